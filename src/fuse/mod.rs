@@ -1,0 +1,1 @@
+//! The mounted filesystem: decodes requests, delegates to `vault`, replies.

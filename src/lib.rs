@@ -1,0 +1,13 @@
+//! warpcrypt: an encrypted, authenticated directory for Linux.
+//!
+//! The data path, one module a layer, each calling only those to its left:
+//! `crypto` ← `engine` ← `vault` ← `fuse` ← `cli`. Beside them `format` turns bytes into checked
+//! types (it knows `crypto`'s types only), and `store` moves bytes and knows no crypto.
+
+pub mod cli;
+pub mod crypto;
+pub mod engine;
+pub mod format;
+pub mod fuse;
+pub mod store;
+pub mod vault;

@@ -1,0 +1,27 @@
+//! The small trait between a file's format and where its bytes are.
+
+use std::io;
+
+/// One stored file. All methods may be called from several threads.
+pub trait BackingFile: Send + Sync {
+    /// Reads until `buf` is full or the file ends; returns the bytes read.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of `buf`.
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+    /// Cuts or extends (with zeros).
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Bytes in the file.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// fdatasync: what was written is durable when it returns.
+    fn sync_data(&self) -> io::Result<()>;
+    /// Frees a range (it reads as zeros); a store that cannot may do nothing.
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
+    /// Reserves space for a range without changing content or length; `Unsupported` if it cannot.
+    fn reserve(&self, offset: u64, len: u64) -> io::Result<()>;
+    /// Sets the modification time: seconds and nanoseconds since 1970.
+    fn set_mtime(&self, seconds: i64, nanoseconds: u32) -> io::Result<()>;
+}

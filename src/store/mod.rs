@@ -1,0 +1,8 @@
+//! The encrypted directory's bytes: moves them, knows no crypto.
+
+mod dir;
+mod faulty;
+mod file;
+
+pub use dir::DirFile;
+pub use file::BackingFile;

@@ -1,0 +1,1 @@
+//! Extended attributes: name and value encrypted, bound to the file.
