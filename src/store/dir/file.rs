@@ -1,0 +1,174 @@
+//! A regular file of the store behind an exchangeable descriptor.
+
+use crate::store::BackingFile;
+use rustix::{
+    fs::{FallocateFlags, OFlags, Timespec, Timestamps, UTIME_OMIT},
+    io::{Errno, retry_on_intr},
+};
+use std::{io, os::fd::OwnedFd, sync::Arc};
+
+/// A regular file of the store. Its descriptor can be exchanged for a writable one.
+pub struct DirFile {
+    fd: parking_lot::RwLock<Arc<OwnedFd>>,
+}
+
+impl DirFile {
+    /// Over an open descriptor.
+    pub fn new(fd: OwnedFd) -> Self {
+        DirFile { fd: parking_lot::RwLock::new(Arc::new(fd)) }
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> Arc<OwnedFd> {
+        self.fd.read().clone()
+    }
+
+    /// Takes over the descriptor of `other`, the same inode opened for writing.
+    pub fn take_over(&self, other: DirFile) {
+        *self.fd.write() = other.fd.into_inner();
+    }
+
+    /// Whether the descriptor may write.
+    pub fn writable(&self) -> bool {
+        rustix::fs::fcntl_getfl(&*self.fd()).is_ok_and(|flags| flags.contains(OFlags::RDWR))
+    }
+}
+
+impl BackingFile for DirFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let fd = self.fd();
+        let mut done = 0;
+        while done < buf.len() {
+            let n = retry_on_intr(|| rustix::io::pread(&*fd, &mut buf[done..], place(offset, done)?))?;
+            if n == 0 {
+                break;
+            }
+            done += n;
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let fd = self.fd();
+        let mut done = 0;
+        while done < buf.len() {
+            let n = retry_on_intr(|| rustix::io::pwrite(&*fd, &buf[done..], place(offset, done)?))?;
+            if n == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            done += n;
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        Ok(retry_on_intr(|| rustix::fs::ftruncate(&*self.fd(), len))?)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let stat = rustix::fs::fstat(&*self.fd())?;
+        u64::try_from(stat.st_size).map_err(io::Error::other)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        // EINTR is not retried: whether a second call still reports a failed write is not known.
+        Ok(rustix::fs::fdatasync(&*self.fd())?)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match retry_on_intr(|| rustix::fs::fallocate(&*self.fd(), flags, offset, len)) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        match retry_on_intr(|| rustix::fs::fallocate(&*self.fd(), FallocateFlags::KEEP_SIZE, offset, len)) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(io::ErrorKind::Unsupported.into()),
+            other => Ok(other?),
+        }
+    }
+
+    fn set_mtime(&self, seconds: i64, nanoseconds: u32) -> io::Result<()> {
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() },
+        };
+        Ok(rustix::fs::futimens(&*self.fd(), &times)?)
+    }
+}
+
+/// The offset `done` bytes after `offset`, if there is such an offset.
+fn place(offset: u64, done: usize) -> rustix::io::Result<u64> {
+    offset.checked_add(done as u64).ok_or(Errno::FBIG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    fn fresh() -> DirFile {
+        DirFile::new(tempfile::tempfile().unwrap().into())
+    }
+
+    #[test]
+    fn reads_end_at_the_end_and_gaps_read_as_zeros() {
+        let file = fresh();
+        file.write_at(b"tail", 5000).unwrap();
+        let mut out = [7; 6000];
+        assert_eq!(file.read_at(&mut out, 1).unwrap(), 5003);
+        assert!(out[..4999].iter().all(|&b| b == 0));
+        assert_eq!(&out[4999..5003], b"tail");
+        assert_eq!(file.read_at(&mut out, 9000).unwrap(), 0);
+        assert_eq!(file.len().unwrap(), 5004);
+    }
+
+    #[test]
+    fn punched_ranges_read_as_zeros_and_keep_the_length() {
+        let file = fresh();
+        file.write_at(&[1; 3 * 4096], 0).unwrap();
+        file.punch(4096, 4096).unwrap();
+        let mut out = [9; 3 * 4096];
+        assert_eq!(file.read_at(&mut out, 0).unwrap(), out.len());
+        assert!(out[..4096].iter().all(|&b| b == 1) && out[8192..].iter().all(|&b| b == 1));
+        assert!(out[4096..8192].iter().all(|&b| b == 0));
+        file.reserve(1 << 20, 4096).unwrap();
+        assert_eq!(file.len().unwrap(), 3 * 4096);
+    }
+
+    #[test]
+    fn mtime_alone_is_set() {
+        let file = fresh();
+        let before = rustix::fs::fstat(&*file.fd()).unwrap();
+        file.set_mtime(-5, 123_456_789).unwrap();
+        let after = rustix::fs::fstat(&*file.fd()).unwrap();
+        assert_eq!((after.st_mtime, after.st_mtime_nsec), (-5, 123_456_789));
+        assert_eq!((after.st_atime, after.st_atime_nsec), (before.st_atime, before.st_atime_nsec));
+    }
+
+    #[test]
+    fn a_writable_descriptor_is_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, b"x").unwrap();
+        let file = DirFile::new(File::open(&path).unwrap().into());
+        assert!(!file.writable());
+        assert!(file.write_at(b"y", 0).is_err());
+        let writer = File::options().read(true).write(true).open(&path).unwrap();
+        file.take_over(DirFile::new(writer.into()));
+        assert!(file.writable());
+        file.write_at(b"y", 0).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"y");
+    }
+
+    #[test]
+    fn offsets_past_the_largest_are_errors() {
+        let file = fresh();
+        assert!(file.write_at(b"x", u64::MAX).is_err());
+        assert!(file.read_at(&mut [0; 2], u64::MAX - 1).is_err());
+        assert!(file.set_len(u64::MAX).is_err());
+        assert!(file.punch(u64::MAX - 1, 2).is_err());
+    }
+}
