@@ -1,6 +1,6 @@
 //! The hash tree over a file's current slots.
 
-use super::entry::Slot;
+use super::entry::{SLOT, Slot};
 use crate::crypto::kdf::FileKeys;
 
 /// A digest; all zero for a subtree of holes.
@@ -9,11 +9,93 @@ pub type Digest = [u8; 32];
 pub const ALL_HOLES: Digest = [0; 32];
 
 /// Digest of a group: its number and the current slot of each chunk (48 or 64 of them). Zero if all are `None`.
-pub fn leaf_digest(_keys: &FileKeys, _group: u64, _slots: &[Option<Slot>]) -> Digest {
-    todo!()
+pub fn leaf_digest(keys: &FileKeys, group: u64, slots: &[Option<Slot>]) -> Digest {
+    if slots.iter().all(Option::is_none) {
+        return ALL_HOLES;
+    }
+    let mut bytes = Vec::with_capacity(slots.len() * SLOT);
+    for slot in slots {
+        bytes.extend_from_slice(&slot.map_or([0; SLOT], |slot| slot.encode()));
+    }
+    keys.leaf.digest(&[&group.to_be_bytes(), &bytes])
 }
 
 /// Digest of node page `k` of `level` (1 and up) over its 128 children. Zero if all are zero.
-pub fn node_digest(_keys: &FileKeys, _level: u32, _k: u64, _children: &[Digest; 128]) -> Digest {
-    todo!()
+pub fn node_digest(keys: &FileKeys, level: u32, k: u64, children: &[Digest; 128]) -> Digest {
+    if children.iter().all(|child| *child == ALL_HOLES) {
+        return ALL_HOLES;
+    }
+    keys.node.digest(&[&level.to_be_bytes(), &k.to_be_bytes(), children.as_flattened()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crypto::{cipher::Cipher, mac::Integrity, secret::Secret};
+
+    fn keys() -> FileKeys {
+        let contents = Secret::new_with(|k| k.fill(3));
+        FileKeys::derive(&contents, &[4; 32], Cipher::Aes128, Integrity::Kmac128)
+    }
+
+    fn slots(count: usize) -> Vec<Option<Slot>> {
+        let slot = |i: usize| Slot { nonce: [i as u8 + 1; 10], epoch: i as u64 + 1, tag: [i as u8; 16] };
+        (0..count).map(|i| (i % 3 != 1).then(|| slot(i))).collect()
+    }
+
+    #[test]
+    fn a_subtree_of_holes_is_zero() {
+        assert_eq!(leaf_digest(&keys(), 5, &[None; 64]), ALL_HOLES);
+        assert_eq!(node_digest(&keys(), 1, 0, &[ALL_HOLES; 128]), ALL_HOLES);
+    }
+
+    #[test]
+    fn a_leaf_binds_its_group_and_every_field_of_every_slot() {
+        let keys = keys();
+        let slots = slots(48);
+        let digest = leaf_digest(&keys, 0, &slots);
+        assert_ne!(digest, ALL_HOLES);
+        assert_ne!(leaf_digest(&keys, 1, &slots), digest);
+        for i in 0..48 {
+            let mut others = Vec::new();
+            match slots[i] {
+                None => others.push(Some(Slot { nonce: [0; 10], epoch: 1, tag: [0; 16] })),
+                Some(slot) => {
+                    others.push(None);
+                    others.push(Some(Slot { nonce: [0; 10], ..slot }));
+                    others.push(Some(Slot { epoch: slot.epoch + 1, ..slot }));
+                    others.push(Some(Slot { tag: [0xee; 16], ..slot }));
+                }
+            }
+            for other in others {
+                let mut changed = slots.clone();
+                changed[i] = other;
+                assert_ne!(leaf_digest(&keys, 0, &changed), digest, "chunk {i}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_binds_its_level_its_place_and_every_child() {
+        let keys = keys();
+        let mut children = [ALL_HOLES; 128];
+        children[3] = [5; 32];
+        let digest = node_digest(&keys, 1, 7, &children);
+        assert_ne!(digest, ALL_HOLES);
+        assert_ne!(node_digest(&keys, 2, 7, &children), digest);
+        assert_ne!(node_digest(&keys, 1, 8, &children), digest);
+        for i in 0..128 {
+            let mut changed = children;
+            changed[i][31] ^= 1;
+            assert_ne!(node_digest(&keys, 1, 7, &changed), digest, "child {i}");
+        }
+    }
+
+    #[test]
+    fn leaf_and_node_digests_have_keys_of_their_own() {
+        let keys = keys();
+        let children = [[1; 32]; 128];
+        let node = node_digest(&keys, 0, 0, &children);
+        assert_ne!(keys.leaf.digest(&[&[0; 12], children.as_flattened()]), node);
+    }
 }
