@@ -4,5 +4,5 @@ mod dir;
 mod faulty;
 mod file;
 
-pub use dir::DirFile;
+pub use dir::{DirFile, Listed, Node, StoreDir};
 pub use file::BackingFile;

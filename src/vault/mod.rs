@@ -8,6 +8,7 @@ mod dir;
 mod error;
 mod file;
 mod open;
+mod open_error;
 mod table;
 mod xattr;
 
@@ -16,4 +17,5 @@ pub use dir::{Dir, DirEntry, NewNode, RenameMode, StoredName};
 pub use error::{Damage, Error, Result};
 pub use file::{Durability, File};
 pub use open::{OpenOptions, Target, Unlock, Vault};
+pub use open_error::OpenError;
 pub use table::{Files, OpenFile};

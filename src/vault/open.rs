@@ -1,6 +1,6 @@
 //! Opening a vault: unlocking, the write lock, and the operations on targets.
 
-use super::{Dir, Durability, Files, OpenFile, Result, SetAttr, Stat, StatFs, StoredName};
+use super::{Dir, Durability, Files, OpenError, OpenFile, Result, SetAttr, Stat, StatFs, StoredName};
 use crate::engine::EngineChoice;
 use std::{ffi::OsStr, path::Path, sync::Arc};
 
@@ -49,7 +49,12 @@ impl Vault {
         _path: &Path,
         _unlock: &Unlock,
         _options: OpenOptions,
-    ) -> std::result::Result<Arc<Vault>, String> {
+    ) -> std::result::Result<Arc<Vault>, OpenError> {
+        todo!()
+    }
+
+    /// Makes a file durable, and the names that lead to it: what fsync promises.
+    pub fn sync_file(&self, _file: &OpenFile) -> Result<()> {
         todo!()
     }
 

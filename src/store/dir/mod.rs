@@ -1,5 +1,228 @@
 //! Directory-descriptor operations: no path is ever resolved twice, no link followed.
+//!
+//! Every name is one component: a separator, "." and ".." are refused, so that nothing beside the
+//! directory can be reached whatever a caller passes.
 
 mod file;
+mod list;
+mod node;
 
 pub use file::DirFile;
+pub use list::Listed;
+pub use node::Node;
+
+use rustix::{
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, StatVfs},
+    io::Errno,
+};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::Path,
+};
+
+/// How every descriptor is opened.
+const ALWAYS: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW);
+
+/// An open directory of the store.
+pub struct StoreDir {
+    fd: OwnedFd,
+}
+
+impl AsFd for StoreDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl StoreDir {
+    /// Opens the directory at `path`, the only place where a path (and a link in it) is followed.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn open_path(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(StoreDir { fd: rustix::fs::openat(CWD, path, flags, Mode::empty())? })
+    }
+
+    /// Opens a directory in this one.
+    ///
+    /// # Errors
+    /// ENOTDIR if `name` is anything else, a symbolic link included; else the store's.
+    pub fn open_dir(&self, name: &OsStr) -> io::Result<Self> {
+        let flags = ALWAYS | OFlags::PATH | OFlags::DIRECTORY;
+        Ok(StoreDir { fd: rustix::fs::openat(self, component(name)?, flags, Mode::empty())? })
+    }
+
+    /// Opens a file in this directory without ever waiting (a FIFO has no effect on the caller).
+    ///
+    /// # Errors
+    /// ELOOP if `name` is a symbolic link; else the store's.
+    pub fn open_file(&self, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = flags | ALWAYS | OFlags::NONBLOCK | OFlags::NOCTTY;
+        Ok(rustix::fs::openat(self, component(name)?, flags, Mode::empty())?)
+    }
+
+    /// Makes a regular file, open for reading and writing.
+    ///
+    /// # Errors
+    /// EEXIST if the name is taken; else the store's.
+    pub fn create_file(&self, name: &OsStr, mode: u32) -> io::Result<OwnedFd> {
+        let flags = ALWAYS | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        Ok(rustix::fs::openat(self, component(name)?, flags, Mode::from_raw_mode(mode))?)
+    }
+
+    /// A handle on whatever stands under `name`, links included.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn node(&self, name: &OsStr) -> io::Result<Node<'static>> {
+        let fd = rustix::fs::openat(self, component(name)?, ALWAYS | OFlags::PATH, Mode::empty())?;
+        Ok(Node::owned(fd))
+    }
+
+    /// A handle on the directory itself.
+    pub fn itself(&self) -> Node<'_> {
+        Node::borrowed(self.fd.as_fd())
+    }
+
+    /// Attributes of what stands under `name`.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn stat(&self, name: &OsStr) -> io::Result<Stat> {
+        Ok(rustix::fs::statat(self, component(name)?, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// EEXIST if the name is taken; else the store's.
+    pub fn mkdir(&self, name: &OsStr, mode: u32) -> io::Result<()> {
+        Ok(rustix::fs::mkdirat(self, component(name)?, Mode::from_raw_mode(mode))?)
+    }
+
+    /// Makes a FIFO, socket, device or empty regular file.
+    ///
+    /// # Errors
+    /// EEXIST if the name is taken, EPERM for a device without privilege; else the store's.
+    pub fn mknod(&self, name: &OsStr, kind: FileType, mode: u32, device: u64) -> io::Result<()> {
+        Ok(rustix::fs::mknodat(self, component(name)?, kind, Mode::from_raw_mode(mode), device)?)
+    }
+
+    /// Makes a symbolic link that holds `target`.
+    ///
+    /// # Errors
+    /// EEXIST if the name is taken, ENAMETOOLONG for a target the store cannot hold; else the store's.
+    pub fn symlink(&self, target: &OsStr, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::symlinkat(target, self, component(name)?)?)
+    }
+
+    /// What a symbolic link holds.
+    ///
+    /// # Errors
+    /// EINVAL if it is not a link; else the store's.
+    pub fn readlink(&self, name: &OsStr) -> io::Result<OsString> {
+        let target = rustix::fs::readlinkat(self, component(name)?, Vec::new())?;
+        Ok(OsString::from_vec(target.into_bytes()))
+    }
+
+    /// Gives a node another name.
+    ///
+    /// # Errors
+    /// EEXIST if the new name is taken; else the store's.
+    pub fn link(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::linkat(self, component(name)?, to, component(new)?, AtFlags::empty())?)
+    }
+
+    /// Removes a name of anything but a directory.
+    ///
+    /// # Errors
+    /// EISDIR for a directory; else the store's.
+    pub fn unlink(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(self, component(name)?, AtFlags::empty())?)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// ENOTEMPTY if it is not empty; else the store's.
+    pub fn rmdir(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(self, component(name)?, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Renames, replacing what is there.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn rename(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::renameat(self, component(name)?, to, component(new)?)?)
+    }
+
+    /// Renames if the new name is free. A store without RENAME_NOREPLACE is asked first: a caller that
+    /// must exclude a concurrent creation there holds a lock of its own.
+    ///
+    /// # Errors
+    /// EEXIST if the new name is taken; else the store's.
+    pub fn rename_new(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
+        match self.rename_with(name, to, new, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS) if to.stat(new).is_ok() => Err(Errno::EXIST.into()),
+            Err(Errno::INVAL | Errno::NOSYS) => self.rename(name, to, new),
+            other => Ok(other?),
+        }
+    }
+
+    /// Swaps two names.
+    ///
+    /// # Errors
+    /// ENOENT if either is free, EINVAL if the store cannot swap; else the store's.
+    pub fn exchange(&self, name: &OsStr, to: &StoreDir, other: &OsStr) -> io::Result<()> {
+        Ok(self.rename_with(name, to, other, RenameFlags::EXCHANGE)?)
+    }
+
+    fn rename_with(&self, name: &OsStr, to: &StoreDir, new: &OsStr, flags: RenameFlags) -> Result<(), Errno> {
+        rustix::fs::renameat_with(self, component(name)?, to, component(new)?, flags)
+    }
+
+    /// Makes the entries of this directory durable.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(self.readable()?)?)
+    }
+
+    /// Makes everything in the store's filesystem durable.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn sync_all(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(self.readable()?)?)
+    }
+
+    /// Space of the store's filesystem.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn space(&self) -> io::Result<StatVfs> {
+        Ok(rustix::fs::fstatvfs(self)?)
+    }
+
+    /// A descriptor of the same directory that can be listed and synced.
+    fn readable(&self) -> Result<OwnedFd, Errno> {
+        rustix::fs::openat(self, ".", ALWAYS | OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+    }
+}
+
+/// `name` if it is one component of a path.
+fn component(name: &OsStr) -> Result<&OsStr, Errno> {
+    let bytes = name.as_bytes();
+    if matches!(bytes, b"" | b"." | b"..") || bytes.contains(&b'/') {
+        return Err(Errno::INVAL);
+    }
+    Ok(name)
+}

@@ -1,0 +1,61 @@
+//! Why a vault does not open. Each message says what its reader can do.
+
+use super::Damage;
+use crate::engine::EngineError;
+use std::{io, path::PathBuf};
+
+/// Why a vault was not opened, made or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no `warpcrypt.json`.
+    #[error("{} is not a vault (it has no warpcrypt.json): give the vault's directory, or make one with `warpcrypt init`", .0.display())]
+    NotAVault(PathBuf),
+    /// The configuration is of a later format.
+    #[error("the vault has format version {0}, which this program does not know: use a newer warpcrypt")]
+    UnknownVersion(u64),
+    /// The configuration is no configuration.
+    #[error("warpcrypt.json is malformed ({0}): restore it from a backup")]
+    Malformed(String),
+    /// The secret opens none of the key slots of its kind.
+    #[error("wrong {0}: no key slot opens with it")]
+    WrongSecret(&'static str),
+    /// There is no key slot for this kind of secret.
+    #[error("the vault has no key slot for a {0}: `warpcrypt key list` shows what it has")]
+    NoSlot(&'static str),
+    /// The secret was right, but the configuration's MAC is not.
+    #[error(
+        "warpcrypt.json was edited: it does not authenticate under the vault's key; restore it from a backup"
+    )]
+    Edited,
+    /// Another process has it open for writing.
+    #[error("the vault is already mounted for writing: unmount it first, or mount it with --read-only")]
+    Locked,
+    /// Writing was asked for where nothing can be written.
+    #[error("the vault is on a read-only filesystem: mount it with --read-only")]
+    ReadOnlyStore,
+    /// A vault is to be made where something else is.
+    #[error("{} is not empty: a vault is made in a new or an empty directory", .0.display())]
+    NotEmpty(PathBuf),
+    /// A vault is to be made where one is.
+    #[error("{} is a vault already: mount it, or choose another directory", .0.display())]
+    AlreadyVault(PathBuf),
+    /// The key derivation cannot run (its memory cannot be had, or its parameters are out of range).
+    #[error("the key cannot be derived: {0}")]
+    KeyDerivation(String),
+    /// The root directory is damaged.
+    #[error("the vault's root directory is damaged ({0}): restore its id file from a backup")]
+    DamagedRoot(#[from] Damage),
+    /// The store fails.
+    #[error("{action} {}: {source}", .path.display())]
+    Store {
+        /// What was tried: "cannot open", …
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the store answered.
+        source: io::Error,
+    },
+    /// The chosen engine is not to be had.
+    #[error("{0}")]
+    Engine(#[from] EngineError),
+}
