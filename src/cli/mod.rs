@@ -1,8 +1,60 @@
-//! Commands, progress, exit codes.
+//! Commands, progress, exit codes: what a person or a script sees. Decides nothing about files or keys.
 
-use std::process::ExitCode;
+mod args;
+mod daemon;
+mod exit;
+mod generate;
+mod log;
+mod mount;
+mod mounts;
+mod options;
+mod password;
+mod progress;
+mod umount;
 
-/// Runs the program.
+use args::{Cli, Command};
+use clap::Parser;
+use exit::Outcome;
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+/// Runs the program: the arguments are the process's own.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // clap's own codes: 0 for help and version, 2 for a wrong line.
+        Err(e) => e.exit(),
+    };
+    keep_secrets_in();
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: Command) -> Outcome {
+    match command {
+        Command::Mount(args) => mount::run(args),
+        Command::Serve(args) => mount::serve_for_parent(args),
+        Command::Umount(args) => umount::run(&args),
+        Command::Completions { shell } => generate::completions(shell),
+        Command::Man { dir } => generate::man(&dir),
+        _ => todo!(),
+    }
+}
+
+/// No core dumps, and no looking into this process's memory by others of the same user.
+fn keep_secrets_in() {
+    use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    // Where the system forbids it, the rest is still worth doing.
+    let _ = setrlimit(Resource::Core, none);
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
+
+/// Prints a text as it is. A reader that has gone away (`| head`) is no error.
+fn print(text: &str) {
+    let _ = io::stdout().lock().write_all(text.as_bytes());
 }

@@ -1,0 +1,337 @@
+//! The command line's grammar.
+
+use super::exit;
+use crate::{
+    crypto::{cipher::Cipher, mac::Integrity},
+    engine::EngineChoice,
+    vault::Durability,
+};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// An encrypted, authenticated directory for Linux: mount it and forget it.
+#[derive(Debug, Parser)]
+#[command(name = "warpcrypt", version, propagate_version = true, after_help = exit::table())]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a new vault
+    Init(InitArgs),
+    /// Mount a vault; returns once the mount answers
+    Mount(MountArgs),
+    /// Unmount, and wait until everything is stored
+    Umount(UmountArgs),
+    /// Show a vault's parameters and key slots; needs no password
+    Info(InfoArgs),
+    /// Change a vault's password
+    Passwd(PasswdArgs),
+    /// List, add and remove what opens a vault
+    Key(KeyArgs),
+    /// See it work: a temporary vault, real files, every byte compared
+    Try(TryArgs),
+    /// Print a shell's completion script
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages into a directory
+    Man {
+        /// Existing directory for the pages
+        dir: PathBuf,
+    },
+    /// The process behind a mount; `mount` starts it
+    #[command(hide = true)]
+    Serve(MountArgs),
+}
+
+/// Arguments of `init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Directory to make the vault in: new or empty
+    pub vault: PathBuf,
+    /// Cipher of contents and names
+    #[arg(long, value_enum, default_value_t = CipherArg::Aes256Ctr)]
+    pub cipher: CipherArg,
+    /// Function behind every tag
+    #[arg(long, value_enum, default_value_t = IntegrityArg::Kmac128)]
+    pub integrity: IntegrityArg,
+    /// Whether file names are encrypted
+    #[arg(long, value_enum, default_value_t = NamesArg::Encrypted)]
+    pub names: NamesArg,
+    /// First key slot.
+    #[command(flatten)]
+    pub secret: SecretArgs,
+}
+
+/// Arguments of `mount`.
+#[derive(Debug, Args)]
+pub struct MountArgs {
+    /// The vault
+    pub vault: PathBuf,
+    /// Empty directory to mount it on
+    pub mount: PathBuf,
+    /// Stay in the foreground and log to standard error
+    #[arg(long, short = 'f')]
+    pub foreground: bool,
+    /// Change nothing in the vault; several read-only mounts may stand side by side
+    #[arg(long, short = 'r')]
+    pub read_only: bool,
+    /// Let other users in; file permissions decide what they may do
+    #[arg(long)]
+    pub allow_other: bool,
+    /// What encrypts
+    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
+    pub engine: EngineArg,
+    /// strict: a power cut never damages what was confirmed; relaxed: faster overwrites, and chunks being
+    /// overwritten at that moment may be lost (and are detected)
+    #[arg(long, value_enum, default_value_t = DurabilityArg::Strict)]
+    pub durability: DurabilityArg,
+    /// Log to this file instead of the system's log
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+    /// Mount options as in fstab: ro, allow_other, noexec, nosuid, nodev, noatime, password-file=F,
+    /// key-file=F, log-file=F, engine=E, durability=D
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    pub options: Vec<String>,
+    /// What opens the vault.
+    #[command(flatten)]
+    pub unlock: UnlockArgs,
+}
+
+/// Arguments of `umount`.
+#[derive(Debug, Args)]
+pub struct UmountArgs {
+    /// Where a vault is mounted
+    pub mount: PathBuf,
+}
+
+/// Arguments of `info`.
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    /// The vault
+    pub vault: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `passwd`.
+#[derive(Debug, Args)]
+pub struct PasswdArgs {
+    /// The vault
+    pub vault: PathBuf,
+    /// What opens the vault.
+    #[command(flatten)]
+    pub unlock: UnlockArgs,
+    /// The new password.
+    #[command(flatten)]
+    pub new: NewPasswordArgs,
+}
+
+/// Arguments of `key`.
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    /// What to do with the slots.
+    #[command(subcommand)]
+    pub action: KeyAction,
+}
+
+/// What `key` does.
+#[derive(Debug, Subcommand)]
+pub enum KeyAction {
+    /// List the key slots; needs no password
+    List {
+        /// The vault
+        vault: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Add a password or a key file
+    Add {
+        /// The vault
+        vault: PathBuf,
+        /// What opens the vault.
+        #[command(flatten)]
+        unlock: UnlockArgs,
+        /// The new slot.
+        #[command(flatten)]
+        new: NewSecretArgs,
+    },
+    /// Remove a key slot; the last one stays
+    Remove {
+        /// The vault
+        vault: PathBuf,
+        /// The slot's number, as `key list` shows it
+        slot: u32,
+        /// What opens the vault.
+        #[command(flatten)]
+        unlock: UnlockArgs,
+    },
+    /// Make a recovery key and print it, this once
+    Recovery {
+        /// The vault
+        vault: PathBuf,
+        /// What opens the vault.
+        #[command(flatten)]
+        unlock: UnlockArgs,
+    },
+}
+
+/// Arguments of `try`.
+#[derive(Debug, Args)]
+pub struct TryArgs {
+    /// Copy files from this directory instead of one found on this machine
+    #[arg(long, value_name = "DIR")]
+    pub from: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where a password or key comes from. Without any of them: a prompt.
+#[derive(Debug, Default, Clone, Args)]
+#[group(id = "secret", multiple = false)]
+pub struct SecretArgs {
+    /// Read the password from a file of one line
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// Use the content of a file as key (32 random bytes or more)
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Read the password from a line of standard input
+    #[arg(long)]
+    pub password_stdin: bool,
+    /// Run a command with `sh -c` and take the line it prints as the password
+    #[arg(long, value_name = "COMMAND")]
+    pub password_command: Option<String>,
+}
+
+/// What opens a vault. Without any of them: a prompt for the password.
+#[derive(Debug, Default, Clone, Args)]
+#[group(id = "unlock", multiple = false)]
+pub struct UnlockArgs {
+    /// Where the password or key comes from.
+    #[command(flatten)]
+    pub secret: SecretArgs,
+    /// Ask for the recovery key instead of a password
+    #[arg(long, conflicts_with = "secret")]
+    pub recovery_key: bool,
+}
+
+/// Where a new password comes from. Without any of them: a prompt, twice.
+#[derive(Debug, Default, Clone, Args)]
+#[group(id = "new", multiple = false)]
+pub struct NewPasswordArgs {
+    /// Read the new password from a file of one line
+    #[arg(long, value_name = "FILE")]
+    pub new_password_file: Option<PathBuf>,
+    /// Read the new password from a line of standard input (the second, with --password-stdin)
+    #[arg(long)]
+    pub new_password_stdin: bool,
+    /// Run a command with `sh -c` and take the line it prints as the new password
+    #[arg(long, value_name = "COMMAND")]
+    pub new_password_command: Option<String>,
+}
+
+/// Where a new password or key comes from. Without any of them: a prompt, twice.
+#[derive(Debug, Default, Clone, Args)]
+pub struct NewSecretArgs {
+    /// A new password.
+    #[command(flatten)]
+    pub password: NewPasswordArgs,
+    /// Use the content of a file as the new key (32 random bytes or more)
+    #[arg(long, value_name = "FILE", conflicts_with = "new")]
+    pub new_key_file: Option<PathBuf>,
+}
+
+/// `--cipher`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[allow(missing_docs)]
+pub enum CipherArg {
+    Aes128Ctr,
+    Aes192Ctr,
+    Aes256Ctr,
+    KuznyechikCtr,
+}
+
+impl From<CipherArg> for Cipher {
+    fn from(arg: CipherArg) -> Self {
+        match arg {
+            CipherArg::Aes128Ctr => Cipher::Aes128,
+            CipherArg::Aes192Ctr => Cipher::Aes192,
+            CipherArg::Aes256Ctr => Cipher::Aes256,
+            CipherArg::KuznyechikCtr => Cipher::Kuznyechik,
+        }
+    }
+}
+
+/// `--integrity`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[allow(missing_docs)]
+pub enum IntegrityArg {
+    Kmac128,
+    Kmac256,
+    #[value(name = "turboshake128")]
+    TurboShake128,
+}
+
+impl From<IntegrityArg> for Integrity {
+    fn from(arg: IntegrityArg) -> Self {
+        match arg {
+            IntegrityArg::Kmac128 => Integrity::Kmac128,
+            IntegrityArg::Kmac256 => Integrity::Kmac256,
+            IntegrityArg::TurboShake128 => Integrity::TurboShake128,
+        }
+    }
+}
+
+/// `--names`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum NamesArg {
+    Encrypted,
+    Plain,
+}
+
+/// `--engine`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum EngineArg {
+    Auto,
+    Cpu,
+    Gpu,
+}
+
+impl From<EngineArg> for EngineChoice {
+    fn from(arg: EngineArg) -> Self {
+        match arg {
+            EngineArg::Auto => EngineChoice::Auto,
+            EngineArg::Cpu => EngineChoice::Cpu,
+            EngineArg::Gpu => EngineChoice::Gpu,
+        }
+    }
+}
+
+/// `--durability`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum DurabilityArg {
+    Strict,
+    Relaxed,
+}
+
+impl From<DurabilityArg> for Durability {
+    fn from(arg: DurabilityArg) -> Self {
+        match arg {
+            DurabilityArg::Strict => Durability::Strict,
+            DurabilityArg::Relaxed => Durability::Relaxed,
+        }
+    }
+}

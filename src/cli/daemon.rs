@@ -1,0 +1,140 @@
+//! A mount in the background: the program runs itself again, hands the secret over a pipe, and waits on
+//! another until the mount answers or has failed.
+
+use super::{
+    args::{DurabilityArg, EngineArg, MountArgs},
+    exit::{Code, Failure, Outcome},
+    password,
+    progress::Spinner,
+};
+use crate::vault::Unlock;
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{Read, Write},
+    os::{fd::OwnedFd, unix::process::CommandExt},
+    process::{Child, Command, Stdio},
+};
+
+/// Said when the mount succeeded.
+const READY: &str = "ready";
+
+/// Starts the process behind a mount and returns once it is ready. `args` holds absolute paths.
+///
+/// # Errors
+/// What the process reported, or that it died.
+pub fn start(args: &MountArgs, unlock: &Unlock) -> Outcome {
+    let broken = |e: std::io::Error| Failure::plain(Code::Failed, format!("starting the mount process: {e}"));
+    let mut child = Command::new("/proc/self/exe")
+        .arg0("warpcrypt")
+        .args(arguments(args))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(broken)?;
+    // A child that is gone already shows in its report.
+    if let Some(mut to) = child.stdin.take() {
+        let _ = password::send(unlock, &mut to);
+    }
+    let mut report = String::new();
+    let _spinner = Spinner::start("unlocking and mounting");
+    if let Some(from) = &mut child.stdout {
+        from.read_to_string(&mut report).map_err(broken)?;
+    }
+    outcome(&report, child)
+}
+
+fn outcome(report: &str, mut child: Child) -> Outcome {
+    let (first, message) = report.split_once('\n').unwrap_or((report, ""));
+    if first == READY {
+        return Ok(());
+    }
+    if let Some(code) = first.parse().ok().and_then(Code::from_number) {
+        return Err(Failure { code, message: message.to_owned() });
+    }
+    let end = child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+    Err(Failure::new(
+        Code::Failed,
+        format!("the mount process ended before the mount was ready ({end})"),
+        "Its log may say why; --foreground shows it.",
+    ))
+}
+
+/// The arguments of the process behind the mount: all but the secret and what the parent has done.
+fn arguments(args: &MountArgs) -> Vec<OsString> {
+    let mut line: Vec<OsString> = vec!["serve".into()];
+    if args.read_only {
+        line.push("--read-only".into());
+    }
+    if args.allow_other {
+        line.push("--allow-other".into());
+    }
+    let engine = match args.engine {
+        EngineArg::Auto => "auto",
+        EngineArg::Cpu => "cpu",
+        EngineArg::Gpu => "gpu",
+    };
+    let durability = match args.durability {
+        DurabilityArg::Strict => "strict",
+        DurabilityArg::Relaxed => "relaxed",
+    };
+    line.extend(["--engine".into(), engine.into(), "--durability".into(), durability.into()]);
+    if let Some(file) = &args.log_file {
+        line.extend(["--log-file".into(), file.into()]);
+    }
+    if !args.options.is_empty() {
+        line.extend(["-o".into(), args.options.join(",").into()]);
+    }
+    line.extend(["--".into(), (&args.vault).into(), (&args.mount).into()]);
+    line
+}
+
+/// The child's end: where it reports to, once.
+pub struct Report(File);
+
+impl Report {
+    /// Takes the secret from standard input and standard output as the way to report; both are
+    /// `/dev/null` from here on, so that no process started later holds the pipes. Leaves the
+    /// terminal's session and every directory.
+    ///
+    /// # Errors
+    /// If the process was not started by [`start`].
+    pub fn begin() -> Outcome<(Unlock, Report)> {
+        let failed = |e: Errno| Failure::plain(Code::Failed, format!("detaching: {e}"));
+        let unlock = password::receive(&mut std::io::stdin().lock()).map_err(|_| {
+            Failure::new(Code::Usage, "no key on standard input", "`serve` is started by `warpcrypt mount`.")
+        })?;
+        let to = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3).map_err(failed)?;
+        let null = null().map_err(failed)?;
+        rustix::stdio::dup2_stdin(&null).map_err(failed)?;
+        rustix::stdio::dup2_stdout(&null).map_err(failed)?;
+        rustix::process::setsid().map_err(failed)?;
+        rustix::process::chdir("/").map_err(failed)?;
+        Ok((unlock, Report(to.into())))
+    }
+
+    /// Tells the waiting parent that the mount answers, and lets go of its terminal.
+    ///
+    /// # Errors
+    /// If the parent is gone (Ctrl-C): the mount should go too.
+    pub fn ready(mut self) -> Outcome {
+        self.0.write_all(READY.as_bytes()).map_err(|_| Failure::interrupted())?;
+        let null = null().and_then(|n| rustix::stdio::dup2_stderr(&n));
+        null.map_err(|e| Failure::plain(Code::Failed, format!("detaching: {e}")))
+    }
+
+    /// Tells the waiting parent why there is no mount.
+    pub fn failed(mut self, failure: &Failure) {
+        let text = format!("{}\n{}", failure.code as u8, failure.message);
+        // A parent that is gone has nobody to show it to.
+        let _ = self.0.write_all(text.as_bytes());
+    }
+}
+
+fn null() -> Result<OwnedFd, Errno> {
+    rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}

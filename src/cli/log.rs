@@ -1,0 +1,179 @@
+//! Where the log lines of a mount go: a file, the system's log, or standard error.
+
+use super::exit::{Code, Failure, Outcome};
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use std::{
+    env,
+    fs::{self, File, OpenOptions},
+    io::Write,
+    os::unix::{fs::OpenOptionsExt, net::UnixDatagram},
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// The system's log: syslog, or the journal that listens in its place.
+const SYSLOG: &str = "/dev/log";
+/// The facility "daemon" of RFC 5424, shifted into place.
+const FACILITY: u8 = 3 << 3;
+
+enum Sink {
+    StandardError,
+    File(File),
+    Syslog(UnixDatagram),
+}
+
+struct Logger(Sink);
+
+/// Logs to standard error from here on.
+pub fn to_standard_error() {
+    install(Sink::StandardError, LevelFilter::Warn);
+}
+
+/// Logs to `file`, else to the system's log, else to a file in the user's state directory.
+///
+/// # Errors
+/// If the file cannot be opened.
+pub fn to_background(file: Option<&Path>) -> Outcome {
+    let sink = match file {
+        Some(path) => Sink::File(open(path)?),
+        None => match syslog() {
+            Some(socket) => Sink::Syslog(socket),
+            None => Sink::File(open(&state_file()?)?),
+        },
+    };
+    install(sink, LevelFilter::Info);
+    Ok(())
+}
+
+/// Only the first call has an effect: a process logs to one place.
+fn install(sink: Sink, level: LevelFilter) {
+    static LOGGER: OnceLock<Logger> = OnceLock::new();
+    if log::set_logger(LOGGER.get_or_init(|| Logger(sink))).is_ok() {
+        log::set_max_level(level);
+    }
+}
+
+fn syslog() -> Option<UnixDatagram> {
+    let socket = UnixDatagram::unbound().ok()?;
+    socket.connect(SYSLOG).ok()?;
+    Some(socket)
+}
+
+fn open(path: &Path) -> Outcome<File> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|e| Failure::plain(Code::Failed, format!("log file {}: {e}", path.display())))
+}
+
+/// `$XDG_STATE_HOME/warpcrypt/warpcrypt.log`, by default below `~/.local/state`; root's is `/var/log/warpcrypt.log`.
+fn state_file() -> Outcome<PathBuf> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    if rustix::process::geteuid().is_root() {
+        return Ok("/var/log/warpcrypt.log".into());
+    }
+    let dir = state
+        .ok_or_else(|| {
+            Failure::new(Code::Failed, "there is no place for the log", "Name one with --log-file.")
+        })?
+        .join("warpcrypt");
+    fs::create_dir_all(&dir).map_err(|e| Failure::io(format!("log directory {}", dir.display()), &e))?;
+    Ok(dir.join("warpcrypt.log"))
+}
+
+impl Log for Logger {
+    /// Our own lines, and only the warnings of libraries.
+    fn enabled(&self, metadata: &Metadata) -> bool {
+        metadata.level() <= Level::Warn || metadata.target().starts_with("warpcrypt")
+    }
+
+    /// A log that cannot be written is no reason to fail: errors are dropped.
+    fn log(&self, record: &Record) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let (pid, text) = (std::process::id(), one_line(&record.args().to_string()));
+        let _ = match &self.0 {
+            Sink::StandardError => writeln!(std::io::stderr(), "warpcrypt: {text}"),
+            Sink::File(file) => {
+                let line =
+                    format!("{} warpcrypt[{pid}] {}: {text}\n", utc(SystemTime::now()), record.level());
+                (&mut &*file).write_all(line.as_bytes())
+            }
+            Sink::Syslog(socket) => {
+                let priority = FACILITY | severity(record.level());
+                socket.send(format!("<{priority}>warpcrypt[{pid}]: {text}").as_bytes()).map(|_| ())
+            }
+        };
+    }
+
+    fn flush(&self) {}
+}
+
+/// A file name with a line break must not forge a log line.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Severity of RFC 5424.
+fn severity(level: Level) -> u8 {
+    match level {
+        Level::Error => 3,
+        Level::Warn => 4,
+        Level::Info => 6,
+        Level::Debug | Level::Trace => 7,
+    }
+}
+
+/// RFC 3339 in UTC, to the second.
+fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Gregorian date of a day number since 1970-01-01.
+fn date(days: u64) -> (u64, u64, u64) {
+    let leap = |y: u64| y.is_multiple_of(4) && (!y.is_multiple_of(100) || y.is_multiple_of(400));
+    let (mut year, mut rest) = (1970, days);
+    while rest >= 365 + u64::from(leap(year)) {
+        rest -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 1;
+    for length in lengths {
+        if rest < length {
+            break;
+        }
+        rest -= length;
+        month += 1;
+    }
+    (year, month, rest + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn times_are_utc() {
+        let at = |seconds| utc(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_767_225_599), "2025-12-31T23:59:59Z");
+        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
+    }
+
+    #[test]
+    fn a_line_stays_one_line() {
+        assert_eq!(one_line("a\nb\u{1b}[31m"), "a\u{fffd}b\u{fffd}[31m");
+    }
+}

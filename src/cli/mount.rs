@@ -1,0 +1,122 @@
+//! `mount`: checks everything that can be checked before anybody is asked for a password, then serves.
+
+use super::{
+    args::{EngineArg, MountArgs},
+    daemon,
+    exit::{Code, Failure, Outcome},
+    log, mounts, options, password,
+};
+use crate::vault::Unlock;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// Runs `mount`.
+pub fn run(args: MountArgs) -> Outcome {
+    let args = prepare(args)?;
+    let unlock = password::unlock(&args.unlock)?;
+    if args.foreground {
+        log::to_standard_error();
+        return serve(&args, &unlock, || Ok(()));
+    }
+    daemon::start(&args, &unlock)
+}
+
+/// Runs `serve`, the process behind a mount, started by [`run`].
+pub fn serve_for_parent(args: MountArgs) -> Outcome {
+    let (unlock, report) = daemon::Report::begin()?;
+    if let Err(failure) = log::to_background(args.log_file.as_deref()) {
+        report.failed(&failure);
+        return Err(failure);
+    }
+    let mut report = Some(report);
+    let outcome = serve(&args, &unlock, || match report.take() {
+        Some(report) => report.ready(),
+        None => Ok(()),
+    });
+    if let (Some(report), Err(failure)) = (report, &outcome) {
+        report.failed(failure);
+    }
+    outcome
+}
+
+/// Options folded in, paths absolute, and the mount point, FUSE and the engine checked.
+fn prepare(args: MountArgs) -> Outcome<MountArgs> {
+    let mut args = options::absorb(args)?;
+    args.log_file = args.log_file.as_deref().map(std::path::absolute).transpose().map_err(working_dir)?;
+    args.mount = mount_point(&args.mount)?;
+    if args.engine == EngineArg::Gpu {
+        return Err(no_gpu());
+    }
+    fuse_device()?;
+    Ok(args)
+}
+
+fn working_dir(e: io::Error) -> Failure {
+    Failure::io("the working directory", &e)
+}
+
+/// The mount point's absolute path, if a vault can be mounted there.
+fn mount_point(path: &Path) -> Outcome<PathBuf> {
+    let shown = path.display();
+    if let Some(mount) = mounts::resolve(path).and_then(|p| mounts::at(&p)).ok().flatten()
+        && mount.fs_type.starts_with("fuse")
+    {
+        return Err(Failure::new(
+            Code::MountPointBusy,
+            format!("{shown}: {} is mounted there already", mount.source.display()),
+            format!("Unmount it (`warpcrypt umount {shown}`) or choose another directory."),
+        ));
+    }
+    let metadata = fs::metadata(path).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => Failure::new(
+            Code::MountPointMissing,
+            format!("the mount point {shown} does not exist"),
+            format!("Make it: mkdir {shown}"),
+        ),
+        _ => Failure::io(format!("mount point {shown}"), &e),
+    })?;
+    if !metadata.is_dir() {
+        return Err(Failure::new(
+            Code::MountPointNotDir,
+            format!("the mount point {shown} is not a directory"),
+            "Name an empty directory.",
+        ));
+    }
+    let mut entries = fs::read_dir(path).map_err(|e| Failure::io(format!("mount point {shown}"), &e))?;
+    if entries.next().is_some() {
+        return Err(Failure::new(
+            Code::MountPointNotEmpty,
+            format!("the mount point {shown} is not empty"),
+            "A mount would hide what is in it; name an empty directory.",
+        ));
+    }
+    path.canonicalize().map_err(|e| Failure::io(format!("mount point {shown}"), &e))
+}
+
+fn no_gpu() -> Failure {
+    Failure::new(
+        Code::NoGpu,
+        "there is no GPU engine",
+        "Use --engine auto or --engine cpu: the result is the same.",
+    )
+}
+
+/// Whether `/dev/fuse` opens.
+fn fuse_device() -> Outcome {
+    let Err(error) = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") else { return Ok(()) };
+    let advice = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "Everybody should have access to the device: chmod 666 /dev/fuse (as root)."
+        }
+        _ => {
+            "Load the kernel's module: modprobe fuse (as root). In a container, pass the device: --device /dev/fuse."
+        }
+    };
+    Err(Failure::new(Code::FuseUnavailable, format!("/dev/fuse: {error}"), advice))
+}
+
+fn serve(_args: &MountArgs, _unlock: &Unlock, _ready: impl FnOnce() -> Outcome) -> Outcome {
+    todo!()
+}

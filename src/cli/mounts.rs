@@ -1,0 +1,132 @@
+//! What is mounted where: the kernel's table, read without touching any mount.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+};
+
+/// The filesystem type of our mounts in the kernel's table.
+pub const FS_TYPE: &str = "fuse.warpcrypt";
+
+/// A line of the mount table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Where it is mounted.
+    pub target: PathBuf,
+    /// Filesystem type, with its subtype.
+    pub fs_type: String,
+    /// What is mounted; for our mounts the vault's path.
+    pub source: PathBuf,
+}
+
+/// The topmost mount at exactly `target`, an absolute path without links.
+pub fn at(target: &Path) -> io::Result<Option<Mount>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    Ok(parse(&table).filter(|m| m.target == target).last())
+}
+
+fn parse(table: &[u8]) -> impl Iterator<Item = Mount> + '_ {
+    table.split(|&b| b == b'\n').filter_map(parse_line)
+}
+
+/// Fields as in proc_pid_mountinfo(5); the fifth is the target, the type and source follow a lone dash.
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|&b| b == b' ');
+    let target = fields.nth(4)?;
+    let mut after = fields.skip_while(|f| *f != b"-").skip(1);
+    let fs_type = String::from_utf8_lossy(after.next()?).into_owned();
+    let source = after.next()?;
+    Some(Mount { target: unescape(target).into(), fs_type, source: unescape(source).into() })
+}
+
+/// Undoes the table's octal escapes of blanks and backslashes.
+fn unescape(field: &[u8]) -> OsString {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = if first == b'\\' { tail.get(..3).and_then(octal_byte) } else { None };
+        match octal {
+            Some(byte) => {
+                out.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    OsString::from_vec(out)
+}
+
+fn octal_byte(digits: &[u8]) -> Option<u8> {
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
+}
+
+/// Resolves a path whose last component may be a mount that no longer answers: only the parent is looked up.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
+    if let Ok(whole) = path.canonicalize() {
+        return Ok(whole);
+    }
+    let name = path.file_name().ok_or(io::ErrorKind::NotFound)?;
+    let parent = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    Ok(parent.canonicalize()?.join(name))
+}
+
+/// Up to `most` processes that use something below `target`, as "PID (name)". Only those that the
+/// caller may look into are found.
+pub fn users_of(target: &Path, most: usize) -> Vec<String> {
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    processes
+        .flatten()
+        .filter(|p| p.file_name().as_bytes().iter().all(u8::is_ascii_digit))
+        .filter(|p| uses(&p.path(), target))
+        .take(most)
+        .map(|p| {
+            let name = fs::read_to_string(p.path().join("comm")).unwrap_or_default();
+            format!("{} ({})", p.file_name().to_string_lossy(), name.trim_end())
+        })
+        .collect()
+}
+
+/// Whether the working directory, root, program, an open file or a mapping of a process lies below `target`.
+fn uses(process: &Path, target: &Path) -> bool {
+    let below = |link: &Path| fs::read_link(link).is_ok_and(|to| to.starts_with(target));
+    if ["cwd", "root", "exe"].iter().any(|l| below(&process.join(l))) {
+        return true;
+    }
+    let listed =
+        |dir: &str| fs::read_dir(process.join(dir)).is_ok_and(|d| d.flatten().any(|f| below(&f.path())));
+    listed("fd") || listed("map_files")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_with_blanks_and_optional_fields() {
+        let table =
+            b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:2 - fuse.warpcrypt /a\\134b rw,x\n\
+            37 35 98:0 / / rw - ext4 /dev/root rw\n";
+        let mounts: Vec<Mount> = parse(table).collect();
+        assert_eq!(mounts.len(), 2);
+        assert_eq!(mounts[0].target, Path::new("/mnt 2"));
+        assert_eq!(mounts[0].fs_type, FS_TYPE);
+        assert_eq!(mounts[0].source, Path::new("/a\\b"));
+    }
+
+    #[test]
+    fn hostile_lines_are_left_out() {
+        for line in [&b""[..], b"1 2 3", b"1 2 3 4 /x rw -", b"1 2 3 4 /x rw - ext4", b"\xff \xff"] {
+            assert_eq!(parse_line(line), None);
+        }
+        assert_eq!(unescape(b"\\04"), OsString::from("\\04"));
+        assert_eq!(unescape(b"\\999"), OsString::from("\\999"));
+    }
+}

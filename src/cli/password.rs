@@ -1,0 +1,299 @@
+//! Where passwords and keys come from: a prompt, a file, standard input, a command. Never an argument's
+//! value or the environment, which other processes can read.
+
+use super::{
+    args::{NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockArgs},
+    exit::{Code, Failure, Outcome},
+};
+use crate::vault::Unlock;
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    path::Path,
+    process::{Command, Stdio},
+};
+use zeroize::Zeroizing;
+
+/// The longest password in bytes.
+const PASSWORD_MAX: usize = 4096;
+/// The least and the most bytes of a key file.
+const KEY_FILE_BYTES: std::ops::RangeInclusive<usize> = 32..=1 << 20;
+
+/// A password or a key, wiped on drop.
+pub type Bytes = Zeroizing<Vec<u8>>;
+
+/// Which kind of secret the arguments will give, known before anybody is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum SecretKind {
+    Password,
+    KeyFile,
+    Recovery,
+}
+
+/// The kind of secret that these arguments name.
+pub fn kind(args: &UnlockArgs) -> SecretKind {
+    match (args.recovery_key, &args.secret.key_file) {
+        (true, _) => SecretKind::Recovery,
+        (_, Some(_)) => SecretKind::KeyFile,
+        _ => SecretKind::Password,
+    }
+}
+
+/// What opens an existing vault; asks once at a prompt if nothing else is named.
+pub fn unlock(args: &UnlockArgs) -> Outcome<Unlock> {
+    if args.recovery_key {
+        return Ok(Unlock::Recovery(prompt("Recovery key: ")?));
+    }
+    match from_args(&args.secret)? {
+        Some(unlock) => Ok(unlock),
+        None => Ok(Unlock::Password(into_bytes(prompt("Password: ")?))),
+    }
+}
+
+/// What opens a vault that is being made; asks twice at a prompt if nothing else is named.
+pub fn first(args: &SecretArgs) -> Outcome<Unlock> {
+    match from_args(args)? {
+        Some(unlock) => checked_new(unlock),
+        None => Ok(Unlock::Password(prompt_twice()?)),
+    }
+}
+
+/// A password that replaces another.
+pub fn new_password(args: &NewPasswordArgs) -> Outcome<Unlock> {
+    let bytes = if let Some(path) = &args.new_password_file {
+        password_file(path)?
+    } else if args.new_password_stdin {
+        stdin_line()?
+    } else if let Some(command) = &args.new_password_command {
+        command_line(command)?
+    } else {
+        prompt_twice()?
+    };
+    checked_new(Unlock::Password(bytes))
+}
+
+/// A password or key file for a new slot.
+pub fn new_secret(args: &NewSecretArgs) -> Outcome<Unlock> {
+    match &args.new_key_file {
+        Some(path) => Ok(Unlock::KeyFile(key_file(path)?)),
+        None => new_password(&args.password),
+    }
+}
+
+fn from_args(args: &SecretArgs) -> Outcome<Option<Unlock>> {
+    Ok(if let Some(path) = &args.password_file {
+        Some(Unlock::Password(password_file(path)?))
+    } else if let Some(path) = &args.key_file {
+        Some(Unlock::KeyFile(key_file(path)?))
+    } else if args.password_stdin {
+        Some(Unlock::Password(stdin_line()?))
+    } else if let Some(command) = &args.password_command {
+        Some(Unlock::Password(command_line(command)?))
+    } else {
+        None
+    })
+}
+
+fn checked_new(unlock: Unlock) -> Outcome<Unlock> {
+    match &unlock {
+        Unlock::Password(bytes) if bytes.is_empty() => {
+            Err(Failure::new(Code::Usage, "the new password is empty", "Choose one that is not."))
+        }
+        _ => Ok(unlock),
+    }
+}
+
+fn prompt(text: &str) -> Outcome<Zeroizing<String>> {
+    match rpassword::prompt_password(text) {
+        Ok(line) => Ok(Zeroizing::new(line)),
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Err(Failure::interrupted()),
+        Err(_) => Err(Failure::new(
+            Code::Usage,
+            "there is no terminal to ask for the password",
+            "Name a source: --password-file, --key-file, --password-stdin or --password-command.",
+        )),
+    }
+}
+
+fn prompt_twice() -> Outcome<Bytes> {
+    for _ in 0..3 {
+        let first = prompt("New password: ")?;
+        if first.is_empty() {
+            eprintln!("The password must not be empty.");
+            continue;
+        }
+        if *prompt("The same again: ")? == *first {
+            return Ok(into_bytes(first));
+        }
+        eprintln!("The two are not the same.");
+    }
+    Err(Failure::new(Code::Usage, "no new password was given", "Type the same password twice."))
+}
+
+fn into_bytes(mut text: Zeroizing<String>) -> Bytes {
+    Zeroizing::new(std::mem::take(&mut *text).into_bytes())
+}
+
+fn password_file(path: &Path) -> Outcome<Bytes> {
+    let shown = format!("password file {}", path.display());
+    let bytes = read_file(path, &shown, PASSWORD_MAX + 2)?;
+    one_line(bytes, &shown)
+}
+
+fn key_file(path: &Path) -> Outcome<Bytes> {
+    let shown = format!("key file {}", path.display());
+    let bytes = read_file(path, &shown, KEY_FILE_BYTES.end() + 1)?;
+    if KEY_FILE_BYTES.contains(&bytes.len()) {
+        return Ok(bytes);
+    }
+    Err(Failure::new(
+        Code::Usage,
+        format!("{shown}: {} bytes; a key file has 32 bytes to 1 MiB", bytes.len()),
+        format!("Make one with: head -c 32 /dev/urandom > {}", path.display()),
+    ))
+}
+
+/// At most `limit` bytes of a file; more than a caller accepts shows in the length.
+fn read_file(path: &Path, shown: &str, limit: usize) -> Outcome<Bytes> {
+    let mut file = File::open(path).map_err(|e| Failure::plain(Code::Failed, format!("{shown}: {e}")))?;
+    read_up_to(&mut file, limit).map_err(|e| Failure::plain(Code::Failed, format!("{shown}: {e}")))
+}
+
+/// Reads into a buffer that never grows, so that no copy of a secret is left in freed memory.
+fn read_up_to(source: &mut impl Read, limit: usize) -> io::Result<Bytes> {
+    let mut bytes = Zeroizing::new(vec![0; limit]);
+    let mut filled = 0;
+    while filled < limit {
+        match source.read(&mut bytes[filled..]) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+/// A line of standard input, read byte by byte: what follows it stays there for the next reader.
+fn stdin_line() -> Outcome<Bytes> {
+    let mut line = Zeroizing::new(Vec::with_capacity(PASSWORD_MAX + 2));
+    let mut byte = Zeroizing::new([0]);
+    while line.len() < PASSWORD_MAX + 2 {
+        match rustix::io::read(rustix::stdio::stdin(), &mut byte[..]) {
+            Ok(0) => break,
+            Ok(_) => {
+                line.push(byte[0]);
+                if byte[0] == b'\n' {
+                    break;
+                }
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(Failure::plain(Code::Failed, format!("standard input: {e}"))),
+        }
+    }
+    one_line(line, "standard input")
+}
+
+fn command_line(command: &str) -> Outcome<Bytes> {
+    let failed = |e: io::Error| Failure::plain(Code::Failed, format!("password command: {e}"));
+    let mut child =
+        Command::new("/bin/sh").args(["-c", command]).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let read = match child.stdout.take() {
+        Some(mut out) => read_up_to(&mut out, PASSWORD_MAX + 2),
+        None => Ok(Bytes::default()),
+    };
+    let status = child.wait().map_err(failed)?;
+    if !status.success() {
+        return Err(Failure::new(
+            Code::Failed,
+            format!("the password command failed ({status})"),
+            "Run it by hand to see why.",
+        ));
+    }
+    one_line(read.map_err(failed)?, "the password command's output")
+}
+
+/// The line without its end. Further lines are an error: a binary file would lose most of its strength.
+fn one_line(mut bytes: Bytes, shown: &str) -> Outcome<Bytes> {
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+        if bytes.last() == Some(&b'\r') {
+            bytes.pop();
+        }
+    }
+    let problem = if bytes.is_empty() {
+        "is empty"
+    } else if bytes.len() > PASSWORD_MAX {
+        "is longer than 4096 bytes"
+    } else if bytes.contains(&b'\n') {
+        "has more than one line"
+    } else {
+        return Ok(bytes);
+    };
+    Err(Failure::new(
+        Code::Usage,
+        format!("{shown} {problem}"),
+        "A password is one line of 1 to 4096 bytes; for arbitrary bytes use --key-file.",
+    ))
+}
+
+/// Hands a secret to another process: a byte for its kind, then the secret up to the end of the stream.
+pub fn send(unlock: &Unlock, to: &mut impl Write) -> io::Result<()> {
+    let (kind, bytes) = match unlock {
+        Unlock::Password(bytes) => (b'p', bytes.as_slice()),
+        Unlock::KeyFile(bytes) => (b'k', bytes.as_slice()),
+        Unlock::Recovery(text) => (b'r', text.as_bytes()),
+    };
+    to.write_all(&[kind])?;
+    to.write_all(bytes)
+}
+
+/// The counterpart of [`send`].
+pub fn receive(from: &mut impl Read) -> io::Result<Unlock> {
+    let malformed = || io::Error::from(io::ErrorKind::InvalidData);
+    let all = read_up_to(from, KEY_FILE_BYTES.end() + 2)?;
+    let (kind, secret) = all.split_first().ok_or_else(malformed)?;
+    let bytes = Zeroizing::new(secret.to_vec());
+    match kind {
+        b'p' => Ok(Unlock::Password(bytes)),
+        b'k' => Ok(Unlock::KeyFile(bytes)),
+        b'r' => {
+            let text = std::str::from_utf8(&bytes).map_err(|_| malformed())?;
+            Ok(Unlock::Recovery(Zeroizing::new(text.to_owned())))
+        }
+        _ => Err(malformed()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(bytes: &[u8]) -> Option<Vec<u8>> {
+        one_line(Zeroizing::new(bytes.to_vec()), "x").ok().map(|b| b.to_vec())
+    }
+
+    #[test]
+    fn a_password_is_one_line() {
+        assert_eq!(line(b"secret\n").as_deref(), Some(&b"secret"[..]));
+        assert_eq!(line(b"secret\r\n").as_deref(), Some(&b"secret"[..]));
+        assert_eq!(line(b" a b ").as_deref(), Some(&b" a b "[..]));
+        assert_eq!(line(b""), None);
+        assert_eq!(line(b"\n"), None);
+        assert_eq!(line(b"two\nlines\n"), None);
+        assert_eq!(line(&[b'x'; PASSWORD_MAX]).map(|l| l.len()), Some(PASSWORD_MAX));
+        assert_eq!(line(&[b'x'; PASSWORD_MAX + 1]), None);
+    }
+
+    #[test]
+    fn a_secret_passes_through_a_pipe() {
+        let mut wire = Vec::new();
+        send(&Unlock::KeyFile(Zeroizing::new(vec![0, 10, 255])), &mut wire).unwrap();
+        assert!(matches!(receive(&mut &wire[..]).unwrap(), Unlock::KeyFile(b) if *b == [0, 10, 255]));
+        assert!(receive(&mut &b"x"[..]).is_err());
+        assert!(receive(&mut &b""[..]).is_err());
+        assert!(receive(&mut &b"r\xff"[..]).is_err());
+    }
+}

@@ -1,0 +1,33 @@
+//! Progress on a terminal; silence anywhere else.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Duration;
+
+/// A spinner with a text, gone when it is dropped. Nothing is drawn if standard error is no terminal.
+pub struct Spinner(ProgressBar);
+
+impl Spinner {
+    /// Starts to spin.
+    pub fn start(text: &'static str) -> Self {
+        let bar = ProgressBar::new_spinner().with_message(text);
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Spinner(bar)
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// A bar over `total` bytes.
+pub fn bytes_bar(text: &'static str, total: u64) -> ProgressBar {
+    let bar = ProgressBar::new(total).with_message(text);
+    if let Ok(style) =
+        ProgressStyle::with_template("{msg:10} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}")
+    {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}

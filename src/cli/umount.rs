@@ -1,0 +1,101 @@
+//! `umount`: lets go of a mount and waits until all of it is in the vault.
+
+use super::{
+    args::UmountArgs,
+    exit::{Code, Failure, Outcome},
+    mounts,
+};
+use rustix::{io::Errno, mount::UnmountFlags};
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+/// A program that has just ended may hold a mount for another moment.
+const BUSY_TRIES: u32 = 5;
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Runs `umount`.
+pub fn run(args: &UmountArgs) -> Outcome {
+    let shown = args.mount.display();
+    let target = mounts::resolve(&args.mount).map_err(|e| not_mounted(format!("{shown}: {e}")))?;
+    let table = mounts::at(&target).map_err(|e| Failure::io("the mount table", &e))?;
+    let mount = match table {
+        Some(mount) if mount.fs_type == mounts::FS_TYPE => mount,
+        Some(other) => {
+            return Err(not_mounted(format!(
+                "{shown}: what is mounted there is {}, no vault",
+                other.fs_type
+            )));
+        }
+        None => return Err(not_mounted(format!("{shown}: nothing is mounted there"))),
+    };
+    detach(&target)?;
+    let _ = mount;
+    Ok(())
+}
+
+fn not_mounted(what: String) -> Failure {
+    Failure::new(Code::NotMounted, what, "`findmnt -t fuse.warpcrypt` lists the mounted vaults.")
+}
+
+/// Unmounts, with some patience for a mount that is busy but used by nobody.
+fn detach(target: &Path) -> Outcome {
+    for _ in 0..BUSY_TRIES {
+        match detach_once(target) {
+            Err(failure) if failure.code == Code::MountPointBusy => thread::sleep(BUSY_PAUSE),
+            other => return other,
+        }
+    }
+    detach_once(target)
+}
+
+fn detach_once(target: &Path) -> Outcome {
+    match rustix::mount::unmount(target, UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(busy(target)),
+        Err(Errno::PERM | Errno::ACCESS) => fusermount(target),
+        Err(e) => Err(Failure::plain(Code::Failed, format!("unmounting {}: {e}", target.display()))),
+    }
+}
+
+/// A user's way: the setuid helper.
+fn fusermount(target: &Path) -> Outcome {
+    let output = Command::new("fusermount3")
+        .args(["-u", "--"])
+        .arg(target)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|_| {
+            Failure::new(
+                Code::FuseUnavailable,
+                "fusermount3 was not found; without root's rights unmounting needs it",
+                "Install the package fuse3.",
+            )
+        })?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        Ok(())
+    } else if said.contains("busy") {
+        Err(busy(target))
+    } else {
+        Err(Failure::plain(Code::Failed, said.trim()))
+    }
+}
+
+fn busy(target: &Path) -> Failure {
+    let users = mounts::users_of(target, 5);
+    let who = if users.is_empty() {
+        "Something has a file or a directory of it open".to_owned()
+    } else {
+        format!("Used by process {}", users.join(", "))
+    };
+    Failure::new(
+        Code::MountPointBusy,
+        format!("{} is in use", target.display()),
+        format!("{who}. End it (or leave the directory) and try again; the mount still stands."),
+    )
+}
