@@ -1,0 +1,123 @@
+//! Commands with a time limit: a hang fails the test instead of blocking it.
+
+use std::{
+    fs::File,
+    io::{Read, Seek},
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+/// What a command did.
+#[derive(Debug)]
+pub struct Done {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub stdout: Vec<u8>,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+impl Done {
+    /// The exit code; -1 after a signal.
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or(-1)
+    }
+
+    /// Standard output as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+}
+
+/// A running command in a process group of its own, killed with it when dropped.
+pub struct Running {
+    child: Child,
+    line: String,
+    files: [File; 2],
+}
+
+impl Running {
+    /// Starts a command. Its output goes to files, so that a daemon it leaves behind holds nothing up.
+    pub fn start(command: &mut Command) -> Running {
+        let files = [(); 2].map(|()| tempfile::tempfile().expect("temporary file"));
+        let [out, err] = [0, 1].map(|i: usize| Stdio::from(files[i].try_clone().expect("descriptor")));
+        let line = format!("{command:?}");
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0).spawn();
+        Running { child: child.unwrap_or_else(|e| panic!("{line}: {e}")), line, files }
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the end, at most `limit`.
+    pub fn finish(mut self, limit: Duration) -> Done {
+        let end = Instant::now() + limit;
+        let mut pause = Duration::from_millis(1);
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("wait") {
+                break status;
+            }
+            if Instant::now() > end {
+                self.kill();
+                let said = self.output(1);
+                panic!("not done after {limit:?}: {}\n{said}", self.line);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(20));
+        };
+        Done { status, stdout: self.output(0).into_bytes(), stderr: self.output(1) }
+    }
+
+    /// Kills the command and its children.
+    pub fn kill(&mut self) {
+        if let Some(group) = rustix::process::Pid::from_raw(self.child.id() as i32) {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+
+    fn output(&mut self, which: usize) -> String {
+        let mut bytes = Vec::new();
+        self.files[which].rewind().expect("rewind");
+        self.files[which].read_to_end(&mut bytes).expect("output");
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            self.kill();
+        }
+    }
+}
+
+/// Runs a command to its end, at most `seconds`.
+pub fn run(command: &mut Command, seconds: u64) -> Done {
+    Running::start(command).finish(Duration::from_secs(seconds))
+}
+
+/// Runs a command that must succeed and returns its standard output.
+pub fn ok(command: &mut Command, seconds: u64) -> String {
+    let line = format!("{command:?}");
+    let done = run(command, seconds);
+    assert!(done.status.success(), "{line}: {}\n{}\n{}", done.status, done.text(), done.stderr);
+    done.text()
+}
+
+/// A shell script that stops at its first error, started in `dir`.
+pub fn script(dir: impl AsRef<Path>, text: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.arg("-euc").arg(text).arg("sh").current_dir(dir).env("LC_ALL", "C");
+    command
+}
+
+/// Runs a shell script that must succeed; `$1`, `$2`, … are `arguments`.
+pub fn sh(dir: impl AsRef<Path>, text: &str, arguments: &[&Path], seconds: u64) -> String {
+    ok(script(dir, text).args(arguments), seconds)
+}

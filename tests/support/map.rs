@@ -1,0 +1,48 @@
+//! Shared memory mappings of files. The only unsafe code of the tests.
+
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+use std::{ffi::c_void, fs::File, io, ptr};
+
+/// A shared mapping of a part of a file.
+pub struct Mapping {
+    start: *mut c_void,
+    len: usize,
+}
+
+impl Mapping {
+    /// Maps `len` bytes (at least 1) from `offset`, a multiple of 4096. They must lie inside the file
+    /// for as long as the mapping is used.
+    pub fn new(file: &File, offset: u64, len: usize, write: bool) -> io::Result<Mapping> {
+        let rights = if write { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: the kernel chooses an unused place, so no other memory of the process is touched.
+        let start = unsafe { mmap(ptr::null_mut(), len, rights, MapFlags::SHARED, file, offset)? };
+        Ok(Mapping { start, len })
+    }
+
+    /// Copies bytes out.
+    pub fn read(&self, at: usize, out: &mut [u8]) {
+        assert!(at + out.len() <= self.len);
+        // SAFETY: the range lies inside the mapping, and `out` is memory of our own.
+        unsafe { ptr::copy_nonoverlapping(self.start.cast::<u8>().add(at), out.as_mut_ptr(), out.len()) }
+    }
+
+    /// Copies bytes in; the mapping must be one for writing.
+    pub fn write(&self, at: usize, data: &[u8]) {
+        assert!(at + data.len() <= self.len);
+        // SAFETY: the range lies inside the mapping, which is writable and not a Rust object.
+        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), self.start.cast::<u8>().add(at), data.len()) }
+    }
+
+    /// Writes what was changed to the file.
+    pub fn sync(&self) -> io::Result<()> {
+        // SAFETY: the range is the whole mapping.
+        Ok(unsafe { msync(self.start, self.len, MsyncFlags::SYNC)? })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing refers to it any more.
+        let _ = unsafe { munmap(self.start, self.len) };
+    }
+}

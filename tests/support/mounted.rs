@@ -1,0 +1,280 @@
+//! A vault in a temporary place, and its mount.
+
+use super::command::{Done, ok, run};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::mpsc::{RecvTimeoutError, Sender, channel},
+    thread::{JoinHandle, sleep},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// Longest life of one mount: after that its process is killed, so that calls stuck in it return.
+const LIFE: Duration = Duration::from_secs(400);
+
+/// A vault. It is opened with a key file: a test that mounts hundreds of times does not want Argon2.
+pub struct Vault {
+    /// The stored directory.
+    pub store: PathBuf,
+    /// The mount point.
+    pub mount_point: PathBuf,
+    /// The key file.
+    pub key: PathBuf,
+    /// Where mounts log to.
+    pub log: PathBuf,
+    places: Vec<TempDir>,
+}
+
+impl Vault {
+    /// A new vault on the disk under the temporary directory.
+    pub fn new(cipher: &str) -> Vault {
+        Vault::with(cipher, &[])
+    }
+
+    /// A new vault with more options of `init`.
+    pub fn with(cipher: &str, options: &[&str]) -> Vault {
+        let vault = Vault::place(None);
+        vault.init(cipher, options);
+        vault
+    }
+
+    /// A new vault whose stored directory is `store`.
+    pub fn at(store: &Path, cipher: &str) -> Vault {
+        let vault = Vault::place(Some(store));
+        vault.init(cipher, &[]);
+        vault
+    }
+
+    /// A new vault in memory: for tests with very many operations, where a sync need not reach a disk.
+    pub fn in_memory(cipher: &str) -> Vault {
+        let place = memory();
+        let store = place.as_ref().map(|p| p.path().join("vault"));
+        let mut vault = Vault::place(store.as_deref());
+        vault.places.extend(place);
+        vault.init(cipher, &[]);
+        vault
+    }
+
+    fn place(store: Option<&Path>) -> Vault {
+        let place = TempDir::with_prefix("warpcrypt-test-").expect("temporary directory");
+        open_to_all(place.path());
+        let store = store.map_or_else(|| place.path().join("vault"), Path::to_path_buf);
+        let [mount_point, key, log] = ["mnt", "key", "log"].map(|n| place.path().join(n));
+        fs::create_dir(&mount_point).expect("mount point");
+        fs::write(&key, [0x5a; 64]).expect("key file");
+        Vault { store, mount_point, key, log, places: vec![place] }
+    }
+
+    fn init(&self, cipher: &str, options: &[&str]) {
+        let mut command = Vault::program();
+        command.arg("init").arg(&self.store).args(["--cipher", cipher]).args(options);
+        ok(command.arg("--key-file").arg(&self.key), 60);
+    }
+
+    /// The program under test.
+    pub fn program() -> Command {
+        Command::new(env!("CARGO_BIN_EXE_warpcrypt"))
+    }
+
+    /// The directory that holds the vault, its key, its mount point and its log.
+    pub fn place_path(&self) -> &Path {
+        self.places[0].path()
+    }
+
+    /// Runs `mount` and says how it went.
+    pub fn try_mount(&self, options: &[&str]) -> Done {
+        let mut command = Vault::program();
+        command.arg("mount").arg(&self.store).arg(&self.mount_point).args(options);
+        run(command.arg("--key-file").arg(&self.key).arg("--log-file").arg(&self.log), 60)
+    }
+
+    /// Mounts; it must work.
+    pub fn mount(&self) -> Mount<'_> {
+        self.mount_with(&[])
+    }
+
+    /// Mounts with more options of `mount`.
+    pub fn mount_with(&self, options: &[&str]) -> Mount<'_> {
+        let done = self.try_mount(options);
+        assert!(
+            done.status.success(),
+            "mount {options:?}: {}: {}{}",
+            done.status,
+            done.stderr,
+            self.log_text()
+        );
+        let mount = Mount::new(self, options);
+        assert!(is_mounted(&self.mount_point), "mount returned before the mount answers");
+        mount
+    }
+
+    /// What the mounts logged.
+    pub fn log_text(&self) -> String {
+        fs::read(&self.log).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default()
+    }
+}
+
+impl Drop for Vault {
+    fn drop(&mut self) {
+        release(&self.mount_point);
+        if !std::thread::panicking() {
+            let log = self.log_text();
+            assert!(!log.contains("panicked"), "a mount panicked:\n{log}");
+        }
+    }
+}
+
+/// A mounted vault. Dropping it unmounts by force.
+pub struct Mount<'v> {
+    /// The vault.
+    pub vault: &'v Vault,
+    /// The process that serves it.
+    pub pid: Pid,
+    options: Vec<String>,
+    watchdog: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl<'v> Mount<'v> {
+    fn new(vault: &'v Vault, options: &[&str]) -> Mount<'v> {
+        let pid = server_of(&vault.mount_point).expect("no process serves the mount");
+        let (stop, stopped) = channel();
+        let guard = std::thread::spawn(move || {
+            if stopped.recv_timeout(LIFE) == Err(RecvTimeoutError::Timeout) {
+                super::say(format_args!("a mount lived longer than {LIFE:?}: killed"));
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        });
+        let options = options.iter().map(|o| o.to_string()).collect();
+        Mount { vault, pid, options, watchdog: Some((stop, guard)) }
+    }
+
+    /// The mount point.
+    pub fn path(&self) -> &Path {
+        &self.vault.mount_point
+    }
+
+    /// A path in the mount.
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path().join(name)
+    }
+
+    /// Unmounts as a user does; when that returns, the process is gone and all is stored.
+    pub fn unmount(mut self) {
+        let done = run(Vault::program().arg("umount").arg(self.path()), 120);
+        assert!(done.status.success(), "umount: {}: {}", done.status, done.stderr);
+        assert!(!is_mounted(self.path()), "umount returned while the mount stands");
+        assert!(wait_gone(self.pid, Duration::from_secs(1)), "umount returned while its process works");
+        self.end_watch();
+    }
+
+    /// Unmounts and mounts again with the same options.
+    pub fn remount(self) -> Mount<'v> {
+        let vault = self.vault;
+        let options = self.options.clone();
+        self.unmount();
+        vault.mount_with(&options.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Kills the process with SIGKILL and takes the dead mount away.
+    pub fn kill(mut self) {
+        self.kill_server();
+        self.end_watch();
+        release(self.path());
+    }
+
+    /// Kills the process with SIGKILL; the dead mount stays.
+    pub fn kill_server(&self) {
+        kill_process(self.pid, Signal::KILL).expect("kill");
+        assert!(wait_gone(self.pid, Duration::from_secs(20)), "a killed process stays");
+    }
+
+    /// Whether the process still lives.
+    pub fn alive(&self) -> bool {
+        !gone(self.pid)
+    }
+
+    fn end_watch(&mut self) {
+        if let Some((stop, guard)) = self.watchdog.take() {
+            drop(stop);
+            let _ = guard.join();
+        }
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        if self.watchdog.is_some() {
+            release(self.path());
+            if !wait_gone(self.pid, Duration::from_secs(3)) {
+                let _ = kill_process(self.pid, Signal::KILL);
+            }
+            self.end_watch();
+        }
+    }
+}
+
+/// Whether something is mounted on `path`.
+pub fn is_mounted(path: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    table.lines().any(|line| line.split(' ').nth(1) == path.to_str())
+}
+
+/// Takes a mount away, dead or alive.
+pub fn release(path: &Path) {
+    for _ in 0..10 {
+        if !is_mounted(path) {
+            return;
+        }
+        let mut command = match rustix::process::geteuid().is_root() {
+            true => Command::new("umount"),
+            false => Command::new("fusermount3"),
+        };
+        let flags: &[&str] = if rustix::process::geteuid().is_root() { &["-l"] } else { &["-u", "-z"] };
+        run(command.args(flags).arg(path), 30);
+    }
+}
+
+/// The process of the program under test that serves `mount_point`.
+fn server_of(mount_point: &Path) -> Option<Pid> {
+    let processes = fs::read_dir("/proc").ok()?;
+    processes.flatten().find_map(|entry| {
+        let number: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let program = fs::read_link(entry.path().join("exe")).ok()?;
+        program.file_name()?.to_str()?.starts_with("warpcrypt").then_some(())?;
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        line.split(|&b| b == 0).any(|a| a == mount_point.as_os_str().as_encoded_bytes()).then_some(())?;
+        Pid::from_raw(number)
+    })
+}
+
+fn gone(pid: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    // A zombie has let go of everything.
+    status.map_or(true, |s| s.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
+}
+
+fn wait_gone(pid: Pid, limit: Duration) -> bool {
+    let end = Instant::now() + limit;
+    while !gone(pid) {
+        if Instant::now() > end {
+            return false;
+        }
+        sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+/// A temporary directory in memory, if there is such a place.
+pub fn memory() -> Option<TempDir> {
+    let place = TempDir::with_prefix_in("warpcrypt-test-", "/dev/shm").ok()?;
+    open_to_all(place.path());
+    Some(place)
+}
+
+fn open_to_all(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("permissions");
+}

@@ -1,0 +1,57 @@
+//! Random numbers from a seed that is printed, so that a failure can be run again (`SEED=…`).
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// SplitMix64.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// From the environment's `SEED`, or from the clock. `what` tells which test it belongs to.
+    pub fn new(what: &str) -> Random {
+        let given = std::env::var("SEED").ok().and_then(|s| s.parse().ok());
+        let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
+        let seed = given.unwrap_or_else(clock);
+        super::say(format_args!("{what}: SEED={seed}"));
+        Random(seed)
+    }
+
+    /// From a number.
+    pub fn from_seed(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// 64 random bits.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// 0 to `limit` - 1; 0 for a limit of 0.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit.max(1)
+    }
+
+    /// True once in `n` times.
+    pub fn once_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// Fills with random bytes.
+    pub fn fill(&mut self, out: &mut [u8]) {
+        for piece in out.chunks_mut(8) {
+            let bytes = self.next().to_le_bytes();
+            piece.copy_from_slice(&bytes[..piece.len()]);
+        }
+    }
+
+    /// Random bytes.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        self.fill(&mut out);
+        out
+    }
+}

@@ -1,0 +1,40 @@
+//! What lies in the store: an attacker's view of a vault.
+
+use std::{
+    collections::HashMap,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+/// All files of a directory and those below it, links not followed, in no order.
+pub fn walk(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![dir.to_path_buf()];
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(&dir).expect("list").flatten() {
+            match entry.file_type().expect("type").is_dir() {
+                true => open.push(entry.path()),
+                false => found.push(entry.path()),
+            }
+        }
+    }
+    found
+}
+
+/// The stored files by inode number: a mount shows the store's numbers.
+pub fn by_inode(store: &Path) -> HashMap<u64, PathBuf> {
+    walk(store).into_iter().map(|p| (inode(&p), p)).collect()
+}
+
+/// The inode number of a path.
+pub fn inode(path: &Path) -> u64 {
+    fs::symlink_metadata(path).expect("stat").ino()
+}
+
+/// The bytes of a stored file, to be changed and put back.
+pub fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(path).expect("read the store");
+    change(&mut bytes);
+    fs::write(path, bytes).expect("write the store");
+}
