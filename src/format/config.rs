@@ -1,1 +1,267 @@
-//! config
+//! The vault's configuration: what it is made of, and the key slots that open it.
+//!
+//! The text is JSON (`warpcrypt.json`). Everything in it is under a MAC whose key comes from the master
+//! key, so a configuration that unlocks is one that a holder of the master key wrote.
+
+use super::{
+    bytes::equal,
+    keys,
+    name::NameMode,
+    recovery::RecoveryError,
+    slot::{KeySlot, NewSlot, SlotKind, SlotSecret},
+};
+use crate::crypto::{
+    cipher::Cipher,
+    kdf::subkey,
+    mac::{Integrity, MacKey},
+    random,
+    secret::Secret,
+};
+use std::io;
+
+/// The format's version.
+pub const VERSION: u32 = 1;
+/// Bytes of a vault id.
+pub const VAULT_ID: usize = 16;
+/// Slots that a configuration may have.
+pub const SLOTS_MAX: usize = 32;
+/// Bytes that the text may have.
+pub const TEXT_MAX: usize = 64 << 10;
+
+/// Why a configuration is refused, or a change to it.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// No slot of its kind opens with the secret.
+    #[error("no key slot opens with this {0}: it is the wrong one, or the vault's configuration was edited")]
+    WrongSecret(SlotKind),
+    /// There is no slot that such a secret could open.
+    #[error("the vault has no key slot for a {0}")]
+    NoSlotOfThatKind(SlotKind),
+    /// Written by another version of the program.
+    #[error("the vault has format version {0}; this program reads version {VERSION}")]
+    UnknownVersion(u64),
+    /// Not a configuration: not JSON, a field missing, unknown or out of range.
+    #[error("the vault's configuration is damaged: {what}")]
+    Damaged {
+        /// What is wrong, and where.
+        what: String,
+    },
+    /// The secret is right, the configuration is not what was written with it.
+    #[error("the vault's configuration was edited: its authentication code does not match")]
+    Edited,
+    /// A password slot asks for more than any vault needs.
+    #[error("a key slot asks for {value} Argon2 {what}, more than the limit of {limit}")]
+    CostTooHigh {
+        /// Which number.
+        what: &'static str,
+        /// As it stands.
+        value: u32,
+        /// As it may be.
+        limit: u32,
+    },
+    /// A password slot has a cost below what Argon2 defines.
+    #[error("a key slot has no valid Argon2 cost: at least one pass, one lane and 8 KiB a lane")]
+    CostTooLow,
+    /// A key file that is too short to be a key, or too long.
+    #[error("a key file has 16 bytes to 1 MiB, this one has {0} bytes")]
+    KeyFileSize(usize),
+    /// A text that is no recovery key.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
+    /// Nothing would open the vault any more.
+    #[error("the last key slot cannot be removed")]
+    LastSlot,
+    /// No slot has this id.
+    #[error("the vault has no key slot {0}")]
+    NoSuchSlot(u32),
+    /// No room for another.
+    #[error("the vault has as many key slots as it can have ({SLOTS_MAX})")]
+    TooManySlots,
+    /// A label that is too long or has control characters.
+    #[error("a label has at most 64 bytes and no control characters")]
+    BadLabel,
+    /// The password could not be stretched, for want of memory for example.
+    #[error("argon2id: {0}")]
+    Kdf(String),
+    /// The kernel has no random bytes.
+    #[error("no random bytes: {0}")]
+    Random(io::Error),
+}
+
+/// What a vault is made of: chosen when it is made, the same for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// In CTR mode, over contents, names, link targets and attributes.
+    pub cipher: Cipher,
+    /// Tags and digests of contents.
+    pub integrity: Integrity,
+    /// How names are stored.
+    pub names: NameMode,
+}
+
+/// A vault's configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VaultConfig {
+    pub(super) id: [u8; VAULT_ID],
+    pub(super) settings: Settings,
+    /// The id of the next slot: ids are not used twice.
+    pub(super) next_slot: u32,
+    pub(super) slots: Vec<KeySlot>,
+    pub(super) mac: [u8; 32],
+}
+
+impl VaultConfig {
+    /// A new vault with a random id, a random master key and one slot; returns the master key too.
+    ///
+    /// # Errors
+    /// When the slot cannot be made (cost, label, key file, memory, random bytes).
+    pub fn create(settings: Settings, first: &NewSlot) -> Result<(Self, Secret<32>), ConfigError> {
+        let mut filled = Ok(());
+        let master = Secret::new_with(|key| filled = random::fill(key));
+        filled.map_err(ConfigError::Random)?;
+        let mut id = [0; VAULT_ID];
+        random::fill(&mut id).map_err(ConfigError::Random)?;
+        let slots = vec![KeySlot::make(1, &id, &master, first)?];
+        let mut config = VaultConfig { id, settings, next_slot: 2, slots, mac: [0; 32] };
+        config.mac = config.compute_mac(&master);
+        Ok((config, master))
+    }
+
+    /// The vault's id.
+    pub fn id(&self) -> &[u8; VAULT_ID] {
+        &self.id
+    }
+
+    /// What the vault is made of. To be trusted only once `unlock` succeeded.
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// The key slots, oldest first.
+    pub fn slots(&self) -> &[KeySlot] {
+        &self.slots
+    }
+
+    /// The master key: tries every slot of the secret's kind, then verifies the whole configuration.
+    ///
+    /// # Errors
+    /// `WrongSecret`, `NoSlotOfThatKind`, `Edited`, `KeyFileSize` or `Kdf`.
+    pub fn unlock(&self, secret: &SlotSecret) -> Result<Secret<32>, ConfigError> {
+        self.unlock_slot(secret).map(|(_, master)| master)
+    }
+
+    /// `unlock`, with the id of the slot that opened.
+    ///
+    /// # Errors
+    /// As `unlock`.
+    pub fn unlock_slot(&self, secret: &SlotSecret) -> Result<(u32, Secret<32>), ConfigError> {
+        let kind = secret.kind();
+        let mut error = ConfigError::NoSlotOfThatKind(kind);
+        for slot in self.slots.iter().filter(|slot| slot.kind() == kind) {
+            if let Some(master) = slot.open(&self.id, secret)? {
+                self.verify(&master)?;
+                return Ok((slot.id, master));
+            }
+            error = ConfigError::WrongSecret(kind);
+        }
+        Err(error)
+    }
+
+    /// Adds a slot and returns its id. The caller writes the new text.
+    ///
+    /// # Errors
+    /// `Edited` for a master key that is not this vault's; what a slot can fail with; `TooManySlots`.
+    pub fn add(&mut self, master: &Secret<32>, new: &NewSlot) -> Result<u32, ConfigError> {
+        self.verify(master)?;
+        let id = self.next_slot;
+        if self.slots.len() >= SLOTS_MAX || id == u32::MAX {
+            return Err(ConfigError::TooManySlots);
+        }
+        self.slots.push(KeySlot::make(id, &self.id, master, new)?);
+        self.next_slot = id + 1;
+        self.mac = self.compute_mac(master);
+        Ok(id)
+    }
+
+    /// Removes a slot. The caller writes the new text; a copy of the old one still opens with what the
+    /// slot opened with.
+    ///
+    /// # Errors
+    /// `Edited` for a master key that is not this vault's; `NoSuchSlot`; `LastSlot`.
+    pub fn remove(&mut self, master: &Secret<32>, id: u32) -> Result<(), ConfigError> {
+        self.verify(master)?;
+        let at = self.slots.iter().position(|slot| slot.id == id).ok_or(ConfigError::NoSuchSlot(id))?;
+        if self.slots.len() == 1 {
+            return Err(ConfigError::LastSlot);
+        }
+        self.slots.remove(at);
+        self.mac = self.compute_mac(master);
+        Ok(())
+    }
+
+    fn verify(&self, master: &Secret<32>) -> Result<(), ConfigError> {
+        if equal(&self.compute_mac(master), &self.mac) { Ok(()) } else { Err(ConfigError::Edited) }
+    }
+
+    fn compute_mac(&self, master: &Secret<32>) -> [u8; 32] {
+        let key = subkey(master, keys::CONFIG);
+        MacKey::new(Integrity::Kmac256, key.expose(), b"warpcrypt configuration").digest(&[&self.canonical()])
+    }
+
+    /// Everything but the MAC as bytes: numbers big-endian, what varies in length behind its length.
+    fn canonical(&self) -> Vec<u8> {
+        let mut out = VERSION.to_be_bytes().to_vec();
+        out.extend_from_slice(&self.id);
+        put(&mut out, cipher_name(self.settings.cipher).as_bytes());
+        put(&mut out, integrity_name(self.settings.integrity).as_bytes());
+        put(&mut out, name_mode_name(self.settings.names).as_bytes());
+        out.extend_from_slice(&self.next_slot.to_be_bytes());
+        out.extend_from_slice(&(self.slots.len() as u32).to_be_bytes());
+        for slot in &self.slots {
+            out.extend_from_slice(&slot.id.to_be_bytes());
+            out.extend_from_slice(&slot.created.to_be_bytes());
+            out.push(slot.label.is_some().into());
+            put(&mut out, slot.label.as_deref().unwrap_or_default().as_bytes());
+            put(&mut out, &slot.kdf.encode());
+            out.extend_from_slice(&slot.wrapped);
+        }
+        out
+    }
+}
+
+/// Appends the length (32 bits, big-endian) and the bytes.
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+    out.extend_from_slice(bytes);
+}
+
+/// The cipher's name in the configuration and on the command line.
+pub fn cipher_name(cipher: Cipher) -> &'static str {
+    match cipher {
+        Cipher::Aes128 => "aes-128-ctr",
+        Cipher::Aes192 => "aes-192-ctr",
+        Cipher::Aes256 => "aes-256-ctr",
+        Cipher::Kuznyechik => "kuznyechik-ctr",
+    }
+}
+
+/// The integrity function's name in the configuration and on the command line.
+pub fn integrity_name(integrity: Integrity) -> &'static str {
+    match integrity {
+        Integrity::Kmac128 => "kmac128",
+        Integrity::Kmac256 => "kmac256",
+        Integrity::TurboShake128 => "turboshake128",
+    }
+}
+
+/// The name mode's name in the configuration and on the command line.
+pub fn name_mode_name(mode: NameMode) -> &'static str {
+    match mode {
+        NameMode::Encrypted => "encrypted",
+        NameMode::Plain => "plain",
+    }
+}
+
+#[cfg(test)]
+#[path = "config_test.rs"]
+mod tests;

@@ -1,8 +1,18 @@
 //! The vault format v1: bytes to checked types and back. `docs/format.md` is the normative text.
+//!
+//! Nothing here does I/O: callers read and write, these modules say what the bytes are.
 
+mod bytes;
 pub mod config;
+mod config_json;
+pub mod dir_id;
 pub mod entry;
+pub mod keys;
 pub mod layout;
+pub mod link;
 pub mod name;
 pub mod record;
+pub mod recovery;
+pub mod slot;
 pub mod tree;
+pub mod xattr;

@@ -1,6 +1,6 @@
 //! The commit record: one 512-byte sector that says which version of a file counts.
 
-use super::{entry::EPOCH_LIMIT, layout, tree::Digest};
+use super::{bytes::equal, entry::EPOCH_LIMIT, layout, tree::Digest};
 use crate::crypto::mac::MacKey;
 
 /// Bytes of a record.
@@ -170,11 +170,6 @@ fn field<const N: usize>(sector: &[u8; RECORD], at: usize) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&sector[at..at + N]);
     out
-}
-
-/// Compares without stopping at the first difference.
-fn equal(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }
 
 #[cfg(test)]

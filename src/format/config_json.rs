@@ -1,0 +1,169 @@
+//! The configuration as JSON: text to checked values and back.
+
+use super::{
+    config::{
+        ConfigError, SLOTS_MAX, Settings, TEXT_MAX, VAULT_ID, VERSION, VaultConfig, cipher_name,
+        integrity_name, name_mode_name,
+    },
+    name::NameMode,
+    slot::{Kdf, KeySlot, SALT, WRAPPED, check_cost, check_label},
+};
+use crate::crypto::{cipher::Cipher, kdf::Argon2Cost, mac::Integrity};
+use data_encoding::HEXLOWER;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+#[derive(Deserialize)]
+struct Probe {
+    format: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    format: u32,
+    vault_id: Hex<VAULT_ID>,
+    cipher: String,
+    integrity: String,
+    names: String,
+    next_slot: u32,
+    slots: Vec<SlotText>,
+    mac: Hex<32>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SlotText {
+    id: u32,
+    created: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label: Option<String>,
+    kdf: KdfText,
+    wrapped: Hex<WRAPPED>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+enum KdfText {
+    Password { memory_kib: u32, passes: u32, lanes: u32, salt: Hex<SALT> },
+    KeyFile { salt: Hex<SALT> },
+    Recovery { salt: Hex<SALT> },
+}
+
+impl VaultConfig {
+    /// Reads a configuration. What it says is checked for shape only: `unlock` proves who wrote it.
+    ///
+    /// # Errors
+    /// `UnknownVersion`, `Damaged`, `CostTooHigh`, `CostTooLow` or `BadLabel`.
+    pub fn parse(text: &[u8]) -> Result<Self, ConfigError> {
+        if text.len() > TEXT_MAX {
+            return Err(damaged(format!("{} bytes are more than a configuration has", text.len())));
+        }
+        // The version first: what else a text of another version holds is not ours to judge.
+        let probe: Probe = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
+        if probe.format != u64::from(VERSION) {
+            return Err(ConfigError::UnknownVersion(probe.format));
+        }
+        let text: Text = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
+        let settings = Settings {
+            cipher: by_name("cipher", &text.cipher, &Cipher::ALL, cipher_name)?,
+            integrity: by_name("integrity", &text.integrity, &Integrity::ALL, integrity_name)?,
+            names: by_name("names", &text.names, &[NameMode::Encrypted, NameMode::Plain], name_mode_name)?,
+        };
+        let slots: Vec<KeySlot> = text.slots.into_iter().map(KeySlot::try_from).collect::<Result<_, _>>()?;
+        check_ids(&slots, text.next_slot)?;
+        Ok(VaultConfig { id: text.vault_id.0, settings, next_slot: text.next_slot, slots, mac: text.mac.0 })
+    }
+
+    /// The text to store.
+    pub fn to_json(&self) -> String {
+        let text = Text {
+            format: VERSION,
+            vault_id: Hex(self.id),
+            cipher: cipher_name(self.settings.cipher).to_owned(),
+            integrity: integrity_name(self.settings.integrity).to_owned(),
+            names: name_mode_name(self.settings.names).to_owned(),
+            next_slot: self.next_slot,
+            slots: self.slots.iter().map(SlotText::from).collect(),
+            mac: Hex(self.mac),
+        };
+        // invariant: strings, numbers and lists of them always serialise
+        serde_json::to_string_pretty(&text).expect("plain data") + "\n"
+    }
+}
+
+impl TryFrom<SlotText> for KeySlot {
+    type Error = ConfigError;
+
+    fn try_from(text: SlotText) -> Result<Self, ConfigError> {
+        check_label(text.label.as_deref())?;
+        let kdf = match text.kdf {
+            KdfText::Password { memory_kib, passes, lanes, salt } => {
+                Kdf::Password { salt: salt.0, cost: check_cost(Argon2Cost { memory_kib, passes, lanes })? }
+            }
+            KdfText::KeyFile { salt } => Kdf::KeyFile { salt: salt.0 },
+            KdfText::Recovery { salt } => Kdf::Recovery { salt: salt.0 },
+        };
+        let SlotText { id, created, label, .. } = text;
+        Ok(KeySlot { id, created, label, kdf, wrapped: text.wrapped.0 })
+    }
+}
+
+impl From<&KeySlot> for SlotText {
+    fn from(slot: &KeySlot) -> Self {
+        let kdf = match slot.kdf {
+            Kdf::Password { salt, cost: Argon2Cost { memory_kib, passes, lanes } } => {
+                KdfText::Password { memory_kib, passes, lanes, salt: Hex(salt) }
+            }
+            Kdf::KeyFile { salt } => KdfText::KeyFile { salt: Hex(salt) },
+            Kdf::Recovery { salt } => KdfText::Recovery { salt: Hex(salt) },
+        };
+        let KeySlot { id, created, label, wrapped, .. } = slot.clone();
+        SlotText { id, created, label, kdf, wrapped: Hex(wrapped) }
+    }
+}
+
+/// Ids rise and stay below the next one: none occurs twice.
+fn check_ids(slots: &[KeySlot], next: u32) -> Result<(), ConfigError> {
+    if slots.is_empty() || slots.len() > SLOTS_MAX {
+        return Err(damaged(format!("{} key slots, a vault has 1 to {SLOTS_MAX}", slots.len())));
+    }
+    let ids = slots.iter().map(|slot| slot.id).chain([next]);
+    if slots[0].id == 0 || !ids.is_sorted_by(|a, b| a < b) {
+        return Err(damaged("key slot ids do not rise".to_owned()));
+    }
+    Ok(())
+}
+
+fn by_name<T: Copy>(
+    field: &str,
+    text: &str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+) -> Result<T, ConfigError> {
+    let known = all.iter().copied().find(|value| name(*value) == text);
+    known.ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|value| name(*value)).collect();
+        damaged(format!("{field} {text:?} is none of {}", names.join(", ")))
+    })
+}
+
+fn damaged(what: String) -> ConfigError {
+    ConfigError::Damaged { what }
+}
+
+/// Bytes written as lower-case hexadecimal digits, exactly so many.
+struct Hex<const N: usize>([u8; N]);
+
+impl<const N: usize> Serialize for Hex<N> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&HEXLOWER.encode(&self.0))
+    }
+}
+
+impl<'de, const N: usize> Deserialize<'de> for Hex<N> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = HEXLOWER.decode(text.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Hex).ok_or_else(|| de::Error::custom(format!("expected {} lower-case hex digits", 2 * N)))
+    }
+}

@@ -1,0 +1,301 @@
+use super::*;
+use crate::{
+    crypto::kdf::Argon2Cost,
+    format::{
+        recovery::RecoveryKey,
+        slot::{Kdf, MAX_COST},
+    },
+};
+use proptest::prelude::*;
+
+const TINY: Argon2Cost = Argon2Cost { memory_kib: 8, passes: 1, lanes: 1 };
+const PASSWORD: SlotSecret = SlotSecret::Password(b"correct horse");
+const KEY_FILE: SlotSecret = SlotSecret::KeyFile(b"0123456789abcdef");
+
+fn slot(secret: SlotSecret) -> NewSlot {
+    NewSlot { secret, cost: TINY, created: 1_700_000_000, label: Some("ключ") }
+}
+
+fn settings() -> Settings {
+    Settings { cipher: Cipher::Kuznyechik, integrity: Integrity::Kmac256, names: NameMode::Encrypted }
+}
+
+fn sample() -> (VaultConfig, Secret<32>) {
+    VaultConfig::create(settings(), &slot(PASSWORD)).unwrap()
+}
+
+/// One slot of each kind.
+fn full() -> (VaultConfig, Secret<32>, RecoveryKey) {
+    let (mut config, master) = sample();
+    let recovery = RecoveryKey::generate().unwrap();
+    assert_eq!(config.add(&master, &slot(KEY_FILE)).unwrap(), 2);
+    let unlabelled = NewSlot { label: None, ..slot(SlotSecret::Recovery(&recovery)) };
+    assert_eq!(config.add(&master, &unlabelled).unwrap(), 3);
+    (config, master, recovery)
+}
+
+#[test]
+fn every_kind_of_slot_opens_what_was_written() {
+    let (config, master, recovery) = full();
+    let again = VaultConfig::parse(config.to_json().as_bytes()).unwrap();
+    assert_eq!(again, config);
+    assert_eq!(again.settings(), settings());
+    let secrets = [PASSWORD, KEY_FILE, SlotSecret::Recovery(&recovery)];
+    for (id, secret) in (1..).zip(secrets) {
+        let (slot, opened) = again.unlock_slot(&secret).unwrap();
+        assert_eq!((slot, opened.expose()), (id, master.expose()));
+    }
+}
+
+#[test]
+fn settings_survive() {
+    for cipher in Cipher::ALL {
+        for integrity in Integrity::ALL {
+            for names in [NameMode::Encrypted, NameMode::Plain] {
+                let settings = Settings { cipher, integrity, names };
+                let (config, _) = VaultConfig::create(settings, &slot(PASSWORD)).unwrap();
+                let again = VaultConfig::parse(config.to_json().as_bytes()).unwrap();
+                assert_eq!(again.settings(), settings);
+                assert!(again.unlock(&PASSWORD).is_ok());
+            }
+        }
+    }
+}
+
+#[test]
+fn wrong_and_missing_secrets_are_told_apart() {
+    let (config, _) = sample();
+    let unlock = |secret| config.unlock(&secret).err().unwrap();
+    assert!(matches!(unlock(SlotSecret::Password(b"wrong")), ConfigError::WrongSecret(SlotKind::Password)));
+    assert!(matches!(unlock(KEY_FILE), ConfigError::NoSlotOfThatKind(SlotKind::KeyFile)));
+    let (config, _, _) = full();
+    let unlock = |secret| config.unlock(&secret).err().unwrap();
+    assert!(matches!(unlock(SlotSecret::KeyFile(b"short")), ConfigError::KeyFileSize(5)));
+    let other = RecoveryKey::generate().unwrap();
+    assert!(matches!(unlock(SlotSecret::Recovery(&other)), ConfigError::WrongSecret(SlotKind::Recovery)));
+}
+
+#[test]
+fn the_second_password_opens_too() {
+    let (mut config, master) = sample();
+    let second = SlotSecret::Password(b"another");
+    let id = config.add(&master, &slot(second)).unwrap();
+    assert_eq!(config.unlock_slot(&second).unwrap().0, id);
+    config.remove(&master, 1).unwrap();
+    assert!(matches!(config.unlock(&PASSWORD), Err(ConfigError::WrongSecret(_))));
+    assert!(config.unlock(&second).is_ok());
+}
+
+#[test]
+fn ids_are_not_used_twice_and_the_last_slot_stays() {
+    let (mut config, master, _) = full();
+    config.remove(&master, 3).unwrap();
+    assert_eq!(config.add(&master, &slot(PASSWORD)).unwrap(), 4);
+    for id in [1, 2] {
+        config.remove(&master, id).unwrap();
+    }
+    assert!(matches!(config.remove(&master, 3), Err(ConfigError::NoSuchSlot(3))));
+    assert!(matches!(config.remove(&master, 4), Err(ConfigError::LastSlot)));
+    assert!(VaultConfig::parse(config.to_json().as_bytes()).unwrap().unlock(&PASSWORD).is_ok());
+}
+
+#[test]
+fn another_master_key_changes_nothing() {
+    let (mut config, _, _) = full();
+    let before = config.clone();
+    let other = Secret::new_with(|key| key.fill(1));
+    assert!(matches!(config.add(&other, &slot(KEY_FILE)), Err(ConfigError::Edited)));
+    assert!(matches!(config.remove(&other, 1), Err(ConfigError::Edited)));
+    assert_eq!(config, before);
+}
+
+#[test]
+fn there_is_room_for_so_many_slots() {
+    let (mut config, master) = sample();
+    for _ in 1..SLOTS_MAX {
+        config.add(&master, &slot(KEY_FILE)).unwrap();
+    }
+    assert!(matches!(config.add(&master, &slot(KEY_FILE)), Err(ConfigError::TooManySlots)));
+    assert!(VaultConfig::parse(config.to_json().as_bytes()).is_ok());
+}
+
+#[test]
+fn edited_parameters_are_called_edited() {
+    let (config, master, _) = full();
+    let text = config.to_json();
+    for (from, to) in [
+        ("kuznyechik-ctr", "aes-128-ctr"),
+        ("kmac256", "turboshake128"),
+        ("\"encrypted\"", "\"plain\""),
+        ("\"next_slot\": 4", "\"next_slot\": 5"),
+        ("\"created\": 1700000000", "\"created\": 1700000001"),
+        ("ключ", "слот"),
+    ] {
+        let edited = text.replacen(from, to, 1);
+        assert_ne!(edited, text, "{from}");
+        let edited = VaultConfig::parse(edited.as_bytes()).unwrap();
+        assert!(matches!(edited.unlock(&PASSWORD), Err(ConfigError::Edited)), "{from}");
+    }
+    let mut fewer = config.clone();
+    fewer.slots.remove(1);
+    assert!(matches!(fewer.unlock(&PASSWORD), Err(ConfigError::Edited)));
+    assert!(matches!(fewer.add(&master, &slot(KEY_FILE)), Err(ConfigError::Edited)));
+}
+
+#[test]
+fn a_slot_is_bound_to_its_vault_its_id_and_its_parameters() {
+    let (config, _, _) = full();
+    let mut moved = config.clone();
+    moved.id[0] ^= 1;
+    let mut renumbered = config.clone();
+    renumbered.slots[1].id = 3;
+    let mut recast = config.clone();
+    if let Kdf::KeyFile { salt } = recast.slots[1].kdf {
+        recast.slots[1].kdf = Kdf::Recovery { salt };
+    }
+    for (what, edited) in [("vault", moved), ("id", renumbered)] {
+        let error = edited.unlock(&KEY_FILE).err().unwrap();
+        assert!(matches!(error, ConfigError::WrongSecret(SlotKind::KeyFile)), "{what}: {error}");
+    }
+    assert!(matches!(recast.unlock(&KEY_FILE), Err(ConfigError::NoSlotOfThatKind(_))));
+    let mut cheaper = config;
+    if let Kdf::Password { cost, .. } = &mut cheaper.slots[0].kdf {
+        cost.passes = 2;
+    }
+    assert!(matches!(cheaper.unlock(&PASSWORD), Err(ConfigError::WrongSecret(_))));
+}
+
+#[test]
+fn every_changed_byte_is_refused_or_changes_nothing() {
+    let (config, _, recovery) = full();
+    let text = config.to_json().into_bytes();
+    for at in 0..text.len() {
+        for flip in [1, 2, 4, 0x20, 0x80] {
+            let mut changed = text.clone();
+            changed[at] ^= flip;
+            let Ok(parsed) = VaultConfig::parse(&changed) else { continue };
+            // Only white space may change without a change of meaning.
+            if parsed == config {
+                assert!(text[at].is_ascii_whitespace(), "byte {at}");
+                continue;
+            }
+            assert!(parsed.unlock(&KEY_FILE).is_err(), "byte {at}");
+            assert!(parsed.unlock(&SlotSecret::Recovery(&recovery)).is_err(), "byte {at}");
+        }
+    }
+}
+
+#[test]
+fn another_version_is_named() {
+    let text = sample().0.to_json();
+    for version in [0, 2, 18_446_744_073_709_551_615_u64] {
+        let other = text.replace("\"format\": 1", &format!("\"format\": {version}"));
+        assert!(
+            matches!(VaultConfig::parse(other.as_bytes()), Err(ConfigError::UnknownVersion(v)) if v == version)
+        );
+    }
+    let alone = VaultConfig::parse(br#"{"format": 7, "whatever": [1, 2]}"#);
+    assert!(matches!(alone, Err(ConfigError::UnknownVersion(7))));
+}
+
+#[test]
+fn what_is_no_configuration_is_damaged() {
+    let text = full().0.to_json();
+    let cases = [
+        ("nothing", String::new()),
+        ("no JSON", "warpcrypt".to_owned()),
+        ("no version", "{}".to_owned()),
+        ("version as text", text.replace("\"format\": 1", "\"format\": \"1\"")),
+        ("cut", text[..text.len() / 2].to_owned()),
+        ("unknown field", text.replacen('{', "{\"extra\": 1,", 1)),
+        ("unknown field of a slot", text.replacen("\"created\"", "\"extra\": 1, \"created\"", 1)),
+        ("unknown field of a KDF", text.replacen("\"passes\"", "\"extra\": 1, \"passes\"", 1)),
+        ("field twice", text.replacen("\"cipher\"", "\"next_slot\": 4, \"cipher\"", 1)),
+        ("missing field", text.replacen("\"names\": \"encrypted\",", "", 1)),
+        ("unknown cipher", text.replace("kuznyechik-ctr", "aes-256-ecb")),
+        ("unknown KDF", text.replace("\"key-file\"", "\"keyfile\"")),
+        ("short hex", text.replacen("\"vault_id\": \"", "\"vault_id\": \"00", 1)),
+        ("slots out of order", text.replace("\"id\": 3", "\"id\": 2")),
+        ("slot 0", text.replace("\"id\": 1", "\"id\": 0")),
+        ("next slot too low", text.replace("\"next_slot\": 4", "\"next_slot\": 3")),
+        ("negative", text.replace("\"created\": 1700000000", "\"created\": -1")),
+        ("too long", text.clone() + &" ".repeat(TEXT_MAX)),
+        ("nested deeply", "[".repeat(60_000)),
+    ];
+    for (what, case) in cases {
+        assert_ne!(case, text, "{what}");
+        assert!(matches!(VaultConfig::parse(case.as_bytes()), Err(ConfigError::Damaged { .. })), "{what}");
+    }
+    let empty = text.replacen("\"slots\": [", "\"slots\": [], \"x\": [", 1);
+    assert!(VaultConfig::parse(empty.as_bytes()).is_err());
+}
+
+#[test]
+fn costs_are_capped_before_they_run() {
+    let text = sample().0.to_json();
+    for (field, value, high) in [
+        ("\"memory_kib\": 8", u64::from(MAX_COST.memory_kib) + 1, true),
+        ("\"memory_kib\": 8", u64::from(u32::MAX), true),
+        ("\"passes\": 1", 65, true),
+        ("\"lanes\": 1", 65, true),
+        ("\"memory_kib\": 8", 7, false),
+        ("\"passes\": 1", 0, false),
+        ("\"lanes\": 1", 0, false),
+        ("\"lanes\": 1", 2, false),
+    ] {
+        let name = field.split(": ").next().unwrap();
+        let edited = text.replacen(field, &format!("{name}: {value}"), 1);
+        assert_ne!(edited, text, "{field}");
+        match VaultConfig::parse(edited.as_bytes()) {
+            Err(ConfigError::CostTooHigh { .. }) => assert!(high, "{field} = {value}"),
+            Err(ConfigError::CostTooLow) => assert!(!high, "{field} = {value}"),
+            other => panic!("{field} = {value}: {other:?}"),
+        }
+    }
+    let greedy = NewSlot { cost: Argon2Cost { passes: 65, ..TINY }, ..slot(PASSWORD) };
+    assert!(matches!(VaultConfig::create(settings(), &greedy), Err(ConfigError::CostTooHigh { .. })));
+}
+
+#[test]
+fn labels_and_key_files_have_limits() {
+    let (mut config, master) = sample();
+    for (label, fits) in [("\x1b[31m".to_owned(), false), ("x".repeat(65), false), ("x".repeat(64), true)] {
+        let new = NewSlot { label: Some(&label), ..slot(KEY_FILE) };
+        let added = config.add(&master, &new);
+        assert!(if fits { added.is_ok() } else { matches!(added, Err(ConfigError::BadLabel)) });
+    }
+    for (len, fits) in [(0, false), (15, false), (16, true), (1 << 20, true), ((1 << 20) + 1, false)] {
+        let added = config.add(&master, &slot(SlotSecret::KeyFile(&vec![1; len])));
+        let refused = matches!(added, Err(ConfigError::KeyFileSize(found)) if found == len);
+        assert!(if fits { added.is_ok() } else { refused }, "{len}");
+    }
+}
+
+#[test]
+fn messages_name_the_cause_and_no_secret() {
+    let (config, _) = sample();
+    let wrong = config.unlock(&SlotSecret::Password(b"hunter2")).err().unwrap();
+    assert!(wrong.to_string().contains("password"));
+    assert!(!format!("{wrong} {wrong:?}").contains("hunter2"));
+    let text = config.to_json().replace("kuznyechik-ctr", "aes-256-ecb");
+    let damaged = VaultConfig::parse(text.as_bytes()).err().unwrap().to_string();
+    assert!(damaged.contains("aes-256-ecb") && damaged.contains("aes-256-ctr"), "{damaged}");
+}
+
+proptest! {
+    #[test]
+    fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        prop_assert!(VaultConfig::parse(&bytes).is_err());
+    }
+
+    #[test]
+    fn hostile_edits_never_panic(at in any::<prop::sample::Index>(), cut in 0..40_usize, put in ".{0,20}") {
+        let text = sample().0.to_json();
+        let at = at.index(text.len());
+        let end = (at + cut).min(text.len());
+        let edited = [&text.as_bytes()[..at], put.as_bytes(), &text.as_bytes()[end..]].concat();
+        if let Ok(parsed) = VaultConfig::parse(&edited) {
+            prop_assert_eq!(VaultConfig::parse(parsed.to_json().as_bytes()).unwrap(), parsed);
+        }
+    }
+}

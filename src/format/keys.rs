@@ -1,0 +1,25 @@
+//! The sub-keys of the master key: one label a use, so that no key serves two.
+
+use crate::crypto::{kdf::subkey, secret::Secret};
+
+/// Parent of every file's keys.
+pub const CONTENTS: &str = "warpcrypt v1 contents";
+/// MAC of the vault's configuration.
+pub const CONFIG: &str = "warpcrypt v1 configuration";
+/// Encryption of names.
+pub const NAMES: &str = "warpcrypt v1 names";
+/// Hash that stands for a long name.
+pub const LONG_NAMES: &str = "warpcrypt v1 long names";
+/// MAC of a directory's id.
+pub const DIR_IDS: &str = "warpcrypt v1 directory ids";
+/// Encryption of symbolic link targets.
+pub const LINKS: &str = "warpcrypt v1 symlinks";
+/// Encryption of extended attribute names.
+pub const XATTR_NAMES: &str = "warpcrypt v1 xattr names";
+/// Encryption of extended attribute values.
+pub const XATTR_VALUES: &str = "warpcrypt v1 xattr values";
+
+/// The parent of every file's keys, as `FileKeys::derive` takes it.
+pub fn contents_key(master: &Secret<32>) -> Secret<32> {
+    subkey(master, CONTENTS)
+}

@@ -1,0 +1,183 @@
+//! Extended attributes of the `user.` namespace: the whole name encrypted into a stored name, the value
+//! bound to the file and to the name.
+
+use super::{
+    bytes::{base64_len, from_base64, pad16, to_base64, unpad16},
+    dir_id::DirId,
+    keys,
+};
+use crate::crypto::{AuthError, cipher::Cipher, kdf::subkey, random, secret::Secret, siv::SivKey};
+use std::io;
+
+/// What every stored attribute name begins with.
+pub const PREFIX: &str = "user.warpcrypt.";
+/// The longest stored name that Linux takes.
+pub const STORED_NAME_MAX: usize = 255;
+/// The longest attribute name that fits, its namespace included.
+pub const NAME_MAX: usize = 160;
+/// Bytes of the random nonce in front of a value.
+pub const NONCE: usize = 16;
+/// A stored value is this much longer than the value.
+pub const VALUE_OVERHEAD: usize = NONCE + SivKey::OVERHEAD;
+
+const _: () = assert!(PREFIX.len() + base64_len(NAME_MAX + SivKey::OVERHEAD) <= STORED_NAME_MAX);
+const _: () = assert!(PREFIX.len() + base64_len(NAME_MAX + 16 + SivKey::OVERHEAD) > STORED_NAME_MAX);
+
+/// What an attribute belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner<'a> {
+    /// A regular file, by its salt.
+    File(&'a [u8; 32]),
+    /// A directory, by its id.
+    Dir(&'a DirId),
+}
+
+impl Owner<'_> {
+    /// Kind and identity, as values are bound to them.
+    fn context(&self) -> (&[u8], &[u8]) {
+        match self {
+            Owner::File(salt) => (b"file", *salt),
+            Owner::Dir(id) => (b"directory", &id.0),
+        }
+    }
+}
+
+/// Encrypts attributes.
+pub struct XattrKeys {
+    names: SivKey,
+    values: SivKey,
+}
+
+impl XattrKeys {
+    /// The vault's.
+    pub fn derive(master: &Secret<32>, cipher: Cipher) -> Self {
+        XattrKeys {
+            names: SivKey::new(cipher, &subkey(master, keys::XATTR_NAMES)),
+            values: SivKey::new(cipher, &subkey(master, keys::XATTR_VALUES)),
+        }
+    }
+
+    /// The stored name of an attribute (`name` with its namespace, "user.x"); `None` if it is empty,
+    /// longer than `NAME_MAX` or holds a zero byte. The same name is stored the same way everywhere.
+    pub fn encode_name(&self, name: &[u8]) -> Option<String> {
+        if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
+            return None;
+        }
+        Some(PREFIX.to_owned() + &to_base64(&self.names.seal(&[], &pad16(name))))
+    }
+
+    /// The name behind a stored name.
+    ///
+    /// # Errors
+    /// `AuthError` if `encode_name` did not make it.
+    pub fn decode_name(&self, stored: &[u8]) -> Result<Vec<u8>, AuthError> {
+        let text = stored.strip_prefix(PREFIX.as_bytes()).ok_or(AuthError)?;
+        let padded = self.names.open(&[], &from_base64(text).ok_or(AuthError)?)?;
+        unpad16(&padded).map(<[u8]>::to_vec).ok_or(AuthError)
+    }
+
+    /// The stored value: a fresh nonce and the sealed value, `VALUE_OVERHEAD` bytes longer.
+    ///
+    /// # Errors
+    /// When the kernel has no random bytes.
+    pub fn encode_value(&self, owner: Owner, name: &[u8], value: &[u8]) -> io::Result<Vec<u8>> {
+        let mut stored = vec![0; NONCE];
+        random::fill(&mut stored)?;
+        let (kind, identity) = owner.context();
+        let sealed = self.values.seal(&[kind, identity, name, &stored], value);
+        stored.extend_from_slice(&sealed);
+        Ok(stored)
+    }
+
+    /// The value behind a stored value.
+    ///
+    /// # Errors
+    /// `AuthError` if `encode_value` did not make it for this owner and name.
+    pub fn decode_value(&self, owner: Owner, name: &[u8], stored: &[u8]) -> Result<Vec<u8>, AuthError> {
+        let (nonce, sealed) = stored.split_first_chunk::<NONCE>().ok_or(AuthError)?;
+        let (kind, identity) = owner.context();
+        self.values.open(&[kind, identity, name, nonce], sealed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FILE: Owner = Owner::File(&[5; 32]);
+
+    fn keys() -> XattrKeys {
+        XattrKeys::derive(&Secret::new_with(|k| k.fill(1)), Cipher::Kuznyechik)
+    }
+
+    #[test]
+    fn names_survive_up_to_the_longest() {
+        for len in 1..=NAME_MAX {
+            let name = vec![b'n'; len];
+            let stored = keys().encode_name(&name).unwrap();
+            assert!(stored.len() <= STORED_NAME_MAX);
+            assert_eq!(keys().decode_name(stored.as_bytes()), Ok(name));
+        }
+        assert_eq!(keys().encode_name(&[b'n'; NAME_MAX + 1]), None);
+        assert_eq!(keys().encode_name(b""), None);
+        assert_eq!(keys().encode_name(b"user.\0"), None);
+    }
+
+    #[test]
+    fn values_survive_empty_ones_too() {
+        for len in [0, 1, 15, 16, 17, 5000] {
+            let value = vec![9; len];
+            let stored = keys().encode_value(FILE, b"user.x", &value).unwrap();
+            assert_eq!(stored.len(), len + VALUE_OVERHEAD);
+            assert_eq!(keys().decode_value(FILE, b"user.x", &stored), Ok(value));
+        }
+    }
+
+    #[test]
+    fn a_value_belongs_to_its_file_and_its_name() {
+        let stored = keys().encode_value(FILE, b"user.x", b"value").unwrap();
+        let id = DirId([5; 16]);
+        for (owner, name) in [
+            (Owner::File(&[6; 32]), &b"user.x"[..]),
+            (Owner::Dir(&id), b"user.x"),
+            (FILE, b"user.y"),
+            (FILE, b"user."),
+        ] {
+            assert_eq!(keys().decode_value(owner, name, &stored), Err(AuthError));
+        }
+        let of_dir = keys().encode_value(Owner::Dir(&id), b"user.x", b"value").unwrap();
+        assert_eq!(keys().decode_value(Owner::Dir(&id), b"user.x", &of_dir), Ok(b"value".to_vec()));
+    }
+
+    #[test]
+    fn every_changed_byte_is_refused() {
+        let name = keys().encode_name(b"user.mime_type").unwrap().into_bytes();
+        for at in 0..name.len() {
+            for byte in (0..=255).filter(|b| *b != name[at]) {
+                let mut changed = name.clone();
+                changed[at] = byte;
+                assert_eq!(keys().decode_name(&changed), Err(AuthError), "byte {at} of the name");
+            }
+        }
+        let value = keys().encode_value(FILE, b"user.x", b"value").unwrap();
+        for at in 0..value.len() {
+            for flip in 1..=255 {
+                let mut changed = value.clone();
+                changed[at] ^= flip;
+                let opened = keys().decode_value(FILE, b"user.x", &changed);
+                assert_eq!(opened, Err(AuthError), "byte {at} of the value");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(keys().decode_name(&bytes).is_err());
+            let name = PREFIX.to_owned() + &to_base64(&bytes);
+            prop_assert!(keys().decode_name(name.as_bytes()).is_err());
+            prop_assert!(keys().decode_value(FILE, b"user.x", &bytes).is_err());
+        }
+    }
+}
