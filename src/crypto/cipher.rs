@@ -1,5 +1,12 @@
 //! Block ciphers in CTR and ECB mode: the one dispatcher over every implementation.
 
+use super::{
+    aes::{Aes128, Aes192, Aes256},
+    ctr,
+    kuznyechik::Kuznyechik,
+};
+use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit, consts::U16};
+
 /// A block cipher with its key length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cipher {
@@ -25,11 +32,43 @@ impl Cipher {
             Cipher::Aes256 | Cipher::Kuznyechik => 32,
         }
     }
+
+    /// Its name, mode included, in a vault's configuration and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cipher::Aes128 => "aes-128-ctr",
+            Cipher::Aes192 => "aes-192-ctr",
+            Cipher::Aes256 => "aes-256-ctr",
+            Cipher::Kuznyechik => "kuznyechik-ctr",
+        }
+    }
+
+    /// The cipher of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cipher| cipher.name() == name)
+    }
 }
 
 /// An expanded key; wiped on drop.
-pub struct CipherKey {
-    _todo: (),
+pub struct CipherKey(Box<Expanded>);
+
+enum Expanded {
+    Aes128(Aes128),
+    Aes192(Aes192),
+    Aes256(Aes256),
+    Kuznyechik(Kuznyechik),
+}
+
+/// Runs the same expression over whichever cipher the key is of.
+macro_rules! dispatch {
+    ($key:expr, $cipher:ident => $body:expr) => {
+        match &*$key.0 {
+            Expanded::Aes128($cipher) => $body,
+            Expanded::Aes192($cipher) => $body,
+            Expanded::Aes256($cipher) => $body,
+            Expanded::Kuznyechik($cipher) => $body,
+        }
+    };
 }
 
 impl CipherKey {
@@ -37,28 +76,52 @@ impl CipherKey {
     ///
     /// # Panics
     /// If the length is another.
-    pub fn new(_cipher: Cipher, _key: &[u8]) -> Self {
-        todo!()
+    pub fn new(cipher: Cipher, key: &[u8]) -> Self {
+        let length = "the key has the cipher's length";
+        CipherKey(Box::new(match cipher {
+            Cipher::Aes128 => Expanded::Aes128(Aes128::new_from_slice(key).expect(length)), // invariant: documented
+            Cipher::Aes192 => Expanded::Aes192(Aes192::new_from_slice(key).expect(length)), // invariant: documented
+            Cipher::Aes256 => Expanded::Aes256(Aes256::new_from_slice(key).expect(length)), // invariant: documented
+            Cipher::Kuznyechik => Expanded::Kuznyechik(Kuznyechik::new(key.try_into().expect(length))), // invariant: documented
+        }))
     }
 
     /// CTR (SP 800-38A): `dst = src ^ keystream`, the counter block a 128-bit big-endian number that
-    /// starts at `counter`. Any length; `src` and `dst` are equally long.
-    pub fn ctr(&self, _counter: &[u8; 16], _src: &[u8], _dst: &mut [u8]) {
-        todo!()
+    /// starts at `counter` and wraps from 2^128 - 1 to 0. Any length.
+    ///
+    /// # Panics
+    /// If `src` and `dst` differ in length.
+    pub fn ctr(&self, counter: &[u8; 16], src: &[u8], dst: &mut [u8]) {
+        assert_eq!(src.len(), dst.len(), "CTR keeps the length");
+        dispatch!(self, cipher => ctr::apply(cipher, counter, Some(src), dst));
     }
 
     /// CTR in place.
-    pub fn ctr_in_place(&self, _counter: &[u8; 16], _data: &mut [u8]) {
-        todo!()
+    pub fn ctr_in_place(&self, counter: &[u8; 16], data: &mut [u8]) {
+        dispatch!(self, cipher => ctr::apply(cipher, counter, None, data));
     }
 
     /// ECB (SP 800-38A) over whole 16-byte blocks.
-    pub fn ecb_encrypt(&self, _blocks: &mut [u8]) {
-        todo!()
+    ///
+    /// # Panics
+    /// If the length is not a multiple of 16.
+    pub fn ecb_encrypt(&self, blocks: &mut [u8]) {
+        let blocks = whole_blocks(blocks);
+        dispatch!(self, cipher => cipher.encrypt_blocks(blocks));
     }
 
     /// ECB over whole 16-byte blocks.
-    pub fn ecb_decrypt(&self, _blocks: &mut [u8]) {
-        todo!()
+    ///
+    /// # Panics
+    /// If the length is not a multiple of 16.
+    pub fn ecb_decrypt(&self, blocks: &mut [u8]) {
+        let blocks = whole_blocks(blocks);
+        dispatch!(self, cipher => cipher.decrypt_blocks(blocks));
     }
+}
+
+fn whole_blocks(bytes: &mut [u8]) -> &mut [Array<u8, U16>] {
+    let (blocks, rest) = Array::slice_as_chunks_mut(bytes);
+    assert!(rest.is_empty(), "ECB takes whole blocks");
+    blocks
 }

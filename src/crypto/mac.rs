@@ -1,5 +1,17 @@
 //! Keyed Keccak: the MACs of the format, their keyed state computed once.
 
+use super::{
+    keccak::Rounds,
+    sp800_185::{CSHAKE_SUFFIX, absorb_padded, right_encode},
+    sponge::Sponge,
+};
+
+/// Domain byte of the keyed TurboSHAKE128; no other use of TurboSHAKE here or in RFC 9861 has it.
+const TURBOSHAKE_MAC_DOMAIN: u8 = 0x4d;
+
+/// First string of the keyed TurboSHAKE128's prefix.
+const TURBOSHAKE_MAC_NAME: &[u8] = b"warpcrypt TurboSHAKE MAC";
+
 /// The function behind every tag and digest of a vault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Integrity {
@@ -7,30 +19,68 @@ pub enum Integrity {
     Kmac128,
     /// KMAC256 (SP 800-185).
     Kmac256,
-    /// TurboSHAKE128 (RFC 9861), keyed as `docs/format.md` defines.
+    /// TurboSHAKE128 (RFC 9861), keyed as `MacKey` defines.
     TurboShake128,
 }
 
 impl Integrity {
     /// Every integrity function.
     pub const ALL: [Integrity; 3] = [Integrity::Kmac128, Integrity::Kmac256, Integrity::TurboShake128];
+
+    /// Its name in a vault's configuration and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Integrity::Kmac128 => "kmac128",
+            Integrity::Kmac256 => "kmac256",
+            Integrity::TurboShake128 => "turboshake128",
+        }
+    }
+
+    /// The function of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|integrity| integrity.name() == name)
+    }
 }
 
-/// A key and a customisation string, absorbed: each MAC starts from the saved sponge state.
+/// A key and a customisation string, absorbed: each MAC starts from the saved sponge state. Wiped on drop.
+///
+/// KMAC128 and KMAC256 are those of SP 800-185, section 4; the saved state is the one after
+/// `bytepad(encode_string("KMAC") || encode_string(custom), rate) || bytepad(encode_string(key), rate)`.
+///
+/// Keyed TurboSHAKE128 has the same shape. With the encodings of SP 800-185, a key K, a customisation
+/// string S, an input X and an output of L bits, it is the first L bits of `TurboSHAKE128(M, D)` with
+/// the domain byte D = 0x4d and
+///
+/// ```text
+/// M = bytepad(encode_string("warpcrypt TurboSHAKE MAC") || encode_string(S), 168)
+///     || bytepad(encode_string(K), 168) || X || right_encode(L)
+/// ```
 #[derive(Clone)]
 pub struct MacKey {
-    _todo: (),
+    keyed: Sponge,
+    suffix: u8,
 }
 
 impl MacKey {
     /// Absorbs `key` and the customisation string `custom`.
-    pub fn new(_integrity: Integrity, _key: &[u8], _custom: &[u8]) -> Self {
-        todo!()
+    pub fn new(integrity: Integrity, key: &[u8], custom: &[u8]) -> Self {
+        let (security, rounds, name, suffix) = match integrity {
+            Integrity::Kmac128 => (128, Rounds::TwentyFour, &b"KMAC"[..], CSHAKE_SUFFIX),
+            Integrity::Kmac256 => (256, Rounds::TwentyFour, &b"KMAC"[..], CSHAKE_SUFFIX),
+            Integrity::TurboShake128 => (128, Rounds::Twelve, TURBOSHAKE_MAC_NAME, TURBOSHAKE_MAC_DOMAIN),
+        };
+        let mut keyed = Sponge::new(security, rounds);
+        absorb_padded(&mut keyed, &[name, custom]);
+        absorb_padded(&mut keyed, &[key]);
+        MacKey { keyed, suffix }
     }
 
     /// MAC of the concatenated `parts`, `out.len()` bytes long (the length is part of the input, as in KMAC).
-    pub fn mac(&self, _parts: &[&[u8]], _out: &mut [u8]) {
-        todo!()
+    pub fn mac(&self, parts: &[&[u8]], out: &mut [u8]) {
+        let mut sponge = self.keyed.clone();
+        parts.iter().for_each(|part| sponge.absorb(part));
+        sponge.absorb(right_encode(out.len() as u64 * 8).as_ref());
+        sponge.finish(self.suffix, out);
     }
 
     /// 128-bit tag.

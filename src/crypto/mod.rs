@@ -1,12 +1,25 @@
 //! Ciphers, Keccak, MACs and key derivation. Knows no I/O and no files.
+//!
+//! One portable implementation of each primitive, one file each; `cipher` dispatches over the block
+//! ciphers and `keccak::permute` over the permutations, so that a faster variant changes no caller.
 
+pub mod aes;
 pub mod chunk;
 pub mod cipher;
+mod ctr;
 pub mod kdf;
+pub mod keccak;
+pub mod kuznyechik;
+mod kuznyechik_tables;
 pub mod mac;
+mod mlock;
 pub mod random;
 pub mod secret;
+pub mod sha3;
 pub mod siv;
+pub mod sp800_185;
+pub mod sponge;
+pub mod turboshake;
 
 /// A tag did not verify: the bytes are not what the key's owner sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

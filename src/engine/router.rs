@@ -1,6 +1,6 @@
 //! The only place that decides which engine runs a batch.
 
-use super::{Batch, BufferPool, EngineError};
+use super::{Batch, BufferPool, EngineError, Op};
 use crate::crypto::{
     AuthError,
     chunk::{ChunkId, ChunkKeys, Tag},
@@ -38,8 +38,23 @@ impl Router {
     ///
     /// # Errors
     /// If no engine could run it.
-    pub fn run(&self, _batch: &mut Batch) -> Result<(), EngineError> {
-        todo!()
+    pub fn run(&self, batch: &mut Batch) -> Result<(), EngineError> {
+        for job in &mut batch.jobs {
+            let range = job.offset..job.offset + job.len;
+            let (input, output) = (&batch.input[range.clone()], &mut batch.output[range]);
+            let keys = &batch.keys[job.key];
+            job.ok = match batch.op {
+                Op::Seal => {
+                    job.tag = keys.seal(&job.id, input, output);
+                    true
+                }
+                Op::Open => keys.open(&job.id, &job.tag, input, output).is_ok(),
+            };
+            if !job.ok {
+                output.fill(0);
+            }
+        }
+        Ok(())
     }
 
     /// One chunk, inline.

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Writes second_opinion.json: answers of independent implementations, for tests/crypto_vectors.rs.
+
+Made with Python 3.11, pycryptodome (AES, SHA-3, cSHAKE, KMAC, TurboSHAKE) and gostcrypto (Kuznyechik,
+GOST R 34.13-2015); the versions stand in the file's "made_with". To make it again:
+
+    python3 -m venv venv && venv/bin/pip install pycryptodome gostcrypto
+    venv/bin/python tests/vectors/generate.py > tests/vectors/second_opinion.json
+
+Inputs are not random: byte i of the input number n is the lowest byte of 7 * n + 31 * i + i // 256.
+"""
+
+import json
+import platform
+import sys
+from importlib.metadata import version
+
+import gostcrypto
+from Crypto.Cipher import AES
+from Crypto.Hash import (KMAC128, KMAC256, SHA3_224, SHA3_256, SHA3_384, SHA3_512, SHAKE128, SHAKE256,
+                         TurboSHAKE128, TurboSHAKE256, cSHAKE128, cSHAKE256)
+from Crypto.Util import Counter
+
+# Around each rate and a chunk's size.
+LENGTHS = [0, 1, 7, 8, 9, 15, 16, 17, 71, 72, 73, 103, 104, 105, 135, 136, 137, 143, 144, 145, 167, 168, 169,
+           335, 336, 337, 4095, 4096]
+# Data lengths of the CTR mode; the last three cross several batches of counter blocks.
+CTR_LENGTHS = [1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 1023, 1024, 1025, 4095, 4096]
+# Counters whose first blocks carry out of 32, 64 and 128 bits.
+COUNTERS = ["00" * 16, "00" * 12 + "fffffffe", "0123456789abcdef" + "fffffffffffffffd", "ff" * 15 + "fc"]
+
+
+def pattern(n, length):
+    return bytes((7 * n + 31 * i + i // 256) & 0xFF for i in range(length))
+
+
+def digest_of(data):
+    """Long answers are kept as their SHA3-256."""
+    return SHA3_256.new(data).hexdigest()
+
+
+def kuznyechik_ecb(key, data):
+    """gostcrypto, one block at a time: the mode around it is ours to test."""
+    ecb = gostcrypto.gostcipher.new("kuznechik", key, gostcrypto.gostcipher.MODE_ECB,
+                                    pad_mode=gostcrypto.gostcipher.PAD_MODE_1)
+    return bytes(ecb.encrypt(bytearray(data)))[:len(data)]
+
+
+def kuznyechik_ctr(key, counter, data):
+    blocks = -(-len(data) // 16)
+    counters = b"".join(((counter + i) % 2**128).to_bytes(16, "big") for i in range(blocks))
+    return bytes(x ^ y for x, y in zip(data, kuznyechik_ecb(key, counters)))
+
+
+def ctr_cases():
+    for name, key_len in [("aes-128-ctr", 16), ("aes-192-ctr", 24), ("aes-256-ctr", 32), ("kuznyechik-ctr", 32)]:
+        key = pattern(key_len, key_len)
+        for hexed in COUNTERS:
+            counter = int(hexed, 16)
+            # The slow implementation answers for the lengths up to a batch's edge only.
+            lengths = [n for n in CTR_LENGTHS if n <= 1025 or "aes" in name]
+            for n in lengths:
+                data = pattern(n, n)
+                if name == "kuznyechik-ctr":
+                    out = kuznyechik_ctr(key, counter, data)
+                else:
+                    ctr = Counter.new(128, initial_value=counter)
+                    out = AES.new(key, AES.MODE_CTR, counter=ctr).encrypt(data)
+                yield {"cipher": name, "key": key.hex(), "counter": hexed, "len": n, "sha3": digest_of(out)}
+
+
+def ecb_cases():
+    for name, key_len in [("aes-128-ctr", 16), ("aes-192-ctr", 24), ("aes-256-ctr", 32), ("kuznyechik-ctr", 32)]:
+        key = pattern(key_len + 1, key_len)
+        for blocks in [1, 3, 4, 5, 63, 64, 65]:
+            data = pattern(blocks, blocks * 16)
+            out = kuznyechik_ecb(key, data) if "aes" not in name else AES.new(key, AES.MODE_ECB).encrypt(data)
+            yield {"cipher": name, "key": key.hex(), "len": len(data), "sha3": digest_of(out)}
+
+
+def hash_cases():
+    hashes = {"sha3-224": SHA3_224, "sha3-256": SHA3_256, "sha3-384": SHA3_384, "sha3-512": SHA3_512}
+    xofs = {"shake128": SHAKE128, "shake256": SHAKE256}
+    for n in LENGTHS:
+        data = pattern(n, n)
+        for name, module in hashes.items():
+            yield {"function": name, "len": n, "out": module.new(data).hexdigest()}
+        for name, module in xofs.items():
+            yield {"function": name, "len": n, "out": module.new(data).read(40).hex()}
+
+
+def custom_cases():
+    for n in LENGTHS:
+        data, custom, key = pattern(n, n), pattern(n + 1, n % 200), pattern(n + 2, 32)
+        domain = 1 + n % 0x7F
+        yield {"function": "cshake128", "len": n, "custom": custom.hex(),
+               "out": cSHAKE128.new(data, custom).read(40).hex()}
+        yield {"function": "cshake256", "len": n, "custom": custom.hex(),
+               "out": cSHAKE256.new(data, custom).read(40).hex()}
+        for name, module in [("kmac128", KMAC128), ("kmac256", KMAC256)]:
+            for mac_len in [16, 32, 400]:
+                mac = module.new(key=key, data=data, mac_len=mac_len, custom=custom)
+                yield {"function": name, "len": n, "key": key.hex(), "custom": custom.hex(), "out": mac.hexdigest()}
+        for name, module in [("turboshake128", TurboSHAKE128), ("turboshake256", TurboSHAKE256)]:
+            yield {"function": name, "len": n, "domain": domain,
+                   "out": module.new(data=data, domain=domain).read(400).hex()}
+
+
+def left_encode(x):
+    body = x.to_bytes(max(1, (x.bit_length() + 7) // 8), "big")
+    return bytes([len(body)]) + body
+
+
+def right_encode(x):
+    body = left_encode(x)
+    return body[1:] + body[:1]
+
+
+def encode_string(s):
+    return left_encode(len(s) * 8) + s
+
+
+def bytepad(x, width):
+    padded = left_encode(width) + x
+    return padded + bytes(-len(padded) % width)
+
+
+def keyed_turboshake_cases():
+    """The definition in src/crypto/mac.rs, written out over the library's TurboSHAKE128."""
+    for n in LENGTHS:
+        data, custom, key = pattern(n, n), pattern(n + 1, n % 200), pattern(n + 2, 32)
+        for mac_len in [16, 32, 400]:
+            message = (bytepad(encode_string(b"warpcrypt TurboSHAKE MAC") + encode_string(custom), 168)
+                       + bytepad(encode_string(key), 168) + data + right_encode(mac_len * 8))
+            out = TurboSHAKE128.new(data=message, domain=0x4D).read(mac_len)
+            yield {"function": "turboshake128", "len": n, "key": key.hex(), "custom": custom.hex(),
+                   "out": out.hex()}
+
+
+def main():
+    made_with = {"python": platform.python_version(), "pycryptodome": version("pycryptodome"),
+                 "gostcrypto": version("gostcrypto")}
+    sections = {"ctr": ctr_cases(), "ecb": ecb_cases(), "hash": hash_cases(), "custom": custom_cases(),
+                "keyed_turboshake": keyed_turboshake_cases()}
+    lines = [f'"made_with": {json.dumps(made_with)}']
+    for name, cases in sections.items():
+        rows = ",\n".join(json.dumps(case) for case in cases)
+        lines.append(f'"{name}": [\n{rows}\n]')
+    sys.stdout.write("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()
