@@ -157,6 +157,9 @@ pub enum KeyAction {
     Add {
         /// The vault
         vault: PathBuf,
+        /// A word to tell the slot by, of at most 64 bytes; it is not secret
+        #[arg(long)]
+        label: Option<String>,
         /// What opens the vault.
         #[command(flatten)]
         unlock: UnlockArgs,
@@ -202,7 +205,7 @@ pub struct SecretArgs {
     /// Read the password from a file of one line
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
-    /// Use the content of a file as key (32 random bytes or more)
+    /// Use the content of a file as key (16 random bytes or more)
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
     /// Read the password from a line of standard input
@@ -246,7 +249,7 @@ pub struct NewSecretArgs {
     /// A new password.
     #[command(flatten)]
     pub password: NewPasswordArgs,
-    /// Use the content of a file as the new key (32 random bytes or more)
+    /// Use the content of a file as the new key (16 random bytes or more)
     #[arg(long, value_name = "FILE", conflicts_with = "new")]
     pub new_key_file: Option<PathBuf>,
 }

@@ -66,7 +66,7 @@ impl Code {
             Code::NoSuchSlot => "the vault has no key slot of that kind or number",
             Code::NotAVault => "the directory is not a vault",
             Code::UnknownVersion => "the vault has a format version that this program does not know",
-            Code::ConfigEdited => "the vault's configuration was changed by somebody without the key",
+            Code::ConfigEdited => "the vault's configuration is damaged or was edited without the key",
             Code::AlreadyMounted => "the vault is mounted or in use already",
             Code::InitTargetInUse => "init: the directory is a vault already, or not empty",
             Code::MountPointMissing => "the mount point does not exist",

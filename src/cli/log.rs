@@ -130,7 +130,7 @@ fn severity(level: Level) -> u8 {
 }
 
 /// RFC 3339 in UTC, to the second.
-fn utc(time: SystemTime) -> String {
+pub fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);

@@ -4,13 +4,20 @@ mod args;
 mod daemon;
 mod exit;
 mod generate;
+mod info;
+mod init;
+mod keys;
 mod log;
 mod mount;
 mod mounts;
 mod options;
 mod password;
 mod progress;
+mod session;
+mod signals;
+mod trial;
 mod umount;
+mod vaults;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -36,12 +43,16 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> Outcome {
     match command {
+        Command::Init(args) => init::run(&args),
+        Command::Info(args) => info::run(&args.vault, args.json),
+        Command::Passwd(args) => keys::passwd(&args),
+        Command::Key(args) => keys::run(&args.action),
+        Command::Try(args) => trial::run(&args),
         Command::Mount(args) => mount::run(args),
         Command::Serve(args) => mount::serve_for_parent(args),
         Command::Umount(args) => umount::run(&args),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir),
-        _ => todo!(),
     }
 }
 

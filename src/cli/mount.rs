@@ -49,7 +49,7 @@ fn prepare(args: MountArgs) -> Outcome<MountArgs> {
     if args.engine == EngineArg::Gpu {
         return Err(no_gpu());
     }
-    fuse_device()?;
+    fuse_available()?;
     Ok(args)
 }
 
@@ -103,8 +103,11 @@ fn no_gpu() -> Failure {
     )
 }
 
-/// Whether `/dev/fuse` opens.
-fn fuse_device() -> Outcome {
+/// Checks that FUSE is to be had, before any work is done for nothing.
+///
+/// # Errors
+/// With what is missing.
+pub fn fuse_available() -> Outcome {
     let Err(error) = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") else { return Ok(()) };
     let advice = match error.kind() {
         io::ErrorKind::PermissionDenied => {

@@ -5,7 +5,10 @@ use super::{
     args::{NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockArgs},
     exit::{Code, Failure, Outcome},
 };
-use crate::vault::Unlock;
+use crate::{
+    format::slot::{KEY_FILE_LEN, SlotKind},
+    vault::Unlock,
+};
 use std::{
     fs::File,
     io::{self, Read, Write},
@@ -16,27 +19,16 @@ use zeroize::Zeroizing;
 
 /// The longest password in bytes.
 const PASSWORD_MAX: usize = 4096;
-/// The least and the most bytes of a key file.
-const KEY_FILE_BYTES: std::ops::RangeInclusive<usize> = 32..=1 << 20;
 
 /// A password or a key, wiped on drop.
 pub type Bytes = Zeroizing<Vec<u8>>;
 
-/// Which kind of secret the arguments will give, known before anybody is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum SecretKind {
-    Password,
-    KeyFile,
-    Recovery,
-}
-
 /// The kind of secret that these arguments name.
-pub fn kind(args: &UnlockArgs) -> SecretKind {
+pub fn kind(args: &UnlockArgs) -> SlotKind {
     match (args.recovery_key, &args.secret.key_file) {
-        (true, _) => SecretKind::Recovery,
-        (_, Some(_)) => SecretKind::KeyFile,
-        _ => SecretKind::Password,
+        (true, _) => SlotKind::Recovery,
+        (_, Some(_)) => SlotKind::KeyFile,
+        _ => SlotKind::Password,
     }
 }
 
@@ -143,13 +135,13 @@ fn password_file(path: &Path) -> Outcome<Bytes> {
 
 fn key_file(path: &Path) -> Outcome<Bytes> {
     let shown = format!("key file {}", path.display());
-    let bytes = read_file(path, &shown, KEY_FILE_BYTES.end() + 1)?;
-    if KEY_FILE_BYTES.contains(&bytes.len()) {
+    let bytes = read_file(path, &shown, KEY_FILE_LEN.end() + 1)?;
+    if KEY_FILE_LEN.contains(&bytes.len()) {
         return Ok(bytes);
     }
     Err(Failure::new(
         Code::Usage,
-        format!("{shown}: {} bytes; a key file has 32 bytes to 1 MiB", bytes.len()),
+        format!("{shown}: {} bytes; a key file has 16 bytes to 1 MiB", bytes.len()),
         format!("Make one with: head -c 32 /dev/urandom > {}", path.display()),
     ))
 }
@@ -253,7 +245,7 @@ pub fn send(unlock: &Unlock, to: &mut impl Write) -> io::Result<()> {
 /// The counterpart of [`send`].
 pub fn receive(from: &mut impl Read) -> io::Result<Unlock> {
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
-    let all = read_up_to(from, KEY_FILE_BYTES.end() + 2)?;
+    let all = read_up_to(from, KEY_FILE_LEN.end() + 2)?;
     let (kind, secret) = all.split_first().ok_or_else(malformed)?;
     let bytes = Zeroizing::new(secret.to_vec());
     match kind {

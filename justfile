@@ -1,0 +1,35 @@
+# Everyday recipes; `just` lists them.
+
+default:
+    @just --list
+
+# What CI runs
+ci:
+    .ci/run
+
+# Format, lint, document
+check:
+    cargo fmt --check
+    cargo clippy --release --all-targets -- -D warnings
+    RUSTDOCFLAGS='-D warnings' cargo doc --release --no-deps
+
+# All tests; skipped ones fail
+test:
+    REQUIRE_FUSE=1 cargo test --release
+
+# See it work
+try:
+    cargo run --release -- try
+
+# Program, mount helper, man pages and completions below `prefix`
+install prefix="/usr/local":
+    cargo build --release
+    install -D target/release/warpcrypt {{prefix}}/bin/warpcrypt
+    install -D mount-scripts/mount.fuse.warpcrypt /sbin/mount.fuse.warpcrypt
+    mkdir -p {{prefix}}/share/man/man1 {{prefix}}/share/bash-completion/completions
+    target/release/warpcrypt man {{prefix}}/share/man/man1
+    target/release/warpcrypt completions bash > {{prefix}}/share/bash-completion/completions/warpcrypt
+
+# Licences, advisories and sources of the dependencies
+deny:
+    cargo deny check

@@ -1,0 +1,94 @@
+//! `info` and `key list`: what a vault's configuration says. No password is needed, so nothing of it is proven.
+
+use super::{exit::Outcome, log, print, vaults};
+use crate::format::{
+    config::{VERSION, VaultConfig, cipher_name, integrity_name, name_mode_name},
+    slot::{Kdf, KeySlot},
+};
+use serde_json::{Value, json};
+use std::{
+    fmt::Write,
+    path::Path,
+    time::{Duration, UNIX_EPOCH},
+};
+
+/// Runs `info`.
+pub fn run(vault: &Path, as_json: bool) -> Outcome {
+    let config = vaults::read(vault)?;
+    print(&if as_json { pretty(&info_json(&config)) } else { info_text(&config) });
+    Ok(())
+}
+
+/// Runs `key list`.
+pub fn list(vault: &Path, as_json: bool) -> Outcome {
+    let config = vaults::read(vault)?;
+    print(&if as_json { pretty(&slots_json(&config)) } else { slots_text(&config) });
+    Ok(())
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    data_encoding::HEXLOWER.encode(bytes)
+}
+
+fn info_json(config: &VaultConfig) -> Value {
+    let settings = config.settings();
+    json!({
+        "format": VERSION,
+        "vault_id": hex(config.id()),
+        "cipher": cipher_name(settings.cipher),
+        "integrity": integrity_name(settings.integrity),
+        "names": name_mode_name(settings.names),
+        "slots": slots_json(config),
+    })
+}
+
+fn info_text(config: &VaultConfig) -> String {
+    let settings = config.settings();
+    format!(
+        "format     {VERSION}\nvault id   {}\ncipher     {}\nintegrity  {}\nnames      {}\n\n{}",
+        hex(config.id()),
+        cipher_name(settings.cipher),
+        integrity_name(settings.integrity),
+        name_mode_name(settings.names),
+        slots_text(config)
+    )
+}
+
+fn slots_json(config: &VaultConfig) -> Value {
+    config.slots().iter().map(slot_json).collect()
+}
+
+fn slot_json(slot: &KeySlot) -> Value {
+    let mut value = json!({
+        "id": slot.id,
+        "kind": slot.kind().to_string(),
+        "created": created(slot),
+        "label": slot.label,
+    });
+    if let Kdf::Password { cost, .. } = &slot.kdf {
+        value["argon2id"] =
+            json!({ "memory_kib": cost.memory_kib, "passes": cost.passes, "lanes": cost.lanes });
+    }
+    value
+}
+
+fn slots_text(config: &VaultConfig) -> String {
+    let mut text = String::from("slot  kind          made                  label\n");
+    for slot in config.slots() {
+        let (id, kind, label) = (slot.id, slot.kind().to_string(), slot.label.as_deref().unwrap_or_default());
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{id:>4}  {kind:12}  {}  {label}", created(slot));
+    }
+    text
+}
+
+/// A forged configuration may hold any number; one past the calendar becomes 1970.
+fn created(slot: &KeySlot) -> String {
+    const YEAR_9999: u64 = 253_402_300_799;
+    let seconds = if slot.created > YEAR_9999 { 0 } else { slot.created };
+    log::utc(UNIX_EPOCH + Duration::from_secs(seconds))
+}

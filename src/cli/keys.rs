@@ -1,0 +1,140 @@
+//! `passwd` and `key`: changes to what opens a vault. Only the configuration is rewritten, never a file.
+
+use super::{
+    args::{KeyAction, PasswdArgs, UnlockArgs},
+    exit::{Code, Failure, Outcome},
+    info, password, print,
+    progress::Spinner,
+    signals::Interrupt,
+    vaults,
+};
+use crate::{
+    crypto::secret::Secret,
+    format::{
+        config::VaultConfig,
+        recovery::RecoveryKey,
+        slot::{SlotKind, SlotSecret},
+    },
+    vault::Unlock,
+};
+use std::path::Path;
+
+/// Runs `key`.
+pub fn run(action: &KeyAction) -> Outcome {
+    match action {
+        KeyAction::List { vault, json } => info::list(vault, *json),
+        KeyAction::Add { vault, label, unlock, new } => {
+            let present = present(vault, unlock)?;
+            let new = password::new_secret(new)?;
+            let id = changed(vault, &present, |config, _, master, interrupt| {
+                add(config, master, &new, label.as_deref(), interrupt)
+            })?;
+            print(&format!("Added key slot {id}.\n"));
+            Ok(())
+        }
+        KeyAction::Remove { vault, slot, unlock } => {
+            let present = present(vault, unlock)?;
+            changed(vault, &present, |config, _, master, _| {
+                config.remove(master, *slot).map_err(vaults::explain_config)
+            })?;
+            print(&format!(
+                "Removed key slot {slot}. Copies of the old warpcrypt.json still open with it.\n"
+            ));
+            Ok(())
+        }
+        KeyAction::Recovery { vault, unlock } => recovery(vault, unlock),
+    }
+}
+
+/// Runs `passwd`.
+pub fn passwd(args: &PasswdArgs) -> Outcome {
+    let present = present(&args.vault, &args.unlock)?;
+    let new = password::new_password(&args.new)?;
+    changed(&args.vault, &present, |config, opened, master, interrupt| {
+        let old = replaced_slot(config, opened)?;
+        add(config, master, &new, None, interrupt)?;
+        match old {
+            Some(id) => config.remove(master, id).map_err(vaults::explain_config),
+            None => Ok(()),
+        }
+    })?;
+    print("The password is changed. Copies of the old warpcrypt.json still open with the old one.\n");
+    Ok(())
+}
+
+/// The secret that opens the vault, asked for only if there is a slot that it could open.
+fn present(vault: &Path, args: &UnlockArgs) -> Outcome<Unlock> {
+    require_slot(&vaults::read(vault)?, password::kind(args))?;
+    password::unlock(args)
+}
+
+/// Refuses a kind of secret that no slot of the vault could take.
+///
+/// # Errors
+/// With the kinds that there are.
+pub fn require_slot(config: &VaultConfig, kind: SlotKind) -> Outcome {
+    if config.slots().iter().any(|slot| slot.kind() == kind) {
+        return Ok(());
+    }
+    let mut kinds: Vec<String> = config.slots().iter().map(|slot| slot.kind().to_string()).collect();
+    kinds.sort();
+    kinds.dedup();
+    Err(Failure::new(
+        Code::NoSuchSlot,
+        format!("the vault has no key slot for a {kind}"),
+        format!("It opens with: {}.", kinds.join(", ")),
+    ))
+}
+
+fn changed<T>(
+    vault: &Path,
+    present: &Unlock,
+    change: impl FnOnce(&mut VaultConfig, u32, &Secret<32>, &Interrupt) -> Outcome<T>,
+) -> Outcome<T> {
+    let interrupt = Interrupt::watch()?;
+    let _spinner = Spinner::start("unlocking");
+    vaults::change(vault, present, |config, opened, master| {
+        interrupt.check()?;
+        change(config, opened, master, &interrupt)
+    })
+}
+
+fn add(
+    config: &mut VaultConfig,
+    master: &Secret<32>,
+    new: &Unlock,
+    label: Option<&str>,
+    interrupt: &Interrupt,
+) -> Outcome<u32> {
+    vaults::slot_secret(new, |secret| vaults::add_slot(config, master, secret, label, interrupt))
+}
+
+/// The password slot that a new password takes the place of: the one that opened, else the only one.
+fn replaced_slot(config: &VaultConfig, opened: u32) -> Outcome<Option<u32>> {
+    let mut passwords = config.slots().iter().filter(|s| s.kind() == SlotKind::Password).map(|s| s.id);
+    if passwords.clone().any(|id| id == opened) {
+        return Ok(Some(opened));
+    }
+    let first = passwords.next();
+    if passwords.next().is_none() {
+        return Ok(first);
+    }
+    Err(Failure::new(
+        Code::Usage,
+        "the vault has several passwords; which of them is to change?",
+        "Add the new one with `warpcrypt key add` and remove the old with `warpcrypt key remove`.",
+    ))
+}
+
+fn recovery(vault: &Path, unlock: &UnlockArgs) -> Outcome {
+    let present = present(vault, unlock)?;
+    let key = RecoveryKey::generate().map_err(|e| Failure::io("random bytes", &e))?;
+    let id = changed(vault, &present, |config, _, master, interrupt| {
+        vaults::add_slot(config, master, SlotSecret::Recovery(&key), None, interrupt)
+    })?;
+    eprintln!("Key slot {id} opens with this recovery key. Write it down: it is not shown again.");
+    let text = key.to_text();
+    print(&text);
+    print("\n");
+    Ok(())
+}

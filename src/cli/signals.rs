@@ -1,0 +1,35 @@
+//! Ctrl-C and its like, noticed at safe points instead of ending the process in the middle of something.
+
+use super::exit::{Failure, Outcome};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// Set once a signal that ends a program has come.
+#[derive(Clone)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// From here on SIGINT, SIGTERM and SIGHUP only set the flag.
+    ///
+    /// # Errors
+    /// If the system refuses the handlers.
+    pub fn watch() -> Outcome<Self> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, flag.clone())
+                .map_err(|e| Failure::io("signal handlers", &e))?;
+        }
+        Ok(Interrupt(flag))
+    }
+
+    /// Fails if a signal has come.
+    ///
+    /// # Errors
+    /// [`Failure::interrupted`].
+    pub fn check(&self) -> Outcome {
+        if self.0.load(Ordering::Relaxed) { Err(Failure::interrupted()) } else { Ok(()) }
+    }
+}

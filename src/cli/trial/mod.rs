@@ -1,0 +1,189 @@
+//! `try`: the whole of it in one run. A temporary vault, real files, what the disk sees, every byte compared.
+
+mod copy;
+mod stored;
+mod temp;
+mod tree;
+
+use super::{
+    args::TryArgs,
+    exit::{Code, Failure, Outcome},
+    log, mount, print,
+    progress::bytes_bar,
+    session::{Mounted, Plan},
+    signals::Interrupt,
+    vaults,
+};
+use crate::{
+    crypto::{cipher::Cipher, mac::Integrity, random},
+    format::{config::Settings, name::NameMode},
+    vault::Unlock,
+};
+use indicatif::{HumanBytes, HumanCount, ProgressBar};
+use std::{
+    fs, io,
+    path::Path,
+    time::{Duration, Instant},
+};
+use stored::{Pieces, Sight};
+use temp::TempDir;
+use tree::Tree;
+use zeroize::Zeroizing;
+
+/// What the trial vault is made of: the defaults of `init`.
+const SETTINGS: Settings =
+    Settings { cipher: Cipher::Aes256, integrity: Integrity::Kmac128, names: NameMode::Encrypted };
+
+/// Figures of a run.
+struct Run<'a> {
+    tree: &'a Tree,
+    copied_in: Duration,
+    compared_in: Duration,
+    pieces: usize,
+    sight: Sight,
+}
+
+/// Runs `try`.
+pub fn run(args: &TryArgs) -> Outcome {
+    log::to_standard_error();
+    mount::fuse_available()?;
+    let interrupt = Interrupt::watch()?;
+    let tree = Tree::find(args.from.as_deref(), &interrupt)?;
+    let temp = TempDir::new().map_err(|e| Failure::io("a temporary directory", &e))?;
+    say(args, &format!("A vault in {}: aes-256-ctr, kmac128, names encrypted.", temp.path().display()));
+    let result = story(args, &tree, &temp, &interrupt);
+    temp.remove().map_err(|e| Failure::io("removing the temporary directory", &e))?;
+    let run = result?;
+    if args.json {
+        print(&json(&run));
+    } else {
+        print("Unmounted, and everything of it removed. All is well.\n");
+    }
+    Ok(())
+}
+
+/// Everything between making the temporary directory and removing it.
+fn story<'a>(args: &TryArgs, tree: &'a Tree, temp: &TempDir, interrupt: &Interrupt) -> Outcome<Run<'a>> {
+    let (vault, mount) = (temp.path().join("vault"), temp.path().join("mount"));
+    fs::create_dir(&mount).map_err(|e| Failure::io("the mount point", &e))?;
+    let key = random_key()?;
+    vaults::make(&vault, SETTINGS, &key)?;
+
+    let copied_in = mounted(&vault, &mount, &key, |to| {
+        let bar = bytes_bar("copying", tree.bytes());
+        let result = timed(&bar, || copy::copy(tree, to, &bar, interrupt));
+        bar.finish_and_clear();
+        result
+    })?;
+    say(args, &format!("Mounted it and copied {} in{}.", amount(tree), speed(tree, copied_in)));
+
+    let pieces = Pieces::of(tree);
+    let sight = stored::look(&vault, tree, &pieces, interrupt)?;
+    refuse_readable(&sight)?;
+    say(args, &what_the_disk_sees(&sight, pieces.len()));
+
+    let compared_in = mounted(&vault, &mount, &key, |copy| {
+        let bar = bytes_bar("comparing", tree.bytes());
+        let result = timed(&bar, || copy::compare(tree, copy, &bar, interrupt));
+        bar.finish_and_clear();
+        result
+    })?;
+    say(
+        args,
+        &format!(
+            "Mounted again and compared every byte, mode and time{}: no difference.",
+            speed(tree, compared_in)
+        ),
+    );
+    Ok(Run { tree, copied_in, compared_in, pieces: pieces.len(), sight })
+}
+
+/// Does `work` in the mounted vault. The time of the unmount counts too: only then is all of it stored.
+fn mounted(
+    vault: &Path,
+    mount: &Path,
+    key: &Unlock,
+    work: impl FnOnce(&Path) -> Outcome<Duration>,
+) -> Outcome<Duration> {
+    let mounted = Mounted::start(&Plan::plain(vault, mount), key)?;
+    let worked = work(mount);
+    let start = Instant::now();
+    let ended = mounted.unmount();
+    let worked = worked?;
+    ended?;
+    Ok(worked + start.elapsed())
+}
+
+fn timed(bar: &ProgressBar, work: impl FnOnce() -> Outcome) -> Outcome<Duration> {
+    bar.tick();
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed())
+}
+
+fn random_key() -> Outcome<Unlock> {
+    let mut key = Zeroizing::new(vec![0; 32]);
+    random::fill(&mut key).map_err(|e: io::Error| Failure::io("random bytes", &e))?;
+    Ok(Unlock::KeyFile(key))
+}
+
+fn say(args: &TryArgs, text: &str) {
+    if !args.json {
+        print(&format!("{text}\n"));
+    }
+}
+
+fn amount(tree: &Tree) -> String {
+    let links = tree.nodes.iter().filter(|n| matches!(n.kind, tree::NodeKind::Symlink(_))).count();
+    let dirs = tree.nodes.len() - tree.files() - links;
+    format!(
+        "{} files ({}), {dirs} directories and {links} links of {}",
+        HumanCount(tree.files() as u64),
+        HumanBytes(tree.bytes()),
+        tree.root.display()
+    )
+}
+
+fn speed(tree: &Tree, time: Duration) -> String {
+    format!(" in {:.1} s ({:.0} MB/s)", time.as_secs_f64(), megabytes_per_second(tree, time))
+}
+
+fn megabytes_per_second(tree: &Tree, time: Duration) -> f64 {
+    tree.bytes() as f64 / 1e6 / time.as_secs_f64().max(1e-9)
+}
+
+fn what_the_disk_sees(sight: &Sight, pieces: usize) -> String {
+    let mut text = String::from("Unmounted it. This is what the disk sees, for example:\n");
+    for (name, size) in &sight.samples {
+        text += &format!("    {:>9}  {}\n", HumanBytes(*size).to_string(), name.display());
+    }
+    text + &format!(
+        "None of {pieces} pieces of plaintext stands in the {} stored, and none of the names.",
+        HumanBytes(sight.bytes)
+    )
+}
+
+fn refuse_readable(sight: &Sight) -> Outcome {
+    let what = match (&sight.readable_name, &sight.readable_file) {
+        (Some(name), _) => format!("the name {} stands in the store unencrypted", name.display()),
+        (_, Some(file)) => format!("plaintext stands in the stored file {}", file.display()),
+        _ => return Ok(()),
+    };
+    Err(Failure::new(Code::Failed, what, "This must not happen: please report it."))
+}
+
+fn json(run: &Run) -> String {
+    let value = serde_json::json!({
+        "source": run.tree.root,
+        "files": run.tree.files(),
+        "bytes": run.tree.bytes(),
+        "stored_bytes": run.sight.bytes,
+        "plaintext_pieces_searched": run.pieces,
+        "copy_seconds": run.copied_in.as_secs_f64(),
+        "copy_megabytes_per_second": megabytes_per_second(run.tree, run.copied_in),
+        "compare_seconds": run.compared_in.as_secs_f64(),
+        "compare_megabytes_per_second": megabytes_per_second(run.tree, run.compared_in),
+        "differences": 0,
+    });
+    format!("{value:#}\n")
+}

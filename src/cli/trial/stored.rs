@@ -1,0 +1,124 @@
+//! What somebody sees who has only the store: names and bytes, searched for anything readable.
+
+use super::tree::{NodeKind, Tree};
+use crate::cli::{
+    exit::{Failure, Outcome},
+    signals::Interrupt,
+};
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+/// Bytes of a piece of plaintext that is searched for.
+const PIECE: usize = 24;
+/// Files that a piece is taken of.
+const PIECES: usize = 200;
+/// Names shorter than this may occur by chance.
+const NAME_MIN: usize = 8;
+
+/// Pieces of plaintext to look for, by their first eight bytes.
+pub struct Pieces(HashMap<u64, Vec<[u8; PIECE]>>);
+
+impl Pieces {
+    /// One piece each of up to two hundred files, spread over the tree. Pieces of few different bytes are left out.
+    pub fn of(tree: &Tree) -> Pieces {
+        let big = |n: &&super::tree::Node| matches!(n.kind, NodeKind::File(size) if size >= 2 * PIECE as u64);
+        let files: Vec<_> = tree.nodes.iter().filter(big).collect();
+        let mut pieces = Pieces(HashMap::new());
+        for node in files.iter().step_by(files.len() / PIECES + 1) {
+            if let NodeKind::File(size) = node.kind
+                && let Ok(piece) = piece_at(&tree.root.join(&node.path), size / 2 - PIECE as u64 / 2)
+            {
+                pieces.add(piece);
+            }
+        }
+        pieces
+    }
+
+    fn add(&mut self, piece: [u8; PIECE]) {
+        if piece.iter().collect::<HashSet<_>>().len() >= 8 {
+            self.0.entry(head(&piece)).or_default().push(piece);
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.values().map(Vec::len).sum()
+    }
+
+    fn occur_in(&self, bytes: &[u8]) -> bool {
+        bytes.windows(PIECE).any(|w| self.0.get(&head(w)).is_some_and(|pieces| pieces.iter().any(|p| p == w)))
+    }
+}
+
+fn piece_at(path: &Path, offset: u64) -> io::Result<[u8; PIECE]> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(offset))?;
+    let mut piece = [0; PIECE];
+    file.read_exact(&mut piece)?;
+    Ok(piece)
+}
+
+/// The first eight bytes as a number; fewer are padded.
+fn head(bytes: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    let n = bytes.len().min(8);
+    first[..n].copy_from_slice(&bytes[..n]);
+    u64::from_le_bytes(first)
+}
+
+/// What the store shows.
+#[derive(Default)]
+pub struct Sight {
+    /// A few stored names with their sizes.
+    pub samples: Vec<(OsString, u64)>,
+    /// Bytes in the vault.
+    pub bytes: u64,
+    /// A stored name that is also a name in the tree.
+    pub readable_name: Option<OsString>,
+    /// A stored file in which a piece of plaintext stands.
+    pub readable_file: Option<PathBuf>,
+}
+
+/// Looks through every name and every byte of the vault.
+///
+/// # Errors
+/// If the store cannot be read, or the user interrupts.
+pub fn look(vault: &Path, tree: &Tree, pieces: &Pieces, interrupt: &Interrupt) -> Outcome<Sight> {
+    let names: HashSet<OsString> = tree
+        .nodes
+        .iter()
+        .filter_map(|n| n.path.file_name().map(OsString::from))
+        .filter(|n| n.len() >= NAME_MIN)
+        .collect();
+    let mut sight = Sight::default();
+    let mut folders = vec![vault.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let failed = |e: io::Error| Failure::io(format!("reading {}", folder.display()), &e);
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            interrupt.check()?;
+            let entry = entry.map_err(failed)?;
+            let metadata = entry.metadata().map_err(failed)?;
+            if names.contains(&entry.file_name()) {
+                sight.readable_name = Some(entry.file_name());
+            }
+            if metadata.is_dir() {
+                folders.push(entry.path());
+            } else if metadata.is_file() {
+                let bytes = fs::read(entry.path()).map_err(failed)?;
+                sight.bytes += bytes.len() as u64;
+                if sight.samples.len() < 4 && bytes.len() > 4096 {
+                    sight.samples.push((entry.file_name(), bytes.len() as u64));
+                }
+                if pieces.occur_in(&bytes) {
+                    sight.readable_file = Some(entry.path());
+                }
+            }
+        }
+    }
+    Ok(sight)
+}

@@ -1,0 +1,225 @@
+//! The rules of the module tree: which layer may use which, and where `unsafe` may stand.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Each layer and the layers that it may use.
+const MAY_USE: [(&str, &[&str]); 7] = [
+    ("crypto", &[]),
+    ("engine", &["crypto"]),
+    ("format", &["crypto"]),
+    ("store", &[]),
+    ("vault", &["crypto", "engine", "format", "store"]),
+    ("fuse", &["vault"]),
+    ("cli", &["crypto", "engine", "format", "fuse", "vault"]),
+];
+
+/// Files that may contain `unsafe`, and why it cannot be avoided there.
+const MAY_BE_UNSAFE: [(&str, &str); 0] = [];
+
+/// A source file: its path below `src/` and its code without comments and literals.
+struct Source {
+    path: PathBuf,
+    code: String,
+}
+
+impl Source {
+    /// The modules it lies in: `vault/file/read.rs` is in `vault`, `file`, `read`.
+    fn module(&self) -> Vec<String> {
+        let stem = self.path.with_extension("");
+        let mut parts: Vec<String> = stem.iter().map(|p| p.to_string_lossy().into_owned()).collect();
+        if parts.last().is_some_and(|p| p == "mod" || p == "lib" || p == "main") {
+            parts.pop();
+        }
+        parts
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("src is readable") {
+            let path = entry.expect("src is readable").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = fs::read_to_string(&path).expect("sources are UTF-8");
+                let path = path.strip_prefix(&root).expect("a path below src").to_owned();
+                found.push(Source { path, code: code_only(&text) });
+            }
+        }
+    }
+    found
+}
+
+/// Drops comments and the content of string and character literals.
+fn code_only(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut code = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let (skip, keep): (usize, &[u8]) = if rest.starts_with(b"//") {
+            (until(rest, b"\n"), b"")
+        } else if rest.starts_with(b"/*") {
+            (2 + until(&rest[2..], b"*/") + 2, b"")
+        } else if let Some(hashes) = raw_string(rest) {
+            let end = format!("\"{}", "#".repeat(hashes));
+            let open = hashes + 2;
+            (open + until(&rest[open..], end.as_bytes()) + end.len(), b"\"\"")
+        } else if rest[0] == b'"' {
+            (quoted(rest), b"\"\"")
+        } else if rest[0] == b'\'' && (rest.get(2) == Some(&b'\'') || rest.get(1) == Some(&b'\\')) {
+            (3 + until(&rest[2..], b"'") - 1, b"' '")
+        } else {
+            (1, &rest[..1])
+        };
+        code.extend_from_slice(keep);
+        at += skip.max(1);
+    }
+    String::from_utf8_lossy(&code).into_owned()
+}
+
+fn until(bytes: &[u8], end: &[u8]) -> usize {
+    bytes.windows(end.len()).position(|w| w == end).unwrap_or(bytes.len())
+}
+
+/// The number of hashes if a raw string starts here.
+fn raw_string(bytes: &[u8]) -> Option<usize> {
+    let after = bytes.strip_prefix(b"r")?;
+    let hashes = after.iter().take_while(|&&b| b == b'#').count();
+    (after.get(hashes) == Some(&b'"')).then_some(hashes)
+}
+
+/// Length of the string literal that starts here, quotes included.
+fn quoted(bytes: &[u8]) -> usize {
+    let mut at = 1;
+    while at < bytes.len() && bytes[at] != b'"' {
+        at += if bytes[at] == b'\\' { 2 } else { 1 };
+    }
+    at + 1
+}
+
+/// The top-level modules that a source names, by `crate::` or by enough `super::`.
+fn uses(source: &Source) -> BTreeSet<String> {
+    let code: String = source
+        .code
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .replace(" ::", "::")
+        .replace(":: ", "::");
+    let mut named = BTreeSet::new();
+    for (at, _) in code.match_indices("crate::") {
+        named.extend(heads(&code[at + "crate::".len()..]));
+    }
+    let depth = source.module().len();
+    for (at, _) in code.match_indices("super::") {
+        if code[..at].ends_with("super::") {
+            continue;
+        }
+        let chain = &code[at..];
+        let ups = chain.split("super::").take_while(|p| p.is_empty()).count();
+        let rest = &chain[ups * "super::".len()..];
+        if ups >= depth {
+            named.extend(heads(rest));
+        }
+    }
+    named
+}
+
+/// The first segments of a path or of a group of paths.
+fn heads(path: &str) -> Vec<String> {
+    let word = |text: &str| -> String {
+        text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    };
+    let Some(group) = path.strip_prefix('{') else { return vec![word(path)] };
+    let (mut depth, mut start, mut heads) = (0, 0, Vec::new());
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            '}' => {
+                heads.push(word(&group[start..at]));
+                break;
+            }
+            ',' if depth == 0 => {
+                heads.push(word(&group[start..at]));
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    heads.retain(|h| !h.is_empty());
+    heads
+}
+
+#[test]
+fn every_layer_uses_only_what_is_below_it() {
+    let mut seen = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for source in sources() {
+        let Some(layer) = source.module().first().cloned() else { continue };
+        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == layer) else {
+            wrong.push(format!("{}: no rule for the module {layer}", source.path.display()));
+            continue;
+        };
+        seen.insert(layer.clone());
+        for used in uses(&source) {
+            let is_layer = MAY_USE.iter().any(|(name, _)| *name == used);
+            if is_layer && used != layer && !allowed.contains(&used.as_str()) {
+                wrong.push(format!("{}: {layer} must not use {used}", source.path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let expected: BTreeSet<String> = MAY_USE.iter().map(|(name, _)| name.to_string()).collect();
+    assert_eq!(seen, expected, "a layer of the list has no file");
+}
+
+#[test]
+fn unsafe_stands_only_where_the_list_allows_it() {
+    let sources = sources();
+    assert!(sources.len() > 20, "only {} sources were found", sources.len());
+    let found: BTreeSet<String> = sources
+        .iter()
+        .filter(|s| has_word(&s.code, "unsafe"))
+        .map(|s| s.path.to_string_lossy().into_owned())
+        .collect();
+    let listed: BTreeSet<String> = MAY_BE_UNSAFE.iter().map(|(path, _)| path.to_string()).collect();
+    assert_eq!(found, listed, "files with `unsafe` (left) and the list with its reasons (right)");
+}
+
+fn has_word(code: &str, word: &str) -> bool {
+    code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == word)
+}
+
+/// The files that were scanned are real: known uses are found, in every way of writing them.
+#[test]
+fn the_scanner_sees_what_it_should() {
+    let source = |path: &str, text: &str| Source { path: path.into(), code: code_only(text) };
+    let used = |path: &str, text: &str| uses(&source(path, text)).into_iter().collect::<Vec<_>>();
+    assert_eq!(used("store/dir.rs", "use crate::crypto::mac;"), ["crypto"]);
+    assert_eq!(used("store/dir.rs", "use crate::{\n  crypto::{a, b},\n  vault,\n};"), ["crypto", "vault"]);
+    assert_eq!(used("store/dir.rs", "fn f() { super::super::vault::g() }"), ["vault"]);
+    assert_eq!(used("store/dir/list.rs", "use super::super::file;"), [] as [&str; 0]);
+    assert_eq!(used("store/mod.rs", "use super::vault;"), ["vault"]);
+    assert_eq!(
+        used("store/mod.rs", "// crate::vault\n/* crate::fuse */ const X: &str = \"crate::cli\";"),
+        [] as [&str; 0]
+    );
+    assert_eq!(used("store/mod.rs", "const Q: char = '\"'; use crate::vault;"), ["vault"]);
+    assert!(has_word(&code_only("unsafe { x() }"), "unsafe"));
+    assert!(!has_word(&code_only("// unsafe\n\"unsafe\" unsafe_op"), "unsafe"));
+    let vault_uses: BTreeSet<String> = sources()
+        .iter()
+        .filter(|s| s.module().first().is_some_and(|m| m == "vault"))
+        .flat_map(uses)
+        .collect();
+    assert!(vault_uses.contains("store") && vault_uses.contains("engine"), "found only {vault_uses:?}");
+}
