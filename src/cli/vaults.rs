@@ -20,6 +20,9 @@ use std::{
 
 /// The exit code and message of a vault that does not open.
 pub fn explain(error: OpenError) -> Failure {
+    if let OpenError::Config(error) = error {
+        return explain_config(error);
+    }
     let code = match &error {
         OpenError::NotAVault(_) => Code::NotAVault,
         OpenError::UnknownVersion(_) => Code::UnknownVersion,
@@ -32,7 +35,7 @@ pub fn explain(error: OpenError) -> Failure {
         OpenError::Store { action, path, source } => {
             return Failure::io(format!("{action} {}", path.display()), source);
         }
-        OpenError::KeyDerivation(_) | OpenError::DamagedRoot(_) | OpenError::Engine(_) => Code::Failed,
+        OpenError::Config(_) | OpenError::DamagedRoot(_) | OpenError::Engine(_) => Code::Failed,
     };
     Failure::plain(code, error)
 }

@@ -1,5 +1,8 @@
 //! Attributes of a node as an application sees them.
 
+use crate::format::layout;
+use rustix::fs::{FileType, Timespec, UTIME_NOW, UTIME_OMIT};
+
 /// Seconds and nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Time {
@@ -86,4 +89,88 @@ pub struct StatFs {
     pub bsize: u32,
     pub namelen: u32,
     pub frsize: u32,
+}
+
+impl Kind {
+    /// From a type of the store; `None` for one that Linux does not have.
+    pub(super) fn from_store(kind: FileType) -> Option<Self> {
+        Some(match kind {
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Dir,
+            FileType::Symlink => Kind::Symlink,
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+            FileType::CharacterDevice => Kind::CharDevice,
+            FileType::BlockDevice => Kind::BlockDevice,
+            FileType::Unknown => return None,
+        })
+    }
+
+    /// As the store calls it.
+    pub(super) fn to_store(self) -> FileType {
+        match self {
+            Kind::File => FileType::RegularFile,
+            Kind::Dir => FileType::Directory,
+            Kind::Symlink => FileType::Symlink,
+            Kind::Fifo => FileType::Fifo,
+            Kind::Socket => FileType::Socket,
+            Kind::CharDevice => FileType::CharacterDevice,
+            Kind::BlockDevice => FileType::BlockDevice,
+        }
+    }
+}
+
+/// Permission bits of a store's `st_mode`.
+pub(super) fn permissions(mode: u32) -> u32 {
+    mode & 0o7777
+}
+
+/// What tells an inode from every other: device and inode number.
+pub(super) fn key(raw: &rustix::fs::Stat) -> (u64, u64) {
+    (raw.st_dev, raw.st_ino)
+}
+
+impl Stat {
+    /// The store's attributes as an application is to see them, the size by arithmetic. `None` for a type
+    /// that Linux does not have.
+    pub(super) fn from_store(raw: &rustix::fs::Stat, target_len: impl Fn(u64) -> u64) -> Option<Self> {
+        let kind = Kind::from_store(FileType::from_raw_mode(raw.st_mode))?;
+        let stored = u64::try_from(raw.st_size).unwrap_or(0);
+        Some(Stat {
+            dev: raw.st_dev,
+            ino: raw.st_ino,
+            kind,
+            mode: permissions(raw.st_mode),
+            nlink: u32::try_from(raw.st_nlink).unwrap_or(u32::MAX),
+            uid: raw.st_uid,
+            gid: raw.st_gid,
+            rdev: raw.st_rdev,
+            size: match kind {
+                Kind::File => layout::plain_size(stored),
+                Kind::Symlink => target_len(stored),
+                _ => stored,
+            },
+            blocks: u64::try_from(raw.st_blocks).unwrap_or(0),
+            atime: Time::from_store(raw.st_atime, raw.st_atime_nsec),
+            mtime: Time::from_store(raw.st_mtime, raw.st_mtime_nsec),
+            ctime: Time::from_store(raw.st_ctime, raw.st_ctime_nsec),
+        })
+    }
+}
+
+impl Time {
+    fn from_store(seconds: i64, nanoseconds: u64) -> Self {
+        Time { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) }
+    }
+}
+
+impl SetTime {
+    /// As utimensat(2) takes it.
+    pub(super) fn to_store(time: Option<SetTime>) -> Timespec {
+        match time {
+            None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            Some(SetTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+            Some(SetTime::At(t)) => Timespec { tv_sec: t.seconds, tv_nsec: t.nanoseconds.into() },
+        }
+    }
 }

@@ -1,8 +1,11 @@
-//! Directories: names in and out, and every operation that takes a name.
+//! Directories: finding, opening and listing what is in them.
 
-use super::{Kind, OpenFile, Result, Stat, Target, Vault};
+use super::{Error, Kind, Result, Stat, Target, Vault};
+use crate::{format::dir_id::DirId, store::StoreDir};
+use rustix::io::Errno;
 use std::{
     ffi::{OsStr, OsString},
+    os::fd::{AsFd, AsRawFd},
     sync::Arc,
 };
 
@@ -12,7 +15,8 @@ pub struct StoredName(pub OsString);
 
 /// An open directory: a descriptor, and the id that its names are encrypted under.
 pub struct Dir {
-    _todo: (),
+    pub(super) store: Arc<StoreDir>,
+    pub(super) id: Option<DirId>,
 }
 
 /// One entry of a listing. "." and ".." are not listed.
@@ -28,120 +32,73 @@ pub struct DirEntry {
     pub ino: u64,
 }
 
-/// What a new node starts with. `uid` and `gid` are the caller's; they are set where the process may,
-/// a set-group-id parent hands down its group.
-#[derive(Debug, Clone, Copy)]
-pub struct NewNode {
-    /// Permission bits after the umask.
-    pub mode: u32,
-    /// The caller.
-    pub uid: u32,
-    /// The caller's group.
-    pub gid: u32,
-}
+impl Dir {
+    pub(super) fn new(store: StoreDir, id: Option<DirId>) -> Self {
+        Dir { store: Arc::new(store), id }
+    }
 
-/// The flags of renameat2(2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RenameMode {
-    /// Replaces what is there.
-    Replace,
-    /// Fails with EEXIST if something is there.
-    NoReplace,
-    /// Swaps both.
-    Exchange,
+    /// The id. A directory whose id never reached the store, and cannot be given one now, has no
+    /// entries: ENOENT.
+    pub(super) fn id(&self) -> Result<&DirId> {
+        self.id.as_ref().ok_or(Error::os(Errno::NOENT.raw_os_error()))
+    }
+
+    /// Where `name` is in the store, for a log line.
+    pub(super) fn stored_path(&self, name: &OsStr) -> String {
+        let link = format!("/proc/self/fd/{}", self.store.as_fd().as_raw_fd());
+        // Debug formatting escapes what would break the line.
+        format!("{:?}", std::fs::read_link(link).unwrap_or_default().join(name))
+    }
 }
 
 impl Vault {
     /// Finds a name. ENOENT if there is none.
-    pub fn lookup(&self, _parent: &Dir, _name: &OsStr) -> Result<(StoredName, Stat)> {
-        todo!()
+    pub fn lookup(&self, parent: &Dir, name: &OsStr) -> Result<(StoredName, Stat)> {
+        let stored = self.place(parent, name)?.stored;
+        let stat = self.stat(Target::Entry(parent, &stored))?;
+        Ok((stored, stat))
     }
 
     /// Opens a directory entry.
-    pub fn open_dir(&self, _parent: &Dir, _name: &StoredName) -> Result<Arc<Dir>> {
-        todo!()
+    ///
+    /// # Errors
+    /// ENOTDIR for anything else; `Damaged` if its id file is missing or does not authenticate.
+    pub fn open_dir(&self, parent: &Dir, name: &StoredName) -> Result<Arc<Dir>> {
+        Ok(Arc::new(self.with_id(parent.store.open_dir(&name.0)?)?))
     }
 
     /// All entries; a name that does not authenticate is logged and left out.
-    pub fn list(&self, _dir: &Dir) -> Result<Vec<DirEntry>> {
-        todo!()
-    }
-
-    /// Makes a regular file and opens it. EEXIST if the name is taken.
-    pub fn create(
-        &self,
-        _parent: &Dir,
-        _name: &OsStr,
-        _node: NewNode,
-    ) -> Result<(StoredName, Stat, Arc<OpenFile>)> {
-        todo!()
-    }
-
-    /// Opens a regular file. One `OpenFile` serves all handles of an inode.
-    pub fn open_file(&self, _parent: &Dir, _name: &StoredName, _write: bool) -> Result<Arc<OpenFile>> {
-        todo!()
-    }
-
-    /// Makes a directory.
-    pub fn mkdir(&self, _parent: &Dir, _name: &OsStr, _node: NewNode) -> Result<(StoredName, Stat)> {
-        todo!()
-    }
-
-    /// Makes a regular file, FIFO, socket or device; `rdev` as the kernel encodes it.
-    pub fn mknod(
-        &self,
-        _parent: &Dir,
-        _name: &OsStr,
-        _node: NewNode,
-        _kind: Kind,
-        _rdev: u64,
-    ) -> Result<(StoredName, Stat)> {
-        todo!()
-    }
-
-    /// Makes a symbolic link.
-    pub fn symlink(
-        &self,
-        _parent: &Dir,
-        _name: &OsStr,
-        _target: &OsStr,
-        _node: NewNode,
-    ) -> Result<(StoredName, Stat)> {
-        todo!()
-    }
-
-    /// Target of a symbolic link.
-    pub fn readlink(&self, _parent: &Dir, _name: &StoredName) -> Result<OsString> {
-        todo!()
-    }
-
-    /// Another name for a node.
-    pub fn link(&self, _node: Target, _parent: &Dir, _name: &OsStr) -> Result<(StoredName, Stat)> {
-        todo!()
-    }
-
-    /// Removes a name; returns the node's attributes from before (its nlink tells whether it was the last).
-    pub fn unlink(&self, _parent: &Dir, _name: &OsStr) -> Result<Stat> {
-        todo!()
-    }
-
-    /// Removes an empty directory.
-    pub fn rmdir(&self, _parent: &Dir, _name: &OsStr) -> Result<Stat> {
-        todo!()
-    }
-
-    /// Renames; returns the new stored name, and what was replaced if anything was.
-    pub fn rename(
-        &self,
-        _from: (&Dir, &OsStr),
-        _to: (&Dir, &OsStr),
-        _mode: RenameMode,
-    ) -> Result<(StoredName, Option<Stat>)> {
-        todo!()
+    pub fn list(&self, dir: &Dir) -> Result<Vec<DirEntry>> {
+        if dir.id.is_none() {
+            return Ok(Vec::new());
+        }
+        let listed = self.with_access(&dir.store.itself(), 0o500, || dir.store.list())?;
+        let mut carried = 0usize;
+        let mut entries = Vec::with_capacity(listed.len());
+        for entry in listed {
+            let Some(kind) = Kind::from_store(entry.kind) else { continue };
+            carried += usize::from(self.is_entry(&entry.name));
+            let Some(name) = self.plain_name(dir, &entry) else { continue };
+            entries.push(DirEntry { name, stored: StoredName(entry.name), kind, ino: entry.ino });
+        }
+        if carried > 0 && entries.is_empty() {
+            let path = dir.stored_path(OsStr::new(""));
+            log::error!("{path}: none of its {carried} names authenticates: its id file may be another's");
+        }
+        Ok(entries)
     }
 
     /// Makes a directory's entries durable.
-    pub fn sync_dir(&self, _dir: &Dir) -> Result<()> {
-        todo!()
+    pub fn sync_dir(&self, dir: &Dir) -> Result<()> {
+        self.make_names_durable()?;
+        Ok(self.with_access(&dir.store.itself(), 0o500, || dir.store.sync())?)
+    }
+
+    /// Makes durable what the names made so far depend on: ids of directories, sidecars of long names.
+    pub fn make_names_durable(&self) -> Result<()> {
+        if self.read_only() {
+            return Ok(());
+        }
+        Ok(self.pending.make_durable(&self.root.store)?)
     }
 }

@@ -3,19 +3,32 @@
 //! `file` is the commit protocol of one file over a `BackingFile`; `table` keeps the open files and
 //! brings idle ones to rest; the rest is the namespace: what stands where, under which name.
 
+mod access;
 mod attr;
 mod dir;
+mod dir_id;
 mod error;
 mod file;
+mod init;
+mod lock;
+mod make;
+mod names;
 mod open;
 mod open_error;
+mod pending;
+mod process;
+mod remove;
 mod table;
+mod target;
 mod xattr;
 
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
-pub use dir::{Dir, DirEntry, NewNode, RenameMode, StoredName};
+pub use dir::{Dir, DirEntry, StoredName};
 pub use error::{Damage, Error, Result};
 pub use file::{Durability, File};
-pub use open::{OpenOptions, Target, Unlock, Vault};
+pub use make::NewNode;
+pub use open::{OpenOptions, Unlock, Vault};
 pub use open_error::OpenError;
+pub use remove::RenameMode;
 pub use table::{Files, OpenFile};
+pub use target::Target;

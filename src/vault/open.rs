@@ -1,8 +1,32 @@
-//! Opening a vault: unlocking, the write lock, and the operations on targets.
+//! An open vault: unlocking it, the write lock, and shutting down.
 
-use super::{Dir, Durability, Files, OpenError, OpenFile, Result, SetAttr, Stat, StatFs, StoredName};
-use crate::engine::EngineChoice;
-use std::{ffi::OsStr, path::Path, sync::Arc};
+use super::{
+    Dir, Durability, Error, Files, OpenError, OpenFile, Result, StatFs,
+    file::Context,
+    init::{is_store_read_only, read_config_in},
+    lock::WriteLock,
+    pending::Pending,
+    process,
+};
+use crate::{
+    crypto::secret::Secret,
+    engine::{EngineChoice, Router},
+    format::{
+        config::Settings,
+        dir_id::DirIdKey,
+        keys::contents_key,
+        link::LinkKey,
+        name::{NAME_MAX, NameKeys},
+        recovery::RecoveryKey,
+        slot::SlotSecret,
+        xattr::XattrKeys,
+    },
+};
+use parking_lot::{Mutex, RwLock};
+use std::{io, path::Path, sync::Arc};
+
+/// Memory of the engine's buffers, in bytes.
+const BUFFERS: usize = 256 << 20;
 
 /// What opens a key slot.
 pub enum Unlock {
@@ -12,6 +36,23 @@ pub enum Unlock {
     KeyFile(zeroize::Zeroizing<Vec<u8>>),
     /// A printed recovery key, as typed.
     Recovery(zeroize::Zeroizing<String>),
+}
+
+impl Unlock {
+    /// Hands the secret to `f` in the form that key slots take.
+    ///
+    /// # Errors
+    /// If what was typed is no recovery key.
+    pub fn with_secret<T>(&self, f: impl FnOnce(SlotSecret) -> T) -> std::result::Result<T, OpenError> {
+        Ok(match self {
+            Unlock::Password(password) => f(SlotSecret::Password(password)),
+            Unlock::KeyFile(content) => f(SlotSecret::KeyFile(content)),
+            Unlock::Recovery(text) => {
+                let key = RecoveryKey::parse(text).map_err(|e| OpenError::Config(e.into()))?;
+                f(SlotSecret::Recovery(&key))
+            }
+        })
+    }
 }
 
 /// How to open.
@@ -25,98 +66,149 @@ pub struct OpenOptions {
     pub durability: Durability,
 }
 
-/// A node to work on.
-pub enum Target<'a> {
-    /// An open directory.
-    Dir(&'a Dir),
-    /// A name in an open directory (never followed if it is a link).
-    Entry(&'a Dir, &'a StoredName),
-    /// An open file (it may have no name any more).
-    File(&'a OpenFile),
+/// An open vault.
+///
+/// Locks are taken in this order: `long_names`, `dir_ids`, `modes`, then those of `pending`.
+pub struct Vault {
+    pub(super) keys: Keys,
+    pub(super) root: Arc<Dir>,
+    pub(super) files: Arc<Files>,
+    pub(super) pending: Pending,
+    /// Excludes whoever changes a long name, moves a name or removes a directory from one another.
+    pub(super) long_names: Mutex<()>,
+    /// Read: an id file is read. Write: one is made, or taken away with its directory.
+    pub(super) dir_ids: RwLock<()>,
+    /// Held while permission bits change.
+    pub(super) modes: Mutex<()>,
+    /// The user that this process acts as in the store.
+    pub(super) user: u32,
+    read_only: bool,
+    lock: Mutex<Option<WriteLock>>,
 }
 
-/// An open vault.
-pub struct Vault {
-    _todo: (),
+/// Keys of the namespace.
+pub(super) struct Keys {
+    pub names: NameKeys,
+    pub dir_ids: DirIdKey,
+    pub links: LinkKey,
+    pub xattrs: XattrKeys,
+}
+
+impl Keys {
+    fn derive(master: &Secret<32>, settings: Settings) -> Self {
+        let cipher = settings.cipher;
+        Keys {
+            names: NameKeys::derive(master, cipher, settings.names),
+            dir_ids: DirIdKey::derive(master),
+            links: LinkKey::derive(master, cipher),
+            xattrs: XattrKeys::derive(master, cipher),
+        }
+    }
 }
 
 impl Vault {
-    /// Unlocks and opens the vault at `path`.
+    /// Unlocks and opens the vault at `path`. Also prepares the process: as many open files as its hard
+    /// limit allows, no core dumps.
+    ///
+    /// Read-only openings take no lock and write nothing; any number stand beside each other and beside one
+    /// that writes.
     ///
     /// # Errors
     /// `OpenError` with a variant for each thing that a user can mend.
     pub fn open(
-        _path: &Path,
-        _unlock: &Unlock,
-        _options: OpenOptions,
+        path: &Path,
+        unlock: &Unlock,
+        options: OpenOptions,
     ) -> std::result::Result<Arc<Vault>, OpenError> {
-        todo!()
-    }
-
-    /// Makes a file durable, and the names that lead to it: what fsync promises.
-    pub fn sync_file(&self, _file: &OpenFile) -> Result<()> {
-        todo!()
+        let (store, config) = read_config_in(path)?;
+        if !options.read_only && is_store_read_only(&store) {
+            return Err(OpenError::ReadOnlyStore);
+        }
+        let lock = if options.read_only { None } else { Some(WriteLock::take(&store, path)?) };
+        process::prepare();
+        let master = unlock.with_secret(|secret| config.unlock(&secret))??;
+        let settings = config.settings();
+        let context = Context {
+            contents: contents_key(&master),
+            cipher: settings.cipher,
+            integrity: settings.integrity,
+            router: Router::new(options.engine, BUFFERS)?,
+            durability: options.durability,
+            read_only: options.read_only,
+        };
+        let failed =
+            |source: io::Error| OpenError::Store { action: "cannot read", path: path.into(), source };
+        let mut vault = Vault {
+            keys: Keys::derive(&master, settings),
+            root: Arc::new(Dir::new(store.try_clone().map_err(failed)?, None)),
+            files: Files::new(Arc::new(context)),
+            pending: Pending::default(),
+            long_names: Mutex::default(),
+            dir_ids: RwLock::default(),
+            modes: Mutex::default(),
+            user: rustix::process::geteuid().as_raw(),
+            read_only: options.read_only,
+            lock: Mutex::new(lock),
+        };
+        if !options.read_only {
+            // What a killed process left in the page cache is not durable yet, and is about to be built upon.
+            store.sync_all().map_err(failed)?;
+        }
+        vault.root = Arc::new(vault.with_id(store).map_err(|e| match e {
+            Error::Damaged(damage) => OpenError::DamagedRoot(damage),
+            Error::Store(e) => failed(e),
+            other => failed(io::Error::other(other.to_string())),
+        })?);
+        Ok(Arc::new(vault))
     }
 
     /// The open files.
     pub fn files(&self) -> &Arc<Files> {
-        todo!()
+        &self.files
     }
 
     /// Whether nothing may be written.
     pub fn read_only(&self) -> bool {
-        todo!()
+        self.read_only
+    }
+
+    /// Refuses what would write to a vault that is open for reading only.
+    pub(super) fn writable(&self) -> Result<()> {
+        if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     /// The vault's root directory.
     pub fn root(&self) -> Arc<Dir> {
-        todo!()
+        self.root.clone()
     }
 
-    /// Space of the store.
+    /// Space of the store. Sizes are the store's: a file takes a page and 1/64 more there.
     pub fn statfs(&self) -> Result<StatFs> {
-        todo!()
+        let space = self.root.store.space()?;
+        Ok(StatFs {
+            blocks: space.f_blocks,
+            bfree: space.f_bfree,
+            bavail: space.f_bavail,
+            files: space.f_files,
+            ffree: space.f_ffree,
+            bsize: u32::try_from(space.f_bsize).unwrap_or(u32::MAX),
+            namelen: NAME_MAX as u32,
+            frsize: u32::try_from(space.f_frsize).unwrap_or(u32::MAX),
+        })
     }
 
-    /// Attributes of a node.
-    pub fn stat(&self, _target: Target) -> Result<Stat> {
-        todo!()
+    /// Makes a file durable, and the names that lead to it: what fsync promises.
+    pub fn sync_file(&self, file: &OpenFile) -> Result<()> {
+        self.make_names_durable()?;
+        file.file.sync()
     }
 
-    /// Changes attributes (a size too, also of a closed file) and returns the new ones.
-    pub fn set_attr(&self, _target: Target, _changes: &SetAttr) -> Result<Stat> {
-        todo!()
-    }
-
-    /// Value of an attribute, `name` with its namespace ("user.x").
-    pub fn get_xattr(&self, _target: Target, _name: &OsStr) -> Result<Vec<u8>> {
-        todo!()
-    }
-
-    /// Sets an attribute; `create`/`replace` as XATTR_CREATE and XATTR_REPLACE.
-    pub fn set_xattr(
-        &self,
-        _target: Target,
-        _name: &OsStr,
-        _value: &[u8],
-        _create: bool,
-        _replace: bool,
-    ) -> Result<()> {
-        todo!()
-    }
-
-    /// Names of the attributes.
-    pub fn list_xattr(&self, _target: Target) -> Result<Vec<std::ffi::OsString>> {
-        todo!()
-    }
-
-    /// Removes an attribute.
-    pub fn remove_xattr(&self, _target: Target, _name: &OsStr) -> Result<()> {
-        todo!()
-    }
-
-    /// Flushes everything, makes it durable and writes the clean records. Called at unmount.
+    /// Flushes everything, makes it durable, writes the clean records and gives up the write lock. Called
+    /// at unmount.
     pub fn shut_down(&self) -> Result<()> {
-        todo!()
+        let names = self.make_names_durable();
+        let files = self.files.shut_down();
+        *self.lock.lock() = None;
+        names.and(files)
     }
 }

@@ -1,7 +1,10 @@
 //! Why a vault does not open. Each message says what its reader can do.
 
 use super::Damage;
-use crate::engine::EngineError;
+use crate::{
+    engine::EngineError,
+    format::{config::ConfigError, slot::SlotKind},
+};
 use std::{io, path::PathBuf};
 
 /// Why a vault was not opened, made or changed.
@@ -18,15 +21,18 @@ pub enum OpenError {
     Malformed(String),
     /// The secret opens none of the key slots of its kind.
     #[error("wrong {0}: no key slot opens with it")]
-    WrongSecret(&'static str),
+    WrongSecret(SlotKind),
     /// There is no key slot for this kind of secret.
     #[error("the vault has no key slot for a {0}: `warpcrypt key list` shows what it has")]
-    NoSlot(&'static str),
+    NoSlot(SlotKind),
     /// The secret was right, but the configuration's MAC is not.
     #[error(
         "warpcrypt.json was edited: it does not authenticate under the vault's key; restore it from a backup"
     )]
     Edited,
+    /// Another problem with a secret, or with a change to the configuration.
+    #[error("{0}")]
+    Config(ConfigError),
     /// Another process has it open for writing.
     #[error("the vault is already mounted for writing: unmount it first, or mount it with --read-only")]
     Locked,
@@ -34,14 +40,11 @@ pub enum OpenError {
     #[error("the vault is on a read-only filesystem: mount it with --read-only")]
     ReadOnlyStore,
     /// A vault is to be made where something else is.
-    #[error("{} is not empty: a vault is made in a new or an empty directory", .0.display())]
+    #[error("{} is not an empty directory: a vault is made in a new or an empty one", .0.display())]
     NotEmpty(PathBuf),
     /// A vault is to be made where one is.
     #[error("{} is a vault already: mount it, or choose another directory", .0.display())]
     AlreadyVault(PathBuf),
-    /// The key derivation cannot run (its memory cannot be had, or its parameters are out of range).
-    #[error("the key cannot be derived: {0}")]
-    KeyDerivation(String),
     /// The root directory is damaged.
     #[error("the vault's root directory is damaged ({0}): restore its id file from a backup")]
     DamagedRoot(#[from] Damage),
@@ -58,4 +61,17 @@ pub enum OpenError {
     /// The chosen engine is not to be had.
     #[error("{0}")]
     Engine(#[from] EngineError),
+}
+
+impl From<ConfigError> for OpenError {
+    fn from(e: ConfigError) -> Self {
+        match e {
+            ConfigError::WrongSecret(kind) => OpenError::WrongSecret(kind),
+            ConfigError::NoSlotOfThatKind(kind) => OpenError::NoSlot(kind),
+            ConfigError::UnknownVersion(version) => OpenError::UnknownVersion(version),
+            ConfigError::Damaged { what } => OpenError::Malformed(what),
+            ConfigError::Edited => OpenError::Edited,
+            other => OpenError::Config(other),
+        }
+    }
 }

@@ -49,6 +49,14 @@ impl StoreDir {
         Ok(StoreDir { fd: rustix::fs::openat(CWD, path, flags, Mode::empty())? })
     }
 
+    /// Another descriptor of the same directory.
+    ///
+    /// # Errors
+    /// When there are no more descriptors.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(StoreDir { fd: self.fd.try_clone()? })
+    }
+
     /// Opens a directory in this one.
     ///
     /// # Errors

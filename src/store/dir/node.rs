@@ -15,6 +15,7 @@ use std::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
+    sync::Arc,
 };
 
 /// A node of the store.
@@ -25,6 +26,7 @@ pub struct Node<'a> {
 enum Descriptor<'a> {
     Owned(OwnedFd),
     Borrowed(BorrowedFd<'a>),
+    Shared(Arc<OwnedFd>),
 }
 
 impl AsFd for Node<'_> {
@@ -32,6 +34,7 @@ impl AsFd for Node<'_> {
         match &self.fd {
             Descriptor::Owned(fd) => fd.as_fd(),
             Descriptor::Borrowed(fd) => *fd,
+            Descriptor::Shared(fd) => fd.as_fd(),
         }
     }
 }
@@ -40,6 +43,11 @@ impl Node<'static> {
     /// The node of a descriptor.
     pub fn owned(fd: OwnedFd) -> Self {
         Node { fd: Descriptor::Owned(fd) }
+    }
+
+    /// The node of a descriptor that others hold too.
+    pub fn shared(fd: Arc<OwnedFd>) -> Self {
+        Node { fd: Descriptor::Shared(fd) }
     }
 }
 

@@ -1,0 +1,89 @@
+//! Reaching the store where its permission bits are in the way of what the kernel has already granted.
+
+use super::{
+    Dir, Error, OpenFile, Result, StoredName, Target, Vault,
+    attr::{key, permissions},
+};
+use crate::store::{DirFile, Node};
+use rustix::{
+    fs::{FileType, OFlags, Stat as RawStat},
+    io::Errno,
+};
+use std::{io, sync::Arc};
+
+impl Vault {
+    /// Opens a regular file. One `OpenFile` serves all handles of an inode.
+    ///
+    /// # Errors
+    /// `Invalid` for anything that is not a regular file; else the store's.
+    pub fn open_file(&self, parent: &Dir, name: &StoredName, write: bool) -> Result<Arc<OpenFile>> {
+        if write {
+            self.writable()?;
+        }
+        let node = parent.store.node(&name.0)?;
+        let raw = node.stat()?;
+        match FileType::from_raw_mode(raw.st_mode) {
+            FileType::RegularFile => self.open_node(&node, &raw, write),
+            FileType::Directory => Err(Errno::ISDIR.into()),
+            FileType::Symlink => Err(Errno::LOOP.into()),
+            _ => Err(Error::Invalid("not a regular file")),
+        }
+    }
+
+    /// The open file that `node` is, with a descriptor that may write if `write`.
+    pub(super) fn open_node(&self, node: &Node, raw: &RawStat, write: bool) -> Result<Arc<OpenFile>> {
+        if let Some(open) = self.files.get(key(raw))
+            && (!write || open.store.writable())
+        {
+            return Ok(open);
+        }
+        let both = || node.reopen(OFlags::RDWR);
+        let fd = if write {
+            self.with_access(node, 0o600, both)?
+        } else if self.read_only() {
+            node.reopen(OFlags::RDONLY)?
+        } else {
+            // A writer may come later, and recovery wants to write.
+            both().or_else(|_| self.with_access(node, 0o400, || node.reopen(OFlags::RDONLY)))?
+        };
+        self.files.open(key(raw), DirFile::new(fd))
+    }
+
+    /// The open file behind a target that is a regular file, with a descriptor that may write.
+    pub(super) fn open_for_writing(&self, target: &Target) -> Result<Arc<OpenFile>> {
+        match target {
+            Target::Dir(_) => Err(Errno::ISDIR.into()),
+            Target::Entry(dir, name) => self.open_file(dir, name, true),
+            Target::File(file) => {
+                let node = Node::shared(file.store.fd());
+                self.open_node(&node, &node.stat()?, true)
+            }
+        }
+    }
+
+    /// Does `op`. If the store refuses it although the node is this process's own, the kernel has judged
+    /// by the bits that the caller was granted access to; the owner's `bits` are then added for the moment.
+    pub(super) fn with_access<T>(
+        &self,
+        node: &Node,
+        bits: u32,
+        op: impl Fn() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let refused = match op() {
+            Err(e) if e.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => e,
+            other => return other,
+        };
+        let _alone = self.modes.lock();
+        let raw = node.stat()?;
+        if self.read_only() || raw.st_uid != self.user {
+            return Err(refused);
+        }
+        let mode = permissions(raw.st_mode);
+        node.chmod(mode | bits)?;
+        let result = op();
+        if let Err(e) = node.chmod(mode) {
+            log::warn!("permission bits {mode:o} of inode {} cannot be put back: {e}", raw.st_ino);
+        }
+        result
+    }
+}

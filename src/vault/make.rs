@@ -1,0 +1,227 @@
+//! Making files, directories, links and special files, and giving them to their owner.
+
+use super::{
+    Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, Vault,
+    attr::{key, permissions},
+    names::temporary_name,
+};
+use crate::{
+    format::link::LinkError,
+    store::{DirFile, Listed, Node, StoreDir},
+};
+use rustix::{
+    fs::{FileType, Stat as RawStat},
+    io::Errno,
+};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    sync::Arc,
+};
+
+/// What a new node starts with. `uid` and `gid` are the caller's; they are set where the process may,
+/// a set-group-id parent hands down its group.
+#[derive(Debug, Clone, Copy)]
+pub struct NewNode {
+    /// Permission bits after the umask.
+    pub mode: u32,
+    /// The caller.
+    pub uid: u32,
+    /// The caller's group.
+    pub gid: u32,
+}
+
+const SETGID: u32 = 0o2000;
+const SETUID: u32 = 0o4000;
+
+impl Vault {
+    /// Makes a regular file and opens it. EEXIST if the name is taken.
+    pub fn create(
+        &self,
+        parent: &Dir,
+        name: &OsStr,
+        node: NewNode,
+    ) -> Result<(StoredName, Stat, Arc<OpenFile>)> {
+        let mut opened = None;
+        let (stored, raw) = self.make(parent, name, node, |stored| {
+            let file = DirFile::new(parent.store.create_file(stored, node.mode & 0o777)?);
+            let made = Node::shared(file.fd());
+            opened = Some(file);
+            Ok(made)
+        })?;
+        let file = opened.expect("made"); // invariant: `make` succeeds only after its closure did
+        let file = self.files.open(key(&raw), file)?;
+        Ok((stored, self.present(&raw)?, file))
+    }
+
+    /// Makes a regular file, FIFO, socket or device; `rdev` as the kernel encodes it.
+    pub fn mknod(
+        &self,
+        parent: &Dir,
+        name: &OsStr,
+        node: NewNode,
+        kind: Kind,
+        rdev: u64,
+    ) -> Result<(StoredName, Stat)> {
+        if matches!(kind, Kind::Dir | Kind::Symlink) {
+            return Err(Error::Invalid("not a node that mknod makes"));
+        }
+        let (stored, raw) = self.make(parent, name, node, |stored| {
+            parent.store.mknod(stored, kind.to_store(), node.mode & 0o777, rdev)?;
+            parent.store.node(stored)
+        })?;
+        Ok((stored, self.present(&raw)?))
+    }
+
+    /// Makes a symbolic link.
+    pub fn symlink(
+        &self,
+        parent: &Dir,
+        name: &OsStr,
+        target: &OsStr,
+        node: NewNode,
+    ) -> Result<(StoredName, Stat)> {
+        let text = self.keys.links.encode(target.as_bytes()).map_err(|e| match e {
+            LinkError::TooLong(_) => Error::NameTooLong,
+            LinkError::Random(e) => e.into(),
+        })?;
+        let (stored, raw) = self.make(parent, name, node, |stored| {
+            parent.store.symlink(OsStr::new(&text), stored)?;
+            parent.store.node(stored)
+        })?;
+        Ok((stored, self.present(&raw)?))
+    }
+
+    /// Target of a symbolic link.
+    pub fn readlink(&self, parent: &Dir, name: &StoredName) -> Result<OsString> {
+        let text = parent.store.readlink(&name.0)?;
+        let target = self.keys.links.decode(text.as_bytes()).map_err(|_| super::Damage {
+            what: parent.stored_path(&name.0),
+            reason: "link target does not authenticate",
+        })?;
+        Ok(OsString::from_vec(target))
+    }
+
+    /// Makes a directory. It gets its id before its name, so that no directory is seen without.
+    pub fn mkdir(&self, parent: &Dir, name: &OsStr, node: NewNode) -> Result<(StoredName, Stat)> {
+        self.writable()?;
+        let place = self.place(parent, name)?;
+        let _long = self.lock_long(&[&place]);
+        self.prepare(parent, &place)?;
+        let temporary = temporary_name()?;
+        parent.store.mkdir(&temporary, 0o700)?;
+        let made = self.furnish(parent, &temporary, node).and_then(|raw| {
+            parent.store.rename_new(&temporary, &parent.store, &place.stored.0)?;
+            Ok(raw)
+        });
+        match made {
+            Ok(raw) => Ok((place.stored, self.present(&raw)?)),
+            Err(e) => {
+                let unfinished = Listed { name: temporary, kind: FileType::Directory, ino: 0 };
+                // The first error counts; a left-over is hidden and goes with the directory.
+                let _ = super::dir_id::remove_left_over(&parent.store, &unfinished);
+                Err(e.into())
+            }
+        }
+    }
+
+    /// Gives a new directory its id, owner and mode.
+    fn furnish(&self, parent: &Dir, name: &OsStr, node: NewNode) -> io::Result<RawStat> {
+        let dir = Dir::new(parent.store.open_dir(name)?, None);
+        self.make_id(&dir)?;
+        self.adopt(&parent.store, &dir.store.itself(), node)
+    }
+
+    /// Another name for a node.
+    pub fn link(&self, node: Target, parent: &Dir, name: &OsStr) -> Result<(StoredName, Stat)> {
+        self.writable()?;
+        let place = self.place(parent, name)?;
+        let _long = self.lock_long(&[&place]);
+        self.prepare(parent, &place)?;
+        // The old name may go next, and what it leads to may be durable: the new one must hold then.
+        self.make_names_durable()?;
+        match node {
+            Target::Dir(_) => return Err(Error::os(Errno::PERM.raw_os_error())),
+            Target::Entry(dir, old) => dir.store.link(&old.0, &parent.store, &place.stored.0)?,
+            Target::File(file) => Node::shared(file.store.fd()).link(&parent.store, &place.stored.0)?,
+        }
+        let stat = self.stat(Target::Entry(parent, &place.stored))?;
+        Ok((place.stored, stat))
+    }
+
+    /// Makes what `make` makes under the stored name, and gives it to its owner.
+    fn make<'a>(
+        &self,
+        parent: &Dir,
+        name: &OsStr,
+        node: NewNode,
+        make: impl FnOnce(&OsStr) -> io::Result<Node<'a>>,
+    ) -> Result<(StoredName, RawStat)> {
+        self.writable()?;
+        let place = self.place(parent, name)?;
+        let _long = self.lock_long(&[&place]);
+        self.prepare(parent, &place)?;
+        let made = make(&place.stored.0)?;
+        match self.adopt(&parent.store, &made, node) {
+            Ok(raw) => Ok((place.stored, raw)),
+            Err(e) => {
+                // The first error counts.
+                let _ = parent.store.unlink(&place.stored.0);
+                Err(e.into())
+            }
+        }
+    }
+
+    /// Sets owner, group and mode of a new node as open(2) and mkdir(2) do for the caller, and returns its
+    /// attributes.
+    fn adopt(&self, parent: &StoreDir, made: &Node, new: NewNode) -> io::Result<RawStat> {
+        let raw = made.stat()?;
+        let kind = FileType::from_raw_mode(raw.st_mode);
+        let same_mode = kind == FileType::Symlink || permissions(raw.st_mode) == new.mode;
+        if same_mode && (raw.st_uid, raw.st_gid) == (new.uid, new.gid) {
+            return Ok(raw);
+        }
+        let above = parent.itself().stat()?;
+        let inherits = above.st_mode & SETGID != 0;
+        let gid = if inherits { above.st_gid } else { new.gid };
+        let given = give(made, &raw, new.uid, gid)?;
+        if kind == FileType::Symlink {
+            return made.stat();
+        }
+        let mut mode = permissions(new.mode);
+        if kind == FileType::Directory {
+            mode |= if inherits { SETGID } else { 0 };
+        } else if !given {
+            // Such a file would run as somebody else than who made it.
+            mode &= !(SETUID | SETGID);
+        }
+        let raw = made.stat()?;
+        if permissions(raw.st_mode) == mode {
+            return Ok(raw);
+        }
+        made.chmod(mode)?;
+        made.stat()
+    }
+}
+
+/// Gives a node to `uid` and `gid` as far as this process may; false if they are not both so now.
+fn give(made: &Node, raw: &RawStat, uid: u32, gid: u32) -> io::Result<bool> {
+    let uid = (raw.st_uid != uid).then_some(uid);
+    let gid = (raw.st_gid != gid).then_some(gid);
+    if uid.is_none() && gid.is_none() {
+        return Ok(true);
+    }
+    let refused = |e: &io::Error| {
+        matches!(Errno::from_io_error(e), Some(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP))
+    };
+    match made.chown(uid, gid) {
+        Ok(()) => return Ok(true),
+        Err(e) if refused(&e) => {}
+        Err(e) => return Err(e),
+    }
+    match made.chown(None, gid) {
+        Err(e) if !refused(&e) => Err(e),
+        _ => Ok(false),
+    }
+}

@@ -1,0 +1,139 @@
+//! Names of one directory: encoding, decoding, and the sidecars that long names need.
+//!
+//! A sidecar is in place before its name and goes after it, so one without a name is a harmless
+//! left-over. All changes of long names happen under one lock: without it a removal could take away the
+//! sidecar of a name that was made again meanwhile.
+
+use super::{Dir, Error, Result, StoredName, Vault};
+use crate::{
+    format::name::{Class, NameError, TEMPORARY, sidecar_name},
+    store::{BackingFile, DirFile, Listed},
+};
+use parking_lot::MutexGuard;
+use rustix::fs::{FileType, OFlags};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+};
+
+/// More than any sidecar or id file has.
+const SMALL: usize = 1024;
+
+/// A plaintext name's place in a directory.
+pub(super) struct Place {
+    /// The name in the store.
+    pub stored: StoredName,
+    sidecar: Option<Vec<u8>>,
+}
+
+impl Vault {
+    /// Where `name` stands in `dir`. ENOENT if the directory never had an id, so that nothing can.
+    pub(super) fn place(&self, dir: &Dir, name: &OsStr) -> Result<Place> {
+        let encoded = self.keys.names.encode(dir.id()?, name.as_bytes()).map_err(|e| match e {
+            NameError::TooLong => Error::NameTooLong,
+            _ => Error::Invalid("not a file name"),
+        })?;
+        let stored = StoredName(OsString::from_vec(encoded.stored));
+        Ok(Place { stored, sidecar: encoded.sidecar })
+    }
+
+    /// The plaintext name of an entry; `None` for what is no entry, or does not authenticate (then logged).
+    pub(super) fn plain_name(&self, dir: &Dir, entry: &Listed) -> Option<OsString> {
+        let stored = entry.name.as_bytes();
+        let sidecar = match self.keys.names.classify(stored) {
+            Class::Temporary | Class::Own => return None,
+            Class::Entry => Ok(None),
+            Class::Long => read_small(dir, OsStr::from_bytes(&sidecar_name(stored))).map(Some),
+        };
+        let name = sidecar.map_err(|e| e.to_string()).and_then(|sidecar| {
+            let id = dir.id().map_err(|e| e.to_string())?;
+            self.keys.names.decode(id, stored, sidecar.as_deref()).map_err(|e| e.to_string())
+        });
+        match name {
+            Ok(name) => Some(OsString::from_vec(name)),
+            Err(reason) => {
+                log::warn!("{}: left out of the listing: {reason}", dir.stored_path(&entry.name));
+                None
+            }
+        }
+    }
+
+    /// Whether a stored name carries an entry: it is neither the vault's own nor a left-over.
+    pub(super) fn is_entry(&self, stored: &OsStr) -> bool {
+        matches!(self.keys.names.classify(stored.as_bytes()), Class::Entry | Class::Long)
+    }
+
+    /// Excludes changes of long names while `places` change, if any is long.
+    pub(super) fn lock_long(&self, places: &[&Place]) -> Option<MutexGuard<'_, ()>> {
+        places.iter().any(|place| place.is_long()).then(|| self.long_names.lock())
+    }
+
+    /// Puts the sidecar in place before the name is made. The caller holds the guard until that is done.
+    pub(super) fn prepare(&self, dir: &Dir, place: &Place) -> Result<()> {
+        let Some(content) = &place.sidecar else { return Ok(()) };
+        let name = place.sidecar_name();
+        if !read_small(dir, &name).is_ok_and(|present| present == *content) {
+            self.write_small(dir, &name, content)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the sidecar of a place that is free now. The caller holds the guard.
+    pub(super) fn clear(&self, dir: &Dir, place: &Place) {
+        if !place.is_long() {
+            return;
+        }
+        match dir.store.unlink(&place.sidecar_name()) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                log::warn!("{}: sidecar left behind: {e}", dir.stored_path(&place.stored.0));
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes a small file of the vault's own beside the entries of `dir`, replacing what is there, and
+    /// notes that it is not durable yet.
+    pub(super) fn write_small(&self, dir: &Dir, name: &OsStr, content: &[u8]) -> io::Result<()> {
+        let temporary = temporary_name()?;
+        let file = DirFile::new(dir.store.create_file(&temporary, 0o600)?);
+        let written = file.write_at(content, 0).and_then(|()| dir.store.rename(&temporary, &dir.store, name));
+        if let Err(e) = written {
+            // The write's error counts; a left-over is hidden and goes with the directory.
+            let _ = dir.store.unlink(&temporary);
+            return Err(e);
+        }
+        self.pending.add(&dir.store, name.to_owned());
+        Ok(())
+    }
+}
+
+impl Place {
+    /// Whether the name needs a sidecar.
+    pub(super) fn is_long(&self) -> bool {
+        self.sidecar.is_some()
+    }
+
+    fn sidecar_name(&self) -> OsString {
+        OsString::from_vec(sidecar_name(self.stored.0.as_bytes()))
+    }
+}
+
+/// Content of a small file of the vault's own.
+pub(super) fn read_small(dir: &Dir, name: &OsStr) -> io::Result<Vec<u8>> {
+    let fd = dir.store.open_file(name, OFlags::RDONLY)?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) != FileType::RegularFile {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut content = vec![0; SMALL];
+    let n = DirFile::new(fd).read_at(&mut content, 0)?;
+    content.truncate(n);
+    Ok(content)
+}
+
+/// A new name for something that is not in place yet.
+pub(super) fn temporary_name() -> io::Result<OsString> {
+    let mut random = [0; 12];
+    crate::crypto::random::fill(&mut random)?;
+    Ok((TEMPORARY.to_owned() + &data_encoding::HEXLOWER.encode(&random)).into())
+}

@@ -1,0 +1,112 @@
+//! Attributes of a node, however it was reached.
+
+use super::{
+    Dir, Error, Kind, OpenFile, Result, SetAttr, SetTime, Stat, StoredName, Time, Vault,
+    attr::{key, permissions},
+};
+use crate::{format::link, store::Node};
+use rustix::{
+    fs::{FileType, Stat as RawStat},
+    io::Errno,
+};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A node to work on.
+#[derive(Clone, Copy)]
+pub enum Target<'a> {
+    /// An open directory.
+    Dir(&'a Dir),
+    /// A name in an open directory (never followed if it is a link).
+    Entry(&'a Dir, &'a StoredName),
+    /// An open file (it may have no name any more).
+    File(&'a OpenFile),
+}
+
+impl Target<'_> {
+    /// The node in the store.
+    pub(super) fn node(&self) -> Result<Node<'_>> {
+        Ok(match self {
+            Target::Dir(dir) => dir.store.itself(),
+            Target::Entry(dir, name) => dir.store.node(&name.0)?,
+            Target::File(file) => Node::shared(file.store.fd()),
+        })
+    }
+}
+
+impl Vault {
+    /// Attributes of a node.
+    pub fn stat(&self, target: Target) -> Result<Stat> {
+        let raw = match target {
+            Target::Entry(dir, name) => dir.store.stat(&name.0)?,
+            _ => target.node()?.stat()?,
+        };
+        self.present(&raw)
+    }
+
+    /// The store's attributes as an application is to see them, an open file's with what is not flushed.
+    pub(super) fn present(&self, raw: &RawStat) -> Result<Stat> {
+        let target_len = |stored| link::target_len(usize::try_from(stored).unwrap_or(0)) as u64;
+        let mut stat =
+            Stat::from_store(raw, target_len).ok_or(Error::NotSupported("unknown type of file"))?;
+        if stat.kind == Kind::File
+            && let Some(open) = self.files.get(key(raw))
+        {
+            stat.size = open.file.size();
+            stat.mtime = open.file.mtime().unwrap_or(stat.mtime);
+        }
+        Ok(stat)
+    }
+
+    /// Changes attributes (a size too, also of a closed file) and returns the new ones.
+    pub fn set_attr(&self, target: Target, changes: &SetAttr) -> Result<Stat> {
+        self.writable()?;
+        let node = target.node()?;
+        let raw = node.stat()?;
+        let kind = FileType::from_raw_mode(raw.st_mode);
+        // In this order: a new owner clears set-user-id, a new size changes the time.
+        if changes.uid.is_some() || changes.gid.is_some() {
+            node.chown(changes.uid, changes.gid)?;
+        }
+        if let Some(mode) = changes.mode {
+            if kind == FileType::Symlink {
+                return Err(Error::NotSupported("mode of a symbolic link"));
+            }
+            let _alone = self.modes.lock();
+            node.chmod(permissions(mode))?;
+        }
+        if let Some(size) = changes.size {
+            match kind {
+                FileType::RegularFile => self.open_for_writing(&target)?.file.truncate(size)?,
+                FileType::Directory => return Err(Errno::ISDIR.into()),
+                _ => return Err(Error::Invalid("size of something that has none")),
+            }
+        }
+        if changes.atime.is_some() || changes.mtime.is_some() {
+            self.set_times(&node, &raw, changes)?;
+        }
+        self.present(&node.stat()?)
+    }
+
+    fn set_times(&self, node: &Node, raw: &RawStat, changes: &SetAttr) -> Result<()> {
+        let mut mtime = changes.mtime;
+        if let Some(wanted) = mtime
+            && FileType::from_raw_mode(raw.st_mode) == FileType::RegularFile
+            && let Some(open) = self.files.get(key(raw))
+        {
+            // The file restores this time whenever it writes to the store, so both have to know the same.
+            let time = match wanted {
+                SetTime::Now => now(),
+                SetTime::At(time) => time,
+            };
+            open.file.set_mtime(time)?;
+            mtime = Some(SetTime::At(time));
+        }
+        Ok(node.set_times(SetTime::to_store(changes.atime), SetTime::to_store(mtime))?)
+    }
+}
+
+fn now() -> Time {
+    // A clock before 1970 is no clock.
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() }
+}
