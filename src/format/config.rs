@@ -205,7 +205,7 @@ impl VaultConfig {
 
     fn compute_mac(&self, master: &Secret<32>) -> [u8; 32] {
         let key = subkey(master, keys::CONFIG);
-        MacKey::new(Integrity::Kmac256, key.expose(), b"warpcrypt configuration").digest(&[&self.canonical()])
+        MacKey::new(Integrity::Kmac256, key.expose(), b"warpcrypt v1 configuration").digest(&[&self.canonical()])
     }
 
     /// Everything but the MAC as bytes: numbers big-endian, what varies in length behind its length.

@@ -3,21 +3,21 @@
 use crate::crypto::{kdf::subkey, secret::Secret};
 
 /// Parent of every file's keys.
-pub const CONTENTS: &str = "warpcrypt v1 contents";
+pub const CONTENTS: &str = "contents";
 /// MAC of the vault's configuration.
-pub const CONFIG: &str = "warpcrypt v1 configuration";
+pub const CONFIG: &str = "configuration";
 /// Encryption of names.
-pub const NAMES: &str = "warpcrypt v1 names";
+pub const NAMES: &str = "names";
 /// Hash that stands for a long name.
-pub const LONG_NAMES: &str = "warpcrypt v1 long names";
+pub const LONG_NAMES: &str = "long names";
 /// MAC of a directory's id.
-pub const DIR_IDS: &str = "warpcrypt v1 directory ids";
+pub const DIR_IDS: &str = "directory ids";
 /// Encryption of symbolic link targets.
-pub const LINKS: &str = "warpcrypt v1 symlinks";
+pub const LINKS: &str = "symlinks";
 /// Encryption of extended attribute names.
-pub const XATTR_NAMES: &str = "warpcrypt v1 xattr names";
+pub const XATTR_NAMES: &str = "xattr names";
 /// Encryption of extended attribute values.
-pub const XATTR_VALUES: &str = "warpcrypt v1 xattr values";
+pub const XATTR_VALUES: &str = "xattr values";
 
 /// The parent of every file's keys, as `FileKeys::derive` takes it.
 pub fn contents_key(master: &Secret<32>) -> Secret<32> {

@@ -105,7 +105,7 @@ impl NameKeys {
         NameKeys {
             mode,
             siv: SivKey::new(cipher, &subkey(master, keys::NAMES)),
-            hash: MacKey::new(Integrity::Kmac256, hash.expose(), b"warpcrypt long name"),
+            hash: MacKey::new(Integrity::Kmac256, hash.expose(), b"warpcrypt v1 long name"),
         }
     }
 

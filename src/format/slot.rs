@@ -189,10 +189,10 @@ impl Kdf {
                 if !KEY_FILE_LEN.contains(&content.len()) {
                     return Err(ConfigError::KeyFileSize(content.len()));
                 }
-                extract(salt, b"warpcrypt key file", content)
+                extract(salt, b"warpcrypt v1 key file", content)
             }
             (Kdf::Recovery { salt }, SlotSecret::Recovery(key)) => {
-                extract(salt, b"warpcrypt recovery key", key.expose())
+                extract(salt, b"warpcrypt v1 recovery key", key.expose())
             }
             _ => return Ok(None),
         }))
@@ -210,7 +210,7 @@ fn wrapping(key: &Secret<32>) -> SivKey {
 
 /// What a wrapped key is bound to: moved to another vault, slot or set of parameters it does not open.
 fn context(vault: &[u8; 16], id: u32, kdf: &Kdf) -> Vec<u8> {
-    [b"warpcrypt key slot", &vault[..], &id.to_be_bytes(), &kdf.encode()].concat()
+    [b"warpcrypt v1 key slot", &vault[..], &id.to_be_bytes(), &kdf.encode()].concat()
 }
 
 /// Refuses a cost that would exhaust the machine, and one that Argon2 does not define.
