@@ -2,7 +2,7 @@
 
 use super::{exit::Outcome, log, print, vaults};
 use crate::format::{
-    config::{VERSION, VaultConfig, cipher_name, integrity_name, name_mode_name},
+    config::{VERSION, VaultConfig},
     slot::{Kdf, KeySlot},
 };
 use serde_json::{Value, json};
@@ -39,9 +39,9 @@ fn info_json(config: &VaultConfig) -> Value {
     json!({
         "format": VERSION,
         "vault_id": hex(config.id()),
-        "cipher": cipher_name(settings.cipher),
-        "integrity": integrity_name(settings.integrity),
-        "names": name_mode_name(settings.names),
+        "cipher": settings.cipher.name(),
+        "integrity": settings.integrity.name(),
+        "names": settings.names.name(),
         "slots": slots_json(config),
     })
 }
@@ -51,9 +51,9 @@ fn info_text(config: &VaultConfig) -> String {
     format!(
         "format     {VERSION}\nvault id   {}\ncipher     {}\nintegrity  {}\nnames      {}\n\n{}",
         hex(config.id()),
-        cipher_name(settings.cipher),
-        integrity_name(settings.integrity),
-        name_mode_name(settings.names),
+        settings.cipher.name(),
+        settings.integrity.name(),
+        settings.names.name(),
         slots_text(config)
     )
 }

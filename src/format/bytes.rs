@@ -2,11 +2,6 @@
 
 use data_encoding::BASE64URL_NOPAD;
 
-/// Compares without stopping at the first difference, so that time tells nothing about a MAC.
-pub(super) fn equal(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
-}
-
 /// `bytes` with zeros behind them up to the next multiple of 16.
 pub(super) fn pad16(bytes: &[u8]) -> Vec<u8> {
     let mut padded = bytes.to_vec();
@@ -64,13 +59,5 @@ mod tests {
         assert_eq!(from_base64(b"AA"), Some(vec![0]));
         assert_eq!(from_base64(b"AB"), None);
         assert_eq!(from_base64(b"AA=="), None);
-    }
-
-    #[test]
-    fn equality() {
-        assert!(equal(b"", b""));
-        assert!(equal(b"ab", b"ab"));
-        assert!(!equal(b"ab", b"aB"));
-        assert!(!equal(b"ab", b"abc"));
     }
 }

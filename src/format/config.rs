@@ -4,7 +4,6 @@
 //! key, so a configuration that unlocks is one that a holder of the master key wrote.
 
 use super::{
-    bytes::equal,
     keys,
     name::NameMode,
     recovery::RecoveryError,
@@ -15,7 +14,7 @@ use crate::crypto::{
     kdf::subkey,
     mac::{Integrity, MacKey},
     random,
-    secret::Secret,
+    secret::{Secret, ct_eq},
 };
 use std::io;
 
@@ -200,21 +199,22 @@ impl VaultConfig {
     }
 
     fn verify(&self, master: &Secret<32>) -> Result<(), ConfigError> {
-        if equal(&self.compute_mac(master), &self.mac) { Ok(()) } else { Err(ConfigError::Edited) }
+        if ct_eq(&self.compute_mac(master), &self.mac) { Ok(()) } else { Err(ConfigError::Edited) }
     }
 
     fn compute_mac(&self, master: &Secret<32>) -> [u8; 32] {
         let key = subkey(master, keys::CONFIG);
-        MacKey::new(Integrity::Kmac256, key.expose(), b"warpcrypt v1 configuration").digest(&[&self.canonical()])
+        MacKey::new(Integrity::Kmac256, key.expose(), b"warpcrypt v1 configuration")
+            .digest(&[&self.canonical()])
     }
 
     /// Everything but the MAC as bytes: numbers big-endian, what varies in length behind its length.
     fn canonical(&self) -> Vec<u8> {
         let mut out = VERSION.to_be_bytes().to_vec();
         out.extend_from_slice(&self.id);
-        put(&mut out, cipher_name(self.settings.cipher).as_bytes());
-        put(&mut out, integrity_name(self.settings.integrity).as_bytes());
-        put(&mut out, name_mode_name(self.settings.names).as_bytes());
+        put(&mut out, self.settings.cipher.name().as_bytes());
+        put(&mut out, self.settings.integrity.name().as_bytes());
+        put(&mut out, self.settings.names.name().as_bytes());
         out.extend_from_slice(&self.next_slot.to_be_bytes());
         out.extend_from_slice(&(self.slots.len() as u32).to_be_bytes());
         for slot in &self.slots {
@@ -233,33 +233,6 @@ impl VaultConfig {
 fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
     out.extend_from_slice(bytes);
-}
-
-/// The cipher's name in the configuration and on the command line.
-pub fn cipher_name(cipher: Cipher) -> &'static str {
-    match cipher {
-        Cipher::Aes128 => "aes-128-ctr",
-        Cipher::Aes192 => "aes-192-ctr",
-        Cipher::Aes256 => "aes-256-ctr",
-        Cipher::Kuznyechik => "kuznyechik-ctr",
-    }
-}
-
-/// The integrity function's name in the configuration and on the command line.
-pub fn integrity_name(integrity: Integrity) -> &'static str {
-    match integrity {
-        Integrity::Kmac128 => "kmac128",
-        Integrity::Kmac256 => "kmac256",
-        Integrity::TurboShake128 => "turboshake128",
-    }
-}
-
-/// The name mode's name in the configuration and on the command line.
-pub fn name_mode_name(mode: NameMode) -> &'static str {
-    match mode {
-        NameMode::Encrypted => "encrypted",
-        NameMode::Plain => "plain",
-    }
 }
 
 #[cfg(test)]

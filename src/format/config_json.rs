@@ -1,10 +1,7 @@
 //! The configuration as JSON: text to checked values and back.
 
 use super::{
-    config::{
-        ConfigError, SLOTS_MAX, Settings, TEXT_MAX, VAULT_ID, VERSION, VaultConfig, cipher_name,
-        integrity_name, name_mode_name,
-    },
+    config::{ConfigError, SLOTS_MAX, Settings, TEXT_MAX, VAULT_ID, VERSION, VaultConfig},
     name::NameMode,
     slot::{Kdf, KeySlot, SALT, WRAPPED, check_cost, check_label},
 };
@@ -65,9 +62,9 @@ impl VaultConfig {
         }
         let text: Text = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         let settings = Settings {
-            cipher: by_name("cipher", &text.cipher, &Cipher::ALL, cipher_name)?,
-            integrity: by_name("integrity", &text.integrity, &Integrity::ALL, integrity_name)?,
-            names: by_name("names", &text.names, &[NameMode::Encrypted, NameMode::Plain], name_mode_name)?,
+            cipher: by_name("cipher", &text.cipher, &Cipher::ALL, Cipher::name)?,
+            integrity: by_name("integrity", &text.integrity, &Integrity::ALL, Integrity::name)?,
+            names: by_name("names", &text.names, &NameMode::ALL, NameMode::name)?,
         };
         let slots: Vec<KeySlot> = text.slots.into_iter().map(KeySlot::try_from).collect::<Result<_, _>>()?;
         check_ids(&slots, text.next_slot)?;
@@ -79,9 +76,9 @@ impl VaultConfig {
         let text = Text {
             format: VERSION,
             vault_id: Hex(self.id),
-            cipher: cipher_name(self.settings.cipher).to_owned(),
-            integrity: integrity_name(self.settings.integrity).to_owned(),
-            names: name_mode_name(self.settings.names).to_owned(),
+            cipher: self.settings.cipher.name().to_owned(),
+            integrity: self.settings.integrity.name().to_owned(),
+            names: self.settings.names.name().to_owned(),
             next_slot: self.next_slot,
             slots: self.slots.iter().map(SlotText::from).collect(),
             mac: Hex(self.mac),

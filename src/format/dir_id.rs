@@ -1,13 +1,13 @@
 //! A directory's id: 16 random bytes, authenticated, in a small file of its own. Names are encrypted
 //! under it, so a stored name means nothing in another directory.
 
-use super::{bytes::equal, keys};
+use super::keys;
 use crate::crypto::{
     AuthError,
     kdf::subkey,
     mac::{Integrity, MacKey},
     random,
-    secret::Secret,
+    secret::{Secret, ct_eq},
 };
 use std::io;
 
@@ -57,7 +57,7 @@ impl DirIdKey {
     /// `AuthError` if this vault's key did not write it, whole.
     pub fn decode(&self, content: &[u8]) -> Result<DirId, AuthError> {
         let (id, mac) = content.split_first_chunk::<ID>().ok_or(AuthError)?;
-        if equal(mac, &self.0.tag(&[id])) { Ok(DirId(*id)) } else { Err(AuthError) }
+        if ct_eq(mac, &self.0.tag(&[id])) { Ok(DirId(*id)) } else { Err(AuthError) }
     }
 }
 

@@ -4,7 +4,7 @@
 //! that its encoding would make too long is stored hashed, its ciphertext in a sidecar file beside it.
 
 use super::{
-    bytes::{base64_len, equal, from_base64, pad16, to_base64, unpad16},
+    bytes::{base64_len, from_base64, pad16, to_base64, unpad16},
     dir_id::DirId,
     keys,
 };
@@ -12,7 +12,7 @@ use crate::crypto::{
     cipher::Cipher,
     kdf::subkey,
     mac::{Integrity, MacKey},
-    secret::Secret,
+    secret::{Secret, ct_eq},
     siv::SivKey,
 };
 
@@ -50,6 +50,24 @@ pub enum NameMode {
     Encrypted,
     /// As they are: neither hidden nor protected.
     Plain,
+}
+
+impl NameMode {
+    /// Every mode.
+    pub const ALL: [NameMode; 2] = [NameMode::Encrypted, NameMode::Plain];
+
+    /// Its name in a vault's configuration and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            NameMode::Encrypted => "encrypted",
+            NameMode::Plain => "plain",
+        }
+    }
+
+    /// The mode of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
 }
 
 /// A stored name, and what goes into its sidecar if it is a long one.
@@ -136,7 +154,7 @@ impl NameKeys {
             Class::Entry => self.open(dir, &from_base64(stored).ok_or(NameError::Forged)?, false)?,
             Class::Long => {
                 let sealed = sidecar.ok_or(NameError::NoSidecar)?;
-                if !equal(self.long_name(sealed).as_bytes(), stored) {
+                if !ct_eq(self.long_name(sealed).as_bytes(), stored) {
                     return Err(NameError::Forged);
                 }
                 self.open(dir, sealed, true)?

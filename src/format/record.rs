@@ -1,7 +1,7 @@
 //! The commit record: one 512-byte sector that says which version of a file counts.
 
-use super::{bytes::equal, entry::EPOCH_LIMIT, layout, tree::Digest};
-use crate::crypto::mac::MacKey;
+use super::{entry::EPOCH_LIMIT, layout, tree::Digest};
+use crate::crypto::{mac::MacKey, secret::ct_eq};
 
 /// Bytes of a record.
 pub const RECORD: usize = layout::RECORD as usize;
@@ -95,7 +95,7 @@ impl Record {
     /// `Empty`, `Malformed` or `Forged`.
     pub fn decode(sector: &[u8; RECORD], key: &MacKey) -> Result<Self, RecordError> {
         let salt = Self::peek_salt(sector)?;
-        if !equal(&key.digest(&[&sector[..MAC_AT]]), &sector[MAC_AT..]) {
+        if !ct_eq(&key.digest(&[&sector[..MAC_AT]]), &sector[MAC_AT..]) {
             return Err(RecordError::Forged);
         }
         let dirty = match u16::from_be_bytes(field(sector, STATE_AT)) {
