@@ -33,4 +33,10 @@ impl BufferPool {
     pub fn get(&self, len: usize) -> Buffer {
         Buffer { bytes: vec![0; len] }
     }
+
+    /// Two buffers of `len` bytes, taken as one: who held one and waited for the other could wait for ever
+    /// behind others who do the same.
+    pub fn get_pair(&self, len: usize) -> (Buffer, Buffer) {
+        (self.get(len), self.get(len))
+    }
 }

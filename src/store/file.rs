@@ -8,6 +8,14 @@ pub trait BackingFile: Send + Sync {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all of `buf`.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+    /// Writes the pieces one behind the other, in as few calls as the store allows.
+    fn write_vectored_at(&self, pieces: &[io::IoSlice], mut offset: u64) -> io::Result<()> {
+        for piece in pieces {
+            self.write_at(piece, offset)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
+    }
     /// Cuts or extends (with zeros).
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Bytes in the file.
@@ -22,6 +30,8 @@ pub trait BackingFile: Send + Sync {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
     /// Reserves space for a range without changing content or length; `Unsupported` if it cannot.
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()>;
+    /// The modification time: seconds and nanoseconds since 1970.
+    fn mtime(&self) -> io::Result<(i64, u32)>;
     /// Sets the modification time: seconds and nanoseconds since 1970.
     fn set_mtime(&self, seconds: i64, nanoseconds: u32) -> io::Result<()>;
 }

@@ -138,10 +138,14 @@ impl Vault {
         };
         let failed =
             |source: io::Error| OpenError::Store { action: "cannot read", path: path.into(), source };
+        let device = store.itself().stat().map_err(failed)?.st_dev;
+        let whole = store.try_clone().map_err(failed)?;
+        let files =
+            Files::new(Arc::new(context), device, Box::new(move || whole.sync_all())).map_err(failed)?;
         let mut vault = Vault {
             keys: Keys::derive(&master, settings),
             root: Arc::new(Dir::new(store.try_clone().map_err(failed)?, None)),
-            files: Files::new(Arc::new(context)),
+            files,
             pending: Pending::default(),
             long_names: Mutex::default(),
             dir_ids: RwLock::default(),

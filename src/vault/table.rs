@@ -1,8 +1,39 @@
 //! The open files: one `OpenFile` an inode, and the keeper that brings idle ones to rest.
+//!
+//! A file stays here after its last handle is closed, until the store holds all of it under a clean
+//! record. So closing costs no sync, and reopening a file that was just written no recovery.
 
-use super::{File, Result, file::Context};
+use super::{
+    Result,
+    file::{Context, File, Rest},
+};
 use crate::store::DirFile;
-use std::sync::Arc;
+use parking_lot::{Condvar, Mutex};
+use std::{
+    collections::HashMap,
+    io,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// Device and inode number in the store.
+pub type Key = (u64, u64);
+
+/// How often the keeper looks around.
+const TICK: Duration = Duration::from_secs(1);
+/// A file that did not change for so long is brought to rest.
+const IDLE: Duration = Duration::from_secs(3);
+/// A file that changes all the time is committed when its oldest uncommitted change is this old.
+const COMMIT_AFTER: Duration = Duration::from_secs(10);
+/// Files kept at most before those that nobody uses are brought to rest at once.
+const CROWD: usize = 4096;
+/// Up to so many files are synced one by one, more by one syncfs.
+const SYNC_EACH: usize = 8;
+const SHARDS: usize = 64;
 
 /// An open regular file, shared by all its handles.
 pub struct OpenFile {
@@ -11,36 +42,281 @@ pub struct OpenFile {
     /// Its descriptor in the store.
     pub store: Arc<DirFile>,
     /// Device and inode number in the store.
-    pub key: (u64, u64),
+    pub key: Key,
+    unlinked: AtomicBool,
+    complained: AtomicBool,
 }
+
+impl OpenFile {
+    /// Whether nothing is lost when the table lets go of it.
+    fn may_go(&self, context: &Context) -> bool {
+        context.read_only
+            || self.unlinked.load(Ordering::Relaxed)
+            || self.file.at_rest()
+            || self.file.failed()
+    }
+
+    fn complain(&self, e: &super::Error) {
+        if !self.complained.swap(true, Ordering::Relaxed) {
+            log::error!("inode {}: what was written cannot be stored: {e}", self.key.1);
+        }
+    }
+}
+
+type Shard = Mutex<HashMap<Key, Arc<OpenFile>>>;
+
+/// Makes everything that was written to the store durable (syncfs).
+pub type SyncStore = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 /// The open files of a vault.
 pub struct Files {
-    _todo: (),
+    context: Arc<Context>,
+    shards: Vec<Shard>,
+    count: AtomicUsize,
+    device: u64,
+    sync_store: SyncStore,
+    /// One at a time brings files to rest.
+    resting: Mutex<()>,
+    stop: Mutex<bool>,
+    wake: Condvar,
+    keeper: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Files {
-    /// No open files.
-    pub fn new(_context: Arc<Context>) -> Arc<Files> {
-        Arc::new(Files { _todo: () })
+    /// An empty table and its keeper. `device` is the store's, `sync_store` its syncfs.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn new(context: Arc<Context>, device: u64, sync_store: SyncStore) -> io::Result<Arc<Files>> {
+        let files = Arc::new(Files {
+            context,
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            count: AtomicUsize::new(0),
+            device,
+            sync_store,
+            resting: Mutex::new(()),
+            stop: Mutex::new(false),
+            wake: Condvar::new(),
+            keeper: Mutex::new(None),
+        });
+        let weak = Arc::downgrade(&files);
+        let thread = std::thread::Builder::new().name("keeper".into()).spawn(move || keep(&weak))?;
+        *files.keeper.lock() = Some(thread);
+        Ok(files)
     }
 
-    /// Flushes every file, makes all durable and writes the clean records.
-    pub fn shut_down(&self) -> Result<()> {
-        Ok(())
+    /// What the files share.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    fn shard(&self, key: Key) -> &Shard {
+        let hash = (key.0 ^ key.1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.shards[(hash >> 58) as usize % SHARDS]
     }
 
     /// The open file of an inode, if it is open (or kept to be brought to rest).
-    pub fn get(&self, _key: (u64, u64)) -> Option<Arc<OpenFile>> {
-        None
+    pub fn get(&self, key: Key) -> Option<Arc<OpenFile>> {
+        self.shard(key).lock().get(&key).cloned()
     }
 
     /// The open file of an inode: the one in the table, or a new one over `store`. If the one in the
     /// table has a read-only descriptor and `store` is writable, it takes over `store`'s.
-    pub fn open(&self, _key: (u64, u64), _store: DirFile) -> Result<Arc<OpenFile>> {
-        todo!()
+    ///
+    /// # Errors
+    /// As `File::open`.
+    pub fn open(&self, key: Key, store: DirFile) -> Result<Arc<OpenFile>> {
+        if self.count.load(Ordering::Relaxed) >= CROWD {
+            self.make_room();
+        }
+        let mut shard = self.shard(key).lock();
+        if let Some(open) = shard.get(&key) {
+            if store.writable() && !open.store.writable() {
+                open.store.take_over(store);
+            }
+            return Ok(open.clone());
+        }
+        let store = Arc::new(store);
+        let file = File::open(store.clone(), self.context.clone())?;
+        let (unlinked, complained) = (AtomicBool::new(false), AtomicBool::new(false));
+        let open = Arc::new(OpenFile { file, store, key, unlinked, complained });
+        shard.insert(key, open.clone());
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Ok(open)
+    }
+
+    /// Ends a handle's use of a file; one at rest that nobody uses leaves the table.
+    pub fn release(&self, open: Arc<OpenFile>) {
+        let key = open.key;
+        drop(open);
+        self.let_go(key);
     }
 
     /// Says that the inode's last link is gone: what was not flushed need not be.
-    pub fn forget(&self, _key: (u64, u64)) {}
+    pub fn forget(&self, key: Key) {
+        if let Some(open) = self.get(key) {
+            open.unlinked.store(true, Ordering::Relaxed);
+        }
+        self.let_go(key);
+    }
+
+    /// Says that an inode has a link again (linkat of an open file).
+    pub fn remember(&self, key: Key) {
+        if let Some(open) = self.get(key) {
+            open.unlinked.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn let_go(&self, key: Key) {
+        let mut shard = self.shard(key).lock();
+        let unused = shard.get(&key).is_some_and(|o| Arc::strong_count(o) == 1 && o.may_go(&self.context));
+        if unused {
+            shard.remove(&key);
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<OpenFile>> {
+        self.shards.iter().flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>()).collect()
+    }
+
+    /// Lets go of every file that nobody uses and that is at rest.
+    fn reap(&self) {
+        for shard in &self.shards {
+            shard.lock().retain(|_, open| {
+                let stay = Arc::strong_count(open) > 1 || !open.may_go(&self.context);
+                if !stay {
+                    self.count.fetch_sub(1, Ordering::Relaxed);
+                }
+                stay
+            });
+        }
+    }
+
+    /// Too many files: brings those to rest that nobody uses.
+    fn make_room(&self) {
+        self.reap();
+        if self.count.load(Ordering::Relaxed) >= CROWD {
+            // One reference is the table's, one this snapshot's.
+            let unused = self.all().into_iter().filter(|open| Arc::strong_count(open) == 2).collect();
+            self.bring_to_rest(unused);
+            self.reap();
+        }
+    }
+
+    fn tick(&self) {
+        let (mut idle, mut busy) = (Vec::new(), Vec::new());
+        for open in self.all() {
+            if open.unlinked.load(Ordering::Relaxed) || open.file.at_rest() || open.file.failed() {
+                continue;
+            }
+            if open.file.changed_at().elapsed() >= IDLE {
+                idle.push(open);
+            } else if open.file.uncommitted_for() >= COMMIT_AFTER {
+                busy.push(open);
+            }
+        }
+        for open in busy {
+            if let Err(e) = open.file.sync() {
+                open.complain(&e);
+            }
+        }
+        self.bring_to_rest(idle);
+        self.reap();
+    }
+
+    /// Flush, sync, settle, sync, clean records: one pair of syncs for all of them.
+    fn bring_to_rest(&self, files: Vec<Arc<OpenFile>>) {
+        if self.context.read_only || files.is_empty() {
+            return;
+        }
+        let _one = self.resting.lock();
+        let flush = |open: Arc<OpenFile>| match open.file.rest_flush() {
+            Ok(rest) => Some((open, rest)),
+            Err(e) => {
+                open.complain(&e);
+                None
+            }
+        };
+        let flushed: Vec<_> = files.into_iter().filter_map(flush).collect();
+        let flushed = self.sync(flushed);
+        let settle = |(open, rest): &(Arc<OpenFile>, Rest)| match open.file.rest_settle(*rest) {
+            Ok(rests) => rests,
+            Err(e) => {
+                open.complain(&e);
+                false
+            }
+        };
+        let settled: Vec<_> = flushed.into_iter().filter(settle).collect();
+        for (open, rest) in self.sync(settled) {
+            match open.file.rest_finish(rest) {
+                Ok(()) => open.complained.store(false, Ordering::Relaxed),
+                Err(e) => open.complain(&e),
+            }
+        }
+    }
+
+    /// Makes what these files wrote durable and returns those for which that is known.
+    fn sync(&self, files: Vec<(Arc<OpenFile>, Rest)>) -> Vec<(Arc<OpenFile>, Rest)> {
+        let mut each = files.len() <= SYNC_EACH;
+        if !each && let Err(e) = (self.sync_store)() {
+            log::error!("the store cannot be synced: {e}");
+            each = true; // tells which files it concerns
+        }
+        let synced = |(open, _): &(Arc<OpenFile>, Rest)| {
+            let done = !each && open.key.0 == self.device;
+            done || open.file.rest_sync().inspect_err(|e| open.complain(e)).is_ok()
+        };
+        files.into_iter().filter(synced).collect()
+    }
+
+    /// Makes everything written so far durable.
+    ///
+    /// # Errors
+    /// The first file's that could not be stored.
+    pub fn sync_all(&self) -> Result<()> {
+        let files = self.all();
+        files.iter().filter(|o| !o.file.at_rest() && !self.context.read_only).try_for_each(|o| o.file.sync())
+    }
+
+    /// Flushes everything, makes it durable, writes the clean records and ends the keeper.
+    ///
+    /// # Errors
+    /// The first file's that could not be stored.
+    pub fn shut_down(&self) -> Result<()> {
+        *self.stop.lock() = true;
+        self.wake.notify_all();
+        if let Some(keeper) = self.keeper.lock().take()
+            && keeper.thread().id() != std::thread::current().id()
+        {
+            let _ = keeper.join();
+        }
+        if self.context.read_only {
+            return Ok(());
+        }
+        let left: Vec<_> = self
+            .all()
+            .into_iter()
+            .filter(|o| !o.unlinked.load(Ordering::Relaxed) && !o.file.at_rest())
+            .collect();
+        let flushed: Result<()> = left.iter().try_for_each(|open| open.file.flush());
+        self.bring_to_rest(left);
+        self.reap();
+        flushed
+    }
+}
+
+fn keep(files: &Weak<Files>) {
+    loop {
+        let Some(files) = files.upgrade() else { return };
+        let mut stop = files.stop.lock();
+        if !*stop {
+            files.wake.wait_for(&mut stop, TICK);
+        }
+        if *stop {
+            return;
+        }
+        drop(stop);
+        files.tick();
+    }
 }

@@ -61,6 +61,21 @@ impl BackingFile for DirFile {
         Ok(())
     }
 
+    fn write_vectored_at(&self, pieces: &[io::IoSlice], offset: u64) -> io::Result<()> {
+        let fd = self.fd();
+        let written = retry_on_intr(|| rustix::io::pwritev(&*fd, pieces, offset))?;
+        // What a short write left over goes piece by piece.
+        let (mut at, mut skip) = (offset, written);
+        for piece in pieces {
+            let done = skip.min(piece.len());
+            skip -= done;
+            at += done as u64;
+            self.write_at(&piece[done..], at)?;
+            at += (piece.len() - done) as u64;
+        }
+        Ok(())
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         Ok(retry_on_intr(|| rustix::fs::ftruncate(&*self.fd(), len))?)
     }
@@ -88,6 +103,11 @@ impl BackingFile for DirFile {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(io::ErrorKind::Unsupported.into()),
             other => Ok(other?),
         }
+    }
+
+    fn mtime(&self) -> io::Result<(i64, u32)> {
+        let stat = rustix::fs::fstat(&*self.fd())?;
+        Ok((stat.st_mtime, stat.st_mtime_nsec as u32))
     }
 
     fn set_mtime(&self, seconds: i64, nanoseconds: u32) -> io::Result<()> {

@@ -1,4 +1,20 @@
 //! One file's content over a `BackingFile`: reading, writing, commit, recovery.
+//!
+//! `state` is what is known of the file, `tree` its slots and digests, `buffer` what was written and not
+//! yet flushed. `write`, `flush`, `commit` are the way of a byte to the disk; `recover` is what a crash on
+//! that way leaves to do.
+
+mod buffer;
+mod commit;
+mod flush;
+mod read;
+mod recover;
+mod state;
+#[cfg(test)]
+mod test;
+mod tree;
+mod write;
+mod writes;
 
 use super::{Result, Time};
 use crate::{
@@ -6,7 +22,14 @@ use crate::{
     engine::Router,
     store::BackingFile,
 };
-use std::sync::Arc;
+use parking_lot::RwLock;
+use state::{Fault, OnDisk, State};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+pub use commit::Rest;
 
 /// What an overwrite survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,77 +59,86 @@ pub struct Context {
 
 /// The content of one open file. All methods may be called from several threads.
 pub struct File {
-    _todo: (),
+    context: Arc<Context>,
+    store: Arc<dyn BackingFile>,
+    state: RwLock<State>,
 }
 
 impl File {
     /// Opens what `store` holds, recovering it if a crash left it dirty.
-    pub fn open(_store: Arc<dyn BackingFile>, _context: Arc<Context>) -> Result<File> {
-        todo!()
+    ///
+    /// # Errors
+    /// `Damaged` if the commit records do not authenticate, or contradict what is stored; else the store's.
+    pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<File> {
+        let file = File { context, store, state: RwLock::new(State::never_committed()) };
+        file.load()?;
+        Ok(file)
     }
 
     /// Plaintext bytes.
     pub fn size(&self) -> u64 {
-        todo!()
+        self.state.read().size
     }
 
-    /// The application's modification time, if it differs from the store's.
+    /// The application's modification time, if the store's may differ.
     pub fn mtime(&self) -> Option<Time> {
-        todo!()
-    }
-
-    /// Reads up to `out.len()` bytes; fewer only at the end of the file.
-    pub fn read(&self, _offset: u64, _out: &mut [u8]) -> Result<usize> {
-        todo!()
-    }
-
-    /// Writes all of `data`; buffered until `flush`.
-    pub fn write(&self, _offset: u64, _data: &[u8]) -> Result<()> {
-        todo!()
-    }
-
-    /// Writes all of `data` at the end of the file and returns where that was.
-    pub fn append(&self, _data: &[u8]) -> Result<u64> {
-        todo!()
-    }
-
-    /// Cuts or extends (with a hole).
-    pub fn truncate(&self, _size: u64) -> Result<()> {
-        todo!()
-    }
-
-    /// fallocate(2): reserves; grows the size unless `keep_size`.
-    pub fn allocate(&self, _offset: u64, _len: u64, _keep_size: bool) -> Result<()> {
-        todo!()
-    }
-
-    /// Makes a range read as zeros (a hole where whole chunks allow); never changes the size.
-    pub fn punch(&self, _offset: u64, _len: u64) -> Result<()> {
-        todo!()
-    }
-
-    /// SEEK_DATA (`data`) or SEEK_HOLE from `offset`.
-    pub fn seek(&self, _offset: u64, _data: bool) -> Result<u64> {
-        todo!()
-    }
-
-    /// Gives the modification time that every later store write restores.
-    pub fn set_mtime(&self, _time: Time) -> Result<()> {
-        todo!()
+        self.state.read().mtime
     }
 
     /// Writes what is buffered to the store: survives a kill, not yet a power cut.
+    ///
+    /// # Errors
+    /// The store's; what could not be written stays buffered.
     pub fn flush(&self) -> Result<()> {
-        todo!()
+        self.flush_all(&mut self.state.write())
     }
 
     /// Flushes and makes durable.
+    ///
+    /// # Errors
+    /// The store's. After a failed fdatasync the file takes no more writes until it was closed and opened
+    /// anew: a later success would prove nothing.
     pub fn sync(&self) -> Result<()> {
-        todo!()
+        let mut st = self.state.write();
+        if self.context.read_only {
+            return Ok(());
+        }
+        self.check_writable(&st)?;
+        self.flush_all(&mut st)?;
+        self.commit(&mut st)
     }
 
-    /// The file's salt, committing an empty header first if it has none: binds xattrs to the file.
-    pub fn salt(&self, _create: bool) -> Result<Option<[u8; 32]>> {
-        todo!()
+    /// The file's salt. Without one (nothing was ever committed) `create` commits an empty version first:
+    /// what is bound to the salt must not outlive it.
+    ///
+    /// # Errors
+    /// As `sync`.
+    pub fn salt(&self, create: bool) -> Result<Option<[u8; 32]>> {
+        let mut st = self.state.write();
+        if create && st.records.on_disk == OnDisk::Nothing {
+            self.write_first_record(&mut st)?;
+        }
+        let on_disk = st.records.on_disk != OnDisk::Nothing;
+        Ok(st.identity.as_ref().filter(|_| on_disk).map(|identity| identity.salt))
+    }
+
+    /// Whether the store holds all there is, under a clean record.
+    pub fn at_rest(&self) -> bool {
+        self.state.read().at_rest()
+    }
+
+    /// When the content last changed, in the application's or the store's view.
+    pub fn changed_at(&self) -> Instant {
+        self.state.read().changed_at
+    }
+
+    /// How long the oldest change has been waiting to become durable.
+    pub fn uncommitted_for(&self) -> Duration {
+        self.state.read().uncommitted_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Whether an fdatasync failed, so that only opening the file anew can tell what is stored.
+    pub fn failed(&self) -> bool {
+        self.state.read().fault == Some(Fault::SyncFailed)
     }
 }

@@ -1,0 +1,208 @@
+//! Commit: what was flushed becomes durable; and the way to a clean record.
+
+use super::{
+    File,
+    flush::with_slot,
+    read::damaged_chunk,
+    state::{Identity, OnDisk, State},
+};
+use crate::{
+    crypto::chunk::ChunkId,
+    format::{
+        entry::{ENTRY, Slot},
+        layout,
+        record::Version,
+    },
+    vault::Result,
+};
+
+/// A file's step on the way to rest; void if the file changed since.
+#[derive(Debug, Clone, Copy)]
+pub struct Rest {
+    changes: u64,
+}
+
+impl File {
+    /// Makes what was flushed durable. Without an open epoch it still syncs: recovery may have left
+    /// something in the page cache.
+    pub(super) fn commit(&self, st: &mut State) -> Result<()> {
+        self.finish_pending(st)?;
+        self.sync_store(st)?;
+        if st.open_epoch.is_some() {
+            self.advance(st);
+            self.write_base_record(st);
+        }
+        Ok(())
+    }
+
+    /// First step to rest: flushes, and writes the node pages. The caller then syncs the store.
+    ///
+    /// # Errors
+    /// As `flush`.
+    pub fn rest_flush(&self) -> Result<Rest> {
+        let mut st = self.state.write();
+        self.check_writable(&st)?;
+        self.flush_all(&mut st)?;
+        self.finish_pending(&mut st)?;
+        if st.records.on_disk == OnDisk::Dirty {
+            for (offset, page) in st.tree.unsaved_nodes() {
+                self.store.write_at(&page, offset)?;
+            }
+            self.restore_mtime(&st);
+        }
+        Ok(Rest { changes: st.changes })
+    }
+
+    /// The sync between two steps, for this file alone.
+    ///
+    /// # Errors
+    /// The store's; the file then takes no more writes.
+    pub fn rest_sync(&self) -> Result<()> {
+        self.sync_store(&mut self.state.write())
+    }
+
+    /// Second step, after a sync: the version is the base, and older slots go. The caller syncs again.
+    /// `false` if the file did not rest.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn rest_settle(&self, rest: Rest) -> Result<bool> {
+        let mut st = self.state.write();
+        if st.changes != rest.changes || st.records.on_disk != OnDisk::Dirty || st.fault.is_some() {
+            return Ok(false);
+        }
+        if st.open_epoch.is_some() {
+            self.advance(&mut st);
+            self.write_base_record(&mut st);
+        }
+        self.write_canonical(&mut st)?;
+        let stored = layout::stored_size(st.base.size);
+        if self.store.len()? != stored {
+            self.store.set_len(stored)?; // a cut that failed after its record
+        }
+        self.restore_mtime(&st);
+        Ok(true)
+    }
+
+    /// Last step, after the second sync: the clean record.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn rest_finish(&self, rest: Rest) -> Result<()> {
+        let mut st = self.state.write();
+        if st.changes == rest.changes && st.fault.is_none() && st.open_epoch.is_none() {
+            self.write_clean_record(&mut st)?;
+        }
+        Ok(())
+    }
+
+    /// Erases slots that are not current from the groups written since the last clean record.
+    fn write_canonical(&self, st: &mut State) -> Result<()> {
+        let Some(identity) = st.identity.clone() else { return Ok(()) };
+        for group in st.tree.touched() {
+            st.tree.load(self.source(&identity), group)?;
+            if !st.tree.make_canonical(group) {
+                continue;
+            }
+            let bytes = st.tree.entries_bytes(group);
+            self.store.write_at(&bytes, layout::entries_offset(group))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_clean_record(&self, st: &mut State) -> Result<()> {
+        let Some(identity) = st.identity.clone() else { return Ok(()) };
+        let record = self.encode_record(st, &identity, st.base, true);
+        self.write_record(st, record)?;
+        self.restore_mtime(st);
+        st.tree.set_clean();
+        st.skip_epochs()
+    }
+
+    /// Cuts the flushed version to `size`, below its present size: an epoch of its own.
+    pub(super) fn cut_flushed(&self, st: &mut State, size: u64) -> Result<()> {
+        self.keep_mtime(st)?;
+        self.finish_pending(st)?;
+        let identity = self.identity(st)?;
+        // Nothing of a file cut to nothing is needed again, so its last version need not be durable first.
+        if st.open_epoch.is_some() && size > 0 {
+            self.commit(st)?;
+        }
+        let source = self.source(&identity);
+        st.tree.trim_cache();
+        st.tree.load(source, layout::groups(size) - 1)?;
+        let retag = self.boundary_slot(st, size)?;
+        let epoch = match retag {
+            Some(_) => self.begin_epoch(st, &identity)?,
+            None => st.last_epoch + 1, // no slot is written: the record itself comes first
+        };
+        st.tree.begin();
+        if let Err(e) = self.write_cut(st, &identity, size, epoch, retag) {
+            st.tree.take_back();
+            st.tree.resident = true;
+            self.restore_mtime(st);
+            return Err(e);
+        }
+        st.open_epoch = Some(epoch);
+        st.last_epoch = epoch;
+        st.tree.newest_epoch = epoch;
+        let cut = self.store.set_len(layout::stored_size(size));
+        self.advance(st);
+        st.note_change();
+        self.restore_mtime(st);
+        Ok(cut?)
+    }
+
+    fn write_cut(
+        &self,
+        st: &mut State,
+        identity: &Identity,
+        size: u64,
+        epoch: u64,
+        retag: Option<(u64, Slot)>,
+    ) -> Result<()> {
+        let source = self.source(identity);
+        if let Some((index, slot)) = retag {
+            let slot = self.retagged(st, identity, index, Slot { epoch, ..slot }, size)?;
+            let entry = with_slot(st, index, slot)?;
+            st.tree.set_entry(index, entry);
+        }
+        st.tree.shrink(source, size)?;
+        let target = Version { epoch, size, root: st.tree.root() };
+        let record = self.encode_record(st, identity, target, false);
+        self.write_record(st, record)?;
+        if let Some((index, _)) = retag {
+            // This entry alone: those past the new end stay until the cut is durable, the base needs them.
+            let mut bytes = [0; ENTRY];
+            st.tree.entry(index)?.encode(&mut bytes);
+            let group = layout::entries_offset(layout::group_of(index));
+            self.store.write_at(&bytes, group + (layout::place_in_group(index) * ENTRY) as u64)?;
+        }
+        self.sync_store(st)?;
+        st.tree.keep();
+        Ok(())
+    }
+
+    /// The slot of the chunk that a cut to `size` leaves shorter, if it has data.
+    fn boundary_slot(&self, st: &State, size: u64) -> Result<Option<(u64, Slot)>> {
+        if size.is_multiple_of(layout::CHUNK) {
+            return Ok(None);
+        }
+        let index = size / layout::CHUNK;
+        Ok(st.tree.slot(index)?.filter(|slot| !slot.is_hole()).map(|slot| (index, slot)))
+    }
+
+    /// The slot for the first bytes of a chunk's ciphertext, which is verified first: the nonce stays, no
+    /// keystream is used anew.
+    fn retagged(&self, st: &State, identity: &Identity, index: u64, new: Slot, size: u64) -> Result<Slot> {
+        let old = st.tree.slot(index)?.unwrap_or(new);
+        let mut bytes = vec![0; layout::chunk_len(st.tree.size(), index)];
+        self.read_ciphertext(index, &mut bytes)?;
+        let id = |epoch| ChunkId { index, epoch, nonce: old.nonce };
+        if identity.keys.chunk.tag(&id(old.epoch), &bytes) != old.tag {
+            return Err(damaged_chunk(index));
+        }
+        let kept = &bytes[..layout::chunk_len(size, index)];
+        Ok(Slot { tag: identity.keys.chunk.tag(&id(new.epoch), kept), ..new })
+    }
+}

@@ -1,0 +1,319 @@
+//! Opening: what the commit records say, and what a crash left to decide.
+//!
+//! `docs/format.md`, "Recovery", has the argument. In short: a dirty record names a target version over a
+//! durable base. Each chunk is the target's where its slot and data are both there, else the base's.
+
+use super::{
+    File,
+    state::{Fault, Identity, OnDisk, Records, State},
+    tree::{Tree, decode_entries, encode_entries, read_entries},
+};
+use crate::{
+    crypto::chunk::{CHUNK, ChunkId},
+    format::{
+        entry::{Entry, Slot},
+        layout,
+        record::{RECORD, Record, RecordError, Version},
+        tree::Digest,
+    },
+    vault::{Damage, Error, Result},
+};
+use std::sync::Arc;
+
+/// A dirty file: its newest record, and what the store holds.
+struct Dirty<'a> {
+    identity: &'a Identity,
+    target: Version,
+    base: Version,
+    /// Size in the other record of the same epoch.
+    other_size: Option<u64>,
+    groups: Vec<Vec<Entry>>,
+    base_proven: bool,
+    target_proven: bool,
+}
+
+/// A version to open the file at.
+struct Outcome {
+    size: u64,
+    groups: Vec<Vec<Entry>>,
+    unreadable: usize,
+}
+
+impl File {
+    /// Reads the records and brings the state to the version that counts.
+    pub(super) fn load(&self) -> Result<()> {
+        let mut st = self.state.write();
+        let mut header = [0; layout::PAGE as usize];
+        if self.store.read_at(&mut header, 0)? < header.len() {
+            return Ok(());
+        }
+        let sectors = [sector(&header, 0), sector(&header, 1)];
+        // Whatever else the page holds: without a record nothing was committed.
+        if sectors.iter().all(|s| *s == [0; RECORD]) {
+            return Ok(());
+        }
+        let (identity, newest, other, place) = self.read_records(&sectors)?;
+        let identity = Arc::new(identity);
+        let on_disk = if newest.base.is_some() { OnDisk::Dirty } else { OnDisk::Clean };
+        let records = Records { sectors, newest: place, sequence: newest.sequence, on_disk };
+        match newest.base {
+            None => self.load_clean(&mut st, identity, records, newest.target),
+            Some(base) => self.recover(&mut st, identity, records, newest.target, base, other),
+        }
+    }
+
+    fn read_records(&self, sectors: &[[u8; RECORD]; 2]) -> Result<(Identity, Record, Option<Record>, usize)> {
+        let salts = sectors.iter().map(Record::peek_salt).filter(|s| *s != Err(RecordError::Empty));
+        let salts =
+            salts.collect::<std::result::Result<Vec<_>, _>>().map_err(|_| bad_record("is malformed"))?;
+        if salts.iter().any(|salt| *salt != salts[0]) {
+            return Err(bad_record("belongs to another file"));
+        }
+        let identity = self.derive(salts[0]);
+        let mut found: Vec<(usize, Record)> = Vec::new();
+        for (place, bytes) in sectors.iter().enumerate() {
+            match Record::decode(bytes, &identity.keys.record) {
+                Ok(record) => found.push((place, record)),
+                Err(RecordError::Empty) => {}
+                // Sectors are atomic: no crash leaves half a record.
+                Err(_) => return Err(bad_record("does not authenticate")),
+            }
+        }
+        found.sort_by_key(|(_, record)| record.sequence);
+        match found[..] {
+            [(place, only)] => Ok((identity, only, None, place)),
+            [(_, older), (place, newer)] if older.sequence < newer.sequence => {
+                Ok((identity, newer, Some(older), place))
+            }
+            _ => Err(bad_record("stands there twice")),
+        }
+    }
+
+    fn load_clean(
+        &self,
+        st: &mut State,
+        identity: Arc<Identity>,
+        records: Records,
+        version: Version,
+    ) -> Result<()> {
+        *st = State::over(Some(identity), records, version);
+        st.skip_epochs()?;
+        let stored = self.store.len()?;
+        if stored != layout::stored_size(version.size) {
+            let intact = layout::plain_size(stored).min(version.size.saturating_sub(1));
+            st.fault = Some(Fault::WrongLength(intact / layout::CHUNK * layout::CHUNK));
+        }
+        Ok(())
+    }
+
+    fn recover(
+        &self,
+        st: &mut State,
+        identity: Arc<Identity>,
+        mut records: Records,
+        target: Version,
+        base: Version,
+        other: Option<Record>,
+    ) -> Result<()> {
+        let (seconds, nanoseconds) = self.store.mtime()?;
+        if !self.context.read_only {
+            self.store.sync_data()?; // what the page cache shows must be durable before it is trusted
+        }
+        let same_epoch =
+            |r: &Record| r.target.epoch == target.epoch && r.base.is_some_and(|b| b.epoch == base.epoch);
+        let other_size = other.filter(same_epoch).map(|r| r.target.size);
+        let dirty = self.read_dirty(&identity, target, base, other_size)?;
+        let outcome = self.choose(&dirty)?;
+        let epochs = dirty.groups.iter().flatten().flat_map(|e| e.0).flatten().map(|slot| slot.epoch);
+        let epoch = epochs.chain([target.epoch, base.epoch]).max().unwrap_or(target.epoch);
+        let tree = Tree::build(&identity.keys, outcome.groups.clone(), outcome.size, epoch);
+        let version = Version { epoch, size: outcome.size, root: tree.root() };
+        records.on_disk = OnDisk::Dirty;
+        let before = dirty.groups;
+        *st = State::over(Some(identity), records, version);
+        st.tree = tree;
+        st.mtime = Some(crate::vault::Time { seconds, nanoseconds });
+        if outcome.unreadable > 0 {
+            log::error!("recovery left {} unreadable chunks", outcome.unreadable);
+        }
+        if self.context.read_only {
+            st.tree.resident = true;
+            return Ok(());
+        }
+        self.write_recovered(st, &before, &outcome.groups)
+    }
+
+    /// Makes the outcome durable, then says so.
+    fn write_recovered(&self, st: &mut State, before: &[Vec<Entry>], after: &[Vec<Entry>]) -> Result<()> {
+        let none = Vec::new();
+        for (group, entries) in after.iter().enumerate() {
+            let old = before.get(group).unwrap_or(&none);
+            if old != entries {
+                self.store.write_at(&encode_entries(entries), layout::entries_offset(group as u64))?;
+            }
+        }
+        let stored = layout::stored_size(st.base.size);
+        if self.store.len()? != stored {
+            self.store.set_len(stored)?;
+        }
+        for (offset, page) in st.tree.unsaved_nodes() {
+            self.store.write_at(&page, offset)?;
+        }
+        self.sync_store(st)?;
+        self.write_clean_record(st)
+    }
+
+    fn read_dirty<'a>(
+        &self,
+        identity: &'a Identity,
+        target: Version,
+        base: Version,
+        other_size: Option<u64>,
+    ) -> Result<Dirty<'a>> {
+        let largest = target.size.max(base.size).max(other_size.unwrap_or(0));
+        let groups = (0..layout::groups(largest))
+            .map(|group| Ok(decode_entries(&read_entries(&*self.store, group)?)))
+            .collect::<Result<Vec<_>>>()?;
+        let mut dirty =
+            Dirty { identity, target, base, other_size, groups, base_proven: false, target_proven: false };
+        dirty.base_proven = dirty.root(base.size, |d, index| d.base_slot(index)) == base.root;
+        dirty.target_proven = dirty.root(target.size, |d, index| d.newest_slot(index)) == target.root;
+        if !dirty.base_proven && !dirty.target_proven {
+            return Err(Damage {
+                what: "entries".into(),
+                reason: "give neither the version being written nor the one before",
+            }
+            .into());
+        }
+        Ok(dirty)
+    }
+
+    /// The size, of those the records allow, at which most is readable; the target's first.
+    fn choose(&self, dirty: &Dirty) -> Result<Outcome> {
+        let mut sizes = vec![dirty.target.size];
+        if dirty.base_proven {
+            sizes.extend(dirty.other_size);
+            sizes.push(dirty.base.size);
+        }
+        let ends: Vec<u64> = sizes.iter().map(|s| layout::chunks(*s)).collect();
+        let mut best: Option<Outcome> = None;
+        for (at, size) in sizes.iter().enumerate() {
+            if sizes[..at].contains(size) {
+                continue;
+            }
+            let outcome = self.resolve(dirty, *size, &ends)?;
+            if best.as_ref().is_none_or(|b| outcome.unreadable < b.unreadable) {
+                best = Some(outcome);
+            }
+            if best.as_ref().is_some_and(|b| b.unreadable == 0) {
+                break;
+            }
+        }
+        best.ok_or_else(|| bad_record("allows no size"))
+    }
+
+    /// The slot to use for each chunk at `size`. `ends` are the ends of all candidate sizes: only chunks
+    /// next to one depend on the choice, so only there is base data read.
+    fn resolve(&self, dirty: &Dirty, size: u64, ends: &[u64]) -> Result<Outcome> {
+        let mut outcome = Outcome { size, groups: Vec::new(), unreadable: 0 };
+        let end = layout::chunks(size);
+        for group in 0..layout::groups(size) {
+            let mut entries = vec![Entry::default(); layout::entries_in(group)];
+            let first = layout::first_chunk(group);
+            for (place, kept) in entries.iter_mut().enumerate() {
+                let index = first + place as u64;
+                if index >= end {
+                    break;
+                }
+                let (slot, readable) = self.resolve_chunk(dirty, index, size, ends.contains(&(index + 1)))?;
+                outcome.unreadable += usize::from(!readable);
+                kept.0[0] = slot;
+            }
+            outcome.groups.push(entries);
+        }
+        Ok(outcome)
+    }
+
+    fn resolve_chunk(
+        &self,
+        dirty: &Dirty,
+        index: u64,
+        size: u64,
+        boundary: bool,
+    ) -> Result<(Option<Slot>, bool)> {
+        let new = dirty.target_slot(index);
+        let base = dirty.base_slot(index);
+        if let Some(slot) = new
+            && self.verifies(dirty.identity, index, slot, size)?
+        {
+            return Ok((new, true));
+        }
+        let authentic = dirty.base_proven || (dirty.target_proven && new.is_none());
+        let readable = match base {
+            Some(slot) if boundary => self.verifies(dirty.identity, index, slot, size)?,
+            _ => true,
+        };
+        if authentic && readable {
+            return Ok((base, true));
+        }
+        Ok((new.or(base), false))
+    }
+
+    /// Whether the stored bytes are those of the slot, in a file of `size` bytes.
+    fn verifies(&self, identity: &Identity, index: u64, slot: Slot, size: u64) -> Result<bool> {
+        let id = ChunkId { index, epoch: slot.epoch, nonce: slot.nonce };
+        if slot.is_hole() {
+            return Ok(identity.keys.chunk.hole_tag(&id) == slot.tag);
+        }
+        let mut bytes = [0; CHUNK];
+        let bytes = &mut bytes[..layout::chunk_len(size, index)];
+        let whole = self.store.read_at(bytes, layout::chunk_offset(index))? == bytes.len();
+        Ok(whole && identity.keys.chunk.tag(&id, bytes) == slot.tag)
+    }
+}
+
+impl Dirty<'_> {
+    fn entry(&self, index: u64) -> Entry {
+        let group = self.groups.get(layout::group_of(index) as usize);
+        group.map_or(Entry::default(), |g| g[layout::place_in_group(index)])
+    }
+
+    fn in_base(&self, index: u64) -> bool {
+        index < layout::chunks(self.base.size)
+    }
+
+    fn base_slot(&self, index: u64) -> Option<Slot> {
+        let slot = self.entry(index).current(Some(self.base.epoch), None);
+        slot.filter(|_| self.in_base(index)).map(|(_, slot)| slot)
+    }
+
+    fn target_slot(&self, index: u64) -> Option<Slot> {
+        self.entry(index).current(None, Some(self.target.epoch)).map(|(_, slot)| slot)
+    }
+
+    fn newest_slot(&self, index: u64) -> Option<Slot> {
+        self.target_slot(index).or_else(|| self.base_slot(index))
+    }
+
+    /// The root over the slots that `pick` takes in a file of `size` bytes.
+    fn root(&self, size: u64, pick: impl Fn(&Self, u64) -> Option<Slot>) -> Digest {
+        let end = layout::chunks(size);
+        let groups = (0..layout::groups(size)).map(|group| {
+            let first = layout::first_chunk(group);
+            let slots = (first..first + layout::entries_in(group) as u64)
+                .map(|index| Entry([pick(self, index).filter(|_| index < end), None]));
+            slots.collect()
+        });
+        Tree::build(&self.identity.keys, groups.collect(), size, u64::MAX).root()
+    }
+}
+
+fn sector(header: &[u8; layout::PAGE as usize], place: usize) -> [u8; RECORD] {
+    let mut bytes = [0; RECORD];
+    bytes.copy_from_slice(&header[place * RECORD..][..RECORD]);
+    bytes
+}
+
+fn bad_record(reason: &'static str) -> Error {
+    Damage { what: "commit record".into(), reason }.into()
+}

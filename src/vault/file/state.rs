@@ -1,0 +1,307 @@
+//! What is known of one open file, and the commit records that make it known on disk.
+
+use super::{
+    File,
+    buffer::WriteBuffer,
+    tree::{Source, Tree},
+};
+use crate::{
+    crypto::{kdf::FileKeys, random},
+    format::{
+        layout,
+        record::{RECORD, Record, Version},
+        tree::ALL_HOLES,
+    },
+    vault::{Damage, Error, Result, Time},
+};
+use std::{
+    sync::Arc,
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Epochs are 48-bit numbers.
+const EPOCH_LIMIT: u64 = 1 << 48;
+
+/// A file's salt and the keys that follow from it.
+pub(super) struct Identity {
+    pub(super) salt: [u8; 32],
+    pub(super) keys: FileKeys,
+}
+
+/// What the newest commit record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnDisk {
+    /// There is none.
+    Nothing,
+    Dirty,
+    Clean,
+}
+
+/// Why a file takes no more writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// An fdatasync failed: what it should have made durable may be gone, and a later success would
+    /// prove nothing.
+    SyncFailed,
+    /// The stored file was cut or grown behind a clean record; reads from this byte on fail.
+    WrongLength(u64),
+}
+
+/// Bytes that a flush could not bring to their place. They overwrite chunks whose slots are durable, so
+/// exactly these bytes have to follow.
+pub(super) struct Pending {
+    pub(super) offset: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The two record sectors.
+pub(super) struct Records {
+    pub(super) sectors: [[u8; RECORD]; 2],
+    pub(super) newest: usize,
+    pub(super) sequence: u64,
+    pub(super) on_disk: OnDisk,
+}
+
+/// One open file.
+pub(super) struct State {
+    pub(super) identity: Option<Arc<Identity>>,
+    pub(super) records: Records,
+    /// The durable version.
+    pub(super) base: Version,
+    /// The epoch that flushes write to, once one did.
+    pub(super) open_epoch: Option<u64>,
+    /// The largest epoch number ever used.
+    pub(super) last_epoch: u64,
+    /// Slots, root and size as last flushed.
+    pub(super) tree: Tree,
+    /// Size with what is buffered.
+    pub(super) size: u64,
+    pub(super) buffer: WriteBuffer,
+    pub(super) pending: Vec<Pending>,
+    pub(super) mtime: Option<Time>,
+    pub(super) fault: Option<Fault>,
+    /// Bytes flushed since the last commit.
+    pub(super) uncommitted: u64,
+    /// Since when something is not durable.
+    pub(super) uncommitted_since: Option<Instant>,
+    /// Counts changes, so that the keeper sees whether a file rested.
+    pub(super) changes: u64,
+    /// When the last change was.
+    pub(super) changed_at: Instant,
+}
+
+/// A version of nothing.
+pub(super) const NO_VERSION: Version = Version { epoch: 0, size: 0, root: ALL_HOLES };
+
+impl State {
+    /// A file that nothing was committed to.
+    pub(super) fn never_committed() -> Self {
+        let records = Records { sectors: [[0; RECORD]; 2], newest: 1, sequence: 0, on_disk: OnDisk::Nothing };
+        State::over(None, records, NO_VERSION)
+    }
+
+    /// A file at rest at `base`.
+    pub(super) fn over(identity: Option<Arc<Identity>>, records: Records, base: Version) -> Self {
+        State {
+            identity,
+            records,
+            base,
+            open_epoch: None,
+            last_epoch: base.epoch,
+            tree: Tree::new(base.root, base.size, base.epoch),
+            size: base.size,
+            buffer: WriteBuffer::default(),
+            pending: Vec::new(),
+            mtime: None,
+            fault: None,
+            uncommitted: 0,
+            uncommitted_since: None,
+            changes: 0,
+            changed_at: Instant::now(),
+        }
+    }
+
+    /// Steps over a random number of epochs: copies of a file that were restored do not share them.
+    pub(super) fn skip_epochs(&mut self) -> Result<()> {
+        let mut step = [0; 2];
+        random::fill(&mut step)?;
+        self.last_epoch += u64::from(u16::from_le_bytes(step));
+        Ok(())
+    }
+
+    /// The application changed something just now.
+    pub(super) fn touch(&mut self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.mtime = Some(Time { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() });
+        self.note_change();
+    }
+
+    pub(super) fn note_change(&mut self) {
+        self.changes += 1;
+        self.changed_at = Instant::now();
+        self.uncommitted_since.get_or_insert(self.changed_at);
+    }
+
+    /// Whether the store holds all there is, under a clean record (or nothing at all).
+    pub(super) fn at_rest(&self) -> bool {
+        self.buffer.is_empty()
+            && self.pending.is_empty()
+            && self.open_epoch.is_none()
+            && self.size == self.tree.size()
+            && self.records.on_disk != OnDisk::Dirty
+    }
+}
+
+impl File {
+    pub(super) fn source<'a>(&'a self, identity: &'a Identity) -> Source<'a> {
+        Source { store: &*self.store, keys: &identity.keys }
+    }
+
+    /// The file's salt and keys; drawn when it is first written.
+    pub(super) fn identity(&self, st: &mut State) -> Result<Arc<Identity>> {
+        if let Some(identity) = &st.identity {
+            return Ok(identity.clone());
+        }
+        let mut salt = [0; 32];
+        random::fill(&mut salt)?;
+        let identity = Arc::new(self.derive(salt));
+        st.identity = Some(identity.clone());
+        Ok(identity)
+    }
+
+    pub(super) fn derive(&self, salt: [u8; 32]) -> Identity {
+        let c = &*self.context;
+        Identity { salt, keys: FileKeys::derive(&c.contents, &salt, c.cipher, c.integrity) }
+    }
+
+    /// Whether the file may be written.
+    pub(super) fn check_writable(&self, st: &State) -> Result<()> {
+        if self.context.read_only {
+            return Err(Error::ReadOnly);
+        }
+        match st.fault {
+            None => Ok(()),
+            Some(Fault::SyncFailed) => Err(Error::os(libc::EIO)),
+            Some(Fault::WrongLength(_)) => Err(wrong_length()),
+        }
+    }
+
+    /// Remembers the modification time, before the first write to the store changes it.
+    pub(super) fn keep_mtime(&self, st: &mut State) -> Result<()> {
+        if st.mtime.is_none() {
+            let (seconds, nanoseconds) = self.store.mtime()?;
+            st.mtime = Some(Time { seconds, nanoseconds });
+        }
+        Ok(())
+    }
+
+    /// Gives the stored file the application's modification time again.
+    pub(super) fn restore_mtime(&self, st: &State) {
+        if let Some(t) = st.mtime
+            && let Err(e) = self.store.set_mtime(t.seconds, t.nanoseconds)
+        {
+            log::debug!("a modification time could not be restored: {e}");
+        }
+    }
+
+    /// The sector of the next record, as `write_record` will write it.
+    pub(super) fn encode_record(
+        &self,
+        st: &State,
+        identity: &Identity,
+        target: Version,
+        clean: bool,
+    ) -> NewRecord {
+        let sequence = st.records.sequence + 1;
+        let record = Record { sequence, salt: identity.salt, target, base: (!clean).then_some(st.base) };
+        NewRecord {
+            place: 1 - st.records.newest,
+            sector: record.encode(&identity.keys.record),
+            on_disk: if clean { OnDisk::Clean } else { OnDisk::Dirty },
+        }
+    }
+
+    /// Writes a record by itself.
+    pub(super) fn write_record(&self, st: &mut State, record: NewRecord) -> Result<()> {
+        self.keep_mtime(st)?;
+        self.store.write_at(&record.sector, record.offset())?;
+        st.records.accept(record);
+        Ok(())
+    }
+
+    /// Opens an epoch over the durable base. After a clean record a dirty one must be durable before any
+    /// slot is written.
+    pub(super) fn begin_epoch(&self, st: &mut State, identity: &Identity) -> Result<u64> {
+        if let Some(epoch) = st.open_epoch {
+            return Ok(epoch);
+        }
+        let epoch = st.last_epoch + 1;
+        if epoch >= EPOCH_LIMIT {
+            return Err(Error::Invalid("the file has used up its epochs; copy it"));
+        }
+        if st.records.on_disk == OnDisk::Clean {
+            let record = self.encode_record(st, identity, Version { epoch, ..st.base }, false);
+            self.write_record(st, record)?;
+            self.sync_store(st)?;
+        }
+        st.open_epoch = Some(epoch);
+        st.last_epoch = epoch;
+        st.tree.newest_epoch = epoch;
+        Ok(epoch)
+    }
+
+    /// fdatasync, after which nothing may be trusted if it fails.
+    pub(super) fn sync_store(&self, st: &mut State) -> Result<()> {
+        self.store.sync_data().map_err(|e| {
+            st.fault = Some(Fault::SyncFailed);
+            e.into()
+        })
+    }
+
+    /// The open epoch, durable now, becomes the base.
+    pub(super) fn advance(&self, st: &mut State) {
+        if let Some(epoch) = st.open_epoch.take() {
+            st.base = Version { epoch, size: st.tree.size(), root: st.tree.root() };
+            st.uncommitted = 0;
+            st.uncommitted_since = (!st.buffer.is_empty()).then(Instant::now);
+        }
+    }
+
+    /// A record, not synced, after which a kill can fall back behind this base no more.
+    pub(super) fn write_base_record(&self, st: &mut State) {
+        let Some(identity) = st.identity.clone() else { return };
+        let target = Version { epoch: st.last_epoch + 1, ..st.base };
+        let record = self.encode_record(st, &identity, target, false);
+        if let Err(e) = self.write_record(st, record) {
+            log::debug!("a record after a commit could not be written: {e}");
+        }
+        self.restore_mtime(st);
+    }
+}
+
+/// A record on its way to the store.
+pub(super) struct NewRecord {
+    pub(super) place: usize,
+    pub(super) sector: [u8; RECORD],
+    on_disk: OnDisk,
+}
+
+impl NewRecord {
+    pub(super) fn offset(&self) -> u64 {
+        self.place as u64 * layout::RECORD
+    }
+}
+
+impl Records {
+    /// The record is in the store.
+    pub(super) fn accept(&mut self, record: NewRecord) {
+        self.sectors[record.place] = record.sector;
+        self.newest = record.place;
+        self.sequence += 1;
+        self.on_disk = record.on_disk;
+    }
+}
+
+pub(super) fn wrong_length() -> Error {
+    Damage { what: "stored size".into(), reason: "is not that of the committed file" }.into()
+}

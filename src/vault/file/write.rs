@@ -1,0 +1,236 @@
+//! Writing: into the buffer, flushed when there is enough of it.
+
+use super::{File, buffer::Plain, read::pieces, state::State};
+use crate::{
+    crypto::chunk::CHUNK,
+    format::layout,
+    vault::{Error, Result, Time},
+};
+
+/// Buffered bytes that a write flushes.
+const FLUSH_AT: usize = 16 << 20;
+/// Flushed bytes that a write commits: recovery stays short.
+const COMMIT_AT: u64 = 1 << 30;
+
+impl File {
+    /// Writes all of `data`; buffered until `flush`.
+    ///
+    /// # Errors
+    /// `TooLarge`; or what an earlier part of the buffer met on its way to the store, and then nothing of
+    /// `data` was taken.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let mut st = self.state.write();
+        self.write_locked(&mut st, offset, data)
+    }
+
+    /// Writes all of `data` at the end of the file and returns where that was.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn append(&self, data: &[u8]) -> Result<u64> {
+        let mut st = self.state.write();
+        let offset = st.size;
+        self.write_locked(&mut st, offset, data)?;
+        Ok(offset)
+    }
+
+    fn write_locked(&self, st: &mut State, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_writable(st)?;
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= layout::MAX_SIZE);
+        let end = end.ok_or(Error::TooLarge)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        if st.buffer.bytes() >= FLUSH_AT {
+            // The last chunk will most likely be written on: it stays.
+            self.flush_below(st, st.size / layout::CHUNK)?;
+            if st.uncommitted >= COMMIT_AT {
+                self.commit(st)?;
+            }
+        }
+        if offset > st.size {
+            self.grow(st, offset)?;
+        }
+        for piece in pieces(offset, data.len()) {
+            let part = &data[piece.out.clone()];
+            let before = layout::chunk_len(st.size, piece.index);
+            let whole = piece.start == 0 && part.len() >= before;
+            let plain = self.buffered(st, piece.index, whole)?;
+            plain[piece.start..][..part.len()].copy_from_slice(part);
+        }
+        st.size = st.size.max(end);
+        st.touch();
+        Ok(())
+    }
+
+    /// The buffered copy of a chunk; read in first unless it will be written as a whole.
+    fn buffered<'a>(&self, st: &'a mut State, index: u64, whole: bool) -> Result<&'a mut Plain> {
+        if !st.buffer.chunks.contains_key(&index) {
+            let plain = if whole { Plain::zeros() } else { self.read_chunk(st, index)? };
+            st.buffer.insert(index, plain);
+        }
+        Ok(st.buffer.chunks.get_mut(&index).expect("just inserted")) // invariant: inserted above if it was absent
+    }
+
+    /// Extends with a hole. A partial last chunk with data gets a new length, so it is written again.
+    fn grow(&self, st: &mut State, size: u64) -> Result<()> {
+        let last = st.size / layout::CHUNK;
+        if !st.size.is_multiple_of(layout::CHUNK) && !st.buffer.holds(last) && self.has_data(st, last)? {
+            self.buffered(st, last, false)?;
+        }
+        st.size = size;
+        Ok(())
+    }
+
+    /// Whether the flushed version has data for a chunk.
+    fn has_data(&self, st: &mut State, index: u64) -> Result<bool> {
+        if index >= layout::chunks(st.tree.size()) {
+            return Ok(false);
+        }
+        let Some(identity) = st.identity.clone() else { return Ok(false) };
+        st.tree.load(self.source(&identity), layout::group_of(index))?;
+        Ok(st.tree.slot(index)?.is_some_and(|slot| !slot.is_hole()))
+    }
+
+    /// Cuts or extends (with a hole).
+    ///
+    /// # Errors
+    /// `TooLarge`, or the store's.
+    pub fn truncate(&self, size: u64) -> Result<()> {
+        if size > layout::MAX_SIZE {
+            return Err(Error::TooLarge);
+        }
+        let mut st = self.state.write();
+        self.check_writable(&st)?;
+        if size > st.size {
+            self.grow(&mut st, size)?;
+        } else if size < st.size {
+            self.cut(&mut st, size)?;
+        }
+        st.touch();
+        Ok(())
+    }
+
+    fn cut(&self, st: &mut State, size: u64) -> Result<()> {
+        if size < st.tree.size() {
+            self.cut_flushed(st, size)?;
+        }
+        st.buffer.cut(size);
+        st.size = size;
+        Ok(())
+    }
+
+    /// Makes a range read as zeros (a hole where whole chunks allow); never changes the size.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        let mut st = self.state.write();
+        self.check_writable(&st)?;
+        let end = offset.saturating_add(len).min(st.size);
+        if offset >= end {
+            return Ok(());
+        }
+        let first_whole = offset.div_ceil(layout::CHUNK);
+        // The last chunk is whole if the range reaches the end of the file.
+        let end_whole = if end == st.size { layout::chunks(end) } else { end / layout::CHUNK };
+        if first_whole >= end_whole {
+            self.zero(&mut st, offset, end)?;
+        } else {
+            self.zero(&mut st, offset, first_whole * layout::CHUNK)?;
+            self.zero(&mut st, end_whole * layout::CHUNK, end)?;
+            self.punch_chunks(&mut st, first_whole, end_whole)?;
+        }
+        st.touch();
+        Ok(())
+    }
+
+    /// Zeroes bytes of chunks that have data.
+    fn zero(&self, st: &mut State, from: u64, to: u64) -> Result<()> {
+        for piece in pieces(from, to.saturating_sub(from) as usize) {
+            let buffered = st.buffer.chunks.contains_key(&piece.index);
+            if buffered || (!st.buffer.holds(piece.index) && self.has_data(st, piece.index)?) {
+                let plain = self.buffered(st, piece.index, false)?;
+                plain[piece.start..][..piece.out.len()].fill(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes whole chunks holes; where there is nothing, nothing is done.
+    fn punch_chunks(&self, st: &mut State, from: u64, to: u64) -> Result<()> {
+        let buffered: Vec<u64> = st.buffer.chunks.range(from..to).map(|(index, _)| *index).collect();
+        for index in buffered {
+            st.buffer.remove(index);
+        }
+        let Some(identity) = st.identity.clone() else { return Ok(()) };
+        let mut index = from;
+        while index < to {
+            st.tree.trim_cache();
+            match st.tree.seek(self.source(&identity), index, true)? {
+                Some(found) if found < to => {
+                    st.buffer.punch(found);
+                    index = found + 1;
+                }
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// fallocate(2): reserves space in the store; grows the size unless `keep_size`.
+    ///
+    /// # Errors
+    /// `TooLarge`, or the store's (ENOSPC, EOPNOTSUPP).
+    pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+        let end = offset.checked_add(len).filter(|end| *end <= layout::MAX_SIZE).ok_or(Error::TooLarge)?;
+        let mut st = self.state.write();
+        self.check_writable(&st)?;
+        self.keep_mtime(&mut st)?;
+        let first = layout::chunk_offset(offset / layout::CHUNK);
+        self.store.reserve(first, layout::stored_size(end).saturating_sub(first))?;
+        if !keep_size && end > st.size {
+            self.grow(&mut st, end)?;
+            st.touch();
+        }
+        self.restore_mtime(&st);
+        Ok(())
+    }
+
+    /// SEEK_DATA (`data`) or SEEK_HOLE from `offset`, in steps of a chunk; the end of the file is a hole.
+    ///
+    /// # Errors
+    /// `NoData` past the end, or when there is no data any more.
+    pub fn seek(&self, offset: u64, data: bool) -> Result<u64> {
+        let mut st = self.state.write();
+        if offset >= st.size {
+            return Err(Error::NoData);
+        }
+        self.flush_all(&mut st)?;
+        let found = match st.identity.clone() {
+            Some(identity) => {
+                st.tree.trim_cache();
+                st.tree.seek(self.source(&identity), offset / layout::CHUNK, data)?
+            }
+            None => (!data).then_some(0),
+        };
+        match found {
+            Some(index) => Ok(offset.max(index * layout::CHUNK)),
+            None if data => Err(Error::NoData),
+            None => Ok(st.size),
+        }
+    }
+
+    /// Gives the modification time that every later store write restores.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn set_mtime(&self, time: Time) -> Result<()> {
+        let mut st = self.state.write();
+        self.store.set_mtime(time.seconds, time.nanoseconds)?;
+        st.mtime = Some(time);
+        Ok(())
+    }
+}
+
+const _: () = assert!(CHUNK as u64 == layout::CHUNK);
