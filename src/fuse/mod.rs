@@ -1,1 +1,24 @@
-//! The mounted filesystem: decodes requests, delegates to `vault`, replies.
+//! The mounted filesystem: decodes the kernel's requests, delegates to `vault`, replies. It knows nothing
+//! of chunks, keys or stored names beyond passing them on, and it is the only place that makes an errno.
+//!
+//! `filesystem` is the trait that the kernel's requests arrive through; `names`, `nodes`, `files` and
+//! `listing` do the work of one family of requests each; `inodes` knows what the kernel knows;
+//! `device` and `session` make a mount and end it.
+
+mod attr;
+mod capabilities;
+mod device;
+mod dirs;
+mod errno;
+mod files;
+mod filesystem;
+mod handles;
+mod inodes;
+mod listing;
+mod names;
+mod nodes;
+mod server;
+mod session;
+mod workers;
+
+pub use session::{MountOptions, Session, Unmounter, mount};

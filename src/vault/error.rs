@@ -6,7 +6,7 @@ use std::io;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What was found damaged: the one log line of guarantee G1.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{what}: {reason}")]
 pub struct Damage {
     /// The thing: "chunk 17", "leaf page 3", "commit record", "name", …

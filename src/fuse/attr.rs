@@ -1,0 +1,164 @@
+//! Attributes between the kernel's types and the vault's.
+
+use crate::vault::{Kind, SetAttr, SetTime, Stat, Time};
+use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What programs are told to read and write at once.
+const BLOCK_SIZE: u32 = 4096;
+
+/// A node's attributes under its number in the mount.
+pub fn file_attr(number: u64, stat: &Stat) -> FileAttr {
+    let ctime = system_time(stat.ctime);
+    FileAttr {
+        ino: INodeNo(number),
+        size: stat.size,
+        blocks: stat.blocks,
+        atime: system_time(stat.atime),
+        mtime: system_time(stat.mtime),
+        ctime,
+        crtime: ctime,
+        kind: file_type(stat.kind),
+        perm: (stat.mode & 0o7777) as u16,
+        nlink: stat.nlink,
+        uid: stat.uid,
+        gid: stat.gid,
+        // The kernel's 32-bit encoding is the low half of the C library's wherever the major is below 4096.
+        rdev: stat.rdev as u32,
+        blksize: BLOCK_SIZE,
+        flags: 0,
+    }
+}
+
+/// Stands for a name that does not exist.
+pub fn none() -> FileAttr {
+    file_attr(0, &unknown(Kind::File, 0))
+}
+
+/// Attributes of which only the type and number are known.
+pub fn unknown(kind: Kind, ino: u64) -> Stat {
+    Stat {
+        dev: 0,
+        ino,
+        kind,
+        mode: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        blocks: 0,
+        atime: Time::default(),
+        mtime: Time::default(),
+        ctime: Time::default(),
+    }
+}
+
+/// The kernel's name of a type.
+pub fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Dir => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Fifo => FileType::NamedPipe,
+        Kind::Socket => FileType::Socket,
+        Kind::CharDevice => FileType::CharDevice,
+        Kind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+/// The type in a mode that mknod(2) may be given; a mode without one means a regular file.
+pub fn kind_of_mode(mode: u32) -> Option<Kind> {
+    match mode & libc::S_IFMT {
+        0 | libc::S_IFREG => Some(Kind::File),
+        libc::S_IFIFO => Some(Kind::Fifo),
+        libc::S_IFSOCK => Some(Kind::Socket),
+        libc::S_IFCHR => Some(Kind::CharDevice),
+        libc::S_IFBLK => Some(Kind::BlockDevice),
+        _ => None,
+    }
+}
+
+/// The bits that a write by someone without privileges takes away: set-user-id, and set-group-id where
+/// the group may execute. `None` if there is nothing to take.
+pub fn without_privileges(mode: u32) -> Option<u32> {
+    let mut kept = mode & !libc::S_ISUID;
+    if mode & libc::S_IXGRP != 0 {
+        kept &= !libc::S_ISGID;
+    }
+    (kept != mode).then_some(kept)
+}
+
+/// The kernel leaves the new modification time of a resized file to us.
+pub fn touch_resized(changes: &mut SetAttr) {
+    if changes.size.is_some() && changes.mtime.is_none() {
+        changes.mtime = Some(SetTime::Now);
+    }
+}
+
+fn system_time(time: Time) -> SystemTime {
+    let seconds = Duration::from_secs(time.seconds.unsigned_abs());
+    let whole = match time.seconds >= 0 {
+        true => UNIX_EPOCH.checked_add(seconds),
+        false => UNIX_EPOCH.checked_sub(seconds),
+    };
+    whole.and_then(|t| t.checked_add(Duration::from_nanos(time.nanoseconds.into()))).unwrap_or(UNIX_EPOCH)
+}
+
+/// A time that setattr brings. Before 1970 fuser subtracts the nanoseconds from the seconds where the
+/// kernel means them added; this undoes it, so that what was set is what is read back.
+pub fn set_time(time: TimeOrNow) -> SetTime {
+    let TimeOrNow::SpecificTime(time) = time else { return SetTime::Now };
+    let (since, sign) = match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => (after, 1),
+        Err(before) => (before.duration(), -1),
+    };
+    let seconds = match i64::try_from(since.as_secs()) {
+        Ok(seconds) => seconds * sign,
+        Err(_) => i64::MIN,
+    };
+    SetTime::At(Time { seconds, nanoseconds: since.subsec_nanos() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_and_after_1970_keep_their_nanoseconds() {
+        for seconds in [0, 1, -1, -2, 1_700_000_000, i64::from(i32::MIN), i64::MAX, i64::MIN] {
+            for nanoseconds in [0, 1, 999_999_999] {
+                let time = system_time(Time { seconds, nanoseconds });
+                let expected = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
+                let got = match time.duration_since(UNIX_EPOCH) {
+                    Ok(d) => d.as_nanos() as i128,
+                    Err(e) => -(e.duration().as_nanos() as i128),
+                };
+                assert_eq!(got, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn set_times_are_what_the_kernel_sent() {
+        for (seconds, nanoseconds) in [(0, 0), (5, 7), (-1, 0), (-2, 800_000_000), (i64::MIN, 0)] {
+            // What fuser makes of the kernel's pair.
+            let decoded = match seconds >= 0 {
+                true => UNIX_EPOCH + Duration::new(seconds as u64, nanoseconds),
+                false => UNIX_EPOCH - Duration::new(i64::unsigned_abs(seconds), nanoseconds),
+            };
+            let set = set_time(TimeOrNow::SpecificTime(decoded));
+            assert_eq!(set, SetTime::At(Time { seconds, nanoseconds }));
+        }
+        assert_eq!(set_time(TimeOrNow::Now), SetTime::Now);
+    }
+
+    #[test]
+    fn writing_takes_privileges_away() {
+        assert_eq!(without_privileges(0o755), None);
+        assert_eq!(without_privileges(0o4755), Some(0o755));
+        assert_eq!(without_privileges(0o6755), Some(0o755));
+        assert_eq!(without_privileges(0o2644), None, "mandatory locking, not set-group-id");
+        assert_eq!(without_privileges(0o6644), Some(0o2644));
+    }
+}

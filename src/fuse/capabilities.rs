@@ -1,0 +1,57 @@
+//! What is agreed with the kernel when a mount begins.
+
+use fuser::{InitFlags, KernelConfig};
+use std::{fs, time::Duration};
+
+/// Page size that the kernel counts requests in.
+const PAGE: u32 = 4096;
+/// Largest request worth having: beyond, buffers leave the caches.
+const LARGEST: u32 = 4 << 20;
+/// Largest request where the kernel does not say what it allows.
+const USUAL: u32 = 1 << 20;
+/// Requests in the background at once: read-ahead and direct I/O in pieces.
+const BACKGROUND: u16 = 128;
+
+/// Asked for where the kernel has it.
+///
+/// Not asked for: the write-back cache (sizes and times stay ours), automatic invalidation (nobody
+/// else writes; a read-only mount forgets quickly), locks (the kernel's own are right for one
+/// machine), umask (the kernel applies it), io_uring (fuser has no rings).
+const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
+    .union(InitFlags::FUSE_ASYNC_DIO)
+    .union(InitFlags::FUSE_ATOMIC_O_TRUNC)
+    .union(InitFlags::FUSE_BIG_WRITES)
+    .union(InitFlags::FUSE_CACHE_SYMLINKS)
+    .union(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP)
+    .union(InitFlags::FUSE_DO_READDIRPLUS)
+    .union(InitFlags::FUSE_EXPLICIT_INVAL_DATA)
+    .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2)
+    .union(InitFlags::FUSE_MAX_PAGES)
+    .union(InitFlags::FUSE_PARALLEL_DIROPS)
+    .union(InitFlags::FUSE_READDIRPLUS_AUTO);
+
+/// On a read-only mount another process may write: what changed is noticed by its time.
+const READ_ONLY_INSTEAD: (InitFlags, InitFlags) = (
+    InitFlags::FUSE_EXPLICIT_INVAL_DATA.union(InitFlags::FUSE_CACHE_SYMLINKS),
+    InitFlags::FUSE_AUTO_INVAL_DATA,
+);
+
+/// Negotiates.
+pub fn agree(config: &mut KernelConfig, read_only: bool) {
+    let mut wanted = WANTED;
+    if read_only {
+        wanted = (wanted - READ_ONLY_INSTEAD.0) | READ_ONLY_INSTEAD.1;
+    }
+    // Each of these keeps the kernel's own value where it refuses.
+    let _ = config.add_capabilities(wanted & config.capabilities());
+    let _ = config.set_max_write(largest_request());
+    let _ = config.set_max_readahead(largest_request()).or_else(|most| config.set_max_readahead(most));
+    let _ = config.set_max_background(BACKGROUND);
+    let _ = config.set_time_granularity(Duration::from_nanos(1));
+}
+
+fn largest_request() -> u32 {
+    let limit = fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit");
+    let pages = limit.ok().and_then(|pages| pages.trim().parse::<u32>().ok());
+    pages.map_or(USUAL, |pages| pages.saturating_mul(PAGE).clamp(PAGE, LARGEST))
+}

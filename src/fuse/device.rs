@@ -1,0 +1,232 @@
+//! Making and ending a mount: mount(2) for whoever may, fusermount3 for everybody else.
+//!
+//! fuser could do the former, but it takes a mount that has ended for one that still stands and would
+//! unmount whatever is mounted there by then, and it gives the mount no type of its own.
+
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+    mount::{MountFlags, UnmountFlags},
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
+};
+use std::{
+    ffi::{CString, OsStr, OsString},
+    io::{self, IoSliceMut},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::{ffi::OsStrExt, net::UnixStream},
+    },
+    path::Path,
+    process::{Command, Stdio},
+};
+
+/// The mount's type in the kernel's table.
+const TYPE: &str = "fuse.warpcrypt";
+/// Ours as fusermount3 wants to hear it.
+const SUBTYPE: &str = "warpcrypt";
+/// The helper that mounts for users.
+const HELPER: &str = "fusermount3";
+
+/// What a mount is to be like.
+pub struct Device<'a> {
+    /// Where.
+    pub target: &'a Path,
+    /// What is mounted, for the kernel's table.
+    pub source: &'a OsStr,
+    /// Nothing may be written.
+    pub read_only: bool,
+    /// Others than the user may enter.
+    pub allow_other: bool,
+    /// Flags by their names in mount(8).
+    pub flags: &'a [String],
+}
+
+impl Device<'_> {
+    /// Mounts, and returns the device that the kernel's requests come from.
+    ///
+    /// # Errors
+    /// If a flag is unknown, /dev/fuse does not open, or the kernel or the helper refuses.
+    pub fn mount(&self) -> io::Result<OwnedFd> {
+        let flags = self.kernel_flags()?;
+        let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let data = CString::new(self.kernel_data(&fd))?;
+        match rustix::mount::mount(self.source, self.target, TYPE, flags, data.as_c_str()) {
+            Ok(()) => Ok(fd),
+            Err(Errno::PERM | Errno::ACCESS) => self.helper(),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn kernel_flags(&self) -> io::Result<MountFlags> {
+        let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
+        flags.set(MountFlags::RDONLY, self.read_only);
+        for name in self.flags {
+            let (flag, on) = match name.as_str() {
+                "dev" => (MountFlags::NODEV, false),
+                "nodev" => (MountFlags::NODEV, true),
+                "suid" => (MountFlags::NOSUID, false),
+                "nosuid" => (MountFlags::NOSUID, true),
+                "exec" => (MountFlags::NOEXEC, false),
+                "noexec" => (MountFlags::NOEXEC, true),
+                "atime" => (MountFlags::NOATIME, false),
+                "noatime" => (MountFlags::NOATIME, true),
+                "async" => (MountFlags::SYNCHRONOUS, false),
+                "sync" => (MountFlags::SYNCHRONOUS, true),
+                "dirsync" => (MountFlags::DIRSYNC, true),
+                _ => return Err(io::Error::other(format!("unknown mount flag `{name}`"))),
+            };
+            flags.set(flag, on);
+        }
+        Ok(flags)
+    }
+
+    fn kernel_data(&self, fd: &OwnedFd) -> String {
+        let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let other = if self.allow_other { ",allow_other" } else { "" };
+        format!(
+            "fd={},rootmode=40000,user_id={user},group_id={group},default_permissions{other}",
+            fd.as_raw_fd()
+        )
+    }
+
+    fn helper_options(&self) -> OsString {
+        let mut options = OsString::from("default_permissions,subtype=");
+        options.push(SUBTYPE);
+        options.push(if self.read_only { ",ro" } else { ",rw" });
+        if self.allow_other {
+            options.push(",allow_other");
+        }
+        for flag in self.flags {
+            options.push(",");
+            options.push(flag);
+        }
+        options.push(",fsname=");
+        options.push(escaped(self.source));
+        options
+    }
+
+    /// Has the helper mount; it sends the device over a socket, which it finds as its standard input.
+    fn helper(&self) -> io::Result<OwnedFd> {
+        let (ours, its) = UnixStream::pair()?;
+        let child = Command::new(HELPER)
+            .arg("-o")
+            .arg(self.helper_options())
+            .arg("--")
+            .arg(self.target)
+            .env("_FUSE_COMMFD", "0")
+            .env("LC_ALL", "C")
+            .stdin(OwnedFd::from(its))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(no_helper)?;
+        let received = receive(&ours);
+        let output = child.wait_with_output()?;
+        match received {
+            Some(fd) if output.status.success() => Ok(fd),
+            _ => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+        }
+    }
+}
+
+/// Ends the mount at `target`; at once even if it is in use if `lazy`: those who use it keep it until
+/// they are done.
+///
+/// # Errors
+/// EBUSY if it is in use.
+pub fn unmount(target: &Path, lazy: bool) -> io::Result<()> {
+    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(target, flags | UnmountFlags::NOFOLLOW) {
+        Err(Errno::PERM | Errno::ACCESS) => helper_unmount(target, lazy),
+        other => Ok(other?),
+    }
+}
+
+fn helper_unmount(target: &Path, lazy: bool) -> io::Result<()> {
+    let output = Command::new(HELPER)
+        .arg(if lazy { "-uz" } else { "-u" })
+        .arg("--")
+        .arg(target)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(no_helper)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match output.status.success() {
+        true => Ok(()),
+        false if said.contains("busy") => Err(Errno::BUSY.into()),
+        false => Err(io::Error::other(said.trim().to_owned())),
+    }
+}
+
+fn no_helper(e: io::Error) -> io::Error {
+    match e.kind() {
+        io::ErrorKind::NotFound => {
+            io::Error::new(e.kind(), format!("{HELPER} was not found: install the package fuse3"))
+        }
+        _ => e,
+    }
+}
+
+/// A value in the helper's list of options: commas and backslashes are escaped.
+fn escaped(value: &OsStr) -> OsString {
+    let mut out = Vec::with_capacity(value.len());
+    for &byte in value.as_bytes() {
+        if matches!(byte, b',' | b'\\') {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+    std::os::unix::ffi::OsStringExt::from_vec(out)
+}
+
+/// The descriptor that the helper sends; `None` if it ended without.
+fn receive(socket: &UnixStream) -> Option<OwnedFd> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut data = [IoSliceMut::new(&mut byte)];
+    loop {
+        match recvmsg(socket, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+            Ok(_) => break,
+        }
+    }
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(flags: &[String]) -> Device<'_> {
+        Device {
+            target: Path::new("/m"),
+            source: OsStr::new("/a,b\\c"),
+            read_only: true,
+            allow_other: true,
+            flags,
+        }
+    }
+
+    #[test]
+    fn devices_and_set_user_id_are_off_unless_asked_for() {
+        let flags = device(&[]).kernel_flags().unwrap();
+        assert_eq!(flags, MountFlags::NODEV | MountFlags::NOSUID | MountFlags::RDONLY);
+        let names = ["dev", "suid", "noexec"].map(String::from);
+        let flags = device(&names).kernel_flags().unwrap();
+        assert_eq!(flags, MountFlags::NOEXEC | MountFlags::RDONLY);
+        assert!(device(&["fsname=x".to_owned()]).kernel_flags().is_err());
+    }
+
+    #[test]
+    fn the_helpers_options_cannot_be_extended_by_a_path() {
+        let options = device(&["noexec".to_owned()]).helper_options();
+        assert_eq!(options, "default_permissions,subtype=warpcrypt,ro,allow_other,noexec,fsname=/a\\,b\\\\c");
+    }
+}

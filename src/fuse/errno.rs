@@ -1,0 +1,154 @@
+//! The one place that makes an errno, and the log line that goes with damage.
+
+use crate::vault::{Damage, Error};
+use fuser::Errno;
+use log::error;
+use parking_lot::Mutex;
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+/// The same damage is logged again only after this long.
+const QUIET: Duration = Duration::from_secs(60);
+/// Damages remembered at most; beyond, the oldest are forgotten.
+const REMEMBERED: usize = 4096;
+
+/// What the kernel is answered: a value or an errno.
+pub type Answer<T> = std::result::Result<T, Errno>;
+
+/// No such name, or a node whose every name is gone.
+pub fn no_entry() -> Error {
+    Error::os(libc::ENOENT)
+}
+
+/// A node that the kernel names and nobody knows, or that moved while it was looked for.
+pub fn stale() -> Error {
+    Error::os(libc::ESTALE)
+}
+
+/// A handle that was never given out, or one of the other kind.
+pub fn bad_handle() -> Error {
+    Error::os(libc::EBADF)
+}
+
+/// A file operation on a directory.
+pub fn is_dir() -> Error {
+    Error::os(libc::EISDIR)
+}
+
+/// A directory operation on something else.
+pub fn not_dir() -> Error {
+    Error::os(libc::ENOTDIR)
+}
+
+/// Whether the store found no such name.
+pub fn is_no_entry(e: &Error) -> bool {
+    matches!(e, Error::Store(e) if e.raw_os_error() == Some(libc::ENOENT))
+}
+
+/// Says that a request is not served and need not be sent again.
+pub const UNSUPPORTED_REQUEST: Errno = Errno::ENOSYS;
+/// An extended attribute that does not fit the caller's buffer.
+pub const VALUE_TOO_LARGE: Errno = Errno::ERANGE;
+
+/// Turns the vault's errors into errnos and logs damage.
+#[derive(Default)]
+pub struct Reporter {
+    logged: Mutex<HashMap<(u64, Damage), Instant>>,
+}
+
+impl Reporter {
+    /// The errno of `error`. Damage found in `node` gets one log line with what `describe` calls the node.
+    pub fn errno(&self, error: &Error, node: u64, describe: impl FnOnce() -> String) -> Errno {
+        if let Error::Damaged(damage) = error
+            && self.is_news(node, damage, Instant::now())
+        {
+            error!("damaged: {}: {damage}", describe());
+        }
+        number(error)
+    }
+
+    /// The errno of a request whose handler panicked; the panic's own message went to standard error.
+    pub fn panicked(&self, node: u64, describe: impl FnOnce() -> String) -> Errno {
+        error!("a request on {} failed for an internal reason (node {node})", describe());
+        Errno::EIO
+    }
+
+    fn is_news(&self, node: u64, damage: &Damage, now: Instant) -> bool {
+        let mut logged = self.logged.lock();
+        if logged.len() >= REMEMBERED {
+            logged.retain(|_, at| now.duration_since(*at) < QUIET);
+            if logged.len() >= REMEMBERED {
+                logged.clear();
+            }
+        }
+        let last = logged.get(&(node, damage.clone()));
+        if last.is_some_and(|at| now.duration_since(*at) < QUIET) {
+            return false;
+        }
+        logged.insert((node, damage.clone()), now);
+        true
+    }
+}
+
+fn number(error: &Error) -> Errno {
+    match error {
+        Error::Store(e) => Errno::from_i32(e.raw_os_error().unwrap_or(libc::EIO)),
+        Error::Damaged(_) | Error::Engine(_) => Errno::EIO,
+        Error::NameTooLong => Errno::ENAMETOOLONG,
+        Error::ReadOnly => Errno::EROFS,
+        Error::Invalid(_) => Errno::EINVAL,
+        Error::NotSupported(_) => Errno::EOPNOTSUPP,
+        Error::TooLarge => Errno::EFBIG,
+        Error::NoAttribute => Errno::ENODATA,
+        Error::NoData => Errno::ENXIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_has_its_number() {
+        let table = [
+            (Error::os(libc::ENOSPC), libc::ENOSPC),
+            (Error::Store(std::io::ErrorKind::UnexpectedEof.into()), libc::EIO),
+            (Error::NameTooLong, libc::ENAMETOOLONG),
+            (Error::ReadOnly, libc::EROFS),
+            (Error::Invalid("x"), libc::EINVAL),
+            (Error::NotSupported("x"), libc::EOPNOTSUPP),
+            (Error::TooLarge, libc::EFBIG),
+            (Error::NoAttribute, libc::ENODATA),
+            (Error::NoData, libc::ENXIO),
+            (Damage { what: "chunk 1".into(), reason: "tag" }.into(), libc::EIO),
+        ];
+        let reporter = Reporter::default();
+        for (error, expected) in table {
+            assert_eq!(reporter.errno(&error, 2, String::new).code(), expected, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_damage_is_news_once_a_minute() {
+        let reporter = Reporter::default();
+        let damage = |what: &str| Damage { what: what.into(), reason: "tag does not verify" };
+        let start = Instant::now();
+        assert!(reporter.is_news(2, &damage("chunk 1"), start));
+        assert!(!reporter.is_news(2, &damage("chunk 1"), start + QUIET / 2));
+        assert!(reporter.is_news(2, &damage("chunk 2"), start));
+        assert!(reporter.is_news(3, &damage("chunk 1"), start));
+        assert!(reporter.is_news(2, &damage("chunk 1"), start + QUIET));
+    }
+
+    #[test]
+    fn memory_of_damages_is_bounded() {
+        let reporter = Reporter::default();
+        let now = Instant::now();
+        for node in 0..3 * REMEMBERED as u64 {
+            reporter.is_news(node, &Damage { what: String::new(), reason: "" }, now);
+        }
+        assert!(reporter.logged.lock().len() <= REMEMBERED);
+    }
+}

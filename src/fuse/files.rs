@@ -1,0 +1,189 @@
+//! Requests on open files: opening, reading, writing, making durable, space.
+
+use super::{attr, errno, handles::FileHandle, server::Server};
+use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, SetTime, Target};
+use fuser::{FopenFlags, OpenAccMode, OpenFlags, WriteFlags};
+use std::{cell::RefCell, sync::Arc};
+
+/// Most bytes of one copy_file_range; the kernel comes back for the rest.
+const COPY_MOST: u64 = 64 << 20;
+/// Bytes copied at once.
+const COPY_PIECE: usize = 1 << 20;
+/// Most bytes of one read; the kernel asks for less.
+const READ_MOST: usize = 16 << 20;
+
+thread_local! {
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lends this thread's buffer, at least `len` bytes of it.
+fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        work(&mut buffer[..len])
+    })
+}
+
+/// Whether an open with these flags may write.
+pub fn writes(flags: OpenFlags) -> bool {
+    flags.acc_mode() != OpenAccMode::O_RDONLY
+}
+
+impl Server {
+    /// How the kernel is to treat a file opened with `flags`. Its page cache stays valid over opens as
+    /// long as only this mount writes; O_DIRECT goes past it.
+    pub fn open_mode(&self, flags: OpenFlags) -> FopenFlags {
+        if flags.0 & libc::O_DIRECT != 0 {
+            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+        } else if self.read_only {
+            FopenFlags::empty()
+        } else {
+            FopenFlags::FOPEN_KEEP_CACHE
+        }
+    }
+
+    /// Opens a node for `user`; O_TRUNC empties it.
+    pub fn open(&self, number: u64, flags: OpenFlags, user: u32) -> Result<u64> {
+        let (write, cut) = (writes(flags), flags.0 & libc::O_TRUNC != 0);
+        if write || cut {
+            self.writable()?;
+        }
+        let file = self.file_to_open(number, write || cut)?;
+        if cut {
+            let now = SetAttr { size: Some(0), mtime: Some(SetTime::Now), ..SetAttr::default() };
+            self.take_privileges(&file, user)?;
+            self.vault.set_attr(Target::File(&file), &now)?;
+        }
+        Ok(self.handles.add_file(FileHandle { node: number, file, write }))
+    }
+
+    fn file_to_open(&self, number: u64, write: bool) -> Result<Arc<OpenFile>> {
+        let node = self.inodes.get(number)?;
+        match node.kind {
+            Kind::File => {}
+            Kind::Dir => return Err(errno::is_dir()),
+            _ => return Err(Error::Invalid("type of node")),
+        }
+        let opened = self.with_name(&node, |dir, name| self.vault.open_file(dir, name, write));
+        match opened {
+            Ok(file) if file.key == node.key => Ok(file),
+            Ok(_) => Err(errno::stale()),
+            // Without a name it can be reached if it is open already (by way of /proc/PID/fd).
+            Err(e) if errno::is_no_entry(&e) => {
+                self.open_file(node.key).filter(|f| !write || f.store.writable()).ok_or(e)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Reads up to `size` bytes and hands them to `reply`.
+    pub fn read(&self, handle: u64, offset: u64, size: u32, reply: impl FnOnce(&[u8])) -> Result<()> {
+        let handle = self.handles.file(handle)?;
+        with_buffer((size as usize).min(READ_MOST), |buffer| {
+            let read = handle.file.file.read(offset, buffer)?;
+            reply(&buffer[..read]);
+            Ok(())
+        })
+    }
+
+    /// Writes all of `data`.
+    pub fn write(&self, handle: u64, offset: u64, data: &[u8], flags: WriteFlags, user: u32) -> Result<()> {
+        self.writable()?;
+        let handle = self.handles.file(handle)?;
+        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            self.take_privileges(&handle.file, user)?;
+        }
+        handle.file.file.write(offset, data)
+    }
+
+    /// Brings what is buffered to the store, so that close(2) can report what went wrong.
+    pub fn flush(&self, handle: u64) -> Result<()> {
+        let handle = self.handles.file(handle)?;
+        if handle.write { handle.file.file.flush() } else { Ok(()) }
+    }
+
+    /// Makes a file durable, and the names that lead to it.
+    pub fn fsync(&self, handle: u64) -> Result<()> {
+        let handle = self.handles.file(handle)?;
+        if self.read_only { Ok(()) } else { self.vault.sync_file(&handle.file) }
+    }
+
+    /// fallocate(2).
+    pub fn fallocate(&self, handle: u64, offset: u64, len: u64, mode: i32, user: u32) -> Result<()> {
+        self.writable()?;
+        let handle = self.handles.file(handle)?;
+        let file = &handle.file.file;
+        let keep = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => {
+                self.take_privileges(&handle.file, user)?;
+                file.allocate(offset, len, keep)
+            }
+            libc::FALLOC_FL_PUNCH_HOLE if keep => {
+                self.take_privileges(&handle.file, user)?;
+                file.punch(offset, len)
+            }
+            libc::FALLOC_FL_ZERO_RANGE => {
+                self.take_privileges(&handle.file, user)?;
+                file.punch(offset, len)?;
+                file.allocate(offset, len, keep)
+            }
+            _ => Err(Error::NotSupported("fallocate mode")),
+        }
+    }
+
+    /// SEEK_DATA and SEEK_HOLE; the kernel does the others itself.
+    pub fn lseek(&self, handle: u64, offset: i64, whence: i32) -> Result<i64> {
+        let handle = self.handles.file(handle)?;
+        let data = match whence {
+            libc::SEEK_DATA => true,
+            libc::SEEK_HOLE => false,
+            _ => return Err(Error::Invalid("whence")),
+        };
+        let offset = u64::try_from(offset).map_err(|_| Error::NoData)?;
+        let found = handle.file.file.seek(offset, data)?;
+        i64::try_from(found).map_err(|_| Error::TooLarge)
+    }
+
+    /// Copies bytes from one open file to another (or within one) and returns how many.
+    pub fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64, user: u32) -> Result<u32> {
+        self.writable()?;
+        let (source, target) = (self.handles.file(from.0)?, self.handles.file(to.0)?);
+        self.take_privileges(&target.file, user)?;
+        let len = len.min(COPY_MOST);
+        let mut copied = 0;
+        while copied < len {
+            let piece = (len - copied).min(COPY_PIECE as u64) as usize;
+            let step = with_buffer(piece, |buffer| {
+                let read = source.file.file.read(offset(from.1, copied)?, buffer)?;
+                target.file.file.write(offset(to.1, copied)?, &buffer[..read])?;
+                Ok(read)
+            });
+            match step {
+                Ok(0) => break,
+                Ok(read) => copied += read as u64,
+                Err(e) if copied == 0 => return Err(e),
+                Err(_) => break, // What was copied is said first; the next call meets the error.
+            }
+        }
+        Ok(copied as u32) // At most COPY_MOST.
+    }
+
+    /// Takes set-user-id and set-group-id away from a file that somebody other than root changes.
+    fn take_privileges(&self, file: &OpenFile, user: u32) -> Result<()> {
+        if user == 0 {
+            return Ok(());
+        }
+        let mode = attr::without_privileges(self.vault.stat(Target::File(file))?.mode);
+        if mode.is_some() {
+            self.vault.set_attr(Target::File(file), &SetAttr { mode, ..SetAttr::default() })?;
+        }
+        Ok(())
+    }
+}
+
+fn offset(start: u64, done: u64) -> Result<u64> {
+    start.checked_add(done).ok_or(Error::TooLarge)
+}

@@ -1,0 +1,488 @@
+//! The kernel's requests as fuser delivers them: each is handed to [`Server`] and answered.
+
+use super::{
+    attr, capabilities,
+    errno::{Answer, UNSUPPORTED_REQUEST, VALUE_TOO_LARGE},
+    files,
+    names::Entry,
+    server::Server,
+};
+use crate::vault::{NewNode, SetAttr};
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
+    ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
+};
+use std::{ffi::OsStr, io, path::Path, sync::Arc, time::SystemTime};
+
+/// A mounted vault.
+pub struct Mounted(pub Arc<Server>);
+
+fn new_node(request: &Request, mode: u32, umask: u32) -> NewNode {
+    // The kernel has applied the umask already; applying it again changes nothing and relies on nothing.
+    NewNode { mode: mode & 0o7777 & !umask, uid: request.uid(), gid: request.gid() }
+}
+
+fn done(reply: ReplyEmpty, result: Answer<()>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(e) => reply.error(e),
+    }
+}
+
+fn entry(server: &Server, reply: ReplyEntry, result: Answer<Entry>) {
+    match result {
+        Ok(Entry { id, stat }) => reply.entry_with_ttls(
+            &server.attr_ttl(&stat),
+            &server.name_ttl(),
+            &attr::file_attr(id.number, &stat),
+            Generation(id.generation),
+        ),
+        Err(e) => reply.error(e),
+    }
+}
+
+/// A value of which a caller with no room wants only the size.
+fn value(reply: ReplyXattr, room: u32, result: Answer<Vec<u8>>) {
+    match result {
+        Ok(value) if room == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
+        Ok(value) if value.len() > room as usize => reply.error(VALUE_TOO_LARGE),
+        Ok(value) => reply.data(&value),
+        Err(e) => reply.error(e),
+    }
+}
+
+impl Filesystem for Mounted {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        capabilities::agree(config, self.0.read_only);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _busy = self.0.busy();
+        match self.0.answer(parent.0, |s| s.lookup(parent.0, name)) {
+            Ok(Some(found)) => entry(&self.0, reply, Ok(found)),
+            // Node 0 says that there is none, and for how long that may be relied on.
+            Ok(None) => reply.entry(&self.0.absent_ttl(), &attr::none(), Generation(0)),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
+        let _ = self.0.answer(number.0, |s| {
+            s.inodes.forget(number.0, lookups);
+            Ok(())
+        });
+    }
+
+    fn getattr(&self, _: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
+        let _busy = self.0.busy();
+        match self.0.answer(number.0, |s| s.getattr(number.0, handle.map(|h| h.0))) {
+            Ok(stat) => reply.attr(&self.0.attr_ttl(&stat), &attr::file_attr(number.0, &stat)),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let (mode, mtime) = (mode.map(|m| m & 0o7777), mtime.map(attr::set_time));
+        let mut changes = SetAttr { mode, uid, gid, size, atime: atime.map(attr::set_time), mtime };
+        attr::touch_resized(&mut changes);
+        let user = request.uid();
+        let work = move |s: &Server| {
+            let handle = handle.map(|h| h.0);
+            match s.answer(number.0, |s| s.setattr(number.0, handle, changes, user)) {
+                Ok(stat) => reply.attr(&s.attr_ttl(&stat), &attr::file_attr(number.0, &stat)),
+                Err(e) => reply.error(e),
+            }
+        };
+        let _busy = self.0.busy();
+        if size.is_some() { self.0.slowly(work) } else { work(&self.0) }
+    }
+
+    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
+        let _busy = self.0.busy();
+        match self.0.answer(number.0, |s| s.readlink(number.0)) {
+            Ok(target) => reply.data(target.as_encoded_bytes()),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let _busy = self.0.busy();
+        let new = new_node(request, mode, umask);
+        entry(&self.0, reply, self.0.answer(parent.0, |s| s.mknod(parent.0, name, new, mode, rdev)));
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let _busy = self.0.busy();
+        let new = new_node(request, mode, umask);
+        entry(&self.0, reply, self.0.answer(parent.0, |s| s.mkdir(parent.0, name, new)));
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _busy = self.0.busy();
+        done(reply, self.0.answer(parent.0, |s| s.unlink(parent.0, name)));
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _busy = self.0.busy();
+        done(reply, self.0.answer(parent.0, |s| s.rmdir(parent.0, name)));
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let _busy = self.0.busy();
+        let new = new_node(request, 0o777, 0);
+        entry(
+            &self.0,
+            reply,
+            self.0.answer(parent.0, |s| s.symlink(parent.0, name, target.as_os_str(), new)),
+        );
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let _busy = self.0.busy();
+        let (from, to) = ((parent.0, name), (newparent.0, newname));
+        done(reply, self.0.answer(parent.0, |s| s.rename(from, to, flags)));
+    }
+
+    fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _busy = self.0.busy();
+        entry(&self.0, reply, self.0.answer(number.0, |s| s.link(number.0, parent.0, name)));
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let _busy = self.0.busy();
+        let new = new_node(request, mode, umask);
+        let flags = OpenFlags(flags);
+        let made = self.0.answer(parent.0, |s| s.create(parent.0, name, new, files::writes(flags)));
+        match made {
+            Ok((Entry { id, stat }, handle)) => reply.created(
+                &self.0.attr_ttl(&stat),
+                &attr::file_attr(id.number, &stat),
+                Generation(id.generation),
+                FileHandle(handle),
+                self.0.open_mode(flags),
+            ),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _busy = self.0.busy();
+        let user = request.uid();
+        self.0.slowly(move |s| match s.answer(number.0, |s| s.open(number.0, flags, user)) {
+            Ok(handle) => reply.opened(FileHandle(handle), s.open_mode(flags)),
+            Err(e) => reply.error(e),
+        });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let _busy = self.0.busy();
+        let mut reply = Some(reply);
+        let send = |reply: &mut Option<ReplyData>, data: &[u8]| {
+            if let Some(reply) = reply.take() {
+                reply.data(data);
+            }
+        };
+        let read = self.0.answer(number.0, |s| s.read(handle.0, offset, size, |data| send(&mut reply, data)));
+        if let (Err(e), Some(reply)) = (read, reply) {
+            reply.error(e);
+        }
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let _busy = self.0.busy();
+        let user = request.uid();
+        match self.0.answer(number.0, |s| s.write(handle.0, offset, data, flags, user)) {
+            Ok(()) => reply.written(data.len() as u32), // The kernel's own request: at most max_write.
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn flush(&self, _: &Request, number: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        let _busy = self.0.busy();
+        self.0.slowly(move |s| done(reply, s.answer(number.0, |s| s.flush(handle.0))));
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        let _busy = self.0.busy();
+        self.0.slowly(move |s| done(reply, s.answer(number.0, |s| s.release(handle.0))));
+    }
+
+    fn fsync(&self, _: &Request, number: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        let _busy = self.0.busy();
+        self.0.slowly(move |s| done(reply, s.answer(number.0, |s| s.fsync(handle.0))));
+    }
+
+    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let _busy = self.0.busy();
+        match self.0.answer(number.0, |s| s.opendir(number.0)) {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let _busy = self.0.busy();
+        let filled = self.0.answer(number.0, |s| {
+            s.fill(&s.listing(handle.0, offset)?, offset, &mut reply);
+            Ok(())
+        });
+        match filled {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let _busy = self.0.busy();
+        let filled = self.0.answer(number.0, |s| {
+            s.fill_plus(&s.listing(handle.0, offset)?, offset, &mut reply);
+            Ok(())
+        });
+        match filled {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn releasedir(&self, _: &Request, number: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        let _busy = self.0.busy();
+        done(reply, self.0.answer(number.0, |s| s.release(handle.0)));
+    }
+
+    fn fsyncdir(&self, _: &Request, number: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        let _busy = self.0.busy();
+        self.0.slowly(move |s| done(reply, s.answer(number.0, |s| s.fsyncdir(handle.0))));
+    }
+
+    fn statfs(&self, _: &Request, number: INodeNo, reply: ReplyStatfs) {
+        let _busy = self.0.busy();
+        match self.0.answer(number.0, |s| s.statfs()) {
+            Ok(s) => {
+                reply.statfs(s.blocks, s.bfree, s.bavail, s.files, s.ffree, s.bsize, s.namelen, s.frsize);
+            }
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let _busy = self.0.busy();
+        done(reply, self.0.answer(number.0, |s| s.setxattr(number.0, name, value, flags)));
+    }
+
+    fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _busy = self.0.busy();
+        let result = self.0.answer(number.0, |s| s.getxattr(number.0, name));
+        value(reply, size, result);
+    }
+
+    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let _busy = self.0.busy();
+        let result = self.0.answer(number.0, |s| s.listxattr(number.0));
+        value(reply, size, result);
+    }
+
+    fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _busy = self.0.busy();
+        done(reply, self.0.answer(number.0, |s| s.removexattr(number.0, name)));
+    }
+
+    /// Never sent: every mount has `default_permissions`, so the kernel decides.
+    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
+        reply.error(UNSUPPORTED_REQUEST);
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let _busy = self.0.busy();
+        let user = request.uid();
+        self.0.slowly(move |s| {
+            done(reply, s.answer(number.0, |s| s.fallocate(handle.0, offset, len, mode, user)));
+        });
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let _busy = self.0.busy();
+        match self.0.answer(number.0, |s| s.lseek(handle.0, offset, whence)) {
+            Ok(offset) => reply.offset(offset),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle_in: FileHandle,
+        offset_in: u64,
+        number_out: INodeNo,
+        handle_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let _busy = self.0.busy();
+        let user = request.uid();
+        let (from, to) = ((handle_in.0, offset_in), (handle_out.0, offset_out));
+        self.0.slowly(move |s| match s.answer(number_out.0, |s| s.copy(from, to, len, user)) {
+            Ok(copied) => reply.written(copied),
+            Err(e) => reply.error(e),
+        });
+    }
+
+    fn bmap(&self, _: &Request, _: INodeNo, _: u32, _: u64, reply: ReplyBmap) {
+        reply.error(UNSUPPORTED_REQUEST);
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        _: u32,
+        _: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(UNSUPPORTED_REQUEST);
+    }
+
+    fn poll(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: PollNotifier,
+        _: PollEvents,
+        _: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        reply.error(UNSUPPORTED_REQUEST);
+    }
+}

@@ -1,0 +1,87 @@
+//! Handles: what open and opendir gave out.
+
+use super::errno;
+use crate::vault::{Dir, DirEntry, OpenFile, Result};
+use parking_lot::{Mutex, RwLock};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// An open file.
+#[derive(Clone)]
+pub struct FileHandle {
+    /// Number of its node.
+    pub node: u64,
+    /// The file, shared with the other handles of its inode.
+    pub file: Arc<OpenFile>,
+    /// Whether it may write.
+    pub write: bool,
+}
+
+/// An open directory.
+pub struct DirHandle {
+    /// Number of its node.
+    pub node: u64,
+    /// The directory.
+    pub dir: Arc<Dir>,
+    /// What was in it when it was last read from the start: offsets stay what they are.
+    pub listing: Mutex<Option<Arc<Vec<DirEntry>>>>,
+}
+
+#[derive(Clone)]
+enum Handle {
+    File(FileHandle),
+    Dir(Arc<DirHandle>),
+}
+
+/// The handles given out.
+#[derive(Default)]
+pub struct Handles {
+    open: RwLock<HashMap<u64, Handle>>,
+    last: AtomicU64,
+}
+
+impl Handles {
+    /// Gives out a handle of a file.
+    pub fn add_file(&self, handle: FileHandle) -> u64 {
+        self.add(Handle::File(handle))
+    }
+
+    /// Gives out a handle of a directory.
+    pub fn add_dir(&self, handle: DirHandle) -> u64 {
+        self.add(Handle::Dir(Arc::new(handle)))
+    }
+
+    /// An open file. EBADF if `handle` is none.
+    pub fn file(&self, handle: u64) -> Result<FileHandle> {
+        match self.open.read().get(&handle) {
+            Some(Handle::File(file)) => Ok(file.clone()),
+            _ => Err(errno::bad_handle()),
+        }
+    }
+
+    /// An open directory. EBADF if `handle` is none.
+    pub fn dir(&self, handle: u64) -> Result<Arc<DirHandle>> {
+        match self.open.read().get(&handle) {
+            Some(Handle::Dir(dir)) => Ok(dir.clone()),
+            _ => Err(errno::bad_handle()),
+        }
+    }
+
+    /// Takes a handle back.
+    pub fn remove(&self, handle: u64) {
+        // What it held is let go after the lock: a directory's or file's last handle may have work to do.
+        let removed = self.open.write().remove(&handle);
+        drop(removed);
+    }
+
+    fn add(&self, handle: Handle) -> u64 {
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        self.open.write().insert(number, handle);
+        number
+    }
+}

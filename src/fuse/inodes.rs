@@ -1,0 +1,246 @@
+//! The nodes that the kernel knows: their numbers, where they stand, and how often they were looked up.
+//!
+//! Locks: a node's names are locked before the table, never the other way round.
+
+use super::errno;
+use crate::vault::{Kind, Result, Stat, StoredName};
+use parking_lot::{Mutex, RwLock};
+use std::{collections::HashMap, sync::Arc};
+
+/// The number of the mount's root.
+pub const ROOT: u64 = 1;
+/// Nodes that cannot keep their store's inode number are numbered from here on.
+const FOREIGN: u64 = 1 << 63;
+/// Directories above a node that a log line names at most.
+const PATH_DEPTH: usize = 64;
+
+/// Device and inode number in the store.
+pub type Key = (u64, u64);
+
+/// Device and inode number of a node.
+pub fn key(stat: &Stat) -> Key {
+    (stat.dev, stat.ino)
+}
+
+/// A place where a node stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name {
+    /// Number of the directory.
+    pub parent: u64,
+    /// Name there, as stored.
+    pub stored: StoredName,
+}
+
+/// Where a node stands, as far as the kernel has seen.
+#[derive(Debug, Default)]
+pub struct Names {
+    known: Vec<Name>,
+    gone: Option<Box<Stat>>,
+}
+
+impl Names {
+    /// A name; the one seen last, as that is the likeliest to be in use.
+    pub fn any(&self) -> Option<&Name> {
+        self.known.last()
+    }
+
+    /// Adds a name.
+    pub fn add(&mut self, name: Name) {
+        if !self.known.contains(&name) {
+            self.known.push(name);
+        }
+    }
+
+    /// Puts `new` in the place of `old`.
+    pub fn replace(&mut self, old: &Name, new: Name) {
+        self.known.retain(|n| n != old);
+        self.add(new);
+    }
+
+    /// Takes a name away; `before` are the attributes that the node had then. Without its last link
+    /// the node is gone: only open handles reach it.
+    pub fn remove(&mut self, name: &Name, before: &Stat) {
+        self.known.retain(|n| n != name);
+        if before.kind == Kind::Dir || before.nlink <= 1 {
+            self.known.clear();
+            self.gone = Some(Box::new(Stat { nlink: 0, ..*before }));
+        }
+    }
+
+    /// The last attributes of a node whose every name is gone.
+    pub fn gone(&self) -> Option<&Stat> {
+        self.gone.as_deref()
+    }
+}
+
+/// A node.
+#[derive(Debug)]
+pub struct Node {
+    /// Its number in the mount.
+    pub number: u64,
+    /// Where it is in the store.
+    pub key: Key,
+    /// Its type.
+    pub kind: Kind,
+    /// Where it stands. Locked for reading while a name is used, for writing while one changes, so that
+    /// nothing is ever done to the wrong node.
+    pub names: RwLock<Names>,
+}
+
+impl Node {
+    fn new(number: u64, key: Key, kind: Kind) -> Arc<Node> {
+        Arc::new(Node { number, key, kind, names: RwLock::default() })
+    }
+}
+
+/// What a reply about a node says: its number, and which of the nodes that had that number it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Id {
+    /// Number in the mount.
+    pub number: u64,
+    /// Differs from that of an earlier node of the same number that the kernel may still know.
+    pub generation: u64,
+}
+
+struct Known {
+    node: Arc<Node>,
+    lookups: u64,
+    generation: u64,
+}
+
+struct Table {
+    nodes: HashMap<u64, Known>,
+    foreign: HashMap<Key, u64>,
+    next_foreign: u64,
+}
+
+/// The table of nodes.
+pub struct Inodes {
+    root: Key,
+    table: Mutex<Table>,
+}
+
+impl Inodes {
+    /// A table that knows the root, which is never forgotten.
+    pub fn new(root: Key) -> Self {
+        let known = Known { node: Node::new(ROOT, root, Kind::Dir), lookups: 1, generation: 0 };
+        let table =
+            Table { nodes: HashMap::from([(ROOT, known)]), foreign: HashMap::new(), next_foreign: FOREIGN };
+        Inodes { root, table: Mutex::new(table) }
+    }
+
+    /// A node of which the kernel said the number.
+    ///
+    /// # Errors
+    /// ESTALE if it is not known.
+    pub fn get(&self, number: u64) -> Result<Arc<Node>> {
+        self.table.lock().nodes.get(&number).map(|k| k.node.clone()).ok_or_else(errno::stale)
+    }
+
+    /// The node of a store's inode, if the kernel knows it.
+    pub fn find(&self, key: Key) -> Option<Arc<Node>> {
+        let table = self.table.lock();
+        let number = self.number(&table, key)?;
+        table.nodes.get(&number).filter(|k| k.node.key == key).map(|k| k.node.clone())
+    }
+
+    /// The number that an inode has, or would have where it can keep the store's.
+    pub fn number_of(&self, key: Key) -> u64 {
+        self.number(&self.table.lock(), key).unwrap_or(key.1)
+    }
+
+    /// Counts a lookup of a node found under `name`: to be called before the kernel is told of it.
+    pub fn found(&self, stat: &Stat, name: Name) -> Id {
+        let key = key(stat);
+        let (mut node, mut generation) = self.count(key, stat.kind);
+        if node.kind != stat.kind || node.names.read().gone().is_some() {
+            (node, generation) = self.renew(&node, key, stat.kind);
+        }
+        if !node.names.read().known.contains(&name) {
+            node.names.write().add(name);
+        }
+        Id { number: node.number, generation }
+    }
+
+    /// Takes back `lookups` lookups of a node; after the last one it is no longer known.
+    pub fn forget(&self, number: u64, lookups: u64) {
+        if number == ROOT {
+            return;
+        }
+        let mut table = self.table.lock();
+        let Some(known) = table.nodes.get_mut(&number) else { return };
+        known.lookups = known.lookups.saturating_sub(lookups);
+        if known.lookups == 0 {
+            let key = known.node.key;
+            table.nodes.remove(&number);
+            table.foreign.remove(&key);
+        }
+    }
+
+    /// The stored path of a node, for a log line; its inode number if it stands nowhere.
+    pub fn stored_path(&self, number: u64) -> String {
+        let mut parts = Vec::new();
+        let mut at = number;
+        while at != ROOT && parts.len() < PATH_DEPTH {
+            let Ok(node) = self.get(at) else { break };
+            // A node that is being renamed right now is named by its number: a log line must not wait.
+            let Some(name) = node.names.try_read().and_then(|n| n.any().cloned()) else { break };
+            parts.push(name.stored.0.to_string_lossy().into_owned());
+            at = name.parent;
+        }
+        match at {
+            ROOT if parts.is_empty() => "the root directory".to_owned(),
+            ROOT => parts.into_iter().rev().collect::<Vec<_>>().join("/"),
+            _ => format!("inode {number}"),
+        }
+    }
+
+    fn number(&self, table: &Table, key: Key) -> Option<u64> {
+        match key == self.root {
+            true => Some(ROOT),
+            false if self.keeps_number(key) => Some(key.1),
+            false => table.foreign.get(&key).copied(),
+        }
+    }
+
+    fn keeps_number(&self, (device, inode): Key) -> bool {
+        device == self.root.0 && inode > ROOT && inode < FOREIGN
+    }
+
+    fn count(&self, key: Key, kind: Kind) -> (Arc<Node>, u64) {
+        let mut table = self.table.lock();
+        let number = self.number(&table, key).unwrap_or_else(|| {
+            let number = table.next_foreign;
+            table.next_foreign += 1;
+            table.foreign.insert(key, number);
+            number
+        });
+        let known = table.nodes.entry(number).or_insert_with(|| Known {
+            node: Node::new(number, key, kind),
+            lookups: 0,
+            generation: 0,
+        });
+        known.lookups = known.lookups.saturating_add(1);
+        (known.node.clone(), known.generation)
+    }
+
+    /// Puts a new node in the place of `old`, whose inode number the store has given away again. The
+    /// kernel may still hold `old`: its lookups and the new node's are one sum.
+    fn renew(&self, old: &Arc<Node>, key: Key, kind: Kind) -> (Arc<Node>, u64) {
+        let mut table = self.table.lock();
+        let known = table.nodes.entry(old.number).or_insert_with(|| Known {
+            node: old.clone(),
+            lookups: 1,
+            generation: 0,
+        });
+        if Arc::ptr_eq(&known.node, old) {
+            known.node = Node::new(old.number, key, kind);
+            known.generation += 1;
+        }
+        (known.node.clone(), known.generation)
+    }
+}
+
+#[cfg(test)]
+#[path = "inodes_test.rs"]
+mod tests;

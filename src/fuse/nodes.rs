@@ -1,0 +1,150 @@
+//! Requests on nodes: attributes, link targets, extended attributes.
+
+use super::{
+    attr, errno,
+    inodes::{self, Node},
+    server::Server,
+};
+use crate::vault::{Kind, OpenFile, Result, SetAttr, Stat, StatFs, Target};
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt,
+    sync::Arc,
+};
+
+/// Which of a node's two sides is the shorter way for a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Prefer {
+    OpenFile,
+    Name,
+}
+
+impl Server {
+    /// Attributes of a node; of one that is gone and not open, the last ones.
+    pub fn getattr(&self, number: u64, handle: Option<u64>) -> Result<Stat> {
+        if let Some(handle) = self.file_of(number, handle) {
+            return self.vault.stat(Target::File(&handle));
+        }
+        let node = self.inodes.get(number)?;
+        if node.kind == Kind::Dir {
+            return self.stat_dir(&node);
+        }
+        let answer = self.with_target(&node, Prefer::OpenFile, |target| self.vault.stat(target));
+        match answer {
+            // Possible only where another process writes: the kernel looks the name up again.
+            Ok(stat) if inodes::key(&stat) != node.key => Err(errno::stale()),
+            Err(e) if errno::is_no_entry(&e) => node.names.read().gone().copied().ok_or(e),
+            other => other,
+        }
+    }
+
+    /// Changes attributes and returns the new ones. `user` is the caller.
+    pub fn setattr(&self, number: u64, handle: Option<u64>, mut changes: SetAttr, user: u32) -> Result<Stat> {
+        self.writable()?;
+        if let Some(file) = self.file_of(number, handle) {
+            self.drop_privileges(&mut changes, user, || self.vault.stat(Target::File(&file)))?;
+            return self.vault.set_attr(Target::File(&file), &changes);
+        }
+        let node = self.inodes.get(number)?;
+        self.drop_privileges(&mut changes, user, || self.getattr(number, None))?;
+        if node.kind == Kind::Dir {
+            return self.vault.set_attr(Target::Dir(&*self.dir(number)?), &changes);
+        }
+        self.with_target(&node, Prefer::Name, |target| self.vault.set_attr(target, &changes))
+    }
+
+    /// Target of a symbolic link.
+    pub fn readlink(&self, number: u64) -> Result<OsString> {
+        let node = self.inodes.get(number)?;
+        self.with_name(&node, |dir, name| self.vault.readlink(dir, name))
+    }
+
+    /// Sets an extended attribute; `flags` as setxattr(2) has them.
+    pub fn setxattr(&self, number: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
+        self.writable()?;
+        let create = flags & libc::XATTR_CREATE != 0;
+        let replace = flags & libc::XATTR_REPLACE != 0;
+        self.with_node(number, Prefer::Name, |target| {
+            self.vault.set_xattr(target, name, value, create, replace)
+        })
+    }
+
+    /// Value of an extended attribute.
+    pub fn getxattr(&self, number: u64, name: &OsStr) -> Result<Vec<u8>> {
+        self.with_node(number, Prefer::OpenFile, |target| self.vault.get_xattr(target, name))
+    }
+
+    /// Names of the extended attributes, each with a zero byte after it.
+    pub fn listxattr(&self, number: u64) -> Result<Vec<u8>> {
+        let names = self.with_node(number, Prefer::OpenFile, |target| self.vault.list_xattr(target))?;
+        let mut joined = Vec::new();
+        for name in names {
+            joined.extend_from_slice(name.as_bytes());
+            joined.push(0);
+        }
+        Ok(joined)
+    }
+
+    /// Removes an extended attribute.
+    pub fn removexattr(&self, number: u64, name: &OsStr) -> Result<()> {
+        self.writable()?;
+        self.with_node(number, Prefer::Name, |target| self.vault.remove_xattr(target, name))
+    }
+
+    /// Space of the store.
+    pub fn statfs(&self) -> Result<StatFs> {
+        self.vault.statfs()
+    }
+
+    fn stat_dir(&self, node: &Node) -> Result<Stat> {
+        if let Some(gone) = node.names.read().gone() {
+            return Ok(*gone);
+        }
+        self.vault.stat(Target::Dir(&*self.dir(node.number)?))
+    }
+
+    /// The file of a handle that the kernel gave with a request on `number`.
+    fn file_of(&self, number: u64, handle: Option<u64>) -> Option<Arc<OpenFile>> {
+        let handle = self.handles.file(handle?).ok()?;
+        (handle.node == number).then_some(handle.file)
+    }
+
+    fn with_node<T>(&self, number: u64, prefer: Prefer, work: impl FnOnce(Target) -> Result<T>) -> Result<T> {
+        let node = self.inodes.get(number)?;
+        match node.kind {
+            Kind::Dir => work(Target::Dir(&*self.dir(number)?)),
+            _ => self.with_target(&node, prefer, work),
+        }
+    }
+
+    /// Does `work` with the open file of a node or with a name of it. A node without a name has only
+    /// the former.
+    fn with_target<T>(
+        &self,
+        node: &Node,
+        prefer: Prefer,
+        work: impl FnOnce(Target) -> Result<T>,
+    ) -> Result<T> {
+        let nameless = || node.names.read().any().is_none();
+        if node.kind == Kind::File
+            && (prefer == Prefer::OpenFile || nameless())
+            && let Some(file) = self.open_file(node.key)
+        {
+            return work(Target::File(&file));
+        }
+        self.with_name(node, |dir, name| work(Target::Entry(dir, name)))
+    }
+
+    /// A change of size by anybody but root takes set-user-id and set-group-id away, as writing does.
+    fn drop_privileges(
+        &self,
+        changes: &mut SetAttr,
+        user: u32,
+        stat: impl FnOnce() -> Result<Stat>,
+    ) -> Result<()> {
+        if changes.size.is_some() && changes.mode.is_none() && user != 0 {
+            changes.mode = attr::without_privileges(stat()?.mode);
+        }
+        Ok(())
+    }
+}

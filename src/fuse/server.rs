@@ -1,0 +1,203 @@
+//! What all requests share: the vault, the tables, and the way from a node's number to a place in the store.
+
+use super::{
+    dirs::Dirs,
+    errno::{self, Answer, Reporter},
+    handles::Handles,
+    inodes::{self, Id, Inodes, Name, Node, ROOT},
+    workers::Workers,
+};
+use crate::vault::{Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, Vault};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+/// How long the kernel may rely on names and attributes when nobody but this mount changes them.
+const LASTING: Duration = Duration::from_secs(60);
+/// How long otherwise: when another process may write, or a file's blocks may still be on their way.
+const BRIEF: Duration = Duration::from_secs(1);
+/// Directories above a node at most; the kernel's paths end long before.
+const DEPTH: usize = 100_000;
+/// How often a directory is looked for anew when it moves meanwhile.
+const TRIES: usize = 8;
+
+/// The state behind a mount.
+pub struct Server {
+    pub vault: Arc<Vault>,
+    pub inodes: Inodes,
+    pub handles: Handles,
+    pub dirs: Dirs,
+    pub read_only: bool,
+    reporter: Reporter,
+    workers: Workers,
+    loops: usize,
+    busy: AtomicUsize,
+}
+
+/// Counts an event loop as busy while it exists.
+pub struct Busy<'a>(&'a Server);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Server {
+    /// Serves `vault` with `loops` event loops and room for `open_dirs` open directories.
+    ///
+    /// # Errors
+    /// If the root does not answer.
+    pub fn new(vault: Arc<Vault>, read_only: bool, loops: usize, open_dirs: usize) -> Result<Arc<Server>> {
+        let root = vault.stat(Target::Dir(&vault.root()))?;
+        Ok(Arc::new(Server {
+            inodes: Inodes::new(inodes::key(&root)),
+            handles: Handles::default(),
+            dirs: Dirs::new(open_dirs),
+            read_only: read_only || vault.read_only(),
+            reporter: Reporter::default(),
+            workers: Workers::new(),
+            loops,
+            busy: AtomicUsize::new(0),
+            vault,
+        }))
+    }
+
+    /// Waits for slow requests that are still under way.
+    pub fn finish(&self) {
+        self.workers.finish();
+    }
+
+    /// Runs `work` for a request on `node`: an error becomes its errno, a panic EIO.
+    pub fn answer<T>(&self, node: u64, work: impl FnOnce(&Self) -> Result<T>) -> Answer<T> {
+        let describe = || self.inodes.stored_path(node);
+        match catch_unwind(AssertUnwindSafe(|| work(self))) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(e)) => Err(self.reporter.errno(&e, node, describe)),
+            Err(_) => Err(self.reporter.panicked(node, describe)),
+        }
+    }
+
+    /// Says that this event loop works on a request.
+    pub fn busy(&self) -> Busy<'_> {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(self)
+    }
+
+    /// Runs a request that may take long: here if another event loop is free, else on a worker, so that
+    /// one that waits for a disk never keeps the others waiting.
+    pub fn slowly(self: &Arc<Self>, job: impl FnOnce(&Server) + Send + 'static) {
+        if self.busy.load(Ordering::Relaxed) < self.loops {
+            return job(self);
+        }
+        let server = self.clone();
+        self.workers.run(move || job(&server));
+    }
+
+    /// How long the kernel may rely on a name.
+    pub fn name_ttl(&self) -> Duration {
+        if self.read_only { BRIEF } else { LASTING }
+    }
+
+    /// How long the kernel may rely on there being no such name.
+    pub fn absent_ttl(&self) -> Duration {
+        if self.read_only { Duration::ZERO } else { LASTING }
+    }
+
+    /// How long the kernel may rely on attributes: briefly where a file's blocks may still be on their way.
+    pub fn attr_ttl(&self, stat: &Stat) -> Duration {
+        match stat.kind {
+            Kind::File if self.open_file(inodes::key(stat)).is_some() => BRIEF,
+            _ => self.name_ttl(),
+        }
+    }
+
+    /// Refuses changes on a read-only mount.
+    pub fn writable(&self) -> Result<()> {
+        if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    /// The open file of an inode.
+    pub fn open_file(&self, key: inodes::Key) -> Option<Arc<OpenFile>> {
+        self.vault.files().get(key)
+    }
+
+    /// Takes back the handle of a file or directory.
+    pub fn release(&self, handle: u64) -> Result<()> {
+        self.handles.remove(handle);
+        Ok(())
+    }
+
+    /// Counts a lookup of what stands as `stored` in `parent`.
+    pub fn found(&self, parent: u64, stored: StoredName, stat: &Stat) -> Id {
+        self.inodes.found(stat, Name { parent, stored })
+    }
+
+    /// Does `work` with a name of `node`, which keeps the name as long as that lasts.
+    ///
+    /// # Errors
+    /// ENOENT if it has none; what `work` returned.
+    pub fn with_name<T>(&self, node: &Node, work: impl FnOnce(&Dir, &StoredName) -> Result<T>) -> Result<T> {
+        let names = node.names.read();
+        let name = names.any().ok_or_else(errno::no_entry)?;
+        let dir = self.dir(name.parent)?;
+        work(&dir, &name.stored)
+    }
+
+    /// The directory of a number: the open one, or opened again on the way from the nearest open one above.
+    ///
+    /// # Errors
+    /// ENOTDIR, ESTALE if it is not known, ENOENT if it is gone.
+    pub fn dir(&self, number: u64) -> Result<Arc<Dir>> {
+        for _ in 0..TRIES {
+            if let Some(dir) = self.open_dir(number) {
+                return Ok(dir);
+            }
+            if let Some(dir) = self.walk(number)? {
+                return Ok(dir);
+            }
+        }
+        Err(errno::stale())
+    }
+
+    fn open_dir(&self, number: u64) -> Option<Arc<Dir>> {
+        if number == ROOT { Some(self.vault.root()) } else { self.dirs.get(number) }
+    }
+
+    /// Climbs to an open directory and opens those below it. `None` if one moved meanwhile.
+    fn walk(&self, number: u64) -> Result<Option<Arc<Dir>>> {
+        let mut below = Vec::new();
+        let mut at = number;
+        let mut dir = loop {
+            if let Some(dir) = self.open_dir(at) {
+                break dir;
+            }
+            let node = self.inodes.get(at)?;
+            if node.kind != Kind::Dir {
+                return Err(errno::not_dir());
+            }
+            at = node.names.read().any().ok_or_else(errno::no_entry)?.parent;
+            below.push(node);
+            if below.len() > DEPTH {
+                return Err(errno::stale());
+            }
+        };
+        for node in below.into_iter().rev() {
+            let names = node.names.read();
+            let Some(name) = names.any().filter(|n| n.parent == at) else { return Ok(None) };
+            dir = self.vault.open_dir(&dir, &name.stored)?;
+            let stat = self.vault.stat(Target::Dir(&dir))?;
+            if inodes::key(&stat) != node.key {
+                return Err(errno::stale());
+            }
+            self.dirs.put(node.number, dir.clone());
+            at = node.number;
+        }
+        Ok(Some(dir))
+    }
+}

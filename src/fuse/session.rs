@@ -1,0 +1,179 @@
+//! A mount from its beginning to its end.
+
+use super::{device, device::Device, filesystem::Mounted, server::Server};
+use crate::vault::Vault;
+use fuser::{Config, SessionACL};
+use parking_lot::Mutex;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+/// Event loops at most; more of them take each other's warm caches.
+const MOST_LOOPS: usize = 8;
+/// Event loops at least: one may wait while another serves.
+const FEWEST_LOOPS: usize = 2;
+/// Directories kept open at most.
+const MOST_DIRS: usize = 4096;
+/// The part of the process's descriptors that directories may take.
+const DIRS_SHARE: u64 = 4;
+/// Bytes that the kernel reads ahead of a sequential reader, where the mount may set it.
+const READ_AHEAD_KIB: u32 = 4096;
+
+/// How to mount.
+#[derive(Debug, Clone, Default)]
+pub struct MountOptions {
+    /// Nothing may be written.
+    pub read_only: bool,
+    /// Others than the user may enter; always so for root.
+    pub allow_other: bool,
+    /// What the kernel's table says is mounted: the vault's path.
+    pub source: OsString,
+    /// Flags by their names in mount(8): `noexec`, `suid`, ….
+    pub flags: Vec<String>,
+    /// Event loops; by default as many as there are cores, from 2 to 8.
+    pub loops: Option<usize>,
+}
+
+/// A mount. Dropping it ends the mount and waits until everything is in the vault.
+pub struct Session {
+    unmounter: Unmounter,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// Ends a mount from anywhere.
+#[derive(Clone)]
+pub struct Unmounter {
+    target: Arc<Path>,
+    ended: Arc<AtomicBool>,
+    one_at_a_time: Arc<Mutex<()>>,
+}
+
+/// Mounts `vault` at the directory `target` and returns once it answers.
+///
+/// # Errors
+/// If the vault's root cannot be read, or what the kernel or fusermount3 said.
+pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Result<Session> {
+    let target: Arc<Path> = target.canonicalize()?.into();
+    let loops = options.loops.unwrap_or_else(usual_loops).max(1);
+    let root = rustix::process::geteuid().is_root();
+    let server = Server::new(vault.clone(), options.read_only, loops, raise_descriptors())
+        .map_err(|e| io::Error::other(e.to_string()))?;
+    let allow_other = options.allow_other || root;
+    let device = Device {
+        target: &target,
+        source: &options.source,
+        read_only: server.read_only,
+        allow_other,
+        flags: &options.flags,
+    };
+    let fd = device.mount()?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let unmounter = Unmounter { target: target.clone(), ended: ended.clone(), one_at_a_time: Arc::default() };
+    let mut config = Config::default();
+    config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(loops);
+    config.clone_fd = loops > 1;
+    let session = fuser::Session::from_fd(Mounted(server.clone()), fd, config.acl, config);
+    let session = session.inspect_err(|_| unmounter.give_up())?;
+    let last_resort = unmounter.clone();
+    let thread = thread::Builder::new()
+        .name("mount".into())
+        .spawn(move || {
+            let served = session.run();
+            if served.is_err() {
+                last_resort.give_up(); // Event loops may be left, and nothing may be written from here on.
+            }
+            ended.store(true, Ordering::Release);
+            server.finish();
+            let rested = vault.shut_down().map_err(|e| io::Error::other(e.to_string()));
+            served.and(rested)
+        })
+        .inspect_err(|_| unmounter.give_up())?;
+    let session = Session { unmounter, thread: Some(thread) };
+    // The first answer: from here on every program sees the mount.
+    let answer = fs::metadata(&target)?;
+    read_ahead(&answer);
+    Ok(session)
+}
+
+impl Session {
+    /// Something that ends the mount from elsewhere.
+    pub fn unmounter(&self) -> Unmounter {
+        self.unmounter.clone()
+    }
+
+    /// Waits until the mount has ended, whoever ended it, and everything is in the vault.
+    ///
+    /// # Errors
+    /// If serving ended for another reason than an unmount, or what could not be brought to the vault.
+    pub fn wait(mut self) -> io::Result<()> {
+        self.join()
+    }
+
+    fn join(&mut self) -> io::Result<()> {
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(io::Error::other("serving the mount failed for an internal reason")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.unmounter.give_up();
+            // Nobody is left to hear of an error; `wait` returns it.
+            let _ = self.join();
+        }
+    }
+}
+
+impl Unmounter {
+    /// Ends the mount. If it is in use: fails with EBUSY, or with `lazy` takes it out of sight and lets
+    /// its users finish. Does nothing to a mount that has ended.
+    ///
+    /// # Errors
+    /// What the kernel or fusermount3 said.
+    pub fn unmount(&self, lazy: bool) -> io::Result<()> {
+        let _turn = self.one_at_a_time.lock();
+        if self.ended.load(Ordering::Acquire) { Ok(()) } else { device::unmount(&self.target, lazy) }
+    }
+
+    /// Ends the mount by any means; it may have ended already.
+    fn give_up(&self) {
+        let _ = self.unmount(false).or_else(|_| self.unmount(true));
+    }
+}
+
+fn usual_loops() -> usize {
+    thread::available_parallelism().map_or(FEWEST_LOOPS, |n| n.get().clamp(FEWEST_LOOPS, MOST_LOOPS))
+}
+
+/// Allows the process as many descriptors as it may have, and returns how many directories may be open.
+fn raise_descriptors() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    // Refused, the old limit stays and is counted with.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    match getrlimit(Resource::Nofile).current {
+        Some(most) => usize::try_from(most / DIRS_SHARE).unwrap_or(MOST_DIRS).min(MOST_DIRS),
+        None => MOST_DIRS,
+    }
+}
+
+/// Lets the kernel read further ahead than it does by default; only root may ask for that.
+fn read_ahead(mount: &fs::Metadata) {
+    let (major, minor) = (rustix::fs::major(mount.dev()), rustix::fs::minor(mount.dev()));
+    let setting = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
+    // A mount without it is slower, not wrong.
+    let _ = fs::write(setting, READ_AHEAD_KIB.to_string());
+}
