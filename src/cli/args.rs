@@ -258,8 +258,11 @@ pub struct NewSecretArgs {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 #[allow(missing_docs)]
 pub enum CipherArg {
+    #[value(name = "aes-128-ctr")]
     Aes128Ctr,
+    #[value(name = "aes-192-ctr")]
     Aes192Ctr,
+    #[value(name = "aes-256-ctr")]
     Aes256Ctr,
     KuznyechikCtr,
 }

@@ -35,7 +35,7 @@ pub fn run(action: &KeyAction) -> Outcome {
         KeyAction::Remove { vault, slot, unlock } => {
             let present = present(vault, unlock)?;
             changed(vault, &present, |config, _, master, _| {
-                config.remove(master, *slot).map_err(vaults::explain_config)
+                remove(config, master, *slot)
             })?;
             print(&format!(
                 "Removed key slot {slot}. Copies of the old warpcrypt.json still open with it.\n"
@@ -54,7 +54,7 @@ pub fn passwd(args: &PasswdArgs) -> Outcome {
         let old = replaced_slot(config, opened)?;
         add(config, master, &new, None, interrupt)?;
         match old {
-            Some(id) => config.remove(master, id).map_err(vaults::explain_config),
+            Some(id) => remove(config, master, id),
             None => Ok(()),
         }
     })?;
@@ -106,7 +106,11 @@ fn add(
     label: Option<&str>,
     interrupt: &Interrupt,
 ) -> Outcome<u32> {
-    vaults::slot_secret(new, |secret| vaults::add_slot(config, master, secret, label, interrupt))
+    vaults::with_secret(new, |secret| vaults::add_slot(config, master, secret, label, interrupt))
+}
+
+fn remove(config: &mut VaultConfig, master: &Secret<32>, slot: u32) -> Outcome {
+    config.remove(master, slot).map_err(|e| vaults::explain(e.into()))
 }
 
 /// The password slot that a new password takes the place of: the one that opened, else the only one.

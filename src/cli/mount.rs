@@ -4,9 +4,12 @@ use super::{
     args::{EngineArg, MountArgs},
     daemon,
     exit::{Code, Failure, Outcome},
-    log, mounts, options, password,
+    keys, log, mounts, options, password,
+    progress::Spinner,
+    session::{Mounted, Plan},
+    vaults,
 };
-use crate::vault::Unlock;
+use crate::vault::OpenOptions;
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -18,7 +21,12 @@ pub fn run(args: MountArgs) -> Outcome {
     let unlock = password::unlock(&args.unlock)?;
     if args.foreground {
         log::to_standard_error();
-        return serve(&args, &unlock, || Ok(()));
+        let mounted = {
+            let _spinner = Spinner::start("unlocking and mounting");
+            Mounted::start(&plan(args), &unlock)?
+        };
+        drop(unlock);
+        return mounted.serve(true);
     }
     daemon::start(&args, &unlock)
 }
@@ -26,30 +34,45 @@ pub fn run(args: MountArgs) -> Outcome {
 /// Runs `serve`, the process behind a mount, started by [`run`].
 pub fn serve_for_parent(args: MountArgs) -> Outcome {
     let (unlock, report) = daemon::Report::begin()?;
-    if let Err(failure) = log::to_background(args.log_file.as_deref()) {
-        report.failed(&failure);
-        return Err(failure);
-    }
-    let mut report = Some(report);
-    let outcome = serve(&args, &unlock, || match report.take() {
-        Some(report) => report.ready(),
-        None => Ok(()),
-    });
-    if let (Some(report), Err(failure)) = (report, &outcome) {
-        report.failed(failure);
+    let started = log::to_background(args.log_file.as_deref())
+        .and_then(|()| Mounted::start(&plan(args), &unlock));
+    drop(unlock);
+    let mounted = match started {
+        Ok(mounted) => mounted,
+        Err(failure) => {
+            report.failed(&failure);
+            return Err(failure);
+        }
+    };
+    report.ready()?;
+    let outcome = mounted.serve(false);
+    if let Err(failure) = &outcome {
+        ::log::error!("{}", failure.message);
     }
     outcome
 }
 
-/// Options folded in, paths absolute, and the mount point, FUSE and the engine checked.
+fn plan(args: MountArgs) -> Plan {
+    let open = OpenOptions {
+        read_only: args.read_only,
+        engine: args.engine.into(),
+        durability: args.durability.into(),
+    };
+    Plan { vault: args.vault, mount: args.mount, open, allow_other: args.allow_other, flags: args.options }
+}
+
+/// Options folded in, paths absolute, and all that can be checked before anybody types a password.
 fn prepare(args: MountArgs) -> Outcome<MountArgs> {
     let mut args = options::absorb(args)?;
     args.log_file = args.log_file.as_deref().map(std::path::absolute).transpose().map_err(working_dir)?;
+    let config = vaults::read(&args.vault)?;
+    args.vault = args.vault.canonicalize().map_err(|e| Failure::io(args.vault.display(), &e))?;
     args.mount = mount_point(&args.mount)?;
     if args.engine == EngineArg::Gpu {
         return Err(no_gpu());
     }
     fuse_available()?;
+    keys::require_slot(&config, password::kind(&args.unlock))?;
     Ok(args)
 }
 
@@ -120,6 +143,3 @@ pub fn fuse_available() -> Outcome {
     Err(Failure::new(Code::FuseUnavailable, format!("/dev/fuse: {error}"), advice))
 }
 
-fn serve(_args: &MountArgs, _unlock: &Unlock, _ready: impl FnOnce() -> Outcome) -> Outcome {
-    todo!()
-}

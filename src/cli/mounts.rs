@@ -19,6 +19,8 @@ pub struct Mount {
     pub fs_type: String,
     /// What is mounted; for our mounts the vault's path.
     pub source: PathBuf,
+    /// Mounted read-only.
+    pub read_only: bool,
 }
 
 /// The topmost mount at exactly `target`, an absolute path without links.
@@ -27,18 +29,26 @@ pub fn at(target: &Path) -> io::Result<Option<Mount>> {
     Ok(parse(&table).filter(|m| m.target == target).last())
 }
 
+/// Whether `vault` is mounted for writing anywhere.
+pub fn writable_of(vault: &Path) -> bool {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    parse(&table).any(|m| m.fs_type == FS_TYPE && m.source == vault && !m.read_only)
+}
+
 fn parse(table: &[u8]) -> impl Iterator<Item = Mount> + '_ {
     table.split(|&b| b == b'\n').filter_map(parse_line)
 }
 
-/// Fields as in proc_pid_mountinfo(5); the fifth is the target, the type and source follow a lone dash.
+/// Fields as in proc_pid_mountinfo(5): the fifth is the target, the sixth has the mount's options, type and
+/// source follow a lone dash.
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&b| b == b' ');
     let target = fields.nth(4)?;
+    let read_only = fields.next()?.split(|&b| b == b',').any(|option| option == b"ro");
     let mut after = fields.skip_while(|f| *f != b"-").skip(1);
     let fs_type = String::from_utf8_lossy(after.next()?).into_owned();
     let source = after.next()?;
-    Some(Mount { target: unescape(target).into(), fs_type, source: unescape(source).into() })
+    Some(Mount { target: unescape(target).into(), fs_type, source: unescape(source).into(), read_only })
 }
 
 /// Undoes the table's octal escapes of blanks and backslashes.
@@ -119,6 +129,7 @@ mod tests {
         assert_eq!(mounts[0].target, Path::new("/mnt 2"));
         assert_eq!(mounts[0].fs_type, FS_TYPE);
         assert_eq!(mounts[0].source, Path::new("/a\\b"));
+        assert!(!mounts[0].read_only && parse_line(b"1 2 3 4 /x nodev,ro - t s").unwrap().read_only);
     }
 
     #[test]

@@ -1,21 +1,41 @@
 //! An unlocked vault on its mount point, from the mount to the end of its last flush.
 
-use super::exit::Outcome;
-use crate::vault::{OpenOptions, Unlock};
-use std::path::{Path, PathBuf};
+use super::{
+    exit::{Code, Failure, Outcome},
+    vaults,
+};
+use crate::{
+    fuse::{self, MountOptions, Session},
+    vault::{OpenOptions, Unlock, Vault},
+};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+/// How long an unmount asked for by a signal waits for those who use the mount, before it leaves them behind.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it looks.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What is mounted where, and how.
 pub struct Plan {
-    /// The vault.
+    /// The vault, an absolute path.
     pub vault: PathBuf,
-    /// The mount point.
+    /// The mount point, an absolute path.
     pub mount: PathBuf,
     /// How the vault is opened.
     pub open: OpenOptions,
     /// Other users may enter.
     pub allow_other: bool,
-    /// Options of the kernel's.
-    pub kernel: Vec<String>,
+    /// Mount flags by their names in mount(8).
+    pub flags: Vec<String>,
 }
 
 impl Plan {
@@ -26,22 +46,91 @@ impl Plan {
             mount: mount.to_owned(),
             open: OpenOptions::default(),
             allow_other: false,
-            kernel: Vec::new(),
+            flags: Vec::new(),
         }
     }
 }
 
-/// A mount that answers.
-pub struct Mounted;
+/// A mount that answers. Dropping it unmounts.
+pub struct Mounted(Session);
 
 impl Mounted {
     /// Unlocks, mounts, and waits until the mount answers.
-    pub fn start(_plan: &Plan, _unlock: &Unlock) -> Outcome<Mounted> {
-        todo!()
+    ///
+    /// # Errors
+    /// If the vault does not open or cannot be mounted there.
+    pub fn start(plan: &Plan, unlock: &Unlock) -> Outcome<Mounted> {
+        // The modes of new files are the kernel's to decide; it has applied the caller's umask already.
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let vault = Vault::open(&plan.vault, unlock, plan.open).map_err(vaults::explain)?;
+        let options = MountOptions {
+            read_only: plan.open.read_only,
+            allow_other: plan.allow_other,
+            source: plan.vault.clone().into(),
+            flags: plan.flags.clone(),
+            ..MountOptions::default()
+        };
+        fuse::mount(vault, &plan.mount, &options).map(Mounted).map_err(|e| refused(plan, &e))
     }
 
-    /// Unmounts, and stores what is not stored yet.
-    pub fn unmount(self) -> Outcome {
-        todo!()
+    /// Serves until somebody unmounts, or SIGINT, SIGTERM or (with `hang_up`) SIGHUP asks for it.
+    ///
+    /// # Errors
+    /// What could not be stored.
+    pub fn serve(self, hang_up: bool) -> Outcome {
+        let ends = if hang_up { vec![SIGINT, SIGTERM, SIGHUP] } else { vec![SIGINT, SIGTERM] };
+        let mut signals = Signals::new(ends).map_err(|e| Failure::io("signal handlers", &e))?;
+        let unmounter = self.0.unmounter();
+        // Not joined: it ends with the process, or waits for a signal that never comes.
+        thread::spawn(move || {
+            if signals.forever().next().is_some() {
+                let tries = PATIENCE.as_millis() / PAUSE.as_millis();
+                let quiet = (0..tries).any(|_| unmounter.unmount(false).is_ok() || wait());
+                if !quiet && let Err(e) = unmounter.unmount(true) {
+                    log::error!("unmounting: {e}");
+                }
+            }
+        });
+        self.0.wait().map_err(|e| unsaved(&e))
     }
+
+    /// Unmounts, and returns when everything is stored.
+    ///
+    /// # Errors
+    /// If the mount is in use, or what could not be stored.
+    pub fn unmount(self) -> Outcome {
+        self.0.unmounter().unmount(false).map_err(|e| Failure::io("unmounting", &e))?;
+        self.0.wait().map_err(|e| unsaved(&e))
+    }
+}
+
+/// A pause between two tries; always false, so that it can stand in a condition.
+fn wait() -> bool {
+    thread::sleep(PAUSE);
+    false
+}
+
+fn refused(plan: &Plan, error: &io::Error) -> Failure {
+    let what = format!("mounting on {}: {error}", plan.mount.display());
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Failure::new(
+            Code::FuseUnavailable,
+            what,
+            "Mounting needs root's rights, or fusermount3 from the package fuse3.",
+        ),
+        _ if what.contains("user_allow_other") => Failure::new(
+            Code::FuseUnavailable,
+            what,
+            "Put the line `user_allow_other` into /etc/fuse.conf (as root), or leave out --allow-other.",
+        ),
+        _ => Failure::plain(Code::FuseUnavailable, what),
+    }
+}
+
+fn unsaved(error: &io::Error) -> Failure {
+    Failure::new(
+        Code::Failed,
+        format!("the mount ended with an error: {error}"),
+        "What was synchronised before is in the vault; look into the log for what is not.",
+    )
 }

@@ -4,9 +4,16 @@ use super::{
     args::UmountArgs,
     exit::{Code, Failure, Outcome},
     mounts,
+    progress::Spinner,
 };
-use rustix::{io::Errno, mount::UnmountFlags};
+use crate::format::name::LOCK_FILE;
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+    mount::UnmountFlags,
+};
 use std::{
+    fs::File,
     path::Path,
     process::{Command, Stdio},
     thread,
@@ -16,6 +23,8 @@ use std::{
 /// A program that has just ended may hold a mount for another moment.
 const BUSY_TRIES: u32 = 5;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
+/// How often the vault's lock is looked at.
+const STORED_PAUSE: Duration = Duration::from_millis(5);
 
 /// Runs `umount`.
 pub fn run(args: &UmountArgs) -> Outcome {
@@ -33,8 +42,24 @@ pub fn run(args: &UmountArgs) -> Outcome {
         None => return Err(not_mounted(format!("{shown}: nothing is mounted there"))),
     };
     detach(&target)?;
-    let _ = mount;
+    if !mount.read_only {
+        let _spinner = Spinner::start("storing what is left");
+        wait_until_stored(&mount.source);
+    }
     Ok(())
+}
+
+/// Waits until the process behind the mount has let go of the vault's lock: then all is stored. A lock
+/// taken by the next mount of the vault is not waited for.
+fn wait_until_stored(vault: &Path) {
+    // Where the lock cannot be seen (the vault was moved, or belongs to somebody else), there is no waiting.
+    let Ok(lock) = File::open(vault.join(LOCK_FILE)) else { return };
+    while let Err(Errno::WOULDBLOCK) = flock(&lock, FlockOperation::NonBlockingLockShared) {
+        if mounts::writable_of(vault) {
+            return;
+        }
+        thread::sleep(STORED_PAUSE);
+    }
 }
 
 fn not_mounted(what: String) -> Failure {

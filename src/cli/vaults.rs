@@ -8,77 +8,93 @@ use crate::{
     crypto::secret::Secret,
     format::{
         config::{ConfigError, Settings, VaultConfig},
-        recovery::RecoveryKey,
         slot::{DEFAULT_COST, NewSlot, SlotSecret},
     },
-    vault::{OpenError, Unlock},
+    vault::{OpenError, Unlock, Vault},
 };
+use rustix::fs::{FlockOperation, flock};
 use std::{
+    fs::File,
     path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// The exit code and message of a vault that does not open.
+/// The exit code and message of a vault that does not open or change.
 pub fn explain(error: OpenError) -> Failure {
-    if let OpenError::Config(error) = error {
-        return explain_config(error);
-    }
     let code = match &error {
         OpenError::NotAVault(_) => Code::NotAVault,
         OpenError::UnknownVersion(_) => Code::UnknownVersion,
         OpenError::Malformed(_) | OpenError::Edited => Code::ConfigEdited,
         OpenError::WrongSecret(_) => Code::WrongKey,
         OpenError::NoSlot(_) => Code::NoSuchSlot,
+        OpenError::Config(error) => code_of(error),
         OpenError::Locked => Code::AlreadyMounted,
         OpenError::ReadOnlyStore => Code::ReadOnlyStore,
         OpenError::NotEmpty(_) | OpenError::AlreadyVault(_) => Code::InitTargetInUse,
         OpenError::Store { action, path, source } => {
             return Failure::io(format!("{action} {}", path.display()), source);
         }
-        OpenError::Config(_) | OpenError::DamagedRoot(_) | OpenError::Engine(_) => Code::Failed,
+        OpenError::DamagedRoot(_) | OpenError::Engine(_) => Code::Failed,
     };
     Failure::plain(code, error)
 }
 
-/// The exit code and message of a change that the configuration refuses.
-pub fn explain_config(error: ConfigError) -> Failure {
-    let code = match &error {
-        ConfigError::WrongSecret(_) | ConfigError::Recovery(_) => Code::WrongKey,
-        ConfigError::NoSlotOfThatKind(_) | ConfigError::NoSuchSlot(_) => Code::NoSuchSlot,
-        ConfigError::UnknownVersion(_) => Code::UnknownVersion,
-        ConfigError::Damaged { .. } | ConfigError::Edited => Code::ConfigEdited,
+/// The code of what has no variant of its own in [`OpenError`].
+fn code_of(error: &ConfigError) -> Code {
+    match error {
+        ConfigError::Recovery(_) => Code::WrongKey,
+        ConfigError::NoSuchSlot(_) => Code::NoSuchSlot,
+        ConfigError::CostTooHigh { .. } | ConfigError::CostTooLow => Code::ConfigEdited,
         ConfigError::BadLabel | ConfigError::KeyFileSize(_) | ConfigError::LastSlot => Code::Usage,
         _ => Code::Failed,
-    };
-    Failure::plain(code, error)
+    }
 }
 
 /// The configuration, checked for shape only.
 ///
 /// # Errors
 /// If there is no vault, or none that this program knows.
-pub fn read(_vault: &Path) -> Outcome<VaultConfig> {
-    todo!()
+pub fn read(vault: &Path) -> Outcome<VaultConfig> {
+    Vault::read_config(vault).map_err(explain)
 }
 
 /// Makes a vault that `first` opens.
 ///
 /// # Errors
 /// If the directory is in use or cannot be written.
-pub fn make(_vault: &Path, _settings: Settings, _first: &Unlock) -> Outcome {
-    todo!()
+pub fn make(vault: &Path, settings: Settings, first: &Unlock) -> Outcome {
+    with_secret(first, |secret| {
+        let slot = NewSlot { secret, cost: DEFAULT_COST, created: now(), label: None };
+        Vault::init(vault, settings, &slot).map(|_| ()).map_err(explain)
+    })
 }
 
-/// Unlocks, changes the configuration and stores it. `change` gets the id of the slot that opened.
+/// Unlocks, changes the configuration and stores it, one process at a time. `change` gets the id of the
+/// slot that opened and the master key.
 ///
 /// # Errors
 /// What unlocking, the change or the store refuses; the stored configuration is then as it was.
 pub fn change<T>(
-    _vault: &Path,
-    _unlock: &Unlock,
-    _change: impl FnOnce(&mut VaultConfig, u32, &Secret<32>) -> Outcome<T>,
+    vault: &Path,
+    unlock: &Unlock,
+    change: impl FnOnce(&mut VaultConfig, u32, &Secret<32>) -> Outcome<T>,
 ) -> Outcome<T> {
-    todo!()
+    let mut config = read(vault)?;
+    let shown = vault.display();
+    let dir = File::open(vault).map_err(|e| Failure::io(&shown, &e))?;
+    flock(&dir, FlockOperation::LockExclusive).map_err(|e| Failure::io(&shown, &e.into()))?;
+    let (opened, master) = with_secret(unlock, |s| config.unlock_slot(&s).map_err(|e| explain(e.into())))?;
+    let result = change(&mut config, opened, &master)?;
+    Vault::write_config(vault, &config).map_err(explain)?;
+    Ok(result)
+}
+
+/// Hands a secret to `f` in the form that key slots take.
+///
+/// # Errors
+/// If what was typed is no recovery key.
+pub fn with_secret<T>(unlock: &Unlock, f: impl FnOnce(SlotSecret) -> Outcome<T>) -> Outcome<T> {
+    unlock.with_secret(f).map_err(explain)?
 }
 
 /// Adds a slot to an unlocked configuration and returns its id.
@@ -93,24 +109,9 @@ pub fn add_slot(
     interrupt: &Interrupt,
 ) -> Outcome<u32> {
     let new = NewSlot { secret, cost: DEFAULT_COST, created: now(), label };
-    let id = config.add(master, &new).map_err(explain_config)?;
+    let id = config.add(master, &new).map_err(|e| explain(e.into()))?;
     interrupt.check()?;
     Ok(id)
-}
-
-/// Calls `with` with what a slot of the configuration is made from or opened by.
-///
-/// # Errors
-/// If a recovery key was mistyped.
-pub fn slot_secret<T>(unlock: &Unlock, with: impl FnOnce(SlotSecret) -> Outcome<T>) -> Outcome<T> {
-    match unlock {
-        Unlock::Password(bytes) => with(SlotSecret::Password(bytes)),
-        Unlock::KeyFile(bytes) => with(SlotSecret::KeyFile(bytes)),
-        Unlock::Recovery(text) => {
-            let key = RecoveryKey::parse(text).map_err(|e| explain_config(e.into()))?;
-            with(SlotSecret::Recovery(&key))
-        }
-    }
 }
 
 /// Seconds since 1970.
