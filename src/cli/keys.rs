@@ -34,9 +34,7 @@ pub fn run(action: &KeyAction) -> Outcome {
         }
         KeyAction::Remove { vault, slot, unlock } => {
             let present = present(vault, unlock)?;
-            changed(vault, &present, |config, _, master, _| {
-                remove(config, master, *slot)
-            })?;
+            changed(vault, &present, |config, _, master, _| remove(config, master, *slot))?;
             print(&format!(
                 "Removed key slot {slot}. Copies of the old warpcrypt.json still open with it.\n"
             ));

@@ -34,8 +34,8 @@ pub fn run(args: MountArgs) -> Outcome {
 /// Runs `serve`, the process behind a mount, started by [`run`].
 pub fn serve_for_parent(args: MountArgs) -> Outcome {
     let (unlock, report) = daemon::Report::begin()?;
-    let started = log::to_background(args.log_file.as_deref())
-        .and_then(|()| Mounted::start(&plan(args), &unlock));
+    let started =
+        log::to_background(args.log_file.as_deref()).and_then(|()| Mounted::start(&plan(args), &unlock));
     drop(unlock);
     let mounted = match started {
         Ok(mounted) => mounted,
@@ -142,4 +142,3 @@ pub fn fuse_available() -> Outcome {
     };
     Err(Failure::new(Code::FuseUnavailable, format!("/dev/fuse: {error}"), advice))
 }
-
