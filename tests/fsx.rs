@@ -349,7 +349,7 @@ fn a_hundred_thousand_operations() {
     if !ready(&[]) {
         return;
     }
-    let vault = Vault::in_memory("aes256-ctr");
+    let vault = Vault::in_memory("aes-256-ctr");
     let mut random = Random::new("fsx, 100,000");
     for (max, steps) in [(20_000, 20_000), (260_000, 40_000), (900_000, 30_000), (36 << 20, 10_000)] {
         exercise(&vault, Random::from_seed(random.next()), max, steps, 5);

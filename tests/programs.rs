@@ -26,7 +26,7 @@ fn a_tree_comes_back_as_it_went_in() {
     }
     let source = tempfile::tempdir().expect("directory");
     real_tree(source.path());
-    let vault = Vault::new("aes256-ctr");
+    let vault = Vault::new("aes-256-ctr");
     let mount = vault.mount();
     let [a, b, c] = ["cp", "rsync", "tar"].map(|n| mount.join(n));
     sh("/", "cp -a \"$1\" \"$2\"", &[source.path(), &a], 300);
@@ -53,7 +53,7 @@ fn a_stored_tree_shows_no_plaintext() {
     if !ready(&["grep"]) {
         return;
     }
-    let vault = Vault::new("aes128-ctr");
+    let vault = Vault::new("aes-128-ctr");
     let mount = vault.mount();
     fs::create_dir(mount.join("name-of-a-directory")).expect("directory");
     fs::write(mount.join("name-of-a-directory/name-of-a-file"), "words of the content ".repeat(500))
@@ -74,7 +74,7 @@ fn git_works() {
     if !ready(&["git"]) {
         return;
     }
-    let vault = Vault::new("aes192-ctr");
+    let vault = Vault::new("aes-192-ctr");
     let mount = vault.mount();
     let history = "git init -q a; cd a; for i in $(seq 60); do
             seq $((i * 50)) >file$((i % 7)); mkdir -p d$((i % 5)); echo $i >d$((i % 5))/f$i; ln -sf file1 l$i
@@ -109,7 +109,7 @@ fn sqlite_shares_a_database_between_processes() {
     if !ready(&["sqlite3"]) {
         return;
     }
-    let vault = Vault::new("aes256-ctr");
+    let vault = Vault::new("aes-256-ctr");
     let mount = vault.mount();
     for mode in ["wal", "delete"] {
         let make = format!("PRAGMA journal_mode={mode}; CREATE TABLE t(w INT, i INT, v TEXT);");
@@ -152,7 +152,7 @@ fn cargo_builds_a_project() {
     if !ready(&["cargo"]) {
         return;
     }
-    let vault = Vault::new("aes128-ctr");
+    let vault = Vault::new("aes-128-ctr");
     let mount = vault.mount();
     let build = r#"mkdir -p p/src p/lib/src; cd p
         printf '[package]\nname="p"\nversion="0.1.0"\nedition="2021"\n[dependencies]\nl={path="lib"}\n' >Cargo.toml
@@ -175,7 +175,7 @@ fn fio_reads_what_it_wrote() {
     if !ready(&["fio"]) {
         return;
     }
-    let vault = Vault::new("aes256-ctr");
+    let vault = Vault::new("aes-256-ctr");
     let mut mount = vault.mount();
     let kinds = [
         ("buffered", "--ioengine=psync --bsrange=512-70k --blockalign=512 --fsync=200"),
@@ -211,7 +211,7 @@ fn postgresql_survives_a_restart() {
     if !ready_as_root(&["pgbench", "setpriv", "pg_config"]) {
         return;
     }
-    let vault = Vault::new("aes256-ctr");
+    let vault = Vault::new("aes-256-ctr");
     let mount = vault.mount_with(&["--allow-other"]);
     let data = mount.join("data");
     fs::create_dir(&data).expect("directory");

@@ -14,7 +14,7 @@ pub mod tree;
 use std::{ffi::OsStr, fmt::Display, fs::OpenOptions, io::Write, path::PathBuf};
 
 /// The ciphers of a vault, as the command line names them.
-pub const CIPHERS: [&str; 4] = ["aes128-ctr", "aes192-ctr", "aes256-ctr", "kuznyechik-ctr"];
+pub const CIPHERS: [&str; 4] = ["aes-128-ctr", "aes-192-ctr", "aes-256-ctr", "kuznyechik-ctr"];
 
 /// Prints a line that the test runner does not swallow.
 pub fn say(line: impl Display) {
