@@ -1,7 +1,7 @@
 //! A batch: chunk jobs of any number of files over two contiguous buffers.
 
 use super::Buffer;
-use crate::crypto::chunk::{ChunkId, ChunkKeys, Tag};
+use crate::crypto::chunk::{CHUNK, ChunkId, ChunkKeys, Tag};
 use std::sync::Arc;
 
 /// What a batch does to its chunks.
@@ -36,12 +36,78 @@ pub struct Batch {
     pub op: Op,
     /// The keys that the jobs name.
     pub keys: Vec<Arc<ChunkKeys>>,
-    /// The chunks; their ranges do not overlap.
+    /// The chunks, in any order; their ranges do not overlap.
     pub jobs: Vec<ChunkJob>,
     /// What is read.
     pub input: Buffer,
     /// What is written, at least as long as `input`. The chunk of a failed open is zeroed.
     pub output: Buffer,
+}
+
+impl Batch {
+    /// The jobs with their keys and bytes, in the order of their offsets, each with `ok` unset.
+    ///
+    /// # Errors
+    /// `EngineError::BadJob` if a job names a key, a place or a length that is not there, or bytes that
+    /// another job has.
+    pub(super) fn tasks(&mut self) -> Result<Vec<Task<'_>>, EngineError> {
+        self.jobs.iter_mut().for_each(|job| job.ok = false);
+        let mut jobs: Vec<(usize, &mut ChunkJob)> = self.jobs.iter_mut().enumerate().collect();
+        jobs.sort_by_key(|(_, job)| job.offset);
+        let mut tasks = Vec::with_capacity(jobs.len());
+        let (mut end, mut rest) = (0, &mut self.output[..]);
+        for (number, job) in jobs {
+            let bad = |cause| EngineError::BadJob { job: number, cause };
+            let keys = self.keys.get(job.key).ok_or(bad("its key is not in the batch"))?;
+            let input = input_of(job, &self.input).map_err(bad)?;
+            let gap = job.offset.checked_sub(end).ok_or(bad("it overlaps another"))?;
+            let (_, from) = rest.split_at_mut_checked(gap).ok_or(bad("it ends beyond the output"))?;
+            let (output, after) =
+                from.split_at_mut_checked(job.len).ok_or(bad("it ends beyond the output"))?;
+            (end, rest) = (job.offset + job.len, after);
+            tasks.push(Task { op: self.op, keys, job, input, output });
+        }
+        Ok(tasks)
+    }
+}
+
+fn input_of<'a>(job: &ChunkJob, input: &'a [u8]) -> Result<&'a [u8], &'static str> {
+    if !(1..=CHUNK).contains(&job.len) {
+        return Err("its length is not 1 to 4096");
+    }
+    if job.id.index >= ChunkId::INDEX_END {
+        return Err("its index is out of range");
+    }
+    let after = input.get(job.offset..).ok_or("it starts beyond the input")?;
+    after.get(..job.len).ok_or("it ends beyond the input")
+}
+
+/// One checked job with its bytes.
+pub(super) struct Task<'a> {
+    op: Op,
+    keys: &'a ChunkKeys,
+    job: &'a mut ChunkJob,
+    input: &'a [u8],
+    output: &'a mut [u8],
+}
+
+impl Task<'_> {
+    /// Seals or opens the chunk.
+    pub(super) fn run(&mut self) {
+        let Task { op, keys, job, input, output } = self;
+        match op {
+            Op::Seal => {
+                job.tag = keys.seal(&job.id, input, output);
+                job.ok = true;
+            }
+            Op::Open => {
+                job.ok = keys.open(&job.id, &job.tag, input, output).is_ok();
+                if !job.ok {
+                    output.fill(0);
+                }
+            }
+        }
+    }
 }
 
 /// Why an engine could not run a batch; the batch's input is intact.
@@ -54,6 +120,14 @@ pub enum EngineError {
         engine: String,
         /// What it said.
         cause: String,
+    },
+    /// A job that no engine could run; none of the batch was.
+    #[error("chunk job {job}: {cause}")]
+    BadJob {
+        /// Its place in `Batch::jobs`.
+        job: usize,
+        /// What is wrong with it.
+        cause: &'static str,
     },
 }
 

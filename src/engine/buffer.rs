@@ -1,42 +1,281 @@
 //! Page-aligned buffers from a bounded pool: the pool's bound is the back-pressure.
 
+use parking_lot::{Condvar, Mutex};
+use std::{
+    ops::{Deref, DerefMut},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Alignment of every buffer: a page, which is also a chunk.
+const PAGE: usize = 4096;
+
+/// Buffers longer than a page are made in multiples of this, so that a returned one fits more requests.
+const GRAIN: usize = 16 * PAGE;
+
+/// A request that no buffer was returned for during this time is served beyond the bound: callers that
+/// hold a buffer and wait for a second one must not wait for each other for ever.
+const STALL: Duration = Duration::from_millis(500);
+
 /// A buffer of a pool; goes back to it on drop.
 pub struct Buffer {
-    bytes: Vec<u8>,
+    memory: Memory,
+    len: usize,
+    pool: Arc<Shared>,
 }
 
-impl std::ops::Deref for Buffer {
+impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.bytes
+        &self.memory.bytes[self.memory.start..][..self.len]
     }
 }
 
-impl std::ops::DerefMut for Buffer {
+impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
+        &mut self.memory.bytes[self.memory.start..][..self.len]
     }
 }
 
-/// Hands out buffers, up to a bound of bytes.
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.pool.take_back(std::mem::take(&mut self.memory));
+    }
+}
+
+/// Hands out buffers, up to a bound of bytes, in the order of the requests.
 pub struct BufferPool {
-    _bound: usize,
+    shared: Arc<Shared>,
 }
 
 impl BufferPool {
-    /// A pool of at most `bound` bytes in use at once.
+    /// A pool of at most `bound` bytes, buffers in use and buffers kept for reuse together.
     pub fn new(bound: usize) -> Self {
-        BufferPool { _bound: bound }
+        BufferPool {
+            shared: Arc::new(Shared { bound, state: Mutex::new(State::default()), returned: Condvar::new() }),
+        }
     }
 
-    /// A buffer of `len` bytes with unspecified content; waits while the pool is exhausted.
+    /// A buffer of `len` bytes with unspecified content, aligned to 4096; waits while the pool is
+    /// exhausted. A request beyond the whole bound waits until it is alone. Whoever needs two at once
+    /// should use `get_pair`.
     pub fn get(&self, len: usize) -> Buffer {
-        Buffer { bytes: vec![0; len] }
+        let capacity = capacity(len);
+        self.shared.reserve(capacity);
+        self.shared.buffer(capacity, len)
     }
 
-    /// Two buffers of `len` bytes, taken as one: who held one and waited for the other could wait for ever
-    /// behind others who do the same.
+    /// Two buffers of `len` bytes, for which it waits as one request: no caller holds one of them while
+    /// it waits for the other.
     pub fn get_pair(&self, len: usize) -> (Buffer, Buffer) {
-        (self.get(len), self.get(len))
+        let capacity = capacity(len);
+        self.shared.reserve(capacity.saturating_mul(2));
+        (self.shared.buffer(capacity, len), self.shared.buffer(capacity, len))
+    }
+
+    /// Bytes that buffers in use hold at the moment.
+    pub fn in_use(&self) -> usize {
+        self.shared.state.lock().in_use
+    }
+}
+
+fn capacity(len: usize) -> usize {
+    let unit = if len <= PAGE { PAGE } else { GRAIN };
+    len.max(1).div_ceil(unit).saturating_mul(unit)
+}
+
+/// Bytes with a page-aligned part of `capacity` bytes that begins at `start`.
+#[derive(Default)]
+struct Memory {
+    bytes: Vec<u8>,
+    start: usize,
+    capacity: usize,
+}
+
+impl Memory {
+    fn new(capacity: usize) -> Self {
+        let bytes = vec![0; capacity + PAGE - 1];
+        let start = bytes.as_ptr().align_offset(PAGE);
+        Memory { bytes, start, capacity }
+    }
+}
+
+struct Shared {
+    bound: usize,
+    state: Mutex<State>,
+    returned: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    in_use: usize,
+    /// Returned buffers, the latest last.
+    free: Vec<Memory>,
+    free_bytes: usize,
+    /// Requests are served in the order of their tickets; a small one does not overtake a large one.
+    next_ticket: u64,
+    serving: u64,
+    /// Counts the buffers that came back.
+    returns: u64,
+}
+
+impl Shared {
+    /// Waits for `bytes` and counts them as in use.
+    fn reserve(&self, bytes: usize) {
+        let mut state = self.state.lock();
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        while state.serving != ticket || !self.fits(&state, bytes) {
+            let returns = state.returns;
+            let timed_out = self.returned.wait_for(&mut state, STALL).timed_out();
+            if timed_out && state.serving == ticket && state.returns == returns {
+                break;
+            }
+        }
+        state.serving += 1;
+        state.in_use = state.in_use.saturating_add(bytes);
+        self.returned.notify_all();
+    }
+
+    fn fits(&self, state: &State, bytes: usize) -> bool {
+        state.in_use == 0 || state.in_use.saturating_add(bytes) <= self.bound
+    }
+
+    /// A buffer over reserved bytes: the latest returned one of this capacity, or a new one.
+    fn buffer(self: &Arc<Self>, capacity: usize, len: usize) -> Buffer {
+        let memory = self.reuse(capacity).unwrap_or_else(|| Memory::new(capacity));
+        Buffer { memory, len, pool: self.clone() }
+    }
+
+    fn reuse(&self, capacity: usize) -> Option<Memory> {
+        let mut state = self.state.lock();
+        if let Some(place) = state.free.iter().rposition(|memory| memory.capacity == capacity) {
+            let memory = state.free.remove(place);
+            state.free_bytes -= memory.capacity;
+            return Some(memory);
+        }
+        state.trim(self.bound);
+        None
+    }
+
+    fn take_back(&self, memory: Memory) {
+        let mut state = self.state.lock();
+        state.in_use = state.in_use.saturating_sub(memory.capacity);
+        state.returns += 1;
+        state.free_bytes += memory.capacity;
+        state.free.push(memory);
+        state.trim(self.bound);
+        self.returned.notify_all();
+    }
+}
+
+impl State {
+    /// Frees kept buffers, the oldest first, until all together are within the bound.
+    fn trim(&mut self, bound: usize) {
+        let excess = self.in_use.saturating_add(self.free_bytes).saturating_sub(bound);
+        let (mut count, mut freed) = (0, 0);
+        while freed < excess && count < self.free.len() {
+            freed += self.free[count].capacity;
+            count += 1;
+        }
+        self.free.drain(..count);
+        self.free_bytes -= freed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{sync::mpsc, thread};
+
+    #[test]
+    fn buffers_are_aligned_and_as_long_as_asked_for() {
+        let pool = BufferPool::new(1 << 20);
+        for len in [0, 1, 4095, 4096, 4097, 65536, 65537, 300_000] {
+            let mut buffer = pool.get(len);
+            assert_eq!(buffer.len(), len);
+            assert_eq!(buffer.as_ptr() as usize % 4096, 0);
+            buffer.fill(1);
+        }
+        assert_eq!(pool.in_use(), 0);
+    }
+
+    #[test]
+    fn a_returned_buffer_is_used_again() {
+        let pool = BufferPool::new(1 << 20);
+        let first = pool.get(100_000).as_ptr() as usize;
+        assert_eq!(pool.get(90_000).as_ptr() as usize, first);
+    }
+
+    #[test]
+    fn kept_buffers_count_towards_the_bound() {
+        let pool = BufferPool::new(1 << 20);
+        for len in [1 << 19, 1 << 18, 1 << 17, 1 << 20, 4096, 70_000] {
+            drop(pool.get_pair(len));
+            let state = pool.shared.state.lock();
+            assert!(state.free_bytes <= 1 << 20);
+            assert_eq!(state.free_bytes, state.free.iter().map(|memory| memory.capacity).sum::<usize>());
+        }
+    }
+
+    #[test]
+    fn an_exhausted_pool_waits_for_a_return() {
+        let pool = Arc::new(BufferPool::new(2 * GRAIN));
+        let held = pool.get_pair(GRAIN);
+        let (sender, receiver) = mpsc::channel();
+        let waiter = thread::spawn({
+            let pool = pool.clone();
+            move || {
+                sender.send(pool.get(GRAIN).len()).expect("the receiver waits");
+            }
+        });
+        assert!(receiver.recv_timeout(STALL / 10).is_err());
+        drop(held);
+        assert_eq!(receiver.recv_timeout(STALL * 10), Ok(GRAIN));
+        waiter.join().expect("no panic");
+    }
+
+    #[test]
+    fn a_request_beyond_the_bound_is_served_alone() {
+        let pool = BufferPool::new(GRAIN);
+        let held = pool.get(GRAIN);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| pool.get(10 * GRAIN).len());
+            drop(held);
+            assert_eq!(waiter.join().expect("no panic"), 10 * GRAIN);
+        });
+    }
+
+    #[test]
+    fn callers_that_hold_one_and_want_another_do_not_wait_for_ever() {
+        let pool = BufferPool::new(2 * GRAIN);
+        let both_hold = std::sync::Barrier::new(2);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let first = pool.get(GRAIN);
+                    both_hold.wait();
+                    assert_eq!(pool.get(GRAIN).len(), first.len());
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn many_threads_stay_within_the_bound() {
+        let pool = BufferPool::new(8 * GRAIN);
+        thread::scope(|scope| {
+            for worker in 1..9 {
+                let pool = &pool;
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        let (a, b) = pool.get_pair(worker * GRAIN / 2);
+                        assert_ne!(a.as_ptr(), b.as_ptr());
+                        assert!(pool.in_use() <= 8 * GRAIN);
+                    }
+                });
+            }
+        });
+        assert_eq!(pool.in_use(), 0);
     }
 }

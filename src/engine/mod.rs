@@ -2,8 +2,14 @@
 
 mod batch;
 mod buffer;
+mod cpu;
+mod pool;
 mod router;
 
 pub use batch::{Batch, ChunkJob, Engine, EngineError, Op};
 pub use buffer::{Buffer, BufferPool};
+pub use cpu::CpuEngine;
 pub use router::{EngineChoice, Router};
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The only place that decides which engine runs a batch.
 
-use super::{Batch, BufferPool, EngineError, Op};
+use super::{Batch, BufferPool, CpuEngine, Engine, EngineError};
 use crate::crypto::{
     AuthError,
     chunk::{ChunkId, ChunkKeys, Tag},
@@ -23,41 +23,46 @@ pub enum EngineChoice {
 pub struct Router {
     /// The buffers of its batches.
     pub buffers: Arc<BufferPool>,
+    cpu: CpuEngine,
 }
 
 impl Router {
-    /// Starts the engines; `memory` bounds the buffers in bytes.
+    /// Starts the engines; `memory` bounds the buffers in bytes. Starts threads: a process that forks
+    /// into the background does so before.
     ///
     /// # Errors
     /// If the chosen engine is not to be had.
-    pub fn new(_choice: EngineChoice, memory: usize) -> Result<Self, EngineError> {
-        Ok(Router { buffers: Arc::new(BufferPool::new(memory)) })
+    pub fn new(choice: EngineChoice, memory: usize) -> Result<Self, EngineError> {
+        if choice == EngineChoice::Gpu {
+            return Err(EngineError::Failed {
+                engine: "gpu".to_owned(),
+                cause: "no GPU engine in this build".to_owned(),
+            });
+        }
+        let cpu = CpuEngine::new();
+        if choice == EngineChoice::Auto {
+            log::info!("engine: {} threads of the CPU, as this build has no other engine", cpu.threads());
+        }
+        Ok(Router { buffers: Arc::new(BufferPool::new(memory)), cpu })
+    }
+
+    /// Threads that work on one batch at most: a batch of fewer than 16 chunks for each keeps some idle.
+    pub fn threads(&self) -> usize {
+        self.cpu.threads()
     }
 
     /// Runs a batch and returns when every job has its result.
     ///
     /// # Errors
-    /// If no engine could run it.
+    /// If a job is not one (`EngineError::BadJob`, and none was run), or no engine could run the batch.
     pub fn run(&self, batch: &mut Batch) -> Result<(), EngineError> {
-        for job in &mut batch.jobs {
-            let range = job.offset..job.offset + job.len;
-            let (input, output) = (&batch.input[range.clone()], &mut batch.output[range]);
-            let keys = &batch.keys[job.key];
-            job.ok = match batch.op {
-                Op::Seal => {
-                    job.tag = keys.seal(&job.id, input, output);
-                    true
-                }
-                Op::Open => keys.open(&job.id, &job.tag, input, output).is_ok(),
-            };
-            if !job.ok {
-                output.fill(0);
-            }
-        }
-        Ok(())
+        self.cpu.run(batch)
     }
 
     /// One chunk, inline.
+    ///
+    /// # Panics
+    /// As `ChunkKeys::seal`: if the lengths differ or the index is out of range.
     pub fn seal_one(&self, keys: &ChunkKeys, id: &ChunkId, plain: &[u8], out: &mut [u8]) -> Tag {
         keys.seal(id, plain, out)
     }
@@ -66,6 +71,9 @@ impl Router {
     ///
     /// # Errors
     /// `AuthError` if it does not verify; `data` is then untouched.
+    ///
+    /// # Panics
+    /// As `ChunkKeys::open_in_place`: if the index is out of range.
     pub fn open_one(
         &self,
         keys: &ChunkKeys,

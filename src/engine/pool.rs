@@ -1,0 +1,196 @@
+//! A persistent pool of threads that help a caller with its own work and are never waited for while
+//! they are busy elsewhere.
+
+use crossbeam_channel::{Receiver, Sender};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+/// Work that every helper, and the caller, runs once; it shares out its parts by itself.
+type Work<'a> = dyn Fn() + Sync + 'a;
+
+/// Some of the work panicked; nothing is known of its parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Panicked;
+
+/// Threads that wait for work; they end when the pool is dropped.
+pub(super) struct Pool {
+    /// `None` only while the pool is dropped.
+    calls: Option<Sender<Arc<Call>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// Starts up to `helpers` threads: fewer if the system refuses more.
+    pub(super) fn new(helpers: usize) -> Self {
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        let threads = (0..helpers).map_while(|number| start(number, receiver.clone())).collect();
+        Pool { calls: Some(sender), threads }
+    }
+
+    /// Its threads, without the caller's.
+    pub(super) fn helpers(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Runs `work` on this thread and on up to `helpers` others at once. Returns when this thread's
+    /// run has ended and no other is in it; helpers that have not come by then never will.
+    ///
+    /// # Errors
+    /// `Panicked` if any of the runs did.
+    pub(super) fn run(&self, helpers: usize, work: &Work<'_>) -> Result<(), Panicked> {
+        let call = Arc::new(Call::new(work));
+        // From here on nothing may leave this function before `close` has returned.
+        if let Some(calls) = &self.calls {
+            (0..helpers.min(self.helpers())).for_each(|_| drop(calls.send(call.clone())));
+        }
+        let own = catch_unwind(AssertUnwindSafe(work));
+        let helped = call.close();
+        own.map_err(|_| Panicked).and(helped)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.calls = None;
+        for thread in self.threads.drain(..) {
+            // A helper catches every panic, so there is nothing to learn from its end.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn start(number: usize, calls: Receiver<Arc<Call>>) -> Option<JoinHandle<()>> {
+    let thread = thread::Builder::new().name(format!("engine-{number}"));
+    let spawned = thread.spawn(move || calls.iter().for_each(|call| call.help()));
+    spawned.inspect_err(|cause| log::warn!("engine thread {number} could not be started: {cause}")).ok()
+}
+
+/// One caller's work, as its helpers see it.
+struct Call {
+    /// The caller's closure. It may be touched only by a helper that counts in `State::inside`, and the
+    /// caller leaves `Pool::run` only after `close`: then none counts, and none can begin to.
+    work: &'static Work<'static>,
+    state: Mutex<State>,
+    left: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    closed: bool,
+    inside: usize,
+    panicked: bool,
+}
+
+impl Call {
+    fn new(work: &Work<'_>) -> Self {
+        // SAFETY: only the lifetime changes. The reference is used in `help` alone, between an entry
+        // and a leave; entries end with `close`, which waits for every leave, and `Pool::run` calls it
+        // before the borrow of `work` ends, panics included.
+        let work = unsafe { std::mem::transmute::<&Work<'_>, &'static Work<'static>>(work) };
+        Call { work, state: Mutex::default(), left: Condvar::new() }
+    }
+
+    /// A helper's run, unless the caller has gone.
+    fn help(&self) {
+        {
+            let mut state = self.state.lock();
+            if state.closed {
+                return;
+            }
+            state.inside += 1;
+        }
+        let panicked = catch_unwind(AssertUnwindSafe(self.work)).is_err();
+        let mut state = self.state.lock();
+        state.inside -= 1;
+        state.panicked |= panicked;
+        self.left.notify_one();
+    }
+
+    /// Lets nobody in any more and waits for those inside.
+    fn close(&self) -> Result<(), Panicked> {
+        let mut state = self.state.lock();
+        state.closed = true;
+        self.left.wait_while(&mut state, |state| state.inside > 0);
+        if state.panicked { Err(Panicked) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{
+        Barrier,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    };
+
+    #[test]
+    fn helpers_and_caller_work_at_once() {
+        let pool = Pool::new(3);
+        let together = Barrier::new(4);
+        // Ends only if four threads are in it at the same time.
+        assert_eq!(pool.run(3, &|| _ = together.wait()), Ok(()));
+    }
+
+    #[test]
+    fn without_helpers_the_caller_works_alone() {
+        let runs = AtomicUsize::new(0);
+        let work = || _ = runs.fetch_add(1, Relaxed);
+        assert_eq!(Pool::new(0).run(5, &work), Ok(()));
+        assert_eq!(Pool::new(2).run(0, &work), Ok(()));
+        assert_eq!(runs.into_inner(), 2);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_as_an_error_and_the_pool_goes_on() {
+        let pool = Pool::new(2);
+        let caller = thread::current().id();
+        for _ in 0..20 {
+            let together = Barrier::new(3);
+            let helper_panics = || {
+                together.wait();
+                assert_eq!(thread::current().id(), caller);
+            };
+            assert_eq!(pool.run(2, &helper_panics), Err(Panicked));
+            assert_eq!(pool.run(2, &|| panic!("on purpose")), Err(Panicked));
+        }
+        let together = Barrier::new(3);
+        assert_eq!(pool.run(2, &|| _ = together.wait()), Ok(()));
+    }
+
+    #[test]
+    fn a_caller_does_not_wait_for_helpers_that_are_busy_elsewhere() {
+        let pool = Pool::new(1);
+        let (inside, leave) = (Barrier::new(3), Barrier::new(3));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                pool.run(1, &|| {
+                    inside.wait();
+                    leave.wait();
+                })
+            });
+            inside.wait();
+            assert_eq!(pool.run(1, &|| ()), Ok(()));
+            leave.wait();
+        });
+    }
+
+    #[test]
+    fn borrowed_results_are_complete_when_the_call_returns() {
+        let pool = Pool::new(3);
+        for round in 0..2000 {
+            let parts = Mutex::new(0..64);
+            let sum = AtomicUsize::new(0);
+            let work = || {
+                while let Some(part) = { parts.lock().next() } {
+                    sum.fetch_add(part + round, Relaxed);
+                }
+            };
+            assert_eq!(pool.run(3, &work), Ok(()));
+            assert_eq!(sum.into_inner(), 64 * 63 / 2 + 64 * round);
+        }
+    }
+}
