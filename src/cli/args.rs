@@ -4,9 +4,13 @@ use super::exit;
 use crate::{
     crypto::{cipher::Cipher, mac::Integrity},
     engine::EngineChoice,
+    format::name::NameMode,
     vault::Durability,
 };
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use std::path::PathBuf;
 
 /// An encrypted, authenticated directory for Linux: mount it and forget it.
@@ -56,14 +60,14 @@ pub struct InitArgs {
     /// Directory to make the vault in: new or empty
     pub vault: PathBuf,
     /// Cipher of contents and names
-    #[arg(long, value_enum, default_value_t = CipherArg::Aes256Ctr)]
-    pub cipher: CipherArg,
+    #[arg(long, default_value = Cipher::Aes256.name(), value_parser = named(Cipher::ALL, Cipher::name))]
+    pub cipher: Cipher,
     /// Function behind every tag
-    #[arg(long, value_enum, default_value_t = IntegrityArg::Kmac128)]
-    pub integrity: IntegrityArg,
+    #[arg(long, default_value = Integrity::Kmac128.name(), value_parser = named(Integrity::ALL, Integrity::name))]
+    pub integrity: Integrity,
     /// Whether file names are encrypted
-    #[arg(long, value_enum, default_value_t = NamesArg::Encrypted)]
-    pub names: NamesArg,
+    #[arg(long, default_value = NameMode::Encrypted.name(), value_parser = named(NameMode::ALL, NameMode::name))]
+    pub names: NameMode,
     /// First key slot.
     #[command(flatten)]
     pub secret: SecretArgs,
@@ -254,56 +258,13 @@ pub struct NewSecretArgs {
     pub new_key_file: Option<PathBuf>,
 }
 
-/// `--cipher`.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-#[allow(missing_docs)]
-pub enum CipherArg {
-    #[value(name = "aes-128-ctr")]
-    Aes128Ctr,
-    #[value(name = "aes-192-ctr")]
-    Aes192Ctr,
-    #[value(name = "aes-256-ctr")]
-    Aes256Ctr,
-    KuznyechikCtr,
-}
-
-impl From<CipherArg> for Cipher {
-    fn from(arg: CipherArg) -> Self {
-        match arg {
-            CipherArg::Aes128Ctr => Cipher::Aes128,
-            CipherArg::Aes192Ctr => Cipher::Aes192,
-            CipherArg::Aes256Ctr => Cipher::Aes256,
-            CipherArg::KuznyechikCtr => Cipher::Kuznyechik,
-        }
-    }
-}
-
-/// `--integrity`.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-#[allow(missing_docs)]
-pub enum IntegrityArg {
-    Kmac128,
-    Kmac256,
-    #[value(name = "turboshake128")]
-    TurboShake128,
-}
-
-impl From<IntegrityArg> for Integrity {
-    fn from(arg: IntegrityArg) -> Self {
-        match arg {
-            IntegrityArg::Kmac128 => Integrity::Kmac128,
-            IntegrityArg::Kmac256 => Integrity::Kmac256,
-            IntegrityArg::TurboShake128 => Integrity::TurboShake128,
-        }
-    }
-}
-
-/// `--names`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)]
-pub enum NamesArg {
-    Encrypted,
-    Plain,
+/// A parser of the names that the format gives to the values of a parameter.
+fn named<T: Copy + Send + Sync + 'static, const N: usize>(
+    all: [T; N],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    let values = PossibleValuesParser::new(all.map(name));
+    values.try_map(move |given| all.into_iter().find(|value| name(*value) == given).ok_or("unknown value"))
 }
 
 /// `--engine`.

@@ -1,40 +1,43 @@
 //! `init`: makes a vault.
 
 use super::{
-    args::{InitArgs, NamesArg, SecretArgs},
-    exit::Outcome,
+    args::{InitArgs, SecretArgs},
+    exit::{Code, Outcome},
     password, print,
     progress::Spinner,
     signals::Interrupt,
     vaults,
 };
-use crate::format::{config::Settings, name::NameMode};
+use crate::format::{
+    config::Settings,
+    name::{CONFIG_FILE, DIR_ID_NAME},
+};
 use std::fs;
 
-/// Runs `init`. Ctrl-C after the password leaves no vault behind.
+/// Runs `init`. A failure, or Ctrl-C after the password, leaves nothing behind.
 pub fn run(args: &InitArgs) -> Outcome {
-    let names = match args.names {
-        NamesArg::Encrypted => NameMode::Encrypted,
-        NamesArg::Plain => NameMode::Plain,
-    };
-    let settings = Settings { cipher: args.cipher.into(), integrity: args.integrity.into(), names };
+    let settings = Settings { cipher: args.cipher, integrity: args.integrity, names: args.names };
     let unlock = password::first(&args.secret)?;
     let existed = fs::symlink_metadata(&args.vault).is_ok();
+    let all_ours = fs::read_dir(&args.vault).map_or(!existed, |mut entries| entries.next().is_none());
     let interrupt = Interrupt::watch()?;
-    {
-        let _spinner = Spinner::start("deriving the key");
-        vaults::make(&args.vault, settings, &unlock)?;
+    let spinner = Spinner::start("deriving the key");
+    let made = vaults::make(&args.vault, settings, &unlock);
+    drop(spinner);
+    let in_use = made.as_ref().is_err_and(|failure| failure.code == Code::InitTargetInUse);
+    let result = made.and_then(|()| interrupt.check());
+    if result.is_err() && all_ours && !in_use {
+        unmake(args, existed);
     }
-    interrupt.check().inspect_err(|_| unmake(args, existed))?;
+    result?;
     print(&done(args));
     Ok(())
 }
 
-/// Removes what `init` has just made. Nobody can have put anything into it yet.
+/// Removes what `init` has just made, and nothing else.
 fn unmake(args: &InitArgs, existed: bool) {
-    let entries = fs::read_dir(&args.vault).into_iter().flatten().flatten();
-    for entry in entries {
-        let _ = fs::remove_file(entry.path());
+    for name in [CONFIG_FILE, DIR_ID_NAME] {
+        let _ = fs::remove_file(args.vault.join(name));
     }
     if !existed {
         let _ = fs::remove_dir(&args.vault);

@@ -6,19 +6,12 @@ use super::{
     mounts,
     progress::Spinner,
 };
-use crate::format::name::LOCK_FILE;
+use crate::{format::name::LOCK_FILE, fuse};
 use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
-    mount::UnmountFlags,
 };
-use std::{
-    fs::File,
-    path::Path,
-    process::{Command, Stdio},
-    thread,
-    time::Duration,
-};
+use std::{fs::File, io, path::Path, thread, time::Duration};
 
 /// A program that has just ended may hold a mount for another moment.
 const BUSY_TRIES: u32 = 5;
@@ -78,37 +71,13 @@ fn detach(target: &Path) -> Outcome {
 }
 
 fn detach_once(target: &Path) -> Outcome {
-    match rustix::mount::unmount(target, UnmountFlags::NOFOLLOW) {
-        Ok(()) => Ok(()),
-        Err(Errno::BUSY) => Err(busy(target)),
-        Err(Errno::PERM | Errno::ACCESS) => fusermount(target),
-        Err(e) => Err(Failure::plain(Code::Failed, format!("unmounting {}: {e}", target.display()))),
-    }
-}
-
-/// A user's way: the setuid helper.
-fn fusermount(target: &Path) -> Outcome {
-    let output = Command::new("fusermount3")
-        .args(["-u", "--"])
-        .arg(target)
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|_| {
-            Failure::new(
-                Code::FuseUnavailable,
-                "fusermount3 was not found; without root's rights unmounting needs it",
-                "Install the package fuse3.",
-            )
-        })?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() {
-        Ok(())
-    } else if said.contains("busy") {
-        Err(busy(target))
-    } else {
-        Err(Failure::plain(Code::Failed, said.trim()))
-    }
+    let Err(error) = fuse::unmount(target, false) else { return Ok(()) };
+    let what = || format!("unmounting {}: {error}", target.display());
+    Err(match error.kind() {
+        io::ErrorKind::ResourceBusy => busy(target),
+        io::ErrorKind::NotFound => Failure::plain(Code::FuseUnavailable, what()),
+        _ => Failure::plain(Code::Failed, what()),
+    })
 }
 
 fn busy(target: &Path) -> Failure {

@@ -21,4 +21,5 @@ mod server;
 mod session;
 mod workers;
 
+pub use device::unmount;
 pub use session::{MountOptions, Session, Unmounter, mount};
