@@ -22,6 +22,9 @@ mod table;
 mod target;
 mod xattr;
 
+#[cfg(test)]
+mod tests;
+
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
 pub use dir::{Dir, DirEntry, StoredName};
 pub use error::{Damage, Error, Result};

@@ -1,0 +1,123 @@
+//! The namespace on a directory of the store, without a mount.
+
+mod concurrent;
+mod hostile;
+mod names;
+mod nodes;
+mod opening;
+mod renames;
+mod users;
+mod xattrs;
+
+use super::{Dir, Error, Kind, NewNode, OpenOptions, Result, Unlock, Vault};
+use crate::{
+    crypto::{cipher::Cipher, mac::Integrity},
+    format::{
+        config::Settings,
+        name::NameMode,
+        slot::{DEFAULT_COST, NewSlot, SlotSecret},
+    },
+};
+use rustix::io::Errno;
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tempfile::TempDir;
+
+const KEY: &[u8] = b"0123456789abcdef";
+
+/// A vault in a directory that goes with it.
+struct Fixture {
+    vault: Arc<Vault>,
+    dir: TempDir,
+}
+
+fn settings(names: NameMode) -> Settings {
+    Settings { cipher: Cipher::Aes256, integrity: Integrity::Kmac128, names }
+}
+
+fn unlock() -> Unlock {
+    Unlock::KeyFile(KEY.to_vec().into())
+}
+
+fn slot() -> NewSlot<'static> {
+    NewSlot { secret: SlotSecret::KeyFile(KEY), cost: DEFAULT_COST, created: 0, label: None }
+}
+
+fn open(path: &Path, read_only: bool) -> Arc<Vault> {
+    Vault::open(path, &unlock(), OpenOptions { read_only, ..OpenOptions::default() }).unwrap()
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self::with(NameMode::Encrypted)
+    }
+
+    fn with(names: NameMode) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Vault::init(dir.path(), settings(names), &slot()).unwrap();
+        let vault = open(dir.path(), false);
+        Fixture { vault, dir }
+    }
+
+    fn reopen(self) -> Self {
+        self.vault.shut_down().unwrap();
+        let Fixture { dir, vault } = self;
+        drop(vault);
+        Fixture { vault: open(dir.path(), false), dir }
+    }
+
+    fn root(&self) -> Arc<Dir> {
+        self.vault.root()
+    }
+
+    fn mkdir(&self, parent: &Dir, name: &str) -> Arc<Dir> {
+        let (stored, _) = self.vault.mkdir(parent, OsStr::new(name), node(0o755)).unwrap();
+        self.vault.open_dir(parent, &stored).unwrap()
+    }
+
+    /// An empty regular file.
+    fn touch(&self, parent: &Dir, name: impl AsRef<OsStr>) -> Result<()> {
+        self.vault.mknod(parent, name.as_ref(), node(0o644), Kind::File, 0).map(drop)
+    }
+
+    /// Inode number behind a name.
+    fn ino(&self, parent: &Dir, name: impl AsRef<OsStr>) -> Option<u64> {
+        self.vault.lookup(parent, name.as_ref()).ok().map(|(_, stat)| stat.ino)
+    }
+
+    /// Where a name is in the store.
+    fn stored(&self, parent: &Dir, name: impl AsRef<OsStr>) -> PathBuf {
+        let (stored, _) = self.vault.lookup(parent, name.as_ref()).unwrap();
+        serde_json::from_str::<PathBuf>(&parent.stored_path(&stored.0)).unwrap()
+    }
+
+    /// The names in a directory, sorted.
+    fn names(&self, dir: &Dir) -> Vec<OsString> {
+        let mut names: Vec<_> = self.vault.list(dir).unwrap().into_iter().map(|e| e.name).collect();
+        names.sort();
+        names
+    }
+}
+
+fn node(mode: u32) -> NewNode {
+    NewNode { mode, uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+}
+
+/// The error number that an application would see.
+fn errno<T>(result: Result<T>) -> Option<Errno> {
+    match result {
+        Err(Error::Store(e)) => Errno::from_io_error(&e),
+        _ => None,
+    }
+}
+
+/// Every entry of a directory of the store.
+fn raw_names(path: &Path) -> Vec<OsString> {
+    let mut names: Vec<_> =
+        std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    names
+}

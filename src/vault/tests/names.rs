@@ -1,0 +1,186 @@
+use super::*;
+use crate::vault::Target;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+const SCRIPTS: [&str; 10] = [
+    "plain.txt",
+    "Привет мир",
+    "你好.世界",
+    "שלום",
+    "ναι",
+    "नमस्ते",
+    "e\u{301}",
+    "🦀🔒",
+    " -leading and trailing ",
+    "a\nb\tc\\",
+];
+
+#[test]
+fn names_in_many_scripts_survive_a_remount() {
+    let f = Fixture::new();
+    for name in SCRIPTS {
+        f.touch(&f.root(), name).unwrap();
+    }
+    let f = f.reopen();
+    let mut expected: Vec<OsString> = SCRIPTS.iter().map(OsString::from).collect();
+    expected.sort();
+    assert_eq!(f.names(&f.root()), expected);
+    for name in SCRIPTS {
+        assert!(f.ino(&f.root(), name).is_some(), "{name}");
+        f.vault.unlink(&f.root(), OsStr::new(name)).unwrap();
+    }
+    assert_eq!(f.names(&f.root()), Vec::<OsString>::new());
+}
+
+#[test]
+fn every_byte_but_slash_and_zero_is_part_of_a_name() {
+    for mode in [NameMode::Encrypted, NameMode::Plain] {
+        let f = Fixture::with(mode);
+        let mut expected = Vec::new();
+        for byte in (1..=255).filter(|&b| b != b'/') {
+            let name = OsString::from_vec(vec![b'x', byte]);
+            f.touch(&f.root(), &name).unwrap();
+            expected.push(name);
+        }
+        expected.sort();
+        assert_eq!(f.names(&f.root()), expected);
+    }
+}
+
+#[test]
+fn what_is_no_name_is_refused() {
+    let f = Fixture::new();
+    for name in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0b"] {
+        let name = OsStr::from_bytes(name);
+        assert!(matches!(f.touch(&f.root(), name), Err(Error::Invalid(_))), "{name:?}");
+        assert!(f.vault.lookup(&f.root(), name).is_err());
+    }
+    assert!(matches!(f.touch(&f.root(), "x".repeat(256)), Err(Error::NameTooLong)));
+}
+
+#[test]
+fn names_of_every_length_are_made_found_listed_and_removed() {
+    let f = Fixture::new();
+    let dir = f.mkdir(&f.root(), "d");
+    let names: Vec<String> = (1..=255).map(|len| "n".repeat(len)).collect();
+    for name in &names {
+        f.touch(&dir, name).unwrap();
+        assert_eq!(errno(f.touch(&dir, name)), Some(Errno::EXIST));
+    }
+    assert_eq!(f.names(&dir).len(), 255);
+    for name in &names {
+        assert!(f.ino(&dir, name).is_some());
+    }
+    for name in &names {
+        f.vault.unlink(&dir, OsStr::new(name)).unwrap();
+        assert_eq!(f.ino(&dir, name), None);
+    }
+    assert_eq!(f.names(&dir), Vec::<OsString>::new());
+    // No sidecar outlives its name.
+    assert_eq!(raw_names(&f.stored(&f.root(), "d")), ["warpcrypt.dir"]);
+    f.vault.rmdir(&f.root(), OsStr::new("d")).unwrap();
+}
+
+#[test]
+fn nothing_of_a_name_is_seen_in_the_store() {
+    let f = Fixture::new();
+    let dir = f.mkdir(&f.root(), "visible-marker");
+    f.touch(&dir, "visible-marker").unwrap();
+    f.touch(&dir, "visible-marker".repeat(16)).unwrap();
+    let inner = f.stored(&f.root(), "visible-marker");
+    for name in raw_names(f.dir.path()).into_iter().chain(raw_names(&inner)) {
+        assert!(!name.as_bytes().windows(6).any(|w| w == b"marker"), "{name:?}");
+    }
+    // The same name is stored in another way in another directory.
+    assert_ne!(f.stored(&dir, "visible-marker").file_name(), inner.file_name());
+}
+
+#[test]
+fn plain_names_stay_and_reserved_ones_are_kept_apart() {
+    let f = Fixture::with(NameMode::Plain);
+    let names = ["hello", "warpcrypt.json", "warpcrypt.tmp.x", "warpcrypt.plain.y", "warpcrypt.dir"];
+    for name in names {
+        f.touch(&f.root(), name).unwrap();
+    }
+    let f = f.reopen();
+    let mut expected: Vec<OsString> = names.iter().map(OsString::from).collect();
+    expected.sort();
+    assert_eq!(f.names(&f.root()), expected);
+    assert!(f.dir.path().join("hello").exists());
+    for name in names {
+        f.vault.unlink(&f.root(), OsStr::new(name)).unwrap();
+    }
+    f.reopen();
+}
+
+#[test]
+fn a_directory_is_empty_although_it_holds_left_overs() {
+    let f = Fixture::new();
+    f.mkdir(&f.root(), "d");
+    let path = f.stored(&f.root(), "d");
+    std::fs::write(path.join("warpcrypt.tmp.1"), b"").unwrap();
+    std::fs::create_dir(path.join("warpcrypt.tmp.2")).unwrap();
+    std::fs::write(path.join("warpcrypt.tmp.2/warpcrypt.dir"), b"x").unwrap();
+    std::fs::write(path.join(format!("warpcrypt.long.{}.name", "A".repeat(43))), b"x").unwrap();
+    f.vault.rmdir(&f.root(), OsStr::new("d")).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_directory_with_anything_in_it_stays_as_it_is() {
+    let f = Fixture::new();
+    let dir = f.mkdir(&f.root(), "d");
+    let path = f.stored(&f.root(), "d");
+    let id = std::fs::read(path.join("warpcrypt.dir")).unwrap();
+    for name in ["short".to_owned(), "long".repeat(60)] {
+        f.touch(&dir, &name).unwrap();
+        assert_eq!(errno(f.vault.rmdir(&f.root(), OsStr::new("d"))), Some(Errno::NOTEMPTY));
+        assert_eq!(std::fs::read(path.join("warpcrypt.dir")).unwrap(), id);
+        assert_eq!(f.names(&dir), [OsString::from(&name)]);
+        f.vault.unlink(&dir, OsStr::new(&name)).unwrap();
+    }
+    // A foreign file of a reserved name is somebody's: it is not removed with the directory.
+    std::fs::write(path.join("warpcrypt.json"), b"x").unwrap();
+    assert_eq!(errno(f.vault.rmdir(&f.root(), OsStr::new("d"))), Some(Errno::NOTEMPTY));
+    std::fs::remove_file(path.join("warpcrypt.json")).unwrap();
+    f.vault.rmdir(&f.root(), OsStr::new("d")).unwrap();
+}
+
+#[test]
+fn removal_that_fails_puts_the_id_back() {
+    let f = Fixture::new();
+    let dir = f.mkdir(&f.root(), "d");
+    let path = f.stored(&f.root(), "d");
+    let id = std::fs::read(path.join("warpcrypt.dir")).unwrap();
+    let stored = f.vault.lookup(&f.root(), OsStr::new("d")).unwrap().0;
+    let result = f.vault.take_away(&f.root(), &stored.0, || {
+        // Another one is faster.
+        f.touch(&dir, "new").unwrap();
+        f.root().store.rmdir(&stored.0)
+    });
+    assert_eq!(errno(result), Some(Errno::NOTEMPTY));
+    assert_eq!(std::fs::read(path.join("warpcrypt.dir")).unwrap(), id);
+    assert_eq!(f.names(&f.vault.open_dir(&f.root(), &stored).unwrap()), ["new"]);
+}
+
+#[test]
+fn a_missing_name_is_enoent_everywhere() {
+    let f = Fixture::new();
+    let (root, name) = (f.root(), OsStr::new("missing"));
+    assert_eq!(errno(f.vault.lookup(&root, name)), Some(Errno::NOENT));
+    assert_eq!(errno(f.vault.unlink(&root, name)), Some(Errno::NOENT));
+    assert_eq!(errno(f.vault.rmdir(&root, name)), Some(Errno::NOENT));
+    let stored = f.vault.place(&root, name).unwrap().stored;
+    assert_eq!(errno(f.vault.open_dir(&root, &stored)), Some(Errno::NOENT));
+    assert_eq!(errno(f.vault.open_file(&root, &stored, false)), Some(Errno::NOENT));
+    assert_eq!(errno(f.vault.stat(Target::Entry(&root, &stored))), Some(Errno::NOENT));
+}
+
+#[test]
+fn an_unfinished_directory_goes_without_a_trace() {
+    let f = Fixture::new();
+    f.mkdir(&f.root(), "d");
+    let before = raw_names(f.dir.path());
+    assert_eq!(errno(f.vault.mkdir(&f.root(), OsStr::new("d"), node(0o755))), Some(Errno::EXIST));
+    assert_eq!(raw_names(f.dir.path()), before);
+}

@@ -1,0 +1,124 @@
+use super::*;
+use crate::vault::{SetAttr, SetTime, Target, Time};
+
+#[test]
+fn symlinks_keep_any_target_and_tell_its_length() {
+    let f = Fixture::new();
+    let root = f.root();
+    for (i, target) in ["x", "../../etc/passwd", "/абс/путь", &"t".repeat(3039)].iter().enumerate() {
+        let name = format!("link{i}");
+        let (stored, stat) =
+            f.vault.symlink(&root, OsStr::new(&name), OsStr::new(target), node(0o777)).unwrap();
+        assert_eq!((stat.kind, stat.size), (Kind::Symlink, target.len() as u64));
+        assert_eq!(f.vault.readlink(&root, &stored).unwrap(), OsStr::new(target));
+        let raw = std::fs::read_link(f.stored(&root, &name)).unwrap();
+        assert_ne!(raw.as_os_str(), OsStr::new(target));
+    }
+    let too_long = f.vault.symlink(&root, OsStr::new("l"), OsStr::new(&"t".repeat(3040)), node(0o777));
+    assert!(matches!(too_long, Err(Error::NameTooLong)));
+    f.touch(&root, "file").unwrap();
+    let stored = f.vault.lookup(&root, OsStr::new("file")).unwrap().0;
+    assert_eq!(errno(f.vault.readlink(&root, &stored)), Some(Errno::INVAL));
+}
+
+#[test]
+fn links_count_and_reach_symlinks_and_fifos_too() {
+    let f = Fixture::new();
+    let root = f.root();
+    f.touch(&root, "file").unwrap();
+    f.vault.symlink(&root, OsStr::new("sym"), OsStr::new("nowhere"), node(0o777)).unwrap();
+    f.vault.mknod(&root, OsStr::new("fifo"), node(0o600), Kind::Fifo, 0).unwrap();
+    let dir = f.mkdir(&root, "dir");
+    for name in ["file", "sym", "fifo"] {
+        let stored = f.vault.lookup(&root, OsStr::new(name)).unwrap().0;
+        let (_, stat) = f.vault.link(Target::Entry(&root, &stored), &dir, OsStr::new(name)).unwrap();
+        assert_eq!(stat.nlink, 2);
+        assert_eq!(Some(stat.ino), f.ino(&root, name));
+        let again = f.vault.link(Target::Entry(&root, &stored), &dir, OsStr::new(name));
+        assert_eq!(errno(again), Some(Errno::EXIST));
+    }
+    assert_eq!(errno(f.vault.link(Target::Dir(&dir), &root, OsStr::new("d2"))), Some(Errno::PERM));
+}
+
+#[test]
+fn modes_are_exact_whatever_the_umask() {
+    let f = Fixture::new();
+    let root = f.root();
+    for mode in [0o000, 0o400, 0o644, 0o666, 0o777, 0o1777, 0o4755, 0o2755, 0o6711] {
+        let name = format!("{mode:o}");
+        let (_, stat) = f.vault.mknod(&root, OsStr::new(&name), node(mode), Kind::File, 0).unwrap();
+        assert_eq!(stat.mode, mode);
+        let (_, stat) = f.vault.mkdir(&root, OsStr::new(&("d".to_owned() + &name)), node(mode)).unwrap();
+        assert_eq!(stat.mode, mode, "directory");
+    }
+    for mode in [0o000, 0o4755] {
+        f.vault.unlink(&root, OsStr::new(&format!("{mode:o}"))).unwrap();
+        f.vault.rmdir(&root, OsStr::new(&format!("d{mode:o}"))).unwrap();
+    }
+}
+
+#[test]
+fn a_setgid_directory_hands_down_its_bit() {
+    let f = Fixture::new();
+    let (stored, _) = f.vault.mkdir(&f.root(), OsStr::new("g"), node(0o2775)).unwrap();
+    let dir = f.vault.open_dir(&f.root(), &stored).unwrap();
+    let (_, stat) = f.vault.mkdir(&dir, OsStr::new("sub"), node(0o755)).unwrap();
+    assert_eq!(stat.mode, 0o2755);
+    let (_, stat) = f.vault.mknod(&dir, OsStr::new("file"), node(0o644), Kind::File, 0).unwrap();
+    assert_eq!(stat.mode, 0o644);
+}
+
+#[test]
+fn times_are_set_to_the_nanosecond_and_one_by_one() {
+    let f = Fixture::new();
+    let root = f.root();
+    f.mkdir(&root, "dir");
+    f.vault.symlink(&root, OsStr::new("sym"), OsStr::new("nowhere"), node(0o777)).unwrap();
+    f.vault.mknod(&root, OsStr::new("fifo"), node(0o600), Kind::Fifo, 0).unwrap();
+    for name in ["dir", "sym", "fifo"] {
+        let stored = f.vault.lookup(&root, OsStr::new(name)).unwrap().0;
+        let target = Target::Entry(&root, &stored);
+        let (a, m) =
+            (Time { seconds: -3, nanoseconds: 999_999_999 }, Time { seconds: 1 << 33, nanoseconds: 1 });
+        let both = SetAttr { atime: Some(SetTime::At(a)), mtime: Some(SetTime::At(m)), ..SetAttr::default() };
+        let stat = f.vault.set_attr(target, &both).unwrap();
+        assert_eq!((stat.atime, stat.mtime), (a, m), "{name}");
+        let now = SetAttr { atime: Some(SetTime::Now), ..SetAttr::default() };
+        let stat = f.vault.set_attr(target, &now).unwrap();
+        assert!(stat.atime.seconds > 1_600_000_000);
+        assert_eq!(stat.mtime, m, "{name}");
+    }
+}
+
+#[test]
+fn attributes_of_what_has_none_are_refused() {
+    let f = Fixture::new();
+    let root = f.root();
+    f.vault.symlink(&root, OsStr::new("sym"), OsStr::new("nowhere"), node(0o777)).unwrap();
+    let stored = f.vault.lookup(&root, OsStr::new("sym")).unwrap().0;
+    let chmod = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+    assert!(matches!(f.vault.set_attr(Target::Entry(&root, &stored), &chmod), Err(Error::NotSupported(_))));
+    assert!(matches!(f.vault.set_attr(Target::Entry(&root, &stored), &cut), Err(Error::Invalid(_))));
+    assert_eq!(errno(f.vault.set_attr(Target::Dir(&root), &cut)), Some(Errno::ISDIR));
+    assert_eq!(f.vault.set_attr(Target::Dir(&root), &chmod).unwrap().mode, 0o600);
+}
+
+#[test]
+fn special_files_are_never_opened() {
+    let f = Fixture::new();
+    let root = f.root();
+    f.vault.mknod(&root, OsStr::new("fifo"), node(0o600), Kind::Fifo, 0).unwrap();
+    f.vault.mknod(&root, OsStr::new("socket"), node(0o600), Kind::Socket, 0).unwrap();
+    for name in ["fifo", "socket"] {
+        let stored = f.vault.lookup(&root, OsStr::new(name)).unwrap().0;
+        for write in [false, true] {
+            assert!(matches!(f.vault.open_file(&root, &stored, write), Err(Error::Invalid(_))));
+        }
+        assert_eq!(errno(f.vault.open_dir(&root, &stored)), Some(Errno::NOTDIR));
+    }
+    assert!(matches!(
+        f.vault.mknod(&root, OsStr::new("d"), node(0o600), Kind::Dir, 0),
+        Err(Error::Invalid(_))
+    ));
+}

@@ -1,0 +1,145 @@
+use super::*;
+use crate::vault::OpenError;
+
+fn try_open(path: &Path, unlock: &Unlock, read_only: bool) -> std::result::Result<Arc<Vault>, OpenError> {
+    Vault::open(path, unlock, OpenOptions { read_only, ..OpenOptions::default() })
+}
+
+#[test]
+fn one_writer_and_any_number_of_readers() {
+    let f = Fixture::new();
+    f.touch(&f.root(), "file").unwrap();
+    assert!(matches!(try_open(f.dir.path(), &unlock(), false), Err(OpenError::Locked)));
+    let readers = [open(f.dir.path(), true), open(f.dir.path(), true)];
+    for reader in &readers {
+        assert_eq!(reader.list(&reader.root()).unwrap().len(), 1);
+        assert!(reader.lookup(&reader.root(), OsStr::new("file")).is_ok());
+    }
+    f.vault.shut_down().unwrap();
+    let next = open(f.dir.path(), false);
+    drop(next);
+    open(f.dir.path(), false);
+}
+
+#[test]
+fn a_reader_changes_nothing() {
+    let f = Fixture::new();
+    f.mkdir(&f.root(), "d");
+    f.touch(&f.root(), "file").unwrap();
+    let reader = open(f.dir.path(), true);
+    let root = reader.root();
+    let (name, new) = (OsStr::new("file"), OsStr::new("new"));
+    let stored = reader.lookup(&root, name).unwrap().0;
+    let target = crate::vault::Target::Entry(&root, &stored);
+    let refusals = [
+        reader.create(&root, new, node(0o644)).map(drop),
+        reader.mknod(&root, new, node(0o644), Kind::File, 0).map(drop),
+        reader.mkdir(&root, new, node(0o755)).map(drop),
+        reader.symlink(&root, new, name, node(0o777)).map(drop),
+        reader.link(target, &root, new).map(drop),
+        reader.unlink(&root, name).map(drop),
+        reader.rmdir(&root, OsStr::new("d")).map(drop),
+        reader.rename((&root, name), (&root, new), crate::vault::RenameMode::Replace).map(drop),
+        reader.set_attr(target, &Default::default()).map(drop),
+        reader.set_xattr(target, OsStr::new("user.x"), b"", false, false),
+        reader.remove_xattr(target, OsStr::new("user.x")),
+        reader.open_file(&root, &stored, true).map(drop),
+    ];
+    for (i, refusal) in refusals.into_iter().enumerate() {
+        assert!(matches!(refusal, Err(Error::ReadOnly)), "operation {i}");
+    }
+    reader.sync_dir(&root).unwrap();
+    assert_eq!(reader.list(&root).unwrap().len(), 2);
+}
+
+#[test]
+fn what_is_no_vault() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, b"").unwrap();
+    for path in [dir.path(), &dir.path().join("missing"), &file] {
+        assert!(matches!(try_open(path, &unlock(), true), Err(OpenError::NotAVault(_))));
+        assert!(matches!(Vault::read_config(path), Err(OpenError::NotAVault(_))));
+    }
+}
+
+#[test]
+fn wrong_secrets_and_changed_configurations_are_told_apart() {
+    let f = Fixture::new().reopen();
+    f.vault.shut_down().unwrap();
+    let path = f.dir.path();
+    let wrong = Unlock::KeyFile(b"0123456789abcdeX".to_vec().into());
+    assert!(matches!(try_open(path, &wrong, false), Err(OpenError::WrongSecret(_))));
+    let password = Unlock::Password(b"x".to_vec().into());
+    assert!(matches!(try_open(path, &password, false), Err(OpenError::NoSlot(_))));
+    let recovery = Unlock::Recovery("not one".to_owned().into());
+    assert!(matches!(try_open(path, &recovery, false), Err(OpenError::Config(_))));
+
+    let config = path.join("warpcrypt.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let replace = |from: &str, to: &str| {
+        assert!(text.contains(from), "{text}");
+        std::fs::write(&config, text.replacen(from, to, 1)).unwrap();
+    };
+    replace("aes-256-ctr", "aes-128-ctr");
+    assert!(matches!(try_open(path, &unlock(), false), Err(OpenError::Edited)));
+    replace("\"format\": 1", "\"format\": 2");
+    assert!(matches!(try_open(path, &unlock(), false), Err(OpenError::UnknownVersion(2))));
+    for bad in ["", "{}", "no json", &"[".repeat(1 << 20)] {
+        std::fs::write(&config, bad).unwrap();
+        assert!(matches!(try_open(path, &unlock(), false), Err(OpenError::Malformed(_))));
+    }
+    std::fs::write(&config, &text).unwrap();
+    // None of the failures kept the lock.
+    open(path, false);
+}
+
+#[test]
+fn a_damaged_root_is_named() {
+    let f = Fixture::new();
+    f.touch(&f.root(), "file").unwrap();
+    f.vault.shut_down().unwrap();
+    std::fs::write(f.dir.path().join("warpcrypt.dir"), [7; 32]).unwrap();
+    assert!(matches!(try_open(f.dir.path(), &unlock(), true), Err(OpenError::DamagedRoot(_))));
+}
+
+#[test]
+fn a_vault_is_made_only_where_nothing_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let init = |path: &Path| Vault::init(path, settings(NameMode::Encrypted), &slot());
+    let new = dir.path().join("new");
+    init(&new).unwrap();
+    assert_eq!(raw_names(&new), ["warpcrypt.dir", "warpcrypt.json"]);
+    assert!(matches!(init(&new), Err(OpenError::AlreadyVault(_))));
+    assert!(matches!(init(dir.path()), Err(OpenError::NotEmpty(_))));
+    let file = dir.path().join("file");
+    std::fs::write(&file, b"").unwrap();
+    assert!(matches!(init(&file), Err(OpenError::NotEmpty(_))));
+    assert!(matches!(init(&dir.path().join("a/b")), Err(OpenError::Store { .. })));
+    // What a crash left of an earlier try is no hindrance.
+    let tried = dir.path().join("tried");
+    std::fs::create_dir(&tried).unwrap();
+    std::fs::write(tried.join("warpcrypt.dir"), b"old").unwrap();
+    std::fs::write(tried.join("warpcrypt.tmp.1"), b"old").unwrap();
+    init(&tried).unwrap();
+    open(&tried, false);
+}
+
+#[test]
+fn a_new_configuration_replaces_the_old_and_keeps_its_permissions() {
+    let f = Fixture::new();
+    let path = f.dir.path();
+    let mut config = Vault::read_config(path).unwrap();
+    let master = unlock().with_secret(|secret| config.unlock(&secret)).unwrap().unwrap();
+    let second = NewSlot { secret: SlotSecret::KeyFile(b"another key file"), ..slot() };
+    config.add(&master, &second).unwrap();
+    let file = path.join("warpcrypt.json");
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+    // While the vault is open for writing.
+    Vault::write_config(path, &config).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&file.metadata().unwrap()) & 0o777, 0o640);
+    for key in [&b"another key file"[..], KEY] {
+        try_open(path, &Unlock::KeyFile(key.to_vec().into()), true).unwrap();
+    }
+    assert_eq!(raw_names(path).len(), 3);
+}

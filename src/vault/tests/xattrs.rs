@@ -1,0 +1,94 @@
+use super::*;
+use crate::vault::Target;
+
+fn set(f: &Fixture, dir: &Dir, name: &str, value: &[u8]) -> Result<()> {
+    f.vault.set_xattr(Target::Dir(dir), OsStr::new(name), value, false, false)
+}
+
+fn get(f: &Fixture, dir: &Dir, name: &str) -> Result<Vec<u8>> {
+    f.vault.get_xattr(Target::Dir(dir), OsStr::new(name))
+}
+
+#[test]
+fn attributes_of_a_directory_round_trip_in_every_namespace() {
+    let f = Fixture::new();
+    let dir = f.mkdir(&f.root(), "d");
+    let stored = f.vault.lookup(&f.root(), OsStr::new("d")).unwrap().0;
+    let entry = Target::Entry(&f.root(), &stored);
+    for name in ["user.x", "user.имя", "trusted.overlay.opaque", "security.capability"] {
+        for value in [&b""[..], b"value", &[0xff; 500]] {
+            set(&f, &dir, name, value).unwrap();
+            assert_eq!(get(&f, &dir, name).unwrap(), value);
+            assert_eq!(f.vault.get_xattr(entry, OsStr::new(name)).unwrap(), value);
+        }
+    }
+    let mut names = f.vault.list_xattr(entry).unwrap();
+    names.sort();
+    assert_eq!(names, ["security.capability", "trusted.overlay.opaque", "user.x", "user.имя"]);
+    f.vault.remove_xattr(entry, OsStr::new("user.x")).unwrap();
+    assert!(matches!(f.vault.remove_xattr(entry, OsStr::new("user.x")), Err(Error::NoAttribute)));
+    assert!(matches!(get(&f, &dir, "user.x"), Err(Error::NoAttribute)));
+    assert_eq!(f.vault.list_xattr(Target::Dir(&dir)).unwrap().len(), 3);
+}
+
+#[test]
+fn create_and_replace_ask_for_what_is_there() {
+    let f = Fixture::new();
+    let root = f.root();
+    let set =
+        |create, replace| f.vault.set_xattr(Target::Dir(&root), OsStr::new("user.x"), b"v", create, replace);
+    assert!(matches!(set(false, true), Err(Error::NoAttribute)));
+    set(true, false).unwrap();
+    assert_eq!(errno(set(true, false)), Some(Errno::EXIST));
+    set(false, true).unwrap();
+}
+
+#[test]
+fn acls_and_names_that_do_not_fit_are_refused() {
+    let f = Fixture::new();
+    let root = f.root();
+    assert!(matches!(set(&f, &root, "system.posix_acl_access", b""), Err(Error::NotSupported(_))));
+    assert!(matches!(get(&f, &root, "system.posix_acl_access"), Err(Error::NotSupported(_))));
+    assert!(matches!(set(&f, &root, &format!("user.{}", "x".repeat(200)), b""), Err(Error::NameTooLong)));
+    assert!(matches!(get(&f, &root, &format!("user.{}", "x".repeat(200))), Err(Error::NoAttribute)));
+}
+
+#[test]
+fn links_and_special_files_have_none() {
+    let f = Fixture::new();
+    let root = f.root();
+    f.vault.symlink(&root, OsStr::new("sym"), OsStr::new("nowhere"), node(0o777)).unwrap();
+    f.vault.mknod(&root, OsStr::new("fifo"), node(0o600), Kind::Fifo, 0).unwrap();
+    for name in ["sym", "fifo"] {
+        let stored = f.vault.lookup(&root, OsStr::new(name)).unwrap().0;
+        let target = Target::Entry(&root, &stored);
+        let x = OsStr::new("user.x");
+        assert!(matches!(f.vault.set_xattr(target, x, b"v", false, false), Err(Error::NotSupported(_))));
+        assert!(matches!(f.vault.get_xattr(target, x), Err(Error::NoAttribute)), "{name}");
+        assert_eq!(f.vault.list_xattr(target).unwrap(), Vec::<OsString>::new());
+    }
+}
+
+#[test]
+fn foreign_and_moved_attributes_are_not_taken_for_ours() {
+    let f = Fixture::new();
+    let (a, b) = (f.mkdir(&f.root(), "a"), f.mkdir(&f.root(), "b"));
+    set(&f, &a, "user.x", b"of a").unwrap();
+    set(&f, &a, "user.y", b"y of a").unwrap();
+    set(&f, &b, "user.x", b"of b").unwrap();
+    let (node_a, node_b) = (a.store.itself(), b.store.itself());
+    let flags = rustix::fs::XattrFlags::empty();
+    for foreign in ["user.foreign", "user.warpcrypt.AAAA", "user.warpcrypt."] {
+        node_a.set_xattr(OsStr::new(foreign), b"x", flags).unwrap();
+    }
+    let mut names = f.vault.list_xattr(Target::Dir(&a)).unwrap();
+    names.sort();
+    assert_eq!(names, ["user.x", "user.y"]);
+    let stored = |name: &str| OsString::from(f.vault.keys.xattrs.encode_name(name.as_bytes()).unwrap());
+    let value = node_a.get_xattr(&stored("user.x")).unwrap().unwrap();
+    node_b.set_xattr(&stored("user.x"), &value, flags).unwrap();
+    assert!(matches!(get(&f, &b, "user.x"), Err(Error::Damaged(_))), "another directory's");
+    node_a.set_xattr(&stored("user.y"), &value, flags).unwrap();
+    assert!(matches!(get(&f, &a, "user.y"), Err(Error::Damaged(_))), "another name's");
+    assert_eq!(get(&f, &a, "user.x").unwrap(), b"of a");
+}
