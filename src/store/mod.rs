@@ -5,4 +5,5 @@ mod faulty;
 mod file;
 
 pub use dir::{DirFile, Listed, Node, StoreDir};
+pub use faulty::{Failure, FaultyFile, SECTOR, Snapshot};
 pub use file::BackingFile;

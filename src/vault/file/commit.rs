@@ -30,7 +30,9 @@ impl File {
         self.sync_store(st)?;
         if st.open_epoch.is_some() {
             self.advance(st);
-            self.write_base_record(st);
+            if let Err(e) = self.write_base_record(st) {
+                log::debug!("the record after a commit could not be written: {e}");
+            }
         }
         Ok(())
     }
@@ -73,7 +75,7 @@ impl File {
         }
         if st.open_epoch.is_some() {
             self.advance(&mut st);
-            self.write_base_record(&mut st);
+            self.write_base_record(&mut st)?;
         }
         self.write_canonical(&mut st)?;
         let stored = layout::stored_size(st.base.size);
@@ -97,7 +99,7 @@ impl File {
     }
 
     /// Erases slots that are not current from the groups written since the last clean record.
-    fn write_canonical(&self, st: &mut State) -> Result<()> {
+    pub(super) fn write_canonical(&self, st: &mut State) -> Result<()> {
         let Some(identity) = st.identity.clone() else { return Ok(()) };
         for group in st.tree.touched() {
             st.tree.load(self.source(&identity), group)?;

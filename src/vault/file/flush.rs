@@ -67,12 +67,12 @@ impl File {
 
     fn write_version(&self, st: &mut State, size: u64, chunks: &[u64], holes: &[u64]) -> Result<()> {
         self.keep_mtime(st)?;
-        let identity = self.identity(st)?;
-        let groups = self.load_groups(st, &identity, size, chunks.iter().chain(holes))?;
-        self.commit_if_rewritten(st, chunks.iter().chain(holes))?;
         if st.records.on_disk == OnDisk::Nothing && !self.store.is_empty()? {
             self.store.set_len(0)?; // leavings of a first flush that a crash took the record of
         }
+        let identity = self.identity(st)?;
+        let groups = self.load_groups(st, &identity, size, chunks.iter().chain(holes))?;
+        self.commit_if_rewritten(st, chunks.iter().chain(holes))?;
         let epoch = self.begin_epoch(st, &identity)?;
         let plan = self.seal(st, &identity, epoch, size, chunks, holes, groups)?;
 
@@ -102,7 +102,7 @@ impl File {
         for group in &groups {
             st.tree.load(source, *group)?;
         }
-        if size > st.tree.size() && st.tree.size() > 0 {
+        if size > st.tree.size() {
             let last = layout::groups(st.tree.size()) - 1;
             st.tree.load(source, last)?;
             if st.tree.is_stale(last) {

@@ -160,6 +160,12 @@ impl File {
             self.store.write_at(&page, offset)?;
         }
         self.sync_store(st)?;
+        if st.tree.has_older_slots() {
+            self.write_base_record(st)?;
+            self.sync_store(st)?;
+            self.write_canonical(st)?;
+            self.sync_store(st)?;
+        }
         self.write_clean_record(st)
     }
 
@@ -227,7 +233,8 @@ impl File {
                 }
                 let (slot, readable) = self.resolve_chunk(dirty, index, size, ends.contains(&(index + 1)))?;
                 outcome.unreadable += usize::from(!readable);
-                kept.0[0] = slot;
+                // The base's slot stays beside the target's: a crash in here must find what proves it.
+                kept.0 = [dirty.base_slot(index), slot.filter(|s| s.epoch == dirty.target.epoch)];
             }
             outcome.groups.push(entries);
         }

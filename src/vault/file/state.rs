@@ -268,14 +268,13 @@ impl File {
     }
 
     /// A record, not synced, after which a kill can fall back behind this base no more.
-    pub(super) fn write_base_record(&self, st: &mut State) {
-        let Some(identity) = st.identity.clone() else { return };
+    pub(super) fn write_base_record(&self, st: &mut State) -> Result<()> {
+        let Some(identity) = st.identity.clone() else { return Ok(()) };
         let target = Version { epoch: st.last_epoch + 1, ..st.base };
         let record = self.encode_record(st, &identity, target, false);
-        if let Err(e) = self.write_record(st, record) {
-            log::debug!("a record after a commit could not be written: {e}");
-        }
+        let outcome = self.write_record(st, record);
         self.restore_mtime(st);
+        outcome
     }
 }
 

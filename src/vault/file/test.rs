@@ -1,1 +1,196 @@
+//! The content of a file against a plain byte vector: reopened, killed, cut off from power, failing.
 
+use super::{Context, Durability, File};
+use crate::{
+    crypto::{cipher::Cipher, mac::Integrity, secret::Secret},
+    engine::{EngineChoice, Router},
+    format::layout,
+    store::{BackingFile, Failure, FaultyFile, Snapshot},
+    vault::Error,
+};
+use std::sync::Arc;
+
+mod crash;
+mod faults;
+mod model;
+mod tamper;
+
+/// A small generator of repeatable numbers (splitmix64).
+pub(super) struct Rng(pub(super) u64);
+
+impl Rng {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(super) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+
+    pub(super) fn bytes(&mut self, n: usize) -> Vec<u8> {
+        (0..n).map(|_| self.next() as u8 | 1).collect()
+    }
+}
+
+pub(super) fn context_with(cipher: Cipher, integrity: Integrity, read_only: bool) -> Arc<Context> {
+    Arc::new(Context {
+        contents: Secret::new_with(|key| key.fill(7)),
+        cipher,
+        integrity,
+        router: Router::new(EngineChoice::Cpu, 64 << 20).unwrap(),
+        durability: Durability::Strict,
+        read_only,
+    })
+}
+
+pub(super) fn context() -> Arc<Context> {
+    context_with(Cipher::Aes256, Integrity::Kmac128, false)
+}
+
+pub(super) fn open(store: &Arc<FaultyFile>, context: &Arc<Context>) -> File {
+    File::open(store.clone(), context.clone()).unwrap()
+}
+
+pub(super) fn read_all(file: &File) -> Result<Vec<u8>, Error> {
+    let mut out = vec![0; file.size() as usize + 100];
+    let n = file.read(0, &mut out)?;
+    assert_eq!(n as u64, file.size());
+    out.truncate(n);
+    Ok(out)
+}
+
+/// Brings a file to rest, as the keeper does.
+pub(super) fn rest(file: &File) {
+    let rest = file.rest_flush().unwrap();
+    file.rest_sync().unwrap();
+    if file.rest_settle(rest).unwrap() {
+        file.rest_sync().unwrap();
+        file.rest_finish(rest).unwrap();
+    }
+    assert!(file.at_rest());
+}
+
+/// A file of `content` at rest.
+pub(super) fn stored(content: &[u8], context: &Arc<Context>) -> Arc<FaultyFile> {
+    let store = FaultyFile::new();
+    let file = open(&store, context);
+    file.write(0, content).unwrap();
+    rest(&file);
+    store
+}
+
+#[test]
+fn a_small_file_is_one_write_and_no_sync() {
+    let (store, context) = (FaultyFile::new(), context());
+    let file = open(&store, &context);
+    file.write(0, b"hello").unwrap();
+    file.flush().unwrap();
+    assert_eq!((store.calls(), store.syncs()), (2, 0), "a header page and a chunk");
+    assert_eq!(store.bytes().len() as u64, layout::stored_size(5));
+    assert_eq!(read_all(&open(&FaultyFile::killed(&store.snapshot()), &context)).unwrap(), b"hello");
+}
+
+#[test]
+fn an_append_costs_one_sync_an_overwrite_two() {
+    let (store, context) = (FaultyFile::new(), context());
+    let file = open(&store, &context);
+    file.write(0, &[1; 8192]).unwrap();
+    file.sync().unwrap();
+    let before = store.syncs();
+    file.write(8192, &[2; 8192]).unwrap();
+    file.sync().unwrap();
+    assert_eq!(store.syncs() - before, 1);
+    file.write(0, &[3; 4096]).unwrap();
+    file.sync().unwrap();
+    assert_eq!(store.syncs() - before, 3);
+    file.truncate(4096).unwrap();
+    assert_eq!(store.syncs() - before, 4);
+}
+
+#[test]
+fn an_untouched_file_is_never_written() {
+    let (store, context) = (FaultyFile::new(), context());
+    let file = open(&store, &context);
+    file.flush().unwrap();
+    assert_eq!(read_all(&file).unwrap(), b"");
+    rest(&file);
+    assert_eq!(store.bytes(), b"");
+}
+
+#[test]
+fn every_cipher_and_integrity_function_reads_back() {
+    for cipher in Cipher::ALL {
+        for integrity in Integrity::ALL {
+            let context = context_with(cipher, integrity, false);
+            let content = Rng(3).bytes(300_000);
+            let store = stored(&content, &context);
+            assert_eq!(read_all(&open(&store, &context)).unwrap(), content);
+        }
+    }
+}
+
+#[test]
+fn a_sparse_file_costs_nothing_and_grows_levels() {
+    let (store, context) = (FaultyFile::new(), context());
+    let file = open(&store, &context);
+    // Past 128 groups (32 MiB) the tree has two levels.
+    file.write(0, b"start").unwrap();
+    file.flush().unwrap();
+    file.write(40 << 20, b"middle").unwrap();
+    file.sync().unwrap();
+    file.truncate(100 << 20).unwrap();
+    rest(&file);
+    let file = open(&store, &context);
+    let mut out = [9; 16];
+    file.read((40 << 20) - 5, &mut out).unwrap();
+    assert_eq!(&out, b"\0\0\0\0\0middle\0\0\0\0\0");
+    assert_eq!(file.seek(1, true).unwrap(), 1);
+    assert_eq!(file.seek(4096, true).unwrap(), 40 << 20);
+    assert_eq!(file.seek(4096, false).unwrap(), 4096);
+    assert_eq!(file.seek(40 << 20, false).unwrap(), (40 << 20) + 4096);
+    assert!(matches!(file.seek(41 << 20, true), Err(Error::NoData)));
+    file.truncate(5).unwrap();
+    rest(&file);
+    assert_eq!(read_all(&open(&store, &context)).unwrap(), b"start");
+}
+
+#[test]
+fn recovery_keeps_the_modification_time() {
+    let (store, context) = (FaultyFile::new(), context());
+    let file = open(&store, &context);
+    file.write(0, &[1; 10_000]).unwrap();
+    file.flush().unwrap();
+    store.set_mtime(1234, 5678).unwrap();
+    drop(file);
+    let file = open(&store, &context);
+    assert_eq!(store.mtime().unwrap(), (1234, 5678));
+    file.set_mtime(crate::vault::Time { seconds: 99, nanoseconds: 1 }).unwrap();
+    rest(&file);
+    assert_eq!(store.mtime().unwrap(), (99, 1));
+}
+
+#[test]
+fn a_read_only_opening_writes_nothing() {
+    let writer = context();
+    let store = FaultyFile::new();
+    let file = open(&store, &writer);
+    file.write(0, &[5; 9000]).unwrap();
+    file.flush().unwrap(); // dirty on disk
+    let calls = store.calls();
+    let reader = context_with(Cipher::Aes256, Integrity::Kmac128, true);
+    let read = open(&store, &reader);
+    assert_eq!(read_all(&read).unwrap(), [5; 9000]);
+    assert!(matches!(read.write(0, b"x"), Err(Error::ReadOnly)));
+    assert!(matches!(read.truncate(1), Err(Error::ReadOnly)));
+    read.sync().unwrap();
+    assert_eq!(store.calls(), calls);
+}
+
+pub(super) fn killed(snapshot: &Snapshot) -> Arc<FaultyFile> {
+    FaultyFile::killed(snapshot)
+}
+
+pub(super) const ENOSPC: Failure = Failure::Errno(libc::ENOSPC);

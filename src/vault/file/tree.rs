@@ -419,6 +419,13 @@ impl Tree {
         self.touched.iter().copied().collect()
     }
 
+    /// Whether an entry in memory holds more than its current slot; marks the groups where it does.
+    pub(super) fn has_older_slots(&mut self) -> bool {
+        let older = |leaf: &Leaf| leaf.entries.iter().any(|entry| entry.0.iter().flatten().count() > 1);
+        self.touched.extend(self.leaves.iter().filter(|(_, leaf)| older(leaf)).map(|(group, _)| *group));
+        !self.touched.is_empty()
+    }
+
     /// Drops every slot of a loaded group but the current ones; whether the stored page has to change.
     pub(super) fn make_canonical(&mut self, group: u64) -> bool {
         let Some(leaf) = self.leaves.get_mut(&group) else { return false };

@@ -1,0 +1,317 @@
+//! Kills and power cuts at every step (guarantee G2): what was confirmed reads as confirmed, or newer.
+
+use super::*;
+
+const U: usize = 1024;
+
+/// What may be read after a crash.
+#[derive(Clone, Default)]
+struct Oracle {
+    /// Every content since (and with) the last confirmed one.
+    since: Vec<Vec<u8>>,
+    /// Index in `since` of the last one flushed.
+    flushed: usize,
+}
+
+impl Oracle {
+    fn note(&mut self, content: &[u8]) {
+        self.since.push(content.to_vec());
+    }
+
+    fn flush(&mut self) {
+        self.flushed = self.since.len() - 1;
+    }
+
+    fn confirm(&mut self) {
+        self.since.drain(..self.since.len() - 1);
+        self.flushed = 0;
+    }
+
+    /// Each unit is as in one of the versions (zeros where one of them did not reach); so is the size.
+    fn allows(&self, out: &[u8], kill: bool) -> Result<(), String> {
+        let versions = &self.since[if kill { self.flushed } else { 0 }..];
+        if !versions.iter().any(|v| v.len() == out.len()) {
+            return Err(format!(
+                "size {} is none of {:?}",
+                out.len(),
+                versions.iter().map(Vec::len).collect::<Vec<_>>()
+            ));
+        }
+        for (at, unit) in out.chunks(U).enumerate() {
+            let range = at * U..at * U + unit.len();
+            let fits = |v: &Vec<u8>| {
+                let mut want = v.get(range.start..range.end.min(v.len())).unwrap_or_default().to_vec();
+                want.resize(unit.len(), 0);
+                // A shorter version of the last chunk leaves what is past it to a longer one.
+                want == unit
+            };
+            let zeros = unit.iter().all(|b| *b == 0) && versions.iter().any(|v| v.len() < range.end);
+            if !zeros && !versions.iter().any(fits) {
+                return Err(format!("unit {at} is as in none of {} versions", versions.len()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Header and leaf pages may be torn by a power cut; data pages are the stated exception.
+fn torn(page: u64) -> bool {
+    page == 0 || page * 4096 == layout::entries_offset(1)
+}
+
+fn check(
+    before: &Snapshot,
+    oracle: &Oracle,
+    context: &Arc<Context>,
+    rng: &mut Rng,
+    cuts: u64,
+    log: &[String],
+) {
+    let look = |store: Arc<FaultyFile>, kill: bool, what: &str| {
+        let outcome = File::open(store, context.clone()).map_err(|e| e.to_string());
+        let outcome = outcome.and_then(|f| read_all(&f).map_err(|e| e.to_string()));
+        let verdict = outcome.and_then(|out| oracle.allows(&out, kill));
+        assert!(verdict.is_ok(), "{what}: {} after {log:?}", verdict.unwrap_err());
+    };
+    look(killed(before), true, "kill");
+    if !before.unsynced() {
+        return;
+    }
+    for cut in 0..cuts {
+        let style = rng.below(3);
+        let pick = |n: usize| match style {
+            0 => rng.below(n as u64) as usize,
+            1 if rng.below(8) > 0 => n - 1,
+            2 if rng.below(8) > 0 => 0,
+            _ => rng.below(n as u64) as usize,
+        };
+        let after = before.power_cut(torn, pick);
+        look(FaultyFile::at(&after), false, &format!("power cut {cut}"));
+        if cut == 0 {
+            again(&after, oracle, context, rng);
+        }
+    }
+}
+
+/// Recovery may crash as well.
+fn again(after: &Snapshot, oracle: &Oracle, context: &Arc<Context>, rng: &mut Rng) {
+    let store = FaultyFile::at(after);
+    store.record();
+    let _ = File::open(store.clone(), context.clone());
+    for state in store.recorded() {
+        for _ in 0..2 {
+            let cut = state.power_cut(torn, |n| rng.below(n as u64) as usize);
+            let file = File::open(FaultyFile::at(&cut), context.clone()).unwrap();
+            oracle.allows(&read_all(&file).unwrap(), false).unwrap();
+        }
+    }
+}
+
+struct Run {
+    store: Arc<FaultyFile>,
+    context: Arc<Context>,
+    file: File,
+    model: Vec<u8>,
+    oracle: Oracle,
+    log: Vec<String>,
+    rng: Rng,
+    cuts: u64,
+}
+
+impl Run {
+    fn new(seed: u64, cuts: u64) -> Self {
+        let (store, context) = (FaultyFile::new(), context());
+        let file = open(&store, &context);
+        let mut oracle = Oracle::default();
+        oracle.note(&[]);
+        Run {
+            store,
+            context,
+            file,
+            model: Vec::new(),
+            oracle,
+            log: vec![format!("seed {seed}")],
+            rng: Rng(seed),
+            cuts,
+        }
+    }
+
+    /// Does one operation, then crashes at each of its steps.
+    fn act(&mut self, op: &str, arg: u64) {
+        self.log.push(format!("{op}{arg}"));
+        self.store.record();
+        let before = self.oracle.clone();
+        match op {
+            "write" => self.write(arg as usize * U, U),
+            "chunk" => self.write(arg as usize * 4096, 4096),
+            "append" => self.write(self.model.len(), arg as usize * U / 2),
+            "truncate" => {
+                let size = arg as usize * U / 2;
+                self.model.resize(size, 0);
+                self.oracle.note(&self.model);
+                self.file.truncate(size as u64).unwrap();
+            }
+            "punch" => {
+                let range = (arg as usize * 4096).min(self.model.len())
+                    ..(arg as usize * 4096 + 4096).min(self.model.len());
+                self.model[range].fill(0);
+                self.oracle.note(&self.model);
+                self.file.punch(arg * 4096, 4096).unwrap();
+            }
+            "flush" => self.file.flush().unwrap(),
+            "sync" => self.file.sync().unwrap(),
+            "rest" => rest(&self.file),
+            _ => unreachable!(),
+        }
+        // During the operation the promise is still the old one, with the new content allowed.
+        let mut during = before.clone();
+        during.since = self.oracle.since.clone();
+        for state in self.store.recorded() {
+            check(&state, &during, &self.context, &mut self.rng, self.cuts, &self.log);
+        }
+        match op {
+            "flush" => self.oracle.flush(),
+            "sync" | "rest" => self.oracle.confirm(),
+            _ => {}
+        }
+    }
+
+    fn write(&mut self, offset: usize, len: usize) {
+        let data = self.rng.bytes(len);
+        if self.model.len() < offset + len {
+            self.model.resize(offset + len, 0);
+        }
+        self.model[offset..offset + len].copy_from_slice(&data);
+        self.oracle.note(&self.model);
+        self.file.write(offset as u64, &data).unwrap();
+    }
+
+    /// Crashes for good and goes on with what is left.
+    fn crash(&mut self, kill: bool) {
+        self.log.push(if kill { "killed" } else { "cut off" }.into());
+        let now = self.store.snapshot();
+        let rng = &mut self.rng;
+        self.store = if kill {
+            killed(&now)
+        } else {
+            FaultyFile::at(&now.power_cut(torn, |n| rng.below(n as u64) as usize))
+        };
+        self.file = open(&self.store, &self.context);
+        self.model = read_all(&self.file).unwrap();
+        self.oracle.allows(&self.model, kill).unwrap();
+        // What recovery decided is durable.
+        self.oracle = Oracle::default();
+        self.oracle.note(&self.model);
+    }
+}
+
+/// The sequences that the protocol's rules were made for, each a past or possible mistake.
+#[test]
+fn named_sequences() {
+    let cases: &[&[(&str, u64)]] = &[
+        &[("chunk", 0), ("sync", 0), ("chunk", 0), ("sync", 0)],
+        &[("chunk", 0), ("flush", 0), ("chunk", 0), ("flush", 0), ("sync", 0)],
+        &[("chunk", 0), ("chunk", 1), ("sync", 0), ("chunk", 0), ("flush", 0), ("chunk", 0), ("sync", 0)],
+        &[("append", 1), ("sync", 0), ("append", 1), ("sync", 0), ("append", 9), ("sync", 0)],
+        &[("chunk", 0), ("append", 3), ("sync", 0), ("rest", 0), ("write", 0), ("flush", 0), ("rest", 0)],
+        &[
+            ("chunk", 0),
+            ("chunk", 1),
+            ("sync", 0),
+            ("truncate", 3),
+            ("truncate", 9),
+            ("write", 1),
+            ("sync", 0),
+        ],
+        &[("chunk", 0), ("chunk", 1), ("rest", 0), ("truncate", 1), ("sync", 0), ("append", 5), ("sync", 0)],
+        &[
+            ("chunk", 0),
+            ("sync", 0),
+            ("truncate", 0),
+            ("append", 3),
+            ("sync", 0),
+            ("truncate", 0),
+            ("rest", 0),
+        ],
+        &[("chunk", 0), ("flush", 0), ("truncate", 0), ("chunk", 0), ("flush", 0), ("sync", 0)],
+        &[("chunk", 0), ("chunk", 1), ("sync", 0), ("punch", 0), ("flush", 0), ("chunk", 0), ("sync", 0)],
+        &[
+            ("chunk", 47),
+            ("chunk", 48),
+            ("sync", 0),
+            ("chunk", 48),
+            ("chunk", 113),
+            ("flush", 0),
+            ("rest", 0),
+        ],
+        &[
+            ("chunk", 0),
+            ("chunk", 120),
+            ("rest", 0),
+            ("truncate", 385),
+            ("sync", 0),
+            ("truncate", 8),
+            ("rest", 0),
+        ],
+        &[("append", 1), ("flush", 0), ("append", 1), ("flush", 0), ("append", 1), ("flush", 0), ("rest", 0)],
+        &[("chunk", 2), ("chunk", 0), ("sync", 0), ("truncate", 0), ("truncate", 17), ("sync", 0)],
+    ];
+    for (at, case) in cases.iter().enumerate() {
+        let mut run = Run::new(at as u64, 12);
+        for (op, arg) in *case {
+            run.act(op, *arg);
+        }
+    }
+}
+
+#[test]
+fn random_sequences() {
+    let ops = [
+        "write", "write", "chunk", "chunk", "append", "truncate", "punch", "flush", "flush", "sync", "sync",
+        "rest",
+    ];
+    for seed in 0..120 {
+        let mut run = Run::new(seed, 4);
+        for _ in 0..14 {
+            let op = ops[run.rng.below(ops.len() as u64) as usize];
+            let arg = match op {
+                "write" => run.rng.below(20),
+                "truncate" => run.rng.below(40),
+                "append" => 1 + run.rng.below(9),
+                _ => run.rng.below(5),
+            };
+            run.act(op, arg);
+            if run.rng.below(8) == 0 {
+                let kill = run.rng.below(2) == 0;
+                run.crash(kill);
+            }
+        }
+    }
+}
+
+/// The oracle itself: without the barrier before an overwrite (relaxed durability) it must find damage.
+#[test]
+fn without_the_barrier_an_overwrite_is_lost() {
+    let strict = context();
+    let relaxed = Arc::new(Context {
+        contents: Secret::new_with(|key| key.fill(7)),
+        cipher: strict.cipher,
+        integrity: strict.integrity,
+        router: Router::new(EngineChoice::Cpu, 64 << 20).unwrap(),
+        durability: Durability::Relaxed,
+        read_only: false,
+    });
+    let store = FaultyFile::new();
+    let file = open(&store, &relaxed);
+    file.write(0, &[1; 4096]).unwrap();
+    file.sync().unwrap();
+    file.write(0, &[2; 4096]).unwrap();
+    file.flush().unwrap();
+    let now = store.snapshot();
+    let mut rng = Rng(1);
+    let damaged = (0..200).any(|_| {
+        let cut = now.power_cut(torn, |n| rng.below(n as u64) as usize);
+        read_all(&open(&FaultyFile::at(&cut), &relaxed)).is_err()
+    });
+    assert!(damaged);
+}

@@ -1,0 +1,110 @@
+//! A store that fails under a file (guarantee G3): the error comes out, what was committed stays, and the
+//! work goes on once the store does.
+
+use super::*;
+
+fn errno(e: &Error) -> Option<i32> {
+    match e {
+        Error::Store(e) => e.raw_os_error(),
+        _ => None,
+    }
+}
+
+/// Every call of a flush fails in turn; nothing committed is lost, and a second try succeeds.
+fn fail_each_call(
+    failure: Failure,
+    prepare: &[u8],
+    change: impl Fn(&File) -> Result<(), Error>,
+    want: &[u8],
+) {
+    for nth in 0..200 {
+        let context = context();
+        let store = FaultyFile::new();
+        let file = open(&store, &context);
+        file.write(0, prepare).unwrap();
+        rest(&file);
+        store.fail_from(nth, failure);
+        let outcome = change(&file).and_then(|()| file.flush());
+        if outcome.is_ok() {
+            assert!(nth > 2, "the change makes calls");
+            return;
+        }
+        // Killed now, the file is as before or (in part) newer, never unreadable.
+        let left = open(&killed(&store.snapshot()), &context);
+        assert!(read_all(&left).is_ok(), "call {nth}: {:?}", read_all(&left).err());
+        store.mend();
+        if file.failed() {
+            continue; // a failed sync: proven below
+        }
+        change(&file).unwrap();
+        assert!(read_all(&file).unwrap() == want, "call {nth}");
+        rest(&file);
+        assert!(read_all(&open(&store, &context)).unwrap() == want, "call {nth}, reopened");
+    }
+    panic!("never succeeded");
+}
+
+#[test]
+fn a_full_store_during_new_writes() {
+    let new = vec![9; 600_000];
+    for failure in [ENOSPC, Failure::Partial(libc::ENOSPC)] {
+        let want = [vec![1; 5000], new.clone()].concat();
+        fail_each_call(failure, &[1; 5000], |f| f.write(5000, &new), &want);
+    }
+}
+
+#[test]
+fn a_failing_store_during_overwrites() {
+    let mut want = vec![1; 600_000];
+    want[3000..500_000].fill(8);
+    for failure in [Failure::Errno(libc::EIO), Failure::Partial(libc::ENOSPC)] {
+        fail_each_call(failure, &vec![1; 600_000], |f| f.write(3000, &vec![8; 497_000]), &want);
+    }
+}
+
+#[test]
+fn a_failing_store_during_a_cut() {
+    fail_each_call(Failure::Errno(libc::EIO), &vec![1; 600_000], |f| f.truncate(300_001), &vec![1; 300_001]);
+}
+
+#[test]
+fn the_error_reaches_the_application_and_the_data_stays() {
+    let (store, context) = (FaultyFile::new(), context());
+    let file = open(&store, &context);
+    store.fail_from(0, ENOSPC);
+    file.write(0, &[4; 100]).unwrap();
+    assert_eq!(errno(&file.flush().unwrap_err()), Some(libc::ENOSPC));
+    assert_eq!(errno(&file.sync().unwrap_err()), Some(libc::ENOSPC));
+    assert_eq!(read_all(&file).unwrap(), [4; 100]);
+    store.mend();
+    file.sync().unwrap();
+    assert_eq!(read_all(&open(&store, &context)).unwrap(), [4; 100]);
+}
+
+#[test]
+fn a_full_buffer_on_a_full_store_takes_no_more() {
+    let (store, context) = (FaultyFile::new(), context());
+    let file = open(&store, &context);
+    store.fail_from(0, ENOSPC);
+    let piece = vec![1; 1 << 20];
+    let failed = (0..100).find_map(|_| file.append(&piece).err());
+    assert_eq!(failed.as_ref().and_then(errno), Some(libc::ENOSPC));
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_confirmed_any_more() {
+    let (store, context) = (FaultyFile::new(), context());
+    let file = open(&store, &context);
+    file.write(0, &[1; 4096]).unwrap();
+    file.sync().unwrap();
+    file.write(4096, &[2; 4096]).unwrap();
+    file.flush().unwrap();
+    store.fail_from(0, Failure::Errno(libc::EIO));
+    assert!(file.sync().is_err());
+    store.mend();
+    assert!(file.failed());
+    assert_eq!(errno(&file.sync().unwrap_err()), Some(libc::EIO));
+    assert_eq!(errno(&file.write(0, b"x").unwrap_err()), Some(libc::EIO));
+    let file = open(&killed(&store.snapshot()), &context);
+    assert_eq!(read_all(&file).unwrap()[..4096], [1; 4096]);
+}
