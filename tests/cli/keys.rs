@@ -1,0 +1,107 @@
+//! Key slots: added, changed, removed, and which of them opens.
+
+use crate::{
+    fails, file,
+    support::{command::ok, mounted::Vault, ready},
+    text, warpcrypt,
+};
+use std::{fs, process::Command};
+
+fn vault_command(args: &[&str], vault: &Vault, more: &[&str]) -> Command {
+    let mut command = Vault::program();
+    command.args(args).arg(&vault.store).args(more);
+    command
+}
+
+/// Whether the vault opens with these arguments; whatever the key, the mount point is only touched then.
+fn opens(vault: &Vault, with: &[&str]) -> bool {
+    let mut command = Vault::program();
+    let done = crate::support::command::run(
+        command
+            .arg("mount")
+            .arg(&vault.store)
+            .arg(&vault.mount_point)
+            .args(with)
+            .arg("--log-file")
+            .arg(&vault.log),
+        60,
+    );
+    if done.code() == 0 {
+        ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
+    }
+    assert!([0, 10, 11].contains(&done.code()), "{}", done.stderr);
+    done.code() == 0
+}
+
+fn kinds(vault: &Vault) -> Vec<String> {
+    let done = warpcrypt(["key", "list", text(&vault.store), "--json"]);
+    let slots: serde_json::Value = serde_json::from_str(&done.text()).expect("JSON");
+    let kind = |s: &serde_json::Value| format!("{} {}", s["id"], s["kind"].as_str().unwrap_or_default());
+    slots.as_array().expect("an array").iter().map(kind).collect()
+}
+
+#[test]
+fn slots_come_and_go() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    fs::write(mount.join("file"), "content").expect("write");
+    mount.unmount();
+    let first = ["--key-file", text(&vault.key)];
+    let second = file(vault.place_path(), "second", &[2; 100]);
+    let second = ["--key-file", &second];
+
+    let done = ok(
+        &mut vault_command(
+            &["key", "add"],
+            &vault,
+            &[&first[..], &["--new-key-file", second[1], "--label", "spare"]].concat(),
+        ),
+        60,
+    );
+    assert!(done.contains("key slot 2"), "{done}");
+    assert_eq!(kinds(&vault), ["1 key file", "2 key file"]);
+    assert!(opens(&vault, &first) && opens(&vault, &second));
+
+    ok(vault_command(&["key", "remove"], &vault, &["1"]).args(second), 60);
+    assert!(!opens(&vault, &first) && opens(&vault, &second));
+    fails(vault_command(&["key", "remove"], &vault, &["2"]).args(second), 2, "last key slot");
+    let list = warpcrypt(["key", "list", text(&vault.store)]).text();
+    assert!(list.contains("spare"), "{list}");
+    let long = "x".repeat(65);
+    let add = ["--new-key-file", text(&vault.key), "--label", &long];
+    fails(vault_command(&["key", "add"], &vault, &add).args(second), 2, "label");
+}
+
+#[test]
+fn passwords_change() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-128-ctr");
+    let [one, two] = ["one", "two"].map(|w| file(vault.place_path(), w, format!("{w}\n").as_bytes()));
+    let key = ["--key-file", text(&vault.key)];
+    // No password yet: the first is added.
+    ok(vault_command(&["passwd"], &vault, &["--new-password-file", &one]).args(key), 60);
+    assert_eq!(kinds(&vault), ["1 key file", "2 password"]);
+    assert!(opens(&vault, &["--password-file", &one]));
+    // The one that opens is replaced, by way of standard input: the old word, then the new.
+    let mut change = Command::new("sh");
+    let line = "printf 'one\\ntwo\\n' | \"$1\" passwd \"$2\" --password-stdin --new-password-stdin";
+    ok(change.args(["-c", line, "sh", env!("CARGO_BIN_EXE_warpcrypt"), text(&vault.store)]), 60);
+    assert_eq!(kinds(&vault), ["1 key file", "3 password"]);
+    assert!(opens(&vault, &["--password-file", &two]) && !opens(&vault, &["--password-file", &one]));
+    // A command gives the word too.
+    assert!(opens(&vault, &["--password-command", &format!("cat {two}")]));
+    // The only password is replaced with the key's help; of several none is guessed.
+    ok(vault_command(&["passwd"], &vault, &["--new-password-file", &one]).args(key), 60);
+    assert_eq!(kinds(&vault), ["1 key file", "4 password"]);
+    ok(vault_command(&["key", "add"], &vault, &["--new-password-file", &two]).args(key), 60);
+    fails(
+        vault_command(&["passwd"], &vault, &["--new-password-file", &two]).args(key),
+        2,
+        "several passwords",
+    );
+}

@@ -1,0 +1,52 @@
+//! The command line, driven through the real program: every exit code with its message, every source of a
+//! secret, the life of a mount, and what a user without root's rights can do.
+
+mod codes;
+mod documents;
+mod keys;
+mod mounts;
+mod prompts;
+mod secrets;
+#[path = "../support/mod.rs"]
+mod support;
+mod users;
+
+use std::{ffi::OsStr, fs, path::Path, process::Command};
+use support::{
+    command::{Done, run},
+    mounted::Vault,
+};
+
+/// Runs the program with these arguments.
+fn warpcrypt<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Done {
+    run(Vault::program().args(args), 60)
+}
+
+/// Runs a prepared command and requires its exit code and a piece of what it says on standard error.
+#[track_caller]
+fn fails(command: &mut Command, code: i32, says: &str) {
+    let done = run(command, 60);
+    assert_eq!(done.code(), code, "{command:?} said: {}", done.stderr);
+    assert!(done.stderr.contains(says), "{command:?} said: {}", done.stderr);
+    assert!(done.stderr.starts_with("warpcrypt: ") || code == 2, "{command:?} said: {}", done.stderr);
+}
+
+/// A `mount` of this vault at its mount point with its key file.
+fn mount_command(vault: &Vault) -> Command {
+    let mut command = Vault::program();
+    command.arg("mount").arg(&vault.store).arg(&vault.mount_point).arg("--key-file").arg(&vault.key);
+    command.arg("--log-file").arg(&vault.log);
+    command
+}
+
+/// Writes a file and returns its path as text.
+fn file(dir: &Path, name: &str, content: &[u8]) -> String {
+    let path = dir.join(name);
+    fs::write(&path, content).expect("write");
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+/// A path as text.
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}

@@ -1,0 +1,236 @@
+//! The life of a mount: every way into it and out of it.
+
+use crate::{
+    fails, mount_command,
+    support::{
+        command::{Running, ok, run, sh},
+        mounted::{Vault, is_mounted},
+        ready, ready_as_root,
+    },
+    text,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Waits for something to come true.
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(20), "not so after 20 s: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_was_written_is_there_after_umount_and_the_vault_may_be_moved_at_once() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let content: Vec<u8> = (0..3_000_000u32).flat_map(|n| n.to_le_bytes()).collect();
+    for round in 0..3 {
+        let mount = vault.mount();
+        for earlier in 0..round {
+            assert!(fs::read(mount.join(format!("file{earlier}"))).expect("read") == content);
+        }
+        fs::write(mount.join(format!("file{round}")), &content).expect("write");
+        ok(Vault::program().arg("umount").arg(mount.path()), 60);
+        let moved = vault.place_path().join("moved");
+        fs::rename(&vault.store, &moved).expect("move the vault");
+        fs::rename(&moved, &vault.store).expect("move it back");
+    }
+    let mount = vault.mount();
+    mount.unmount();
+    fs::remove_dir_all(&vault.store).expect("remove the vault");
+}
+
+#[test]
+fn plain_umount_ends_in_a_clean_vault_too() {
+    if !ready_as_root(&["fusermount3"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    for way in ["umount \"$1\"", "fusermount3 -u \"$1\"", "umount -l \"$1\""] {
+        let mount = vault.mount();
+        fs::write(mount.join("file"), way).expect("write");
+        sh("/", way, &[mount.path()], 30);
+        eventually("the process is gone", || !mount.alive());
+        let mount = vault.mount();
+        assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), way);
+        mount.unmount();
+    }
+}
+
+#[test]
+fn signals_end_a_mount_cleanly() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    for signal in [Signal::TERM, Signal::INT] {
+        let mount = vault.mount();
+        fs::write(mount.join("file"), format!("{signal:?}")).expect("write");
+        kill_process(mount.pid, signal).expect("kill");
+        eventually("the process is gone", || !mount.alive());
+        assert!(!is_mounted(&vault.mount_point));
+        let mount = vault.mount();
+        assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), format!("{signal:?}"));
+        mount.unmount();
+    }
+}
+
+#[test]
+fn a_signal_does_not_wait_for_ever_for_those_who_use_the_mount() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    let open = fs::File::create(mount.join("file")).expect("create");
+    kill_process(mount.pid, Signal::TERM).expect("kill");
+    eventually("the mount is out of sight", || !is_mounted(&vault.mount_point));
+    drop(open);
+    eventually("the process is gone", || !mount.alive());
+}
+
+#[test]
+fn in_the_foreground() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    for signal in [Signal::INT, Signal::HUP] {
+        let running = Running::start(mount_command(&vault).arg("--foreground"));
+        eventually("the mount answers", || is_mounted(&vault.mount_point));
+        fs::write(vault.mount_point.join("file"), "content").expect("write");
+        kill_process(Pid::from_raw(running.pid() as i32).expect("a pid"), signal).expect("kill");
+        let done = running.finish(Duration::from_secs(30));
+        assert_eq!(done.code(), 0, "{}", done.stderr);
+        assert!(!is_mounted(&vault.mount_point));
+    }
+    let running = Running::start(mount_command(&vault).arg("--foreground"));
+    eventually("the mount answers", || is_mounted(&vault.mount_point));
+    ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
+    assert_eq!(running.finish(Duration::from_secs(30)).code(), 0);
+}
+
+#[test]
+fn a_dead_mount_is_named_and_can_be_taken_away() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    mount.kill_server();
+    fails(&mut mount_command(&vault), 23, "umount");
+    ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
+    let mount = vault.mount();
+    mount.unmount();
+}
+
+#[test]
+fn options_of_fstab() {
+    if !ready_as_root(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let helper = concat!(env!("CARGO_MANIFEST_DIR"), "/mount-scripts/mount.fuse.warpcrypt");
+    let mut command = Command::new(helper);
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_warpcrypt")).parent().expect("a folder");
+    let path = format!("{}:/usr/bin:/bin", program.display());
+    let options = format!(
+        "rw,noexec,nofail,x-systemd.automount,key-file={},log-file={}",
+        text(&vault.key),
+        text(&vault.log)
+    );
+    command.arg(&vault.store).arg(&vault.mount_point).args(["-n", "-o", &options, "-t", "fuse.warpcrypt"]);
+    ok(command.env("PATH", path), 60);
+    let table = fs::read_to_string("/proc/self/mounts").expect("table");
+    let line = table.lines().find(|l| l.contains(text(&vault.mount_point))).expect("mounted");
+    assert!(
+        line.contains("fuse.warpcrypt") && line.contains("noexec") && line.contains(text(&vault.store)),
+        "{line}"
+    );
+    // An argument relative to the working directory, and with a slash behind it.
+    let mut umount = Vault::program();
+    ok(umount.current_dir(vault.place_path()).args(["umount", "mnt/"]), 60);
+}
+
+#[test]
+fn odd_paths() {
+    if !ready(&[]) {
+        return;
+    }
+    let place = Vault::new("aes-256-ctr");
+    let odd = place.place_path().join("a b,c\\d\u{e9}\n");
+    fs::create_dir(&odd).expect("mkdir");
+    let (store, mount) = (odd.join("vault"), odd.join("mount"));
+    fs::create_dir(&mount).expect("mkdir");
+    let program = |args: &[&str]| {
+        let mut command = Vault::program();
+        command.args(args);
+        command
+    };
+    ok(program(&["init"]).arg(&store).arg("--key-file").arg(&place.key), 60);
+    ok(
+        program(&["mount"])
+            .arg(&store)
+            .arg(&mount)
+            .arg("--key-file")
+            .arg(&place.key)
+            .arg("--log-file")
+            .arg(&place.log),
+        60,
+    );
+    fs::write(mount.join("x"), "y").expect("write");
+    ok(program(&["umount"]).arg(&mount), 60);
+    assert!(fs::read_dir(&mount).expect("list").next().is_none());
+}
+
+#[test]
+fn the_trial_run_leaves_nothing_behind() {
+    if !ready(&[]) {
+        return;
+    }
+    let place = Vault::new("aes-256-ctr");
+    let (source, temp) = (place.place_path().join("source"), place.place_path().join("temp"));
+    fs::create_dir_all(source.join("folder with a name")).expect("mkdir");
+    fs::create_dir(&temp).expect("mkdir");
+    let words: String = (0..20_000).map(|n| format!("{n} bottles\n")).collect();
+    for n in 0..300 {
+        fs::write(source.join(format!("folder with a name/file number {n}")), &words[n..]).expect("write");
+    }
+    std::os::unix::fs::symlink("../elsewhere", source.join("link")).expect("symlink");
+    let trial = |more: &[&str]| {
+        let mut command = Vault::program();
+        command.args(["try", "--from", text(&source)]).args(more).env("TMPDIR", &temp);
+        command
+    };
+    let said = ok(&mut trial(&[]), 120);
+    for part in ["300 files", "no difference", "All is well", "None of"] {
+        assert!(said.contains(part), "{said}");
+    }
+    let result: serde_json::Value = serde_json::from_str(&ok(&mut trial(&["--json"]), 120)).expect("JSON");
+    assert_eq!(result["files"], 300);
+    assert_eq!(result["differences"], 0);
+    assert!(fs::read_dir(&temp).expect("list").next().is_none());
+
+    // Ctrl-C in the middle of it.
+    let running = Running::start(&mut trial(&[]));
+    eventually("it is mounted", || {
+        fs::read_to_string("/proc/self/mounts").is_ok_and(|table| table.contains(text(&temp)))
+    });
+    kill_process(Pid::from_raw(running.pid() as i32).expect("a pid"), Signal::INT).expect("kill");
+    let done = running.finish(Duration::from_secs(60));
+    assert_eq!(done.code(), 130, "{}{}", done.text(), done.stderr);
+    assert!(fs::read_dir(&temp).expect("list").next().is_none());
+
+    let empty = run(Vault::program().args(["try", "--from", text(&temp)]).env("TMPDIR", &temp), 60);
+    assert_eq!(empty.code(), 1, "{}", empty.stderr);
+    assert!(empty.stderr.contains("--from"), "{}", empty.stderr);
+}

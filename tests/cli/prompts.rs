@@ -1,0 +1,76 @@
+//! Prompts, on a terminal of their own that `script` makes.
+
+use crate::{
+    file,
+    support::{command::ok, command::run, mounted::Vault, ready, skip, which},
+    text,
+};
+use std::process::Command;
+
+/// Types the lines into a terminal on which the program runs; returns the exit code and all it printed.
+fn typed(lines: &[&str], args: &[&str]) -> (i32, String) {
+    let quoted: Vec<String> = args.iter().map(|a| format!("'{a}'")).collect();
+    let line = format!("{} {}", env!("CARGO_BIN_EXE_warpcrypt"), quoted.join(" "));
+    // What is typed ahead would be thrown away when echo is switched off: each line waits for its prompt.
+    let typing: Vec<String> = lines.iter().map(|l| format!("sleep 2; printf '%s\\r' '{l}'")).collect();
+    let mut command = Command::new("sh");
+    let text = format!("({}; sleep 20) | script -qefc \"$1\" /dev/null", typing.join("; "));
+    command.args(["-c", &text, "sh", &line]);
+    let done = run(&mut command, 90);
+    (done.code(), done.text())
+}
+
+fn terminal() -> bool {
+    which("script").is_some() || skip("needs script".into())
+}
+
+#[test]
+fn a_new_password_is_asked_for_twice_and_not_shown() {
+    if !terminal() || !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let new = vault.place_path().join("new");
+    let (code, said) = typed(&["geheim", "geheim"], &["init", text(&new)]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("New password:") && said.contains("again"), "{said}");
+    assert!(said.contains("key recovery"), "{said}");
+    assert!(!said.contains("geheim"), "{said}");
+    let (code, said) = typed(&["geheim"], &["mount", text(&new), text(&vault.mount_point)]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("Password:") && !said.contains("geheim"), "{said}");
+    ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
+}
+
+#[test]
+fn a_recovery_key_opens_what_a_lost_password_does_not() {
+    if !terminal() || !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mut command = Vault::program();
+    let key = ok(command.args(["key", "recovery", text(&vault.store), "--key-file", text(&vault.key)]), 60);
+    let key = key.trim();
+    assert_eq!(key.split('-').count(), 13, "{key}");
+    let word = file(vault.place_path(), "word", b"new word");
+    let lower = key.to_lowercase();
+    let args = ["passwd", text(&vault.store), "--recovery-key", "--new-password-file", &word];
+    let (code, said) = typed(&[&lower], &args);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("Recovery key:") && !said.contains(&lower[..20]), "{said}");
+    let wrong = key.replacen(&key[..1], if key.starts_with('7') { "8" } else { "7" }, 1);
+    let (code, said) = typed(&[&wrong], &args);
+    assert_eq!(code, 10, "{said}");
+    assert!(said.contains("group 1"), "{said}");
+}
+
+#[test]
+fn without_a_terminal_the_sources_are_named() {
+    let vault = Vault::new("aes-256-ctr");
+    let mut command = Command::new("setsid");
+    command.arg("-w").arg(env!("CARGO_BIN_EXE_warpcrypt")).arg("init").arg(vault.place_path().join("new"));
+    let done = run(&mut command, 60);
+    assert_eq!(done.code(), 2, "{}", done.stderr);
+    assert!(done.stderr.contains("--password-file"), "{}", done.stderr);
+    assert!(!vault.place_path().join("new").exists());
+}
