@@ -123,16 +123,20 @@ impl Report {
     /// If the parent is gone (Ctrl-C): the mount should go too.
     pub fn ready(mut self) -> Outcome {
         self.0.write_all(READY.as_bytes()).map_err(|_| Failure::interrupted())?;
-        let null = null().and_then(|n| rustix::stdio::dup2_stderr(&n));
-        null.map_err(|e| Failure::plain(Code::Failed, format!("detaching: {e}")))
+        let_go_of_terminal().map_err(|e| Failure::plain(Code::Failed, format!("detaching: {e}")))
     }
 
-    /// Tells the waiting parent why there is no mount.
+    /// Tells the waiting parent why there is no mount; it is the one who prints it.
     pub fn failed(mut self, failure: &Failure) {
         let text = format!("{}\n{}", failure.code as u8, failure.message);
         // A parent that is gone has nobody to show it to.
         let _ = self.0.write_all(text.as_bytes());
+        let _ = let_go_of_terminal();
     }
+}
+
+fn let_go_of_terminal() -> Result<(), Errno> {
+    rustix::stdio::dup2_stderr(null()?)
 }
 
 fn null() -> Result<OwnedFd, Errno> {

@@ -6,7 +6,7 @@ use super::{
     exit::{Code, Failure, Outcome},
     keys, log, mounts, options, password,
     progress::Spinner,
-    session::{Mounted, Plan},
+    session::{EndSignals, Mounted, Plan},
     vaults,
 };
 use crate::vault::OpenOptions;
@@ -21,12 +21,13 @@ pub fn run(args: MountArgs) -> Outcome {
     let unlock = password::unlock(&args.unlock)?;
     if args.foreground {
         log::to_standard_error();
+        let signals = EndSignals::hold(true)?;
         let mounted = {
             let _spinner = Spinner::start("unlocking and mounting");
             Mounted::start(&plan(args), &unlock)?
         };
         drop(unlock);
-        return mounted.serve(true);
+        return mounted.serve(signals);
     }
     daemon::start(&args, &unlock)
 }
@@ -34,18 +35,19 @@ pub fn run(args: MountArgs) -> Outcome {
 /// Runs `serve`, the process behind a mount, started by [`run`].
 pub fn serve_for_parent(args: MountArgs) -> Outcome {
     let (unlock, report) = daemon::Report::begin()?;
-    let started =
-        log::to_background(args.log_file.as_deref()).and_then(|()| Mounted::start(&plan(args), &unlock));
+    let started = log::to_background(args.log_file.as_deref())
+        .and_then(|()| EndSignals::hold(false))
+        .and_then(|signals| Ok((Mounted::start(&plan(args), &unlock)?, signals)));
     drop(unlock);
-    let mounted = match started {
-        Ok(mounted) => mounted,
+    let (mounted, signals) = match started {
+        Ok(started) => started,
         Err(failure) => {
             report.failed(&failure);
             return Err(failure);
         }
     };
     report.ready()?;
-    let outcome = mounted.serve(false);
+    let outcome = mounted.serve(signals);
     if let Err(failure) = &outcome {
         ::log::error!("{}", failure.message);
     }

@@ -51,6 +51,20 @@ impl Plan {
     }
 }
 
+/// The signals that end a mount, held from before there is one: none may kill it half-made.
+pub struct EndSignals(Signals);
+
+impl EndSignals {
+    /// SIGINT, SIGTERM and, with `hang_up`, SIGHUP; from here on they wait for [`Mounted::serve`].
+    ///
+    /// # Errors
+    /// If the system refuses the handlers.
+    pub fn hold(hang_up: bool) -> Outcome<Self> {
+        let signals = if hang_up { vec![SIGINT, SIGTERM, SIGHUP] } else { vec![SIGINT, SIGTERM] };
+        Signals::new(signals).map(EndSignals).map_err(|e| Failure::io("signal handlers", &e))
+    }
+}
+
 /// A mount that answers. Dropping it unmounts.
 pub struct Mounted(Session);
 
@@ -73,17 +87,15 @@ impl Mounted {
         fuse::mount(vault, &plan.mount, &options).map(Mounted).map_err(|e| refused(plan, &e))
     }
 
-    /// Serves until somebody unmounts, or SIGINT, SIGTERM or (with `hang_up`) SIGHUP asks for it.
+    /// Serves until somebody unmounts, or one of the signals asks for it.
     ///
     /// # Errors
     /// What could not be stored.
-    pub fn serve(self, hang_up: bool) -> Outcome {
-        let ends = if hang_up { vec![SIGINT, SIGTERM, SIGHUP] } else { vec![SIGINT, SIGTERM] };
-        let mut signals = Signals::new(ends).map_err(|e| Failure::io("signal handlers", &e))?;
+    pub fn serve(self, mut signals: EndSignals) -> Outcome {
         let unmounter = self.0.unmounter();
         // Not joined: it ends with the process, or waits for a signal that never comes.
         thread::spawn(move || {
-            if signals.forever().next().is_some() {
+            if signals.0.forever().next().is_some() {
                 let tries = PATIENCE.as_millis() / PAUSE.as_millis();
                 let quiet = (0..tries).any(|_| unmounter.unmount(false).is_ok() || wait());
                 if !quiet && let Err(e) = unmounter.unmount(true) {

@@ -34,10 +34,9 @@ fn man_pages_cover_every_command_and_the_exit_codes() {
     let done = warpcrypt(["man", text(vault.place_path())]);
     assert_eq!(done.code(), 0, "{}", done.stderr);
     let page = |name: &str| fs::read_to_string(vault.place_path().join(name)).expect(name);
-    let main = page("warpcrypt.1");
+    let main = page("warpcrypt.1").replace("\\-", "-").replace("\\*(Aq", "'").replace("\\'", "'");
     for (_, meaning) in documented() {
-        let escaped = meaning.replace('-', "\\-");
-        assert!(main.contains(&escaped) || main.contains(&meaning), "{meaning} is not in the man page");
+        assert!(main.contains(&meaning), "{meaning} is not in the man page");
     }
     let names = ["init", "mount", "umount", "info", "passwd", "try", "key-add", "key-list", "key-remove"];
     for name in names {
