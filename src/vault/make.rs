@@ -147,6 +147,9 @@ impl Vault {
             Target::File(file) => Node::shared(file.store.fd()).link(&parent.store, &place.stored.0)?,
         }
         let stat = self.stat(Target::Entry(parent, &place.stored))?;
+        if stat.kind == Kind::File {
+            self.files.remember((stat.dev, stat.ino));
+        }
         Ok((place.stored, stat))
     }
 

@@ -1,6 +1,7 @@
 //! The namespace on a directory of the store, without a mount.
 
 mod concurrent;
+mod files;
 mod hostile;
 mod names;
 mod nodes;

@@ -71,6 +71,33 @@ fn directories_without_permissions_are_still_their_owner_s_to_remove_and_move() 
 }
 
 #[test]
+fn a_file_is_its_owner_s_whatever_its_bits_once_the_kernel_let_him_in() {
+    as_user(|path| {
+        let mut vault = fixture(path);
+        for mode in [0o000, 0o200, 0o400, 0o444, 0o600] {
+            let name = OsString::from(format!("{mode:o}"));
+            let (stored, _, file) = vault.create(&vault.root(), &name, node(mode)).unwrap();
+            file.file.write(0, b"content").unwrap();
+            drop(file);
+            vault.shut_down().unwrap();
+            drop(vault);
+            vault = open(path, false);
+            for write in [false, true] {
+                let file = vault.open_file(&vault.root(), &stored, write).unwrap();
+                let mut out = [0; 7];
+                assert_eq!(file.file.read(0, &mut out).unwrap(), 7);
+                assert_eq!(&out, b"content");
+                if write {
+                    file.file.write(0, b"content").unwrap();
+                    vault.sync_file(&file).unwrap();
+                }
+            }
+            assert_eq!(vault.stat(Target::Entry(&vault.root(), &stored)).unwrap().mode, mode);
+        }
+    });
+}
+
+#[test]
 fn what_a_user_cannot_give_away_stays_without_set_user_id() {
     as_user(|path| {
         let vault = fixture(path);
