@@ -53,7 +53,7 @@ impl Server {
         let file = self.file_to_open(number, write || cut)?;
         if cut {
             let now = SetAttr { size: Some(0), mtime: Some(SetTime::Now), ..SetAttr::default() };
-            self.take_privileges(&file, user)?;
+            self.take_privileges(number, &file, user)?;
             self.vault.set_attr(Target::File(&file), &now)?;
         }
         Ok(self.handles.add_file(FileHandle { node: number, file, write }))
@@ -93,7 +93,7 @@ impl Server {
         self.writable()?;
         let handle = self.handles.file(handle)?;
         if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            self.take_privileges(&handle.file, user)?;
+            self.take_privileges(handle.node, &handle.file, user)?;
         }
         handle.file.file.write(offset, data)
     }
@@ -118,15 +118,15 @@ impl Server {
         let keep = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => {
-                self.take_privileges(&handle.file, user)?;
+                self.take_privileges(handle.node, &handle.file, user)?;
                 file.allocate(offset, len, keep)
             }
             libc::FALLOC_FL_PUNCH_HOLE if keep => {
-                self.take_privileges(&handle.file, user)?;
+                self.take_privileges(handle.node, &handle.file, user)?;
                 file.punch(offset, len)
             }
             libc::FALLOC_FL_ZERO_RANGE => {
-                self.take_privileges(&handle.file, user)?;
+                self.take_privileges(handle.node, &handle.file, user)?;
                 file.punch(offset, len)?;
                 file.allocate(offset, len, keep)
             }
@@ -151,7 +151,7 @@ impl Server {
     pub fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64, user: u32) -> Result<u32> {
         self.writable()?;
         let (source, target) = (self.handles.file(from.0)?, self.handles.file(to.0)?);
-        self.take_privileges(&target.file, user)?;
+        self.take_privileges(target.node, &target.file, user)?;
         let len = len.min(COPY_MOST);
         let mut copied = 0;
         while copied < len {
@@ -172,13 +172,14 @@ impl Server {
     }
 
     /// Takes set-user-id and set-group-id away from a file that somebody other than root changes.
-    fn take_privileges(&self, file: &OpenFile, user: u32) -> Result<()> {
+    fn take_privileges(&self, number: u64, file: &OpenFile, user: u32) -> Result<()> {
         if user == 0 {
             return Ok(());
         }
         let mode = attr::without_privileges(self.vault.stat(Target::File(file))?.mode);
         if mode.is_some() {
             self.vault.set_attr(Target::File(file), &SetAttr { mode, ..SetAttr::default() })?;
+            self.attributes_changed(number);
         }
         Ok(())
     }

@@ -8,10 +8,11 @@ use super::{
     workers::Workers,
 };
 use crate::vault::{Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, Vault};
+use fuser::{INodeNo, Notifier};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -37,6 +38,7 @@ pub struct Server {
     workers: Workers,
     loops: usize,
     busy: AtomicUsize,
+    kernel: OnceLock<Notifier>,
 }
 
 /// Counts an event loop as busy while it exists.
@@ -64,8 +66,23 @@ impl Server {
             workers: Workers::new(),
             loops,
             busy: AtomicUsize::new(0),
+            kernel: OnceLock::new(),
             vault,
         }))
+    }
+
+    /// Gives the way to tell the kernel what it did not ask for.
+    pub fn connect(&self, kernel: Notifier) {
+        // A mount has one kernel: what is set first stays.
+        let _ = self.kernel.set(kernel);
+    }
+
+    /// Tells the kernel that a node's attributes changed by themselves.
+    pub fn attributes_changed(&self, number: u64) {
+        if let Some(kernel) = self.kernel.get() {
+            // A negative offset: no cached data is meant. A node that it does not know needs no telling.
+            let _ = kernel.inval_inode(INodeNo(number), -1, 0);
+        }
     }
 
     /// Waits for slow requests that are still under way.

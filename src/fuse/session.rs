@@ -4,7 +4,7 @@ use super::{device, device::Device, filesystem::Mounted, server::Server};
 use crate::vault::Vault;
 use fuser::{Config, SessionACL};
 use parking_lot::Mutex;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, getrlimit};
 use std::{
     ffi::OsString,
     fs, io,
@@ -65,7 +65,7 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let target: Arc<Path> = target.canonicalize()?.into();
     let loops = options.loops.unwrap_or_else(usual_loops).max(1);
     let root = rustix::process::geteuid().is_root();
-    let server = Server::new(vault.clone(), options.read_only, loops, raise_descriptors())
+    let server = Server::new(vault.clone(), options.read_only, loops, room_for_dirs())
         .map_err(|e| io::Error::other(e.to_string()))?;
     let allow_other = options.allow_other || root;
     let device = Device {
@@ -84,6 +84,7 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     config.clone_fd = loops > 1;
     let session = fuser::Session::from_fd(Mounted(server.clone()), fd, config.acl, config);
     let session = session.inspect_err(|_| unmounter.give_up())?;
+    server.connect(session.notifier());
     let last_resort = unmounter.clone();
     let thread = thread::Builder::new()
         .name("mount".into())
@@ -159,11 +160,8 @@ fn usual_loops() -> usize {
     thread::available_parallelism().map_or(FEWEST_LOOPS, |n| n.get().clamp(FEWEST_LOOPS, MOST_LOOPS))
 }
 
-/// Allows the process as many descriptors as it may have, and returns how many directories may be open.
-fn raise_descriptors() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    // Refused, the old limit stays and is counted with.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+/// How many directories may be open, with what the process may open in all.
+fn room_for_dirs() -> usize {
     match getrlimit(Resource::Nofile).current {
         Some(most) => usize::try_from(most / DIRS_SHARE).unwrap_or(MOST_DIRS).min(MOST_DIRS),
         None => MOST_DIRS,
