@@ -131,3 +131,87 @@ impl ChunkKeys {
         if ct_eq(&self.tag(id, ciphertext), tag) { Ok(()) } else { Err(AuthError) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: ChunkId = ChunkId { index: 3, epoch: 9, nonce: [7; 10] };
+
+    fn all_keys() -> impl Iterator<Item = ChunkKeys> {
+        Cipher::ALL.into_iter().flat_map(|cipher| {
+            Integrity::ALL.into_iter().map(move |integrity| {
+                ChunkKeys::new(cipher, integrity, &[1; 32][..cipher.key_len()], &[2; 32])
+            })
+        })
+    }
+
+    #[test]
+    fn a_chunk_opens_where_it_was_sealed_and_nowhere_else() {
+        for keys in all_keys() {
+            for len in [1, 16, 17, 4095, CHUNK] {
+                let plain: Vec<u8> = (0..len).map(|i| i as u8).collect();
+                let mut sealed = vec![0; len];
+                let tag = keys.seal(&ID, &plain, &mut sealed);
+                assert_eq!(tag, keys.tag(&ID, &sealed));
+                for id in [
+                    ChunkId { index: 4, ..ID },
+                    ChunkId { epoch: 10, ..ID },
+                    ChunkId { nonce: [8; 10], ..ID },
+                    ChunkId { index: 3 | 1 << 39, ..ID },
+                ] {
+                    let (mut data, mut out) = (sealed.clone(), vec![0xee; len]);
+                    assert_eq!(keys.open_in_place(&id, &tag, &mut data), Err(AuthError));
+                    assert_eq!(keys.open(&id, &tag, &data, &mut out), Err(AuthError));
+                    assert_eq!(data, sealed, "a failed open leaves the data");
+                    assert_eq!(out, vec![0xee; len], "a failed open writes nothing");
+                }
+                let shorter = len - 1;
+                assert_eq!(keys.verify(&ID, &tag, &sealed[..shorter]), Err(AuthError));
+                let mut out = vec![0; len];
+                assert_eq!(keys.open(&ID, &tag, &sealed, &mut out), Ok(()));
+                assert_eq!(out, plain);
+                assert_eq!(keys.open_in_place(&ID, &tag, &mut sealed), Ok(()));
+                assert_eq!(sealed, plain);
+            }
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_data_and_tag_is_seen() {
+        for keys in all_keys() {
+            let mut sealed = [0; 40];
+            let tag = keys.seal(&ID, &[5; 40], &mut sealed);
+            for bit in 0..sealed.len() * 8 {
+                sealed[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(keys.verify(&ID, &tag, &sealed), Err(AuthError));
+                sealed[bit / 8] ^= 1 << (bit % 8);
+            }
+            for bit in 0..128 {
+                let mut wrong = tag;
+                wrong[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(keys.verify(&ID, &wrong, &sealed), Err(AuthError));
+            }
+        }
+    }
+
+    #[test]
+    fn a_hole_is_not_an_empty_chunk() {
+        for keys in all_keys() {
+            assert_ne!(keys.hole_tag(&ID), keys.tag(&ID, &[]));
+            assert_ne!(keys.hole_tag(&ID), keys.hole_tag(&ChunkId { index: 4, ..ID }));
+            assert_ne!(keys.hole_tag(&ID), keys.hole_tag(&ChunkId { epoch: 8, ..ID }));
+        }
+    }
+
+    /// Neighbours with one nonce: their counter blocks follow each other and never meet.
+    #[test]
+    fn counter_blocks_of_chunks_do_not_overlap() {
+        let first = |index| u128::from_be_bytes(ChunkId { index, ..ID }.counter());
+        for index in [0, 1, 0xff_ffff, (1 << 32) - 1, ChunkId::INDEX_END - 2] {
+            assert_eq!(first(index + 1) - first(index), CHUNK as u128 / 16);
+        }
+        let last = first(ChunkId::INDEX_END - 1) + 255;
+        assert_eq!(last.to_be_bytes()[..10], ID.nonce, "the largest index carries into no nonce");
+    }
+}

@@ -33,13 +33,14 @@ impl BlockCipherEncClosure for Keystream<'_> {
     #[inline(always)]
     fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
         let width = B::ParBlocksSize::USIZE;
+        // Up to here single blocks are cheaper than a wide pass whose other blocks are thrown away.
+        let few = (width / 2).min(8);
         let Keystream { mut counter, mut src, data } = self;
         let mut stream = ParBlocks::<B>::default();
         for part in data.chunks_mut(width * BLOCK) {
             let blocks = part.len().div_ceil(BLOCK);
             fill_counters(&mut stream, counter);
-            // A wide pass costs about as much as four single blocks.
-            if blocks > 4 {
+            if blocks > few {
                 backend.encrypt_par_blocks_inplace(&mut stream);
             } else {
                 stream[..blocks].iter_mut().for_each(|block| backend.encrypt_block_inplace(block));

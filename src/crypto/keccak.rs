@@ -1,5 +1,8 @@
 //! `Keccak-p[1600]` (FIPS 202, section 3): the permutation, and the place that picks its implementation.
 
+#[cfg(target_arch = "x86_64")]
+use super::keccak_bmi;
+
 /// The state: 25 lanes, lane (x, y) at `x + 5 * y`.
 pub type State = [u64; 25];
 
@@ -42,11 +45,23 @@ const ROUND_CONSTANTS: [u64; 24] = [
 
 /// Permutes `state` with the implementation that suits this machine.
 pub fn permute(state: &mut State, rounds: Rounds) {
+    #[cfg(target_arch = "x86_64")]
+    if keccak_bmi::available() {
+        // SAFETY: the processor has the features, as was just seen.
+        unsafe { keccak_bmi::permute(state, rounds) };
+        return;
+    }
     permute_portable(state, rounds);
 }
 
 /// The portable implementation. Constant-time: no branch and no address depends on the state.
 pub fn permute_portable(state: &mut State, rounds: Rounds) {
+    rounds_of(state, rounds);
+}
+
+/// The rounds, for every variant to compile with its own instructions.
+#[inline(always)]
+pub(super) fn rounds_of(state: &mut State, rounds: Rounds) {
     let constants = match rounds {
         Rounds::Twelve => &ROUND_CONSTANTS[12..],
         Rounds::TwentyFour => &ROUND_CONSTANTS[..],

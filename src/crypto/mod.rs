@@ -6,9 +6,13 @@
 pub mod aes;
 pub mod chunk;
 pub mod cipher;
+#[cfg(test)]
+mod conformance;
 mod ctr;
 pub mod kdf;
 pub mod keccak;
+#[cfg(target_arch = "x86_64")]
+mod keccak_bmi;
 pub mod kuznyechik;
 mod kuznyechik_tables;
 pub mod mac;

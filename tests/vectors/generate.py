@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes second_opinion.json: answers of independent implementations, for tests/crypto_vectors.rs.
 
-Made with Python 3.11, pycryptodome (AES, SHA-3, cSHAKE, KMAC, TurboSHAKE) and gostcrypto (Kuznyechik,
-GOST R 34.13-2015); the versions stand in the file's "made_with". To make it again:
+Made with Python 3.11, pycryptodome (AES, SHA-3, cSHAKE, KMAC, TurboSHAKE), gostcrypto (Kuznyechik) and
+argon2-cffi (Argon2id, the reference implementation in C); the versions stand in the file's
+"made_with". To make it again:
 
-    python3 -m venv venv && venv/bin/pip install pycryptodome gostcrypto
+    python3 -m venv venv && venv/bin/pip install pycryptodome gostcrypto argon2-cffi
     venv/bin/python tests/vectors/generate.py > tests/vectors/second_opinion.json
 
 Inputs are not random: byte i of the input number n is the lowest byte of 7 * n + 31 * i + i // 256.
@@ -16,6 +17,7 @@ import sys
 from importlib.metadata import version
 
 import gostcrypto
+from argon2.low_level import Type, hash_secret_raw
 from Crypto.Cipher import AES
 from Crypto.Hash import (KMAC128, KMAC256, SHA3_224, SHA3_256, SHA3_384, SHA3_512, SHAKE128, SHAKE256,
                          TurboSHAKE128, TurboSHAKE256, cSHAKE128, cSHAKE256)
@@ -130,18 +132,86 @@ def keyed_turboshake_cases():
     for n in LENGTHS:
         data, custom, key = pattern(n, n), pattern(n + 1, n % 200), pattern(n + 2, 32)
         for mac_len in [16, 32, 400]:
-            message = (bytepad(encode_string(b"warpcrypt TurboSHAKE MAC") + encode_string(custom), 168)
-                       + bytepad(encode_string(key), 168) + data + right_encode(mac_len * 8))
-            out = TurboSHAKE128.new(data=message, domain=0x4D).read(mac_len)
+            out = keyed("turboshake128", key, custom, data, mac_len)
             yield {"function": "turboshake128", "len": n, "key": key.hex(), "custom": custom.hex(),
                    "out": out.hex()}
 
 
+def keyed(function, key, custom, data, mac_len):
+    """A vault's integrity functions, by name."""
+    if function == "turboshake128":
+        message = (bytepad(encode_string(b"warpcrypt TurboSHAKE MAC") + encode_string(custom), 168)
+                   + bytepad(encode_string(key), 168) + data + right_encode(mac_len * 8))
+        return TurboSHAKE128.new(data=message, domain=0x4D).read(mac_len)
+    module = {"kmac128": KMAC128, "kmac256": KMAC256}[function]
+    return module.new(key=key, data=data, mac_len=mac_len, custom=custom).digest()
+
+
+def ctr_mode(cipher, key, counter, data):
+    if cipher == "kuznyechik-ctr":
+        return kuznyechik_ctr(key, counter, data)
+    return AES.new(key, AES.MODE_CTR, counter=Counter.new(128, initial_value=counter)).encrypt(data)
+
+
+def be(value, size):
+    return value.to_bytes(size, "big")
+
+
+KEY_LENGTHS = {"aes-128-ctr": 16, "aes-192-ctr": 24, "aes-256-ctr": 32, "kuznyechik-ctr": 32}
+
+
+def file_cases():
+    """File keys, a chunk, a hole, and the tree's MACs, as src/crypto/{kdf,chunk}.rs describe them."""
+    contents, salt, nonce = pattern(1, 32), pattern(2, 32), pattern(3, 10)
+    keys = keyed("kmac256", contents, b"warpcrypt v1 file keys", salt, 96)
+    mac_key, tree_key = keys[32:64], keys[64:]
+    for cipher, key_len in KEY_LENGTHS.items():
+        for integrity in ["kmac128", "kmac256", "turboshake128"]:
+            for n in [1, 16, 137, 138, 139, 4096]:
+                index, epoch = 0x0123456789 + n, 0xABCDEF012345 - n
+                counter = int.from_bytes(nonce, "big") << 48 | index * 256
+                sealed = ctr_mode(cipher, keys[:key_len], counter, pattern(n, n))
+                header = nonce + be(index, 8) + be(epoch, 8)
+                tag = keyed(integrity, mac_key, b"warpcrypt v1 chunk", header + be(n, 4) + sealed, 16)
+                hole = keyed(integrity, mac_key, b"warpcrypt v1 hole", header + be(0, 4), 16)
+                tree = [keyed(integrity, tree_key, b"warpcrypt v1 " + use, sealed, 32).hex()
+                        for use in [b"leaf", b"node", b"record"]]
+                yield {"cipher": cipher, "integrity": integrity, "contents": contents.hex(), "salt": salt.hex(),
+                       "nonce": nonce.hex(), "index": index, "epoch": epoch, "len": n,
+                       "sha3": digest_of(sealed), "tag": tag.hex(), "hole": hole.hex(), "tree": tree}
+
+
+def siv_cases():
+    """Sub-keys and deterministic encryption, as src/crypto/{kdf,siv}.rs describe them."""
+    key = pattern(4, 32)
+    prf, encryption = [keyed("kmac256", key, b"warpcrypt v1 subkey", label, 32)
+                       for label in [b"siv prf", b"siv encryption"]]
+    for cipher, key_len in KEY_LENGTHS.items():
+        for context in [[], [b""], [b"directory"], [b"one", b"", b"three"]]:
+            for n in [0, 1, 16, 255]:
+                plain = pattern(n, n)
+                encoded = be(len(context), 8) + b"".join(be(len(part), 8) + part for part in context)
+                iv = keyed("kmac256", prf, b"warpcrypt v1 siv", encoded + plain, 16)
+                sealed = iv + ctr_mode(cipher, encryption[:key_len], int.from_bytes(iv, "big"), plain)
+                yield {"cipher": cipher, "key": key.hex(), "context": [part.hex() for part in context], "len": n,
+                       "sealed": sealed.hex()}
+
+
+def password_cases():
+    for memory_kib, passes, lanes in [(8, 1, 1), (64, 3, 1), (64, 2, 4), (4096, 1, 2)]:
+        for n in [0, 1, 31, 200]:
+            out = hash_secret_raw(secret=pattern(n, n), salt=pattern(5, 32), time_cost=passes,
+                                  memory_cost=memory_kib, parallelism=lanes, hash_len=32, type=Type.ID)
+            yield {"len": n, "salt": pattern(5, 32).hex(), "memory_kib": memory_kib, "passes": passes,
+                   "lanes": lanes, "out": out.hex()}
+
+
 def main():
-    made_with = {"python": platform.python_version(), "pycryptodome": version("pycryptodome"),
-                 "gostcrypto": version("gostcrypto")}
+    made_with = {"python": platform.python_version()}
+    made_with |= {package: version(package) for package in ["pycryptodome", "gostcrypto", "argon2-cffi"]}
     sections = {"ctr": ctr_cases(), "ecb": ecb_cases(), "hash": hash_cases(), "custom": custom_cases(),
-                "keyed_turboshake": keyed_turboshake_cases()}
+                "keyed_turboshake": keyed_turboshake_cases(), "file": file_cases(), "siv": siv_cases(),
+                "password": password_cases()}
     lines = [f'"made_with": {json.dumps(made_with)}']
     for name, cases in sections.items():
         rows = ",\n".join(json.dumps(case) for case in cases)

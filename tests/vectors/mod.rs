@@ -3,6 +3,7 @@
 mod block_ciphers;
 mod keccak;
 mod passwords;
+mod random;
 mod second_opinion;
 
 /// Bytes of hexadecimal digits; blanks are skipped.

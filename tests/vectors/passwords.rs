@@ -3,9 +3,8 @@
 use super::hex;
 use warpcrypt::crypto::kdf::{Argon2Cost, argon2id};
 
-/// Section 5.3 uses a secret and associated data, which a vault does not, so its answer is checked with
-/// the same crate's parameters; the vault's own function is checked with the reference
-/// implementation's vector for a salt of 32 bytes.
+/// The example of section 5.3 has a secret and associated data, which a vault's passwords have not: it shows
+/// that the function beneath is the standard's. `second_opinion` checks the vault's own function.
 #[test]
 fn argon2id_example_of_rfc_9106() {
     let params = argon2::ParamsBuilder::new()

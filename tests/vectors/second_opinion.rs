@@ -3,9 +3,14 @@
 use super::hex;
 use serde_json::Value;
 use warpcrypt::crypto::{
+    chunk::ChunkId,
     cipher::{Cipher, CipherKey},
+    kdf::{Argon2Cost, FileKeys, argon2id},
     mac::{Integrity, MacKey},
-    sha3, sp800_185, turboshake,
+    secret::Secret,
+    sha3,
+    siv::SivKey,
+    sp800_185, turboshake,
 };
 
 fn cases(section: &str) -> Vec<Value> {
@@ -123,4 +128,61 @@ fn mac(case: &Value, data: &[u8], out: &mut [u8]) {
     let key = MacKey::new(integrity, &bytes(case, "key"), &bytes(case, "custom"));
     let (head, tail) = data.split_at(data.len() / 3);
     key.mac(&[head, tail], out);
+}
+
+fn secret(case: &Value, field: &str) -> Secret<32> {
+    Secret::new_with(|out| out.copy_from_slice(&bytes(case, field)))
+}
+
+fn number(case: &Value, field: &str) -> u64 {
+    case[field].as_u64().expect("a number")
+}
+
+fn strings(case: &Value, field: &str) -> Vec<Vec<u8>> {
+    let list = case[field].as_array().expect("a list");
+    list.iter().map(|item| hex(item.as_str().expect("a string"))).collect()
+}
+
+#[test]
+fn file_keys_chunks_holes_and_tree() {
+    for case in cases("file") {
+        let cipher = Cipher::from_name(text(&case, "cipher")).expect("a cipher");
+        let integrity = Integrity::from_name(text(&case, "integrity")).expect("a function");
+        let salt = bytes(&case, "salt").try_into().expect("32 bytes");
+        let keys = FileKeys::derive(&secret(&case, "contents"), &salt, cipher, integrity);
+        let nonce = bytes(&case, "nonce").try_into().expect("10 bytes");
+        let id = ChunkId { index: number(&case, "index"), epoch: number(&case, "epoch"), nonce };
+        let plain = pattern(len(&case), len(&case));
+        let mut sealed = vec![0; plain.len()];
+        assert_eq!(keys.chunk.seal(&id, &plain, &mut sealed)[..], bytes(&case, "tag"), "{case}");
+        assert_eq!(sha3::sha3_256(&[&sealed])[..], bytes(&case, "sha3"), "{case}");
+        assert_eq!(keys.chunk.hole_tag(&id)[..], bytes(&case, "hole"), "{case}");
+        let tree = [&keys.leaf, &keys.node, &keys.record].map(|key| key.digest(&[&sealed]).to_vec());
+        assert_eq!(tree.to_vec(), strings(&case, "tree"), "{case}");
+    }
+}
+
+#[test]
+fn deterministic_encryption() {
+    for case in cases("siv") {
+        let cipher = Cipher::from_name(text(&case, "cipher")).expect("a cipher");
+        let siv = SivKey::new(cipher, &secret(&case, "key"));
+        let context = strings(&case, "context");
+        let context: Vec<&[u8]> = context.iter().map(Vec::as_slice).collect();
+        let plain = pattern(len(&case), len(&case));
+        assert_eq!(siv.seal(&context, &plain), bytes(&case, "sealed"), "{case}");
+        assert_eq!(siv.open(&context, &bytes(&case, "sealed")), Ok(plain), "{case}");
+    }
+}
+
+#[test]
+fn passwords() {
+    for case in cases("password") {
+        let [memory_kib, passes, lanes] =
+            ["memory_kib", "passes", "lanes"].map(|field| number(&case, field) as u32);
+        let salt = bytes(&case, "salt").try_into().expect("32 bytes");
+        let cost = Argon2Cost { memory_kib, passes, lanes };
+        let key = argon2id(&pattern(len(&case), len(&case)), &salt, cost).expect("a cost in range");
+        assert_eq!(key.expose()[..], bytes(&case, "out"), "{case}");
+    }
 }

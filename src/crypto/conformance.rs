@@ -1,0 +1,195 @@
+//! Every implementation of a primitive against one reference, at every length where its code takes
+//! another path. A new variant is one more line in a list here.
+
+use super::{
+    chunk::CHUNK,
+    cipher::{Cipher, CipherKey},
+    keccak::{self, Rounds, State},
+    mac::{Integrity, MacKey},
+    sponge::Sponge,
+};
+
+/// An implementation of the permutation, with its name.
+type Permutation = (&'static str, fn(&mut State, Rounds));
+/// An implementation of CTR: key, counter, data in place.
+type Ctr = (&'static str, fn(&CipherKey, &[u8; 16], &mut [u8]));
+/// An implementation of a MAC over a message in one piece.
+type Mac = (&'static str, fn(&MacKey, &[u8]) -> [u8; 16]);
+
+/// Every permutation that this machine can run.
+fn permutations() -> Vec<Permutation> {
+    let mut all: Vec<Permutation> = vec![("dispatched", keccak::permute)];
+    #[cfg(target_arch = "x86_64")]
+    if super::keccak_bmi::available() {
+        // SAFETY: the processor has the features, as was just seen.
+        all.push(("bmi", |state, rounds| unsafe { super::keccak_bmi::permute(state, rounds) }));
+    } else {
+        println!("SKIPPED: Keccak with BMI: the processor has none");
+    }
+    all
+}
+
+/// Every CTR.
+fn ctrs() -> Vec<Ctr> {
+    vec![
+        ("in place", |key, counter, data| key.ctr_in_place(counter, data)),
+        ("from another buffer", |key, counter, data| {
+            let src = data.to_vec();
+            data.fill(0xee);
+            key.ctr(counter, &src, data);
+        }),
+    ]
+}
+
+/// Every MAC.
+fn macs() -> Vec<Mac> {
+    vec![
+        ("whole", |key, message| key.tag(&[message])),
+        ("in two parts", |key, message| {
+            let (head, tail) = message.split_at(message.len().min(30));
+            key.tag(&[head, tail])
+        }),
+        ("byte by byte", |key, message| key.tag(&message.chunks(1).collect::<Vec<_>>())),
+    ]
+}
+
+/// Lengths around every block, every rate (less the 30 bytes of a chunk's header, too), every batch of
+/// counter blocks, and a chunk's end.
+fn edge_lengths() -> Vec<usize> {
+    let blocks = [1, 2, 3, 4, 5, 8, 9, 16, 32, 64, 128].map(|n| 16 * n);
+    let rates = [72, 104, 136, 144, 168].into_iter().flat_map(|rate| [rate, 2 * rate, rate - 30]);
+    let around = blocks.into_iter().chain(rates).flat_map(|n| n - 1..=n + 1);
+    let mut lengths: Vec<usize> = around.chain(0..20).chain([CHUNK - 1, CHUNK]).collect();
+    lengths.sort_unstable();
+    lengths.dedup();
+    lengths
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 167 + i / 256) as u8).collect()
+}
+
+#[test]
+fn permutations_agree_with_the_portable_one() {
+    for (name, permute) in permutations() {
+        for rounds in [Rounds::Twelve, Rounds::TwentyFour] {
+            let mut state: State = std::array::from_fn(|i| 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(i as u64));
+            let mut reference = state;
+            for round in 0..500 {
+                permute(&mut state, rounds);
+                keccak::permute_portable(&mut reference, rounds);
+                assert_eq!(state, reference, "{name}, {rounds:?}, {round}");
+            }
+        }
+    }
+}
+
+/// The reference encrypts one counter block at a time, in ECB, with the carry of a 128-bit addition.
+#[test]
+fn ctrs_agree_with_single_blocks_at_every_edge() {
+    let counters = [0, (1 << 32) - 2, (1 << 64) - 3, (1 << 48) - 5, u128::MAX - 7, u128::MAX];
+    for cipher in Cipher::ALL {
+        let key = CipherKey::new(cipher, &pattern(cipher.key_len()));
+        for counter in counters {
+            let mut stream: Vec<u8> = (0..256).flat_map(|i| counter.wrapping_add(i).to_be_bytes()).collect();
+            stream.chunks_mut(16).for_each(|block| key.ecb_encrypt(block));
+            for (name, ctr) in ctrs() {
+                for len in edge_lengths() {
+                    let mut data = pattern(len);
+                    ctr(&key, &counter.to_be_bytes(), &mut data);
+                    let expected = pattern(len).into_iter().zip(&stream).map(|(a, b)| a ^ b);
+                    assert!(expected.eq(data), "{name}, {cipher:?}, {len} bytes at {counter:#x}");
+                }
+            }
+        }
+    }
+}
+
+/// ECB of many blocks is that of each block, both ways.
+#[test]
+fn ecb_agrees_with_single_blocks() {
+    for cipher in Cipher::ALL {
+        let key = CipherKey::new(cipher, &pattern(cipher.key_len()));
+        for blocks in (0..70).chain([127, 128, 129, 255, 256]) {
+            let (plain, mut alone) = (pattern(16 * blocks), pattern(16 * blocks));
+            alone.chunks_mut(16).for_each(|block| key.ecb_encrypt(block));
+            let mut together = plain.clone();
+            key.ecb_encrypt(&mut together);
+            assert_eq!(together, alone, "{cipher:?}, {blocks} blocks");
+            alone.chunks_mut(16).for_each(|block| key.ecb_decrypt(block));
+            key.ecb_decrypt(&mut together);
+            assert_eq!((&together, &alone), (&plain, &plain), "{cipher:?}, {blocks} blocks back");
+        }
+    }
+}
+
+/// The reference pads the message by the standard's text and absorbs whole blocks with the portable
+/// permutation.
+#[test]
+fn macs_agree_with_the_padded_message_at_every_edge() {
+    let key = pattern(32);
+    for integrity in Integrity::ALL {
+        let mac_key = MacKey::new(integrity, &key, b"custom");
+        for len in edge_lengths() {
+            let message = pattern(len);
+            let expected = reference_mac(integrity, &key, b"custom", &message);
+            for (name, mac) in macs() {
+                assert_eq!(mac(&mac_key, &message), expected, "{name}, {integrity:?}, {len} bytes");
+            }
+        }
+    }
+}
+
+fn reference_mac(integrity: Integrity, key: &[u8], custom: &[u8], message: &[u8]) -> [u8; 16] {
+    let (rate, rounds, name, domain) = match integrity {
+        Integrity::Kmac128 => (168, Rounds::TwentyFour, &b"KMAC"[..], 0x04),
+        Integrity::Kmac256 => (136, Rounds::TwentyFour, &b"KMAC"[..], 0x04),
+        Integrity::TurboShake128 => (168, Rounds::Twelve, &b"warpcrypt TurboSHAKE MAC"[..], 0x4d),
+    };
+    // Every string here is shorter than 32 bytes or 256 bits long: lengths of one and of two bytes.
+    let string = |s: &[u8]| match u8::try_from(s.len() * 8) {
+        Ok(bits) => [&[1, bits], s].concat(),
+        Err(_) => [&[2][..], &(s.len() as u16 * 8).to_be_bytes(), s].concat(),
+    };
+    let padded = |content: Vec<u8>| {
+        let mut out = [vec![1, rate as u8], content].concat();
+        out.resize(out.len().next_multiple_of(rate), 0);
+        out
+    };
+    let mut input = padded([string(name), string(custom)].concat());
+    input.extend(padded(string(key)));
+    input.extend(message);
+    input.extend([128, 1, domain]);
+    input.resize(input.len().next_multiple_of(rate), 0);
+    *input.last_mut().expect("at least a block") ^= 0x80;
+    let mut state: State = [0; 25];
+    for block in input.chunks(rate) {
+        for (i, &byte) in block.iter().enumerate() {
+            state[i / 8] ^= u64::from(byte) << (8 * (i % 8));
+        }
+        keccak::permute_portable(&mut state, rounds);
+    }
+    let (low, high) = (state[0].to_le_bytes(), state[1].to_le_bytes());
+    std::array::from_fn(|i| if i < 8 { low[i] } else { high[i - 8] })
+}
+
+/// A sponge that is fed in pieces is one that is fed at once, wherever the cut.
+#[test]
+fn absorbing_in_pieces_changes_nothing() {
+    let message = pattern(600);
+    for security in [128, 224, 256, 384, 512] {
+        let finish = |pieces: &[&[u8]]| {
+            let mut sponge = Sponge::new(security, Rounds::TwentyFour);
+            pieces.iter().for_each(|piece| sponge.absorb(piece));
+            let mut out = [0; 400];
+            sponge.finish(0x06, &mut out);
+            out
+        };
+        let whole = finish(&[&message]);
+        for cut in 0..=message.len() {
+            let (head, tail) = message.split_at(cut);
+            let (middle, end) = tail.split_at(tail.len() / 3);
+            assert_eq!(finish(&[head, middle, end]), whole, "cut at {cut}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Keccak for x86-64 processors with BMI1 and BMI2: the portable code, compiled to and-not and to
+//! rotations that leave their source in place, a quarter fewer instructions.
+
+use super::keccak::{Rounds, State, rounds_of};
+
+/// Whether this processor has what `permute` is compiled for.
+pub(super) fn available() -> bool {
+    is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2")
+}
+
+/// As `keccak::permute_portable`.
+#[target_feature(enable = "bmi1,bmi2")]
+pub(super) fn permute(state: &mut State, rounds: Rounds) {
+    rounds_of(state, rounds);
+}
