@@ -28,7 +28,7 @@ mod tests;
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
 pub use dir::{Dir, DirEntry, StoredName};
 pub use error::{Damage, Error, Result};
-pub use file::{Context, Durability, File, Rest};
+pub use file::{Buffered, Context, Durability, File, Rest};
 pub use make::NewNode;
 pub use open::{OpenOptions, Unlock, Vault};
 pub use open_error::OpenError;

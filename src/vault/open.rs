@@ -135,6 +135,7 @@ impl Vault {
             router: Router::new(options.engine, BUFFERS)?,
             durability: options.durability,
             read_only: options.read_only,
+            buffered: Arc::default(),
         };
         let failed =
             |source: io::Error| OpenError::Store { action: "cannot read", path: path.into(), source };

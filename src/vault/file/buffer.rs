@@ -1,8 +1,18 @@
 //! What was written and not yet flushed: whole chunks of plaintext, and chunks to become holes.
 
 use crate::{crypto::chunk::CHUNK, format::layout};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 use zeroize::Zeroize;
+
+/// Chunks buffered in all files of a vault.
+pub type Buffered = Arc<AtomicUsize>;
 
 /// One chunk of plaintext; zeros past the end of the file. Wiped on drop.
 pub(super) struct Plain(Box<[u8; CHUNK]>);
@@ -33,13 +43,48 @@ impl Drop for Plain {
 }
 
 /// The write-behind buffer of a file.
-#[derive(Default)]
 pub(super) struct WriteBuffer {
-    pub(super) chunks: BTreeMap<u64, Plain>,
-    pub(super) punched: BTreeSet<u64>,
+    chunks: BTreeMap<u64, Plain>,
+    punched: BTreeSet<u64>,
+    total: Buffered,
+}
+
+impl Drop for WriteBuffer {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.chunks.len(), Ordering::Relaxed);
+    }
 }
 
 impl WriteBuffer {
+    /// An empty buffer that counts its chunks in `total`.
+    pub(super) fn new(total: Buffered) -> Self {
+        WriteBuffer { chunks: BTreeMap::new(), punched: BTreeSet::new(), total }
+    }
+
+    /// Plaintext of a chunk.
+    pub(super) fn get(&self, index: u64) -> Option<&Plain> {
+        self.chunks.get(&index)
+    }
+
+    pub(super) fn get_mut(&mut self, index: u64) -> Option<&mut Plain> {
+        self.chunks.get_mut(&index)
+    }
+
+    /// The chunks of a range that are here, ascending.
+    pub(super) fn written(&self, range: Range<u64>) -> Vec<u64> {
+        self.chunks.range(range).map(|(index, _)| *index).collect()
+    }
+
+    /// The chunks of a range that become holes, ascending.
+    pub(super) fn holes(&self, range: Range<u64>) -> Vec<u64> {
+        self.punched.range(range).copied().collect()
+    }
+
+    /// Whether the chunk becomes a hole.
+    pub(super) fn is_punched(&self, index: u64) -> bool {
+        self.punched.contains(&index)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.punched.is_empty()
     }
@@ -57,25 +102,30 @@ impl WriteBuffer {
     /// Puts a chunk in.
     pub(super) fn insert(&mut self, index: u64, plain: Plain) {
         self.punched.remove(&index);
-        self.chunks.insert(index, plain);
+        if self.chunks.insert(index, plain).is_none() {
+            self.total.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Makes a chunk a hole.
     pub(super) fn punch(&mut self, index: u64) {
-        self.chunks.remove(&index);
+        self.remove(index);
         self.punched.insert(index);
     }
 
-    /// Forgets a chunk that is a hole in the store as well.
+    /// Forgets a chunk: the store has it, or is to have a hole there as it has now.
     pub(super) fn remove(&mut self, index: u64) {
-        self.chunks.remove(&index);
+        if self.chunks.remove(&index).is_some() {
+            self.total.fetch_sub(1, Ordering::Relaxed);
+        }
         self.punched.remove(&index);
     }
 
     /// Forgets everything past `size` and zeroes the rest of its last chunk.
     pub(super) fn cut(&mut self, size: u64) {
         let end = layout::chunks(size);
-        self.chunks.split_off(&end);
+        let past = self.chunks.split_off(&end);
+        self.total.fetch_sub(past.len(), Ordering::Relaxed);
         self.punched.split_off(&end);
         if let Some(last) = end.checked_sub(1)
             && let Some(plain) = self.chunks.get_mut(&last)

@@ -49,14 +49,29 @@ impl File {
     /// Flushes the buffered chunks below `bound`; the flushed version ends there, too.
     pub(super) fn flush_below(&self, st: &mut State, bound: u64) -> Result<()> {
         let size = st.size.min(bound.saturating_mul(layout::CHUNK)).max(st.tree.size());
-        let chunks: Vec<u64> = st.buffer.chunks.range(..bound).map(|(index, _)| *index).collect();
-        let holes: Vec<u64> = st.buffer.punched.range(..bound).copied().collect();
+        let chunks = st.buffer.written(0..bound);
+        let holes = st.buffer.holes(0..bound);
         if chunks.is_empty() && holes.is_empty() && size == st.tree.size() {
             return Ok(());
         }
         self.check_writable(st)?;
         self.finish_pending(st)?;
         self.write_version(st, size, &chunks, &holes)
+    }
+
+    /// Whether a flush would have to sync: after a clean record, or to overwrite what is stored.
+    pub(super) fn needs_sync(&self, st: &mut State) -> Result<bool> {
+        let mut changed = st.buffer.written(0..u64::MAX);
+        changed.extend(st.buffer.holes(0..u64::MAX));
+        if changed.is_empty() || st.records.on_disk != OnDisk::Dirty {
+            return Ok(st.records.on_disk == OnDisk::Clean);
+        }
+        let identity = self.identity(st)?;
+        self.load_groups(st, &identity, st.tree.size(), changed.iter())?;
+        let stored = |index: &u64| -> Result<bool> {
+            Ok(*index < layout::chunks(st.tree.size()) && st.tree.slot(*index)?.is_some())
+        };
+        changed.iter().try_fold(false, |any, index| Ok(any || stored(index)?))
     }
 
     /// Gives a file that has none its salt and a record of an empty version.
@@ -180,7 +195,9 @@ impl File {
         for (at, (index, nonce)) in chunks.iter().zip(nonces.as_chunks::<10>().0).enumerate() {
             let len = layout::chunk_len(plan.size, *index);
             let offset = at * CHUNK;
-            batch.input[offset..offset + len].copy_from_slice(&st.buffer.chunks[index][..len]);
+            if let Some(plain) = st.buffer.get(*index) {
+                batch.input[offset..offset + len].copy_from_slice(&plain[..len]);
+            }
             let id = ChunkId { index: *index, epoch: plan.epoch, nonce: *nonce };
             batch.jobs.push(ChunkJob { key: 0, id, len, offset, tag: [0; 16], ok: false });
         }

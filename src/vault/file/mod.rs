@@ -25,11 +25,15 @@ use crate::{
 use parking_lot::RwLock;
 use state::{Fault, OnDisk, State};
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
+pub use buffer::Buffered;
 pub use commit::Rest;
+
+/// Chunks in all buffers up to which a close may leave some there (64 MiB).
+const LEFT_AT_CLOSE: usize = 16 << 10;
 
 /// What an overwrite survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,6 +59,8 @@ pub struct Context {
     pub durability: Durability,
     /// Nothing may be written: recovery stays in memory.
     pub read_only: bool,
+    /// Chunks in the write buffers of all files.
+    pub buffered: Buffered,
 }
 
 /// The content of one open file. All methods may be called from several threads.
@@ -70,7 +76,8 @@ impl File {
     /// # Errors
     /// `Damaged` if the commit records do not authenticate, or contradict what is stored; else the store's.
     pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<File> {
-        let file = File { context, store, state: RwLock::new(State::never_committed()) };
+        let state = RwLock::new(State::never_committed(&context.buffered));
+        let file = File { context, store, state };
         file.load()?;
         Ok(file)
     }
@@ -91,6 +98,20 @@ impl File {
     /// The store's; what could not be written stays buffered.
     pub fn flush(&self) -> Result<()> {
         self.flush_all(&mut self.state.write())
+    }
+
+    /// What a close does: flushes if that needs no sync and there is room for what it leaves behind no
+    /// longer. What overwrites stored data stays buffered for the keeper: a program that closes a file did not
+    /// ask for a sync.
+    ///
+    /// # Errors
+    /// As `flush`.
+    pub fn flush_at_close(&self) -> Result<()> {
+        let mut st = self.state.write();
+        if self.context.buffered.load(Ordering::Relaxed) < LEFT_AT_CLOSE && self.needs_sync(&mut st)? {
+            return Ok(());
+        }
+        self.flush_all(&mut st)
     }
 
     /// Flushes and makes durable.

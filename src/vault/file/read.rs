@@ -67,7 +67,7 @@ impl File {
         let mut stored = Vec::new();
         for piece in pieces(offset, out.len()) {
             let target = &mut out[piece.out.clone()];
-            if let Some(plain) = st.buffer.chunks.get(&piece.index) {
+            if let Some(plain) = st.buffer.get(piece.index) {
                 target.copy_from_slice(&plain[piece.start..][..target.len()]);
             } else if let Some(slot) = self.stored_slot(st, piece.index)? {
                 stored.push((piece, slot));
@@ -86,7 +86,7 @@ impl File {
 
     /// The slot of a chunk whose content is in the store; `None` for zeros.
     fn stored_slot(&self, st: &State, index: u64) -> Result<Option<Slot>> {
-        if st.buffer.punched.contains(&index) || index >= layout::chunks(st.tree.size()) {
+        if st.buffer.is_punched(index) || index >= layout::chunks(st.tree.size()) {
             return Ok(None);
         }
         let Some(slot) = st.tree.slot(index)? else { return Ok(None) };

@@ -96,7 +96,7 @@ impl File {
         records: Records,
         version: Version,
     ) -> Result<()> {
-        *st = State::over(Some(identity), records, version);
+        *st = State::over(Some(identity), records, version, &self.context.buffered);
         st.skip_epochs()?;
         let stored = self.store.len()?;
         if stored != layout::stored_size(version.size) {
@@ -130,7 +130,7 @@ impl File {
         let version = Version { epoch, size: outcome.size, root: tree.root() };
         records.on_disk = OnDisk::Dirty;
         let before = dirty.groups;
-        *st = State::over(Some(identity), records, version);
+        *st = State::over(Some(identity), records, version, &self.context.buffered);
         st.tree = tree;
         st.mtime = Some(crate::vault::Time { seconds, nanoseconds });
         if outcome.unreadable > 0 {

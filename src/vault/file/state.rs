@@ -2,7 +2,7 @@
 
 use super::{
     File,
-    buffer::WriteBuffer,
+    buffer::{Buffered, WriteBuffer},
     tree::{Source, Tree},
 };
 use crate::{
@@ -95,13 +95,18 @@ pub(super) const NO_VERSION: Version = Version { epoch: 0, size: 0, root: ALL_HO
 
 impl State {
     /// A file that nothing was committed to.
-    pub(super) fn never_committed() -> Self {
+    pub(super) fn never_committed(buffered: &Buffered) -> Self {
         let records = Records { sectors: [[0; RECORD]; 2], newest: 1, sequence: 0, on_disk: OnDisk::Nothing };
-        State::over(None, records, NO_VERSION)
+        State::over(None, records, NO_VERSION, buffered)
     }
 
     /// A file at rest at `base`.
-    pub(super) fn over(identity: Option<Arc<Identity>>, records: Records, base: Version) -> Self {
+    pub(super) fn over(
+        identity: Option<Arc<Identity>>,
+        records: Records,
+        base: Version,
+        buffered: &Buffered,
+    ) -> Self {
         State {
             identity,
             records,
@@ -110,7 +115,7 @@ impl State {
             last_epoch: base.epoch,
             tree: Tree::new(base.root, base.size, base.epoch),
             size: base.size,
-            buffer: WriteBuffer::default(),
+            buffer: WriteBuffer::new(buffered.clone()),
             pending: Vec::new(),
             mtime: None,
             fault: None,

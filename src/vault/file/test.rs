@@ -43,6 +43,7 @@ pub(super) fn context_with(cipher: Cipher, integrity: Integrity, read_only: bool
         router: Router::new(EngineChoice::Cpu, 64 << 20).unwrap(),
         durability: Durability::Strict,
         read_only,
+        buffered: Arc::default(),
     })
 }
 
@@ -108,6 +109,25 @@ fn an_append_costs_one_sync_an_overwrite_two() {
     assert_eq!(store.syncs() - before, 3);
     file.truncate(4096).unwrap();
     assert_eq!(store.syncs() - before, 4);
+}
+
+#[test]
+fn a_close_does_not_sync() {
+    let (store, context) = (FaultyFile::new(), context());
+    let file = open(&store, &context);
+    let mut log = Vec::new();
+    for round in 0..5 {
+        file.append(&[round; 100]).unwrap();
+        log.extend([round; 100]);
+        file.flush_at_close().unwrap();
+        assert_eq!(read_all(&file).unwrap(), log);
+    }
+    assert_eq!(store.syncs(), 0);
+    assert_eq!(read_all(&open(&killed(&store.snapshot()), &context)).unwrap(), log[..100]);
+    rest(&file);
+    assert_eq!(read_all(&open(&store, &context)).unwrap(), log);
+    drop(file);
+    assert_eq!(context.buffered.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
 #[test]

@@ -65,11 +65,11 @@ impl File {
 
     /// The buffered copy of a chunk; read in first unless it will be written as a whole.
     fn buffered<'a>(&self, st: &'a mut State, index: u64, whole: bool) -> Result<&'a mut Plain> {
-        if !st.buffer.chunks.contains_key(&index) {
+        if st.buffer.get(index).is_none() {
             let plain = if whole { Plain::zeros() } else { self.read_chunk(st, index)? };
             st.buffer.insert(index, plain);
         }
-        Ok(st.buffer.chunks.get_mut(&index).expect("just inserted")) // invariant: inserted above if it was absent
+        Ok(st.buffer.get_mut(index).expect("just inserted")) // invariant: inserted above if it was absent
     }
 
     /// Extends with a hole. A partial last chunk with data gets a new length, so it is written again.
@@ -148,7 +148,7 @@ impl File {
     /// Zeroes bytes of chunks that have data.
     fn zero(&self, st: &mut State, from: u64, to: u64) -> Result<()> {
         for piece in pieces(from, to.saturating_sub(from) as usize) {
-            let buffered = st.buffer.chunks.contains_key(&piece.index);
+            let buffered = st.buffer.get(piece.index).is_some();
             if buffered || (!st.buffer.holds(piece.index) && self.has_data(st, piece.index)?) {
                 let plain = self.buffered(st, piece.index, false)?;
                 plain[piece.start..][..piece.out.len()].fill(0);
@@ -159,8 +159,7 @@ impl File {
 
     /// Makes whole chunks holes; where there is nothing, nothing is done.
     fn punch_chunks(&self, st: &mut State, from: u64, to: u64) -> Result<()> {
-        let buffered: Vec<u64> = st.buffer.chunks.range(from..to).map(|(index, _)| *index).collect();
-        for index in buffered {
+        for index in st.buffer.written(from..to) {
             st.buffer.remove(index);
         }
         let Some(identity) = st.identity.clone() else { return Ok(()) };

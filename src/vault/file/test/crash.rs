@@ -300,6 +300,7 @@ fn without_the_barrier_an_overwrite_is_lost() {
         router: Router::new(EngineChoice::Cpu, 64 << 20).unwrap(),
         durability: Durability::Relaxed,
         read_only: false,
+        buffered: Arc::default(),
     });
     let store = FaultyFile::new();
     let file = open(&store, &relaxed);
