@@ -1,4 +1,5 @@
-//! The rules of the module tree: which layer may use which, and where `unsafe` may stand.
+//! The rules of the module tree: which layer may use which, where `unsafe` may stand, and what may
+//! panic.
 
 use std::{
     collections::BTreeSet,
@@ -194,6 +195,34 @@ fn unsafe_stands_only_where_the_list_allows_it() {
         .collect();
     let listed: BTreeSet<String> = MAY_BE_UNSAFE.iter().map(|(path, _)| path.to_string()).collect();
     assert_eq!(found, listed, "files with `unsafe` (left) and the list with its reasons (right)");
+}
+
+/// Calls that end the thread if something is not as it must be.
+const MAY_PANIC: [&str; 6] =
+    [".unwrap()", ".expect(", "panic!(", "unreachable!(", "todo!(", "unimplemented!("];
+
+/// The lines outside of tests that may panic and do not say, on the same line, why they never do.
+fn bare_panics(text: &str) -> Vec<&str> {
+    let program = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let bare = |line: &&str| {
+        let code = line.split("//").next().unwrap_or_default();
+        MAY_PANIC.iter().any(|call| code.contains(call)) && !line.contains("// invariant: ")
+    };
+    program.lines().filter(bare).collect()
+}
+
+#[test]
+fn what_may_panic_names_its_invariant() {
+    let is_test = |s: &&Source| s.path.to_string_lossy().contains("test");
+    let (tests, program): (Vec<_>, Vec<_>) = sources().into_iter().partition(|s| is_test(&s));
+    assert!(!tests.is_empty() && program.len() > 20);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for source in program {
+        let text = fs::read_to_string(root.join(&source.path)).expect("sources are UTF-8");
+        let bare = bare_panics(&text);
+        assert!(bare.is_empty(), "{}: without `// invariant: `: {bare:?}", source.path.display());
+    }
+    assert_eq!(bare_panics("a.unwrap();\n// b.unwrap()\nc.expect(\"\"); // invariant: so"), ["a.unwrap();"]);
 }
 
 fn has_word(code: &str, word: &str) -> bool {

@@ -9,7 +9,7 @@ use super::{
     args::TryArgs,
     exit::{Code, Failure, Outcome},
     log, mount, print,
-    progress::bytes_bar,
+    progress::{Spinner, bytes_bar},
     session::{Mounted, Plan},
     signals::Interrupt,
     vaults,
@@ -52,7 +52,11 @@ pub fn run(args: &TryArgs) -> Outcome {
     let temp = TempDir::new().map_err(|e| Failure::io("a temporary directory", &e))?;
     say(args, &format!("A vault in {}: aes-256-ctr, kmac128, names encrypted.", temp.path().display()));
     let result = story(args, &tree, &temp, &interrupt);
-    temp.remove().map_err(|e| Failure::io("removing the temporary directory", &e))?;
+    let removed = {
+        let _spinner = Spinner::start("cleaning up");
+        temp.remove()
+    };
+    removed.map_err(|e| Failure::io("removing the temporary directory", &e))?;
     let run = result?;
     if args.json {
         print(&json(&run));
@@ -75,7 +79,7 @@ fn story<'a>(args: &TryArgs, tree: &'a Tree, temp: &TempDir, interrupt: &Interru
         bar.finish_and_clear();
         result
     })?;
-    say(args, &format!("Mounted it and copied {} in{}.", amount(tree), speed(tree, copied_in)));
+    say(args, &format!("Mounted it and copied {}{}.", amount(tree), speed(tree, copied_in)));
 
     let pieces = Pieces::of(tree);
     let sight = stored::look(&vault, tree, &pieces, interrupt)?;
@@ -108,7 +112,10 @@ fn mounted(
     let mounted = Mounted::start(&Plan::plain(vault, mount), key)?;
     let worked = work(mount);
     let start = Instant::now();
-    let ended = mounted.unmount();
+    let ended = {
+        let _spinner = Spinner::start("unmounting");
+        mounted.unmount()
+    };
     let worked = worked?;
     ended?;
     Ok(worked + start.elapsed())
