@@ -104,7 +104,7 @@ impl FileKeys {
         let mac = MacKey::new(Integrity::Kmac256, contents.expose(), FILE_CUSTOM);
         let keys = Secret::<96>::new_with(|out| mac.mac(&[salt], out));
         let [encryption, chunk, tree] = keys.expose().as_chunks::<32>().0 else {
-            unreachable!("96 bytes are three keys")
+            unreachable!("three keys") // invariant: 96 bytes are three keys of 32
         };
         let tree_mac = |custom| MacKey::new(integrity, tree, custom);
         FileKeys {

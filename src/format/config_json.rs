@@ -84,7 +84,8 @@ impl VaultConfig {
             mac: Hex(self.mac),
         };
         // invariant: strings, numbers and lists of them always serialise
-        serde_json::to_string_pretty(&text).expect("plain data") + "\n"
+        let json = serde_json::to_string_pretty(&text).expect("plain data"); // invariant: no map key but strings
+        json + "\n"
     }
 }
 
