@@ -67,15 +67,6 @@ pub enum RecordError {
     Forged,
 }
 
-/// Whether a stored file was never committed to, and so reads as empty: it is shorter than a page, or
-/// both record sectors are zero. `header` is the file's beginning, as far as it goes.
-///
-/// What the entries hold does not matter: the first flush writes record, entries and data with no sync
-/// between them, and a power cut may keep any of these and lose the others.
-pub fn never_committed(stored: u64, header: &[u8]) -> bool {
-    stored < layout::PAGE || header.iter().take(2 * RECORD).all(|byte| *byte == 0)
-}
-
 impl Record {
     /// The salt of a sector that looks like a record: needed to derive the key that verifies it.
     ///
@@ -257,20 +248,6 @@ mod tests {
         for (what, sector) in cases {
             assert_eq!(Record::decode(&sector, &key()), Err(RecordError::Malformed), "{what}");
         }
-    }
-
-    #[test]
-    fn a_file_without_a_record_was_never_committed() {
-        let mut header = [0; 4096];
-        header[1024..].fill(9);
-        assert!(never_committed(0, &[]));
-        assert!(never_committed(4095, &[1; 4095]));
-        assert!(never_committed(8192, &header));
-        header[1023] = 1;
-        assert!(!never_committed(8192, &header));
-        header[1023] = 0;
-        header[0] = 1;
-        assert!(!never_committed(8192, &header));
     }
 
     proptest! {
