@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 pub mod command;
+pub mod images;
 pub mod map;
 pub mod mounted;
 pub mod random;
