@@ -96,7 +96,7 @@ fn every_byte_of_a_small_file_counts() {
         return;
     }
     let content = Random::new("content").bytes(100);
-    let vault = vault_with("aes256-ctr", &content);
+    let vault = vault_with("aes-256-ctr", &content);
     let [image] = take(&vault, ["f"]);
     assert_eq!(image.len(), CHUNK + content.len());
     let must_fail = [slot(&image, 0), data(0, content.len())];
@@ -109,7 +109,7 @@ fn every_byte_counts_after_a_crash() {
         return;
     }
     let content = Random::new("content").bytes(3000);
-    let vault = vault_with("aes128-ctr", &[1; 3000]);
+    let vault = vault_with("aes-128-ctr", &[1; 3000]);
     let mount = vault.mount();
     let file = OpenOptions::new().write(true).open(mount.join("f")).expect("open");
     file.write_all_at(&content, 0).expect("write");
@@ -156,7 +156,7 @@ struct Versions {
 impl Versions {
     fn new() -> Versions {
         let mut random = Random::new("versions");
-        let vault = Vault::in_memory("aes256-ctr");
+        let vault = Vault::in_memory("aes-256-ctr");
         let mount = vault.mount();
         let mut content = random.bytes(53 * CHUNK + 77);
         fs::write(mount.join("f"), &content).expect("write");
@@ -363,7 +363,7 @@ fn a_sparse_file_keeps_its_holes() {
     if !ready(&[]) {
         return;
     }
-    let vault = Vault::in_memory("aes256-ctr");
+    let vault = Vault::in_memory("aes-256-ctr");
     let mount = vault.mount();
     let mut content = vec![0u8; 40 << 20];
     let file = fs::File::create(mount.join("f")).expect("create");
@@ -469,7 +469,7 @@ fn an_edited_configuration_is_refused() {
     if !ready(&[]) {
         return;
     }
-    let vault = Vault::new("aes256-ctr");
+    let vault = Vault::new("aes-256-ctr");
     let path = vault.store.join("warpcrypt.json");
     let original = fs::read(&path).expect("configuration");
     let value: serde_json::Value = serde_json::from_slice(&original).expect("JSON");
@@ -540,7 +540,7 @@ fn variants(value: &serde_json::Value, found: &mut dyn FnMut(serde_json::Value))
         }
         String(text) => {
             let other =
-                [("aes256-ctr", "aes128-ctr"), ("aes-256-ctr", "aes-128-ctr"), ("kmac128", "kmac256")];
+                [("aes-256-ctr", "aes-128-ctr"), ("aes-256-ctr", "aes-128-ctr"), ("kmac128", "kmac256")];
             match other.iter().find(|(from, _)| from == text) {
                 Some((_, to)) => found(String(to.to_string())),
                 None if text == "encrypted" => found(String("plain".into())),
@@ -574,7 +574,7 @@ fn directories_do_not_trade_their_names() {
     if !ready(&[]) {
         return;
     }
-    let vault = Vault::in_memory("aes256-ctr");
+    let vault = Vault::in_memory("aes-256-ctr");
     let mount = vault.mount();
     for (dir, name) in [("one", "in one"), ("two", "in two"), ("three", "in three")] {
         fs::create_dir(mount.join(dir)).expect("directory");
@@ -651,7 +651,7 @@ fn links_and_attributes_are_authentic() {
     if !ready(&[]) {
         return;
     }
-    let vault = Vault::new("aes192-ctr");
+    let vault = Vault::new("aes-192-ctr");
     let mount = vault.mount();
     std::os::unix::fs::symlink("the target", mount.join("link")).expect("link");
     for name in ["a", "b"] {
