@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 use support::{
     command::{Running, ok, run, script, sh},
     mounted::Vault,
@@ -166,7 +166,7 @@ fn cargo_builds_a_project() {
     }
     assert_eq!(ok(&mut command, 200).trim(), "42");
     let mount = mount.remount();
-    assert_eq!(ok(&mut script(&mount.join("p"), "target/debug/p"), 60).trim(), "42");
+    assert_eq!(ok(&mut script(mount.join("p"), "target/debug/p"), 60).trim(), "42");
     mount.unmount();
 }
 
@@ -213,6 +213,8 @@ fn postgresql_survives_a_restart() {
     }
     let vault = Vault::new("aes-256-ctr");
     let mount = vault.mount_with(&["--allow-other"]);
+    // A vault's root is its owner's alone until told otherwise.
+    fs::set_permissions(mount.path(), fs::Permissions::from_mode(0o755)).expect("mode");
     let data = mount.join("data");
     fs::create_dir(&data).expect("directory");
     std::os::unix::fs::chown(&data, Some(65534), Some(65534)).expect("owner");

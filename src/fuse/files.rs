@@ -51,6 +51,10 @@ impl Server {
             self.writable()?;
         }
         let file = self.file_to_open(number, write || cut)?;
+        if file.file.size_hidden() {
+            // The kernel would end reads at the size that it believes in: a cut file must not seem whole.
+            self.attributes_changed(number);
+        }
         if cut {
             let now = SetAttr { size: Some(0), mtime: Some(SetTime::Now), ..SetAttr::default() };
             self.take_privileges(number, &file, user)?;

@@ -138,7 +138,8 @@ impl Side {
             }
             Op::Truncate { at, size } => {
                 let path = self.at(at);
-                let file = rfs::open(&path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty())?;
+                let file =
+                    rfs::open(&path, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
                 rfs::ftruncate(&file, size.into())?;
                 drop(file);
                 done(rfs::utimensat(CWD, &path, &both(6, 6), AtFlags::empty()))
@@ -172,7 +173,7 @@ impl Side {
             Op::Sync { handle, data: true } => done(rfs::fdatasync(self.handle(handle)?)),
             Op::Sync { handle, data: false } => done(rfs::fsync(self.handle(handle)?)),
             Op::SyncDir(place) => {
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 done(rfs::fsync(rfs::open(self.at(place), flags, Mode::empty())?))
             }
             _ => unreachable!(),
@@ -305,7 +306,7 @@ fn attributes(path: &Path) -> Result<Vec<String>, Errno> {
 
 /// Names with their types; an inode number that is not the file's own is marked.
 fn list(path: &Path) -> Answer {
-    let fd = rfs::open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+    let fd = rfs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut lines = Vec::new();
     for entry in Dir::read_from(&fd)? {
         let entry = entry?;

@@ -20,6 +20,7 @@ use super::{Result, Time};
 use crate::{
     crypto::{cipher::Cipher, mac::Integrity, secret::Secret},
     engine::Router,
+    format::layout,
     store::BackingFile,
 };
 use parking_lot::RwLock;
@@ -68,6 +69,7 @@ pub struct File {
     context: Arc<Context>,
     store: Arc<dyn BackingFile>,
     state: RwLock<State>,
+    size_hidden: bool,
 }
 
 impl File {
@@ -76,10 +78,18 @@ impl File {
     /// # Errors
     /// `Damaged` if the commit records do not authenticate, or contradict what is stored; else the store's.
     pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<File> {
+let shown = layout::plain_size(store.len()?);
         let state = RwLock::new(State::never_committed(&context.buffered));
-        let file = File { context, store, state };
+        let mut file = File { context, store, state, size_hidden: false };
         file.load()?;
+        file.size_hidden = file.size() != shown;
         Ok(file)
+    }
+
+    /// Whether the stored file's length told another size before it was opened: a crash left it so, or
+    /// somebody cut or extended it.
+    pub fn size_hidden(&self) -> bool {
+        self.size_hidden
     }
 
     /// Plaintext bytes.
