@@ -36,7 +36,7 @@ impl Mapping {
     /// Writes what was changed to the file.
     pub fn sync(&self) -> io::Result<()> {
         // SAFETY: the range is the whole mapping.
-        Ok(unsafe { msync(self.start, self.len, MsyncFlags::SYNC)? })
+        unsafe { msync(self.start, self.len, MsyncFlags::SYNC) }.map_err(io::Error::from)
     }
 }
 

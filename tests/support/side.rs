@@ -53,7 +53,7 @@ impl Side {
     pub fn apply(&mut self, op: &Op) -> Answer {
         match *op {
             Op::Open { .. } => self.open(op),
-            Op::Close(handle) => done(Ok(self.handles[handle as usize % HANDLES] = None)),
+            Op::Close(handle) => done(Ok(self.handles[handle as usize % HANDLES].take().is_some())),
             Op::Remount => done(Ok(())),
             Op::Write { .. }
             | Op::WriteAt { .. }

@@ -78,7 +78,7 @@ impl File {
     /// # Errors
     /// `Damaged` if the commit records do not authenticate, or contradict what is stored; else the store's.
     pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<File> {
-let shown = layout::plain_size(store.len()?);
+        let shown = layout::plain_size(store.len()?);
         let state = RwLock::new(State::never_committed(&context.buffered));
         let mut file = File { context, store, state, size_hidden: false };
         file.load()?;
