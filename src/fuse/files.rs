@@ -33,15 +33,18 @@ pub fn writes(flags: OpenFlags) -> bool {
 
 impl Server {
     /// How the kernel is to treat a file opened with `flags`. Its page cache stays valid over opens as
-    /// long as only this mount writes; O_DIRECT goes past it.
+    /// long as only this mount writes; O_DIRECT goes past it. Closing what cannot write has nothing to flush.
     pub fn open_mode(&self, flags: OpenFlags) -> FopenFlags {
+        let mut mode = FopenFlags::empty();
         if flags.0 & libc::O_DIRECT != 0 {
-            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
-        } else if self.read_only {
-            FopenFlags::empty()
-        } else {
-            FopenFlags::FOPEN_KEEP_CACHE
+            mode |= FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        } else if !self.read_only {
+            mode |= FopenFlags::FOPEN_KEEP_CACHE;
         }
+        if !writes(flags) {
+            mode |= FopenFlags::FOPEN_NOFLUSH;
+        }
+        mode
     }
 
     /// Opens a node for `user`; O_TRUNC empties it.
