@@ -86,9 +86,11 @@ fn state_file() -> Outcome<PathBuf> {
 }
 
 impl Log for Logger {
-    /// Our own lines, and only the warnings of libraries.
+    /// Our own lines, and only the warnings of libraries. fuser's about replies are left out: it makes one
+    /// of every interrupt whose request was answered meanwhile.
     fn enabled(&self, metadata: &Metadata) -> bool {
-        metadata.level() <= Level::Warn || metadata.target().starts_with("warpcrypt")
+        let target = metadata.target();
+        target.starts_with("warpcrypt") || metadata.level() <= Level::Warn && target != "fuser::reply"
     }
 
     /// A log that cannot be written is no reason to fail: errors are dropped.
