@@ -83,7 +83,9 @@ impl Vault {
         }
         if carried > 0 && entries.is_empty() {
             let path = dir.stored_path(OsStr::new(""));
-            log::error!("{path}: none of its {carried} names authenticates: its id file may be another's");
+            self.complain(format!(
+                "{path}: none of its {carried} names authenticates: its id file may be another's"
+            ));
         }
         Ok(entries)
     }

@@ -63,14 +63,18 @@ impl Vault {
         if self.read_only() {
             return Ok(None);
         }
-        Ok(Some(self.with_access(&node, 0o700, || self.make_id(dir))?))
+        let id = DirId::random()?;
+        let content = self.keys.dir_ids.encode(&id);
+        self.with_access(&node, 0o700, || self.write_small(dir, OsStr::new(DIR_ID_NAME), &content))?;
+        Ok(Some(id))
     }
 
-    /// Writes a new id into a directory that has none.
-    pub(super) fn make_id(&self, dir: &Dir) -> io::Result<DirId> {
-        let id = DirId::random()?;
-        self.write_small(dir, OsStr::new(DIR_ID_NAME), &self.keys.dir_ids.encode(&id))?;
-        Ok(id)
+    /// Gives an id to a directory that is not in place yet.
+    pub(super) fn make_id(&self, dir: &Dir) -> io::Result<()> {
+        let content = self.keys.dir_ids.encode(&DirId::random()?);
+        self.make_small(dir, OsStr::new(DIR_ID_NAME), &content)?;
+        self.pending.add(&dir.store, DIR_ID_NAME.into());
+        Ok(())
     }
 
     fn find_id(&self, dir: &Dir) -> Result<Found> {

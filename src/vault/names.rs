@@ -19,6 +19,8 @@ use std::{
 
 /// More than any sidecar or id file has.
 const SMALL: usize = 1024;
+/// Complaints remembered at most.
+const TOLD_MOST: usize = 4096;
 
 /// A plaintext name's place in a directory.
 pub(super) struct Place {
@@ -53,7 +55,7 @@ impl Vault {
         match name {
             Ok(name) => Some(OsString::from_vec(name)),
             Err(reason) => {
-                log::warn!("{}: left out of the listing: {reason}", dir.stored_path(&entry.name));
+                self.complain(format!("{}: left out of the listing: {reason}", dir.stored_path(&entry.name)));
                 None
             }
         }
@@ -92,19 +94,37 @@ impl Vault {
         }
     }
 
-    /// Writes a small file of the vault's own beside the entries of `dir`, replacing what is there, and
-    /// notes that it is not durable yet.
+    /// Puts a small file of the vault's own beside the entries of `dir`, whole, replacing what is there.
     pub(super) fn write_small(&self, dir: &Dir, name: &OsStr, content: &[u8]) -> io::Result<()> {
         let temporary = temporary_name()?;
-        let file = DirFile::new(dir.store.create_file(&temporary, 0o600)?);
-        let written = file.write_at(content, 0).and_then(|()| dir.store.rename(&temporary, &dir.store, name));
+        let written = self
+            .make_small(dir, &temporary, content)
+            .and_then(|()| dir.store.rename(&temporary, &dir.store, name));
         if let Err(e) = written {
-            // The write's error counts; a left-over is hidden and goes with the directory.
+            // This error counts; a left-over is hidden and goes with the directory.
             let _ = dir.store.unlink(&temporary);
             return Err(e);
         }
         self.pending.add(&dir.store, name.to_owned());
         Ok(())
+    }
+
+    /// Makes a small file where none is; nobody notes that it is not durable yet. What is in it is no secret, and whoever may enter the directory
+    /// needs it: root's files must be of use to a user who mounts the vault next.
+    pub(super) fn make_small(&self, dir: &Dir, name: &OsStr, content: &[u8]) -> io::Result<()> {
+        DirFile::new(dir.store.create_file(name, 0o644)?).write_at(content, 0)
+    }
+
+    /// Logs what a directory's listing leaves out, once for each reason.
+    pub(super) fn complain(&self, complaint: String) {
+        let mut told = self.told.lock();
+        if told.len() >= TOLD_MOST {
+            told.clear();
+        }
+        if !told.contains(&complaint) {
+            log::warn!("{complaint}");
+            told.insert(complaint);
+        }
     }
 }
 

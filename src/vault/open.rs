@@ -23,7 +23,7 @@ use crate::{
     },
 };
 use parking_lot::{Mutex, RwLock};
-use std::{io, path::Path, sync::Arc};
+use std::{collections::HashSet, io, path::Path, sync::Arc};
 
 /// Memory of the engine's buffers, in bytes.
 const BUFFERS: usize = 256 << 20;
@@ -82,8 +82,10 @@ pub struct Vault {
     pub(super) modes: Mutex<()>,
     /// The user that this process acts as in the store.
     pub(super) user: u32,
+    /// What was logged already, so that a foreign file is not reported at each listing.
+    pub(super) told: Mutex<HashSet<String>>,
     read_only: bool,
-    lock: Mutex<Option<WriteLock>>,
+    pub(super) lock: Mutex<Option<WriteLock>>,
 }
 
 /// Keys of the namespace.
@@ -152,10 +154,11 @@ impl Vault {
             dir_ids: RwLock::default(),
             modes: Mutex::default(),
             user: rustix::process::geteuid().as_raw(),
+            told: Mutex::default(),
             read_only: options.read_only,
             lock: Mutex::new(lock),
         };
-        if !options.read_only {
+        if vault.lock.get_mut().as_ref().is_some_and(WriteLock::was_left) {
             // What a killed process left in the page cache is not durable yet, and is about to be built upon.
             store.sync_all().map_err(failed)?;
         }
@@ -213,7 +216,9 @@ impl Vault {
     pub fn shut_down(&self) -> Result<()> {
         let names = self.make_names_durable();
         let files = self.files.shut_down();
-        *self.lock.lock() = None;
-        names.and(files)
+        let lock = self.lock.lock().take();
+        names?;
+        files?;
+        lock.map_or(Ok(()), |lock| Ok(lock.release()?))
     }
 }

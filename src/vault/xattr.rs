@@ -91,10 +91,10 @@ impl Vault {
             }
             match self.keys.xattrs.decode_name(stored.as_bytes()) {
                 Ok(name) => names.push(OsString::from_vec(name)),
-                Err(_) => log::warn!(
+                Err(_) => self.complain(format!(
                     "{}: attribute {stored:?} left out of the listing: its name does not authenticate",
                     describe(&target)
-                ),
+                )),
             }
         }
         Ok(names)

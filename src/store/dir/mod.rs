@@ -234,3 +234,7 @@ fn component(name: &OsStr) -> Result<&OsStr, Errno> {
     }
     Ok(name)
 }
+
+#[cfg(test)]
+#[path = "test.rs"]
+mod tests;

@@ -3,6 +3,7 @@
 mod concurrent;
 mod files;
 mod hostile;
+mod model;
 mod names;
 mod nodes;
 mod opening;

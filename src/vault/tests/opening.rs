@@ -143,3 +143,20 @@ fn a_new_configuration_replaces_the_old_and_keeps_its_permissions() {
     }
     assert_eq!(raw_names(path).len(), 3);
 }
+
+#[test]
+fn a_writer_that_was_killed_is_noticed() {
+    let f = Fixture::new();
+    let path = f.dir.path().to_owned();
+    let was_left = |vault: &Vault| vault.lock.lock().as_ref().unwrap().was_left();
+    assert!(!was_left(&f.vault));
+    let f = f.reopen();
+    assert!(!was_left(&f.vault));
+    // Dropped without being shut down.
+    let Fixture { vault, dir } = f;
+    drop(vault);
+    let vault = open(&path, false);
+    assert!(was_left(&vault));
+    vault.shut_down().unwrap();
+    drop(dir);
+}
