@@ -86,7 +86,7 @@ pub struct MountArgs {
     /// Change nothing in the vault; several read-only mounts may stand side by side
     #[arg(long, short = 'r')]
     pub read_only: bool,
-    /// Let other users in; file permissions decide what they may do
+    /// Let other users in (a mount by root always does); file permissions decide what they may do
     #[arg(long)]
     pub allow_other: bool,
     /// What encrypts

@@ -35,6 +35,7 @@ pub fn run(args: MountArgs) -> Outcome {
 /// Runs `serve`, the process behind a mount, started by [`run`].
 pub fn serve_for_parent(args: MountArgs) -> Outcome {
     let (unlock, report) = daemon::Report::begin()?;
+    let what = format!("{} on {}", args.vault.display(), args.mount.display());
     let started = log::to_background(args.log_file.as_deref())
         .and_then(|()| EndSignals::hold(false))
         .and_then(|signals| Ok((Mounted::start(&plan(args), &unlock)?, signals)));
@@ -47,9 +48,11 @@ pub fn serve_for_parent(args: MountArgs) -> Outcome {
         }
     };
     report.ready()?;
+    ::log::info!("mounted {what}");
     let outcome = mounted.serve(signals);
-    if let Err(failure) = &outcome {
-        ::log::error!("{}", failure.message);
+    match &outcome {
+        Ok(()) => ::log::info!("unmounted {what}; all of it is stored"),
+        Err(failure) => ::log::error!("unmounted {what}: {}", failure.message),
     }
     outcome
 }
@@ -70,6 +73,13 @@ fn prepare(args: MountArgs) -> Outcome<MountArgs> {
     let config = vaults::read(&args.vault)?;
     args.vault = args.vault.canonicalize().map_err(|e| Failure::io(args.vault.display(), &e))?;
     args.mount = mount_point(&args.mount)?;
+    if args.mount.starts_with(&args.vault) {
+        return Err(Failure::new(
+            Code::Usage,
+            format!("the mount point {} lies inside the vault", args.mount.display()),
+            "What is in the vault's directory belongs to the vault; choose a directory elsewhere.",
+        ));
+    }
     if args.engine == EngineArg::Gpu {
         return Err(no_gpu());
     }

@@ -11,8 +11,18 @@ use std::path::PathBuf;
 const KERNEL: [&str; 11] =
     ["dev", "nodev", "suid", "nosuid", "exec", "noexec", "atime", "noatime", "sync", "async", "dirsync"];
 /// Options for mount(8) and the init system; they mean nothing here.
-const FOR_OTHERS: [&str; 9] =
-    ["rw", "defaults", "auto", "noauto", "nofail", "user", "users", "_netdev", "default_permissions"];
+const FOR_OTHERS: [&str; 10] = [
+    "rw",
+    "relatime",
+    "defaults",
+    "auto",
+    "noauto",
+    "nofail",
+    "user",
+    "users",
+    "_netdev",
+    "default_permissions",
+];
 
 /// Takes our own options out of `-o` into the fields they stand for; the kernel's stay in `args.options`.
 ///

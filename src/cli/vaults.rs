@@ -15,6 +15,7 @@ use crate::{
 use rustix::fs::{FlockOperation, flock};
 use std::{
     fs::File,
+    io,
     path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -79,10 +80,14 @@ pub fn change<T>(
     unlock: &Unlock,
     change: impl FnOnce(&mut VaultConfig, u32, &Secret<32>) -> Outcome<T>,
 ) -> Outcome<T> {
+    let lock = || -> io::Result<File> {
+        let dir = File::open(vault)?;
+        flock(&dir, FlockOperation::LockExclusive)?;
+        Ok(dir)
+    };
+    // A directory that cannot be locked may not be a vault at all: reading says so better.
+    let _locked = lock().or_else(|e| read(vault).and(Err(Failure::io(vault.display(), &e))))?;
     let mut config = read(vault)?;
-    let shown = vault.display();
-    let dir = File::open(vault).map_err(|e| Failure::io(&shown, &e))?;
-    flock(&dir, FlockOperation::LockExclusive).map_err(|e| Failure::io(&shown, &e.into()))?;
     let (opened, master) = with_secret(unlock, |s| config.unlock_slot(&s).map_err(|e| explain(e.into())))?;
     let result = change(&mut config, opened, &master)?;
     Vault::write_config(vault, &config).map_err(explain)?;

@@ -38,6 +38,10 @@ fn usage() {
     let short = file(vault.place_path(), "short", b"x");
     fails(&mut command(&["info", "--no-such-option"]), 2, "unexpected argument");
     fails(&mut command(&["init", "v", "--key-file", &short]), 2, "16 bytes");
+    let inside = vault.store.join("inside");
+    fs::create_dir(&inside).expect("mkdir");
+    let key = ["--key-file", text(&vault.key)];
+    fails(command(&["mount", text(&vault.store), text(&inside)]).args(key), 2, "inside the vault");
     let empty = file(vault.place_path(), "empty", b"\n");
     fails(&mut command(&["init", "v", "--password-file", &empty]), 2, "empty");
     let lines = file(vault.place_path(), "lines", b"a\nb\n");

@@ -156,9 +156,11 @@ fn options_of_fstab() {
         line.contains("fuse.warpcrypt") && line.contains("noexec") && line.contains(text(&vault.store)),
         "{line}"
     );
+    assert!(vault.log_text().contains("mounted"), "{}", vault.log_text());
     // An argument relative to the working directory, and with a slash behind it.
     let mut umount = Vault::program();
     ok(umount.current_dir(vault.place_path()).args(["umount", "mnt/"]), 60);
+    eventually("the end is logged", || vault.log_text().contains("all of it is stored"));
 }
 
 #[test]
