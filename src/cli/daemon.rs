@@ -3,6 +3,7 @@
 
 use super::{
     args::{DurabilityArg, EngineArg, MountArgs},
+    descriptors,
     exit::{Code, Failure, Outcome},
     password,
     progress::Spinner,
@@ -29,6 +30,7 @@ const READY: &str = "ready";
 /// What the process reported, or that it died.
 pub fn start(args: &MountArgs, unlock: &Unlock) -> Outcome {
     let broken = |e: std::io::Error| Failure::plain(Code::Failed, format!("starting the mount process: {e}"));
+    descriptors::hand_none_on();
     let mut child = Command::new("/proc/self/exe")
         .arg0("warpcrypt")
         .args(arguments(args))

@@ -2,6 +2,7 @@
 
 mod args;
 mod daemon;
+mod descriptors;
 mod exit;
 mod generate;
 mod info;

@@ -164,6 +164,19 @@ fn options_of_fstab() {
 }
 
 #[test]
+fn a_mount_holds_nothing_of_the_shell_that_made_it() {
+    if !ready(&["flock"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let line = "exec 9>lock; flock -n 9; \"$1\" mount \"$2\" mnt --key-file key --log-file log; exec 9>&-
+        flock -n lock echo free";
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_warpcrypt"));
+    assert_eq!(sh(vault.place_path(), line, &[program, &vault.store], 60), "free\n");
+    ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
+}
+
+#[test]
 fn odd_paths() {
     if !ready(&[]) {
         return;
