@@ -72,11 +72,12 @@ impl Handles {
         }
     }
 
-    /// Takes a handle back.
-    pub fn remove(&self, handle: u64) {
-        // What it held is let go after the lock: a directory's or file's last handle may have work to do.
-        let removed = self.open.write().remove(&handle);
-        drop(removed);
+    /// Takes a handle back; returns the file if it was one's.
+    pub fn remove(&self, handle: u64) -> Option<Arc<OpenFile>> {
+        match self.open.write().remove(&handle)? {
+            Handle::File(file) => Some(file.file),
+            Handle::Dir(_) => None,
+        }
     }
 
     fn add(&self, handle: Handle) -> u64 {

@@ -146,7 +146,9 @@ impl Server {
 
     /// Takes back the handle of a file or directory.
     pub fn release(&self, handle: u64) -> Result<()> {
-        self.handles.remove(handle);
+        if let Some(file) = self.handles.remove(handle) {
+            self.vault.files().release(file);
+        }
         Ok(())
     }
 
