@@ -1,11 +1,12 @@
 //! The one place that makes an errno, and the log line that goes with damage.
 
-use crate::vault::{Damage, Error};
+use crate::vault::{Damage, Error, Result};
 use fuser::Errno;
 use log::error;
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     time::{Duration, Instant},
 };
 
@@ -52,27 +53,37 @@ pub const UNSUPPORTED_REQUEST: Errno = Errno::ENOSYS;
 /// An extended attribute that does not fit the caller's buffer.
 pub const VALUE_TOO_LARGE: Errno = Errno::ERANGE;
 
-/// Turns the vault's errors into errnos and logs damage.
+/// Answers requests: turns the vault's errors into errnos and logs damage.
 #[derive(Default)]
 pub struct Reporter {
     logged: Mutex<HashMap<(u64, Damage), Instant>>,
 }
 
 impl Reporter {
-    /// The errno of `error`. Damage found in `node` gets one log line with what `describe` calls the node.
-    pub fn errno(&self, error: &Error, node: u64, describe: impl FnOnce() -> String) -> Errno {
-        if let Error::Damaged(damage) = error
-            && self.is_news(node, damage, Instant::now())
-        {
-            error!("damaged: {}: {damage}", describe());
+    /// Does `work` for a request on `node`: an error becomes its errno, a panic EIO. Damage and panics are
+    /// logged with what `describe` calls the node.
+    pub fn answer<T>(
+        &self,
+        node: u64,
+        describe: impl FnOnce() -> String,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Answer<T> {
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(e)) => {
+                if let Error::Damaged(damage) = &e
+                    && self.is_news(node, damage, Instant::now())
+                {
+                    error!("damaged: {}: {damage}", describe());
+                }
+                Err(number(&e))
+            }
+            Err(_) => {
+                // What the panic said went to standard error, to nobody's eyes for a mount in the background.
+                error!("a request failed for an internal reason: {}", describe());
+                Err(Errno::EIO)
+            }
         }
-        number(error)
-    }
-
-    /// The errno of a request whose handler panicked; the panic's own message went to standard error.
-    pub fn panicked(&self, node: u64, describe: impl FnOnce() -> String) -> Errno {
-        error!("a request on {} failed for an internal reason (node {node})", describe());
-        Errno::EIO
     }
 
     fn is_news(&self, node: u64, damage: &Damage, now: Instant) -> bool {
@@ -126,8 +137,18 @@ mod tests {
         ];
         let reporter = Reporter::default();
         for (error, expected) in table {
-            assert_eq!(reporter.errno(&error, 2, String::new).code(), expected, "{error:?}");
+            let said = format!("{error:?}");
+            let answer: Answer<()> = reporter.answer(2, String::new, || Err(error));
+            assert_eq!(answer.map_err(Errno::code), Err(expected), "{said}");
         }
+        assert_eq!(reporter.answer(2, String::new, || Ok(5)).map_err(Errno::code), Ok(5));
+    }
+
+    #[test]
+    fn a_panic_is_an_input_output_error() {
+        let reporter = Reporter::default();
+        let answer: Answer<()> = reporter.answer(2, String::new, || panic!("expected by this test"));
+        assert_eq!(answer.map_err(Errno::code), Err(libc::EIO));
     }
 
     #[test]

@@ -10,7 +10,6 @@ use super::{
 use crate::vault::{Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, Vault};
 use fuser::{INodeNo, Notifier};
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
@@ -92,12 +91,7 @@ impl Server {
 
     /// Runs `work` for a request on `node`: an error becomes its errno, a panic EIO.
     pub fn answer<T>(&self, node: u64, work: impl FnOnce(&Self) -> Result<T>) -> Answer<T> {
-        let describe = || self.inodes.stored_path(node);
-        match catch_unwind(AssertUnwindSafe(|| work(self))) {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(e)) => Err(self.reporter.errno(&e, node, describe)),
-            Err(_) => Err(self.reporter.panicked(node, describe)),
-        }
+        self.reporter.answer(node, || self.inodes.stored_path(node), || work(self))
     }
 
     /// Says that this event loop works on a request.
