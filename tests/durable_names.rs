@@ -6,7 +6,7 @@
 mod support;
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsStr,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -116,7 +116,7 @@ fn holds(vault: &Vault, place: &[&str], name: &str, content: &str) -> bool {
     });
     let Some(dir) = dir else { return false };
     let Ok(entries) = vault.list(&dir) else { return false };
-    let Some(entry) = entries.iter().find(|entry| entry.name == OsString::from(name)) else { return false };
+    let Some(entry) = entries.iter().find(|entry| entry.name == name) else { return false };
     let file = vault.open_file(&dir, &entry.stored, false).unwrap();
     let mut out = vec![0; content.len() + 1];
     let n = file.file.read(0, &mut out).unwrap();

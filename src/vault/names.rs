@@ -54,6 +54,8 @@ impl Vault {
         });
         match name {
             Ok(name) => Some(OsString::from_vec(name)),
+            // Removed since it was listed, with its sidecar.
+            Err(_) if dir.store.stat(&entry.name).is_err() => None,
             Err(reason) => {
                 self.complain(format!("{}: left out of the listing: {reason}", dir.stored_path(&entry.name)));
                 None
