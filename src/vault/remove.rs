@@ -108,9 +108,11 @@ impl Vault {
         }
         let inode = (stat.dev, stat.ino);
         // Asked again rather than counted: a link may have been made meanwhile.
-        if let Some(file) = self.files.get(inode)
-            && rustix::fs::fstat(file.store.fd().as_fd()).is_ok_and(|raw| raw.st_nlink == 0)
-        {
+        let file = self.files.get(inode);
+        let gone =
+            file.is_some_and(|f| rustix::fs::fstat(f.store.fd().as_fd()).is_ok_and(|raw| raw.st_nlink == 0));
+        // Not while it is held here: then the table would keep it, and the store its room.
+        if gone {
             self.files.forget(inode);
         }
     }
