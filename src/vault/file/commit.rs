@@ -43,7 +43,7 @@ impl File {
     /// As `flush`.
     pub fn rest_flush(&self) -> Result<Rest> {
         let mut st = self.state.write();
-        self.check_writable(&st)?;
+        self.check_writable(&mut st)?;
         self.flush_all(&mut st)?;
         self.finish_pending(&mut st)?;
         if st.records.on_disk == OnDisk::Dirty {

@@ -134,7 +134,7 @@ impl File {
         if self.context.read_only {
             return Ok(());
         }
-        self.check_writable(&st)?;
+        self.check_writable(&mut st)?;
         self.flush_all(&mut st)?;
         self.commit(&mut st)
     }
@@ -168,8 +168,9 @@ impl File {
         self.state.read().uncommitted_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Whether an fdatasync failed, so that only opening the file anew can tell what is stored.
+    /// Whether nothing is to be brought to the store: an fdatasync failed, so that only opening the file
+    /// anew can tell what is stored; or a recovery could not be written, and nothing was since.
     pub fn failed(&self) -> bool {
-        self.state.read().fault == Some(Fault::SyncFailed)
+        matches!(self.state.read().fault, Some(Fault::SyncFailed | Fault::NotRecovered))
     }
 }

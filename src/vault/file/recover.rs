@@ -41,8 +41,25 @@ struct Outcome {
 
 impl File {
     /// Reads the records and brings the state to the version that counts.
+    ///
+    /// A recovery that the store refuses to take (ENOSPC, EROFS, …) does not keep the file from being read.
     pub(super) fn load(&self) -> Result<()> {
         let mut st = self.state.write();
+        match self.load_into(&mut st) {
+            Err(Error::Store(e)) if st.fault.is_some() => {
+                log::warn!("a file left unfinished by a crash is readable, but cannot be recovered now: {e}");
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Tries again to write down a recovery that the store refused.
+    pub(super) fn finish_recovery(&self, st: &mut State) -> Result<()> {
+        self.load_into(st)
+    }
+
+    fn load_into(&self, st: &mut State) -> Result<()> {
         let mut header = [0; layout::PAGE as usize];
         if self.store.read_at(&mut header, 0)? < header.len() {
             return Ok(());
@@ -57,8 +74,8 @@ impl File {
         let on_disk = if newest.base.is_some() { OnDisk::Dirty } else { OnDisk::Clean };
         let records = Records { sectors, newest: place, sequence: newest.sequence, on_disk };
         match newest.base {
-            None => self.load_clean(&mut st, identity, records, newest.target),
-            Some(base) => self.recover(&mut st, identity, records, newest.target, base, other),
+            None => self.load_clean(st, identity, records, newest.target),
+            Some(base) => self.recover(st, identity, records, newest.target, base, other),
         }
     }
 
@@ -140,7 +157,12 @@ impl File {
             st.tree.resident = true;
             return Ok(());
         }
-        self.write_recovered(st, &before, &outcome.groups)
+        let written = self.write_recovered(st, &before, &outcome.groups);
+        if let Err(Error::Store(_)) = written {
+            st.tree.resident = true; // only what is in memory is whole
+            st.fault.get_or_insert(Fault::NotRecovered);
+        }
+        written
     }
 
     /// Makes the outcome durable, then says so.

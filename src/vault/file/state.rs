@@ -45,6 +45,9 @@ pub(super) enum Fault {
     SyncFailed,
     /// The stored file was cut or grown behind a clean record; reads from this byte on fail.
     WrongLength(u64),
+    /// What a crash left is known, but the store took no writes (full or read-only): the file reads as
+    /// recovered, and the next write tries again.
+    NotRecovered,
 }
 
 /// Bytes that a flush could not bring to their place. They overwrite chunks whose slots are durable, so
@@ -180,7 +183,7 @@ impl File {
     }
 
     /// Whether the file may be written.
-    pub(super) fn check_writable(&self, st: &State) -> Result<()> {
+    pub(super) fn check_writable(&self, st: &mut State) -> Result<()> {
         if self.context.read_only {
             return Err(Error::ReadOnly);
         }
@@ -188,6 +191,8 @@ impl File {
             None => Ok(()),
             Some(Fault::SyncFailed) => Err(Error::os(libc::EIO)),
             Some(Fault::WrongLength(_)) => Err(wrong_length()),
+            // Nothing was written meanwhile, so what is stored still tells everything.
+            Some(Fault::NotRecovered) => self.finish_recovery(st),
         }
     }
 

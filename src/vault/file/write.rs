@@ -101,7 +101,7 @@ impl File {
             return Err(Error::TooLarge);
         }
         let mut st = self.state.write();
-        self.check_writable(&st)?;
+        self.check_writable(&mut st)?;
         if size > st.size {
             self.grow(&mut st, size)?;
         } else if size < st.size {
@@ -126,7 +126,7 @@ impl File {
     /// As `write`.
     pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
         let mut st = self.state.write();
-        self.check_writable(&st)?;
+        self.check_writable(&mut st)?;
         let end = offset.saturating_add(len).min(st.size);
         if offset >= end {
             return Ok(());
@@ -184,7 +184,7 @@ impl File {
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let end = offset.checked_add(len).filter(|end| *end <= layout::MAX_SIZE).ok_or(Error::TooLarge)?;
         let mut st = self.state.write();
-        self.check_writable(&st)?;
+        self.check_writable(&mut st)?;
         self.keep_mtime(&mut st)?;
         let first = layout::chunk_offset(offset / layout::CHUNK);
         self.store.reserve(first, layout::stored_size(end).saturating_sub(first))?;
