@@ -14,9 +14,9 @@ use std::{
 };
 use support::{
     CIPHERS,
-    map::Mapping,
     mounted::{Mount, Vault},
     random::Random,
+    raw::Mapping,
     ready,
 };
 

@@ -44,7 +44,7 @@ impl Running {
     pub fn start(command: &mut Command) -> Running {
         let files = [(); 2].map(|()| tempfile::tempfile().expect("temporary file"));
         let [out, err] = [0, 1].map(|i: usize| Stdio::from(files[i].try_clone().expect("descriptor")));
-        let line = format!("{command:?}");
+        let line = shown(command);
         let child = command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0).spawn();
         Running { child: child.unwrap_or_else(|e| panic!("{line}: {e}")), line, files }
     }
@@ -97,6 +97,12 @@ impl Drop for Running {
     }
 }
 
+/// A command line, at most a page of it.
+fn shown(command: &Command) -> String {
+    let line = format!("{command:?}");
+    line.chars().take(2000).collect()
+}
+
 /// Runs a command to its end, at most `seconds`.
 pub fn run(command: &mut Command, seconds: u64) -> Done {
     Running::start(command).finish(Duration::from_secs(seconds))
@@ -104,7 +110,7 @@ pub fn run(command: &mut Command, seconds: u64) -> Done {
 
 /// Runs a command that must succeed and returns its standard output.
 pub fn ok(command: &mut Command, seconds: u64) -> String {
-    let line = format!("{command:?}");
+    let line = shown(command);
     let done = run(command, seconds);
     assert!(done.status.success(), "{line}: {}\n{}\n{}", done.status, done.text(), done.stderr);
     done.text()

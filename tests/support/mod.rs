@@ -6,9 +6,10 @@
 
 pub mod command;
 pub mod images;
-pub mod map;
+
 pub mod mounted;
 pub mod random;
+pub mod raw;
 pub mod store;
 pub mod tree;
 

@@ -251,9 +251,13 @@ fn server_of(mount_point: &Path) -> Option<Pid> {
 }
 
 fn gone(pid: Pid) -> bool {
-    let status = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    // A zombie has let go of everything.
-    status.map_or(true, |s| s.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
+    let process = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+    let status = fs::read_to_string(process.join("stat")).unwrap_or_default();
+    let zombie =
+        status.rsplit(')').next().is_none_or(|rest| !rest.trim_start().starts_with(['R', 'S', 'D', 'T']));
+    // A zombie's threads may outlive it for a moment, and hold its files.
+    let threads = fs::read_dir(process.join("task")).map_or(0, Iterator::count);
+    zombie && threads <= 1
 }
 
 fn wait_gone(pid: Pid, limit: Duration) -> bool {

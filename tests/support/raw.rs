@@ -1,7 +1,7 @@
-//! Shared memory mappings of files. The only unsafe code of the tests.
+//! Shared memory mappings of files, and close(2). The only unsafe code of the tests.
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
-use std::{ffi::c_void, fs::File, io, ptr};
+use std::{ffi::c_void, fs::File, io, os::fd::IntoRawFd, ptr};
 
 /// A shared mapping of a part of a file.
 pub struct Mapping {
@@ -45,4 +45,12 @@ impl Drop for Mapping {
         // SAFETY: the mapping is ours, and nothing refers to it any more.
         let _ = unsafe { munmap(self.start, self.len) };
     }
+}
+
+/// Closes a file and says what close(2) said.
+pub fn close(file: File) -> io::Result<()> {
+    let fd = file.into_raw_fd();
+    // SAFETY: the descriptor was just given up by its only owner.
+    let result = unsafe { libc::close(fd) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

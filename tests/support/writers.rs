@@ -1,0 +1,272 @@
+//! Programs that fsync, and know what a kill may and may not have left of their work.
+
+use crate::support::random::Random;
+use rustix::fs::{FallocateFlags, fallocate};
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+const CHUNK: usize = 4096;
+
+/// One kind of work on files of its own in `dir`.
+pub trait Writer: Send {
+    /// Does one piece of work and makes it durable; an error means that the mount is gone.
+    fn step(&mut self) -> io::Result<()>;
+    /// Asserts that everything durable is there, and starts over from what is found.
+    fn check(&mut self);
+}
+
+/// All kinds of writers, each in `dir`, which is made.
+pub fn all(dir: &Path, random: &mut Random) -> Vec<Box<dyn Writer>> {
+    fs::create_dir(dir).expect("directory");
+    let mut seed = || Random::from_seed(random.next());
+    vec![
+        Box::new(Appender { path: dir.join("log"), sure: Vec::new(), tried: Vec::new(), random: seed() }),
+        Box::new(Overwriter::new(dir.join("table"), seed())),
+        Box::new(Replacer { dir: dir.to_path_buf(), sure: 0, tried: 0 }),
+        Box::new(Stepper { path: dir.join("steps"), states: vec![Vec::new()], random: seed() }),
+        Box::new(Maker { dir: dir.to_path_buf(), sure: 0, random: seed() }),
+    ]
+}
+
+/// Appends to a log, a sync after each record.
+struct Appender {
+    path: PathBuf,
+    sure: Vec<u8>,
+    tried: Vec<u8>,
+    random: Random,
+}
+
+impl Writer for Appender {
+    fn step(&mut self) -> io::Result<()> {
+        let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+        for _ in 0..5 {
+            let limit = if self.random.once_in(6) { 300_000 } else { 6_000 };
+            let len = 1 + self.random.below(limit) as usize;
+            let record = self.random.bytes(len);
+            self.tried.extend(&record);
+            file.write_all(&record)?;
+            file.sync_data()?;
+            self.sure.clone_from(&self.tried);
+        }
+        if self.sure.len() > 3 << 20 {
+            drop(file);
+            self.tried.clear();
+            self.sure.clear();
+            fs::remove_file(&self.path)?;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self) {
+        let found = fs::read(&self.path).or_else(|e| {
+            if e.kind() == io::ErrorKind::NotFound && self.sure.is_empty() { Ok(Vec::new()) } else { Err(e) }
+        });
+        let found = found.expect("read the log");
+        assert!(found.len() >= self.sure.len(), "log: {} bytes of {} synced", found.len(), self.sure.len());
+        // Removing it may or may not have happened: then nothing was sure.
+        if !self.sure.is_empty() {
+            assert!(self.tried.starts_with(&found), "log: {} bytes are not what was written", found.len());
+        }
+        self.sure.clone_from(&found);
+        self.tried = found;
+    }
+}
+
+/// Overwrites chunks of a table, several between two syncs.
+struct Overwriter {
+    path: PathBuf,
+    /// For each chunk its durable version and the last one written.
+    versions: Vec<(u32, u32)>,
+    random: Random,
+    made: bool,
+}
+
+impl Overwriter {
+    fn new(path: PathBuf, random: Random) -> Overwriter {
+        Overwriter { path, versions: vec![(0, 0); 120], random, made: false }
+    }
+
+    fn chunk(index: usize, version: u32) -> Vec<u8> {
+        Random::from_seed((index as u64) << 32 | u64::from(version)).bytes(CHUNK)
+    }
+}
+
+impl Writer for Overwriter {
+    fn step(&mut self) -> io::Result<()> {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&self.path)?;
+        if !self.made {
+            for index in 0..self.versions.len() {
+                file.write_all_at(&Overwriter::chunk(index, 0), (index * CHUNK) as u64)?;
+            }
+            file.sync_all()?;
+            self.made = true;
+        }
+        let count = 1 + self.random.below(12);
+        let mut touched = Vec::new();
+        for _ in 0..count {
+            let index = self.random.below(self.versions.len() as u64) as usize;
+            self.versions[index].1 += 1;
+            file.write_all_at(&Overwriter::chunk(index, self.versions[index].1), (index * CHUNK) as u64)?;
+            touched.push(index);
+        }
+        file.sync_all()?;
+        touched.into_iter().for_each(|index| self.versions[index].0 = self.versions[index].1);
+        Ok(())
+    }
+
+    fn check(&mut self) {
+        if !self.made {
+            return;
+        }
+        let found = fs::read(&self.path).expect("read the table");
+        assert_eq!(found.len(), self.versions.len() * CHUNK, "size of the table");
+        for (index, (sure, tried)) in self.versions.iter_mut().enumerate() {
+            let bytes = &found[index * CHUNK..][..CHUNK];
+            let version = (*sure..=*tried).find(|v| Overwriter::chunk(index, *v) == bytes);
+            let version =
+                version.unwrap_or_else(|| panic!("chunk {index} is no version of {sure} to {tried}"));
+            (*sure, *tried) = (version, version);
+        }
+    }
+}
+
+/// Replaces a document the safe way: a new file, synced, renamed over the old one.
+struct Replacer {
+    dir: PathBuf,
+    sure: u64,
+    tried: u64,
+}
+
+impl Replacer {
+    fn content(version: u64) -> Vec<u8> {
+        let mut random = Random::from_seed(version);
+        let len = random.below(30_000) as usize;
+        [&version.to_le_bytes()[..], &random.bytes(len)].concat()
+    }
+}
+
+impl Writer for Replacer {
+    fn step(&mut self) -> io::Result<()> {
+        self.tried += 1;
+        let new = self.dir.join("document.new");
+        let mut file = File::create(&new)?;
+        file.write_all(&Replacer::content(self.tried))?;
+        file.sync_all()?;
+        drop(file);
+        fs::rename(new, self.dir.join("document"))?;
+        File::open(&self.dir)?.sync_all()?;
+        self.sure = self.tried;
+        Ok(())
+    }
+
+    fn check(&mut self) {
+        if self.sure == 0 {
+            return;
+        }
+        let found = fs::read(self.dir.join("document")).expect("read the document");
+        let version = u64::from_le_bytes(found[..8].try_into().expect("a version"));
+        assert!((self.sure..=self.tried).contains(&version), "version {version}, synced {}", self.sure);
+        assert!(found == Replacer::content(version), "the document is torn");
+        self.sure = version;
+    }
+}
+
+/// One change at a time, each synced: a kill leaves the state before or after it.
+struct Stepper {
+    path: PathBuf,
+    states: Vec<Vec<u8>>,
+    random: Random,
+}
+
+impl Stepper {
+    fn place(&mut self, size: usize) -> (usize, usize) {
+        let start = self.random.below(size as u64) as usize;
+        // Inside one chunk, so that the change is one.
+        let end = (start + 1 + self.random.below(CHUNK as u64) as usize).min(start / CHUNK * CHUNK + CHUNK);
+        (start, end)
+    }
+}
+
+impl Writer for Stepper {
+    fn step(&mut self) -> io::Result<()> {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&self.path)?;
+        let mut next = self.states.last().expect("a state").clone();
+        match self.random.below(4) {
+            0 => {
+                let size = self.random.below(500_000);
+                next.resize(size as usize, 0);
+                self.states.push(next);
+                file.set_len(size)?;
+            }
+            1 if !next.is_empty() => {
+                let (start, end) = self.place(next.len());
+                let end = end.min(next.len());
+                next[start..end].fill(0);
+                self.states.push(next);
+                let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                fallocate(&file, hole, start as u64, (end - start) as u64)?;
+            }
+            _ => {
+                let (start, end) = self.place(next.len() + 10_000);
+                let data = self.random.bytes(end - start);
+                next.resize(next.len().max(end), 0);
+                next[start..end].copy_from_slice(&data);
+                self.states.push(next);
+                file.write_all_at(&data, start as u64)?;
+            }
+        }
+        file.sync_all()?;
+        self.states.drain(..self.states.len() - 1);
+        Ok(())
+    }
+
+    fn check(&mut self) {
+        let found = match fs::read(&self.path) {
+            Ok(found) => found,
+            Err(e) if e.kind() == io::ErrorKind::NotFound && self.states[0].is_empty() => Vec::new(),
+            Err(e) => panic!("read the steps: {e}"),
+        };
+        let sizes: Vec<usize> = self.states.iter().map(Vec::len).collect();
+        assert!(self.states.contains(&found), "{} bytes are none of the states of {sizes:?}", found.len());
+        self.states = vec![found];
+    }
+}
+
+/// Makes files in new directories, with long names too; each is there once it was synced.
+struct Maker {
+    dir: PathBuf,
+    sure: u32,
+    random: Random,
+}
+
+impl Maker {
+    fn path(&self, number: u32) -> PathBuf {
+        let long = if number.is_multiple_of(3) { "long ".repeat(50) } else { String::new() };
+        self.dir.join(format!("made {}", number % 8)).join(format!("{number} {long}"))
+    }
+}
+
+impl Writer for Maker {
+    fn step(&mut self) -> io::Result<()> {
+        let path = self.path(self.sure);
+        fs::create_dir_all(path.parent().expect("parent"))?;
+        let mut file = File::create(path)?;
+        file.write_all(&self.sure.to_le_bytes())?;
+        let tail = self.random.below(9_000) as usize;
+        file.write_all(&vec![7; tail])?;
+        file.sync_all()?;
+        self.sure += 1;
+        Ok(())
+    }
+
+    fn check(&mut self) {
+        for number in 0..self.sure {
+            let found = fs::read(self.path(number)).unwrap_or_else(|e| panic!("file {number}: {e}"));
+            assert!(found.starts_with(&number.to_le_bytes()), "content of file {number}");
+        }
+    }
+}
