@@ -1,0 +1,267 @@
+//! Several users on one mount, and a mount of a user without privileges. What users may do is compared with
+//! a directory of the kernel, step by step.
+
+mod support;
+
+use std::{
+    fs,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt},
+        process::CommandExt,
+    },
+    path::{Path, PathBuf},
+    process::Command,
+};
+use support::{
+    command::{ok, run},
+    mounted::{Vault, is_mounted, release},
+    ready, ready_as_root,
+};
+
+const ROOT: u32 = 0;
+const ANN: u32 = 61_001;
+const BOB: u32 = 61_002;
+/// A user that every system knows: fusermount3 asks for the name.
+const NOBODY: u32 = 65_534;
+/// A group that both belong to.
+const TEAM: u32 = 61_100;
+
+/// Who does what, in a directory that everybody may write to.
+const STEPS: &[(u32, &str)] = &[
+    // Ownership and the umask.
+    (ANN, "umask 022; echo ann >of-ann; mkdir dir-of-ann; ln -s of-ann link-of-ann; mkfifo pipe-of-ann"),
+    (BOB, "umask 077; echo bob >of-bob; mkdir dir-of-bob"),
+    (ROOT, "stat -c '%n %A %u:%g %h' of-* link-of-ann pipe-of-ann; stat -c '%n %A %u:%g' dir-of-*"),
+    // Permission bits.
+    (BOB, "cat of-ann; echo more >>of-ann"),
+    (ANN, "cat of-bob; ls dir-of-bob; cd dir-of-bob"),
+    (ANN, "chmod 600 of-ann; cat of-ann"),
+    (BOB, "cat of-ann; cat link-of-ann; test -r of-ann; echo $?; cp of-ann copy"),
+    (BOB, "touch dir-of-ann/x; mkdir dir-of-ann/y; ln of-bob dir-of-ann/z; mv of-bob dir-of-ann/"),
+    (ANN, "chmod 000 of-ann; cat of-ann; echo x >of-ann; chmod 644 of-ann"),
+    (ROOT, "chmod 000 of-ann; cat of-ann; chmod 644 of-ann"),
+    (ANN, "chmod 733 dir-of-ann; echo inside >dir-of-ann/f"),
+    (BOB, "ls dir-of-ann; cat dir-of-ann/f; echo b >dir-of-ann/of-bob; rm dir-of-ann/f"),
+    (BOB, "chmod 777 of-ann; chmod 777 dir-of-ann; touch -d 2001-02-03 of-ann; touch dir-of-ann/of-bob"),
+    (ROOT, "find dir-of-ann dir-of-bob -printf '%p %M %U:%G\\n' | sort"),
+    // The sticky bit: the directory itself has it.
+    (ANN, "echo 1 >sticky-1; chmod 666 sticky-1; echo 2 >sticky-2; mkdir sticky-d"),
+    (
+        BOB,
+        "rm -f sticky-1; mv sticky-1 other; echo b >sticky-b; mv -f sticky-b sticky-2; rmdir sticky-d; cat sticky-1",
+    ),
+    (BOB, "echo written >sticky-1; cat sticky-1; rm -f sticky-b; ls sticky*"),
+    (ROOT, "rm sticky-2; ls sticky*"),
+    (ANN, "rm sticky-1; rmdir sticky-d; ls"),
+    // Owners and groups.
+    (ANN, "chown 61002 of-ann; chgrp 61100 of-ann; stat -c '%u:%g' of-ann"),
+    (ANN, "chgrp 61002 of-ann; chgrp 0 of-ann; stat -c '%u:%g' of-ann"),
+    (BOB, "chgrp 61100 of-ann; chown 61002 of-ann"),
+    (
+        ROOT,
+        "chown 61002:61002 of-ann; stat -c '%u:%g' of-ann; chown 61001:61001 of-ann; chown -h 61002 link-of-ann",
+    ),
+    (ANN, "chmod 640 of-ann; chgrp 61100 of-ann"),
+    (BOB, "cat of-ann; echo x >>of-ann"),
+    // Set-user-id and set-group-id.
+    (ANN, "cp /bin/true program; chmod 6755 program; stat -c %A program"),
+    (
+        ANN,
+        "echo x >>program; stat -c %A program; chmod 6755 program; truncate -s 100 program; stat -c %A program",
+    ),
+    (ANN, "chmod 6777 program; stat -c %A program"),
+    (BOB, "echo x >>program; stat -c %A program"),
+    (ANN, "chmod 6755 program; chgrp 61100 program; stat -c '%A %g' program"),
+    (
+        ROOT,
+        "chmod 6755 program; chown 61001 program; stat -c %A program; chmod 2745 program; chown 61001:0 program; stat -c %A program",
+    ),
+    (ANN, "chmod 2755 program; stat -c %A program"),
+    (ROOT, "cp /bin/true run; chmod 755 run; chown 0:61001 run; chmod 750 run"),
+    (ANN, "./run; echo $?"),
+    (BOB, "./run; echo $?"),
+    // A set-group-id directory hands its group down.
+    (ROOT, "mkdir shared; chgrp 61100 shared; chmod 2775 shared"),
+    (
+        ANN,
+        "umask 002; echo a >shared/a; mkdir shared/sub; echo b >shared/sub/b; ln -s a shared/l; mkfifo shared/p",
+    ),
+    (BOB, "umask 002; echo more >>shared/a; echo c >shared/sub/c; rm shared/a"),
+    (ROOT, "find shared -printf '%p %M %U:%G\\n' | sort"),
+    (
+        BOB,
+        "chmod 2755 shared/sub; cp /bin/true shared/sub/t; chmod 2755 shared/sub/t; stat -c '%A %g' shared/sub/t",
+    ),
+    // Attributes.
+    (ANN, "setfattr -n user.a -v 1 of-ann; getfattr --only-values -n user.a of-ann; echo"),
+    (BOB, "setfattr -n user.a -v 2 of-ann; getfattr --only-values -n user.a of-ann; echo"),
+    (ANN, "chmod 600 of-ann"),
+    (BOB, "getfattr --only-values -n user.a of-ann; setfattr -x user.a of-ann; mknod device c 1 3"),
+    (ROOT, "mknod null c 1 3; chmod 666 null; stat -c '%A %t:%T' null"),
+    // What is open stays open.
+    (ANN, "exec 3>open; chmod 000 open; echo still >&3; rm -f open; echo more >&3; chmod 644 open"),
+    (ROOT, "rm -rf dir-of-ann dir-of-bob shared; ls"),
+];
+
+/// Runs a script as a user and tells everything that it said.
+fn act(dir: &Path, user: u32, script: &str) -> String {
+    let mut command = Command::new("setpriv");
+    let id = user.to_string();
+    let groups = if user == ROOT { "0".into() } else { format!("{user},{TEAM}") };
+    command.args(["--reuid", &id, "--regid", &id, "--groups", &groups, "sh", "-c", script]);
+    let done = run(command.current_dir(dir).env("LC_ALL", "C").env("HOME", "/"), 60);
+    format!("{user} $ {script}\n{}{}exit {}\n", done.text(), done.stderr, done.code())
+}
+
+/// A directory that everybody may write to, with the sticky bit.
+fn common_place(dir: PathBuf) -> PathBuf {
+    fs::create_dir(&dir).expect("directory");
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o1777)).expect("mode");
+    dir
+}
+
+#[test]
+fn users_may_do_what_they_may_elsewhere() {
+    if !ready_as_root(&["setpriv", "setfattr", "stat", "find"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mut mount = vault.mount_with(&["--allow-other", "-o", "dev,suid"]);
+    fs::set_permissions(mount.path(), fs::Permissions::from_mode(0o755)).expect("mode");
+    let inside = common_place(mount.join("common"));
+    let outside = common_place(vault.place_path().join("common"));
+    for (number, (user, script)) in STEPS.iter().enumerate() {
+        assert_eq!(act(&inside, *user, script), act(&outside, *user, script), "left: in the mount");
+        if number % 10 == 9 {
+            mount = mount.remount();
+        }
+    }
+    let all = "find . -printf '%p %M %U:%G %y %l\\n' | sort";
+    assert_eq!(act(&inside, ROOT, all), act(&outside, ROOT, all));
+    mount.unmount();
+}
+
+#[test]
+fn a_mount_is_closed_to_others_until_it_is_opened() {
+    if !ready_as_root(&["setpriv"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    fs::write(mount.join("f"), "secret").expect("write");
+    assert!(
+        !act(vault.place_path(), ANN, "cat mnt/f").contains("secret"),
+        "the root of a vault is its owner's"
+    );
+    mount.unmount();
+}
+
+/// A place where a user without privileges has a vault, and a program to mount it with.
+struct Home {
+    place: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Home {
+    fn new() -> Home {
+        let place = tempfile::TempDir::with_prefix("warpcrypt-user-").expect("directory");
+        let program = place.path().join("warpcrypt");
+        fs::copy(env!("CARGO_BIN_EXE_warpcrypt"), &program).expect("program");
+        fs::write(place.path().join("key"), [1; 64]).expect("key");
+        fs::create_dir(place.path().join("mnt")).expect("directory");
+        for path in ["", "key", "mnt"] {
+            std::os::unix::fs::chown(place.path().join(path), Some(NOBODY), Some(NOBODY)).expect("owner");
+        }
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("mode");
+        Home { place, program }
+    }
+
+    /// The program, run by the user.
+    fn warpcrypt(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).uid(NOBODY).gid(NOBODY).current_dir(self.place.path());
+        command.env("HOME", self.place.path()).env_remove("XDG_CACHE_HOME").env_remove("XDG_RUNTIME_DIR");
+        command
+    }
+
+    fn mount_point(&self) -> PathBuf {
+        self.place.path().join("mnt")
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        release(&self.mount_point());
+    }
+}
+
+#[test]
+fn a_user_mounts_without_privileges() {
+    if !ready_as_root(&["fusermount3", "setpriv"]) {
+        return;
+    }
+    let home = Home::new();
+    let mnt = home.mount_point();
+    ok(&mut home.warpcrypt(&["init", "v", "--key-file", "key"]), 60);
+    for round in 0..3 {
+        let log = if round == 1 { vec!["--log-file", "log"] } else { vec![] };
+        let mut mount = home.warpcrypt(&["mount", "v", "mnt", "--key-file", "key"]);
+        ok(mount.args(log), 60);
+        assert!(is_mounted(&mnt));
+        let mut shell = Command::new("sh");
+        shell.uid(NOBODY).gid(NOBODY).current_dir(&mnt).env("LC_ALL", "C");
+        let said = ok(
+            shell.arg("-euc").arg(format!(
+                "test {round} = 0 || cat f{round}; echo words >f$(({round} + 1)); mkdir d{round}; ln -s f1 l{round}
+                stat -c '%A %u:%g' f1; chmod 600 f1; truncate -s 100000 big; sync -d big; mv d{round} e{round}"
+            )),
+            60,
+        );
+        assert!(said.ends_with(&format!("{NOBODY}:{NOBODY}\n")), "{said}");
+        // Not even root may enter; the kernel says so before anybody else is asked.
+        assert!(fs::read(mnt.join("f1")).is_err());
+        let other = act(home.place.path(), BOB, "ls mnt");
+        assert!(other.contains("Permission denied"), "{other}");
+        ok(&mut home.warpcrypt(&["umount", "mnt"]), 60);
+        assert!(!is_mounted(&mnt));
+    }
+    for path in support::store::walk(&home.place.path().join("v")) {
+        let owner = fs::symlink_metadata(&path).expect("stat").uid();
+        assert_eq!(owner, NOBODY, "{}", path.display());
+    }
+}
+
+#[test]
+fn another_user_cannot_unmount() {
+    if !ready_as_root(&["fusermount3", "setpriv"]) {
+        return;
+    }
+    let home = Home::new();
+    ok(&mut home.warpcrypt(&["init", "v", "--key-file", "key"]), 60);
+    ok(&mut home.warpcrypt(&["mount", "v", "mnt", "--key-file", "key"]), 60);
+    let done = run(Command::new(&home.program).arg("umount").arg(home.mount_point()).uid(BOB).gid(BOB), 60);
+    assert!(!done.status.success() && !done.stderr.is_empty());
+    assert!(is_mounted(&home.mount_point()));
+    ok(&mut home.warpcrypt(&["umount", "mnt"]), 60);
+}
+
+#[test]
+fn root_lends_a_mount_to_a_user_whose_vault_it_is() {
+    if !ready(&[]) || !ready_as_root(&["setpriv"]) {
+        return;
+    }
+    let home = Home::new();
+    ok(&mut home.warpcrypt(&["init", "v", "--key-file", "key"]), 60);
+    let mut mount = Command::new(&home.program);
+    mount.current_dir(home.place.path()).args(["mount", "v", "mnt", "--key-file", "key", "--allow-other"]);
+    ok(&mut mount, 60);
+    let said =
+        act(&home.mount_point(), NOBODY, "echo a >f && mkdir d && echo b >d/g && stat -c %u:%g f d d/g");
+    assert!(said.ends_with("exit 0\n"), "{said}");
+    ok(Command::new(&home.program).arg("umount").arg(home.mount_point()), 60);
+    // The user can go on alone.
+    ok(&mut home.warpcrypt(&["mount", "v", "mnt", "--key-file", "key"]), 60);
+    let said = act(home.place.path(), NOBODY, "cd mnt; cat f d/g; echo c >>f; rm -r d");
+    assert!(said.ends_with("a\nb\nexit 0\n"), "{said}");
+    ok(&mut home.warpcrypt(&["umount", "mnt"]), 60);
+}
