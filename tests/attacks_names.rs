@@ -4,6 +4,7 @@ mod support;
 
 use std::{fs, path::Path};
 use support::{
+    command::ok,
     mounted::Vault,
     random::Random,
     ready,
@@ -47,11 +48,11 @@ fn an_edited_configuration_is_refused() {
         fs::write(&path, &bytes).expect("write the store");
         let done = vault.try_mount(&[]);
         if done.status.success() {
-            // Only a change that says the same may pass.
-            support::mounted::release(&vault.mount_point);
+            // Only a change that says the same may pass: the last line's end cut off, for example.
+            ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
             let same = serde_json::from_slice::<serde_json::Value>(&bytes).expect("JSON");
             assert_eq!(same, value, "a changed configuration was accepted");
-            panic!("mounted with a changed configuration");
+            continue;
         }
         assert!((10..=14).contains(&done.code()), "exit code {}: {}", done.code(), done.stderr);
     }
