@@ -3,7 +3,7 @@
 //! Locks: a node's names are locked before the table, never the other way round.
 
 use super::errno;
-use crate::vault::{Kind, Result, Stat, StoredName};
+use crate::vault::{Kind, Pin, Result, Stat, StoredName};
 use parking_lot::{Mutex, RwLock};
 use std::{collections::HashMap, sync::Arc};
 
@@ -36,6 +36,9 @@ pub struct Name {
 pub struct Names {
     known: Vec<Name>,
     gone: Option<Box<Stat>>,
+    /// Holds the inode of a node that is gone until the kernel forgets the node. Else the store could give
+    /// the number away, and the kernel take the one for the other.
+    pin: Option<Pin>,
 }
 
 impl Names {
@@ -57,13 +60,14 @@ impl Names {
         self.add(new);
     }
 
-    /// Takes a name away; `before` are the attributes that the node had then. Without its last link
-    /// the node is gone: only open handles reach it.
-    pub fn remove(&mut self, name: &Name, before: &Stat) {
+    /// Takes a name away; `before` are the attributes that the node had then. Without its `last` link the
+    /// node is gone: only open handles reach it.
+    pub fn remove(&mut self, name: &Name, before: &Stat, last: bool, pin: Option<Pin>) {
         self.known.retain(|n| n != name);
-        if before.kind == Kind::Dir || before.nlink <= 1 {
+        if last {
             self.known.clear();
             self.gone = Some(Box::new(Stat { nlink: 0, ..*before }));
+            self.pin = pin;
         }
     }
 

@@ -85,10 +85,10 @@ fn hard_links_are_one_node_with_several_names() {
     let node = inodes.get(42).unwrap();
     let mut names = node.names.write();
     assert_eq!(names.any(), Some(&name(ROOT, "b")));
-    names.remove(&name(ROOT, "b"), &stat(42, Kind::File, 2));
+    names.remove(&name(ROOT, "b"), &stat(42, Kind::File, 2), false, None);
     assert_eq!(names.any(), Some(&name(ROOT, "a")));
     assert!(names.gone().is_none());
-    names.remove(&name(ROOT, "a"), &stat(42, Kind::File, 1));
+    names.remove(&name(ROOT, "a"), &stat(42, Kind::File, 1), true, None);
     assert_eq!(names.any(), None);
     assert_eq!(names.gone().unwrap().nlink, 0);
 }
@@ -98,7 +98,7 @@ fn a_number_given_away_again_is_a_new_generation_with_one_sum_of_lookups() {
     let inodes = table();
     inodes.found(&stat(42, Kind::File, 1), name(ROOT, "old"));
     let old = inodes.get(42).unwrap();
-    old.names.write().remove(&name(ROOT, "old"), &stat(42, Kind::File, 1));
+    old.names.write().remove(&name(ROOT, "old"), &stat(42, Kind::File, 1), true, None);
     let id = inodes.found(&stat(42, Kind::File, 1), name(ROOT, "new"));
     assert_eq!(id, Id { number: 42, generation: 1 });
     let new = inodes.get(42).unwrap();
@@ -144,7 +144,8 @@ fn lookups_and_forgets_from_many_threads_come_out_even() {
                     if let Ok(node) = inodes.get(id.number)
                         && round % 7 == thread
                     {
-                        node.names.write().remove(&name(ROOT, &format!("{ino}")), &stat(ino, Kind::File, 1));
+                        let gone = name(ROOT, &format!("{ino}"));
+                        node.names.write().remove(&gone, &stat(ino, Kind::File, 1), true, None);
                     }
                     inodes.forget(id.number, 1);
                 }

@@ -6,7 +6,7 @@ use super::{
     inodes::{self, Id, Name},
     server::Server,
 };
-use crate::vault::{Error, Kind, NewNode, RenameMode, Result, Stat, Target};
+use crate::vault::{Error, Kind, NewNode, Pin, RenameMode, Result, Stat, Target};
 use fuser::RenameFlags;
 use std::ffi::OsStr;
 
@@ -98,9 +98,10 @@ impl Server {
         let (stored, stat) = self.vault.lookup(&dir, name)?;
         let node = self.inodes.find(inodes::key(&stat));
         let names = node.as_ref().map(|n| n.names.write());
+        let pin = names.as_ref().and_then(|_| self.vault.pin(&dir, &stored).ok());
         let before = removal(&dir)?;
         if let Some(mut names) = names {
-            names.remove(&Name { parent, stored }, &before);
+            names.remove(&Name { parent, stored }, &before, was_last(&before, pin.as_ref()), pin);
         }
         Ok(before)
     }
@@ -112,15 +113,17 @@ impl Server {
         let (from_dir, to_dir) = (self.dir(from.0)?, self.dir(to.0)?);
         let (stored, stat) = self.vault.lookup(&from_dir, from.1)?;
         let there = match self.vault.lookup(&to_dir, to.1) {
-            Ok((_, stat)) => Some(inodes::key(&stat)),
+            Ok((stored, stat)) => Some((inodes::key(&stat), stored)),
             Err(e) if errno::is_no_entry(&e) => None,
             Err(e) => return Err(e),
         };
-        if there == Some(inodes::key(&stat)) && mode == RenameMode::Replace {
+        let same = there.as_ref().is_some_and(|(inode, _)| *inode == inodes::key(&stat));
+        if same && mode == RenameMode::Replace {
             return Ok(()); // Two links of one inode: rename(2) leaves both.
         }
         let moved = self.inodes.find(inodes::key(&stat));
-        let there = there.filter(|&k| k != inodes::key(&stat)).and_then(|k| self.inodes.find(k));
+        let pin = there.as_ref().and_then(|(_, stored)| self.vault.pin(&to_dir, stored).ok());
+        let there = there.filter(|_| !same).and_then(|(inode, _)| self.inodes.find(inode));
         // Both are locked, in the order of their numbers, until the table says what the store does.
         let swapped = matches!((&moved, &there), (Some(m), Some(t)) if t.number < m.number);
         let (mut moved_names, mut there_names);
@@ -137,7 +140,7 @@ impl Server {
         if let Some(names) = &mut there_names {
             match (mode, &replaced) {
                 (RenameMode::Exchange, _) => names.replace(&new, old.clone()),
-                (_, Some(before)) => names.remove(&new, before),
+                (_, Some(before)) => names.remove(&new, before, was_last(before, pin.as_ref()), pin),
                 (_, None) => {}
             }
         }
@@ -149,6 +152,13 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// Whether a name that was removed was the last of its node. The store is asked, not the attributes from
+/// before: a link may have been made meanwhile.
+fn was_last(before: &Stat, pin: Option<&Pin>) -> bool {
+    let links = pin.and_then(|pin| pin.look().ok()).filter(|(inode, _)| *inode == inodes::key(before));
+    before.kind == Kind::Dir || links.map_or(before.nlink <= 1, |(_, links)| links == 0)
 }
 
 fn rename_mode(flags: RenameFlags) -> Result<RenameMode> {

@@ -34,4 +34,4 @@ pub use open::{OpenOptions, Unlock, Vault};
 pub use open_error::OpenError;
 pub use remove::RenameMode;
 pub use table::{Files, Key, OpenFile, SyncStore};
-pub use target::Target;
+pub use target::{Pin, Target};

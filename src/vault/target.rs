@@ -33,7 +33,35 @@ impl Target<'_> {
     }
 }
 
+/// Keeps an inode in the store, with or without a name, so that its number is given to no other.
+pub struct Pin(Node<'static>);
+
+impl Pin {
+    /// Device, inode number and links left, as they are now.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn look(&self) -> Result<((u64, u64), u64)> {
+        let raw = self.0.stat()?;
+        Ok((key(&raw), raw.st_nlink))
+    }
+}
+
+impl std::fmt::Debug for Pin {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str("Pin")
+    }
+}
+
 impl Vault {
+    /// Pins the inode that a name leads to.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn pin(&self, dir: &Dir, name: &StoredName) -> Result<Pin> {
+        Ok(Pin(dir.store.node(&name.0)?))
+    }
+
     /// Attributes of a node.
     pub fn stat(&self, target: Target) -> Result<Stat> {
         let raw = match target {
