@@ -48,7 +48,7 @@ impl ChunkId {
 
     /// What every tag begins with: nonce, index (64 bits), epoch (64 bits) and length (32 bits), the
     /// numbers big-endian.
-    fn header(&self, len: usize) -> [u8; 30] {
+    pub(super) fn header(&self, len: usize) -> [u8; 30] {
         let mut header = [0; 30];
         header[..10].copy_from_slice(&self.nonce);
         header[10..18].copy_from_slice(&self.index.to_be_bytes());
@@ -76,6 +76,18 @@ impl ChunkKeys {
             chunk: MacKey::new(integrity, mac, CHUNK_CUSTOM),
             hole: MacKey::new(integrity, mac, HOLE_CUSTOM),
         }
+    }
+
+    pub(super) fn chunk_mac(&self) -> &MacKey {
+        &self.chunk
+    }
+
+    /// Encrypts or decrypts without a look at the tag: `tags` makes or has verified it.
+    ///
+    /// # Panics
+    /// As `seal`.
+    pub fn apply_keystream(&self, id: &ChunkId, src: &[u8], out: &mut [u8]) {
+        self.encryption.ctr(&id.counter(), src, out);
     }
 
     /// Encrypts `plain` (1 to 4096 bytes) into `out` of the same length and returns the tag.

@@ -53,6 +53,65 @@ fn macs() -> Vec<Mac> {
     ]
 }
 
+/// Tags of equally long chunks of different files by each vector width this machine has.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn vectors_of_tags_agree_with_single_ones_at_every_edge() {
+    use super::{chunk::*, keccak_avx2, keccak_avx512, tags::*};
+    for (available, name) in [(keccak_avx2::available(), "AVX2"), (keccak_avx512::available(), "AVX-512")] {
+        if !available {
+            println!("SKIPPED: Keccak with {name}: the processor has none");
+        }
+    }
+    for integrity in Integrity::ALL {
+        let keys: Vec<ChunkKeys> =
+            (0..8).map(|i| ChunkKeys::new(Cipher::Aes128, integrity, &[i; 16], &[i ^ 9; 32])).collect();
+        let id = |i| ChunkId { index: 5 + i as u64, epoch: 1_u64 << i, nonce: [i; 10] };
+        let ids: Vec<ChunkId> = (0..8).map(id).collect();
+        for len in edge_lengths().into_iter().filter(|len| (1..=CHUNK).contains(len)) {
+            let data: Vec<Vec<u8>> = (0..8).map(|i| pattern(len + i)[i..].to_vec()).collect();
+            let chunks: Vec<Sealed> =
+                (0..8).map(|i| Sealed { keys: &keys[i], id: &ids[i], ciphertext: &data[i] }).collect();
+            let want: Vec<Tag> = (0..8).map(|i| keys[i].tag(&ids[i], &data[i])).collect();
+            let mut got = [[0; 16]; 8];
+            if keccak_avx2::available() {
+                // SAFETY: the processor has the features, as was just seen.
+                vector_tags::<4>(&chunks, &mut got, |m| unsafe { keccak_avx2::absorb(m) });
+                assert_eq!(got[..4], want[..4], "AVX2, {integrity:?}, {len} bytes");
+            }
+            if keccak_avx512::available() {
+                // SAFETY: the processor has the features, as was just seen.
+                vector_tags::<8>(&chunks, &mut got, |m| unsafe { keccak_avx512::absorb(m) });
+                assert_eq!(got[..], want[..], "AVX-512, {integrity:?}, {len} bytes");
+            }
+        }
+    }
+}
+
+/// Chunks of mixed lengths, functions and files, any number of them.
+#[test]
+fn any_mixture_of_chunks_gets_its_tags() {
+    use super::{chunk::*, tags::*};
+    let keys: Vec<ChunkKeys> = Integrity::ALL
+        .into_iter()
+        .flat_map(|integrity| [1, 2].map(|i| ChunkKeys::new(Cipher::Aes128, integrity, &[i; 16], &[i; 32])))
+        .collect();
+    let data = pattern(CHUNK);
+    for count in 0..60 {
+        let pick = |i: usize| (i * i / 7) % keys.len();
+        let len = |i: usize| if i % 11 == 10 { 1 + (i * 331) % CHUNK } else { CHUNK };
+        let ids: Vec<ChunkId> =
+            (0..count).map(|i| ChunkId { index: i as u64, epoch: 3, nonce: [i as u8; 10] }).collect();
+        let chunks: Vec<Sealed> = (0..count)
+            .map(|i| Sealed { keys: &keys[pick(i)], id: &ids[i], ciphertext: &data[..len(i)] })
+            .collect();
+        let mut got = vec![[0; 16]; count];
+        tags(&chunks, &mut got);
+        let want: Vec<Tag> = chunks.iter().map(|c| c.keys.tag(c.id, c.ciphertext)).collect();
+        assert_eq!(got, want, "{count} chunks");
+    }
+}
+
 /// Lengths around every block, every rate (less the 30 bytes of a chunk's header, too), every batch of
 /// counter blocks, and a chunk's end.
 fn edge_lengths() -> Vec<usize> {

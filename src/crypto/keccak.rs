@@ -15,6 +15,17 @@ pub enum Rounds {
     TwentyFour,
 }
 
+impl Rounds {
+    /// The constants of its rounds.
+    #[inline(always)]
+    pub(super) fn constants(self) -> &'static [u64] {
+        match self {
+            Rounds::Twelve => &ROUND_CONSTANTS[12..],
+            Rounds::TwentyFour => &ROUND_CONSTANTS,
+        }
+    }
+}
+
 /// Round constants of iota.
 const ROUND_CONSTANTS: [u64; 24] = [
     0x0000_0000_0000_0001,
@@ -62,11 +73,7 @@ pub fn permute_portable(state: &mut State, rounds: Rounds) {
 /// The rounds, for every variant to compile with its own instructions.
 #[inline(always)]
 pub(super) fn rounds_of(state: &mut State, rounds: Rounds) {
-    let constants = match rounds {
-        Rounds::Twelve => &ROUND_CONSTANTS[12..],
-        Rounds::TwentyFour => &ROUND_CONSTANTS[..],
-    };
-    for pair in constants.chunks_exact(2) {
+    for pair in rounds.constants().chunks_exact(2) {
         *state = round(&round(state, pair[0]), pair[1]);
     }
 }

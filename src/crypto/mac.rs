@@ -1,7 +1,7 @@
 //! Keyed Keccak: the MACs of the format, their keyed state computed once.
 
 use super::{
-    keccak::Rounds,
+    keccak::{Rounds, State},
     sp800_185::{CSHAKE_SUFFIX, absorb_padded, right_encode},
     sponge::Sponge,
 };
@@ -81,6 +81,33 @@ impl MacKey {
         parts.iter().for_each(|part| sponge.absorb(part));
         sponge.absorb(right_encode(out.len() as u64 * 8).as_ref());
         sponge.finish(self.suffix, out);
+    }
+
+    /// Whether the two differ in nothing but their keys.
+    pub(super) fn is_like(&self, other: &MacKey) -> bool {
+        self.shape() == other.shape() && self.suffix == other.suffix
+    }
+
+    /// Rate in bytes, and the permutation.
+    pub(super) fn shape(&self) -> (usize, Rounds) {
+        (self.keyed.rate(), self.keyed.between_blocks().1)
+    }
+
+    /// The keyed state.
+    pub(super) fn state(&self) -> &State {
+        self.keyed.between_blocks().0
+    }
+
+    /// Completes a message of `len` bytes, zeros behind it, for a 128-bit tag: the encoded tag length, the
+    /// domain byte and the padding. Returns the length, a multiple of the rate.
+    pub(super) fn pad(&self, message: &mut [u8], len: usize) -> usize {
+        let encoded = right_encode(128);
+        let end = len + encoded.as_ref().len();
+        message[len..end].copy_from_slice(encoded.as_ref());
+        message[end] ^= self.suffix;
+        let padded = (end + 1).next_multiple_of(self.keyed.rate());
+        message[padded - 1] ^= 0x80;
+        padded
     }
 
     /// 128-bit tag.

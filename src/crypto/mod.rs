@@ -1,7 +1,7 @@
 //! Ciphers, Keccak, MACs and key derivation. Knows no I/O and no files.
 //!
 //! One portable implementation of each primitive, one file each; `cipher` dispatches over the block
-//! ciphers and `keccak::permute` over the permutations, so that a faster variant changes no caller.
+//! ciphers, `keccak::permute` over the permutations and `tags` over the vector widths, so that a faster variant changes no caller.
 
 pub mod aes;
 pub mod chunk;
@@ -12,7 +12,13 @@ mod ctr;
 pub mod kdf;
 pub mod keccak;
 #[cfg(target_arch = "x86_64")]
+mod keccak_avx2;
+#[cfg(target_arch = "x86_64")]
+mod keccak_avx512;
+#[cfg(target_arch = "x86_64")]
 mod keccak_bmi;
+#[cfg(target_arch = "x86_64")]
+mod keccak_lanes;
 pub mod kuznyechik;
 mod kuznyechik_tables;
 pub mod mac;
@@ -23,6 +29,7 @@ pub mod sha3;
 pub mod siv;
 pub mod sp800_185;
 pub mod sponge;
+pub mod tags;
 pub mod turboshake;
 
 /// A tag did not verify: the bytes are not what the key's owner sealed.

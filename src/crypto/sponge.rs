@@ -25,6 +25,12 @@ impl Sponge {
         self.rate
     }
 
+    /// The state between two blocks, and the permutation that it goes through.
+    pub(super) fn between_blocks(&self) -> (&State, Rounds) {
+        debug_assert_eq!(self.position, 0);
+        (&self.state, self.rounds)
+    }
+
     /// Absorbs `data`.
     pub fn absorb(&mut self, data: &[u8]) {
         let free = self.rate - self.position;

@@ -1,7 +1,11 @@
 //! A batch: chunk jobs of any number of files over two contiguous buffers.
 
 use super::Buffer;
-use crate::crypto::chunk::{CHUNK, ChunkId, ChunkKeys, Tag};
+use crate::crypto::{
+    chunk::{CHUNK, ChunkId, ChunkKeys, Tag},
+    secret::ct_eq,
+    tags::{Sealed, tags},
+};
 use std::sync::Arc;
 
 /// What a batch does to its chunks.
@@ -82,6 +86,9 @@ fn input_of<'a>(job: &ChunkJob, input: &'a [u8]) -> Result<&'a [u8], &'static st
     after.get(..job.len).ok_or("it ends beyond the input")
 }
 
+/// Chunks that a thread works on at once: as many as the widest vector of states holds.
+const TOGETHER: usize = 8;
+
 /// One checked job with its bytes.
 pub(super) struct Task<'a> {
     op: Op,
@@ -92,22 +99,47 @@ pub(super) struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// Seals or opens the chunk.
-    pub(super) fn run(&mut self) {
-        let Task { op, keys, job, input, output } = self;
-        match op {
-            Op::Seal => {
-                job.tag = keys.seal(&job.id, input, output);
-                job.ok = true;
-            }
-            Op::Open => {
-                job.ok = keys.open(&job.id, &job.tag, input, output).is_ok();
-                if !job.ok {
-                    output.fill(0);
-                }
+    /// Seals or opens the chunks, a few at a time while they are in the cache.
+    pub(super) fn run_all(tasks: &mut [Task]) {
+        tasks.chunks_mut(TOGETHER).for_each(|some| match some[0].op {
+            Op::Seal => Task::seal(some),
+            Op::Open => Task::open(some),
+        });
+    }
+
+    fn seal(tasks: &mut [Task]) {
+        for task in &mut *tasks {
+            task.keys.apply_keystream(&task.job.id, task.input, task.output);
+        }
+        let made = tags_of(tasks, |t| Sealed { keys: t.keys, id: &t.job.id, ciphertext: t.output });
+        for (task, tag) in tasks.iter_mut().zip(made) {
+            task.job.tag = tag;
+            task.job.ok = true;
+        }
+    }
+
+    fn open(tasks: &mut [Task]) {
+        let found = tags_of(tasks, |t| Sealed { keys: t.keys, id: &t.job.id, ciphertext: t.input });
+        for (task, tag) in tasks.iter_mut().zip(found) {
+            task.job.ok = ct_eq(&tag, &task.job.tag);
+            if task.job.ok {
+                task.keys.apply_keystream(&task.job.id, task.input, task.output);
+            } else {
+                task.output.fill(0);
             }
         }
     }
+}
+
+fn tags_of<'a>(tasks: &'a [Task], sealed: impl Fn(&'a Task) -> Sealed<'a>) -> [Tag; TOGETHER] {
+    let mut made = [[0; 16]; TOGETHER];
+    let first = sealed(&tasks[0]);
+    let mut chunks = [first; TOGETHER];
+    for (chunk, task) in chunks.iter_mut().zip(tasks) {
+        *chunk = sealed(task);
+    }
+    tags(&chunks[..tasks.len()], &mut made);
+    made
 }
 
 /// Why an engine could not run a batch; the batch's input is intact.

@@ -37,7 +37,7 @@ impl CpuEngine {
         let next = || parts.lock().next();
         let work = || {
             while let Some(part) = next() {
-                part.iter_mut().for_each(Task::run);
+                Task::run_all(part);
             }
         };
         self.pool.run(helpers, &work).map_err(|_| EngineError::Failed {
@@ -61,7 +61,7 @@ impl Engine for CpuEngine {
     fn run(&self, batch: &mut Batch) -> Result<(), EngineError> {
         let mut tasks = batch.tasks()?;
         if tasks.len() < GRAIN {
-            tasks.iter_mut().for_each(Task::run);
+            Task::run_all(&mut tasks);
             return Ok(());
         }
         self.share(&mut tasks)

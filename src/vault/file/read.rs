@@ -14,7 +14,7 @@ use parking_lot::{RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 use std::ops::Range;
 
 /// Chunks from which on a read goes through a batch.
-const BATCH: usize = 32;
+const BATCH: usize = 8;
 
 impl File {
     /// Reads up to `out.len()` bytes; fewer only at the end of the file.
