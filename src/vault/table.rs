@@ -17,7 +17,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Device and inode number in the store.
@@ -27,6 +27,8 @@ pub type Key = (u64, u64);
 const TICK: Duration = Duration::from_secs(1);
 /// A file that did not change for so long is brought to rest.
 const IDLE: Duration = Duration::from_secs(3);
+/// Between two rounds of bringing idle files to rest: each costs the store two syncs.
+const ROUND: Duration = Duration::from_secs(8);
 /// A file that changes all the time is committed when its oldest uncommitted change is this old.
 const COMMIT_AFTER: Duration = Duration::from_secs(10);
 /// Files kept at most before those that nobody uses are brought to rest at once.
@@ -75,8 +77,8 @@ pub struct Files {
     count: AtomicUsize,
     device: u64,
     sync_store: SyncStore,
-    /// One at a time brings files to rest.
-    resting: Mutex<()>,
+    /// One at a time brings files to rest; when that was last done.
+    resting: Mutex<Instant>,
     stop: Mutex<bool>,
     wake: Condvar,
     keeper: Mutex<Option<JoinHandle<()>>>,
@@ -94,7 +96,7 @@ impl Files {
             count: AtomicUsize::new(0),
             device,
             sync_store,
-            resting: Mutex::new(()),
+            resting: Mutex::new(Instant::now()),
             stop: Mutex::new(false),
             wake: Condvar::new(),
             keeper: Mutex::new(None),
@@ -221,7 +223,9 @@ impl Files {
                 open.complain(&e);
             }
         }
-        self.bring_to_rest(idle);
+        if self.resting.lock().elapsed() >= ROUND {
+            self.bring_to_rest(idle);
+        }
         self.reap();
     }
 
@@ -230,7 +234,7 @@ impl Files {
         if self.context.read_only || files.is_empty() {
             return;
         }
-        let _one = self.resting.lock();
+        let mut rested = self.resting.lock();
         let flush = |open: Arc<OpenFile>| match open.file.rest_flush() {
             Ok(rest) => Some((open, rest)),
             Err(e) => {
@@ -254,6 +258,7 @@ impl Files {
                 Err(e) => open.complain(&e),
             }
         }
+        *rested = Instant::now();
     }
 
     /// Makes what these files wrote durable and returns those for which that is known.
