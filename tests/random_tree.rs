@@ -82,7 +82,7 @@ fn never_differs(cipher: &str, seed: u64) {
     if !ready(&[]) {
         return;
     }
-    let Some(model) = memory().filter(|m| side::has_attributes(m.path())) else {
+    let Some(model) = memory(48 << 20).filter(|m| side::has_attributes(m.path())) else {
         skip("needs a tmpfs with user attributes at /dev/shm".into());
         return;
     };

@@ -50,7 +50,7 @@ impl Vault {
 
     /// A new vault in memory: for tests with very many operations, where a sync need not reach a disk.
     pub fn in_memory(cipher: &str) -> Vault {
-        let place = memory();
+        let place = memory(1 << 30);
         let store = place.as_ref().map(|p| p.path().join("vault"));
         let mut vault = Vault::place(store.as_deref());
         vault.places.extend(place);
@@ -271,8 +271,12 @@ fn wait_gone(pid: Pid, limit: Duration) -> bool {
     true
 }
 
-/// A temporary directory in memory, if there is such a place.
-pub fn memory() -> Option<TempDir> {
+/// A temporary directory in memory, if there is such a place with room for `bytes`. (Containers have little.)
+pub fn memory(bytes: u64) -> Option<TempDir> {
+    let space = rustix::fs::statvfs("/dev/shm").ok()?;
+    if space.f_bavail.saturating_mul(space.f_frsize) < bytes {
+        return None;
+    }
     let place = TempDir::with_prefix_in("warpcrypt-test-", "/dev/shm").ok()?;
     open_to_all(place.path());
     Some(place)

@@ -69,7 +69,19 @@ impl Writer for Appender {
         assert!(found.len() >= self.sure.len(), "log: {} bytes of {} synced", found.len(), self.sure.len());
         // Removing it may or may not have happened: then nothing was sure.
         if !self.sure.is_empty() {
-            assert!(self.tried.starts_with(&found), "log: {} bytes are not what was written", found.len());
+            // What was not synced is there, or zeros in its place, or is cut off.
+            let right =
+                |i: usize| self.tried.get(i) == Some(&found[i]) || i >= self.sure.len() && found[i] == 0;
+            let wrong = (0..found.len()).find(|&i| !right(i));
+            if let Some(at) = wrong {
+                let zeros = found[at..].iter().take_while(|&&b| b == 0).count();
+                panic!(
+                    "log: byte {at} of {} is wrong ({zeros} zeros from there), {} are synced, {} written",
+                    found.len(),
+                    self.sure.len(),
+                    self.tried.len()
+                );
+            }
         }
         self.sure.clone_from(&found);
         self.tried = found;
