@@ -50,7 +50,7 @@ reattach() { cd / && detach && attach; }
 serving() { # the process behind the mount
     local process
     for process in /proc/[0-9]*; do
-        [[ $(readlink "$process/exe") == "$(readlink -f "$program")" ]] || continue
+        [[ $(readlink "$process/exe") == "$(readlink -f "$program")"* ]] || continue
         tr '\0' '\n' <"$process/cmdline" | grep -qxF "$mnt" && basename "$process" && return
     done
     return 1
@@ -152,8 +152,9 @@ fsx_works() { cd "$root" && REQUIRE_FUSE=1 limit cargo test --release --test fsx
 cargo_works() {
     mkdir "$mnt/project" && cp -a "$root"/{Cargo.toml,Cargo.lock,src} "$mnt/project/" || return 1
     [ ! -d "$root/benches" ] || cp -a "$root/benches" "$mnt/project/"
-    cd "$mnt/project" && env -u CARGO_TARGET_DIR -u RUSTFLAGS limit cargo build --bins &&
-        reattach && cd "$mnt/project" && target/debug/warpcrypt --version && env -u CARGO_TARGET_DIR -u RUSTFLAGS cargo build --bins
+    unset CARGO_TARGET_DIR RUSTFLAGS
+    cd "$mnt/project" && limit cargo build --bins &&
+        reattach && cd "$mnt/project" && target/debug/warpcrypt --version && limit cargo build --bins
 }
 
 survives_a_kill() {
