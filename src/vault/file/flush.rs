@@ -24,7 +24,37 @@ use crate::{
 };
 use std::collections::BTreeSet;
 
+/// Chunks that a flush is about, ascending.
+#[derive(Default)]
+struct Changed {
+    /// With new content in the buffer.
+    chunks: Vec<u64>,
+    /// To become holes.
+    holes: Vec<u64>,
+}
+
+impl Changed {
+    /// Those below `bound` that are buffered.
+    fn below(st: &State, bound: u64) -> Self {
+        Changed { chunks: st.buffer.written(0..bound), holes: st.buffer.holes(0..bound) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && self.holes.is_empty()
+    }
+
+    fn all(&self) -> impl Iterator<Item = u64> {
+        self.chunks.iter().chain(&self.holes).copied()
+    }
+
+    /// Whether it holds for any of them.
+    fn any(&self, holds: impl Fn(u64) -> Result<bool>) -> Result<bool> {
+        self.all().try_fold(false, |any, index| Ok(any || holds(index)?))
+    }
+}
+
 /// What one flush writes.
+#[derive(Default)]
 struct Plan {
     epoch: u64,
     size: u64,
@@ -49,47 +79,43 @@ impl File {
     /// Flushes the buffered chunks below `bound`; the flushed version ends there, too.
     pub(super) fn flush_below(&self, st: &mut State, bound: u64) -> Result<()> {
         let size = st.size.min(bound.saturating_mul(layout::CHUNK)).max(st.tree.size());
-        let chunks = st.buffer.written(0..bound);
-        let holes = st.buffer.holes(0..bound);
-        if chunks.is_empty() && holes.is_empty() && size == st.tree.size() {
+        let changed = Changed::below(st, bound);
+        if changed.is_empty() && size == st.tree.size() {
             return Ok(());
         }
         self.check_writable(st)?;
         self.finish_pending(st)?;
-        self.write_version(st, size, &chunks, &holes)
+        self.write_version(st, size, &changed)
     }
 
     /// Whether a flush would have to sync: after a clean record, or to overwrite what is stored.
     pub(super) fn needs_sync(&self, st: &mut State) -> Result<bool> {
-        let mut changed = st.buffer.written(0..u64::MAX);
-        changed.extend(st.buffer.holes(0..u64::MAX));
+        let changed = Changed::below(st, u64::MAX);
         if changed.is_empty() || st.records.on_disk != OnDisk::Dirty {
             return Ok(st.records.on_disk == OnDisk::Clean);
         }
         let identity = self.identity(st)?;
-        self.load_groups(st, &identity, st.tree.size(), changed.iter())?;
-        let stored = |index: &u64| -> Result<bool> {
-            Ok(*index < layout::chunks(st.tree.size()) && st.tree.slot(*index)?.is_some())
-        };
-        changed.iter().try_fold(false, |any, index| Ok(any || stored(index)?))
+        self.load_groups(st, &identity, st.tree.size(), &changed)?;
+        changed.any(|index| Ok(index < layout::chunks(st.tree.size()) && st.tree.slot(index)?.is_some()))
     }
 
     /// Gives a file that has none its salt and a record of an empty version.
     pub(super) fn write_first_record(&self, st: &mut State) -> Result<()> {
         self.check_writable(st)?;
-        self.write_version(st, st.tree.size(), &[], &[])
+        self.write_version(st, st.tree.size(), &Changed::default())
     }
 
-    fn write_version(&self, st: &mut State, size: u64, chunks: &[u64], holes: &[u64]) -> Result<()> {
+    fn write_version(&self, st: &mut State, size: u64, changed: &Changed) -> Result<()> {
         self.keep_mtime(st)?;
         if st.records.on_disk == OnDisk::Nothing && !self.store.is_empty()? {
             self.store.set_len(0)?; // leavings of a first flush that a crash took the record of
         }
         let identity = self.identity(st)?;
-        let groups = self.load_groups(st, &identity, size, chunks.iter().chain(holes))?;
-        self.commit_if_rewritten(st, chunks.iter().chain(holes))?;
+        let groups = self.load_groups(st, &identity, size, changed)?;
+        self.commit_if_rewritten(st, changed)?;
         let epoch = self.begin_epoch(st, &identity)?;
-        let plan = self.seal(st, &identity, epoch, size, chunks, holes, groups)?;
+        let mut plan = Plan { epoch, size, groups, ..Plan::default() };
+        self.seal(st, &identity, changed, &mut plan)?;
 
         st.tree.begin();
         if let Err(e) = self.write_plan(st, &identity, &plan) {
@@ -104,16 +130,16 @@ impl File {
 
     /// Loads the groups of these chunks, and the one at the old end if a growing file must erase entries
     /// there. Returns those to write.
-    fn load_groups<'a>(
+    fn load_groups(
         &self,
         st: &mut State,
         identity: &Identity,
         size: u64,
-        chunks: impl Iterator<Item = &'a u64>,
+        changed: &Changed,
     ) -> Result<BTreeSet<u64>> {
         let source = self.source(identity);
         st.tree.trim_cache();
-        let mut groups: BTreeSet<u64> = chunks.map(|index| layout::group_of(*index)).collect();
+        let mut groups: BTreeSet<u64> = changed.all().map(layout::group_of).collect();
         for group in &groups {
             st.tree.load(source, *group)?;
         }
@@ -128,56 +154,32 @@ impl File {
     }
 
     /// A chunk is written once an epoch: before a second time the epoch ends.
-    fn commit_if_rewritten<'a>(
-        &self,
-        st: &mut State,
-        mut chunks: impl Iterator<Item = &'a u64>,
-    ) -> Result<()> {
+    fn commit_if_rewritten(&self, st: &mut State, changed: &Changed) -> Result<()> {
         let Some(epoch) = st.open_epoch else { return Ok(()) };
-        let has_slot = |index: &u64| -> Result<bool> {
-            let entry = st.tree.entry(*index)?;
-            Ok(entry.0.iter().flatten().any(|slot| slot.epoch == epoch))
-        };
-        if chunks.try_fold(false, |any, index| Ok::<_, crate::vault::Error>(any || has_slot(index)?))? {
+        if changed
+            .any(|index| Ok(st.tree.entry(index)?.0.iter().flatten().any(|slot| slot.epoch == epoch)))?
+        {
             self.commit(st)?;
         }
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn seal(
-        &self,
-        st: &mut State,
-        identity: &Identity,
-        epoch: u64,
-        size: u64,
-        chunks: &[u64],
-        holes: &[u64],
-        groups: BTreeSet<u64>,
-    ) -> Result<Plan> {
-        let mut plan = Plan {
-            epoch,
-            size,
-            chunks: Vec::with_capacity(chunks.len()),
-            holes: Vec::with_capacity(holes.len()),
-            groups,
-            protected: BTreeSet::new(),
-            sealed: None,
-        };
-        for index in chunks.iter().chain(holes) {
-            if base_slot(st, *index)?.is_some_and(|(_, slot)| !slot.is_hole()) {
-                plan.protected.insert(*index);
+    fn seal(&self, st: &State, identity: &Identity, changed: &Changed, plan: &mut Plan) -> Result<()> {
+        for index in changed.all() {
+            if base_slot(st, index)?.is_some_and(|(_, slot)| !slot.is_hole()) {
+                plan.protected.insert(index);
             }
         }
-        for index in holes {
-            let id = ChunkId { index: *index, epoch, nonce: [0; 10] };
+        let epoch = plan.epoch;
+        for &index in &changed.holes {
+            let id = ChunkId { index, epoch, nonce: [0; 10] };
             let tag = identity.keys.chunk.hole_tag(&id);
-            plan.holes.push((*index, Slot { nonce: id.nonce, epoch, tag }));
+            plan.holes.push((index, Slot { nonce: id.nonce, epoch, tag }));
         }
-        if !chunks.is_empty() {
-            self.seal_chunks(st, identity, chunks, &mut plan)?;
+        if changed.chunks.is_empty() {
+            return Ok(());
         }
-        Ok(plan)
+        self.seal_chunks(st, identity, &changed.chunks, plan)
     }
 
     fn seal_chunks(&self, st: &State, identity: &Identity, chunks: &[u64], plan: &mut Plan) -> Result<()> {
