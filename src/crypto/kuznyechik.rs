@@ -44,6 +44,18 @@ impl Kuznyechik {
         Kuznyechik { encrypt, decrypt }
     }
 
+    /// The round keys of encryption, K_1 to K_10, as little-endian numbers: what another implementation
+    /// works with. As secret as the key.
+    pub fn encryption_keys(&self) -> &[u128; 10] {
+        &self.encrypt
+    }
+
+    /// The round keys of decryption in the order of their use: the inverse of L of K_10 to K_2, then K_1.
+    /// As secret as the key.
+    pub fn decryption_keys(&self) -> &[u128; 10] {
+        &self.decrypt
+    }
+
     #[inline(always)]
     fn encrypt_all<const N: usize>(&self, mut state: [u128; N]) -> [u128; N] {
         for key in &self.encrypt[..9] {

@@ -93,8 +93,9 @@ impl MacKey {
         (self.keyed.rate(), self.keyed.between_blocks().1)
     }
 
-    /// The keyed state.
-    pub(super) fn state(&self) -> &State {
+    /// The keyed state, at the start of a block: what another implementation goes on from. As secret as
+    /// the key.
+    pub fn state(&self) -> &State {
         self.keyed.between_blocks().0
     }
 

@@ -4,6 +4,7 @@
 //! ciphers, `keccak::permute` over the permutations and `tags` over the vector widths, so that a faster variant changes no caller.
 
 pub mod aes;
+pub mod aes_keys;
 pub mod chunk;
 pub mod cipher;
 #[cfg(test)]

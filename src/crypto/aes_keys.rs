@@ -1,0 +1,148 @@
+//! Round keys of AES (FIPS 197, section 5.2), for implementations that take them expanded. The CPU's own
+//! keep theirs to themselves.
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// The most round keys that a key expands to: those of AES-256.
+const MOST: usize = 15;
+
+/// An expanded key: a block for each round and one before the first; wiped on drop.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub struct AesRoundKeys {
+    /// Of either direction, in the order of use.
+    encrypt: [[u8; 16]; MOST],
+    decrypt: [[u8; 16]; MOST],
+    rounds: usize,
+}
+
+impl AesRoundKeys {
+    /// Expands a key.
+    ///
+    /// # Panics
+    /// If it has neither 16 nor 24 nor 32 bytes.
+    pub fn new(key: &[u8]) -> Self {
+        assert!(matches!(key.len(), 16 | 24 | 32), "the length of an AES key");
+        let rounds = key.len() / 4 + 6;
+        let mut keys = AesRoundKeys { encrypt: [[0; 16]; MOST], decrypt: [[0; 16]; MOST], rounds };
+        expand(key, keys.encrypt[..=rounds].as_flattened_mut());
+        for (round, reversed) in keys.decrypt[..=rounds].iter_mut().zip(keys.encrypt[..=rounds].iter().rev())
+        {
+            *round = *reversed;
+        }
+        keys.decrypt[1..rounds]
+            .as_flattened_mut()
+            .as_chunks_mut::<4>()
+            .0
+            .iter_mut()
+            .for_each(inverse_mix_column);
+        keys
+    }
+
+    /// Rounds: 10, 12 or 14.
+    pub fn rounds(&self) -> usize {
+        self.rounds
+    }
+
+    /// Keys of encryption: `rounds() + 1` of them.
+    pub fn encryption_keys(&self) -> &[[u8; 16]] {
+        &self.encrypt[..=self.rounds]
+    }
+
+    /// Keys of the equivalent inverse cipher (section 5.3.5), in the order of use: `rounds() + 1` of them.
+    pub fn decryption_keys(&self) -> &[[u8; 16]] {
+        &self.decrypt[..=self.rounds]
+    }
+}
+
+/// KeyExpansion: fills `words` from the key on.
+fn expand(key: &[u8], words: &mut [u8]) {
+    words[..key.len()].copy_from_slice(key);
+    let mut constant = 1;
+    for at in (key.len()..words.len()).step_by(4) {
+        let mut word = [words[at - 4], words[at - 3], words[at - 2], words[at - 1]];
+        if at % key.len() == 0 {
+            word.rotate_left(1);
+            word = word.map(substitute);
+            word[0] ^= constant;
+            constant = double(constant);
+        } else if key.len() == 32 && at % 32 == 16 {
+            word = word.map(substitute);
+        }
+        for (i, byte) in word.into_iter().enumerate() {
+            words[at + i] = words[at + i - key.len()] ^ byte;
+        }
+    }
+}
+
+/// Product with 2 in GF(2^8) modulo x^8 + x^4 + x^3 + x + 1.
+fn double(x: u8) -> u8 {
+    (x << 1) ^ (0x1b & 0u8.wrapping_sub(x >> 7))
+}
+
+/// Product in that field, in a time that depends on neither factor.
+fn multiply(mut a: u8, b: u8) -> u8 {
+    let mut product = 0;
+    for bit in 0..8 {
+        product ^= a & 0u8.wrapping_sub(b >> bit & 1);
+        a = double(a);
+    }
+    product
+}
+
+/// The S-box, without a table: x^254, which is the inverse, then the affine map.
+fn substitute(x: u8) -> u8 {
+    let mut inverse = 1;
+    for _ in 0..7 {
+        let power = multiply(inverse, inverse);
+        inverse = multiply(power, x);
+    }
+    inverse = multiply(inverse, inverse);
+    (1..5).fold(inverse ^ 0x63, |sum, shift| sum ^ inverse.rotate_left(shift))
+}
+
+/// InvMixColumns of one column.
+fn inverse_mix_column(column: &mut [u8; 4]) {
+    let old = *column;
+    for (row, byte) in column.iter_mut().enumerate() {
+        *byte = [14, 11, 13, 9].iter().enumerate().fold(0, |sum, (i, &factor)| {
+            // Row r of the matrix is row 0 turned right by r places.
+            sum ^ multiply(old[(row + i) % 4], factor)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::AesRoundKeys;
+
+    /// FIPS 197, appendix A: the key and the last round key of each size.
+    #[test]
+    fn expansions_of_fips_197_appendix_a() {
+        let key128 = 0x2b7e151628aed2a6abf7158809cf4f3c_u128.to_be_bytes();
+        assert_eq!(last(&key128), (10, 0xd014f9a8c9ee2589e13f0cc8b6630ca6));
+        let mut key192 = 0x8e73b0f7da0e6452c810f32b809079e5_u128.to_be_bytes().to_vec();
+        key192.extend(0x62f8ead2522c6b7b_u64.to_be_bytes());
+        assert_eq!(last(&key192), (12, 0xe98ba06f448c773c8ecc720401002202));
+        let mut key256 = 0x603deb1015ca71be2b73aef0857d7781_u128.to_be_bytes().to_vec();
+        key256.extend(0x1f352c073b6108d72d9810a30914dff4_u128.to_be_bytes());
+        assert_eq!(last(&key256), (14, 0xfe4890d1e6188d0b046df344706c631e));
+    }
+
+    fn last(key: &[u8]) -> (usize, u128) {
+        let keys = AesRoundKeys::new(key);
+        assert_eq!(keys.encryption_keys().len(), keys.rounds() + 1);
+        (keys.rounds(), u128::from_be_bytes(keys.encryption_keys()[keys.rounds()]))
+    }
+
+    /// Appendix C.1's equivalent inverse cipher lists its round keys; the second one is checked here.
+    #[test]
+    fn decryption_keys_are_mixed_and_reversed() {
+        let key = 0x000102030405060708090a0b0c0d0e0f_u128.to_be_bytes();
+        let keys = AesRoundKeys::new(&key);
+        let decryption: Vec<u128> =
+            keys.decryption_keys().iter().map(|key| u128::from_be_bytes(*key)).collect();
+        assert_eq!(decryption[0], 0x13111d7fe3944a17f307a78b4d2b30c5);
+        assert_eq!(decryption[1], 0x13aa29be9c8faff6f770f58000f7bf03);
+        assert_eq!(decryption[10].to_be_bytes(), key);
+    }
+}
