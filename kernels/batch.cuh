@@ -1,0 +1,81 @@
+// What the host hands over: key slots and chunk descriptors. Little-endian; the layout is part of the contract.
+#pragma once
+#include "platform.cuh"
+
+constexpr uint32_t CHUNK_BYTES = 4096;
+constexpr uint32_t BLOCK_BYTES = 16;
+
+// Keys of one file, expanded by the host. 512 bytes, 16-byte aligned.
+struct KeySlot {
+  uint4 round_keys[15];  // of the encryption direction, in the order of use
+  uint32_t rounds;       // AES: 10, 12 or 14; not read by Kuznyechik, which has ten keys
+  uint32_t unused[3];
+  uint64_t keyed[25];  // the sponge after the MAC key's prefix, position 0
+  uint8_t padding[56];
+};
+static_assert(sizeof(KeySlot) == 512, "the host builds key slots of this size");
+
+// One chunk of a batch. 64 bytes, 16-byte aligned.
+//
+// `source` and `target` are multiples of 16. A chunk owns the bytes of both buffers up to the next
+// multiple of 16 after its length: they may be read, and in the output they are written with zeros.
+struct Chunk {
+  uint64_t source;  // byte offset in the input
+  uint64_t target;  // byte offset in the output
+  uint64_t index;   // place in the file, below 2^40
+  uint64_t epoch;   // below 2^48
+  uint8_t nonce[10];
+  uint16_t length;  // 1 to 4096 bytes
+  uint32_t key;     // which key slot
+  uint8_t tag[16];  // open: the tag to compare with
+};
+static_assert(sizeof(Chunk) == 64, "the host builds descriptors of this size");
+
+DEVICE uint32_t nonce_word(const Chunk& chunk, int word) {
+  return reinterpret_cast<const uint32_t*>(chunk.nonce)[word];
+}
+DEVICE uint32_t nonce_end(const Chunk& chunk) { return reinterpret_cast<const uint16_t*>(chunk.nonce)[4]; }
+
+// Counter of the chunk's first block: nonce || BE48(256 * index). Its last byte is 0, and counting the
+// chunk's 256 blocks touches that byte alone.
+DEVICE uint4 first_counter(const Chunk& chunk) {
+  uint32_t number = swap_bytes(uint32_t(chunk.index << 8));
+  uint32_t top = swap_bytes(uint32_t(chunk.index >> 24)) & 0xffff0000u;
+  return make_uint4(nonce_word(chunk, 0), nonce_word(chunk, 1), nonce_end(chunk) | top, number);
+}
+
+// Word `at` (0 to 7) of what a tag's input begins with: nonce, BE64 index, BE64 epoch, BE32 length. Of
+// word 7 the lower half only; the upper one belongs to the ciphertext.
+DEVICE uint32_t header_word(const Chunk& chunk, uint32_t at) {
+  uint32_t index_high = swap_bytes(uint32_t(chunk.index >> 32)), index_low = swap_bytes(uint32_t(chunk.index));
+  uint32_t epoch_high = swap_bytes(uint32_t(chunk.epoch >> 32)), epoch_low = swap_bytes(uint32_t(chunk.epoch));
+  uint32_t length = swap_bytes(chunk.length);
+  switch (at) {
+    case 0:
+      return nonce_word(chunk, 0);
+    case 1:
+      return nonce_word(chunk, 1);
+    case 2:
+      return nonce_end(chunk) | index_high << 16;
+    case 3:
+      return index_high >> 16 | index_low << 16;
+    case 4:
+      return index_low >> 16 | epoch_high << 16;
+    case 5:
+      return epoch_high >> 16 | epoch_low << 16;
+    case 6:
+      return epoch_low >> 16 | length << 16;
+    default:
+      return length >> 16;
+  }
+}
+constexpr uint32_t HEADER_BYTES = 30;
+
+// A block whose bytes from `length` on are zero (length 0 to 16).
+DEVICE uint4 cut(uint4 block, uint32_t length) {
+  auto word = [length](uint32_t value, uint32_t start) -> uint32_t {
+    if (length >= start + 4) return value;
+    return length <= start ? 0 : value & ((1u << 8 * (length - start)) - 1);
+  };
+  return make_uint4(word(block.x, 0), word(block.y, 4), word(block.z, 8), word(block.w, 12));
+}

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Builds kernels/warpcrypt.fatbin and kernels/manifest.json; both are committed, so that building the crate needs
+# no CUDA. With --check: builds into a temporary folder instead, and fails if the committed files differ.
+# Needs Linux on x86-64, Python with venv, and g++; the compiler comes from the package index, by hash.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+flags=(-std=c++17 -O3 -fatbin -Xfatbin=-compress-all)
+for target in 80 89 90 100; do
+    flags+=(-gencode "arch=compute_$target,code=sm_$target")
+done
+# For devices between and after those.
+flags+=(-gencode arch=compute_80,code=compute_80)
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/warpcrypt/nvcc-$(sha256sum requirements.txt | cut -c1-16)
+if [ ! -e "$cache/complete" ]; then
+    rm -rf "$cache"
+    python3 -m venv "$cache"
+    "$cache/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        --require-hashes -r requirements.txt
+    touch "$cache/complete"
+fi
+nvcc=$(echo "$cache"/lib/python3*/site-packages/nvidia/cu13/bin/nvcc)
+
+# The folder of the manifest and the fatbin.
+build() {
+    "$nvcc" "${flags[@]}" warpcrypt.cu -o "$1/warpcrypt.fatbin"
+    python3 - "$1" "$("$nvcc" --version | sed -n 's/^Cuda compilation tools, //p')" "${flags[*]}" <<'END'
+import glob, hashlib, json, sys
+
+folder, compiler, flags = sys.argv[1:]
+digest = lambda path: hashlib.sha3_256(open(path, "rb").read()).hexdigest()
+sources = sorted(glob.glob("*.cu") + glob.glob("*.cuh") + ["requirements.txt"])
+manifest = {
+    "compiler": "nvcc " + compiler,
+    "flags": flags,
+    "digest": "SHA3-256",
+    "sources": {path: digest(path) for path in sources},
+    "fatbin": digest(folder + "/warpcrypt.fatbin"),
+}
+with open(folder + "/manifest.json", "w") as out:
+    json.dump(manifest, out, indent=2)
+    out.write("\n")
+END
+}
+
+if [ "${1:-}" = --check ]; then
+    fresh=$(mktemp -d)
+    trap 'rm -rf "$fresh"' EXIT
+    build "$fresh"
+    cmp "$fresh/manifest.json" manifest.json
+    cmp "$fresh/warpcrypt.fatbin" warpcrypt.fatbin
+else
+    build .
+fi

@@ -1,0 +1,130 @@
+// Kuznyechik (GOST R 34.12-2015, RFC 7801) by look-ups in sixteen tables of 256 blocks, L after S or their
+// inverses; where they lie is a template parameter. Look-ups are indexed by secret bytes: in shared memory their
+// time does not depend on the index, in global memory it does.
+#pragma once
+#include "aes.cuh"
+#include "kuznyechik_tables.cuh"
+
+// Tables in global memory, read through the read-only cache.
+template <Direction DIRECTION>
+struct KuznyechikGlobal {
+  static constexpr uint32_t SHARED_BYTES = 0;
+  DEVICE KuznyechikGlobal(uint8_t*) {}
+
+  // Sum of what the sixteen bytes look up, and of `key`.
+  DEVICE uint4 pass(uint4 x, uint4 key) const {
+    const uint32_t words[4] = {x.x, x.y, x.z, x.w};
+    uint4 sum = key;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+      sum = sum ^ __ldg(&KUZNYECHIK_TABLES[DIRECTION].entry[words[i / 4] >> 8 * (i % 4) & 0xff][i]);
+    }
+    return sum;
+  }
+  DEVICE uint32_t pi_word(uint32_t word, uint32_t shift) const {
+    uint32_t out = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) out |= (__ldg(&KUZNYECHIK_PI_WORDS[word >> 8 * i & 0xff]) >> shift & 0xff) << 8 * i;
+    return out;
+  }
+};
+
+// Tables in shared memory, free of bank conflicts without copies: eight lanes read sixteen bytes each at a
+// time, and each of them from another table, all of whose blocks lie in four banks of its own. So lane
+// k takes the bytes of its block in the order 0 ^ k, 1 ^ k, ... 15 ^ k (k = its lowest three bits).
+template <Direction DIRECTION>
+struct KuznyechikShared {
+  static constexpr uint32_t PI_BYTES = DIRECTION == DECRYPT ? 32768 : 0;
+  static constexpr uint32_t SHARED_BYTES = 65536 + PI_BYTES;
+  const uint8_t* rows;
+  uint32_t low, high;    // four address bytes each: the places in a row, for steps 0 to 3 and 4 to 7
+  uint32_t selector[4];  // to an address: a byte of the block above one of those
+  bool swapped;          // words 0 and 1, and 2 and 3, change places
+
+  // Copies the tables; every thread of the block calls it.
+  DEVICE KuznyechikShared(uint8_t* shared) : rows(shared), low(0), high(0) {
+    uint32_t k = lane_id() % 8;
+    swapped = k & 4;
+#pragma unroll
+    for (uint32_t c = 0; c < 4; c++) {
+      low |= (c ^ k) * 16 << 8 * c;
+      high |= ((c | 4) ^ k) * 16 << 8 * c;
+      selector[c] = (4 + c) | (c ^ (k & 3)) << 4 | 0xcc00;
+    }
+    uint4* to = reinterpret_cast<uint4*>(shared);
+    const uint4* from = &KUZNYECHIK_TABLES[DIRECTION].entry[0][0];
+    for (uint32_t i = threadIdx.x; i < 4096; i += blockDim.x) to[i] = __ldg(from + i);
+    if constexpr (DIRECTION == DECRYPT) {
+      uint32_t* words = reinterpret_cast<uint32_t*>(shared + 65536);
+      for (uint32_t i = threadIdx.x; i < PI_BYTES / 4; i += blockDim.x) words[i] = __ldg(&KUZNYECHIK_PI_WORDS[i / 32]);
+    }
+    __syncthreads();
+  }
+  DEVICE uint4 pass(uint4 x, uint4 key) const {
+    const uint32_t words[4] = {swapped ? x.y : x.x, swapped ? x.x : x.y, swapped ? x.w : x.z, swapped ? x.z : x.w};
+    uint4 sum = key;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+      uint32_t address = permute_bytes(words[i / 4], i & 4 ? high : low, selector[i % 4]);
+      sum = sum ^ *reinterpret_cast<const uint4*>(rows + address + (i & 8 ? 128 : 0));
+    }
+    return sum;
+  }
+  // The substitution of a word's bytes; each lane has a copy in its own bank.
+  DEVICE uint32_t pi_word(uint32_t word, uint32_t shift) const {
+    const uint8_t* base = rows + 65536 + 4 * lane_id();
+    uint32_t out = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      out |= (*reinterpret_cast<const uint32_t*>(base + 128 * (word >> 8 * i & 0xff)) >> shift & 0xff) << 8 * i;
+    }
+    return out;
+  }
+};
+
+template <class Tables>
+DEVICE uint4 kuznyechik_pi(const Tables& tables, uint4 x, uint32_t shift) {
+  return make_uint4(tables.pi_word(x.x, shift), tables.pi_word(x.y, shift), tables.pi_word(x.z, shift),
+                    tables.pi_word(x.w, shift));
+}
+
+// ECB over N blocks in place. `keys`: for encryption K_1 to K_10; for decryption, in the order of use,
+// the inverse of L of K_10 to K_2, then K_1.
+template <Direction DIRECTION, class Tables>
+struct KuznyechikEcb {
+  Tables tables;
+  const uint4* keys;
+  template <int N>
+  DEVICE void blocks(uint4 (&x)[N]) const {
+    uint4 key = __ldg(keys);
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+      // The tables of decryption begin with the inverse of S; S cancels it where L's inverse stands alone.
+      x[n] = DIRECTION == ENCRYPT ? x[n] ^ key : tables.pass(kuznyechik_pi(tables, x[n], PI_SHIFT), key);
+    }
+#pragma unroll 1
+    for (int round = 1; round < (DIRECTION == ENCRYPT ? 10 : 9); round++) {
+      key = __ldg(keys + round);
+#pragma unroll
+      for (int n = 0; n < N; n++) x[n] = tables.pass(x[n], key);
+    }
+    if (DIRECTION == DECRYPT) {
+      key = __ldg(keys + 9);
+#pragma unroll
+      for (int n = 0; n < N; n++) x[n] = kuznyechik_pi(tables, x[n], PI_INVERSE_SHIFT) ^ key;
+    }
+  }
+};
+
+// Keystream of up to 256 blocks whose counters differ in the last byte alone.
+template <class Tables>
+struct KuznyechikStream {
+  KuznyechikEcb<ENCRYPT, Tables> cipher;
+  uint4 counter;
+  template <int N>
+  DEVICE void blocks(const uint32_t (&number)[N], uint4 (&out)[N]) const {
+#pragma unroll
+    for (int n = 0; n < N; n++) out[n] = make_uint4(counter.x, counter.y, counter.z, counter.w ^ number[n] << 24);
+    cipher.blocks(out);
+  }
+};

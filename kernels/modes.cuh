@@ -1,0 +1,72 @@
+// CTR and ECB (SP 800-38A) over any of the ciphers: which thread does which blocks.
+#pragma once
+#include "aes.cuh"
+#include "kuznyechik.cuh"
+
+constexpr uint32_t UNIT_BLOCKS = 256;
+
+// Bytes 16 * begin to end - 1 of a unit of 256 blocks that share all but the counter's last byte; block 0
+// lies at `source` and `target`. By one warp, N blocks a lane at a time; neighbouring lanes have
+// neighbouring blocks. The last block's bytes beyond the end are written as zeros.
+template <int N, class Stream>
+DEVICE void ctr_unit(const Stream& stream, const uint8_t* source, uint8_t* target, uint32_t begin, uint32_t end) {
+  const uint4* from = reinterpret_cast<const uint4*>(source);
+  uint4* to = reinterpret_cast<uint4*>(target);
+#pragma unroll 1
+  for (uint32_t base = begin + lane_id(); base * BLOCK_BYTES < end; base += N * WARP) {
+    uint32_t number[N];
+    uint4 data[N], keystream[N];
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+      number[n] = base + n * WARP;
+      data[n] = number[n] * BLOCK_BYTES < end ? from[number[n]] : make_uint4(0, 0, 0, 0);
+    }
+    stream.blocks(number, keystream);
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+      uint32_t start = number[n] * BLOCK_BYTES;
+      if (start >= end) continue;
+      uint4 out = data[n] ^ keystream[n];
+      to[number[n]] = end - start >= BLOCK_BYTES ? out : cut(out, end - start);
+    }
+  }
+}
+
+// counter + 256 * units, its last byte cleared; a big-endian number that wraps at 2^128.
+DEVICE uint4 unit_counter(uint4 counter, uint64_t units) {
+  uint64_t low = uint64_t(swap_bytes(counter.z)) << 32 | swap_bytes(counter.w);
+  uint64_t high = uint64_t(swap_bytes(counter.x)) << 32 | swap_bytes(counter.y);
+  uint64_t sum = low + (units << 8);
+  high += (units >> 56) + (sum < low);
+  return make_uint4(swap_bytes(uint32_t(high >> 32)), swap_bytes(uint32_t(high)), swap_bytes(uint32_t(sum >> 32)),
+                    swap_bytes(uint32_t(sum) & ~0xffu));
+}
+
+// CTR over `bytes` from `counter` on; `make(counter)` gives the stream of one unit. Units follow the counter,
+// so the first one may begin anywhere.
+template <int N, class Make>
+DEVICE void ctr(const Make& make, uint4 counter, const uint8_t* source, uint8_t* target, uint64_t bytes) {
+  uint32_t skipped = counter.w >> 24;
+  uint64_t end = skipped * BLOCK_BYTES + bytes;
+  for (uint64_t unit = warp_id(); unit * CHUNK_BYTES < end; unit += warp_count()) {
+    int64_t start = int64_t(unit * CHUNK_BYTES) - skipped * BLOCK_BYTES;
+    uint64_t rest = end - unit * CHUNK_BYTES;
+    ctr_unit<N>(make(unit_counter(counter, unit)), source + start, target + start, unit == 0 ? skipped : 0,
+                rest < CHUNK_BYTES ? uint32_t(rest) : CHUNK_BYTES);
+  }
+}
+
+// ECB over whole blocks, N a thread at a time.
+template <int N, class Cipher>
+DEVICE void ecb(const Cipher& cipher, const uint4* source, uint4* target, uint64_t blocks) {
+  for (uint64_t base = warp_id() * (N * WARP) + lane_id(); base < blocks; base += warp_count() * (N * WARP)) {
+    uint4 x[N];
+#pragma unroll
+    for (int n = 0; n < N; n++) x[n] = base + n * WARP < blocks ? source[base + n * WARP] : make_uint4(0, 0, 0, 0);
+    cipher.blocks(x);
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+      if (base + n * WARP < blocks) target[base + n * WARP] = x[n];
+    }
+  }
+}

@@ -1,0 +1,68 @@
+// What the kernels need from the compiler: CUDA's own, or a stand-in that runs them on the CPU (for tests).
+#pragma once
+#include <stdint.h>
+
+#ifdef __CUDACC__
+// A block's dynamic shared memory.
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(1024) uint8_t name[]
+#else
+#include "cuda_on_cpu.h"
+#endif
+
+#define DEVICE __device__ __forceinline__
+
+constexpr uint32_t WARP = 32;
+constexpr uint32_t ALL_LANES = 0xffffffffu;
+
+// PRMT with all its modes: a selector nibble of 8 or more yields copies of the chosen byte's top bit.
+DEVICE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
+#ifdef __CUDA_ARCH__
+  uint32_t result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(selector));
+  return result;
+#else
+  return __byte_perm(a, b, selector);
+#endif
+}
+
+// Makes `value` unknown to the compiler from here on, so that no load that depends on it moves up past this place.
+DEVICE void keep_below(uint32_t& value) { asm volatile("" : "+r"(value) : : "memory"); }
+
+// A table in shared memory whose place is known to the compiler, so that it is an immediate of the load: with
+// addresses made by one byte permutation (an index above an offset below 256), no addition is left. The
+// place is ORIGIN bytes into the shared window, where the system's own part of it ends, or after that. A kernel
+// with such a table takes ORIGIN bytes more than the table needs and has no static shared memory.
+struct SharedTable {
+  static constexpr uint32_t ORIGIN = 1024;
+#ifdef __CUDA_ARCH__
+  uint8_t* start;
+  DEVICE explicit SharedTable(uint8_t* shared) {
+    uint32_t base = uint32_t(__cvta_generic_to_shared(shared));
+    if (base > ORIGIN) __trap();
+    start = shared + (ORIGIN - base);
+  }
+  template <uint32_t EXTRA>
+  DEVICE static uint32_t word(uint32_t address) {
+    uint32_t value;
+    asm("ld.shared.u32 %0, [%1+%2];" : "=r"(value) : "r"(address), "n"(ORIGIN + EXTRA));
+    return value;
+  }
+#else
+  uint8_t* start;
+  explicit SharedTable(uint8_t* shared) : start(shared) {}
+  template <uint32_t EXTRA>
+  uint32_t word(uint32_t address) const {
+    return *reinterpret_cast<const uint32_t*>(start + address + EXTRA);
+  }
+#endif
+};
+
+DEVICE uint32_t swap_bytes(uint32_t x) { return __byte_perm(x, 0, 0x0123); }
+DEVICE uint32_t rotate_bytes(uint32_t x) { return __byte_perm(x, 0, 0x2103); }
+DEVICE uint32_t rotate_halves(uint32_t x) { return __byte_perm(x, 0, 0x1032); }
+
+DEVICE uint4 operator^(uint4 a, uint4 b) { return make_uint4(a.x ^ b.x, a.y ^ b.y, a.z ^ b.z, a.w ^ b.w); }
+
+DEVICE uint32_t lane_id() { return threadIdx.x % WARP; }
+DEVICE uint64_t warp_id() { return (uint64_t(blockIdx.x) * blockDim.x + threadIdx.x) / WARP; }
+DEVICE uint64_t warp_count() { return uint64_t(gridDim.x) * blockDim.x / WARP; }

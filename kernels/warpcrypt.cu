@@ -1,0 +1,175 @@
+// The entry points. What holds for all of them:
+//
+// - Geometry: any grid, of one dimension; blocks of a multiple of 32 threads up to the launch bound
+//   stated. The work is spread over the warps that there are.
+// - Counts of chunks and states: below 2^31.
+// - Alignment: every pointer to 16 bytes. Lengths are in bytes unless they say blocks; where a length is not
+//   a multiple of 16, the buffers reach to the next multiple, and the output's rest is written with zeros.
+// - Aliasing: input and output of one launch may be the same place, or they do not overlap; a chunk's
+//   source and target likewise. Nothing else overlaps, and chunks do not overlap each other.
+// - Dynamic shared memory: TABLES = 65 KiB, unless another number is given; more than 48 KiB has to be
+//   allowed with cuFuncSetAttribute.
+// - `kuznyechik_tables` runs once after the module was loaded, before any other kernel of Kuznyechik.
+#include "seal.cuh"
+
+#define KERNEL(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
+
+// AES-128, -192 or -256 with 10, 12 or 14 rounds; `keys` holds rounds + 1 round keys in the order of use.
+// CTR: `counter` is one block, a 128-bit big-endian number that wraps. Up to 1024 threads. The variants differ in
+// the blocks that a thread works on at once: 4, or the number in the name.
+#define AES_CTR(name, n)                                                                                            \
+  KERNEL(1024, 1)                                                                                                   \
+  name(const uint4* keys, uint32_t rounds, const uint4* counter, const uint8_t* in, uint8_t* out, uint64_t bytes) { \
+    DYNAMIC_SHARED(shared);                                                                                         \
+    const AesBanked<ENCRYPT> tables(shared);                                                                        \
+    auto make = [&](uint4 c) { return AesStream<AesBanked<ENCRYPT>>(tables, keys, rounds, c); };                    \
+    ctr<n>(make, __ldg(counter), in, out, bytes);                                                                   \
+  }
+AES_CTR(aes_ctr_1, 1)
+AES_CTR(aes_ctr_2, 2)
+AES_CTR(aes_ctr, 4)
+
+// The same with one copy of the tables in constant memory. Up to 1024 threads, no dynamic shared memory.
+KERNEL(1024, 1)
+aes_ctr_constant(const uint4* keys, uint32_t rounds, const uint4* counter, const uint8_t* in, uint8_t* out,
+                 uint64_t bytes) {
+  const AesPlain<ENCRYPT> tables{&AES_TABLES_CONSTANT};
+  auto make = [&](uint4 c) { return AesStream<AesPlain<ENCRYPT>>(tables, keys, rounds, c); };
+  ctr<2>(make, __ldg(counter), in, out, bytes);
+}
+
+// The same with one copy in shared memory, bank conflicts and all. Up to 1024 threads, 3 KiB of dynamic
+// shared memory.
+KERNEL(1024, 1)
+aes_ctr_shared(const uint4* keys, uint32_t rounds, const uint4* counter, const uint8_t* in, uint8_t* out,
+               uint64_t bytes) {
+  DYNAMIC_SHARED(shared);
+  const uint32_t* from = reinterpret_cast<const uint32_t*>(&AES_TABLES);
+  for (uint32_t i = threadIdx.x; i < sizeof(AesTables) / 4; i += blockDim.x)
+    reinterpret_cast<uint32_t*>(shared)[i] = __ldg(from + i);
+  __syncthreads();
+  const AesPlain<ENCRYPT> tables{reinterpret_cast<const AesTables*>(shared)};
+  auto make = [&](uint4 c) { return AesStream<AesPlain<ENCRYPT>>(tables, keys, rounds, c); };
+  ctr<2>(make, __ldg(counter), in, out, bytes);
+}
+
+// ECB. For decryption the round keys are those of the equivalent inverse cipher (FIPS 197, section 5.3.5).
+// Up to 1024 threads.
+KERNEL(1024, 1) aes_ecb_encrypt(const uint4* keys, uint32_t rounds, const uint4* in, uint4* out, uint64_t blocks) {
+  DYNAMIC_SHARED(shared);
+  const AesBanked<ENCRYPT> tables(shared);
+  ecb<4>(AesEcb<ENCRYPT, AesBanked<ENCRYPT>>{tables, keys, rounds}, in, out, blocks);
+}
+KERNEL(1024, 1) aes_ecb_decrypt(const uint4* keys, uint32_t rounds, const uint4* in, uint4* out, uint64_t blocks) {
+  DYNAMIC_SHARED(shared);
+  const AesBanked<DECRYPT> tables(shared);
+  ecb<4>(AesEcb<DECRYPT, AesBanked<DECRYPT>>{tables, keys, rounds}, in, out, blocks);
+}
+
+// Fills the tables of Kuznyechik in the module's memory. 8192 threads in all, up to 256 a block; no
+// dynamic shared memory.
+KERNEL(256, 1) kuznyechik_tables() { kuznyechik_fill(blockIdx.x * blockDim.x + threadIdx.x); }
+
+// Kuznyechik: `keys` holds ten round keys (kuznyechik.cuh). Up to 512 threads; decryption from shared
+// memory takes 96 KiB of it, and nothing in global placement takes any. A thread works on two blocks at once, or on
+// as many as the name says.
+#define KUZNYECHIK_CTR(name, placement, n)                                                         \
+  KERNEL(512, 2)                                                                                   \
+  name(const uint4* keys, const uint4* counter, const uint8_t* in, uint8_t* out, uint64_t bytes) { \
+    DYNAMIC_SHARED(shared);                                                                        \
+    const placement<ENCRYPT> tables(shared);                                                       \
+    auto make = [&](uint4 c) { return KuznyechikStream<placement<ENCRYPT>>{{tables, keys}, c}; };  \
+    ctr<n>(make, __ldg(counter), in, out, bytes);                                                  \
+  }
+#define KUZNYECHIK_ECB(name, placement, direction)                                         \
+  KERNEL(512, 2) name(const uint4* keys, const uint4* in, uint4* out, uint64_t blocks) {   \
+    DYNAMIC_SHARED(shared);                                                                \
+    const placement<direction> tables(shared);                                             \
+    ecb<2>(KuznyechikEcb<direction, placement<direction>>{tables, keys}, in, out, blocks); \
+  }
+KUZNYECHIK_CTR(kuznyechik_ctr_1, KuznyechikShared, 1)
+KUZNYECHIK_CTR(kuznyechik_ctr, KuznyechikShared, 2)
+KUZNYECHIK_CTR(kuznyechik_ctr_4, KuznyechikShared, 4)
+KUZNYECHIK_CTR(kuznyechik_ctr_global, KuznyechikGlobal, 1)
+KUZNYECHIK_ECB(kuznyechik_ecb_encrypt, KuznyechikShared, ENCRYPT)
+KUZNYECHIK_ECB(kuznyechik_ecb_decrypt, KuznyechikShared, DECRYPT)
+KUZNYECHIK_ECB(kuznyechik_ecb_encrypt_global, KuznyechikGlobal, ENCRYPT)
+KUZNYECHIK_ECB(kuznyechik_ecb_decrypt_global, KuznyechikGlobal, DECRYPT)
+
+// Keccak-f[1600] of `count` states of 25 lanes each, in place; alignment to 8 bytes. One thread a state, up to
+// 128 threads: a loop of single rounds, or all rounds unrolled. No dynamic shared memory.
+#define KECCAK(name, unroll)                                                              \
+  KERNEL(128, 4) name(uint64_t* states, uint32_t count) {                                 \
+    uint32_t stride = gridDim.x * blockDim.x;                                             \
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {    \
+      uint64_t a[25];                                                                     \
+      _Pragma("unroll") for (int k = 0; k < 25; k++) a[k] = states[uint64_t(i) * 25 + k]; \
+      keccak_permute<24, unroll>(a);                                                      \
+      _Pragma("unroll") for (int k = 0; k < 25; k++) states[uint64_t(i) * 25 + k] = a[k]; \
+    }                                                                                     \
+  }
+KECCAK(keccak_f1600_loop, 1)
+KECCAK(keccak_f1600_unrolled, 24)
+
+// The same with one warp a state, 25 of its threads holding a lane each. Up to 512 threads. By shuffles: no
+// dynamic shared memory; through shared memory: 256 bytes a warp.
+#define KECCAK_WIDE(name, exchange)                              \
+  KERNEL(512, 1) name(uint64_t* states, uint32_t count) {        \
+    DYNAMIC_SHARED(shared);                                      \
+    KeccakWide<24, exchange> keccak{exchange(shared)};           \
+    for (uint64_t i = warp_id(); i < count; i += warp_count()) { \
+      uint64_t* lane = states + i * 25 + lane_id();              \
+      uint64_t a = lane_id() < 25 ? *lane : 0;                   \
+      keccak.permute(a);                                         \
+      if (lane_id() < 25) *lane = a;                             \
+    }                                                            \
+  }
+KECCAK_WIDE(keccak_f1600_shuffle, ByShuffle)
+KECCAK_WIDE(keccak_f1600_shared, ByShared)
+
+// Tags of the chunks that lie at their `source` in `in`; tags[i] is that of chunks[i]. No dynamic shared
+// memory. One thread a tag, up to 128 threads; wide: one warp a tag, up to 512.
+#define TAGS(name, integrity)                                                                                  \
+  KERNEL(128, 4)                                                                                               \
+  name##_tags(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint4* tags) {      \
+    uint32_t stride = gridDim.x * blockDim.x;                                                                  \
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {                         \
+      tags[i] = tag_by_thread<integrity>(keys, chunks[i], in + chunks[i].source);                              \
+    }                                                                                                          \
+  }                                                                                                            \
+  KERNEL(512, 1)                                                                                               \
+  name##_tags_wide(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint4* tags) { \
+    for (uint64_t i = warp_id(); i < count; i += warp_count()) {                                               \
+      uint4 tag = tag_by_warp<integrity>(keys, chunks[i], in + chunks[i].source);                              \
+      if (lane_id() == 0) tags[i] = tag;                                                                       \
+    }                                                                                                          \
+  }
+TAGS(kmac128, Kmac128)
+TAGS(kmac256, Kmac256)
+TAGS(turboshake128, TurboShake128)
+
+// Seal encrypts `count` chunks from `in` to `out` and writes their tags. Open computes the tags of the chunks
+// in `in`, compares them with those of the descriptors, writes verified[i] = 1 and the plaintext, or
+// verified[i] = 0 and zeros; in place, a chunk that fails is lost. Wide: one warp a chunk. Up to 512 threads.
+#define SEAL_OPEN(suffix, cipher, integrity, wide)                                                         \
+  KERNEL(512, 1)                                                                                           \
+  seal_##suffix(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint8_t* out, \
+                uint4* tags) {                                                                             \
+    DYNAMIC_SHARED(shared);                                                                                \
+    seal<cipher, integrity, wide>(shared, keys, chunks, count, in, out, tags);                             \
+  }                                                                                                        \
+  KERNEL(512, 1)                                                                                           \
+  open_##suffix(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint8_t* out, \
+                uint32_t* verified) {                                                                      \
+    DYNAMIC_SHARED(shared);                                                                                \
+    open<cipher, integrity, wide>(shared, keys, chunks, count, in, out, verified);                         \
+  }
+#define SEAL_OPEN_BOTH(name, cipher, integrity) \
+  SEAL_OPEN(name, cipher, integrity, false)     \
+  SEAL_OPEN(name##_wide, cipher, integrity, true)
+SEAL_OPEN_BOTH(aes_kmac128, Aes, Kmac128)
+SEAL_OPEN_BOTH(aes_kmac256, Aes, Kmac256)
+SEAL_OPEN_BOTH(aes_turboshake128, Aes, TurboShake128)
+SEAL_OPEN_BOTH(kuznyechik_kmac128, Kuznyechik, Kmac128)
+SEAL_OPEN_BOTH(kuznyechik_kmac256, Kuznyechik, Kmac256)
+SEAL_OPEN_BOTH(kuznyechik_turboshake128, Kuznyechik, TurboShake128)

@@ -1,0 +1,234 @@
+//! Tags, seal and open of whole batches against `ChunkKeys`, with every length at which the code takes
+//! another path, many keys, holes between the chunks, and every way a chunk can fail.
+
+use crate::{
+    layout::{Descriptor, TABLES, key_slot, noise},
+    runner::{Argument, Geometry, Machine, Runner, runners},
+};
+use warpcrypt::crypto::{
+    chunk::{CHUNK, ChunkId, ChunkKeys},
+    cipher::Cipher,
+    mac::Integrity,
+};
+
+const KEYS: usize = 5;
+
+/// Lengths around blocks, rates (the data begins 30 bytes into the first block, and padding takes three)
+/// and a chunk's end.
+fn edge_lengths() -> Vec<usize> {
+    let mut lengths =
+        vec![1, 2, 3, 15, 16, 17, 31, 32, 33, 511, 512, 513, 1024, 4063, 4064, 4065, 4079, 4080, 4081, 4094];
+    for rate in [136, 168] {
+        for blocks in [1, 2, 3, 24] {
+            let end = blocks * rate - 30;
+            lengths.extend([end - 4, end - 3, end - 2, end - 1, end, end + 1, end + 8]);
+        }
+    }
+    lengths.extend([4095, CHUNK, CHUNK, 7]);
+    lengths
+}
+
+/// A warp does one chunk after another with 24 rounds of shuffles a block: fewer chunks on the CPU.
+fn lengths(machine: Machine, wide: bool) -> Vec<usize> {
+    let all = edge_lengths();
+    if wide && machine == Machine::Cpu {
+        all.into_iter().filter(|len| *len < 400 || *len == 4095).collect()
+    } else {
+        all
+    }
+}
+
+/// Chunks with their data, in buffers with a gap after each.
+struct Batch {
+    slots: Vec<u8>,
+    keys: Vec<ChunkKeys>,
+    chunks: Vec<Descriptor>,
+    plain: Vec<u8>,
+    sealed: Vec<u8>,
+}
+
+const GAP: u8 = 0xee;
+
+/// Every key of a batch has its own AES key size, for the kernel takes them mixed.
+fn cipher_of(kuznyechik: bool, key: usize) -> Cipher {
+    if kuznyechik { Cipher::Kuznyechik } else { [Cipher::Aes256, Cipher::Aes128, Cipher::Aes192][key % 3] }
+}
+
+impl Batch {
+    fn new(kuznyechik: bool, integrity: Integrity, lengths: &[usize]) -> Self {
+        let mut batch = Batch { slots: vec![], keys: vec![], chunks: vec![], plain: vec![], sealed: vec![] };
+        for key in 0..KEYS {
+            let cipher = cipher_of(kuznyechik, key);
+            let (encryption, mac) = (noise(key as u64, cipher.key_len()), [key as u8 + 1; 32]);
+            batch.keys.push(ChunkKeys::new(cipher, integrity, &encryption, &mac));
+            batch.slots.extend(key_slot(cipher, integrity, &encryption, &mac));
+        }
+        for (i, &len) in lengths.iter().enumerate() {
+            batch.push(i as u64, len);
+        }
+        batch
+    }
+
+    fn push(&mut self, i: u64, len: usize) {
+        // The smallest and the largest numbers, and such with every byte set.
+        let index = [i, ChunkId::INDEX_END - 1 - i, 0x12_3456_789a, 0xff_ffff][i as usize % 4];
+        let epoch = [1, (1 << 48) - 1, 0x1234_5678_9abc, i][i as usize % 4];
+        let id = ChunkId { index, epoch, nonce: noise(i + 77, 10).try_into().expect("ten bytes") };
+        let key = i as usize % KEYS;
+        let at = self.plain.len() as u64;
+        let plain = noise(i, len);
+        let mut sealed = vec![0; len];
+        let tag = self.keys[key].seal(&id, &plain, &mut sealed);
+        self.chunks.push(Descriptor { source: at, target: at, id, length: len as u16, key: key as u32, tag });
+        for (buffer, data) in [(&mut self.plain, plain), (&mut self.sealed, sealed)] {
+            buffer.extend(data);
+            buffer.resize(buffer.len().next_multiple_of(16), 0);
+            buffer.extend([GAP; 16]);
+        }
+    }
+
+    fn descriptors(&self) -> Vec<u8> {
+        self.chunks.iter().flat_map(Descriptor::bytes).collect()
+    }
+
+    fn tags(&self) -> Vec<u8> {
+        self.chunks.iter().flat_map(|chunk| chunk.tag).collect()
+    }
+
+    /// `buffer` with noise instead of zeros in the padding that belongs to the chunks.
+    fn with_noise(&self, buffer: &[u8]) -> Vec<u8> {
+        let mut noisy = buffer.to_vec();
+        for chunk in &self.chunks {
+            let end = chunk.source as usize + usize::from(chunk.length);
+            noisy[end..end.next_multiple_of(16)].fill(0x77);
+        }
+        noisy
+    }
+
+    /// Runs an entry point: its buffers after keys and descriptors.
+    fn run(&self, runner: &mut Runner, name: &str, geometry: Geometry, rest: Vec<Argument>) -> Vec<Vec<u8>> {
+        let mut arguments = vec![
+            Argument::Buffer(self.slots.clone()),
+            Argument::Buffer(self.descriptors()),
+            Argument::Number(self.chunks.len() as u64),
+        ];
+        arguments.extend(rest);
+        runner.run(name, geometry, arguments).split_off(2)
+    }
+}
+
+fn each(mut test: impl FnMut(Machine, &mut Runner, Integrity, bool)) {
+    for (machine, mut runner) in runners() {
+        for integrity in Integrity::ALL {
+            for wide in [false, true] {
+                test(machine, &mut runner, integrity, wide);
+            }
+        }
+    }
+}
+
+fn geometry(wide: bool, shared: u32) -> Geometry {
+    if wide {
+        Geometry { blocks: 3, threads: 64, shared }
+    } else {
+        Geometry { blocks: 2, threads: 32, shared }
+    }
+}
+
+fn suffix(wide: bool) -> &'static str {
+    if wide { "_wide" } else { "" }
+}
+
+#[test]
+fn tags_of_all_lengths() {
+    each(|machine, runner, integrity, wide| {
+        let batch = Batch::new(true, integrity, &lengths(machine, wide));
+        let name = format!("{}_tags{}", integrity.name(), suffix(wide));
+        let input = Argument::Buffer(batch.with_noise(&batch.sealed));
+        let tags = Argument::Buffer(vec![0; 16 * batch.chunks.len()]);
+        let out = batch.run(runner, &name, geometry(wide, 0), vec![input, tags]);
+        assert!(out[1] == batch.tags(), "{name} on {machine:?}");
+    });
+}
+
+fn seal_all(kuznyechik: bool) {
+    let cipher = if kuznyechik { "kuznyechik" } else { "aes" };
+    each(|machine, runner, integrity, wide| {
+        let batch = Batch::new(kuznyechik, integrity, &lengths(machine, wide));
+        let name = format!("seal_{cipher}_{}{}", integrity.name(), suffix(wide));
+        let plain = batch.with_noise(&batch.plain);
+        let tags = || Argument::Buffer(vec![0; 16 * batch.chunks.len()]);
+        let apart = vec![Argument::Buffer(plain.clone()), Argument::Buffer(vec![GAP; plain.len()]), tags()];
+        let out = batch.run(runner, &name, geometry(wide, TABLES), apart);
+        assert!(out[0] == plain, "{name} changed its input on {machine:?}");
+        assert!(out[1] == batch.sealed, "ciphertext of {name} on {machine:?}");
+        assert!(out[2] == batch.tags(), "tags of {name} on {machine:?}");
+        let in_place = vec![Argument::Buffer(plain), Argument::Same(3), tags()];
+        let out = batch.run(runner, &name, geometry(wide, TABLES), in_place);
+        assert!(out[0] == batch.sealed && out[1] == batch.tags(), "{name} in place on {machine:?}");
+    });
+}
+
+#[test]
+fn seal_with_aes() {
+    seal_all(false);
+}
+
+#[test]
+fn seal_with_kuznyechik() {
+    seal_all(true);
+}
+
+/// Breaks every third chunk in one way or another. Returns the output that open must give, and its verdicts.
+fn tamper(batch: &mut Batch) -> (Vec<u8>, Vec<u8>) {
+    let mut expected = batch.plain.clone();
+    let mut verdicts = Vec::new();
+    for (i, chunk) in batch.chunks.iter_mut().enumerate() {
+        let (start, len) = (chunk.source as usize, usize::from(chunk.length));
+        let broken = i % 3 == 0;
+        if broken {
+            match i / 3 % 7 {
+                0 => chunk.tag[i % 16] ^= 1 << (i % 8),
+                1 => batch.sealed[start] ^= 1,
+                2 => batch.sealed[start + len - 1] ^= 0x80,
+                3 => chunk.id.nonce[9] ^= 1,
+                4 => chunk.id.index ^= 1 << 39,
+                5 => chunk.id.epoch ^= 1 << 47,
+                _ => chunk.key = (chunk.key + 1) % KEYS as u32,
+            }
+            expected[start..start + len].fill(0);
+        }
+        verdicts.extend(u32::from(!broken).to_le_bytes());
+    }
+    (expected, verdicts)
+}
+
+fn open_all(kuznyechik: bool) {
+    let cipher = if kuznyechik { "kuznyechik" } else { "aes" };
+    each(|machine, runner, integrity, wide| {
+        let mut batch = Batch::new(kuznyechik, integrity, &lengths(machine, wide));
+        let (expected, verdicts) = tamper(&mut batch);
+        let name = format!("open_{cipher}_{}{}", integrity.name(), suffix(wide));
+        let sealed = batch.with_noise(&batch.sealed);
+        let blank = || Argument::Buffer(vec![0xff; verdicts.len()]);
+        let apart =
+            vec![Argument::Buffer(sealed.clone()), Argument::Buffer(vec![GAP; sealed.len()]), blank()];
+        let out = batch.run(runner, &name, geometry(wide, TABLES), apart);
+        assert!(out[0] == sealed, "{name} changed its input on {machine:?}");
+        assert!(out[2] == verdicts, "verdicts of {name} on {machine:?}");
+        assert!(out[1] == expected, "plaintext of {name} on {machine:?}");
+        let in_place = vec![Argument::Buffer(sealed), Argument::Same(3), blank()];
+        let out = batch.run(runner, &name, geometry(wide, TABLES), in_place);
+        assert!(out[0] == expected && out[1] == verdicts, "{name} in place on {machine:?}");
+    });
+}
+
+#[test]
+fn open_with_aes() {
+    open_all(false);
+}
+
+#[test]
+fn open_with_kuznyechik() {
+    open_all(true);
+}

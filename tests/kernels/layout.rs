@@ -1,0 +1,90 @@
+//! Key slots and descriptors in the layout of `kernels/batch.cuh`, and the memory that each kernel needs.
+
+use warpcrypt::crypto::{
+    aes_keys::AesRoundKeys,
+    chunk::ChunkId,
+    cipher::Cipher,
+    kuznyechik::Kuznyechik,
+    mac::{Integrity, MacKey},
+};
+
+/// Dynamic shared memory of the kernels that hold tables.
+pub const TABLES: u32 = 66_560;
+/// That of Kuznyechik's decryption.
+pub const KUZNYECHIK_DECRYPTION: u32 = 98_304;
+
+/// Round keys of both directions, in the order of use, and their number of rounds.
+pub struct RoundKeys {
+    pub encrypt: Vec<u8>,
+    pub decrypt: Vec<u8>,
+    pub rounds: u32,
+}
+
+pub fn round_keys(cipher: Cipher, key: &[u8]) -> RoundKeys {
+    if cipher == Cipher::Kuznyechik {
+        let keys = Kuznyechik::new(key.try_into().expect("32 bytes"));
+        let bytes = |keys: &[u128; 10]| keys.iter().flat_map(|key| key.to_le_bytes()).collect();
+        return RoundKeys {
+            encrypt: bytes(keys.encryption_keys()),
+            decrypt: bytes(keys.decryption_keys()),
+            rounds: 10,
+        };
+    }
+    let keys = AesRoundKeys::new(key);
+    RoundKeys {
+        encrypt: keys.encryption_keys().as_flattened().to_vec(),
+        decrypt: keys.decryption_keys().as_flattened().to_vec(),
+        rounds: keys.rounds() as u32,
+    }
+}
+
+/// A key slot of one file, with the customisation string of the format's chunk tags.
+pub fn key_slot(cipher: Cipher, integrity: Integrity, encryption: &[u8], mac: &[u8; 32]) -> Vec<u8> {
+    let keys = round_keys(cipher, encryption);
+    let mut slot = keys.encrypt;
+    slot.resize(240, 0);
+    slot.extend(keys.rounds.to_le_bytes());
+    slot.resize(256, 0);
+    let mac = MacKey::new(integrity, mac, b"warpcrypt v1 chunk");
+    slot.extend(mac.state().iter().flat_map(|lane| lane.to_le_bytes()));
+    slot.resize(512, 0);
+    slot
+}
+
+/// A chunk of a batch.
+#[derive(Clone)]
+pub struct Descriptor {
+    pub source: u64,
+    pub target: u64,
+    pub id: ChunkId,
+    pub length: u16,
+    pub key: u32,
+    pub tag: [u8; 16],
+}
+
+impl Descriptor {
+    pub fn bytes(&self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        bytes[..8].copy_from_slice(&self.source.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.target.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.id.index.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.id.epoch.to_le_bytes());
+        bytes[32..42].copy_from_slice(&self.id.nonce);
+        bytes[42..44].copy_from_slice(&self.length.to_le_bytes());
+        bytes[44..48].copy_from_slice(&self.key.to_le_bytes());
+        bytes[48..].copy_from_slice(&self.tag);
+        bytes
+    }
+}
+
+/// Bytes that look like noise and depend on `seed` alone.
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
