@@ -196,6 +196,18 @@ fn fill(path: &Path, content: &[u8]) -> (usize, io::Error) {
     panic!("the disk never fills");
 }
 
+/// Removed files give their room back as soon as the kernel has forgotten them, a moment later.
+fn wait_for_room(disk: &Path, bytes: u64) {
+    for _ in 0..200 {
+        let space = rustix::fs::statvfs(disk).expect("statvfs");
+        if space.f_bavail * space.f_frsize >= bytes {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("two seconds after files were removed the store is still full");
+}
+
 #[test]
 fn a_full_disk_loses_nothing() {
     if !ready_as_root(&["mount"]) {
@@ -245,11 +257,13 @@ fn a_full_disk_loses_nothing() {
         assert!(found.len() >= sure && found[..sure] == large[..sure], "round {round}");
         fs::remove_file(mount.join("large")).expect("remove");
         fs::remove_file(mount.join("more")).expect("remove");
+        wait_for_room(disk.0.path(), 4 << 20);
         fs::write(mount.join("after"), &large[..2 << 20]).expect("work goes on");
         File::open(mount.join("after")).expect("open").sync_all().expect("fsync");
         mount = mount.remount();
         assert!(fs::read(mount.join("after")).expect("read") == large[..2 << 20]);
         fs::remove_file(mount.join("after")).expect("remove");
+        wait_for_room(disk.0.path(), 6 << 20);
     }
     everything_reads(mount.path());
     mount.unmount();

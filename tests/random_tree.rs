@@ -26,7 +26,7 @@ use support::{
 };
 
 /// Sequences for each cipher, and operations in a sequence.
-const SEQUENCES: u32 = 55;
+const SEQUENCES: u32 = 100;
 const LENGTH: usize = 200;
 
 /// The mount and the model, each with a new directory for every sequence.
