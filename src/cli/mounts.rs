@@ -35,6 +35,16 @@ pub fn writable_of(vault: &Path) -> bool {
     parse(&table).any(|m| m.fs_type == FS_TYPE && m.source == vault && !m.read_only)
 }
 
+/// A process, as "PID (name)", that sees `vault` mounted in a mount namespace of its own. Only those that the
+/// caller may look into are found.
+pub fn seen_by(vault: &Path) -> Option<String> {
+    let sees = |process: &Path| {
+        let table = fs::read(process.join("mountinfo")).unwrap_or_default();
+        parse(&table).any(|m| m.fs_type == FS_TYPE && m.source == vault)
+    };
+    processes().find(|process| sees(process)).map(|process| describe(&process))
+}
+
 fn parse(table: &[u8]) -> impl Iterator<Item = Mount> + '_ {
     table.split(|&b| b == b'\n').filter_map(parse_line)
 }
@@ -91,17 +101,19 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
 /// Up to `most` processes that use something below `target`, as "PID (name)". Only those that the
 /// caller may look into are found.
 pub fn users_of(target: &Path, most: usize) -> Vec<String> {
-    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-    processes
-        .flatten()
-        .filter(|p| p.file_name().as_bytes().iter().all(u8::is_ascii_digit))
-        .filter(|p| uses(&p.path(), target))
-        .take(most)
-        .map(|p| {
-            let name = fs::read_to_string(p.path().join("comm")).unwrap_or_default();
-            format!("{} ({})", p.file_name().to_string_lossy(), name.trim_end())
-        })
-        .collect()
+    processes().filter(|process| uses(process, target)).take(most).map(|process| describe(&process)).collect()
+}
+
+/// The folders of all processes below `/proc`.
+fn processes() -> impl Iterator<Item = PathBuf> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter(|p| p.file_name().as_bytes().iter().all(u8::is_ascii_digit)).map(|p| p.path())
+}
+
+fn describe(process: &Path) -> String {
+    let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+    let number = process.file_name().unwrap_or_default();
+    format!("{} ({})", number.to_string_lossy(), name.trim_end())
 }
 
 /// Whether the working directory, root, program, an open file or a mapping of a process lies below `target`.

@@ -11,13 +11,21 @@ use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
 };
-use std::{fs::File, io, path::Path, thread, time::Duration};
+use std::{
+    fs::File,
+    io,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 /// A program that has just ended may hold a mount for another moment.
 const BUSY_TRIES: u32 = 5;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// How often the vault's lock is looked at.
 const STORED_PAUSE: Duration = Duration::from_millis(5);
+/// After so long it is worth a look whether something else keeps the mount alive.
+const SLOW: Duration = Duration::from_secs(2);
 
 /// Runs `umount`.
 pub fn run(args: &UmountArgs) -> Outcome {
@@ -34,25 +42,52 @@ pub fn run(args: &UmountArgs) -> Outcome {
         }
         None => return Err(not_mounted(format!("{shown}: nothing is mounted there"))),
     };
+    // Where the lock cannot be seen (the vault was moved, or belongs to somebody else), there is no waiting;
+    // nor where nobody holds it: the process behind the mount was killed.
+    let lock = File::open(mount.source.join(LOCK_FILE)).ok().filter(|_| !mount.read_only).filter(is_held);
     detach(&target)?;
-    if !mount.read_only {
-        let _spinner = Spinner::start("storing what is left");
-        wait_until_stored(&mount.source);
-    }
-    Ok(())
+    let Some(lock) = lock else { return Ok(()) };
+    let _spinner = Spinner::start("storing what is left");
+    wait_until_stored(&mount.source, &lock)
+}
+
+fn is_held(lock: &File) -> bool {
+    flock(lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }
 
 /// Waits until the process behind the mount has let go of the vault's lock: then all is stored. A lock
 /// taken by the next mount of the vault is not waited for.
-fn wait_until_stored(vault: &Path) {
-    // Where the lock cannot be seen (the vault was moved, or belongs to somebody else), there is no waiting.
-    let Ok(lock) = File::open(vault.join(LOCK_FILE)) else { return };
-    while let Err(Errno::WOULDBLOCK) = flock(&lock, FlockOperation::NonBlockingLockShared) {
+fn wait_until_stored(vault: &Path, lock: &File) -> Outcome {
+    let mut look_around = Instant::now() + SLOW;
+    while is_held(lock) {
         if mounts::writable_of(vault) {
-            return;
+            return Ok(());
+        }
+        if Instant::now() >= look_around {
+            look_around = Instant::now() + SLOW;
+            still_seen(vault)?;
         }
         thread::sleep(STORED_PAUSE);
     }
+    // A process that came to the end of its work leaves the file empty.
+    match lock.metadata() {
+        Ok(left) if left.len() > 0 => Err(Failure::new(
+            Code::Failed,
+            format!("not all that was written could be stored in {}", vault.display()),
+            "The mount's log says why. What was synced before is there.",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Fails if the mount lives on in another mount namespace, where it cannot be unmounted from here.
+fn still_seen(vault: &Path) -> Outcome {
+    let Some(process) = mounts::seen_by(vault) else { return Ok(()) };
+    Err(Failure::new(
+        Code::MountPointBusy,
+        format!("unmounted here, but process {process} still has the mount in a mount namespace of its own"),
+        "End that process (a container, for example): then the rest is stored.",
+    ))
 }
 
 fn not_mounted(what: String) -> Failure {

@@ -51,8 +51,9 @@ impl WriteLock {
         self.was_left
     }
 
-    /// Says that all work is done, and releases the lock.
-    pub(super) fn release(self) -> io::Result<()> {
+    /// Says that all work is done. The lock itself lasts until this is dropped: whoever waits for it may then
+    /// unmount the store as well.
+    pub(super) fn finish(&self) -> io::Result<()> {
         if self.file.writable() { self.file.set_len(0) } else { Ok(()) }
     }
 }

@@ -85,7 +85,7 @@ pub struct Vault {
     /// What was logged already, so that a foreign file is not reported at each listing.
     pub(super) told: Mutex<HashSet<String>>,
     read_only: bool,
-    pub(super) lock: Mutex<Option<WriteLock>>,
+    pub(super) lock: Option<WriteLock>,
 }
 
 /// Keys of the namespace.
@@ -156,9 +156,9 @@ impl Vault {
             user: rustix::process::geteuid().as_raw(),
             told: Mutex::default(),
             read_only: options.read_only,
-            lock: Mutex::new(lock),
+            lock,
         };
-        if vault.lock.get_mut().as_ref().is_some_and(WriteLock::was_left) {
+        if vault.lock.as_ref().is_some_and(WriteLock::was_left) {
             // What a killed process left in the page cache is not durable yet, and is about to be built upon.
             store.sync_all().map_err(failed)?;
         }
@@ -211,14 +211,13 @@ impl Vault {
         file.file.sync()
     }
 
-    /// Flushes everything, makes it durable, writes the clean records and gives up the write lock. Called
-    /// at unmount.
+    /// Flushes everything, makes it durable and writes the clean records. Called at unmount. The write lock
+    /// goes with the vault itself.
     pub fn shut_down(&self) -> Result<()> {
         let names = self.make_names_durable();
         let files = self.files.shut_down();
-        let lock = self.lock.lock().take();
         names?;
         files?;
-        lock.map_or(Ok(()), |lock| Ok(lock.release()?))
+        self.lock.as_ref().map_or(Ok(()), |lock| Ok(lock.finish()?))
     }
 }

@@ -53,6 +53,12 @@ fn open(path: &Path, read_only: bool) -> Arc<Vault> {
 }
 
 impl Fixture {
+    /// Shuts the vault down and lets go of it.
+    fn close(self) -> TempDir {
+        self.vault.shut_down().unwrap();
+        self.dir
+    }
+
     fn new() -> Self {
         Self::with(NameMode::Encrypted)
     }

@@ -15,10 +15,11 @@ fn one_writer_and_any_number_of_readers() {
         assert_eq!(reader.list(&reader.root()).unwrap().len(), 1);
         assert!(reader.lookup(&reader.root(), OsStr::new("file")).is_ok());
     }
-    f.vault.shut_down().unwrap();
-    let next = open(f.dir.path(), false);
+    drop(readers);
+    let dir = f.close();
+    let next = open(dir.path(), false);
     drop(next);
-    open(f.dir.path(), false);
+    open(dir.path(), false);
 }
 
 #[test]
@@ -65,9 +66,8 @@ fn what_is_no_vault() {
 
 #[test]
 fn wrong_secrets_and_changed_configurations_are_told_apart() {
-    let f = Fixture::new().reopen();
-    f.vault.shut_down().unwrap();
-    let path = f.dir.path();
+    let dir = Fixture::new().reopen().close();
+    let path = dir.path();
     let wrong = Unlock::KeyFile(b"0123456789abcdeX".to_vec().into());
     assert!(matches!(try_open(path, &wrong, false), Err(OpenError::WrongSecret(_))));
     let password = Unlock::Password(b"x".to_vec().into());
@@ -148,7 +148,7 @@ fn a_new_configuration_replaces_the_old_and_keeps_its_permissions() {
 fn a_writer_that_was_killed_is_noticed() {
     let f = Fixture::new();
     let path = f.dir.path().to_owned();
-    let was_left = |vault: &Vault| vault.lock.lock().as_ref().unwrap().was_left();
+    let was_left = |vault: &Vault| vault.lock.as_ref().unwrap().was_left();
     assert!(!was_left(&f.vault));
     let f = f.reopen();
     assert!(!was_left(&f.vault));
