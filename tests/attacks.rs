@@ -398,6 +398,15 @@ fn garbage_never_stops_a_mount() {
     let v = Versions::new();
     let mut random = Random::new("garbage");
     let mut images = Vec::new();
+    // The kernel takes the size from the length before the file is opened.
+    for sectors in [0..512, 512..1024, 0..1024] {
+        for len in [5000, 100_000, v.new.len(), v.new.len() + 1, v.new.len() + 300_000, 1 << 20] {
+            let mut image = v.new.clone();
+            image[sectors.clone()].fill(0);
+            image.resize(len, 0);
+            images.extend([image.clone(), image]); // in an even and an odd place
+        }
+    }
     for round in 0..600 {
         let mut image = if round % 2 == 0 { v.new.clone() } else { v.old.clone() };
         let parts =

@@ -47,23 +47,26 @@ impl Server {
         mode
     }
 
-    /// Opens a node for `user`; O_TRUNC empties it.
-    pub fn open(&self, number: u64, flags: OpenFlags, user: u32) -> Result<u64> {
+    /// Opens a node for `user`; O_TRUNC empties it. Returns the handle, and how the kernel is to treat it.
+    pub fn open(&self, number: u64, flags: OpenFlags, user: u32) -> Result<(u64, FopenFlags)> {
         let (write, cut) = (writes(flags), flags.0 & libc::O_TRUNC != 0);
         if write || cut {
             self.writable()?;
         }
         let file = self.file_to_open(number, write || cut)?;
+        let mut mode = self.open_mode(flags);
         if file.file.size_hidden() {
-            // The kernel would end reads at the size that it believes in: a cut file must not seem whole.
+            // The kernel believes in another size: it would end reads there, or fill up to it with zeros. So
+            // it has to ask for attributes anew, and for every byte.
             self.attributes_changed(number);
+            mode = (mode - FopenFlags::FOPEN_KEEP_CACHE) | FopenFlags::FOPEN_DIRECT_IO;
         }
         if cut {
             let now = SetAttr { size: Some(0), mtime: Some(SetTime::Now), ..SetAttr::default() };
             self.take_privileges(number, &file, user)?;
             self.vault.set_attr(Target::File(&file), &now)?;
         }
-        Ok(self.handles.add_file(FileHandle { node: number, file, write }))
+        Ok((self.handles.add_file(FileHandle { node: number, file, write }), mode))
     }
 
     fn file_to_open(&self, number: u64, write: bool) -> Result<Arc<OpenFile>> {

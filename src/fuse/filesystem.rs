@@ -225,7 +225,7 @@ impl Filesystem for Mounted {
         let _busy = self.0.busy();
         let user = request.uid();
         self.0.slowly(move |s| match s.answer(number.0, |s| s.open(number.0, flags, user)) {
-            Ok(handle) => reply.opened(FileHandle(handle), s.open_mode(flags)),
+            Ok((handle, mode)) => reply.opened(FileHandle(handle), mode),
             Err(e) => reply.error(e),
         });
     }
