@@ -16,6 +16,7 @@ use std::{
 };
 use support::{
     command::{Done, Running, ok, run},
+    disk::Disk,
     mounted::Vault,
     random::Random,
     raw::close,
@@ -162,24 +163,6 @@ fn sqlite(dir: &Path, name: &str, statements: &str) -> Command {
     let mut command = Command::new("stdbuf");
     command.current_dir(dir).args(["-oL", "sqlite3", "-bail", name]).arg(statements);
     command
-}
-
-/// A filesystem in memory of a given size, mounted for one test.
-struct Disk(tempfile::TempDir);
-
-impl Disk {
-    fn new(size: &str) -> Disk {
-        let place = tempfile::TempDir::with_prefix("warpcrypt-disk-").expect("directory");
-        let options = format!("size={size},mode=755");
-        ok(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(place.path()), 30);
-        Disk(place)
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        run(Command::new("umount").arg("-l").arg(self.0.path()), 30);
-    }
 }
 
 /// Writes until something fails; returns how much was synced, and what failed.

@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 pub mod command;
+pub mod disk;
 pub mod images;
 
 pub mod mounted;
