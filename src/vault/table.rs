@@ -14,7 +14,7 @@ use std::{
     io,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -75,6 +75,7 @@ pub struct Files {
     context: Arc<Context>,
     shards: Vec<Shard>,
     count: AtomicUsize,
+    departures: AtomicU64,
     device: u64,
     sync_store: SyncStore,
     /// One at a time brings files to rest; when that was last done.
@@ -94,6 +95,7 @@ impl Files {
             context,
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             count: AtomicUsize::new(0),
+            departures: AtomicU64::new(0),
             device,
             sync_store,
             resting: Mutex::new(Instant::now()),
@@ -174,8 +176,19 @@ impl Files {
         let unused = shard.get(&key).is_some_and(|o| Arc::strong_count(o) == 1 && o.may_go(&self.context));
         if unused {
             shard.remove(&key);
-            self.count.fetch_sub(1, Ordering::Relaxed);
+            self.departed();
         }
+    }
+
+    /// How many files have left the table so far. The count changes before a file can be missed.
+    pub fn departures(&self) -> u64 {
+        self.departures.load(Ordering::Acquire)
+    }
+
+    /// Counts a file that leaves; to be called under its shard's lock.
+    fn departed(&self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.departures.fetch_add(1, Ordering::Release);
     }
 
     fn all(&self) -> Vec<Arc<OpenFile>> {
@@ -188,7 +201,7 @@ impl Files {
             shard.lock().retain(|_, open| {
                 let stay = Arc::strong_count(open) > 1 || !open.may_go(&self.context);
                 if !stay {
-                    self.count.fetch_sub(1, Ordering::Relaxed);
+                    self.departed();
                 }
                 stay
             });

@@ -64,11 +64,23 @@ impl Vault {
 
     /// Attributes of a node.
     pub fn stat(&self, target: Target) -> Result<Stat> {
-        let raw = match target {
-            Target::Entry(dir, name) => dir.store.stat(&name.0)?,
-            _ => target.node()?.stat()?,
-        };
-        self.present(&raw)
+        self.settled(|| match target {
+            Target::Entry(dir, name) => Ok(dir.store.stat(&name.0)?),
+            _ => Ok(target.node()?.stat()?),
+        })
+    }
+
+    /// What `ask` says of a node in the store, as an application is to see it. Asked again if a file was
+    /// let go of meanwhile: until then the store may have had an older length and time than the file, and
+    /// afterwards nobody knows the newer ones.
+    fn settled(&self, ask: impl Fn() -> Result<RawStat>) -> Result<Stat> {
+        loop {
+            let before = self.files.departures();
+            let stat = self.present(&ask()?)?;
+            if stat.kind != Kind::File || self.files.departures() == before {
+                return Ok(stat);
+            }
+        }
     }
 
     /// The store's attributes as an application is to see them, an open file's with what is not flushed.
@@ -112,7 +124,7 @@ impl Vault {
         if changes.atime.is_some() || changes.mtime.is_some() {
             self.set_times(&node, &raw, changes)?;
         }
-        self.present(&node.stat()?)
+        self.settled(|| Ok(node.stat()?))
     }
 
     fn set_times(&self, node: &Node, raw: &RawStat, changes: &SetAttr) -> Result<()> {
