@@ -3,9 +3,12 @@
 use super::{
     AuthError,
     cipher::{Cipher, CipherKey},
+    expanded::ExpandedKeys,
     mac::{Integrity, MacKey},
     secret::ct_eq,
 };
+use std::sync::OnceLock;
+use zeroize::Zeroizing;
 
 /// The largest chunk, and every chunk but a file's last, in bytes.
 pub const CHUNK: usize = 4096;
@@ -63,6 +66,11 @@ pub struct ChunkKeys {
     encryption: CipherKey,
     chunk: MacKey,
     hole: MacKey,
+    cipher: Cipher,
+    integrity: Integrity,
+    /// The encryption key and zeros: what `expanded` is made of when it is first asked for.
+    key: Zeroizing<[u8; 32]>,
+    expanded: OnceLock<Box<ExpandedKeys>>,
 }
 
 impl ChunkKeys {
@@ -71,10 +79,17 @@ impl ChunkKeys {
     /// # Panics
     /// If it has another length.
     pub fn new(cipher: Cipher, integrity: Integrity, encryption: &[u8], mac: &[u8; 32]) -> Self {
+        let expanded_key = CipherKey::new(cipher, encryption);
+        let mut key = Zeroizing::new([0; 32]);
+        key[..encryption.len()].copy_from_slice(encryption);
         ChunkKeys {
-            encryption: CipherKey::new(cipher, encryption),
+            encryption: expanded_key,
             chunk: MacKey::new(integrity, mac, CHUNK_CUSTOM),
             hole: MacKey::new(integrity, mac, HOLE_CUSTOM),
+            cipher,
+            integrity,
+            key,
+            expanded: OnceLock::new(),
         }
     }
 
@@ -88,6 +103,19 @@ impl ChunkKeys {
     /// As `seal`.
     pub fn apply_keystream(&self, id: &ChunkId, src: &[u8], out: &mut [u8]) {
         self.encryption.ctr(&id.counter(), src, out);
+    }
+
+    /// The cipher and the integrity function.
+    pub fn functions(&self) -> (Cipher, Integrity) {
+        (self.cipher, self.integrity)
+    }
+
+    /// The keys in the form that an implementation outside of this module works with.
+    pub fn expanded(&self) -> &ExpandedKeys {
+        self.expanded.get_or_init(|| {
+            let key = &self.key[..self.cipher.key_len()];
+            Box::new(ExpandedKeys::new(self.cipher, key, self.integrity, &self.chunk))
+        })
     }
 
     /// Encrypts `plain` (1 to 4096 bytes) into `out` of the same length and returns the tag.

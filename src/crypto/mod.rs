@@ -10,6 +10,7 @@ pub mod cipher;
 #[cfg(test)]
 mod conformance;
 mod ctr;
+pub mod expanded;
 pub mod kdf;
 pub mod keccak;
 #[cfg(target_arch = "x86_64")]

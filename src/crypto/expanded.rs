@@ -1,0 +1,63 @@
+//! Keys of chunks, expanded: what an implementation outside of this module begins with.
+
+use super::{
+    aes_keys::AesRoundKeys,
+    cipher::Cipher,
+    keccak::State,
+    kuznyechik::Kuznyechik,
+    mac::{Integrity, MacKey},
+};
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// Round keys of a cipher's encryption and the sponge of a MAC with its key absorbed; as secret as the keys,
+/// and wiped on drop.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub struct ExpandedKeys {
+    #[zeroize(skip)]
+    pub(super) cipher: Cipher,
+    #[zeroize(skip)]
+    pub(super) integrity: Integrity,
+    round_keys: [[u8; 16]; 15],
+    count: usize,
+    keyed: State,
+}
+
+impl ExpandedKeys {
+    /// Expands `key`, which has the cipher's length, and copies the state of `mac`.
+    pub(super) fn new(cipher: Cipher, key: &[u8], integrity: Integrity, mac: &MacKey) -> Self {
+        let mut keys =
+            ExpandedKeys { cipher, integrity, round_keys: [[0; 16]; 15], count: 0, keyed: *mac.state() };
+        if let (Cipher::Kuznyechik, Ok(key)) = (cipher, key.try_into()) {
+            let expanded = Kuznyechik::new(key);
+            for (to, from) in keys.round_keys.iter_mut().zip(expanded.encryption_keys()) {
+                *to = from.to_le_bytes();
+            }
+            keys.count = expanded.encryption_keys().len();
+        } else {
+            let expanded = AesRoundKeys::new(key);
+            keys.count = expanded.encryption_keys().len();
+            keys.round_keys[..keys.count].copy_from_slice(expanded.encryption_keys());
+        }
+        keys
+    }
+
+    /// The cipher.
+    pub fn cipher(&self) -> Cipher {
+        self.cipher
+    }
+
+    /// The integrity function.
+    pub fn integrity(&self) -> Integrity {
+        self.integrity
+    }
+
+    /// Round keys of encryption in the order of use: 11, 13 or 15 of AES, 10 of Kuznyechik.
+    pub fn round_keys(&self) -> &[[u8; 16]] {
+        &self.round_keys[..self.count]
+    }
+
+    /// The state of the chunk tags' sponge, at the start of a block.
+    pub fn keyed_state(&self) -> &State {
+        &self.keyed
+    }
+}
