@@ -37,6 +37,12 @@ pub enum Command {
     Passwd(PasswdArgs),
     /// List, add and remove what opens a vault
     Key(KeyArgs),
+    /// Show the engines of this machine and how fast they are; measures them if that was not done before
+    Devices {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// See it work: a temporary vault, real files, every byte compared
     Try(TryArgs),
     /// Print a shell's completion script

@@ -3,6 +3,7 @@
 mod args;
 mod daemon;
 mod descriptors;
+mod devices;
 mod exit;
 mod generate;
 mod info;
@@ -48,6 +49,7 @@ fn run(command: Command) -> Outcome {
         Command::Info(args) => info::run(&args.vault, args.json),
         Command::Passwd(args) => keys::passwd(&args),
         Command::Key(args) => keys::run(&args.action),
+        Command::Devices { json } => devices::run(json),
         Command::Try(args) => trial::run(&args),
         Command::Mount(args) => mount::run(args),
         Command::Serve(args) => mount::serve_for_parent(args),

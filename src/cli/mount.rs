@@ -9,7 +9,7 @@ use super::{
     session::{EndSignals, Mounted, Plan},
     vaults,
 };
-use crate::vault::OpenOptions;
+use crate::{engine, vault::OpenOptions};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -81,7 +81,7 @@ fn prepare(args: MountArgs) -> Outcome<MountArgs> {
         ));
     }
     if args.engine == EngineArg::Gpu {
-        return Err(no_gpu());
+        engine::find_gpu().map_err(vaults::no_gpu)?;
     }
     fuse_available()?;
     keys::require_slot(&config, password::kind(&args.unlock))?;
@@ -128,14 +128,6 @@ fn mount_point(path: &Path) -> Outcome<PathBuf> {
         ));
     }
     path.canonicalize().map_err(|e| Failure::io(format!("mount point {shown}"), &e))
-}
-
-fn no_gpu() -> Failure {
-    Failure::new(
-        Code::NoGpu,
-        "there is no GPU engine",
-        "Use --engine auto or --engine cpu: the result is the same.",
-    )
 }
 
 /// Checks that FUSE is to be had, before any work is done for nothing.

@@ -14,6 +14,7 @@ use crate::{
 };
 use rustix::fs::{FlockOperation, flock};
 use std::{
+    fmt::Display,
     fs::File,
     io,
     path::Path,
@@ -35,9 +36,16 @@ pub fn explain(error: OpenError) -> Failure {
         OpenError::Store { action, path, source } => {
             return Failure::io(format!("{action} {}", path.display()), source);
         }
-        OpenError::DamagedRoot(_) | OpenError::Engine(_) => Code::Failed,
+        OpenError::Engine(error) => return no_gpu(error),
+        OpenError::DamagedRoot(_) => Code::Failed,
     };
     Failure::plain(code, error)
+}
+
+/// `--engine gpu` where there is none, or none that works: the only engine that can be missing.
+pub fn no_gpu(why: impl Display) -> Failure {
+    let advice = "Use --engine auto or --engine cpu: the result is the same.";
+    Failure::new(Code::NoGpu, format!("there is no GPU engine: {why}"), advice)
 }
 
 /// The code of what has no variant of its own in [`OpenError`].

@@ -49,41 +49,64 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The jobs with their keys and bytes, in the order of their offsets, each with `ok` unset.
+    /// Unsets every job's `ok` and checks them all. Returns the jobs' places in `jobs`, in the order of their
+    /// offsets.
     ///
     /// # Errors
     /// `EngineError::BadJob` if a job names a key, a place or a length that is not there, or bytes that
     /// another job has.
-    pub(super) fn tasks(&mut self) -> Result<Vec<Task<'_>>, EngineError> {
+    pub(super) fn check(&mut self) -> Result<Vec<usize>, EngineError> {
         self.jobs.iter_mut().for_each(|job| job.ok = false);
-        let mut jobs: Vec<(usize, &mut ChunkJob)> = self.jobs.iter_mut().enumerate().collect();
-        jobs.sort_by_key(|(_, job)| job.offset);
-        let mut tasks = Vec::with_capacity(jobs.len());
-        let (mut end, mut rest) = (0, &mut self.output[..]);
-        for (number, job) in jobs {
+        let mut order: Vec<usize> = (0..self.jobs.len()).collect();
+        order.sort_by_key(|job| self.jobs[*job].offset);
+        let mut end = 0;
+        for &number in &order {
+            let job = &self.jobs[number];
             let bad = |cause| EngineError::BadJob { job: number, cause };
-            let keys = self.keys.get(job.key).ok_or(bad("its key is not in the batch"))?;
-            let input = input_of(job, &self.input).map_err(bad)?;
-            let gap = job.offset.checked_sub(end).ok_or(bad("it overlaps another"))?;
-            let (_, from) = rest.split_at_mut_checked(gap).ok_or(bad("it ends beyond the output"))?;
-            let (output, after) =
-                from.split_at_mut_checked(job.len).ok_or(bad("it ends beyond the output"))?;
-            (end, rest) = (job.offset + job.len, after);
-            tasks.push(Task { op: self.op, keys, job, input, output });
+            self.keys.get(job.key).ok_or(bad("its key is not in the batch"))?;
+            check_place(job, self.input.len(), self.output.len()).map_err(bad)?;
+            if job.offset < end {
+                return Err(bad("it overlaps another"));
+            }
+            end = job.offset + job.len;
         }
-        Ok(tasks)
+        Ok(order)
+    }
+
+    /// The jobs with their keys and bytes, in the order of their offsets, each with `ok` unset.
+    ///
+    /// # Errors
+    /// As `check`.
+    pub(super) fn tasks(&mut self) -> Result<Vec<Task<'_>>, EngineError> {
+        self.check()?;
+        let mut jobs: Vec<&mut ChunkJob> = self.jobs.iter_mut().collect();
+        jobs.sort_by_key(|job| job.offset);
+        let (mut end, mut rest) = (0, &mut self.output[..]);
+        Ok(jobs
+            .into_iter()
+            .map(|job| {
+                let (_, from) = std::mem::take(&mut rest).split_at_mut(job.offset - end);
+                let (output, after) = from.split_at_mut(job.len);
+                (end, rest) = (job.offset + job.len, after);
+                let input = &self.input[job.offset..][..job.len];
+                Task { op: self.op, keys: &self.keys[job.key], job, input, output }
+            })
+            .collect())
     }
 }
 
-fn input_of<'a>(job: &ChunkJob, input: &'a [u8]) -> Result<&'a [u8], &'static str> {
+fn check_place(job: &ChunkJob, input: usize, output: usize) -> Result<(), &'static str> {
     if !(1..=CHUNK).contains(&job.len) {
         return Err("its length is not 1 to 4096");
     }
     if job.id.index >= ChunkId::INDEX_END {
         return Err("its index is out of range");
     }
-    let after = input.get(job.offset..).ok_or("it starts beyond the input")?;
-    after.get(..job.len).ok_or("it ends beyond the input")
+    let end = job.offset.checked_add(job.len).ok_or("it starts beyond the input")?;
+    if end > input {
+        return Err("it ends beyond the input");
+    }
+    if end > output { Err("it ends beyond the output") } else { Ok(()) }
 }
 
 /// Chunks that a thread works on at once: as many as the widest vector of states holds.

@@ -1,5 +1,6 @@
 //! Page-aligned buffers from a bounded pool: the pool's bound is the back-pressure.
 
+use super::gpu::HostMemory;
 use parking_lot::{Condvar, Mutex};
 use std::{
     ops::{Deref, DerefMut},
@@ -27,13 +28,33 @@ pub struct Buffer {
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.memory.bytes[self.memory.start..][..self.len]
+        &self.memory.bytes()[self.memory.start..][..self.len]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory.bytes[self.memory.start..][..self.len]
+        let start = self.memory.start;
+        &mut self.memory.bytes_mut()[start..][..self.len]
+    }
+}
+
+impl Buffer {
+    /// The page-locked memory that it lies in, if it does.
+    pub(super) fn locked(&self) -> Option<&HostMemory> {
+        match &self.memory.bytes {
+            Bytes::Heap(_) => None,
+            Bytes::Locked(memory) => Some(memory),
+        }
+    }
+
+    /// Moves the content into new memory of the heap and returns the memory that it was in, which somebody
+    /// else may still be writing to.
+    pub(super) fn desert(&mut self) -> Memory {
+        let mut memory = Memory::new(self.memory.capacity);
+        let start = memory.start;
+        memory.bytes_mut()[start..][..self.len].copy_from_slice(self);
+        std::mem::replace(&mut self.memory, memory)
     }
 }
 
@@ -73,6 +94,14 @@ impl BufferPool {
         (self.shared.buffer(capacity, len), self.shared.buffer(capacity, len))
     }
 
+    /// From here on takes the memory of new buffers longer than a page from `source`, while that gives any.
+    pub(super) fn set_source(&self, source: Source) {
+        let mut state = self.shared.state.lock();
+        state.source = Some(source);
+        state.free.clear();
+        state.free_bytes = 0;
+    }
+
     /// Bytes that buffers in use hold at the moment.
     pub fn in_use(&self) -> usize {
         self.shared.state.lock().in_use
@@ -84,19 +113,55 @@ fn capacity(len: usize) -> usize {
     len.max(1).div_ceil(unit).saturating_mul(unit)
 }
 
+/// Makes page-locked memory of at least so many bytes, page-aligned, if it can.
+pub(super) type Source = Arc<dyn Fn(usize) -> Option<HostMemory> + Send + Sync>;
+
 /// Bytes with a page-aligned part of `capacity` bytes that begins at `start`.
 #[derive(Default)]
-struct Memory {
-    bytes: Vec<u8>,
+pub(super) struct Memory {
+    bytes: Bytes,
     start: usize,
     capacity: usize,
+}
+
+enum Bytes {
+    Heap(Vec<u8>),
+    Locked(HostMemory),
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Bytes::Heap(Vec::new())
+    }
 }
 
 impl Memory {
     fn new(capacity: usize) -> Self {
         let bytes = vec![0; capacity + PAGE - 1];
         let start = bytes.as_ptr().align_offset(PAGE);
-        Memory { bytes, start, capacity }
+        Memory { bytes: Bytes::Heap(bytes), start, capacity }
+    }
+
+    fn from_source(source: Option<Source>, capacity: usize) -> Self {
+        let locked = source.filter(|_| capacity > PAGE).and_then(|source| source(capacity));
+        locked.map_or_else(
+            || Memory::new(capacity),
+            |memory| Memory { bytes: Bytes::Locked(memory), start: 0, capacity },
+        )
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Heap(bytes) => bytes,
+            Bytes::Locked(memory) => memory,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match &mut self.bytes {
+            Bytes::Heap(bytes) => bytes,
+            Bytes::Locked(memory) => memory,
+        }
     }
 }
 
@@ -117,6 +182,7 @@ struct State {
     serving: u64,
     /// Counts the buffers that came back.
     returns: u64,
+    source: Option<Source>,
 }
 
 impl Shared {
@@ -143,7 +209,10 @@ impl Shared {
 
     /// A buffer over reserved bytes: the latest returned one of this capacity, or a new one.
     fn buffer(self: &Arc<Self>, capacity: usize, len: usize) -> Buffer {
-        let memory = self.reuse(capacity).unwrap_or_else(|| Memory::new(capacity));
+        let memory = self.reuse(capacity).unwrap_or_else(|| {
+            let source = self.state.lock().source.clone();
+            Memory::from_source(source, capacity)
+        });
         Buffer { memory, len, pool: self.clone() }
     }
 

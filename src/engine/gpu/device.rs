@@ -1,0 +1,172 @@
+//! One device in service: its context, its kernels and the ring of slots.
+
+use super::{
+    driver::{Context, Description, HostMemory},
+    fault::Fault,
+    kernels::Kernels,
+    plan::Limits,
+    slot::Slot,
+};
+use crate::engine::buffer::Memory;
+use parking_lot::{Condvar, Mutex};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+/// Chunks for each 4 KiB of a piece, at most: short chunks make a piece of many.
+const CHUNKS_PER_PAGE: usize = 2;
+/// Keys of one piece.
+const KEYS: usize = 64;
+
+/// Sizes of the ring, and how long it waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a piece, at most: a multiple of 4096.
+    pub piece: usize,
+    /// Pieces on the device at a time.
+    pub slots: usize,
+    /// While the device has no more chunks than this, a tag is made by a warp, which is soonest done; otherwise
+    /// by a thread, of which the device has more.
+    pub wide: usize,
+    /// A piece that is not done after this time means that the device hangs.
+    pub timeout: Duration,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Shape { piece: 8 << 20, slots: 12, wide: 8192, timeout: Duration::from_secs(10) }
+    }
+}
+
+impl Shape {
+    /// What one piece may hold.
+    pub(super) fn limits(&self) -> Limits {
+        Limits { bytes: self.piece, chunks: self.piece / 4096 * CHUNKS_PER_PAGE, keys: KEYS }
+    }
+}
+
+/// A device with everything that it needs to run batches.
+pub(super) struct Device {
+    pub context: Arc<Context>,
+    pub description: Description,
+    pub kernels: Kernels,
+    pub shape: Shape,
+    ring: Mutex<Ring>,
+    returned: Condvar,
+    /// What failed work may still be using; freed with the device.
+    graves: Mutex<(Vec<Slot>, Vec<Memory>)>,
+    /// Chunks on the device.
+    pub flying: AtomicUsize,
+    /// Counts the samples, to spread them.
+    samples: AtomicU64,
+}
+
+#[derive(Default)]
+struct Ring {
+    free: Vec<Slot>,
+    /// Callers that wait and hold no slot: they come before those that hold some.
+    waiting: usize,
+    broken: bool,
+}
+
+impl Device {
+    /// Opens the device of that number, loads the kernels and makes the ring.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn open(number: usize, shape: Shape) -> Result<Self, Fault> {
+        let (context, description) = Context::open(number)?;
+        let kernels = Kernels::load(&context, description.processors)?;
+        let free = (0..shape.slots).map(|_| Slot::new(&context, &shape)).collect::<Result<_, _>>()?;
+        Ok(Device {
+            context,
+            description,
+            kernels,
+            shape,
+            ring: Mutex::new(Ring { free, waiting: 0, broken: false }),
+            returned: Condvar::new(),
+            graves: Mutex::default(),
+            flying: AtomicUsize::new(0),
+            samples: AtomicU64::new(0),
+        })
+    }
+
+    /// Page-locked memory of the host, if there is any to be had.
+    pub fn lock_memory(&self, len: usize) -> Option<HostMemory> {
+        if self.ring.lock().broken {
+            return None;
+        }
+        HostMemory::new(&self.context, len).ok()
+    }
+
+    /// A free slot, if there is one that nobody else waits for.
+    pub fn try_take(&self) -> Option<Slot> {
+        let mut ring = self.ring.lock();
+        if ring.waiting > 0 || ring.broken { None } else { ring.free.pop() }
+    }
+
+    /// A free slot; waits for one. Only for callers that hold none.
+    ///
+    /// # Errors
+    /// `OutOfService` once the device has failed.
+    pub fn take(&self) -> Result<Slot, Fault> {
+        let mut ring = self.ring.lock();
+        ring.waiting += 1;
+        self.returned.wait_while(&mut ring, |ring| ring.free.is_empty() && !ring.broken);
+        ring.waiting -= 1;
+        if ring.broken {
+            return Err(Fault::OutOfService);
+        }
+        ring.free.pop().ok_or(Fault::OutOfService)
+    }
+
+    /// Gives a slot back whose piece is done.
+    pub fn put(&self, slot: Slot) {
+        self.ring.lock().free.push(slot);
+        self.returned.notify_one();
+    }
+
+    /// Ends the service: whoever waits for a slot gets none.
+    pub fn end_service(&self) {
+        self.ring.lock().broken = true;
+        self.returned.notify_all();
+    }
+
+    /// Keeps what the device may still be reading or writing.
+    pub fn bury(&self, slots: impl IntoIterator<Item = Slot>, memory: impl IntoIterator<Item = Memory>) {
+        let mut graves = self.graves.lock();
+        graves.0.extend(slots);
+        graves.1.extend(memory);
+    }
+
+    /// A number below `end` that differs from call to call.
+    pub fn sample(&self, end: usize) -> usize {
+        // The multiplier of Fibonacci hashing: neighbouring counts land far from each other.
+        let count = self.samples.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((u128::from(count) * end as u128) >> 64) as usize
+    }
+}
+
+impl Drop for Device {
+    /// Wipes the device's memory and waits for it; of a device that was given up, leaves all as it is.
+    fn drop(&mut self) {
+        let graves = std::mem::take(self.graves.get_mut());
+        if self.context.is_given_up() {
+            std::mem::forget(graves);
+            return;
+        }
+        // After an error the driver refuses, and clears what it takes back by itself.
+        let mut slots = self.ring.get_mut().free.iter().chain(&graves.0);
+        let wiped = slots.try_for_each(Slot::wipe);
+        let ended = self.context.synchronize();
+        if let (Err(fault), _) | (_, Err(fault)) = (wiped, ended.map_err(Fault::from)) {
+            log::debug!("gpu: not wiped: {fault}");
+            // Nothing could be waited for: memory of the host is freed only once the device cannot reach it.
+            self.context.destroy();
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! A batch's way through the ring: its pieces one after another, uploads, kernels and downloads of
+//! different pieces at the same time.
+
+use super::{
+    device::Device,
+    fault::Fault,
+    plan::{Limits, Piece, Placed, next_piece, result_len},
+    slot::{Slot, Way},
+};
+use crate::{
+    crypto::chunk::Tag,
+    engine::{Batch, Op},
+};
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+use zeroize::Zeroizing;
+
+/// Pieces that a batch is cut into at least, while they do not get shorter than `SHORTEST`.
+const OVERLAP: usize = 4;
+/// Bytes: copying less takes hardly less time.
+const SHORTEST: usize = 1 << 20;
+
+/// Runs a checked batch; `order` is that of `Batch::check`.
+///
+/// # Errors
+/// If the device failed; the batch's input is intact, and nothing writes to its output any more.
+pub(super) fn run(device: &Device, batch: &mut Batch, order: &[usize], wide: usize) -> Result<(), Fault> {
+    let limits = limits(device, batch, order);
+    let mut work = Work { device, batch, flights: VecDeque::new(), touched: false };
+    let mut rest = order;
+    while let Some(piece) = next_piece(work.batch, &mut rest, limits) {
+        let slot = work.slot()?;
+        work.submit(slot, piece, wide)?;
+    }
+    while work.finish_oldest()? {}
+    work.touched = false;
+    Ok(())
+}
+
+/// A device without work gets the batch in several pieces, so that copies and kernels overlap; a busy one has
+/// other pieces for that.
+fn limits(device: &Device, batch: &Batch, order: &[usize]) -> Limits {
+    let most = device.shape.limits();
+    if device.flying.load(Ordering::Relaxed) > 0 {
+        return most;
+    }
+    let bytes = order.iter().map(|job| batch.jobs[*job].len).fold(0, usize::saturating_add);
+    let share = bytes.div_ceil(OVERLAP).next_multiple_of(4096).max(SHORTEST);
+    Limits { bytes: share.min(most.bytes), ..most }
+}
+
+/// A piece on the device.
+struct Flight {
+    slot: Slot,
+    piece: Piece,
+    way: Way,
+    /// One chunk of each launch, done by the CPU meanwhile.
+    samples: Vec<Sample>,
+}
+
+/// What the CPU makes of a chunk.
+struct Sample {
+    job: usize,
+    ok: bool,
+    tag: Tag,
+    output: Zeroizing<Vec<u8>>,
+}
+
+/// A batch with its pieces on the device. However it is left, nothing of the batch is in use any more.
+struct Work<'a> {
+    device: &'a Device,
+    batch: &'a mut Batch,
+    /// The oldest first.
+    flights: VecDeque<Flight>,
+    /// The device may be using the batch's buffers, or the slots.
+    touched: bool,
+}
+
+impl Work<'_> {
+    /// A slot for the next piece; makes one free if there is none.
+    fn slot(&mut self) -> Result<Slot, Fault> {
+        loop {
+            if let Some(slot) = self.device.try_take() {
+                return Ok(slot);
+            }
+            // Whoever waits for others holds nothing that they wait for.
+            if !self.finish_oldest()? {
+                return self.device.take();
+            }
+        }
+    }
+
+    fn submit(&mut self, mut slot: Slot, piece: Piece, wide: usize) -> Result<(), Fault> {
+        self.touched = true;
+        let chunks = piece.chunks.len();
+        let wide = self.device.flying.fetch_add(chunks, Ordering::Relaxed).saturating_add(chunks) <= wide;
+        // SAFETY: the buffers are borrowed by `self`, which touches none of a piece's bytes before its `wait`,
+        // and `drop` takes them out of the batch if there was no such end.
+        match unsafe { slot.submit(&piece, self.batch, &self.device.kernels, wide) } {
+            Ok(way) => {
+                let samples = samples(self.device, self.batch, &piece);
+                self.flights.push_back(Flight { slot, piece, way, samples });
+                Ok(())
+            }
+            Err(fault) => {
+                self.device.flying.fetch_sub(chunks, Ordering::Relaxed);
+                self.device.bury([slot], []);
+                Err(fault)
+            }
+        }
+    }
+
+    fn pop(&mut self) -> Option<Flight> {
+        let flight = self.flights.pop_front()?;
+        self.device.flying.fetch_sub(flight.piece.chunks.len(), Ordering::Relaxed);
+        Some(flight)
+    }
+
+    /// Waits for the oldest piece and takes its results; false if there is none.
+    fn finish_oldest(&mut self) -> Result<bool, Fault> {
+        let Some(mut flight) = self.pop() else { return Ok(false) };
+        if let Err(fault) = flight.slot.wait(self.device.shape.timeout) {
+            self.lose(flight, &fault);
+            return Err(fault);
+        }
+        let delivered = self.deliver(&flight);
+        self.device.put(flight.slot);
+        delivered.map(|()| true)
+    }
+
+    /// Leaves a piece to the device that did not end as it should.
+    fn lose(&self, flight: Flight, fault: &Fault) {
+        if fault.is_time_out() {
+            self.device.context.give_up();
+        }
+        self.device.bury([flight.slot], []);
+    }
+
+    fn deliver(&mut self, flight: &Flight) -> Result<(), Fault> {
+        let piece = &flight.piece;
+        if !flight.way.direct {
+            flight.slot.scatter(piece, self.batch);
+        }
+        let results = flight.slot.results().chunks(result_len(self.batch.op));
+        for (chunk, result) in piece.chunks.iter().zip(results) {
+            take_result(self.batch, chunk, result)?;
+        }
+        flight.samples.iter().try_for_each(|sample| compare(self.batch, sample))
+    }
+}
+
+impl Drop for Work<'_> {
+    /// After a failure: waits for what is still on the device, and where that cannot be told, moves the batch
+    /// to other memory.
+    fn drop(&mut self) {
+        if !self.touched {
+            return;
+        }
+        self.device.end_service();
+        let end = Instant::now() + self.device.shape.timeout;
+        while let Some(mut flight) = self.pop() {
+            let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            match flight.slot.wait(left) {
+                Ok(()) => self.device.bury([flight.slot], []),
+                Err(fault) => self.lose(flight, &fault),
+            }
+        }
+        for buffer in [&mut self.batch.input, &mut self.batch.output] {
+            if buffer.locked().is_some() {
+                self.device.bury([], [buffer.desert()]);
+            }
+        }
+    }
+}
+
+/// Takes over the result of one chunk. One that does not verify is looked at again by the CPU: what a device
+/// says must not turn good data into an error.
+fn take_result(batch: &mut Batch, chunk: &Placed, result: &[u8]) -> Result<(), Fault> {
+    let job = &mut batch.jobs[chunk.job];
+    if batch.op == Op::Seal {
+        job.tag.copy_from_slice(result);
+        job.ok = true;
+        return Ok(());
+    }
+    job.ok = match result {
+        [1, 0, 0, 0] => true,
+        [0, 0, 0, 0] => false,
+        _ => return Err(Fault::Wrong("a chunk neither verified nor not")),
+    };
+    if !job.ok {
+        let range = job.offset..job.offset + job.len;
+        if batch.keys[job.key].verify(&job.id, &job.tag, &batch.input[range.clone()]).is_ok() {
+            return Err(Fault::Wrong("a good chunk does not verify"));
+        }
+        batch.output[range].fill(0);
+    }
+    Ok(())
+}
+
+/// Does one chunk of each launch on the CPU.
+fn samples(device: &Device, batch: &Batch, piece: &Piece) -> Vec<Sample> {
+    let sample = |chunks: &Range<usize>| {
+        let number = piece.chunks[chunks.start + device.sample(chunks.len())].job;
+        let job = &batch.jobs[number];
+        let (keys, input) = (&batch.keys[job.key], &batch.input[job.offset..][..job.len]);
+        let mut output = Zeroizing::new(vec![0; job.len]);
+        let (ok, tag) = match batch.op {
+            Op::Seal => (true, keys.seal(&job.id, input, &mut output)),
+            Op::Open => (keys.open(&job.id, &job.tag, input, &mut output).is_ok(), job.tag),
+        };
+        Sample { job: number, ok, tag, output }
+    };
+    piece.classes.iter().map(|(_, chunks)| sample(chunks)).collect()
+}
+
+fn compare(batch: &Batch, sample: &Sample) -> Result<(), Fault> {
+    let job = &batch.jobs[sample.job];
+    let output = &batch.output[job.offset..][..job.len];
+    let same = job.ok == sample.ok && job.tag == sample.tag && *output == sample.output[..];
+    if same { Ok(()) } else { Err(Fault::Wrong("a chunk differs from the CPU's")) }
+}

@@ -1,0 +1,256 @@
+//! How a batch is cut into pieces, and how a piece is described to the kernels (`kernels/batch.cuh`).
+
+use crate::{
+    crypto::{chunk::ChunkKeys, cipher::Cipher, mac::Integrity},
+    engine::{Batch, ChunkJob, Op},
+};
+use std::ops::Range;
+
+/// Bytes of a key slot.
+pub(super) const KEY_SLOT: usize = 512;
+/// Bytes of a chunk's descriptor.
+pub(super) const DESCRIPTOR: usize = 64;
+/// Bytes of a chunk's result: a tag, or a number that says whether it verified.
+pub(super) const RESULT: usize = 16;
+/// Chunks lie on the device at multiples of this.
+const ALIGNMENT: usize = 16;
+
+/// Which kernels a chunk needs: below `CLASSES`, by the family of its cipher and its integrity function.
+pub(super) type Class = usize;
+/// Number of classes.
+pub(super) const CLASSES: usize = 6;
+
+/// The class of a key.
+pub(super) fn class(keys: &ChunkKeys) -> Class {
+    let (cipher, integrity) = keys.functions();
+    let family = if cipher == Cipher::Kuznyechik { 3 } else { 0 };
+    family
+        + match integrity {
+            Integrity::Kmac128 => 0,
+            Integrity::Kmac256 => 1,
+            Integrity::TurboShake128 => 2,
+        }
+}
+
+/// The most that one piece may hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub bytes: usize,
+    pub chunks: usize,
+    pub keys: usize,
+}
+
+/// One chunk of a piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Placed {
+    /// Place in `Batch::jobs`.
+    pub job: usize,
+    /// Where it lies on the device, in input and output alike.
+    pub place: usize,
+    /// Its key, as a place in `Piece::keys`.
+    pub key: usize,
+}
+
+/// Bytes that lie in one row in the batch's buffers and on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Run {
+    /// Where in the batch's buffers.
+    pub host: usize,
+    /// Where on the device.
+    pub place: usize,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// Chunks that go to the device together. Those of one class follow each other.
+#[derive(Debug, Default)]
+pub(super) struct Piece {
+    pub chunks: Vec<Placed>,
+    pub runs: Vec<Run>,
+    /// Places in `Batch::keys`.
+    pub keys: Vec<usize>,
+    /// Which of `chunks` each class has.
+    pub classes: Vec<(Class, Range<usize>)>,
+    /// Where the last chunk ends on the device.
+    pub bytes: usize,
+}
+
+impl Piece {
+    /// Takes the chunk in, unless a limit forbids it.
+    fn add(&mut self, job: usize, chunk: &ChunkJob, limits: Limits) -> bool {
+        let known = self.keys.iter().rposition(|key| *key == chunk.key);
+        let place = self.bytes.next_multiple_of(ALIGNMENT);
+        let full = place + chunk.len > limits.bytes || self.chunks.len() == limits.chunks;
+        if full || known.is_none() && self.keys.len() == limits.keys {
+            return false;
+        }
+        let key = known.unwrap_or_else(|| {
+            self.keys.push(chunk.key);
+            self.keys.len() - 1
+        });
+        self.chunks.push(Placed { job, place, key });
+        match self.runs.last_mut() {
+            Some(run) if run.host + run.len == chunk.offset && run.place + run.len == place => {
+                run.len += chunk.len;
+            }
+            _ => self.runs.push(Run { host: chunk.offset, place, len: chunk.len }),
+        }
+        self.bytes = place + chunk.len;
+        true
+    }
+
+    /// Bytes of the key slots and descriptors of a piece.
+    pub fn described_len(&self) -> usize {
+        self.keys.len() * KEY_SLOT + self.chunks.len() * DESCRIPTOR
+    }
+
+    /// Writes key slots and descriptors, one after the other.
+    pub fn describe(&self, batch: &Batch, out: &mut [u8]) {
+        let (slots, descriptors) = out.split_at_mut(self.keys.len() * KEY_SLOT);
+        for (slot, key) in slots.as_chunks_mut().0.iter_mut().zip(&self.keys) {
+            write_key(&batch.keys[*key], slot);
+        }
+        for (descriptor, chunk) in descriptors.as_chunks_mut().0.iter_mut().zip(&self.chunks) {
+            write_chunk(chunk, &batch.jobs[chunk.job], descriptor);
+        }
+    }
+
+    /// Brings the chunks of each class together.
+    fn sort(&mut self, batch: &Batch) {
+        let of_key: Vec<Class> = self.keys.iter().map(|key| class(&batch.keys[*key])).collect();
+        if of_key.iter().any(|class| *class != of_key[0]) {
+            self.chunks.sort_by_key(|chunk| of_key[chunk.key]);
+        }
+        let mut start = 0;
+        for same in self.chunks.chunk_by(|a, b| of_key[a.key] == of_key[b.key]) {
+            self.classes.push((of_key[same[0].key], start..start + same.len()));
+            start += same.len();
+        }
+    }
+}
+
+/// Takes the next piece off `rest`: places in the jobs of a checked batch, in the order of their offsets.
+pub(super) fn next_piece(batch: &Batch, rest: &mut &[usize], limits: Limits) -> Option<Piece> {
+    let mut piece = Piece::default();
+    while let Some((job, after)) = rest.split_first()
+        && piece.add(*job, &batch.jobs[*job], limits)
+    {
+        *rest = after;
+    }
+    piece.sort(batch);
+    (!piece.chunks.is_empty()).then_some(piece)
+}
+
+fn write_key(keys: &ChunkKeys, slot: &mut [u8; KEY_SLOT]) {
+    let expanded = keys.expanded();
+    slot.fill(0);
+    slot[..expanded.round_keys().as_flattened().len()].copy_from_slice(expanded.round_keys().as_flattened());
+    let rounds = expanded.round_keys().len() as u32 - 1;
+    slot[240..244].copy_from_slice(&rounds.to_le_bytes());
+    for (bytes, lane) in slot[256..].as_chunks_mut::<8>().0.iter_mut().zip(expanded.keyed_state()) {
+        *bytes = lane.to_le_bytes();
+    }
+}
+
+fn write_chunk(chunk: &Placed, job: &ChunkJob, out: &mut [u8; DESCRIPTOR]) {
+    let place = (chunk.place as u64).to_le_bytes();
+    out[..8].copy_from_slice(&place);
+    out[8..16].copy_from_slice(&place);
+    out[16..24].copy_from_slice(&job.id.index.to_le_bytes());
+    out[24..32].copy_from_slice(&job.id.epoch.to_le_bytes());
+    out[32..42].copy_from_slice(&job.id.nonce);
+    out[42..44].copy_from_slice(&(job.len as u16).to_le_bytes());
+    out[44..48].copy_from_slice(&(chunk.key as u32).to_le_bytes());
+    out[48..].copy_from_slice(&job.tag);
+}
+
+/// Bytes of one result of that operation.
+pub(super) fn result_len(op: Op) -> usize {
+    match op {
+        Op::Seal => RESULT,
+        Op::Open => 4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{crypto::chunk::ChunkId, engine::BufferPool};
+    use std::sync::Arc;
+
+    const LIMITS: Limits = Limits { bytes: 8192, chunks: 6, keys: 2 };
+
+    fn batch(jobs: &[(usize, usize, usize)]) -> Batch {
+        let (input, output) = BufferPool::new(usize::MAX).get_pair(1 << 20);
+        let job = |&(key, offset, len): &(usize, usize, usize)| {
+            let id = ChunkId { index: 7, epoch: 9, nonce: [3; 10] };
+            ChunkJob { key, id, len, offset, tag: [5; 16], ok: false }
+        };
+        let kinds = [(Cipher::Aes128, 16), (Cipher::Kuznyechik, 32), (Cipher::Aes256, 32)];
+        let keys = kinds.map(|(cipher, len)| {
+            Arc::new(ChunkKeys::new(cipher, Integrity::Kmac256, &[1; 32][..len], &[2; 32]))
+        });
+        Batch { op: Op::Open, keys: keys.to_vec(), jobs: jobs.iter().map(job).collect(), input, output }
+    }
+
+    fn pieces(batch: &Batch) -> Vec<Piece> {
+        let order: Vec<usize> = (0..batch.jobs.len()).collect();
+        let mut rest = &order[..];
+        std::iter::from_fn(|| next_piece(batch, &mut rest, LIMITS)).collect()
+    }
+
+    #[test]
+    fn pieces_hold_all_chunks_within_the_limits_and_apart() {
+        let jobs: Vec<_> = (0..200).map(|n| (n % 3, n * 4100, 1 + (n * 531) % 4096)).collect();
+        let batch = batch(&jobs);
+        let mut seen = Vec::new();
+        for piece in pieces(&batch) {
+            assert!(piece.bytes <= LIMITS.bytes && piece.chunks.len() <= 6 && piece.keys.len() <= 2);
+            let mut places: Vec<_> =
+                piece.chunks.iter().map(|c| (c.place, c.place + batch.jobs[c.job].len)).collect();
+            places.sort();
+            assert!(places.iter().all(|place| place.0 % 16 == 0));
+            assert!(places.windows(2).all(|two| two[0].1 <= two[1].0));
+            assert!(places[places.len() - 1].1 <= piece.bytes);
+            let in_classes: usize = piece.classes.iter().map(|(_, range)| range.len()).sum();
+            assert_eq!(in_classes, piece.chunks.len());
+            for (class, range) in &piece.classes {
+                let classes = piece.chunks[range.clone()].iter().map(|c| batch.jobs[c.job].key);
+                assert!(classes.map(|key| super::class(&batch.keys[key])).all(|c| c == *class));
+            }
+            seen.extend(piece.chunks.iter().map(|c| c.job));
+        }
+        seen.sort();
+        assert_eq!(seen, (0..200).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn neighbours_make_one_run_and_gaps_and_odd_lengths_another() {
+        let batch = batch(&[(0, 0, 4096), (0, 4096, 16), (0, 4112, 17), (0, 4129, 100), (0, 5000, 8)]);
+        let [piece] = &pieces(&batch)[..] else { panic!("one piece") };
+        let runs: Vec<_> = piece.runs.iter().map(|run| (run.host, run.place, run.len)).collect();
+        assert_eq!(runs, [(0, 0, 4129), (4129, 4144, 100), (5000, 4256, 8)]);
+    }
+
+    /// The layout of `kernels/batch.cuh`.
+    #[test]
+    fn descriptors_have_every_field_in_its_place() {
+        let batch = batch(&[(1, 0, 4096), (1, 4096, 300)]);
+        let [piece] = &pieces(&batch)[..] else { panic!("one piece") };
+        let mut bytes = vec![0xee; piece.described_len()];
+        piece.describe(&batch, &mut bytes);
+        let (slot, chunks) = bytes.split_at(512);
+        let keys = batch.keys[1].expanded();
+        assert_eq!(slot[..160], *keys.round_keys().as_flattened());
+        assert_eq!(slot[240], 9);
+        assert_eq!(slot[256..264], keys.keyed_state()[0].to_le_bytes());
+        assert_eq!(slot[448..456], keys.keyed_state()[24].to_le_bytes());
+        assert!(slot[160..240].iter().chain(&slot[456..]).all(|byte| *byte == 0));
+        let second = &chunks[64..];
+        assert_eq!(second[..8], 4096u64.to_le_bytes());
+        assert_eq!(second[8..16], 4096u64.to_le_bytes());
+        assert_eq!((second[16], second[24], &second[32..42]), (7, 9, &[3; 10][..]));
+        assert_eq!((&second[42..44], &second[44..48]), (&300u16.to_le_bytes()[..], &[0; 4][..]));
+        assert_eq!(second[48..], [5; 16]);
+    }
+}
