@@ -1,0 +1,66 @@
+//! The made-up driver: building it, and running tests of this program over it.
+
+use crate::support::{command::run, say, which};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
+use tempfile::TempDir;
+
+/// Where the driver lies; built once. `None` without g++, which `REQUIRE_GXX=1` forbids.
+pub fn driver() -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<TempDir>> = OnceLock::new();
+    BUILT.get_or_init(build).as_ref().map(TempDir::path)
+}
+
+fn build() -> Option<TempDir> {
+    if which("g++").is_none() {
+        assert!(std::env::var_os("REQUIRE_GXX").is_none_or(|v| v != "1"), "there is no g++");
+        say("SKIPPED: the GPU engine over a made-up driver: there is no g++");
+        return None;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let dir = tempfile::tempdir().expect("directory");
+    let mut command = Command::new("g++");
+    // The shim leaves stack frames by longjmp, which the fortified one takes for an error.
+    command.args(["-std=c++17", "-O2", "-U_FORTIFY_SOURCE", "-shared", "-fPIC", "-pthread", "-x", "c++"]);
+    command.arg("-I").arg(root.join("kernels")).arg("-I").arg(root.join("tests/kernels"));
+    command.arg(root.join("tests/gpu/fake_libcuda.cc")).arg("-o").arg(dir.path().join("libcuda.so.1"));
+    let done = run(&mut command, 300);
+    assert!(done.status.success(), "g++: {}", done.stderr);
+    Some(dir)
+}
+
+/// Runs a test of this program that is marked as ignored, in a process that finds its driver in `library`.
+/// Returns what it printed.
+pub fn run_over(library: &Path, test: &str, variables: &[(&str, &str)], seconds: u64) -> String {
+    let faults = tempfile::tempdir().expect("directory");
+    let cache = tempfile::tempdir().expect("directory");
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--ignored", "--exact", "--nocapture", test]).env("LD_LIBRARY_PATH", library);
+    command.env("FAKE_CUDA_FAULT", faults.path().join("fault")).env("XDG_CACHE_HOME", cache.path());
+    command.envs(variables.iter().copied());
+    let done = run(&mut command, seconds);
+    assert!(done.status.success(), "{test}: {}\n{}{}", done.status, done.text(), done.stderr);
+    assert!(done.text().contains("1 passed"), "{test} did not run: {}", done.text());
+    done.text() + &done.stderr
+}
+
+/// The same over the made-up driver, if it can be built.
+pub fn run_here(test: &str, variables: &[(&str, &str)], seconds: u64) -> Option<String> {
+    driver().map(|library| run_over(library, test, variables, seconds))
+}
+
+/// Orders a fault: `call` is a function's name, or `name:k` for its k-th call from now on.
+pub fn order(call: &str, fault: &str) {
+    static ORDERS: AtomicU32 = AtomicU32::new(1);
+    let path = PathBuf::from(std::env::var_os("FAKE_CUDA_FAULT").expect("a place for orders"));
+    let temporary = path.with_extension("new");
+    fs::write(&temporary, format!("{} {call} {fault}\n", ORDERS.fetch_add(1, Relaxed))).expect("order");
+    fs::rename(&temporary, &path).expect("order");
+}

@@ -1,0 +1,320 @@
+// A libcuda.so.1 whose device is the CPU: it runs the kernels' own source. Streams are threads, so copies and
+// kernels end after the calls that submitted them, as on a device; and it fails when it is told to.
+//
+// The file that FAKE_CUDA_FAULT names says how, and is read at every call: "N CALL FAULT", where N numbers the
+// order (a new number starts the count again), CALL is the name of a function followed by ":K" for its
+// K-th call from then on, and FAULT is one of
+//   error    the call fails, this once
+//   lost     the call fails, and so does every other in contexts made until now
+//   memory   the call fails for want of memory
+//   hang     the stream of the call stands still for good (calls without a stream fail as lost)
+//   wrong    the next kernel's output is changed (cuLaunchKernel only)
+// Other variables, read once: FAKE_CUDA_VERSION, FAKE_CUDA_DEVICES.
+#include "warpcrypt.cu"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#define EXPORT extern "C" __attribute__((visibility("default"))) int
+
+namespace {
+
+enum Status { SUCCESS = 0, INVALID = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, LAUNCH_FAILED = 719, DEVICE_LOST = 999 };
+
+struct Context {
+  std::atomic<bool> lost{false};
+};
+
+// Work in order, on a thread of its own.
+class Stream {
+ public:
+  explicit Stream(Context* context) : context(context), thread([this] { work(); }) { thread.detach(); }
+  void submit(std::function<void()> task) {
+    std::lock_guard<std::mutex> lock(mutex);
+    tasks.push_back(std::move(task));
+    changed.notify_all();
+  }
+  void hang() {
+    std::lock_guard<std::mutex> lock(mutex);
+    hangs = true;
+  }
+  void finish() {
+    std::unique_lock<std::mutex> lock(mutex);
+    changed.wait(lock, [this] { return tasks.empty() && !busy; });
+  }
+  Context* const context;
+
+ private:
+  void work() {
+    std::unique_lock<std::mutex> lock(mutex);
+    for (;;) {
+      changed.wait(lock, [this] { return !tasks.empty() && !hangs; });
+      auto task = std::move(tasks.front());
+      tasks.pop_front();
+      busy = true;
+      lock.unlock();
+      task();
+      lock.lock();
+      busy = false;
+      changed.notify_all();
+    }
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> tasks;
+  bool busy = false, hangs = false;
+  std::thread thread;
+};
+
+struct Event {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool happened = true;
+  Context* context = nullptr;
+};
+
+std::mutex global;  // for all below
+std::mutex shim;    // which runs one kernel at a time
+std::vector<Context*> contexts;
+std::vector<Stream*> streams;
+thread_local Context* current = nullptr;
+
+struct Order {
+  std::string number, call, fault;
+  long left = 0;
+};
+Order order;
+
+// What the order says about this call of that function, if anything.
+std::string fault_of(const std::string& call) {
+  const char* path = getenv("FAKE_CUDA_FAULT");
+  FILE* file = path ? fopen(path, "r") : nullptr;
+  if (!file) return "";
+  char number[32] = "", target[64] = "", fault[32] = "";
+  int found = fscanf(file, "%31s %63s %31s", number, target, fault);
+  fclose(file);
+  if (found != 3) return "";
+  std::lock_guard<std::mutex> lock(global);
+  if (order.number != number) {
+    std::string name = target;
+    size_t colon = name.find(':');
+    order = {number, name.substr(0, colon), fault, colon == std::string::npos ? 1 : atol(name.c_str() + colon + 1)};
+  }
+  if (order.call != call || --order.left != 0) return "";
+  return order.fault;
+}
+
+// The status that every call begins with; `stream` is the one it is for.
+int begin(const char* call, Stream* stream = nullptr, bool needs_context = true) {
+  std::string fault = fault_of(call);
+  if (fault == "hang" && stream) {
+    stream->hang();
+    return SUCCESS;
+  }
+  if (fault == "lost" || fault == "hang") {
+    std::lock_guard<std::mutex> lock(global);
+    for (Context* context : contexts) context->lost = true;
+  }
+  if (fault == "memory") return OUT_OF_MEMORY;
+  if (fault == "error") return LAUNCH_FAILED;
+  if (needs_context && (!current || current->lost)) return DEVICE_LOST;
+  return fault == "lost" || fault == "hang" ? DEVICE_LOST : SUCCESS;
+}
+#define BEGIN(...)                                              \
+  if (int status = begin(__func__ __VA_OPT__(,) __VA_ARGS__); status) return status
+
+template <class... Parameters>
+class Entry {
+ public:
+  explicit Entry(void (*kernel)(Parameters...)) : kernel(kernel) {}
+  std::function<void()> bind(void** values) const { return bind(values, std::index_sequence_for<Parameters...>()); }
+
+ private:
+  template <size_t... I>
+  std::function<void()> bind(void** values, std::index_sequence<I...>) const {
+    auto function = kernel;
+    auto copies = std::make_tuple(*static_cast<Parameters*>(values[I])...);
+    return [=] { function(std::get<I>(copies)...); };
+  }
+  void (*kernel)(Parameters...);
+};
+using Bind = std::function<std::function<void()>(void**)>;
+template <class... Parameters>
+Bind entry(void (*kernel)(Parameters...)) {
+  return [entry = Entry<Parameters...>(kernel)](void** values) { return entry.bind(values); };
+}
+#define ENTRY(name) {#name, entry(name)}
+#define SEAL_OPEN_ENTRIES(name) ENTRY(seal_##name), ENTRY(open_##name), ENTRY(seal_##name##_wide), ENTRY(open_##name##_wide)
+std::map<std::string, Bind> kernels = {
+    ENTRY(kuznyechik_tables),
+    SEAL_OPEN_ENTRIES(aes_kmac128), SEAL_OPEN_ENTRIES(aes_kmac256), SEAL_OPEN_ENTRIES(aes_turboshake128),
+    SEAL_OPEN_ENTRIES(kuznyechik_kmac128), SEAL_OPEN_ENTRIES(kuznyechik_kmac256), SEAL_OPEN_ENTRIES(kuznyechik_turboshake128),
+};
+
+int number_from(const char* variable, int otherwise) {
+  const char* value = getenv(variable);
+  return value ? atoi(value) : otherwise;
+}
+
+}  // namespace
+
+EXPORT cuInit(unsigned) {
+  if (int status = begin("cuInit", nullptr, false)) return status;
+  return number_from("FAKE_CUDA_DEVICES", 1) ? SUCCESS : 100;
+}
+EXPORT cuDriverGetVersion(int* version) { return *version = number_from("FAKE_CUDA_VERSION", 13000), SUCCESS; }
+EXPORT cuDeviceGetCount(int* count) { return *count = number_from("FAKE_CUDA_DEVICES", 1), SUCCESS; }
+EXPORT cuDeviceGet(int* device, int number) { return *device = number, SUCCESS; }
+EXPORT cuDeviceGetName(char* name, int length, int) { return snprintf(name, length, "Fake GPU"), SUCCESS; }
+EXPORT cuDeviceGetAttribute(int* value, int, int) { return *value = 2, SUCCESS; }
+EXPORT cuGetErrorName(int status, const char** name) {
+  return *name = status == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_MADE_UP", SUCCESS;
+}
+
+EXPORT cuCtxCreate_v2(void** context, unsigned, int) {
+  if (int status = begin("cuCtxCreate_v2", nullptr, false)) return status;
+  std::lock_guard<std::mutex> lock(global);
+  contexts.push_back(current = new Context);
+  *context = current;
+  return SUCCESS;
+}
+static void finish(Context* context) {
+  std::vector<Stream*> all;
+  {
+    std::lock_guard<std::mutex> lock(global);
+    all = streams;
+  }
+  for (Stream* stream : all) {
+    if (stream->context == context) stream->finish();
+  }
+}
+// Contexts, streams and events are never freed: a late call must find them.
+EXPORT cuCtxDestroy_v2(void* context) {
+  finish(static_cast<Context*>(context));
+  return SUCCESS;
+}
+EXPORT cuCtxSetCurrent(void* context) {
+  current = static_cast<Context*>(context);
+  BEGIN();
+  return SUCCESS;
+}
+EXPORT cuCtxSynchronize() {
+  BEGIN();
+  finish(current);
+  return SUCCESS;
+}
+
+EXPORT cuModuleLoadData(void** module, const void*) {
+  BEGIN();
+  return *module = &kernels, SUCCESS;
+}
+EXPORT cuModuleUnload(void*) { return SUCCESS; }
+EXPORT cuModuleGetFunction(void** function, void*, const char* name) {
+  BEGIN();
+  auto found = kernels.find(name);
+  if (found == kernels.end()) return NOT_FOUND;
+  return *function = &found->second, SUCCESS;
+}
+EXPORT cuFuncSetAttribute(void*, int, int) {
+  BEGIN();
+  return SUCCESS;
+}
+
+EXPORT cuStreamCreate(void** stream, unsigned) {
+  BEGIN();
+  std::lock_guard<std::mutex> lock(global);
+  streams.push_back(new Stream(current));
+  return *stream = streams.back(), SUCCESS;
+}
+EXPORT cuStreamDestroy_v2(void*) { return SUCCESS; }
+
+EXPORT cuEventCreate(void** event, unsigned) {
+  BEGIN();
+  Event* made = new Event;
+  made->context = current;
+  return *event = made, SUCCESS;
+}
+EXPORT cuEventDestroy_v2(void*) { return SUCCESS; }
+EXPORT cuEventRecord(void* handle, void* stream) {
+  BEGIN(static_cast<Stream*>(stream));
+  Event* event = static_cast<Event*>(handle);
+  {
+    std::lock_guard<std::mutex> lock(event->mutex);
+    event->happened = false;
+  }
+  static_cast<Stream*>(stream)->submit([event] {
+    std::lock_guard<std::mutex> lock(event->mutex);
+    event->happened = true;
+    event->changed.notify_all();
+  });
+  return SUCCESS;
+}
+EXPORT cuEventSynchronize(void* handle) {
+  BEGIN();
+  Event* event = static_cast<Event*>(handle);
+  std::unique_lock<std::mutex> lock(event->mutex);
+  event->changed.wait(lock, [event] { return event->happened; });
+  return event->context->lost ? DEVICE_LOST : SUCCESS;
+}
+
+EXPORT cuMemAlloc_v2(uint64_t* address, size_t length) {
+  BEGIN();
+  void* memory = aligned_alloc(4096, (length + 4095) / 4096 * 4096);
+  if (!memory) return OUT_OF_MEMORY;
+  memset(memory, 0x6b, length);
+  return *address = reinterpret_cast<uint64_t>(memory), SUCCESS;
+}
+EXPORT cuMemFree_v2(uint64_t address) {
+  BEGIN();
+  return free(reinterpret_cast<void*>(address)), SUCCESS;
+}
+EXPORT cuMemHostRegister_v2(void*, size_t, unsigned) {
+  BEGIN();
+  return SUCCESS;
+}
+EXPORT cuMemHostUnregister(void*) { return SUCCESS; }
+
+EXPORT cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t length, void* stream) {
+  BEGIN(static_cast<Stream*>(stream));
+  static_cast<Stream*>(stream)->submit([=] { memcpy(reinterpret_cast<void*>(to), from, length); });
+  return SUCCESS;
+}
+EXPORT cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t length, void* stream) {
+  BEGIN(static_cast<Stream*>(stream));
+  static_cast<Stream*>(stream)->submit([=] { memcpy(to, reinterpret_cast<void*>(from), length); });
+  return SUCCESS;
+}
+EXPORT cuMemsetD8Async(uint64_t to, unsigned char value, size_t length, void* stream) {
+  BEGIN(static_cast<Stream*>(stream));
+  static_cast<Stream*>(stream)->submit([=] { memset(reinterpret_cast<void*>(to), value, length); });
+  return SUCCESS;
+}
+
+EXPORT cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned,
+                      unsigned shared, void* stream, void** values, void**) {
+  BEGIN(static_cast<Stream*>(stream));
+  auto body = (*static_cast<Bind*>(function))(values);
+  bool wrong;
+  {
+    std::lock_guard<std::mutex> lock(global);
+    wrong = order.call == "cuLaunchKernel" && order.fault == "wrong" && order.left == 0;
+    if (wrong) order.left = -1;
+  }
+  uint32_t* count = wrong ? static_cast<uint32_t*>(values[2]) : nullptr;
+  uint32_t chunks = count ? *count : 0;
+  uint8_t* output = count ? *static_cast<uint8_t**>(values[4]) : nullptr;
+  const Chunk* described = count ? *static_cast<const Chunk**>(values[1]) : nullptr;
+  static_cast<Stream*>(stream)->submit([=] {
+    std::lock_guard<std::mutex> lock(shim);
+    cpu::launch(blocks, threads, shared, false, body);
+    for (uint32_t i = 0; i < chunks; i++) output[described[i].target] ^= 0x40;
+  });
+  return SUCCESS;
+}

@@ -1,0 +1,143 @@
+//! A device that fails at work: the batch ends right all the same, and the engine comes back.
+
+use crate::{
+    batches::{SMALL, all_keys, assert_same, copy, damaged, random_batch},
+    fake::{self, order},
+    support::random::Random,
+};
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
+use warpcrypt::engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape};
+
+const CALLS: [&str; 8] = [
+    "cuCtxSetCurrent",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyHtoDAsync_v2:4",
+    "cuLaunchKernel",
+    "cuMemcpyDtoHAsync_v2:3",
+    "cuMemsetD8Async:2",
+    "cuEventRecord",
+    "cuEventSynchronize:2",
+];
+
+fn await_service(gpu: &GpuEngine, what: &str) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !gpu.in_service() {
+        assert!(Instant::now() < end, "{what}: it does not come back");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs a batch with a fault ordered; the result must be the CPU's, whoever made it.
+fn with_fault(gpu: &GpuEngine, cpu: &CpuEngine, mut batch: Batch, call: &str, fault: &str) {
+    let mut expected = copy(&batch);
+    cpu.run(&mut expected).expect("a good batch");
+    order(call, fault);
+    let failed = gpu.run(&mut batch).expect_err(call);
+    assert!(!failed.to_string().is_empty());
+    assert!(batch.input[..] == expected.input[..], "{call} {fault}: the input was changed");
+    cpu.run(&mut batch).expect("a good batch");
+    assert_same(&batch, &expected);
+    // What is still under way on the device must not reach the batch.
+    sleep(Duration::from_millis(30));
+    assert_same(&batch, &expected);
+    await_service(gpu, &format!("{call} {fault}"));
+}
+
+#[test]
+fn errors_cost_no_batch() {
+    fake::run_here("faults::over_fake_errors_cost_no_batch", &[], 400);
+}
+
+#[test]
+#[ignore = "runs over the made-up driver"]
+fn over_fake_errors_cost_no_batch() {
+    let gpu = GpuEngine::with_shape(SMALL, Duration::from_millis(10)).expect("a device");
+    let (cpu, keys, mut random) = (CpuEngine::new(), all_keys(), Random::new("faults"));
+    let [heap, locked] = [(); 2].map(|()| BufferPool::new(usize::MAX));
+    gpu.supply(&locked);
+    for (number, call) in CALLS.into_iter().enumerate() {
+        for (other, fault) in ["error", "memory", "lost"].into_iter().enumerate() {
+            let pool = if (number + other) % 2 == 0 { &heap } else { &locked };
+            let mut batch = big_batch(&mut random, &keys, pool);
+            if other == 1 {
+                cpu.run(&mut batch).expect("a good batch");
+                batch = damaged(&mut random, &batch, pool);
+            }
+            with_fault(&gpu, &cpu, batch, call, fault);
+        }
+    }
+    for pool in [&heap, &locked] {
+        let batch = big_batch(&mut random, &keys, pool);
+        with_fault(&gpu, &cpu, batch, "cuLaunchKernel", "wrong");
+    }
+}
+
+/// Several pieces for a small ring.
+fn big_batch(
+    random: &mut Random,
+    keys: &[std::sync::Arc<warpcrypt::crypto::chunk::ChunkKeys>],
+    pool: &BufferPool,
+) -> Batch {
+    loop {
+        let batch = random_batch(random, keys, pool, 90);
+        if batch.jobs.len() > 40 {
+            return batch;
+        }
+    }
+}
+
+#[test]
+fn a_device_that_hangs_holds_up_nobody() {
+    fake::run_here("faults::over_fake_hangs", &[], 300);
+}
+
+#[test]
+#[ignore = "runs over the made-up driver"]
+fn over_fake_hangs() {
+    let shape = Shape { timeout: Duration::from_secs(2), ..SMALL };
+    let gpu = GpuEngine::with_shape(shape, Duration::from_millis(10)).expect("a device");
+    let (cpu, keys, mut random) = (CpuEngine::new(), all_keys(), Random::new("hangs"));
+    for call in ["cuMemcpyHtoDAsync_v2:2", "cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuEventRecord"] {
+        let pool = BufferPool::new(usize::MAX);
+        gpu.supply(&pool);
+        let batch = big_batch(&mut random, &keys, &pool);
+        with_fault(&gpu, &cpu, batch, call, "hang");
+    }
+}
+
+#[test]
+fn many_callers_survive_a_lost_device() {
+    fake::run_here("faults::over_fake_many_callers", &[], 300);
+}
+
+#[test]
+#[ignore = "runs over the made-up driver"]
+fn over_fake_many_callers() {
+    let gpu = GpuEngine::with_shape(SMALL, Duration::from_millis(10)).expect("a device");
+    let (cpu, keys, pool) = (CpuEngine::new(), all_keys(), BufferPool::new(usize::MAX));
+    gpu.supply(&pool);
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let (gpu, cpu, keys, pool) = (&gpu, &cpu, &keys, &pool);
+            scope.spawn(move || {
+                let mut random = Random::new(&format!("callers {thread}"));
+                for n in 0..8 {
+                    let mut batch = random_batch(&mut random, keys, pool, 40);
+                    let mut expected = copy(&batch);
+                    cpu.run(&mut expected).expect("a good batch");
+                    if thread == 0 && n % 3 == 1 {
+                        order("cuLaunchKernel", "lost");
+                    }
+                    if gpu.run(&mut batch).is_err() {
+                        cpu.run(&mut batch).expect("a good batch");
+                    }
+                    assert_same(&batch, &expected);
+                }
+            });
+        }
+    });
+    await_service(&gpu, "callers");
+}

@@ -1,0 +1,199 @@
+//! Figures of a real device, printed: `cargo test --release --test gpu -- --ignored --nocapture rates`.
+
+use crate::real;
+use cudarc::driver::sys;
+use std::{
+    alloc::Layout,
+    ffi::c_void,
+    ptr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use warpcrypt::{
+    crypto::{
+        chunk::{CHUNK, ChunkId, ChunkKeys},
+        cipher::Cipher,
+        mac::Integrity,
+    },
+    engine::{Batch, BufferPool, ChunkJob, CpuEngine, Engine, GpuEngine, Op, Shape},
+};
+
+const PAIRS: [(Cipher, Integrity); 2] =
+    [(Cipher::Aes256, Integrity::Kmac128), (Cipher::Kuznyechik, Integrity::Kmac128)];
+
+/// Bytes per second in each direction, both at once, over page-locked memory.
+fn duplex(registered: bool) -> f64 {
+    const LEN: usize = 64 << 20;
+    // SAFETY: every pointer is to live memory of that size; the streams are waited for before the end.
+    unsafe {
+        let mut context = ptr::null_mut();
+        assert_eq!(sys::cuCtxCreate_v2(&mut context, 0, 0), sys::CUresult::CUDA_SUCCESS);
+        let mut lanes = [(ptr::null_mut::<c_void>(), 0, ptr::null_mut()); 2];
+        for (host, device, stream) in &mut lanes {
+            if registered {
+                *host = std::alloc::alloc_zeroed(Layout::from_size_align_unchecked(LEN, 4096)).cast();
+                assert_eq!(sys::cuMemHostRegister_v2(*host, LEN, 1), sys::CUresult::CUDA_SUCCESS);
+            } else {
+                assert_eq!(sys::cuMemHostAlloc(host, LEN, 0), sys::CUresult::CUDA_SUCCESS);
+            }
+            assert_eq!(sys::cuMemAlloc_v2(device, LEN), sys::CUresult::CUDA_SUCCESS);
+            assert_eq!(sys::cuStreamCreate(stream, 1), sys::CUresult::CUDA_SUCCESS);
+        }
+        let mut best = 0f64;
+        for _ in 0..5 {
+            let (start, rounds) = (Instant::now(), 16);
+            for _ in 0..rounds {
+                assert_eq!(
+                    sys::cuMemcpyHtoDAsync_v2(lanes[0].1, lanes[0].0, LEN, lanes[0].2),
+                    sys::CUresult::CUDA_SUCCESS
+                );
+                assert_eq!(
+                    sys::cuMemcpyDtoHAsync_v2(lanes[1].0, lanes[1].1, LEN, lanes[1].2),
+                    sys::CUresult::CUDA_SUCCESS
+                );
+            }
+            assert_eq!(sys::cuCtxSynchronize(), sys::CUresult::CUDA_SUCCESS);
+            best = best.max((rounds * LEN) as f64 / start.elapsed().as_secs_f64());
+        }
+        sys::cuCtxDestroy_v2(context);
+        best
+    }
+}
+
+fn batch(keys: &Arc<ChunkKeys>, pool: &BufferPool, bytes: usize) -> Batch {
+    let (mut input, output) = pool.get_pair(bytes);
+    input.iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8);
+    let job = |n: usize| {
+        let id = ChunkId { index: n as u64, epoch: 1, nonce: [n as u8; 10] };
+        ChunkJob { key: 0, id, len: CHUNK, offset: n * CHUNK, tag: [0; 16], ok: false }
+    };
+    Batch {
+        op: Op::Seal,
+        keys: vec![keys.clone()],
+        jobs: (0..bytes / CHUNK).map(job).collect(),
+        input,
+        output,
+    }
+}
+
+/// A batch for that operation; for an opening one that verifies.
+fn prepared(keys: &Arc<ChunkKeys>, pool: &BufferPool, bytes: usize, op: Op) -> Batch {
+    let mut batch = batch(keys, pool, bytes);
+    if op == Op::Open {
+        CpuEngine::new().run(&mut batch).expect("a good batch");
+        let ciphertext = batch.output.to_vec();
+        batch.input.copy_from_slice(&ciphertext);
+        batch.op = op;
+    }
+    batch
+}
+
+/// Bytes per second of `callers` threads with a batch each, over one second.
+fn rate(
+    engine: &dyn Engine,
+    keys: &Arc<ChunkKeys>,
+    pool: &BufferPool,
+    callers: usize,
+    bytes: usize,
+    op: Op,
+) -> f64 {
+    let done = AtomicUsize::new(0);
+    let mut batches: Vec<Batch> = (0..callers).map(|_| prepared(keys, pool, bytes, op)).collect();
+    let (start, length) = (Instant::now(), Duration::from_millis(400));
+    thread::scope(|scope| {
+        for batch in &mut batches {
+            let done = &done;
+            scope.spawn(move || {
+                while start.elapsed() < length {
+                    engine.run(batch).expect("a good batch");
+                    done.fetch_add(bytes, Relaxed);
+                }
+                assert!(batch.jobs.iter().all(|job| job.ok));
+            });
+        }
+    });
+    done.into_inner() as f64 / start.elapsed().as_secs_f64()
+}
+
+/// Median time of one batch alone.
+fn latency(engine: &dyn Engine, keys: &Arc<ChunkKeys>, pool: &BufferPool, bytes: usize, op: Op) -> Duration {
+    let mut batch = prepared(keys, pool, bytes, op);
+    let mut times: Vec<Duration> = (0..201)
+        .map(|_| {
+            let start = Instant::now();
+            engine.run(&mut batch).expect("a good batch");
+            start.elapsed()
+        })
+        .collect();
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn named((cipher, integrity): (Cipher, Integrity)) -> String {
+    format!("{}+{}", cipher.name(), integrity.name())
+}
+
+fn keys((cipher, integrity): (Cipher, Integrity)) -> Arc<ChunkKeys> {
+    Arc::new(ChunkKeys::new(cipher, integrity, &[3; 32][..cipher.key_len()], &[4; 32]))
+}
+
+#[test]
+#[ignore = "takes a minute and prints figures"]
+fn rates() {
+    if !real::ready() {
+        return;
+    }
+    for (memory, registered) in [("the driver's", false), ("registered", true)] {
+        println!("duplex copies alone, {memory} memory: {:.1} GB/s each way", duplex(registered) / 1e9);
+    }
+    let base = Shape::default();
+    let shapes = [
+        ("default", base),
+        ("pieces of 4 MiB, 16 slots", Shape { piece: 4 << 20, slots: 16, ..base }),
+        ("pieces of 16 MiB, 8 slots", Shape { piece: 16 << 20, slots: 8, ..base }),
+        ("a thread a tag", Shape { wide: 0, ..base }),
+    ];
+    for (name, shape) in shapes {
+        let gpu = GpuEngine::with_shape(shape, Duration::from_secs(1)).expect("a device");
+        let pool = BufferPool::new(usize::MAX);
+        gpu.supply(&pool);
+        for pair in PAIRS {
+            let keys = keys(pair);
+            for (callers, bytes) in
+                [(1, 16 << 20), (1, 64 << 20), (4, 16 << 20), (8, 4 << 20), (8, 16 << 20), (16, 16 << 20)]
+            {
+                let [seal, open] =
+                    [Op::Seal, Op::Open].map(|op| rate(&gpu, &keys, &pool, callers, bytes, op) / 1e9);
+                println!(
+                    "{name}; {}; {callers} callers of {} MiB: seal {seal:.1}, open {open:.1} GB/s",
+                    named(pair),
+                    bytes >> 20
+                );
+            }
+            for bytes in [64 << 10, 256 << 10, 1 << 20, 4 << 20] {
+                let [seal, open] =
+                    [Op::Seal, Op::Open].map(|op| latency(&gpu, &keys, &pool, bytes, op).as_micros());
+                println!(
+                    "{name}; {}; one batch of {} KiB alone: seal {seal}, open {open} us",
+                    named(pair),
+                    bytes >> 10
+                );
+            }
+        }
+    }
+    println!("duplex copies alone: {:.1} GB/s each way", duplex(false) / 1e9);
+    let (cpu, pool) = (CpuEngine::new(), BufferPool::new(usize::MAX));
+    for pair in PAIRS {
+        let keys = keys(pair);
+        let [seal, open] = [Op::Seal, Op::Open].map(|op| rate(&cpu, &keys, &pool, 1, 16 << 20, op) / 1e9);
+        println!(
+            "cpu, {} threads; {}; 16 MiB: seal {seal:.2}, open {open:.2} GB/s",
+            cpu.threads(),
+            named(pair)
+        );
+    }
+}

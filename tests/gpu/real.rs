@@ -1,0 +1,57 @@
+//! A real device: the same batches, many more of them.
+
+use crate::{
+    batches::{SMALL, all_keys, round},
+    support::{random::Random, say},
+};
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+use warpcrypt::engine::{BufferPool, CpuEngine, GpuEngine, Shape, find_gpu};
+
+/// Whether there is a device. Without one the test is skipped aloud, or fails if `REQUIRE_GPU=1`.
+pub fn ready() -> bool {
+    let Err(why) = find_gpu() else { return true };
+    assert!(std::env::var_os("REQUIRE_GPU").is_none_or(|v| v != "1"), "REQUIRE_GPU=1, but {why}");
+    say(format_args!("SKIPPED: a real GPU: {why}"));
+    false
+}
+
+/// As many batches as `GPU_BATCHES` says (300 by default), within `GPU_SECONDS` (20).
+#[test]
+fn random_batches_agree_with_the_cpu() {
+    if !ready() {
+        return;
+    }
+    let number =
+        |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
+    let (most, end) =
+        (number("GPU_BATCHES", 300), Instant::now() + Duration::from_secs(number("GPU_SECONDS", 20)));
+    let done = AtomicU64::new(0);
+    for (number, shape) in [Shape::default(), SMALL, Shape { wide: 0, ..SMALL }].into_iter().enumerate() {
+        let gpu = GpuEngine::with_shape(shape, Duration::from_secs(1)).expect("a device");
+        let (keys, pool) = (all_keys(), BufferPool::new(usize::MAX));
+        let heap = BufferPool::new(usize::MAX);
+        gpu.supply(&pool);
+        let share = most * (number as u64 + 1) / 3;
+        thread::scope(|scope| {
+            for worker in 0..thread::available_parallelism().map_or(1, usize::from).min(16) {
+                let (gpu, keys, pool, heap, done) = (&gpu, &keys, &pool, &heap, &done);
+                scope.spawn(move || {
+                    let (cpu, mut random) =
+                        (CpuEngine::with_threads(1), Random::new(&format!("real {worker}")));
+                    while done.load(Relaxed) < share && Instant::now() < end {
+                        let pool = if random.below(4) == 0 { heap } else { pool };
+                        let long = if random.below(50) == 0 { 3000 } else { 40 };
+                        round(gpu, &cpu, &mut random, keys, pool, long);
+                        done.fetch_add(2, Relaxed);
+                    }
+                });
+            }
+        });
+        assert!(gpu.in_service());
+    }
+    say(format_args!("{} random batches were the same on the GPU and on the CPU", done.into_inner()));
+}
