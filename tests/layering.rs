@@ -19,13 +19,15 @@ const MAY_USE: [(&str, &[&str]); 7] = [
 ];
 
 /// Files that may contain `unsafe`, and why it cannot be avoided there.
-const MAY_BE_UNSAFE: [(&str, &str); 10] = [
+const MAY_BE_UNSAFE: [(&str, &str); 12] = [
     ("cli/descriptors.rs", "close_range has no safe binding"),
     ("crypto/conformance.rs", "tests the functions that need processor features, after detecting them"),
     ("crypto/keccak.rs", "calls a function that needs processor features, after detecting them"),
     ("crypto/mlock.rs", "mlock takes an address: the system's call has no safe form"),
     ("crypto/tags.rs", "calls functions that need processor features, after detecting them"),
-    ("engine/gpu/driver.rs", "the driver of the GPU is a C library"),
+    ("engine/gpu/driver/memory.rs", "memory that a C library locks, and that the device writes"),
+    ("engine/gpu/driver/mod.rs", "the driver of the GPU is a C library"),
+    ("engine/gpu/driver/stream.rs", "the driver of the GPU is a C library"),
     ("engine/gpu/kernels.rs", "launches a kernel whose contract only its author knows"),
     ("engine/gpu/pipeline.rs", "the device reads and writes a batch while its caller waits"),
     ("engine/gpu/slot.rs", "tells the device which memory to read and write"),

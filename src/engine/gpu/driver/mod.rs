@@ -6,24 +6,29 @@
 
 use cudarc::driver::sys;
 use std::{
-    alloc::{self, Layout},
-    ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
-    ops::{Deref, DerefMut},
+    ffi::{CStr, CString, c_char, c_int, c_uint},
     panic::catch_unwind,
-    ptr::{self, NonNull},
+    ptr,
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
-use zeroize::Zeroize;
+
+/// Calls a function of the driver by its name.
+macro_rules! call {
+    ($name:ident($($argument:expr),* $(,)?)) => { check(stringify!($name), sys::$name($($argument),*)) };
+}
+
+mod memory;
+mod stream;
+
+pub use memory::{DeviceMemory, HostMemory};
+pub use stream::{Event, Stream};
 
 /// Oldest driver, as the version of CUDA that it is of (1000 * major + 10 * minor).
 const OLDEST: c_int = 12_000;
-
-/// Large memory begins at a multiple of this, so that it can lie in few pages: the device then copies faster.
-const HUGE_PAGE: usize = 2 << 20;
 
 /// What is called here; a library that lacks one of these is not used at all.
 const FUNCTIONS: [&str; 29] = [
@@ -90,11 +95,6 @@ pub enum DriverError {
 
 /// Shorthand for this module.
 pub type Result<T> = std::result::Result<T, DriverError>;
-
-/// Calls a function of the driver by its name.
-macro_rules! call {
-    ($name:ident($($argument:expr),* $(,)?)) => { check(stringify!($name), sys::$name($($argument),*)) };
-}
 
 fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
     match result {
@@ -322,282 +322,3 @@ pub struct Kernel {
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
-
-/// Memory of the device, 256-byte aligned.
-pub struct DeviceMemory {
-    address: sys::CUdeviceptr,
-    len: usize,
-    context: Arc<Context>,
-}
-
-impl DeviceMemory {
-    /// Bytes with unspecified content.
-    ///
-    /// # Errors
-    /// What the driver says: out of memory.
-    pub fn new(context: &Arc<Context>, len: usize) -> Result<Self> {
-        context.enter()?;
-        let mut address = 0;
-        // SAFETY: writes an address to a live place.
-        unsafe { call!(cuMemAlloc_v2(&mut address, len))? };
-        Ok(DeviceMemory { address, len, context: context.clone() })
-    }
-
-    /// The address of the byte at `at`, as kernels take it.
-    pub fn address(&self, at: usize) -> u64 {
-        self.address + at as u64
-    }
-
-    fn holds(&self, at: usize, len: usize) -> bool {
-        at.checked_add(len).is_some_and(|end| end <= self.len)
-    }
-}
-
-impl Drop for DeviceMemory {
-    fn drop(&mut self) {
-        if self.context.cleans_up() {
-            // SAFETY: allocated by `new`. The driver waits for what still uses it.
-            let _ = unsafe { sys::cuMemFree_v2(self.address) };
-        }
-    }
-}
-
-/// Page-locked memory of the host, page-aligned and zeroed: the device reads and writes it directly, and the
-/// CPU reads it at full speed. Stays valid after its context is gone; wiped on drop.
-pub struct HostMemory {
-    start: NonNull<u8>,
-    layout: Layout,
-    context: Weak<Context>,
-    given_up: Arc<AtomicBool>,
-}
-
-// SAFETY: plain memory, owned.
-unsafe impl Send for HostMemory {}
-// SAFETY: as above.
-unsafe impl Sync for HostMemory {}
-
-impl HostMemory {
-    /// Allocates and locks `len` bytes, 1 at least.
-    ///
-    /// # Errors
-    /// What the driver says: out of memory.
-    pub fn new(context: &Arc<Context>, len: usize) -> Result<Self> {
-        context.enter()?;
-        let refused = DriverError::Call { call: "cuMemHostRegister_v2", code: 2, name: "no memory".into() };
-        let align = if len < HUGE_PAGE { 4096 } else { HUGE_PAGE };
-        let layout = Layout::from_size_align(len.max(1), align).map_err(|_| refused.clone())?;
-        // SAFETY: the size is not zero.
-        let start = NonNull::new(unsafe { alloc::alloc(layout) }).ok_or(refused)?;
-        // SAFETY: changes how the kernel backs these bytes, not what they are; they are then all written.
-        unsafe {
-            // Without huge pages it is memory all the same.
-            let _ =
-                rustix::mm::madvise(start.as_ptr().cast(), layout.size(), rustix::mm::Advice::LinuxHugepage);
-            start.as_ptr().write_bytes(0, layout.size());
-        }
-        // Freed by its drop if it cannot be locked: then the context of nothing is asked to unlock it.
-        let given_up = context.given_up.clone();
-        let mut memory = HostMemory { start, layout, context: Weak::new(), given_up };
-        let portable = sys::CU_MEMHOSTREGISTER_PORTABLE;
-        // SAFETY: the bytes are ours, and unlocked before they are freed.
-        unsafe { call!(cuMemHostRegister_v2(start.as_ptr().cast(), layout.size(), portable))? };
-        memory.context = Arc::downgrade(context);
-        Ok(memory)
-    }
-
-    /// Whether it was locked for this context.
-    pub fn is_of(&self, context: &Arc<Context>) -> bool {
-        ptr::eq(self.context.as_ptr(), Arc::as_ptr(context))
-    }
-}
-
-impl Deref for HostMemory {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        // SAFETY: allocated with this size and initialised.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
-    }
-}
-
-impl DerefMut for HostMemory {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and borrowed alone.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
-    }
-}
-
-impl Drop for HostMemory {
-    fn drop(&mut self) {
-        if self.given_up.load(Ordering::Acquire) {
-            return;
-        }
-        self.zeroize();
-        if let Some(context) = self.context.upgrade()
-            && context.cleans_up()
-        {
-            // SAFETY: locked by `new` in this context.
-            let _ = unsafe { sys::cuMemHostUnregister(self.start.as_ptr().cast()) };
-        }
-        // SAFETY: allocated by `new` with this layout.
-        unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
-    }
-}
-
-/// A queue of work on the device.
-pub struct Stream {
-    raw: sys::CUstream,
-    context: Arc<Context>,
-}
-
-// SAFETY: streams may be used from any thread.
-unsafe impl Send for Stream {}
-
-impl Stream {
-    /// An empty stream.
-    ///
-    /// # Errors
-    /// What the driver says.
-    pub fn new(context: &Arc<Context>) -> Result<Self> {
-        context.enter()?;
-        let (mut raw, flags) = (ptr::null_mut(), sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint);
-        // SAFETY: writes a handle to a live place.
-        unsafe { call!(cuStreamCreate(&mut raw, flags))? };
-        Ok(Stream { raw, context: context.clone() })
-    }
-
-    /// Submits a copy of `len` bytes to `to`, from its byte `at` on.
-    ///
-    /// # Safety
-    /// `from` is valid for `len` bytes, which nobody writes, until the stream has done it.
-    ///
-    /// # Errors
-    /// What the driver says, also of earlier work.
-    pub unsafe fn upload(&self, from: *const u8, to: &DeviceMemory, at: usize, len: usize) -> Result<()> {
-        assert!(to.holds(at, len), "an upload beyond the memory"); // invariant: sizes come from one plan
-        // SAFETY: the caller's promise, and the bounds just checked.
-        unsafe { call!(cuMemcpyHtoDAsync_v2(to.address(at), from.cast(), len, self.raw)) }
-    }
-
-    /// Submits a copy of `len` bytes from `from`, from its byte `at` on.
-    ///
-    /// # Safety
-    /// `to` is valid for `len` bytes, which nobody else touches, until the stream has done it.
-    ///
-    /// # Errors
-    /// As `upload`.
-    pub unsafe fn download(&self, from: &DeviceMemory, at: usize, to: *mut u8, len: usize) -> Result<()> {
-        assert!(from.holds(at, len), "a download beyond the memory"); // invariant: sizes come from one plan
-        // SAFETY: as in `upload`.
-        unsafe { call!(cuMemcpyDtoHAsync_v2(to.cast(), from.address(at), len, self.raw)) }
-    }
-
-    /// Submits zeros for `len` bytes of `memory` from `at` on.
-    ///
-    /// # Errors
-    /// As `upload`.
-    pub fn clear(&self, memory: &DeviceMemory, at: usize, len: usize) -> Result<()> {
-        assert!(memory.holds(at, len), "clearing beyond the memory"); // invariant: sizes come from one plan
-        // SAFETY: the bounds were checked; the stream's own order keeps it after what was submitted before.
-        unsafe { call!(cuMemsetD8Async(memory.address(at), 0, len, self.raw)) }
-    }
-
-    /// Submits a kernel; `numbers` are its parameters, of 64 or 32 bits each.
-    ///
-    /// # Safety
-    /// They are what the kernel's contract wants, and every place it touches stays until it is done.
-    ///
-    /// # Errors
-    /// As `upload`.
-    pub unsafe fn launch(
-        &self,
-        kernel: &Kernel,
-        blocks: u32,
-        threads: u32,
-        numbers: &mut [u64],
-    ) -> Result<()> {
-        // A parameter of 32 bits is read from the lower half: numbers are little-endian here as there.
-        let mut places: Vec<*mut c_void> =
-            numbers.iter_mut().map(|number| ptr::from_mut(number).cast()).collect();
-        let (shared, none) = (kernel.shared as c_uint, ptr::null_mut());
-        // SAFETY: the driver reads the parameters during the call; the rest is the caller's promise.
-        unsafe {
-            call!(cuLaunchKernel(
-                kernel.raw,
-                blocks,
-                1,
-                1,
-                threads,
-                1,
-                1,
-                shared,
-                self.raw,
-                places.as_mut_ptr(),
-                none,
-            ))
-        }
-    }
-
-    /// Submits that `event` happens.
-    ///
-    /// # Errors
-    /// As `upload`.
-    pub fn record(&self, event: &Event) -> Result<()> {
-        // SAFETY: both live.
-        unsafe { call!(cuEventRecord(event.raw, self.raw)) }
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if self.context.cleans_up() {
-            // SAFETY: made by `new`; the driver releases it when its work is done.
-            let _ = unsafe { sys::cuStreamDestroy_v2(self.raw) };
-        }
-    }
-}
-
-/// A point in a stream that a thread can wait for without spinning.
-pub struct Event {
-    raw: sys::CUevent,
-    context: Arc<Context>,
-}
-
-// SAFETY: events may be used from any thread, several at a time.
-unsafe impl Send for Event {}
-// SAFETY: as above.
-unsafe impl Sync for Event {}
-
-impl Event {
-    /// An event that has happened.
-    ///
-    /// # Errors
-    /// What the driver says.
-    pub fn new(context: &Arc<Context>) -> Result<Self> {
-        use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING};
-        context.enter()?;
-        let (mut raw, flags) =
-            (ptr::null_mut(), CU_EVENT_BLOCKING_SYNC as c_uint | CU_EVENT_DISABLE_TIMING as c_uint);
-        // SAFETY: writes a handle to a live place.
-        unsafe { call!(cuEventCreate(&mut raw, flags))? };
-        Ok(Event { raw, context: context.clone() })
-    }
-
-    /// Waits until it has happened, for ever if need be.
-    ///
-    /// # Errors
-    /// What the driver says of the work before it.
-    pub fn wait(&self) -> Result<()> {
-        self.context.enter()?;
-        // SAFETY: the event lives.
-        unsafe { call!(cuEventSynchronize(self.raw)) }
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        if self.context.cleans_up() {
-            // SAFETY: made by `new`.
-            let _ = unsafe { sys::cuEventDestroy_v2(self.raw) };
-        }
-    }
-}

@@ -1,0 +1,168 @@
+//! Queues of work on the device, and points in them to wait for.
+
+use super::{Context, DeviceMemory, Kernel, Result, check};
+use cudarc::driver::sys;
+use std::{
+    ffi::{c_uint, c_void},
+    ptr,
+    sync::Arc,
+};
+
+/// A queue of work on the device.
+pub struct Stream {
+    raw: sys::CUstream,
+    context: Arc<Context>,
+}
+
+// SAFETY: streams may be used from any thread.
+unsafe impl Send for Stream {}
+
+impl Stream {
+    /// An empty stream.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(context: &Arc<Context>) -> Result<Self> {
+        context.enter()?;
+        let (mut raw, flags) = (ptr::null_mut(), sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint);
+        // SAFETY: writes a handle to a live place.
+        unsafe { call!(cuStreamCreate(&mut raw, flags))? };
+        Ok(Stream { raw, context: context.clone() })
+    }
+
+    /// Submits a copy of `len` bytes to `to`, from its byte `at` on.
+    ///
+    /// # Safety
+    /// `from` is valid for `len` bytes, which nobody writes, until the stream has done it.
+    ///
+    /// # Errors
+    /// What the driver says, also of earlier work.
+    pub unsafe fn upload(&self, from: *const u8, to: &DeviceMemory, at: usize, len: usize) -> Result<()> {
+        assert!(to.holds(at, len), "an upload beyond the memory"); // invariant: sizes come from one plan
+        // SAFETY: the caller's promise, and the bounds just checked.
+        unsafe { call!(cuMemcpyHtoDAsync_v2(to.address(at), from.cast(), len, self.raw)) }
+    }
+
+    /// Submits a copy of `len` bytes from `from`, from its byte `at` on.
+    ///
+    /// # Safety
+    /// `to` is valid for `len` bytes, which nobody else touches, until the stream has done it.
+    ///
+    /// # Errors
+    /// As `upload`.
+    pub unsafe fn download(&self, from: &DeviceMemory, at: usize, to: *mut u8, len: usize) -> Result<()> {
+        assert!(from.holds(at, len), "a download beyond the memory"); // invariant: sizes come from one plan
+        // SAFETY: as in `upload`.
+        unsafe { call!(cuMemcpyDtoHAsync_v2(to.cast(), from.address(at), len, self.raw)) }
+    }
+
+    /// Submits zeros for `len` bytes of `memory` from `at` on.
+    ///
+    /// # Errors
+    /// As `upload`.
+    pub fn clear(&self, memory: &DeviceMemory, at: usize, len: usize) -> Result<()> {
+        assert!(memory.holds(at, len), "clearing beyond the memory"); // invariant: sizes come from one plan
+        // SAFETY: the bounds were checked; the stream's own order keeps it after what was submitted before.
+        unsafe { call!(cuMemsetD8Async(memory.address(at), 0, len, self.raw)) }
+    }
+
+    /// Submits a kernel; `numbers` are its parameters, of 64 or 32 bits each.
+    ///
+    /// # Safety
+    /// They are what the kernel's contract wants, and every place it touches stays until it is done.
+    ///
+    /// # Errors
+    /// As `upload`.
+    pub unsafe fn launch(
+        &self,
+        kernel: &Kernel,
+        blocks: u32,
+        threads: u32,
+        numbers: &mut [u64],
+    ) -> Result<()> {
+        // A parameter of 32 bits is read from the lower half: numbers are little-endian here as there.
+        let mut places: Vec<*mut c_void> =
+            numbers.iter_mut().map(|number| ptr::from_mut(number).cast()).collect();
+        let (shared, none) = (kernel.shared as c_uint, ptr::null_mut());
+        // SAFETY: the driver reads the parameters during the call; the rest is the caller's promise.
+        unsafe {
+            call!(cuLaunchKernel(
+                kernel.raw,
+                blocks,
+                1,
+                1,
+                threads,
+                1,
+                1,
+                shared,
+                self.raw,
+                places.as_mut_ptr(),
+                none,
+            ))
+        }
+    }
+
+    /// Submits that `event` happens.
+    ///
+    /// # Errors
+    /// As `upload`.
+    pub fn record(&self, event: &Event) -> Result<()> {
+        // SAFETY: both live.
+        unsafe { call!(cuEventRecord(event.raw, self.raw)) }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.context.cleans_up() {
+            // SAFETY: made by `new`; the driver releases it when its work is done.
+            let _ = unsafe { sys::cuStreamDestroy_v2(self.raw) };
+        }
+    }
+}
+
+/// A point in a stream that a thread can wait for without spinning.
+pub struct Event {
+    raw: sys::CUevent,
+    context: Arc<Context>,
+}
+
+// SAFETY: events may be used from any thread, several at a time.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// An event that has happened.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(context: &Arc<Context>) -> Result<Self> {
+        use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING};
+        context.enter()?;
+        let (mut raw, flags) =
+            (ptr::null_mut(), CU_EVENT_BLOCKING_SYNC as c_uint | CU_EVENT_DISABLE_TIMING as c_uint);
+        // SAFETY: writes a handle to a live place.
+        unsafe { call!(cuEventCreate(&mut raw, flags))? };
+        Ok(Event { raw, context: context.clone() })
+    }
+
+    /// Waits until it has happened, for ever if need be.
+    ///
+    /// # Errors
+    /// What the driver says of the work before it.
+    pub fn wait(&self) -> Result<()> {
+        self.context.enter()?;
+        // SAFETY: the event lives.
+        unsafe { call!(cuEventSynchronize(self.raw)) }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.context.cleans_up() {
+            // SAFETY: made by `new`.
+            let _ = unsafe { sys::cuEventDestroy_v2(self.raw) };
+        }
+    }
+}
