@@ -159,7 +159,7 @@ impl Stat {
 }
 
 impl Time {
-    fn from_store(seconds: i64, nanoseconds: u64) -> Self {
+    pub(super) fn from_store(seconds: i64, nanoseconds: u64) -> Self {
         Time { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) }
     }
 }

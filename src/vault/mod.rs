@@ -5,6 +5,7 @@
 
 mod access;
 mod attr;
+mod ctime;
 mod dir;
 mod dir_id;
 mod error;

@@ -4,7 +4,8 @@
 //! record. So closing costs no sync, and reopening a file that was just written no recovery.
 
 use super::{
-    Result,
+    Result, Time,
+    ctime::ChangeTimes,
     file::{Context, File, Rest},
 };
 use crate::store::DirFile;
@@ -78,6 +79,7 @@ pub struct Files {
     departures: AtomicU64,
     device: u64,
     sync_store: SyncStore,
+    ctimes: ChangeTimes,
     /// One at a time brings files to rest; when that was last done.
     resting: Mutex<Instant>,
     stop: Mutex<bool>,
@@ -96,6 +98,7 @@ impl Files {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             count: AtomicUsize::new(0),
             departures: AtomicU64::new(0),
+            ctimes: ChangeTimes::default(),
             device,
             sync_store,
             resting: Mutex::new(Instant::now()),
@@ -158,6 +161,7 @@ impl Files {
 
     /// Says that the inode's last link is gone: what was not flushed need not be.
     pub fn forget(&self, key: Key) {
+        self.ctimes.forget(key);
         if let Some(open) = self.get(key) {
             open.unlinked.store(true, Ordering::Relaxed);
         }
@@ -180,6 +184,11 @@ impl Files {
         }
     }
 
+    /// The change time to show for a file that has `stored` in the store.
+    pub fn ctime(&self, key: Key, stored: Time) -> Time {
+        self.ctimes.shown(key, stored)
+    }
+
     /// How many files have left the table so far. The count changes before a file can be missed.
     pub fn departures(&self) -> u64 {
         self.departures.load(Ordering::Acquire)
@@ -191,7 +200,7 @@ impl Files {
         self.departures.fetch_add(1, Ordering::Release);
     }
 
-    fn all(&self) -> Vec<Arc<OpenFile>> {
+    pub(super) fn all(&self) -> Vec<Arc<OpenFile>> {
         self.shards.iter().flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>()).collect()
     }
 
@@ -232,7 +241,7 @@ impl Files {
             }
         }
         for open in busy {
-            if let Err(e) = open.file.sync() {
+            if let Err(e) = self.ctimes.keep(&open, || open.file.sync()) {
                 open.complain(&e);
             }
         }
@@ -243,12 +252,12 @@ impl Files {
     }
 
     /// Flush, sync, settle, sync, clean records: one pair of syncs for all of them.
-    fn bring_to_rest(&self, files: Vec<Arc<OpenFile>>) {
+    pub(super) fn bring_to_rest(&self, files: Vec<Arc<OpenFile>>) {
         if self.context.read_only || files.is_empty() {
             return;
         }
         let mut rested = self.resting.lock();
-        let flush = |open: Arc<OpenFile>| match open.file.rest_flush() {
+        let flush = |open: Arc<OpenFile>| match self.ctimes.keep(&open, || open.file.rest_flush()) {
             Ok(rest) => Some((open, rest)),
             Err(e) => {
                 open.complain(&e);
@@ -257,7 +266,10 @@ impl Files {
         };
         let flushed: Vec<_> = files.into_iter().filter_map(flush).collect();
         let flushed = self.sync(flushed);
-        let settle = |(open, rest): &(Arc<OpenFile>, Rest)| match open.file.rest_settle(*rest) {
+        let settle = |(open, rest): &(Arc<OpenFile>, Rest)| match self
+            .ctimes
+            .keep(open, || open.file.rest_settle(*rest))
+        {
             Ok(rests) => rests,
             Err(e) => {
                 open.complain(&e);
@@ -266,7 +278,7 @@ impl Files {
         };
         let settled: Vec<_> = flushed.into_iter().filter(settle).collect();
         for (open, rest) in self.sync(settled) {
-            match open.file.rest_finish(rest) {
+            match self.ctimes.keep(&open, || open.file.rest_finish(rest)) {
                 Ok(()) => open.complained.store(false, Ordering::Relaxed),
                 Err(e) => open.complain(&e),
             }

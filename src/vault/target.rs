@@ -88,11 +88,14 @@ impl Vault {
         let target_len = |stored| link::target_len(usize::try_from(stored).unwrap_or(0)) as u64;
         let mut stat =
             Stat::from_store(raw, target_len).ok_or(Error::NotSupported("unknown type of file"))?;
-        if stat.kind == Kind::File
-            && let Some(open) = self.files.get(key(raw))
-        {
+        if stat.kind != Kind::File {
+            return Ok(stat);
+        }
+        stat.ctime = self.files.ctime(key(raw), stat.ctime);
+        if let Some(open) = self.files.get(key(raw)) {
             stat.size = open.file.size();
             stat.mtime = open.file.mtime().unwrap_or(stat.mtime);
+            stat.ctime = stat.ctime.max(open.file.written_at().unwrap_or(stat.ctime));
         }
         Ok(stat)
     }

@@ -102,6 +102,11 @@ impl File {
         self.state.read().mtime
     }
 
+    /// When the application last changed the content, since the file was opened.
+    pub fn written_at(&self) -> Option<Time> {
+        self.state.read().written_at
+    }
+
     /// Writes what is buffered to the store: survives a kill, not yet a power cut.
     ///
     /// # Errors

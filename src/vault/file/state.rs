@@ -82,6 +82,8 @@ pub(super) struct State {
     pub(super) buffer: WriteBuffer,
     pub(super) pending: Vec<Pending>,
     pub(super) mtime: Option<Time>,
+    /// When the application last changed the content.
+    pub(super) written_at: Option<Time>,
     pub(super) fault: Option<Fault>,
     /// Bytes flushed since the last commit.
     pub(super) uncommitted: u64,
@@ -121,6 +123,7 @@ impl State {
             buffer: WriteBuffer::new(buffered.clone()),
             pending: Vec::new(),
             mtime: None,
+            written_at: None,
             fault: None,
             uncommitted: 0,
             uncommitted_since: None,
@@ -141,6 +144,7 @@ impl State {
     pub(super) fn touch(&mut self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.mtime = Some(Time { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() });
+        self.written_at = self.mtime;
         self.note_change();
     }
 

@@ -1,5 +1,10 @@
 use super::*;
-use crate::vault::{OpenFile, SetAttr, SetTime, StoredName, Target, Time};
+use crate::vault::{OpenFile, SetAttr, SetTime, Stat, StoredName, Target, Time};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 fn make(f: &Fixture, name: &str, content: &[u8]) -> (StoredName, Arc<OpenFile>) {
     let (stored, stat, file) = f.vault.create(&f.root(), OsStr::new(name), node(0o644)).unwrap();
@@ -172,4 +177,30 @@ fn a_descriptor_for_reading_is_exchanged_when_a_writer_comes() {
     assert_eq!(content(&reader), b"con");
     let writer = f.vault.open_file(&f.root(), &stored, true).unwrap();
     assert!(Arc::ptr_eq(&reader, &writer));
+}
+
+#[test]
+fn bringing_a_file_to_rest_shows_in_no_time() {
+    let f = Fixture::new();
+    let (stored, file) = make(&f, "file", &[7; 10_000]);
+    f.vault.files.release(file);
+    let root = f.root();
+    let target = || Target::Entry(&root, &stored);
+    let times = |stat: Stat| (stat.mtime, stat.ctime);
+    let written = times(f.vault.stat(target()).unwrap());
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                assert_eq!(times(f.vault.stat(target()).unwrap()), written);
+            }
+        });
+        thread::sleep(Duration::from_millis(50));
+        f.vault.files.bring_to_rest(f.vault.files.all());
+        done.store(true, Ordering::Relaxed);
+        watch.join().unwrap();
+    });
+    assert_eq!(times(f.vault.stat(target()).unwrap()), written);
+    let chmod = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    assert!(f.vault.set_attr(target(), &chmod).unwrap().ctime > written.1, "a change of its own shows");
 }
