@@ -2,12 +2,14 @@
 //!
 //! The data path, one module a layer, each calling only those to its left:
 //! `crypto` ← `engine` ← `vault` ← `fuse` ← `cli`. Beside them `format` turns bytes into checked
-//! types (it knows `crypto`'s types only), and `store` moves bytes and knows no crypto.
+//! types (it knows `crypto`'s types only), `store` moves bytes and knows no crypto, and `report` shows what
+//! measurements found.
 
 pub mod cli;
 pub mod crypto;
 pub mod engine;
 pub mod format;
 pub mod fuse;
+pub mod report;
 pub mod store;
 pub mod vault;

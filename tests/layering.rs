@@ -8,14 +8,15 @@ use std::{
 };
 
 /// Each layer and the layers that it may use.
-const MAY_USE: [(&str, &[&str]); 7] = [
+const MAY_USE: [(&str, &[&str]); 8] = [
     ("crypto", &[]),
     ("engine", &["crypto"]),
     ("format", &["crypto"]),
+    ("report", &[]),
     ("store", &[]),
     ("vault", &["crypto", "engine", "format", "store"]),
     ("fuse", &["vault"]),
-    ("cli", &["crypto", "engine", "format", "fuse", "vault"]),
+    ("cli", &["crypto", "engine", "format", "fuse", "report", "vault"]),
 ];
 
 /// Files that may contain `unsafe`, and why it cannot be avoided there.

@@ -1,6 +1,6 @@
 //! The command line's grammar.
 
-use super::exit;
+use super::{bench::BenchCommand, exit};
 use crate::{
     crypto::{cipher::Cipher, mac::Integrity},
     engine::EngineChoice,
@@ -45,6 +45,9 @@ pub enum Command {
     },
     /// See it work: a temporary vault, real files, every byte compared
     Try(TryArgs),
+    /// Measure what this machine can do with it
+    #[command(hide = true)]
+    Bench(BenchArgs),
     /// Print a shell's completion script
     Completions {
         /// Which shell
@@ -206,6 +209,14 @@ pub struct TryArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: BenchCommand,
 }
 
 /// Where a password or key comes from. Without any of them: a prompt.

@@ -1,6 +1,7 @@
 //! Commands, progress, exit codes: what a person or a script sees. Decides nothing about files or keys.
 
 mod args;
+pub mod bench;
 mod daemon;
 mod descriptors;
 mod devices;
@@ -54,6 +55,7 @@ fn run(command: Command) -> Outcome {
         Command::Mount(args) => mount::run(args),
         Command::Serve(args) => mount::serve_for_parent(args),
         Command::Umount(args) => umount::run(&args),
+        Command::Bench(args) => bench::run(args.command),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir),
     }

@@ -1,0 +1,39 @@
+//! `bench`: measurements that a person can repeat. Each makes a [`Report`].
+
+use super::{
+    exit::{Failure, Outcome},
+    print,
+};
+use crate::report::Report;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// What `bench` measures.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {}
+
+/// Where a report goes. Without any of them: its tables to standard output.
+#[derive(Debug, Default, Args)]
+pub struct ReportArgs {
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+    /// Also write JSON, CSV and an HTML page with plots into this directory
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+}
+
+/// Runs `bench`.
+pub fn run(command: BenchCommand) -> Outcome {
+    match command {}
+}
+
+/// Prints a report and writes its files, as the arguments say.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn deliver(report: &Report, args: &ReportArgs) -> Outcome {
+    print(&if args.json { format!("{:#}\n", report.to_json()) } else { report.to_text() });
+    let Some(folder) = &args.output else { return Ok(()) };
+    report.write(folder).map_err(|e| Failure::io(folder.display(), &e))
+}

@@ -1,0 +1,142 @@
+//! The page: everything in one file that any browser opens, without a script and without a network.
+
+use super::{Plot, Report, Section, Table, plot::Shape, svg, table::Cell};
+use plotters::style::RGBColor;
+use std::fmt::Write;
+
+const STYLE: &str = "
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 1360px;
+  margin: 2rem auto; padding: 0 1.5rem; }
+h1 { font-size: 1.7rem; } h2 { margin-top: 2.5rem; border-bottom: 1px solid #ccc; }
+p { max-width: 50rem; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 0 1rem; font-size: .9rem; }
+dt { color: #666; } dd { margin: 0; overflow-wrap: anywhere; }
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 600px), 1fr)); gap: 1.5rem; }
+figure { margin: 0; } figcaption { font-weight: 600; }
+svg { width: 100%; height: auto; }
+.legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .85rem; }
+.legend i { display: inline-block; width: 1.1em; height: .7em; margin-right: .4em; border-radius: 2px; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .85rem; margin-top: 1rem; }
+th, td { padding: .15rem .7rem; border-bottom: 1px solid #ddd; text-align: left; white-space: nowrap; }
+th { border-bottom: 2px solid #999; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; }
+details { margin-top: 1rem; } summary { cursor: pointer; color: #555; }
+";
+
+/// Colours that most eyes tell apart, on white.
+const COLOURS: [RGBColor; 12] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(150, 110, 20),
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+    RGBColor(120, 80, 170),
+    RGBColor(200, 30, 60),
+    RGBColor(90, 140, 40),
+    RGBColor(110, 110, 110),
+    RGBColor(30, 30, 30),
+];
+
+/// Which colour each thing of a report has.
+pub(super) struct Palette(Vec<String>);
+
+impl Palette {
+    fn of(report: &Report) -> Self {
+        let mut names: Vec<String> = Vec::new();
+        for name in report.sections.iter().flat_map(|s| &s.plots).flat_map(Plot::names) {
+            if !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
+            }
+        }
+        Palette(names)
+    }
+
+    /// The colour of a name; after the last one the first comes again.
+    pub(super) fn colour(&self, name: &str) -> RGBColor {
+        let place = self.0.iter().position(|known| known == name).unwrap_or(0);
+        COLOURS[place % COLOURS.len()]
+    }
+}
+
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// The whole page. Writing to a string cannot fail, so the results of `write!` are dropped.
+pub(super) fn page(report: &Report) -> String {
+    let palette = Palette::of(report);
+    let title = escape(&report.title);
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n\
+         <title>{title}</title>\n<style>{STYLE}</style>\n<h1>{title}</h1>\n<dl>\n"
+    );
+    for (what, value) in &report.about {
+        let _ = writeln!(page, "<dt>{}</dt><dd>{}</dd>", escape(what), escape(value));
+    }
+    page += "</dl>\n";
+    for section in &report.sections {
+        put_section(&mut page, section, &palette);
+    }
+    page + "</html>\n"
+}
+
+fn put_section(page: &mut String, section: &Section, palette: &Palette) {
+    let _ = writeln!(page, "<h2>{}</h2>", escape(&section.heading));
+    for paragraph in &section.text {
+        let _ = writeln!(page, "<p>{}</p>", escape(paragraph));
+    }
+    if !section.plots.is_empty() {
+        *page += "<div class=\"plots\">\n";
+        section.plots.iter().for_each(|plot| put_plot(page, plot, palette));
+        *page += "</div>\n";
+    }
+    for table in &section.tables {
+        // Beside plots the numbers are for those who look for them.
+        if section.plots.is_empty() {
+            put_table(page, table);
+        } else {
+            *page += "<details><summary>The numbers</summary>\n";
+            put_table(page, table);
+            *page += "</details>\n";
+        }
+    }
+}
+
+fn put_plot(page: &mut String, plot: &Plot, palette: &Palette) {
+    let _ = writeln!(page, "<figure><figcaption>{}</figcaption>", escape(&plot.title));
+    *page += &svg::draw(plot, palette);
+    if let Shape::Lines { lines, .. } = &plot.shape {
+        *page += "<div class=\"legend\">";
+        for line in lines {
+            let RGBColor(r, g, b) = palette.colour(&line.name);
+            let _ = write!(
+                page,
+                "<span><i style=\"background:rgb({r},{g},{b})\"></i>{}</span>",
+                escape(&line.name)
+            );
+        }
+        *page += "</div>\n";
+    }
+    *page += "</figure>\n";
+}
+
+fn put_table(page: &mut String, table: &Table) {
+    *page += "<div class=\"scroll\"><table>\n<tr>";
+    for head in table.heads() {
+        let _ = write!(page, "<th>{}</th>", escape(&head));
+    }
+    *page += "</tr>\n";
+    for row in table.rows() {
+        *page += "<tr>";
+        for cell in row {
+            let class = if cell.is_number() { " class=\"number\"" } else { "" };
+            let _ = write!(page, "<td{class}>{}</td>", escape(&Cell::shown(cell)));
+        }
+        *page += "</tr>\n";
+    }
+    *page += "</table></div>\n";
+}
