@@ -11,6 +11,7 @@ pub mod cipher;
 mod conformance;
 mod ctr;
 pub mod expanded;
+pub mod hash;
 pub mod kdf;
 pub mod keccak;
 #[cfg(target_arch = "x86_64")]

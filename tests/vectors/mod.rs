@@ -1,6 +1,7 @@
 //! Published vectors by standard, and second opinions.
 
 mod block_ciphers;
+mod hashes;
 mod keccak;
 mod passwords;
 mod random;

@@ -1,0 +1,198 @@
+//! The hash functions by name, and what they are asked.
+
+use super::{
+    k12, md6,
+    md6::Md6,
+    sponges::{self, Serial, Sponge},
+};
+use std::fmt;
+
+/// A hash function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Function {
+    /// MD6 (Rivest et al., 2008) in its tree mode, without a key, with its number of rounds.
+    Md6(Md6),
+    /// SHA3-224, SHA3-256, SHA3-384, SHA3-512 (FIPS 202).
+    Sha3(u16),
+    /// SHAKE128 with 256 bits of output (FIPS 202).
+    Shake128,
+    /// SHAKE256 with 512 bits of output (FIPS 202).
+    Shake256,
+    /// KangarooTwelve: KT128 of RFC 9861 without customisation, 256 bits of output.
+    K12,
+}
+
+/// The answer: up to 512 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest {
+    bits: u16,
+    bytes: [u8; 64],
+}
+
+impl Digest {
+    /// The first `bits` (at most 512) of `bytes`; bits past them count as zeros.
+    ///
+    /// # Panics
+    /// If `bytes` has fewer.
+    pub(super) fn new(bits: u16, bytes: &[u8]) -> Self {
+        let len = usize::from(bits).div_ceil(8);
+        let mut digest = Digest { bits, bytes: [0; 64] };
+        digest.bytes[..len].copy_from_slice(&bytes[..len]);
+        if !bits.is_multiple_of(8) {
+            digest.bytes[len - 1] &= 0xff << (8 - bits % 8);
+        }
+        digest
+    }
+
+    /// The digest that these hexadecimal digits mean, in either case, if there are as many as `bits` need.
+    pub fn from_hex(bits: u16, digits: &str) -> Option<Self> {
+        if digits.len() != usize::from(bits).div_ceil(4) || digits.len() > 128 {
+            return None;
+        }
+        let mut bytes = [0; 64];
+        for (at, digit) in digits.bytes().enumerate() {
+            let value = (digit as char).to_digit(16)? as u8;
+            bytes[at / 2] |= if at % 2 == 0 { value << 4 } else { value };
+        }
+        Some(Digest::new(bits, &bytes))
+    }
+
+    /// The bytes; the last one's unused low bits are zeros.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.bits).div_ceil(8)]
+    }
+}
+
+/// Lower-case hexadecimal digits, as many as the bits need.
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let hex = data_encoding::HEXLOWER.encode(self.bytes());
+        f.write_str(&hex[..usize::from(self.bits).div_ceil(4)])
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Function {
+    /// The function of this name: `md6-N` with N from 1 to 512, `sha3-224`, `sha3-256`, `sha3-384`, `sha3-512`,
+    /// `shake128`, `shake256`, `k12`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "k12" => Function::K12,
+            "shake128" => Function::Shake128,
+            "shake256" => Function::Shake256,
+            "sha3-224" => Function::Sha3(224),
+            "sha3-256" => Function::Sha3(256),
+            "sha3-384" => Function::Sha3(384),
+            "sha3-512" => Function::Sha3(512),
+            _ => {
+                let digits = name.strip_prefix("md6-")?;
+                let canonical = digits.bytes().all(|b| b.is_ascii_digit()) && !digits.starts_with('0');
+                Function::Md6(Md6::new(digits.parse().ok().filter(|_| canonical)?).ok()?)
+            }
+        })
+    }
+
+    /// The name that `from_name` takes.
+    pub fn name(&self) -> String {
+        match self {
+            Function::Md6(md6) => format!("md6-{}", md6.bits()),
+            Function::Sha3(bits) => format!("sha3-{bits}"),
+            Function::Shake128 => "shake128".into(),
+            Function::Shake256 => "shake256".into(),
+            Function::K12 => "k12".into(),
+        }
+    }
+
+    /// Bits of the digest.
+    pub fn bits(&self) -> u16 {
+        match self {
+            Function::Md6(md6) => md6.bits(),
+            Function::Sha3(bits) => *bits,
+            Function::Shake256 => 512,
+            Function::Shake128 | Function::K12 => 256,
+        }
+    }
+
+    /// The digests of these messages.
+    pub fn digests(&self, messages: &[&[u8]]) -> Vec<Digest> {
+        match (self, self.sponge()) {
+            (_, Some(sponge)) => sponges::digests(&sponge, messages),
+            (Function::Md6(md6), _) => md6.digests(messages),
+            _ => k12::digests(messages),
+        }
+    }
+
+    /// Bytes of a part if the function is a tree, whose parts are hashed in any order: every part has so
+    /// many but the last one, which has at least one.
+    pub fn part_len(&self) -> Option<usize> {
+        match self {
+            Function::Md6(_) => Some(md6::PART),
+            Function::K12 => Some(k12::PART),
+            _ => None,
+        }
+    }
+
+    /// What a `Join` takes for part number `index` of a message of at least two parts; nothing if the function
+    /// is no tree.
+    pub fn part(&self, index: u64, data: &[u8], last: bool) -> Vec<u8> {
+        match self {
+            Function::Md6(md6) => md6.part(index, data),
+            Function::K12 => k12::part(index, data, last),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Puts the parts together, if the function is a tree.
+    pub fn join(&self) -> Option<Join> {
+        match self {
+            Function::Md6(md6) => Some(Join::Md6(md6::Join::new(md6.clone()))),
+            Function::K12 => Some(Join::K12(k12::Join::new())),
+            _ => None,
+        }
+    }
+
+    /// A message that is hashed one part after the other, if the function is no tree.
+    pub fn serial(&self) -> Option<Serial> {
+        self.sponge().map(Serial::new)
+    }
+
+    fn sponge(&self) -> Option<Sponge> {
+        match self {
+            Function::Sha3(bits) => Some(Sponge::sha3(*bits)),
+            Function::Shake128 => Some(Sponge::shake(128, 256)),
+            Function::Shake256 => Some(Sponge::shake(256, 512)),
+            Function::Md6(_) | Function::K12 => None,
+        }
+    }
+}
+
+/// Parts of one message being put together.
+pub enum Join {
+    /// Of MD6.
+    Md6(md6::Join),
+    /// Of KangarooTwelve.
+    K12(k12::Join),
+}
+
+impl Join {
+    /// Takes the next part, in order.
+    pub fn push(&mut self, part: &[u8]) {
+        match self {
+            Join::Md6(join) => join.push(part),
+            Join::K12(join) => join.push(part),
+        }
+    }
+
+    /// The digest of all parts, at least two of them.
+    pub fn finish(self) -> Digest {
+        match self {
+            Join::Md6(join) => join.finish(),
+            Join::K12(join) => join.finish(),
+        }
+    }
+}

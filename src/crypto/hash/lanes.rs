@@ -1,0 +1,158 @@
+//! Many sponges that absorb at once, one in each lane of a vector: the dispatcher over the vector widths,
+//! and the filling of the lanes. Messages of any length may be mixed; a lane that is done takes the next.
+
+#[cfg(target_arch = "x86_64")]
+use super::{lanes_avx2, lanes_avx512};
+use crate::crypto::keccak::{self, Rounds, State};
+
+/// The largest rate in bytes: that of SHAKE128.
+const RATE_MAX: usize = 168;
+/// What follows a message before the padding: up to a byte of the mode's and the domain byte.
+const END_MAX: usize = 2;
+
+/// `N` states, lane by lane: lane (x, y) of state i at `[x + 5 * y][i]`.
+pub(super) type States<const N: usize> = [[u64; N]; 25];
+
+/// A state, and what it is to absorb.
+pub(super) struct Job<'a> {
+    /// Between two blocks.
+    pub state: &'a mut State,
+    /// Whole blocks, unless `end` follows.
+    pub data: &'a [u8],
+    /// The last bytes with the domain byte (suffix bits and pad10*1's first bit), after which the block is
+    /// padded; empty if more is to come.
+    pub end: &'static [u8],
+}
+
+/// Absorbs all of it, with the implementation that suits this machine. `rate` is in bytes.
+pub(super) fn absorb(jobs: &mut [Job], rate: usize, rounds: Rounds) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if jobs.len() > 1 && lanes_avx512::available() {
+            // SAFETY: the processor has the features, as was just seen.
+            return fill::<8>(jobs, rate, rounds, |s, d| unsafe { lanes_avx512::absorb(s, d, rate, rounds) });
+        }
+        if jobs.len() > 1 && lanes_avx2::available() {
+            // SAFETY: the processor has the features, as was just seen.
+            return fill::<4>(jobs, rate, rounds, |s, d| unsafe { lanes_avx2::absorb(s, d, rate, rounds) });
+        }
+    }
+    absorb_portable(jobs, rate, rounds);
+}
+
+/// The portable implementation: one after the other.
+pub(super) fn absorb_portable(jobs: &mut [Job], rate: usize, rounds: Rounds) {
+    for job in jobs {
+        let mut source = Source::new(job.data, job.end, rate);
+        absorb_one(job.state, &mut source, rate, rounds);
+    }
+}
+
+fn absorb_one(state: &mut State, source: &mut Source, rate: usize, rounds: Rounds) {
+    while !source.is_done() {
+        let blocks = source.ready();
+        for block in blocks.chunks_exact(rate) {
+            for (lane, word) in state.iter_mut().zip(block.as_chunks::<8>().0) {
+                *lane ^= u64::from_le_bytes(*word);
+            }
+            keccak::permute(state, rounds);
+        }
+        let taken = blocks.len();
+        source.advance(taken);
+    }
+}
+
+/// The blocks of one job: its message's whole ones, then the padded end.
+struct Source<'a> {
+    blocks: &'a [u8],
+    end: [u8; 2 * RATE_MAX],
+    /// Of `end`: bytes taken, bytes in all.
+    taken: usize,
+    len: usize,
+}
+
+impl<'a> Source<'a> {
+    fn new(data: &'a [u8], last: &[u8], rate: usize) -> Self {
+        let (blocks, rest) = data.split_at(data.len() - data.len() % rate);
+        let mut source = Source { blocks, end: [0; 2 * RATE_MAX], taken: 0, len: 0 };
+        if !last.is_empty() {
+            source.end[..rest.len()].copy_from_slice(rest);
+            source.end[rest.len()..][..last.len()].copy_from_slice(last);
+            source.len = (rest.len() + last.len()).next_multiple_of(rate);
+            source.end[source.len - 1] ^= 0x80;
+        }
+        source
+    }
+
+    fn is_done(&self) -> bool {
+        self.blocks.is_empty() && self.taken == self.len
+    }
+
+    /// Whole blocks that lie side by side.
+    fn ready(&self) -> &[u8] {
+        if self.blocks.is_empty() { &self.end[self.taken..self.len] } else { self.blocks }
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        if self.blocks.is_empty() {
+            self.taken += bytes;
+        } else {
+            self.blocks = &self.blocks[bytes..];
+        }
+    }
+}
+
+/// Keeps `N` lanes filled with jobs; `absorb` takes as many whole blocks as each lane is given.
+pub(super) fn fill<const N: usize>(
+    jobs: &mut [Job],
+    rate: usize,
+    rounds: Rounds,
+    absorb: impl Fn(&mut States<N>, [&[u8]; N]),
+) {
+    let mut states: States<N> = [[0; N]; 25];
+    let mut sources: [Option<(usize, Source)>; N] = [const { None }; N];
+    let mut next = 0;
+    loop {
+        for (lane, source) in sources.iter_mut().enumerate() {
+            while source.is_none() && next < jobs.len() {
+                let new = Source::new(jobs[next].data, jobs[next].end, rate);
+                if !new.is_done() {
+                    (0..25).for_each(|word| states[word][lane] = jobs[next].state[word]);
+                    *source = Some((next, new));
+                }
+                next += 1;
+            }
+        }
+        let active: Vec<usize> = (0..N).filter(|&lane| sources[lane].is_some()).collect();
+        match active[..] {
+            [] => return,
+            [lane] => {
+                if let Some((job, source)) = &mut sources[lane] {
+                    let state = &mut jobs[*job].state;
+                    (0..25).for_each(|word| state[word] = states[word][lane]);
+                    absorb_one(state, source, rate, rounds);
+                }
+                sources[lane] = None;
+                continue;
+            }
+            _ => {}
+        }
+        let ready: [Option<&[u8]>; N] =
+            std::array::from_fn(|lane| sources[lane].as_ref().map(|(_, source)| source.ready()));
+        let len = ready.iter().flatten().map(|blocks| blocks.len()).min().unwrap_or(0);
+        // An idle lane repeats another's blocks; its state is nobody's.
+        let any = ready[active[0]].unwrap_or_default();
+        absorb(&mut states, ready.map(|blocks| &blocks.unwrap_or(any)[..len]));
+        for lane in active {
+            let Some((job, source)) = &mut sources[lane] else { continue };
+            source.advance(len);
+            if source.is_done() {
+                let state = &mut jobs[*job].state;
+                (0..25).for_each(|word| state[word] = states[word][lane]);
+                sources[lane] = None;
+            }
+        }
+    }
+}
+
+const _: () = assert!(END_MAX <= RATE_MAX);

@@ -1,0 +1,107 @@
+//! Eight sponges in 512-bit vectors, and the loads that MD6 shares: eight messages' words side by side.
+//! Constant-time: no branch and no address depends on a state.
+
+use super::lanes::States;
+use crate::crypto::{keccak::Rounds, keccak_lanes::round};
+use std::arch::x86_64::{
+    __m512i, _mm512_loadu_si512, _mm512_maskz_loadu_epi64, _mm512_permutex2var_epi64, _mm512_rol_epi64,
+    _mm512_set_epi64, _mm512_set1_epi64, _mm512_storeu_si512, _mm512_ternarylogic_epi64,
+    _mm512_unpackhi_epi64, _mm512_unpacklo_epi64, _mm512_xor_si512,
+};
+
+/// Whether this processor has what the functions here are compiled for.
+pub(super) fn available() -> bool {
+    is_x86_feature_detected!("avx512f")
+}
+
+/// Each state absorbs the blocks of its message; all have the same number of whole blocks of `rate` bytes.
+#[target_feature(enable = "avx512f")]
+pub(super) fn absorb(states: &mut States<8>, blocks: [&[u8]; 8], rate: usize, rounds: Rounds) {
+    let mut state: [__m512i; 25] = std::array::from_fn(|lane| load(&states[lane]));
+    let words = rate / 8;
+    for block in 0..blocks[0].len() / rate {
+        for first in (0..words).step_by(8) {
+            let count = (words - first).min(8);
+            let rows = eight(blocks, block * rate + 8 * first, count);
+            for (lane, row) in state[first..first + count].iter_mut().zip(rows) {
+                *lane = _mm512_xor_si512(*lane, row);
+            }
+        }
+        for constant in rounds.constants() {
+            state = round!(
+                state,
+                _mm512_set1_epi64(*constant as i64),
+                xor3,
+                _mm512_xor_si512,
+                _mm512_rol_epi64,
+                chi
+            );
+        }
+    }
+    for (lane, vector) in states.iter_mut().zip(state) {
+        store(lane, vector);
+    }
+}
+
+/// `count` words (1 to 8) of each message from byte `at` on, word i of all of them in vector i.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn eight(messages: [&[u8]; 8], at: usize, count: usize) -> [__m512i; 8] {
+    let mask = (0xff_u16 >> (8 - count)) as u8;
+    let r = messages.map(|message| {
+        let words = &message[at..at + 8 * count];
+        // SAFETY: reads the `count` words that the slice has, and no other.
+        unsafe { _mm512_maskz_loadu_epi64(mask, words.as_ptr().cast()) }
+    });
+    // Pairs of words, then of pairs, then of fours.
+    let (a, b) = (_mm512_unpacklo_epi64(r[0], r[1]), _mm512_unpackhi_epi64(r[0], r[1]));
+    let (c, d) = (_mm512_unpacklo_epi64(r[2], r[3]), _mm512_unpackhi_epi64(r[2], r[3]));
+    let (e, f) = (_mm512_unpacklo_epi64(r[4], r[5]), _mm512_unpackhi_epi64(r[4], r[5]));
+    let (g, h) = (_mm512_unpacklo_epi64(r[6], r[7]), _mm512_unpackhi_epi64(r[6], r[7]));
+    let low = _mm512_set_epi64(13, 12, 5, 4, 9, 8, 1, 0);
+    let high = _mm512_set_epi64(15, 14, 7, 6, 11, 10, 3, 2);
+    let (ac0, ac1) = (_mm512_permutex2var_epi64(a, low, c), _mm512_permutex2var_epi64(a, high, c));
+    let (bd0, bd1) = (_mm512_permutex2var_epi64(b, low, d), _mm512_permutex2var_epi64(b, high, d));
+    let (eg0, eg1) = (_mm512_permutex2var_epi64(e, low, g), _mm512_permutex2var_epi64(e, high, g));
+    let (fh0, fh1) = (_mm512_permutex2var_epi64(f, low, h), _mm512_permutex2var_epi64(f, high, h));
+    let first = _mm512_set_epi64(11, 10, 9, 8, 3, 2, 1, 0);
+    let second = _mm512_set_epi64(15, 14, 13, 12, 7, 6, 5, 4);
+    [
+        _mm512_permutex2var_epi64(ac0, first, eg0),
+        _mm512_permutex2var_epi64(bd0, first, fh0),
+        _mm512_permutex2var_epi64(ac1, first, eg1),
+        _mm512_permutex2var_epi64(bd1, first, fh1),
+        _mm512_permutex2var_epi64(ac0, second, eg0),
+        _mm512_permutex2var_epi64(bd0, second, fh0),
+        _mm512_permutex2var_epi64(ac1, second, eg1),
+        _mm512_permutex2var_epi64(bd1, second, fh1),
+    ]
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(words: &[u64; 8]) -> __m512i {
+    // SAFETY: reads the 64 bytes of the array.
+    unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+}
+
+/// The elements of a vector.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn store(words: &mut [u64; 8], vector: __m512i) {
+    // SAFETY: writes the 64 bytes of the array.
+    unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), vector) }
+}
+
+/// `a ^ b ^ c`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi64::<0x96>(a, b, c)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn chi(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi64::<0xd2>(a, b, c)
+}

@@ -1,0 +1,162 @@
+//! MD6 (Rivest et al., "The MD6 hash function", 2008 and 2009): digests of 1 to 512 bits, with and without
+//! a key, any number of rounds, as a tree, in sequence, or as a tree of limited height.
+
+mod compress;
+#[cfg(target_arch = "x86_64")]
+mod compress_avx2;
+#[cfg(target_arch = "x86_64")]
+mod compress_avx512;
+mod steps;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use super::function::Digest;
+use std::fmt;
+pub use tree::Join;
+pub(super) use tree::PART;
+use zeroize::ZeroizeOnDrop;
+
+/// The height of the tree that no message outgrows.
+pub const LEVELS_MAX: u8 = 64;
+/// The largest number of rounds that a node's control word can name.
+pub const ROUNDS_MAX: u16 = 4095;
+/// The longest key in bytes.
+pub const KEY_MAX: usize = 64;
+
+/// A parameter that MD6 does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ParameterError {
+    /// The digest's length.
+    #[error("an MD6 digest has 1 to 512 bits, not {0}")]
+    Bits(u16),
+    /// The key's length.
+    #[error("an MD6 key has at most 64 bytes, not {0}")]
+    Key(usize),
+    /// The tree's height.
+    #[error("an MD6 tree has at most 64 levels, not {0}")]
+    Levels(u8),
+    /// The number of rounds.
+    #[error("MD6 has at most 4095 rounds, not {0}")]
+    Rounds(u16),
+}
+
+/// MD6 with its parameters. The key is wiped on drop and not printed.
+#[derive(Clone, PartialEq, Eq, ZeroizeOnDrop)]
+pub struct Md6 {
+    #[zeroize(skip)]
+    bits: u16,
+    #[zeroize(skip)]
+    rounds: u16,
+    #[zeroize(skip)]
+    levels: u8,
+    #[zeroize(skip)]
+    key_len: u8,
+    key: [u64; 8],
+}
+
+impl fmt::Debug for Md6 {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "Md6 of {} bits, {} rounds, {} levels", self.bits, self.rounds, self.levels)
+    }
+}
+
+impl Md6 {
+    /// Digests of `bits` (1 to 512): no key, a full tree, 40 + bits / 4 rounds.
+    ///
+    /// # Errors
+    /// `ParameterError::Bits`.
+    pub fn new(bits: u16) -> Result<Self, ParameterError> {
+        if !(1..=512).contains(&bits) {
+            return Err(ParameterError::Bits(bits));
+        }
+        Ok(Md6 { bits, rounds: 40 + bits / 4, levels: LEVELS_MAX, key_len: 0, key: [0; 8] })
+    }
+
+    /// With a key of at most 64 bytes; then there are at least 80 rounds, unless others are asked for
+    /// afterwards.
+    ///
+    /// # Errors
+    /// `ParameterError::Key`.
+    pub fn with_key(mut self, key: &[u8]) -> Result<Self, ParameterError> {
+        if key.len() > KEY_MAX {
+            return Err(ParameterError::Key(key.len()));
+        }
+        let mut padded = zeroize::Zeroizing::new([0; KEY_MAX]);
+        padded[..key.len()].copy_from_slice(key);
+        for (word, bytes) in self.key.iter_mut().zip(padded.as_chunks::<8>().0) {
+            *word = u64::from_be_bytes(*bytes);
+        }
+        self.key_len = key.len() as u8;
+        if !key.is_empty() {
+            self.rounds = self.rounds.max(80);
+        }
+        Ok(self)
+    }
+
+    /// With a tree of at most `levels` (0 to 64); above it, and with 0 from the start, nodes follow one
+    /// another in sequence.
+    ///
+    /// # Errors
+    /// `ParameterError::Levels`.
+    pub fn with_levels(mut self, levels: u8) -> Result<Self, ParameterError> {
+        if levels > LEVELS_MAX {
+            return Err(ParameterError::Levels(levels));
+        }
+        self.levels = levels;
+        Ok(self)
+    }
+
+    /// With another number of rounds (0 to 4095).
+    ///
+    /// # Errors
+    /// `ParameterError::Rounds`.
+    pub fn with_rounds(mut self, rounds: u16) -> Result<Self, ParameterError> {
+        if rounds > ROUNDS_MAX {
+            return Err(ParameterError::Rounds(rounds));
+        }
+        self.rounds = rounds;
+        Ok(self)
+    }
+
+    /// Bits of the digest.
+    pub fn bits(&self) -> u16 {
+        self.bits
+    }
+
+    /// Number of rounds.
+    pub fn rounds(&self) -> u16 {
+        self.rounds
+    }
+
+    /// The digest of a message.
+    pub fn digest(&self, message: &[u8]) -> Digest {
+        self.digest_bits(message, 0)
+    }
+
+    /// The digest of a message whose last byte has `unused` bits (0 to 7) that do not belong to it, the
+    /// lowest ones.
+    pub fn digest_bits(&self, message: &[u8], unused: u8) -> Digest {
+        tree::digest(self, message, unused)
+    }
+
+    /// The digests of these messages, their nodes side by side.
+    pub(super) fn digests(&self, messages: &[&[u8]]) -> Vec<Digest> {
+        tree::digests(self, messages)
+    }
+
+    /// The node above part number `index` of a longer message.
+    pub(super) fn part(&self, index: u64, data: &[u8]) -> Vec<u8> {
+        tree::part(self, index, data)
+    }
+
+    /// A node's control word: whether it is the last of all, and how many of its bits are padding.
+    fn control(&self, root: bool, padding: u64) -> u64 {
+        u64::from(self.rounds) << 48
+            | u64::from(self.levels) << 40
+            | u64::from(root) << 36
+            | padding << 20
+            | u64::from(self.key_len) << 12
+            | u64::from(self.bits)
+    }
+}

@@ -1,0 +1,202 @@
+//! MD6's mode of operation: a tree of nodes, four below each, and the sequence that takes over where the
+//! tree's height is limited.
+
+use super::{
+    super::function::Digest,
+    Md6,
+    compress::{BLOCK, Node, VALUE, Value, compress},
+};
+
+/// Levels of a part of a long message: it becomes one value.
+const PART_LEVELS: u32 = 6;
+/// Bytes of a part.
+pub(in super::super) const PART: usize = BLOCK << (2 * (PART_LEVELS - 1));
+
+/// A stretch of one level: consecutive nodes' data.
+struct Layer<'a> {
+    data: &'a [u8],
+    /// Bits of its last byte that do not belong to it.
+    unused: u8,
+    /// The index of its first node.
+    first: u64,
+    /// Whether it is all of its level, so that a single node of it is the root.
+    whole: bool,
+}
+
+impl Layer<'_> {
+    fn nodes(&self) -> usize {
+        self.data.len().div_ceil(BLOCK).max(1)
+    }
+}
+
+/// The values of the nodes of these layers, which are all of level `level` (1 and up).
+fn climb(md6: &Md6, level: u8, layers: &[Layer]) -> Vec<Value> {
+    // The last node of a layer may need padding; those have a place of their own.
+    let mut tails: Vec<[u8; BLOCK]> = Vec::with_capacity(layers.len());
+    for layer in layers {
+        let start = (layer.nodes() - 1) * BLOCK;
+        let mut tail = [0; BLOCK];
+        let rest = &layer.data[start..];
+        tail[..rest.len()].copy_from_slice(rest);
+        if layer.unused > 0 && !rest.is_empty() {
+            tail[rest.len() - 1] &= 0xff << layer.unused;
+        }
+        tails.push(tail);
+    }
+    let mut nodes = Vec::with_capacity(layers.iter().map(Layer::nodes).sum());
+    for (layer, tail) in layers.iter().zip(&tails) {
+        let count = layer.nodes();
+        let id = |index: usize| u64::from(level) << 56 | (layer.first + index as u64);
+        let inner = layer.data.as_chunks::<BLOCK>().0.iter().take(count - 1).enumerate();
+        nodes.extend(inner.map(|(i, data)| Node { data, id: id(i), control: md6.control(false, 0) }));
+        let padding = ((count * BLOCK - layer.data.len()) * 8) as u64 + u64::from(layer.unused);
+        let control = md6.control(layer.whole && count == 1, padding);
+        nodes.push(Node { data: tail, id: id(count - 1), control });
+    }
+    compress(md6, &nodes)
+}
+
+/// The digest that a root's value holds in its last bits.
+fn truncate(md6: &Md6, root: &Value) -> Digest {
+    let bits = usize::from(md6.bits());
+    let bytes = &root[VALUE - bits.div_ceil(8)..];
+    let shift = (8 - bits % 8) % 8;
+    let mut digest = [0; 64];
+    for (i, byte) in bytes.iter().enumerate() {
+        let next = bytes.get(i + 1).copied().unwrap_or(0);
+        digest[i] = ((u16::from_be_bytes([*byte, next]) << shift) >> 8) as u8;
+    }
+    Digest::new(md6.bits(), &digest)
+}
+
+/// The digest of one message, whose last byte has `unused` bits that do not belong to it.
+pub(super) fn digest(md6: &Md6, message: &[u8], unused: u8) -> Digest {
+    let (mut data, mut unused) = (message.to_vec(), unused);
+    for level in 1..=md6.levels {
+        let values = climb(md6, level, &[Layer { data: &data, unused, first: 0, whole: true }]);
+        if let [root] = &values[..] {
+            return truncate(md6, root);
+        }
+        (data, unused) = (values.concat(), 0);
+    }
+    sequence(md6, md6.levels + 1, &data, unused)
+}
+
+/// The nodes of level `level` one after the other, each with the value of the one before in front of its
+/// data.
+fn sequence(md6: &Md6, level: u8, data: &[u8], unused: u8) -> Digest {
+    const OWN: usize = BLOCK - VALUE;
+    let count = data.len().div_ceil(OWN).max(1);
+    let mut value = [0; VALUE];
+    for index in 0..count {
+        let own = &data[index * OWN..data.len().min((index + 1) * OWN)];
+        let last = index + 1 == count;
+        let mut block = [0; BLOCK];
+        block[..VALUE].copy_from_slice(&value);
+        block[VALUE..][..own.len()].copy_from_slice(own);
+        let spare = if last && !own.is_empty() { unused } else { 0 };
+        block[VALUE + own.len() - usize::from(!own.is_empty())] &= 0xff << spare;
+        let control = md6.control(last, ((OWN - own.len()) * 8) as u64 + u64::from(spare));
+        let node = Node { data: &block, id: u64::from(level) << 56 | index as u64, control };
+        value = compress(md6, &[node])[0];
+    }
+    truncate(md6, &value)
+}
+
+/// The digests of these messages, level by level, the nodes of all of them side by side.
+pub(super) fn digests(md6: &Md6, messages: &[&[u8]]) -> Vec<Digest> {
+    if md6.levels < super::LEVELS_MAX {
+        return messages.iter().map(|message| digest(md6, message, 0)).collect();
+    }
+    let mut digests = vec![None; messages.len()];
+    let mut above: Vec<(usize, Vec<u8>)> = Vec::new();
+    for level in 1.. {
+        let layer = |data| Layer { data, unused: 0, first: 0, whole: true };
+        let (whose, layers): (Vec<usize>, Vec<Layer>) = match level {
+            1 => messages.iter().enumerate().map(|(i, data)| (i, layer(data))).unzip(),
+            _ => above.iter().map(|(i, data)| (*i, layer(data))).unzip(),
+        };
+        let values = climb(md6, level, &layers);
+        let mut rest = &values[..];
+        let mut next = Vec::new();
+        for (message, layer) in whose.into_iter().zip(&layers) {
+            let (own, others) = rest.split_at(layer.nodes());
+            rest = others;
+            match own {
+                [root] => digests[message] = Some(truncate(md6, root)),
+                _ => next.push((message, own.concat())),
+            }
+        }
+        above = next;
+        if above.is_empty() {
+            break;
+        }
+    }
+    digests.into_iter().flatten().collect()
+}
+
+/// The value of the node above part number `index` of a message of several parts.
+pub(super) fn part(md6: &Md6, index: u64, data: &[u8]) -> Vec<u8> {
+    let mut above = Vec::new();
+    for level in 1..=PART_LEVELS {
+        let first = index << (2 * (PART_LEVELS - level));
+        let data = if level == 1 { data } else { &above };
+        above = climb(md6, level as u8, &[Layer { data, unused: 0, first, whole: false }]).concat();
+    }
+    above
+}
+
+/// The upper levels of a message in parts, as far as they are known.
+pub struct Join {
+    md6: Md6,
+    /// From the lowest level: values that no node was made of yet, at most four, and the next node's index.
+    levels: Vec<(Vec<u8>, u64)>,
+}
+
+impl Join {
+    pub(in super::super) fn new(md6: Md6) -> Self {
+        Join { md6, levels: Vec::new() }
+    }
+
+    /// Takes the value above the next part.
+    pub(in super::super) fn push(&mut self, value: &[u8]) {
+        self.push_at(0, value);
+    }
+
+    fn push_at(&mut self, at: usize, value: &[u8]) {
+        if at == self.levels.len() {
+            self.levels.push((Vec::with_capacity(BLOCK), 0));
+        }
+        // Four values are a node below others only once a fifth one has come.
+        if self.levels[at].0.len() == BLOCK {
+            let value = self.node(at, false);
+            self.push_at(at + 1, &value);
+        }
+        self.levels[at].0.extend_from_slice(value);
+    }
+
+    /// Makes a node of the values that wait at a level.
+    fn node(&mut self, at: usize, root: bool) -> Value {
+        let level = (PART_LEVELS as usize + 1 + at) as u8;
+        let (data, first) = &mut self.levels[at];
+        let layer = Layer { data, unused: 0, first: *first, whole: root };
+        let value = climb(&self.md6, level, &[layer])[0];
+        data.clear();
+        *first += 1;
+        value
+    }
+
+    /// The digest.
+    pub(in super::super) fn finish(mut self) -> Digest {
+        let mut at = 0;
+        loop {
+            let root = at + 1 == self.levels.len() && self.levels[at].1 == 0;
+            let value = self.node(at, root);
+            if root {
+                return truncate(&self.md6, &value);
+            }
+            at += 1;
+            self.push_at(at, &value);
+        }
+    }
+}
