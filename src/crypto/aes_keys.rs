@@ -1,5 +1,5 @@
-//! Round keys of AES (FIPS 197, section 5.2), for implementations that take them expanded. The CPU's own
-//! keep theirs to themselves.
+//! Round keys of AES (FIPS 197, section 5.2), for implementations that take them expanded. The `aes`
+//! crate's keeps its own to itself.
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -13,6 +13,14 @@ pub struct AesRoundKeys {
     encrypt: [[u8; 16]; MOST],
     decrypt: [[u8; 16]; MOST],
     rounds: usize,
+}
+
+/// Keys of encryption by the size of the key that they come from.
+#[cfg(target_arch = "x86_64")]
+pub(super) enum Schedule<'a> {
+    Aes128(&'a [[u8; 16]; 11]),
+    Aes192(&'a [[u8; 16]; 13]),
+    Aes256(&'a [[u8; 16]; 15]),
 }
 
 impl AesRoundKeys {
@@ -41,6 +49,18 @@ impl AesRoundKeys {
     /// Rounds: 10, 12 or 14.
     pub fn rounds(&self) -> usize {
         self.rounds
+    }
+
+    /// Keys of encryption, their number known to the compiler.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn schedule(&self) -> Schedule<'_> {
+        let [keys192 @ .., _, _] = &self.encrypt;
+        let [keys128 @ .., _, _] = keys192;
+        match self.rounds {
+            10 => Schedule::Aes128(keys128),
+            12 => Schedule::Aes192(keys192),
+            _ => Schedule::Aes256(&self.encrypt),
+        }
     }
 
     /// Keys of encryption: `rounds() + 1` of them.

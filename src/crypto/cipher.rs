@@ -1,11 +1,10 @@
 //! Block ciphers in CTR and ECB mode: the one dispatcher over every implementation.
 
 use super::{
-    aes::{Aes128, Aes192, Aes256},
-    ctr,
+    aes::AesKey,
+    ctr::{BLOCK, Text},
     kuznyechik::Kuznyechik,
 };
-use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit, consts::U16};
 
 /// A block cipher with its key length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,22 +49,18 @@ impl Cipher {
 }
 
 /// An expanded key; wiped on drop.
-pub struct CipherKey(Box<Expanded>);
+pub struct CipherKey(Expanded);
 
 enum Expanded {
-    Aes128(Aes128),
-    Aes192(Aes192),
-    Aes256(Aes256),
-    Kuznyechik(Kuznyechik),
+    Aes(Box<AesKey>),
+    Kuznyechik(Box<Kuznyechik>),
 }
 
 /// Runs the same expression over whichever cipher the key is of.
 macro_rules! dispatch {
     ($key:expr, $cipher:ident => $body:expr) => {
-        match &*$key.0 {
-            Expanded::Aes128($cipher) => $body,
-            Expanded::Aes192($cipher) => $body,
-            Expanded::Aes256($cipher) => $body,
+        match &$key.0 {
+            Expanded::Aes($cipher) => $body,
             Expanded::Kuznyechik($cipher) => $body,
         }
     };
@@ -77,13 +72,11 @@ impl CipherKey {
     /// # Panics
     /// If the length is another.
     pub fn new(cipher: Cipher, key: &[u8]) -> Self {
-        let length = "the key has the cipher's length";
-        CipherKey(Box::new(match cipher {
-            Cipher::Aes128 => Expanded::Aes128(Aes128::new_from_slice(key).expect(length)), // invariant: documented
-            Cipher::Aes192 => Expanded::Aes192(Aes192::new_from_slice(key).expect(length)), // invariant: documented
-            Cipher::Aes256 => Expanded::Aes256(Aes256::new_from_slice(key).expect(length)), // invariant: documented
-            Cipher::Kuznyechik => Expanded::Kuznyechik(Kuznyechik::new(key.try_into().expect(length))), // invariant: documented
-        }))
+        assert_eq!(key.len(), cipher.key_len(), "the key has the cipher's length");
+        CipherKey(match <&[u8; 32]>::try_from(key) {
+            Ok(key) if cipher == Cipher::Kuznyechik => Expanded::Kuznyechik(Box::new(Kuznyechik::new(key))),
+            _ => Expanded::Aes(Box::new(AesKey::new(key))),
+        })
     }
 
     /// CTR (SP 800-38A): `dst = src ^ keystream`, the counter block a 128-bit big-endian number that
@@ -93,12 +86,12 @@ impl CipherKey {
     /// If `src` and `dst` differ in length.
     pub fn ctr(&self, counter: &[u8; 16], src: &[u8], dst: &mut [u8]) {
         assert_eq!(src.len(), dst.len(), "CTR keeps the length");
-        dispatch!(self, cipher => ctr::apply(cipher, counter, Some(src), dst));
+        dispatch!(self, cipher => cipher.ctr(counter, Text { src: Some(src), dst }));
     }
 
     /// CTR in place.
     pub fn ctr_in_place(&self, counter: &[u8; 16], data: &mut [u8]) {
-        dispatch!(self, cipher => ctr::apply(cipher, counter, None, data));
+        dispatch!(self, cipher => cipher.ctr(counter, Text { src: None, dst: data }));
     }
 
     /// ECB (SP 800-38A) over whole 16-byte blocks.
@@ -120,8 +113,8 @@ impl CipherKey {
     }
 }
 
-fn whole_blocks(bytes: &mut [u8]) -> &mut [Array<u8, U16>] {
-    let (blocks, rest) = Array::slice_as_chunks_mut(bytes);
+fn whole_blocks(bytes: &mut [u8]) -> &mut [[u8; BLOCK]] {
+    let (blocks, rest) = bytes.as_chunks_mut();
     assert!(rest.is_empty(), "ECB takes whole blocks");
     blocks
 }

@@ -2,17 +2,21 @@
 //! another path. A new variant is one more line in a list here.
 
 use super::{
+    aes::AesKey,
+    aes_keys::AesRoundKeys,
     chunk::CHUNK,
     cipher::{Cipher, CipherKey},
+    ctr::Text,
     keccak::{self, Rounds, State},
+    kuznyechik::Kuznyechik,
     mac::{Integrity, MacKey},
     sponge::Sponge,
 };
 
 /// An implementation of the permutation, with its name.
 type Permutation = (&'static str, fn(&mut State, Rounds));
-/// An implementation of CTR: key, counter, data in place.
-type Ctr = (&'static str, fn(&CipherKey, &[u8; 16], &mut [u8]));
+/// An implementation of CTR with its name: the counter block, and the text.
+type Ctr<'a> = (&'static str, Box<dyn Fn(&[u8; 16], Text<'_>) + 'a>);
 /// An implementation of a MAC over a message in one piece.
 type Mac = (&'static str, fn(&MacKey, &[u8]) -> [u8; 16]);
 
@@ -29,16 +33,67 @@ fn permutations() -> Vec<Permutation> {
     all
 }
 
-/// Every CTR.
-fn ctrs() -> Vec<Ctr> {
-    vec![
-        ("in place", |key, counter, data| key.ctr_in_place(counter, data)),
-        ("from another buffer", |key, counter, data| {
-            let src = data.to_vec();
-            data.fill(0xee);
-            key.ctr(counter, &src, data);
-        }),
-    ]
+/// A key in the form of every implementation of its cipher.
+enum AnyKey {
+    Aes(AesKey, AesRoundKeys),
+    Kuznyechik(Kuznyechik),
+}
+
+impl AnyKey {
+    fn new(cipher: Cipher, key: &[u8]) -> Self {
+        match key.try_into() {
+            Ok(key) if cipher == Cipher::Kuznyechik => AnyKey::Kuznyechik(Kuznyechik::new(key)),
+            _ => AnyKey::Aes(AesKey::new(key), AesRoundKeys::new(key)),
+        }
+    }
+
+    /// Every CTR of the cipher that this machine can run.
+    fn ctrs(&self) -> Vec<Ctr<'_>> {
+        let mut all: Vec<Ctr> = match self {
+            AnyKey::Aes(key, _) => vec![
+                ("dispatched", Box::new(|counter, text| key.ctr(counter, text))),
+                ("portable", Box::new(|counter, text| key.ctr_portable(counter, text))),
+            ],
+            AnyKey::Kuznyechik(key) => vec![
+                ("dispatched", Box::new(|counter, text| key.ctr(counter, text))),
+                ("portable", Box::new(|counter, text| key.ctr_portable(counter, text))),
+            ],
+        };
+        #[cfg(target_arch = "x86_64")]
+        self.add_vector_ctrs(&mut all);
+        all
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn add_vector_ctrs<'a>(&'a self, all: &mut Vec<Ctr<'a>>) {
+        use super::{aes_ni, aes_vaes256, aes_vaes512, kuznyechik_avx512};
+        if let AnyKey::Aes(_, keys) = self {
+            if aes_ni::available() {
+                // SAFETY: the processor has the features, as was just seen.
+                all.push(("AES-NI", Box::new(|counter, text| unsafe { aes_ni::ctr(keys, counter, text) })));
+            }
+            if aes_vaes256::available() {
+                // SAFETY: the processor has the features, as was just seen.
+                let ctr = |counter: &_, text: Text<'_>| unsafe { aes_vaes256::ctr(keys, counter, text) };
+                all.push(("VAES-256", Box::new(ctr)));
+            }
+            if aes_vaes512::available() {
+                // SAFETY: the processor has the features, as was just seen.
+                let ctr = |counter: &_, text: Text<'_>| unsafe { aes_vaes512::ctr(keys, counter, text) };
+                all.push(("VAES-512", Box::new(ctr)));
+            }
+        }
+        for (available, name) in [
+            (aes_ni::available(), "AES-NI"),
+            (aes_vaes256::available(), "AES with VAES-256"),
+            (aes_vaes512::available(), "AES with VAES-512"),
+            (kuznyechik_avx512::available(), "Kuznyechik with AVX-512 and GFNI"),
+        ] {
+            if !available {
+                println!("SKIPPED: {name}: the processor has none");
+            }
+        }
+    }
 }
 
 /// Every MAC.
@@ -146,36 +201,56 @@ fn permutations_agree_with_the_portable_one() {
 /// The reference encrypts one counter block at a time, in ECB, with the carry of a 128-bit addition.
 #[test]
 fn ctrs_agree_with_single_blocks_at_every_edge() {
-    let counters = [0, (1 << 32) - 2, (1 << 64) - 3, (1 << 48) - 5, u128::MAX - 7, u128::MAX];
+    let counters = [0, 5, 200, (1 << 32) - 2, (1 << 64) - 3, (1 << 48) - 5, u128::MAX - 7, u128::MAX];
     for cipher in Cipher::ALL {
-        let key = CipherKey::new(cipher, &pattern(cipher.key_len()));
+        let key = AnyKey::new(cipher, &pattern(cipher.key_len()));
         for counter in counters {
-            let mut stream: Vec<u8> = (0..256).flat_map(|i| counter.wrapping_add(i).to_be_bytes()).collect();
-            stream.chunks_mut(16).for_each(|block| key.ecb_encrypt(block));
-            for (name, ctr) in ctrs() {
+            let mut stream: Vec<[u8; 16]> = (0..256).map(|i| counter.wrapping_add(i).to_be_bytes()).collect();
+            match &key {
+                AnyKey::Aes(key, _) => stream.chunks_mut(1).for_each(|block| key.encrypt_blocks(block)),
+                AnyKey::Kuznyechik(key) => key.encrypt_blocks_portable(&mut stream),
+            }
+            let stream = stream.as_flattened();
+            for (name, ctr) in key.ctrs() {
                 for len in edge_lengths() {
-                    let mut data = pattern(len);
-                    ctr(&key, &counter.to_be_bytes(), &mut data);
-                    let expected = pattern(len).into_iter().zip(&stream).map(|(a, b)| a ^ b);
-                    assert!(expected.eq(data), "{name}, {cipher:?}, {len} bytes at {counter:#x}");
+                    let expected: Vec<u8> =
+                        pattern(len).into_iter().zip(stream).map(|(a, b)| a ^ b).collect();
+                    let mut dst = pattern(len);
+                    ctr(&counter.to_be_bytes(), Text { src: None, dst: &mut dst });
+                    assert!(expected == dst, "{name}, {cipher:?}, {len} bytes at {counter:#x}");
+                    dst.fill(0xee);
+                    ctr(&counter.to_be_bytes(), Text { src: Some(&pattern(len)), dst: &mut dst });
+                    assert!(
+                        expected == dst,
+                        "{name}, {cipher:?}, {len} bytes from elsewhere at {counter:#x}"
+                    );
                 }
             }
         }
     }
 }
 
-/// ECB of many blocks is that of each block, both ways.
+/// ECB of many blocks is that of each block by the portable implementation, both ways.
 #[test]
 fn ecb_agrees_with_single_blocks() {
     for cipher in Cipher::ALL {
         let key = CipherKey::new(cipher, &pattern(cipher.key_len()));
+        let single = AnyKey::new(cipher, &pattern(cipher.key_len()));
         for blocks in (0..70).chain([127, 128, 129, 255, 256]) {
             let (plain, mut alone) = (pattern(16 * blocks), pattern(16 * blocks));
-            alone.chunks_mut(16).for_each(|block| key.ecb_encrypt(block));
+            let (each, _) = alone.as_chunks_mut::<16>();
+            match &single {
+                AnyKey::Aes(key, _) => each.chunks_mut(1).for_each(|block| key.encrypt_blocks(block)),
+                AnyKey::Kuznyechik(key) => key.encrypt_blocks_portable(each),
+            }
             let mut together = plain.clone();
             key.ecb_encrypt(&mut together);
             assert_eq!(together, alone, "{cipher:?}, {blocks} blocks");
-            alone.chunks_mut(16).for_each(|block| key.ecb_decrypt(block));
+            let (each, _) = alone.as_chunks_mut::<16>();
+            match &single {
+                AnyKey::Aes(key, _) => each.chunks_mut(1).for_each(|block| key.decrypt_blocks(block)),
+                AnyKey::Kuznyechik(key) => key.decrypt_blocks_portable(each),
+            }
             key.ecb_decrypt(&mut together);
             assert_eq!((&together, &alone), (&plain, &plain), "{cipher:?}, {blocks} blocks back");
         }

@@ -1,5 +1,5 @@
-//! CTR mode (SP 800-38A) over any block cipher of the `cipher` crate's traits: many counter blocks at
-//! once on the stack, encrypted together, then xored onto the data.
+//! CTR mode (SP 800-38A): the text and its counter blocks, and the mode over any block cipher of the
+//! `cipher` crate's traits.
 
 use aes::cipher::{
     Array, Block, BlockCipherEncBackend, BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, ParBlocks,
@@ -7,22 +7,71 @@ use aes::cipher::{
 };
 
 /// Bytes of a block.
-const BLOCK: usize = 16;
+pub(super) const BLOCK: usize = 16;
 
-/// `data = src ^ keystream`, or `data ^= keystream` without a `src`. The counter block is a 128-bit
-/// big-endian number that wraps from 2^128 - 1 to 0.
-pub(super) fn apply<C>(cipher: &C, counter: &[u8; 16], src: Option<&[u8]>, data: &mut [u8])
+/// Bytes that a keystream goes onto: from `src` to `dst`, which are equally long, or onto `dst` itself.
+pub(super) struct Text<'a> {
+    pub(super) src: Option<&'a [u8]>,
+    pub(super) dst: &'a mut [u8],
+}
+
+impl<'a> Text<'a> {
+    /// Cuts the next `len` bytes off the front.
+    #[inline(always)]
+    fn take(&mut self, len: usize) -> Text<'a> {
+        let (dst, rest) = std::mem::take(&mut self.dst).split_at_mut(len);
+        self.dst = rest;
+        let src = self.src.map(|src| {
+            let (head, tail) = src.split_at(len);
+            self.src = Some(tail);
+            head
+        });
+        Text { src, dst }
+    }
+
+    /// Xors the keystream on; `stream` is at least as long.
+    #[inline(always)]
+    pub(super) fn xor(self, stream: &[u8]) {
+        match self.src {
+            Some(src) => self.dst.iter_mut().zip(src).zip(stream).for_each(|((d, s), k)| *d = s ^ k),
+            None => self.dst.iter_mut().zip(stream).for_each(|(d, k)| *d ^= k),
+        }
+    }
+
+    /// Parts of up to `blocks` blocks (at most 256), each with its first counter block. Within a part only
+    /// the last byte of the counter block changes: it ends where that byte would wrap.
+    #[inline(always)]
+    pub(super) fn parts(
+        mut self,
+        counter: &[u8; BLOCK],
+        blocks: usize,
+    ) -> impl Iterator<Item = ([u8; BLOCK], Text<'a>)> {
+        let mut counter = u128::from_be_bytes(*counter);
+        std::iter::from_fn(move || {
+            if self.dst.is_empty() {
+                return None;
+            }
+            let first = counter.to_be_bytes();
+            let before_wrap = 256 - usize::from(first[BLOCK - 1]);
+            let len = (blocks.min(before_wrap) * BLOCK).min(self.dst.len());
+            counter = counter.wrapping_add(len.div_ceil(BLOCK) as u128);
+            Some((first, self.take(len)))
+        })
+    }
+}
+
+/// Puts the keystream onto `text`. The counter block is a 128-bit big-endian number that wraps from
+/// 2^128 - 1 to 0.
+pub(super) fn apply<C>(cipher: &C, counter: &[u8; BLOCK], text: Text<'_>)
 where
     C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>,
 {
-    let counter = u128::from_be_bytes(*counter);
-    cipher.encrypt_with_backend(Keystream { counter, src, data });
+    cipher.encrypt_with_backend(Keystream { counter: u128::from_be_bytes(*counter), text });
 }
 
 struct Keystream<'a> {
     counter: u128,
-    src: Option<&'a [u8]>,
-    data: &'a mut [u8],
+    text: Text<'a>,
 }
 
 impl BlockSizeUser for Keystream<'_> {
@@ -35,18 +84,18 @@ impl BlockCipherEncClosure for Keystream<'_> {
         let width = B::ParBlocksSize::USIZE;
         // Up to here single blocks are cheaper than a wide pass whose other blocks are thrown away.
         let few = (width / 2).min(8);
-        let Keystream { mut counter, mut src, data } = self;
+        let Keystream { mut counter, mut text } = self;
         let mut stream = ParBlocks::<B>::default();
-        for part in data.chunks_mut(width * BLOCK) {
-            let blocks = part.len().div_ceil(BLOCK);
+        while !text.dst.is_empty() {
+            let part = text.take(text.dst.len().min(width * BLOCK));
+            let blocks = part.dst.len().div_ceil(BLOCK);
             fill_counters(&mut stream, counter);
             if blocks > few {
                 backend.encrypt_par_blocks_inplace(&mut stream);
             } else {
                 stream[..blocks].iter_mut().for_each(|block| backend.encrypt_block_inplace(block));
             }
-            let used = &Array::slice_as_flattened(&stream)[..part.len()];
-            xor(used, take(&mut src, part.len()), part);
+            part.xor(Array::slice_as_flattened(&stream));
             counter = counter.wrapping_add(blocks as u128);
         }
     }
@@ -58,21 +107,5 @@ fn fill_counters(blocks: &mut [Block<Keystream<'_>>], first: u128) {
     for block in blocks {
         block.0 = counter.to_be_bytes();
         counter = counter.wrapping_add(1);
-    }
-}
-
-/// Cuts the next `len` bytes off the front of the source, if there is one.
-#[inline(always)]
-fn take<'a>(src: &mut Option<&'a [u8]>, len: usize) -> Option<&'a [u8]> {
-    let (head, tail) = (*src)?.split_at(len);
-    *src = Some(tail);
-    Some(head)
-}
-
-#[inline(always)]
-fn xor(stream: &[u8], src: Option<&[u8]>, data: &mut [u8]) {
-    match src {
-        Some(src) => data.iter_mut().zip(src).zip(stream).for_each(|((d, s), k)| *d = s ^ k),
-        None => data.iter_mut().zip(stream).for_each(|(d, k)| *d ^= k),
     }
 }

@@ -3,10 +3,16 @@
 //! Not constant-time: the 64 KiB tables are indexed by secret bytes, so a process that shares a
 //! core's cache with this one may learn about the key from its own timings.
 
-use super::kuznyechik_tables::{DECRYPT, ENCRYPT, Fused, PI, PI_INVERSE};
+#[cfg(target_arch = "x86_64")]
+use super::kuznyechik_avx512;
+use super::{
+    ctr::{self, BLOCK, Text},
+    kuznyechik_field::{PI, PI_INVERSE},
+    kuznyechik_tables::{DECRYPT, ENCRYPT, Fused},
+};
 use aes::cipher::{
-    Block, BlockCipherDecBackend, BlockCipherDecClosure, BlockCipherDecrypt, BlockCipherEncBackend,
-    BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, InOut, ParBlocks, ParBlocksSizeUser,
+    Block, BlockCipherEncBackend, BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, InOut, ParBlocks,
+    ParBlocksSizeUser,
     consts::{U4, U16},
 };
 use zeroize::{Zeroize, ZeroizeOnDrop};
@@ -21,6 +27,9 @@ pub struct Kuznyechik {
     encrypt: [u128; 10],
     /// In the order of their use: the inverse of L of K_10 to K_2, then K_1 itself.
     decrypt: [u128; 10],
+    /// Where the processor can work with it.
+    #[cfg(target_arch = "x86_64")]
+    wide: Option<kuznyechik_avx512::Keys>,
 }
 
 impl Kuznyechik {
@@ -41,7 +50,14 @@ impl Kuznyechik {
         decrypt.reverse();
         decrypt[..9].iter_mut().for_each(|key| *key = inverse_linear(*key));
         pair.zeroize();
-        Kuznyechik { encrypt, decrypt }
+        Kuznyechik {
+            #[cfg(target_arch = "x86_64")]
+            wide: kuznyechik_avx512::available().then(|| {
+                kuznyechik_avx512::Keys::new(&encrypt.map(u128::to_le_bytes), &decrypt.map(u128::to_le_bytes))
+            }),
+            encrypt,
+            decrypt,
+        }
     }
 
     /// The round keys of encryption, K_1 to K_10, as little-endian numbers: what another implementation
@@ -54,6 +70,57 @@ impl Kuznyechik {
     /// As secret as the key.
     pub fn decryption_keys(&self) -> &[u128; 10] {
         &self.decrypt
+    }
+
+    /// CTR, with the implementation that suits this machine.
+    pub(super) fn ctr(&self, counter: &[u8; BLOCK], text: Text<'_>) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(keys) = &self.wide {
+            // SAFETY: there are such keys only where the processor has the features.
+            return unsafe { kuznyechik_avx512::ctr(keys, counter, text) };
+        }
+        self.ctr_portable(counter, text);
+    }
+
+    /// CTR with the tables.
+    pub(super) fn ctr_portable(&self, counter: &[u8; BLOCK], text: Text<'_>) {
+        ctr::apply(self, counter, text);
+    }
+
+    /// ECB, with the implementation that suits this machine.
+    pub(super) fn encrypt_blocks(&self, blocks: &mut [[u8; BLOCK]]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(keys) = &self.wide {
+            // SAFETY: there are such keys only where the processor has the features.
+            return unsafe { kuznyechik_avx512::encrypt_blocks(keys, blocks) };
+        }
+        self.encrypt_blocks_portable(blocks);
+    }
+
+    /// ECB, with the implementation that suits this machine.
+    pub(super) fn decrypt_blocks(&self, blocks: &mut [[u8; BLOCK]]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(keys) = &self.wide {
+            // SAFETY: there are such keys only where the processor has the features.
+            return unsafe { kuznyechik_avx512::decrypt_blocks(keys, blocks) };
+        }
+        self.decrypt_blocks_portable(blocks);
+    }
+
+    /// ECB with the tables.
+    pub(super) fn encrypt_blocks_portable(&self, blocks: &mut [[u8; BLOCK]]) {
+        for block in blocks {
+            let [out] = self.encrypt_all([u128::from_le_bytes(*block)]);
+            *block = out.to_le_bytes();
+        }
+    }
+
+    /// ECB with the tables.
+    pub(super) fn decrypt_blocks_portable(&self, blocks: &mut [[u8; BLOCK]]) {
+        for block in blocks {
+            let [out] = self.decrypt_all([u128::from_le_bytes(*block)]);
+            *block = out.to_le_bytes();
+        }
     }
 
     #[inline(always)]
@@ -124,12 +191,6 @@ impl BlockCipherEncrypt for Kuznyechik {
     }
 }
 
-impl BlockCipherDecrypt for Kuznyechik {
-    fn decrypt_with_backend(&self, f: impl BlockCipherDecClosure<BlockSize = U16>) {
-        f.call(self);
-    }
-}
-
 impl BlockCipherEncBackend for Kuznyechik {
     #[inline(always)]
     fn encrypt_block(&self, mut block: InOut<'_, '_, Block<Self>>) {
@@ -140,20 +201,6 @@ impl BlockCipherEncBackend for Kuznyechik {
     #[inline(always)]
     fn encrypt_par_blocks(&self, mut blocks: InOut<'_, '_, ParBlocks<Self>>) {
         let out = self.encrypt_all(blocks.get_in().0.map(|block| u128::from_le_bytes(block.0)));
-        blocks.get_out().0 = out.map(|x| Block::<Self>::from(x.to_le_bytes()));
-    }
-}
-
-impl BlockCipherDecBackend for Kuznyechik {
-    #[inline(always)]
-    fn decrypt_block(&self, mut block: InOut<'_, '_, Block<Self>>) {
-        let [out] = self.decrypt_all([u128::from_le_bytes(block.get_in().0)]);
-        block.get_out().0 = out.to_le_bytes();
-    }
-
-    #[inline(always)]
-    fn decrypt_par_blocks(&self, mut blocks: InOut<'_, '_, ParBlocks<Self>>) {
-        let out = self.decrypt_all(blocks.get_in().0.map(|block| u128::from_le_bytes(block.0)));
         blocks.get_out().0 = out.map(|x| Block::<Self>::from(x.to_le_bytes()));
     }
 }

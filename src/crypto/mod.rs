@@ -3,8 +3,14 @@
 //! One portable implementation of each primitive, one file each; `cipher` dispatches over the block
 //! ciphers, `keccak::permute` over the permutations and `tags` over the vector widths, so that a faster variant changes no caller.
 
-pub mod aes;
+mod aes;
 pub mod aes_keys;
+#[cfg(target_arch = "x86_64")]
+mod aes_ni;
+#[cfg(target_arch = "x86_64")]
+mod aes_vaes256;
+#[cfg(target_arch = "x86_64")]
+mod aes_vaes512;
 pub mod chunk;
 pub mod cipher;
 #[cfg(test)]
@@ -23,6 +29,9 @@ mod keccak_bmi;
 #[cfg(target_arch = "x86_64")]
 mod keccak_lanes;
 pub mod kuznyechik;
+#[cfg(target_arch = "x86_64")]
+mod kuznyechik_avx512;
+mod kuznyechik_field;
 mod kuznyechik_tables;
 pub mod mac;
 mod mlock;
@@ -34,6 +43,8 @@ pub mod sp800_185;
 pub mod sponge;
 pub mod tags;
 pub mod turboshake;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 /// A tag did not verify: the bytes are not what the key's owner sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

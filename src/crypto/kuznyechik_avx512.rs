@@ -1,0 +1,290 @@
+//! Kuznyechik with AVX-512 and GFNI: 64 blocks at once, one vector for each byte of a block.
+//!
+//! The substitution is two look-ups in registers (VPERMI2B) and a choice between them. The linear map is the
+//! standard's shift register, turned instead of shifted: of the fifteen products that a step adds up, those
+//! with equal factors share one multiplication, an affine map over GF(2). Round keys come in with the sums,
+//! changed so that what a step passes on to the next ones cancels. Constant-time: no branch and no address
+//! depends on key or text.
+
+use super::{
+    ctr::{BLOCK, Text},
+    kuznyechik_field::{COEFFICIENTS, PI, PI_INVERSE, feedback, linear, multiply},
+    x86::{load_512, put_512, store_512},
+};
+use std::arch::x86_64::{
+    __m512i, _mm512_add_epi8, _mm512_gf2p8affine_epi64_epi8, _mm512_mask_blend_epi8, _mm512_movepi8_mask,
+    _mm512_permutex2var_epi8, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_setzero_si512,
+    _mm512_ternarylogic_epi64, _mm512_unpackhi_epi8, _mm512_unpacklo_epi8, _mm512_xor_si512,
+};
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// Blocks that are worked on at once.
+const BLOCKS: usize = 64;
+/// Vector `i` holds byte `i` of every block; block `4 * i + l` is at byte `16 * l + i` of each.
+type Planes = [__m512i; 16];
+/// The substitution, in the order of its index.
+type Table = [__m512i; 4];
+
+/// What the blocks add to the last byte of the first one's counter block.
+const STEPS: [u8; BLOCKS] = {
+    let mut steps = [0; BLOCKS];
+    let mut at = 0;
+    while at < BLOCKS {
+        steps[at] = (at % 16 * 4 + at / 16) as u8;
+        at += 1;
+    }
+    steps
+};
+
+/// The products with the coefficients of the linear map, up to the middle one.
+const FACTORS: [i64; 8] = {
+    let mut matrices = [0; 8];
+    let mut i = 0;
+    while i < 8 {
+        matrices[i] = multiplication(COEFFICIENTS[i]);
+        i += 1;
+    }
+    matrices
+};
+
+/// How each byte of L of a block depends on the block's last byte.
+const LAST_COLUMN: [i64; 16] = {
+    let mut block = [0; 16];
+    block[15] = 1;
+    let column = linear(block, false);
+    let mut matrices = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        matrices[i] = multiplication(column[i]);
+        i += 1;
+    }
+    matrices
+};
+
+/// The matrix of the product with `factor`, as GF2P8AFFINEQB takes it: row 0 in the highest byte.
+const fn multiplication(factor: u8) -> i64 {
+    let mut rows = [0; 8];
+    let mut column = 0;
+    while column < 8 {
+        let product = multiply(factor, 1 << column);
+        let mut row = 0;
+        while row < 8 {
+            rows[row] |= (product >> row & 1) << column;
+            row += 1;
+        }
+        column += 1;
+    }
+    i64::from_be_bytes(rows)
+}
+
+/// Round keys in the form in which they are added; wiped on drop.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub(super) struct Keys {
+    first: [u8; BLOCK],
+    /// Of the steps of a round, each four times.
+    encrypt: [[[u8; 4]; 16]; 9],
+    decrypt: [[[u8; 4]; 16]; 9],
+}
+
+impl Keys {
+    /// From the round keys of encryption in the order of their use, and those of decryption: the inverse of L
+    /// of all but the last one.
+    pub(super) fn new(encrypt: &[[u8; BLOCK]; 10], decrypt: &[[u8; BLOCK]; 10]) -> Self {
+        Keys {
+            first: encrypt[0],
+            encrypt: std::array::from_fn(|round| of_steps(&encrypt[round + 1], false)),
+            decrypt: std::array::from_fn(|round| of_steps(&decrypt[round], true)),
+        }
+    }
+}
+
+/// What each step adds so that after all of them the key has been added, and nothing else.
+fn of_steps(key: &[u8; BLOCK], inverse: bool) -> [[u8; 4]; 16] {
+    let mut added = [0; BLOCK];
+    let mut steps = [[0; 4]; 16];
+    for step in 0..16 {
+        let slot = if inverse { step } else { 15 - step };
+        steps[slot] = [key[slot] ^ feedback(&added, slot); 4];
+        added[slot] = key[slot];
+    }
+    added.zeroize();
+    steps
+}
+
+/// Whether this processor has what the functions here are compiled for.
+pub(super) fn available() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vbmi")
+        && is_x86_feature_detected!("gfni")
+}
+
+/// Replaces the byte at `$slot` of every block: a step of the linear map, and of its inverse.
+macro_rules! step {
+    ($state:ident, $keys:ident, $slot:literal) => {
+        let byte = |i: usize| $state[($slot + 1 + i) % 16];
+        // Factors are equal from both ends.
+        let product = |i: usize| {
+            let sum = if i == 7 { byte(7) } else { _mm512_xor_si512(byte(i), byte(14 - i)) };
+            _mm512_gf2p8affine_epi64_epi8::<0>(sum, _mm512_set1_epi64(FACTORS[i]))
+        };
+        let key = _mm512_set1_epi32(i32::from_ne_bytes($keys[$slot]));
+        let sums = [
+            xor3(product(2), product(3), product(4)),
+            xor3(product(5), product(7), byte(6)),
+            xor3(byte(8), $state[$slot], key),
+        ];
+        // The step before made what product 0 is of: it comes last.
+        $state[$slot] = xor3(xor3(sums[0], sums[1], sums[2]), product(1), product(0));
+    };
+}
+
+/// L of every block, and the key.
+macro_rules! linear {
+    ($state:ident, $keys:expr) => {{
+        let keys = $keys;
+        steps!($state, keys, 15 14 13 12 11 10 9 8 7 6 5 4 3 2 1 0);
+    }};
+}
+
+/// The inverse of L of every block, and the key.
+macro_rules! inverse_linear {
+    ($state:ident, $keys:expr) => {{
+        let keys = $keys;
+        steps!($state, keys, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+    }};
+}
+
+macro_rules! steps {
+    ($state:ident, $keys:ident, $($slot:literal)*) => { $(step!($state, $keys, $slot);)* };
+}
+
+/// Puts the keystream that begins with the counter block `counter` onto `text`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+pub(super) fn ctr(keys: &Keys, counter: &[u8; BLOCK], text: Text<'_>) {
+    let table = table(&PI);
+    let mut before = None;
+    let mut constant = [_mm512_setzero_si512(); 16];
+    for (first, part) in text.parts(counter, BLOCKS) {
+        // All but the last byte of the counter block stay as they are for 256 blocks, and so does their share
+        // in the result of the first round.
+        let fixed = Some(u128::from_be_bytes(first) >> 8);
+        if before != fixed {
+            constant = first_round(keys, &first, &table);
+            before = fixed;
+        }
+        let numbers = _mm512_add_epi8(load_512(&STEPS), _mm512_set1_epi8(first[15] as i8));
+        let last = substitute(_mm512_xor_si512(numbers, _mm512_set1_epi8(keys.first[15] as i8)), &table);
+        let mut state: Planes = std::array::from_fn(|i| {
+            let share = _mm512_gf2p8affine_epi64_epi8::<0>(last, _mm512_set1_epi64(LAST_COLUMN[i]));
+            _mm512_xor_si512(constant[i], share)
+        });
+        for round in &keys.encrypt[1..] {
+            state = state.map(|plane| substitute(plane, &table));
+            linear!(state, round);
+        }
+        put_512(part, &transpose(state));
+    }
+}
+
+/// The first round of a block, but for what its last byte contributes; the same in all blocks.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+fn first_round(keys: &Keys, block: &[u8; BLOCK], table: &Table) -> Planes {
+    let mut state: Planes =
+        std::array::from_fn(|i| substitute(_mm512_set1_epi8((block[i] ^ keys.first[i]) as i8), table));
+    state[15] = _mm512_setzero_si512();
+    linear!(state, &keys.encrypt[0]);
+    state
+}
+
+/// ECB.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+pub(super) fn encrypt_blocks(keys: &Keys, blocks: &mut [[u8; BLOCK]]) {
+    let table = table(&PI);
+    each_group(blocks, |group| {
+        let mut state = transpose(std::array::from_fn(|i| load_512(&group[i])));
+        add(&mut state, &keys.first);
+        for round in &keys.encrypt {
+            state = state.map(|plane| substitute(plane, &table));
+            linear!(state, round);
+        }
+        let state = transpose(state);
+        for i in 0..16 {
+            store_512(&mut group[i], state[i]);
+        }
+    });
+}
+
+/// ECB, backwards.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
+pub(super) fn decrypt_blocks(keys: &Keys, blocks: &mut [[u8; BLOCK]]) {
+    let table = table(&PI_INVERSE);
+    each_group(blocks, |group| {
+        let mut state = transpose(std::array::from_fn(|i| load_512(&group[i])));
+        for round in &keys.decrypt {
+            inverse_linear!(state, round);
+            state = state.map(|plane| substitute(plane, &table));
+        }
+        add(&mut state, &keys.first);
+        let state = transpose(state);
+        for i in 0..16 {
+            store_512(&mut group[i], state[i]);
+        }
+    });
+}
+
+/// Calls `work` for 64 blocks at a time, the last ones among zeros.
+fn each_group(blocks: &mut [[u8; BLOCK]], mut work: impl FnMut(&mut [[u8; 64]; 16])) {
+    for group in blocks.chunks_mut(BLOCKS) {
+        let bytes = group.as_flattened_mut();
+        let mut whole = [[0; 64]; 16];
+        whole.as_flattened_mut()[..bytes.len()].copy_from_slice(bytes);
+        work(&mut whole);
+        bytes.copy_from_slice(&whole.as_flattened()[..bytes.len()]);
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn table(substitution: &[u8; 256]) -> Table {
+    let (quarters, _) = substitution.as_chunks::<64>();
+    std::array::from_fn(|i| load_512(&quarters[i]))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn substitute(bytes: __m512i, table: &Table) -> __m512i {
+    let low = _mm512_permutex2var_epi8(table[0], bytes, table[1]);
+    let high = _mm512_permutex2var_epi8(table[2], bytes, table[3]);
+    _mm512_mask_blend_epi8(_mm512_movepi8_mask(bytes), low, high)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi64::<0x96>(a, b, c)
+}
+
+/// Adds a key to every block.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn add(state: &mut Planes, key: &[u8; BLOCK]) {
+    for i in 0..16 {
+        state[i] = _mm512_xor_si512(state[i], _mm512_set1_epi8(key[i] as i8));
+    }
+}
+
+/// From blocks to the planes of their bytes, and back: in each 128-bit lane, byte `i` of vector `j` becomes
+/// byte `j` of vector `i`. A pass moves one bit of the number of the vector into that of the byte.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn transpose(mut state: Planes) -> Planes {
+    for _ in 0..4 {
+        state = std::array::from_fn(|i| {
+            let (a, b) = (state[i / 2], state[i / 2 + 8]);
+            if i % 2 == 0 { _mm512_unpacklo_epi8(a, b) } else { _mm512_unpackhi_epi8(a, b) }
+        });
+    }
+    state
+}
