@@ -20,7 +20,7 @@ const MAY_USE: [(&str, &[&str]); 8] = [
 ];
 
 /// Files that may contain `unsafe`, and why it cannot be avoided there.
-const MAY_BE_UNSAFE: [(&str, &str); 21] = [
+const MAY_BE_UNSAFE: [(&str, &str); 22] = [
     ("cli/descriptors.rs", "close_range has no safe binding"),
     ("crypto/aes.rs", "calls functions that need processor features, after detecting them"),
     ("crypto/hash/lanes.rs", "calls functions that need processor features, after detecting them"),
@@ -34,6 +34,7 @@ const MAY_BE_UNSAFE: [(&str, &str); 21] = [
     ("crypto/kuznyechik.rs", "calls functions that need processor features, after detecting them"),
     ("crypto/mlock.rs", "mlock takes an address: the system's call has no safe form"),
     ("crypto/tags.rs", "calls functions that need processor features, after detecting them"),
+    ("crypto/variants.rs", "calls functions that need processor features, after detecting them"),
     ("crypto/x86.rs", "vectors are loaded and stored by address"),
     ("engine/gpu/driver/memory.rs", "memory that a C library locks, and that the device writes"),
     ("engine/gpu/driver/mod.rs", "the driver of the GPU is a C library"),

@@ -2,21 +2,16 @@
 //! another path. A new variant is one more line in a list here.
 
 use super::{
-    aes::AesKey,
-    aes_keys::AesRoundKeys,
     chunk::CHUNK,
     cipher::{Cipher, CipherKey},
-    ctr::Text,
     keccak::{self, Rounds, State},
-    kuznyechik::Kuznyechik,
     mac::{Integrity, MacKey},
     sponge::Sponge,
+    variants::{self, AnyKey},
 };
 
 /// An implementation of the permutation, with its name.
 type Permutation = (&'static str, fn(&mut State, Rounds));
-/// An implementation of CTR with its name: the counter block, and the text.
-type Ctr<'a> = (&'static str, Box<dyn Fn(&[u8; 16], Text<'_>) + 'a>);
 /// An implementation of a MAC over a message in one piece.
 type Mac = (&'static str, fn(&MacKey, &[u8]) -> [u8; 16]);
 
@@ -33,69 +28,6 @@ fn permutations() -> Vec<Permutation> {
     all
 }
 
-/// A key in the form of every implementation of its cipher.
-enum AnyKey {
-    Aes(AesKey, AesRoundKeys),
-    Kuznyechik(Kuznyechik),
-}
-
-impl AnyKey {
-    fn new(cipher: Cipher, key: &[u8]) -> Self {
-        match key.try_into() {
-            Ok(key) if cipher == Cipher::Kuznyechik => AnyKey::Kuznyechik(Kuznyechik::new(key)),
-            _ => AnyKey::Aes(AesKey::new(key), AesRoundKeys::new(key)),
-        }
-    }
-
-    /// Every CTR of the cipher that this machine can run.
-    fn ctrs(&self) -> Vec<Ctr<'_>> {
-        let mut all: Vec<Ctr> = match self {
-            AnyKey::Aes(key, _) => vec![
-                ("dispatched", Box::new(|counter, text| key.ctr(counter, text))),
-                ("portable", Box::new(|counter, text| key.ctr_portable(counter, text))),
-            ],
-            AnyKey::Kuznyechik(key) => vec![
-                ("dispatched", Box::new(|counter, text| key.ctr(counter, text))),
-                ("portable", Box::new(|counter, text| key.ctr_portable(counter, text))),
-            ],
-        };
-        #[cfg(target_arch = "x86_64")]
-        self.add_vector_ctrs(&mut all);
-        all
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    fn add_vector_ctrs<'a>(&'a self, all: &mut Vec<Ctr<'a>>) {
-        use super::{aes_ni, aes_vaes256, aes_vaes512, kuznyechik_avx512};
-        if let AnyKey::Aes(_, keys) = self {
-            if aes_ni::available() {
-                // SAFETY: the processor has the features, as was just seen.
-                all.push(("AES-NI", Box::new(|counter, text| unsafe { aes_ni::ctr(keys, counter, text) })));
-            }
-            if aes_vaes256::available() {
-                // SAFETY: the processor has the features, as was just seen.
-                let ctr = |counter: &_, text: Text<'_>| unsafe { aes_vaes256::ctr(keys, counter, text) };
-                all.push(("VAES-256", Box::new(ctr)));
-            }
-            if aes_vaes512::available() {
-                // SAFETY: the processor has the features, as was just seen.
-                let ctr = |counter: &_, text: Text<'_>| unsafe { aes_vaes512::ctr(keys, counter, text) };
-                all.push(("VAES-512", Box::new(ctr)));
-            }
-        }
-        for (available, name) in [
-            (aes_ni::available(), "AES-NI"),
-            (aes_vaes256::available(), "AES with VAES-256"),
-            (aes_vaes512::available(), "AES with VAES-512"),
-            (kuznyechik_avx512::available(), "Kuznyechik with AVX-512 and GFNI"),
-        ] {
-            if !available {
-                println!("SKIPPED: {name}: the processor has none");
-            }
-        }
-    }
-}
-
 /// Every MAC.
 fn macs() -> Vec<Mac> {
     vec![
@@ -108,16 +40,11 @@ fn macs() -> Vec<Mac> {
     ]
 }
 
-/// Tags of equally long chunks of different files by each vector width this machine has.
-#[cfg(target_arch = "x86_64")]
+/// Tags of equally long chunks of different files by each vector width this machine has, every number of
+/// lanes in use.
 #[test]
 fn vectors_of_tags_agree_with_single_ones_at_every_edge() {
-    use super::{chunk::*, keccak_avx2, keccak_avx512, tags::*};
-    for (available, name) in [(keccak_avx2::available(), "AVX2"), (keccak_avx512::available(), "AVX-512")] {
-        if !available {
-            println!("SKIPPED: Keccak with {name}: the processor has none");
-        }
-    }
+    use super::{chunk::*, tags::*};
     for integrity in Integrity::ALL {
         let keys: Vec<ChunkKeys> =
             (0..8).map(|i| ChunkKeys::new(Cipher::Aes128, integrity, &[i; 16], &[i ^ 9; 32])).collect();
@@ -128,16 +55,12 @@ fn vectors_of_tags_agree_with_single_ones_at_every_edge() {
             let chunks: Vec<Sealed> =
                 (0..8).map(|i| Sealed { keys: &keys[i], id: &ids[i], ciphertext: &data[i] }).collect();
             let want: Vec<Tag> = (0..8).map(|i| keys[i].tag(&ids[i], &data[i])).collect();
-            let mut got = [[0; 16]; 8];
-            if keccak_avx2::available() {
-                // SAFETY: the processor has the features, as was just seen.
-                vector_tags::<4>(&chunks, &mut got, |m| unsafe { keccak_avx2::absorb(m) });
-                assert_eq!(got[..4], want[..4], "AVX2, {integrity:?}, {len} bytes");
-            }
-            if keccak_avx512::available() {
-                // SAFETY: the processor has the features, as was just seen.
-                vector_tags::<8>(&chunks, &mut got, |m| unsafe { keccak_avx512::absorb(m) });
-                assert_eq!(got[..], want[..], "AVX-512, {integrity:?}, {len} bytes");
+            for variant in variants::tags() {
+                for count in 1..=variant.width {
+                    let mut got = [[0; 16]; 8];
+                    assert_eq!(variant.make(&chunks[..count], &mut got), count);
+                    assert_eq!(got[..count], want[..count], "{}, {integrity:?}, {len} bytes", variant.name);
+                }
             }
         }
     }
@@ -204,27 +127,32 @@ fn ctrs_agree_with_single_blocks_at_every_edge() {
     let counters = [0, 5, 200, (1 << 32) - 2, (1 << 64) - 3, (1 << 48) - 5, u128::MAX - 7, u128::MAX];
     for cipher in Cipher::ALL {
         let key = AnyKey::new(cipher, &pattern(cipher.key_len()));
+        let dispatched = CipherKey::new(cipher, &pattern(cipher.key_len()));
         for counter in counters {
             let mut stream: Vec<[u8; 16]> = (0..256).map(|i| counter.wrapping_add(i).to_be_bytes()).collect();
-            match &key {
-                AnyKey::Aes(key, _) => stream.chunks_mut(1).for_each(|block| key.encrypt_blocks(block)),
-                AnyKey::Kuznyechik(key) => key.encrypt_blocks_portable(&mut stream),
-            }
+            key.encrypt_blocks(&mut stream);
             let stream = stream.as_flattened();
-            for (name, ctr) in key.ctrs() {
-                for len in edge_lengths() {
-                    let expected: Vec<u8> =
-                        pattern(len).into_iter().zip(stream).map(|(a, b)| a ^ b).collect();
-                    let mut dst = pattern(len);
-                    ctr(&counter.to_be_bytes(), Text { src: None, dst: &mut dst });
-                    assert!(expected == dst, "{name}, {cipher:?}, {len} bytes at {counter:#x}");
+            let counter = counter.to_be_bytes();
+            for len in edge_lengths() {
+                let plain = pattern(len);
+                let expected: Vec<u8> = plain.iter().zip(stream).map(|(a, b)| a ^ b).collect();
+                let check = |name, got: &[u8]| {
+                    assert!(expected == got, "{name}, {cipher:?}, {len} bytes at {counter:x?}");
+                };
+                for ctr in key.ctrs() {
+                    let mut dst = plain.clone();
+                    ctr.in_place(&counter, &mut dst);
+                    check(ctr.name, &dst);
                     dst.fill(0xee);
-                    ctr(&counter.to_be_bytes(), Text { src: Some(&pattern(len)), dst: &mut dst });
-                    assert!(
-                        expected == dst,
-                        "{name}, {cipher:?}, {len} bytes from elsewhere at {counter:#x}"
-                    );
+                    ctr.from(&counter, &plain, &mut dst);
+                    check(ctr.name, &dst);
                 }
+                let mut dst = plain.clone();
+                dispatched.ctr_in_place(&counter, &mut dst);
+                check("dispatched", &dst);
+                dst.fill(0xee);
+                dispatched.ctr(&counter, &plain, &mut dst);
+                check("dispatched", &dst);
             }
         }
     }
@@ -239,18 +167,12 @@ fn ecb_agrees_with_single_blocks() {
         for blocks in (0..70).chain([127, 128, 129, 255, 256]) {
             let (plain, mut alone) = (pattern(16 * blocks), pattern(16 * blocks));
             let (each, _) = alone.as_chunks_mut::<16>();
-            match &single {
-                AnyKey::Aes(key, _) => each.chunks_mut(1).for_each(|block| key.encrypt_blocks(block)),
-                AnyKey::Kuznyechik(key) => key.encrypt_blocks_portable(each),
-            }
+            single.encrypt_blocks(each);
             let mut together = plain.clone();
             key.ecb_encrypt(&mut together);
             assert_eq!(together, alone, "{cipher:?}, {blocks} blocks");
             let (each, _) = alone.as_chunks_mut::<16>();
-            match &single {
-                AnyKey::Aes(key, _) => each.chunks_mut(1).for_each(|block| key.decrypt_blocks(block)),
-                AnyKey::Kuznyechik(key) => key.decrypt_blocks_portable(each),
-            }
+            single.decrypt_blocks(each);
             key.ecb_decrypt(&mut together);
             assert_eq!((&together, &alone), (&plain, &plain), "{cipher:?}, {blocks} blocks back");
         }

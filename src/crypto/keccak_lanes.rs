@@ -82,23 +82,3 @@ macro_rules! round {
 }
 
 pub(super) use round;
-
-/// `N` padded messages of equal length, and the states that they continue.
-pub(super) struct Messages<'a, const N: usize> {
-    pub(super) states: [&'a super::keccak::State; N],
-    /// Whole blocks of `rate` bytes.
-    pub(super) blocks: [&'a [u8]; N],
-    pub(super) rate: usize,
-    pub(super) rounds: super::keccak::Rounds,
-}
-
-impl<const N: usize> Messages<'_, N> {
-    /// Eight bytes of each message, little-endian.
-    #[inline(always)]
-    pub(super) fn words(&self, at: usize) -> [i64; N] {
-        self.blocks.map(|block| {
-            let (word, _) = block[at..].split_first_chunk::<8>().expect("whole blocks"); // invariant: `at` is below a whole block's end
-            i64::from_le_bytes(*word)
-        })
-    }
-}

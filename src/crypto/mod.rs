@@ -21,10 +21,6 @@ pub mod hash;
 pub mod kdf;
 pub mod keccak;
 #[cfg(target_arch = "x86_64")]
-mod keccak_avx2;
-#[cfg(target_arch = "x86_64")]
-mod keccak_avx512;
-#[cfg(target_arch = "x86_64")]
 mod keccak_bmi;
 #[cfg(target_arch = "x86_64")]
 mod keccak_lanes;
@@ -43,6 +39,7 @@ pub mod sp800_185;
 pub mod sponge;
 pub mod tags;
 pub mod turboshake;
+pub mod variants;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

@@ -1,16 +1,20 @@
 //! Tags of several chunks at once: the dispatcher over the vector widths of Keccak.
 
 use super::{
-    chunk::{CHUNK, ChunkId, ChunkKeys, Tag},
+    chunk::{ChunkId, ChunkKeys, Tag},
     mac::MacKey,
 };
 #[cfg(target_arch = "x86_64")]
-use super::{keccak_avx2, keccak_avx512, keccak_lanes::Messages};
+use super::{
+    hash::{lanes::States, lanes_avx2, lanes_avx512},
+    keccak::Rounds,
+};
 
 /// What stands before a chunk's ciphertext.
 const HEADER: usize = 30;
-/// A whole chunk with header, encoded tag length and padding, at the largest of the rates.
-const PADDED: usize = 4216;
+/// The most that is absorbed from elsewhere than the ciphertext: the first block, less than a block of
+/// ciphertext, the encoded tag length, and padding, at the largest of the rates.
+const ENDS: usize = 3 * 168;
 
 /// A ciphertext whose tag is wanted.
 #[derive(Clone, Copy)]
@@ -39,45 +43,76 @@ fn are_alike(a: &Sealed, b: &Sealed) -> bool {
     a.ciphertext.len() == b.ciphertext.len() && a.keys.chunk_mac().is_like(b.keys.chunk_mac())
 }
 
-/// The tags of the first chunks, as many as the widest vector takes; returns how many.
+/// The tags of the first chunks, as many as the widest vector takes; returns how many. Two chunks already
+/// take less time in a wide vector, most of it empty, than one after the other.
 fn some_tags(chunks: &[Sealed], out: &mut [Tag]) -> usize {
     #[cfg(target_arch = "x86_64")]
     {
-        if chunks.len() >= 8 && keccak_avx512::available() {
-            // SAFETY: the processor has the features, as was just seen.
-            vector_tags::<8>(chunks, out, |messages| unsafe { keccak_avx512::absorb(messages) });
-            return 8;
+        if chunks.len() >= 2 && lanes_avx512::available() {
+            return eight_avx512(chunks, out);
         }
-        if chunks.len() >= 4 && keccak_avx2::available() {
-            // SAFETY: the processor has the features, as was just seen.
-            vector_tags::<4>(chunks, out, |messages| unsafe { keccak_avx2::absorb(messages) });
-            return 4;
+        if chunks.len() >= 2 && lanes_avx2::available() {
+            return four_avx2(chunks, out);
         }
     }
     out[0] = chunks[0].keys.tag(chunks[0].id, chunks[0].ciphertext);
     1
 }
 
-/// The tags of `N` chunks that are alike.
+/// The tags of up to eight chunks that are alike; returns how many. The processor must have AVX-512.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn vector_tags<const N: usize>(
-    chunks: &[Sealed],
-    out: &mut [Tag],
-    absorb: impl Fn(&Messages<N>) -> [Tag; N],
-) {
-    let macs: [&MacKey; N] = std::array::from_fn(|i| chunks[i].keys.chunk_mac());
-    let mut padded = [[0; PADDED]; N];
-    let mut len = 0;
-    for (message, chunk) in padded.iter_mut().zip(chunks) {
-        let data = chunk.ciphertext;
-        message[..HEADER].copy_from_slice(&chunk.id.header(data.len()));
-        message[HEADER..HEADER + data.len()].copy_from_slice(data);
-        len = macs[0].pad(message, HEADER + data.len());
-    }
-    let (rate, rounds) = macs[0].shape();
-    let states = macs.map(MacKey::state);
-    let blocks = std::array::from_fn(|i| &padded[i][..len]);
-    out[..N].copy_from_slice(&absorb(&Messages { states, blocks, rate, rounds }));
+pub(super) fn eight_avx512(chunks: &[Sealed], out: &mut [Tag]) -> usize {
+    assert!(lanes_avx512::available());
+    // SAFETY: the processor has the features, as was just seen.
+    vector_tags::<8>(chunks, out, |s, b, rate, rounds| unsafe { lanes_avx512::absorb(s, b, rate, rounds) })
 }
 
-const _: () = assert!(HEADER + CHUNK + 3 <= PADDED);
+/// The tags of up to four chunks that are alike; returns how many. The processor must have AVX2.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn four_avx2(chunks: &[Sealed], out: &mut [Tag]) -> usize {
+    assert!(lanes_avx2::available());
+    // SAFETY: the processor has the features, as was just seen.
+    vector_tags::<4>(chunks, out, |s, b, rate, rounds| unsafe { lanes_avx2::absorb(s, b, rate, rounds) })
+}
+
+/// The tags of up to `N` chunks that are alike; returns how many. Lanes without a chunk repeat the last one's.
+///
+/// All but the first block, which begins with the header, and the last one or two are absorbed where they are.
+#[cfg(target_arch = "x86_64")]
+fn vector_tags<const N: usize>(
+    chunks: &[Sealed],
+    out: &mut [Tag],
+    absorb: impl Fn(&mut States<N>, [&[u8]; N], usize, Rounds),
+) -> usize {
+    let count = chunks.len().min(N);
+    let lanes: [&Sealed; N] = std::array::from_fn(|i| &chunks[i.min(count - 1)]);
+    let macs = lanes.map(|chunk| chunk.keys.chunk_mac());
+    let (rate, rounds) = macs[0].shape();
+    let keyed = macs.map(MacKey::state);
+    let mut states: States<N> = std::array::from_fn(|word| keyed.map(|state| state[word]));
+
+    let len = lanes[0].ciphertext.len();
+    // Of the ciphertext: up to here in the block with the header, up to there in blocks of its own.
+    let headed = len.min(rate - HEADER);
+    let whole = headed + (len - headed) / rate * rate;
+    let mut ends = [[0; ENDS]; N];
+    let mut end = 0;
+    for (bytes, chunk) in ends.iter_mut().zip(lanes) {
+        bytes[..HEADER].copy_from_slice(&chunk.id.header(len));
+        bytes[HEADER..HEADER + headed].copy_from_slice(&chunk.ciphertext[..headed]);
+        end = HEADER + headed;
+        if end == rate {
+            bytes[end..end + len - whole].copy_from_slice(&chunk.ciphertext[whole..]);
+            end += len - whole;
+        }
+        end = macs[0].pad(bytes, end);
+    }
+    absorb(&mut states, ends.each_ref().map(|bytes| &bytes[..rate]), rate, rounds);
+    absorb(&mut states, lanes.map(|chunk| &chunk.ciphertext[headed..whole]), rate, rounds);
+    absorb(&mut states, ends.each_ref().map(|bytes| &bytes[rate..end]), rate, rounds);
+    for (lane, tag) in out[..count].iter_mut().enumerate() {
+        tag[..8].copy_from_slice(&states[0][lane].to_le_bytes());
+        tag[8..].copy_from_slice(&states[1][lane].to_le_bytes());
+    }
+    count
+}

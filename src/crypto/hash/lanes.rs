@@ -11,7 +11,7 @@ const RATE_MAX: usize = 168;
 const END_MAX: usize = 2;
 
 /// `N` states, lane by lane: lane (x, y) of state i at `[x + 5 * y][i]`.
-pub(super) type States<const N: usize> = [[u64; N]; 25];
+pub(in crate::crypto) type States<const N: usize> = [[u64; N]; 25];
 
 /// A state, and what it is to absorb.
 pub(super) struct Job<'a> {

@@ -10,13 +10,13 @@ use std::arch::x86_64::{
 };
 
 /// Whether this processor has what the functions here are compiled for.
-pub(super) fn available() -> bool {
+pub(in crate::crypto) fn available() -> bool {
     is_x86_feature_detected!("avx512f")
 }
 
 /// Each state absorbs the blocks of its message; all have the same number of whole blocks of `rate` bytes.
 #[target_feature(enable = "avx512f")]
-pub(super) fn absorb(states: &mut States<8>, blocks: [&[u8]; 8], rate: usize, rounds: Rounds) {
+pub(in crate::crypto) fn absorb(states: &mut States<8>, blocks: [&[u8]; 8], rate: usize, rounds: Rounds) {
     let mut state: [__m512i; 25] = std::array::from_fn(|lane| load(&states[lane]));
     let words = rate / 8;
     for block in 0..blocks[0].len() / rate {

@@ -7,11 +7,11 @@
 
 mod function;
 pub mod k12;
-mod lanes;
+pub(super) mod lanes;
 #[cfg(target_arch = "x86_64")]
-mod lanes_avx2;
+pub(super) mod lanes_avx2;
 #[cfg(target_arch = "x86_64")]
-mod lanes_avx512;
+pub(super) mod lanes_avx512;
 pub mod md6;
 mod sponges;
 #[cfg(test)]
