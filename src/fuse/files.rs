@@ -91,10 +91,8 @@ impl Server {
     /// Reads up to `size` bytes and hands them to `reply`.
     pub fn read(&self, handle: u64, offset: u64, size: u32, reply: impl FnOnce(&[u8])) -> Result<()> {
         let handle = self.handles.file(handle)?;
-        with_buffer((size as usize).min(READ_MOST), |buffer| {
-            let read = handle.file.file.read(offset, buffer)?;
-            reply(&buffer[..read]);
-            Ok(())
+        BUFFER.with_borrow_mut(|few| {
+            handle.file.file.read_to(offset, (size as usize).min(READ_MOST), few, reply)
         })
     }
 

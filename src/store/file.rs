@@ -6,6 +6,19 @@ use std::io;
 pub trait BackingFile: Send + Sync {
     /// Reads until `buf` is full or the file ends; returns the bytes read.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Reads one behind the other into the pieces, in as few calls as the store allows, until they are full
+    /// or the file ends; returns the bytes read.
+    fn read_vectored_at(&self, pieces: &mut [io::IoSliceMut], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        for piece in pieces {
+            let read = self.read_at(piece, offset + done as u64)?;
+            done += read;
+            if read < piece.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
     /// Writes all of `buf`.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
     /// Writes the pieces one behind the other, in as few calls as the store allows.

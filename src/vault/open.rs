@@ -2,7 +2,7 @@
 
 use super::{
     Dir, Durability, Error, Files, OpenError, OpenFile, Result, StatFs,
-    file::Context,
+    file::{Background, Context},
     init::{is_store_read_only, read_config_in},
     lock::WriteLock,
     pending::Pending,
@@ -138,6 +138,9 @@ impl Vault {
             durability: options.durability,
             read_only: options.read_only,
             buffered: Arc::default(),
+            ahead: Arc::default(),
+            memory: BUFFERS,
+            background: Background::default(),
         };
         let failed =
             |source: io::Error| OpenError::Store { action: "cannot read", path: path.into(), source };

@@ -41,7 +41,7 @@ const SHARDS: usize = 64;
 /// An open regular file, shared by all its handles.
 pub struct OpenFile {
     /// Its content.
-    pub file: File,
+    pub file: Arc<File>,
     /// Its descriptor in the store.
     pub store: Arc<DirFile>,
     /// Device and inode number in the store.
@@ -231,6 +231,7 @@ impl Files {
     fn tick(&self) {
         let (mut idle, mut busy) = (Vec::new(), Vec::new());
         for open in self.all() {
+            open.file.rest_readers();
             if open.unlinked.load(Ordering::Relaxed) || open.file.at_rest() || open.file.failed() {
                 continue;
             }

@@ -7,6 +7,9 @@ use rustix::{
 };
 use std::{io, os::fd::OwnedFd, sync::Arc};
 
+/// Pieces that one preadv(2) takes.
+const PIECES: usize = 1024;
+
 /// A regular file of the store. Its descriptor can be exchanged for a writable one.
 pub struct DirFile {
     fd: parking_lot::RwLock<Arc<OwnedFd>>,
@@ -44,6 +47,22 @@ impl BackingFile for DirFile {
                 break;
             }
             done += n;
+        }
+        Ok(done)
+    }
+
+    fn read_vectored_at(&self, pieces: &mut [io::IoSliceMut], offset: u64) -> io::Result<usize> {
+        let fd = self.fd();
+        let mut done = 0;
+        let mut rest = pieces;
+        while !rest.is_empty() {
+            let most = rest.len().min(PIECES);
+            let n = retry_on_intr(|| rustix::io::preadv(&*fd, &mut rest[..most], place(offset, done)?))?;
+            if n == 0 {
+                break;
+            }
+            done += n;
+            io::IoSliceMut::advance_slices(&mut rest, n);
         }
         Ok(done)
     }
@@ -143,6 +162,21 @@ mod tests {
         assert_eq!(&out[4999..5003], b"tail");
         assert_eq!(file.read_at(&mut out, 9000).unwrap(), 0);
         assert_eq!(file.len().unwrap(), 5004);
+    }
+
+    #[test]
+    fn pieces_are_read_one_behind_the_other() {
+        let file = fresh();
+        let bytes: Vec<u8> = (0..5000u32).map(|n| n as u8).collect();
+        file.write_at(&bytes, 0).unwrap();
+        let mut out = vec![0xee; 3 * PIECES + 7];
+        let mut pieces: Vec<_> = out.chunks_mut(3).map(io::IoSliceMut::new).collect();
+        assert_eq!(file.read_vectored_at(&mut pieces, 10).unwrap(), 3 * PIECES + 7);
+        assert_eq!(out, bytes[10..10 + out.len()]);
+        let (mut a, mut b) = ([1; 4], [1; 4]);
+        let mut pieces = [io::IoSliceMut::new(&mut a), io::IoSliceMut::new(&mut b)];
+        assert_eq!(file.read_vectored_at(&mut pieces, 4994).unwrap(), 6);
+        assert_eq!((&a[..], &b[..2]), (&bytes[4994..4998], &bytes[4998..]));
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! One file's content over a `BackingFile`: reading, writing, commit, recovery.
 //!
 //! `state` is what is known of the file, `tree` its slots and digests, `buffer` what was written and not
-//! yet flushed. `write`, `flush`, `commit` are the way of a byte to the disk; `recover` is what a crash on
+//! yet flushed. `read` is the way to an application: `span` opens a run of chunks at once, `ahead` says which
+//! ones will be asked for, `background` has the threads that open them by then. `write`, `flush`, `commit` are the way of a byte to the disk; `recover` is what a crash on
 //! that way leaves to do.
 
+mod ahead;
+mod background;
 mod buffer;
 mod commit;
 mod flush;
 mod read;
 mod recover;
+mod span;
 mod state;
 #[cfg(test)]
 mod test;
@@ -23,18 +27,27 @@ use crate::{
     format::layout,
     store::BackingFile,
 };
-use parking_lot::RwLock;
+use ahead::Ahead;
+use parking_lot::{Mutex, RwLock};
 use state::{Fault, OnDisk, State};
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
+pub use background::Background;
 pub use buffer::Buffered;
 pub use commit::Rest;
 
 /// Chunks in all buffers up to which a close may leave some there (64 MiB).
 const LEFT_AT_CLOSE: usize = 16 << 10;
+
+/// The part of the memory that may be opened ahead: while it is being opened it takes twice as much, and
+/// writers need some.
+const AHEAD_SHARE: usize = 4;
 
 /// What an overwrite survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,6 +75,12 @@ pub struct Context {
     pub read_only: bool,
     /// Chunks in the write buffers of all files.
     pub buffered: Buffered,
+    /// Bytes opened ahead of the readers of all files.
+    pub ahead: Arc<AtomicUsize>,
+    /// Bytes of memory for contents on their way.
+    pub memory: usize,
+    /// Threads that open ahead.
+    pub background: Background,
 }
 
 /// The content of one open file. All methods may be called from several threads.
@@ -69,6 +88,7 @@ pub struct File {
     context: Arc<Context>,
     store: Arc<dyn BackingFile>,
     state: RwLock<State>,
+    ahead: Mutex<Ahead>,
     size_hidden: bool,
 }
 
@@ -77,13 +97,14 @@ impl File {
     ///
     /// # Errors
     /// `Damaged` if the commit records do not authenticate, or contradict what is stored; else the store's.
-    pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<File> {
+    pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Arc<File>> {
         let shown = layout::plain_size(store.len()?);
         let state = RwLock::new(State::never_committed(&context.buffered));
-        let mut file = File { context, store, state, size_hidden: false };
+        let ahead = Mutex::new(Ahead::new(context.ahead.clone(), context.memory / AHEAD_SHARE));
+        let mut file = File { context, store, state, ahead, size_hidden: false };
         file.load()?;
         file.size_hidden = file.size() != shown;
-        Ok(file)
+        Ok(Arc::new(file))
     }
 
     /// Whether the stored file's length told another size before it was opened: a crash left it so, or
@@ -166,6 +187,11 @@ impl File {
     /// When the content last changed, in the application's or the store's view.
     pub fn changed_at(&self) -> Instant {
         self.state.read().changed_at
+    }
+
+    /// Lets go of what was opened ahead of readers that stopped reading.
+    pub fn rest_readers(&self) {
+        self.ahead.lock().rest();
     }
 
     /// How long the oldest change has been waiting to become durable.

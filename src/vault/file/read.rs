@@ -1,60 +1,162 @@
-//! Reading: from the buffer, or from the store through the engine.
+//! Reading: from the write buffer, from windows opened ahead, or from the store.
 
 use super::{
     File,
+    ahead::Window,
     state::{Fault, Identity, State, wrong_length},
 };
 use crate::{
     crypto::chunk::{CHUNK, ChunkId},
-    engine::{Batch, ChunkJob, Op},
     format::{entry::Slot, layout},
     vault::{Damage, Error, Result},
 };
-use parking_lot::{RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
-use std::ops::Range;
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
+use std::{ops::Range, sync::Arc};
 
-/// Chunks from which on a read goes through a batch.
-const BATCH: usize = 8;
+/// Bytes up to which a read goes chunk by chunk on the caller's thread; more go through a batch.
+const FEW: usize = 7 * CHUNK;
+/// Bytes that a long read opens at once.
+const SPAN: usize = 4 << 20;
 
 impl File {
-    /// Reads up to `out.len()` bytes; fewer only at the end of the file.
+    /// Reads up to `len` bytes, fewer only at the end of the file, and lends them to `give`: out of a window
+    /// that was opened ahead, out of the buffer that they were opened in, or, if there are few, out of `few`.
     ///
     /// # Errors
     /// `Damaged` if a chunk of the range, or what leads to it, does not authenticate; then nothing of the
-    /// range is returned. Else the store's errors.
+    /// range is given. Else the store's errors.
+    pub fn read_to<T>(
+        self: &Arc<Self>,
+        offset: u64,
+        len: usize,
+        few: &mut Vec<u8>,
+        give: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
+        let (size, content, whole) = {
+            let st = self.state.read();
+            (st.size, st.content, !matches!(st.fault, Some(Fault::WrongLength(_))))
+        };
+        let len = len.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
+        if len > 0 && whole {
+            let bytes = offset..offset + len as u64;
+            let chunks = bytes.start / layout::CHUNK..layout::chunks(bytes.end);
+            let windows = self.look_ahead(bytes.clone(), size, content);
+            match &windows[..] {
+                [] if len > FEW => {
+                    let span = self.open_span(chunks)?;
+                    return Ok(give(span.part(offset, len)));
+                }
+                [] => {}
+                [window] if window.chunks.start <= chunks.start && chunks.end <= window.chunks.end => {
+                    let span = window.content(|chunks| self.open_span(chunks));
+                    if let Some(span) = span.filter(|span| span.content == content) {
+                        return Ok(give(span.part(offset, len)));
+                    }
+                }
+                some => {
+                    few.resize(len, 0);
+                    self.gather(some, bytes, content, few)?;
+                    return Ok(give(few));
+                }
+            }
+        }
+        few.resize(len, 0);
+        let read = self.read(offset, few)?;
+        Ok(give(&few[..read]))
+    }
+
+    /// Notes a request, has windows opened ahead of it, and returns those that hold parts of it, in their
+    /// order in the file.
+    fn look_ahead(self: &Arc<Self>, bytes: Range<u64>, size: u64, content: u64) -> Vec<Arc<Window>> {
+        let found = self.ahead.lock().note(bytes, size, content);
+        for window in found.begun {
+            let file = self.clone();
+            self.context.background.run(move || window.open(|chunks| file.open_span(chunks)));
+        }
+        let mut windows = found.windows;
+        windows.sort_unstable_by_key(|window| window.chunks.start);
+        windows
+    }
+
+    /// Copies a request together from the windows that hold parts of it, and reads the rest.
+    fn gather(&self, windows: &[Arc<Window>], bytes: Range<u64>, content: u64, out: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        for window in windows {
+            let from = (window.chunks.start * layout::CHUNK).clamp(bytes.start, bytes.end);
+            let before = (from - bytes.start) as usize;
+            let Some(span) = window.content(|chunks| self.open_span(chunks)) else { continue };
+            if before < done || span.content != content {
+                continue;
+            }
+            self.read(bytes.start + done as u64, &mut out[done..before])?;
+            let part = span.part(from, out.len() - before);
+            out[before..before + part.len()].copy_from_slice(part);
+            done = before + part.len();
+        }
+        self.read(bytes.start + done as u64, &mut out[done..]).map(drop)
+    }
+
+    /// Reads up to `out.len()` bytes; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// As `read_to`; the content of `out` is then unspecified.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
-        let st = self.state.upgradable_read();
-        let len = out.len().min(usize::try_from(st.size.saturating_sub(offset)).unwrap_or(usize::MAX));
-        if let Some(Fault::WrongLength(from)) = st.fault
-            && offset + out.len() as u64 > from
-        {
+        if out.len() > FEW {
+            return self.read_much(offset, out);
+        }
+        let end = offset.saturating_add(out.len() as u64);
+        let st = self.read_state(offset / layout::CHUNK..end.div_ceil(layout::CHUNK))?;
+        if matches!(st.fault, Some(Fault::WrongLength(from)) if end > from) {
             return Err(wrong_length());
         }
-        if len == 0 {
-            return Ok(0);
-        }
-        let range = offset / layout::CHUNK..(offset + len as u64).div_ceil(layout::CHUNK);
-        let st = self.with_groups(st, range)?;
+        let len = out.len().min(usize::try_from(st.size.saturating_sub(offset)).unwrap_or(usize::MAX));
         self.read_loaded(&st, offset, &mut out[..len])?;
         Ok(len)
     }
 
-    /// Loads the groups of these chunks.
-    fn with_groups<'a>(
-        &self,
-        st: RwLockUpgradableReadGuard<'a, State>,
-        chunks: Range<u64>,
-    ) -> Result<RwLockReadGuard<'a, State>> {
-        let end = chunks.end.min(layout::chunks(st.tree.size()));
-        if chunks.start >= end {
-            return Ok(RwLockUpgradableReadGuard::downgrade(st));
+    /// The same through spans.
+    fn read_much(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while done < out.len() {
+            let at = offset + done as u64;
+            let size = {
+                let st = self.state.read();
+                if matches!(st.fault, Some(Fault::WrongLength(from)) if offset.saturating_add(out.len() as u64) > from)
+                {
+                    return Err(wrong_length());
+                }
+                st.size
+            };
+            let end = size.min(at.saturating_add((out.len() - done).min(SPAN) as u64));
+            if at >= end {
+                break;
+            }
+            let span = self.open_span(at / layout::CHUNK..layout::chunks(end))?;
+            let part = span.part(at, (end - at) as usize);
+            if part.is_empty() {
+                break; // cut meanwhile
+            }
+            out[done..done + part.len()].copy_from_slice(part);
+            done += part.len();
         }
-        let groups = layout::group_of(chunks.start)..=layout::group_of(end - 1);
-        if groups.clone().all(|g| st.tree.is_loaded(g)) {
-            return Ok(RwLockUpgradableReadGuard::downgrade(st));
+        Ok(done)
+    }
+
+    /// The file's state with the groups of these chunks loaded, as far as they exist.
+    pub(super) fn read_state(&self, chunks: Range<u64>) -> Result<RwLockReadGuard<'_, State>> {
+        let missing = |st: &State| {
+            let end = chunks.end.min(layout::chunks(st.tree.size()));
+            let first = layout::group_of(chunks.start);
+            let groups = first..if chunks.start < end { layout::group_of(end - 1) + 1 } else { first };
+            groups.clone().any(|g| !st.tree.is_loaded(g)).then_some(groups)
+        };
+        let st = self.state.read();
+        if missing(&st).is_none() {
+            return Ok(st);
         }
-        let mut st = RwLockUpgradableReadGuard::upgrade(st);
-        if let Some(identity) = st.identity.clone() {
+        drop(st);
+        let mut st = self.state.write();
+        if let Some((groups, identity)) = missing(&st).zip(st.identity.clone()) {
             st.tree.trim_cache();
             for group in groups {
                 st.tree.load(self.source(&identity), group)?;
@@ -76,16 +178,13 @@ impl File {
             }
         }
         let Some(identity) = &st.identity else { return Ok(()) };
-        if stored.len() >= BATCH {
-            return self.read_batch(st, identity, &stored, out);
-        }
         stored.iter().try_for_each(|(piece, slot)| {
             self.read_piece(st, identity, piece, slot, &mut out[piece.out.clone()])
         })
     }
 
     /// The slot of a chunk whose content is in the store; `None` for zeros.
-    fn stored_slot(&self, st: &State, index: u64) -> Result<Option<Slot>> {
+    pub(super) fn stored_slot(&self, st: &State, index: u64) -> Result<Option<Slot>> {
         if st.buffer.is_punched(index) || index >= layout::chunks(st.tree.size()) {
             return Ok(None);
         }
@@ -131,49 +230,6 @@ impl File {
     pub(super) fn read_ciphertext(&self, index: u64, out: &mut [u8]) -> Result<()> {
         if self.store.read_at(out, layout::chunk_offset(index))? < out.len() {
             return Err(damaged_chunk(index));
-        }
-        Ok(())
-    }
-
-    /// One read of the store over everything wanted, one batch.
-    fn read_batch(
-        &self,
-        st: &State,
-        identity: &Identity,
-        stored: &[(Piece, Slot)],
-        out: &mut [u8],
-    ) -> Result<()> {
-        let start = layout::chunk_offset(stored[0].0.index);
-        let last = stored[stored.len() - 1].0.index;
-        let end = layout::chunk_offset(last) + layout::chunk_len(st.tree.size(), last) as u64;
-        let span = (end - start) as usize;
-        let (input, output) = self.context.router.buffers.get_pair(span);
-        let mut batch = Batch {
-            op: Op::Open,
-            keys: vec![identity.keys.chunk.clone()],
-            jobs: Vec::with_capacity(stored.len()),
-            input,
-            output,
-        };
-        let got = self.store.read_at(&mut batch.input[..span], start)?;
-        for (piece, slot) in stored {
-            let offset = (layout::chunk_offset(piece.index) - start) as usize;
-            let len = layout::chunk_len(st.tree.size(), piece.index);
-            if offset + len > got {
-                return Err(damaged_chunk(piece.index));
-            }
-            let id = ChunkId { index: piece.index, epoch: slot.epoch, nonce: slot.nonce };
-            batch.jobs.push(ChunkJob { key: 0, id, len, offset, tag: slot.tag, ok: false });
-        }
-        self.context.router.run(&mut batch)?;
-        if let Some(job) = batch.jobs.iter().find(|job| !job.ok) {
-            return Err(damaged_chunk(job.id.index));
-        }
-        for ((piece, _), job) in stored.iter().zip(&batch.jobs) {
-            let target = &mut out[piece.out.clone()];
-            let have = job.len.saturating_sub(piece.start).min(target.len());
-            target[..have].copy_from_slice(&batch.output[job.offset + piece.start..][..have]);
-            target[have..].fill(0);
         }
         Ok(())
     }

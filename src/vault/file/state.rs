@@ -15,7 +15,10 @@ use crate::{
     vault::{Damage, Error, Result, Time},
 };
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -89,10 +92,18 @@ pub(super) struct State {
     pub(super) uncommitted: u64,
     /// Since when something is not durable.
     pub(super) uncommitted_since: Option<Instant>,
+    /// Names the content: no two contents of any file ever have the same.
+    pub(super) content: u64,
     /// Counts changes, so that the keeper sees whether a file rested.
     pub(super) changes: u64,
     /// When the last change was.
     pub(super) changed_at: Instant,
+}
+
+/// A name for a content that is about to be.
+pub(super) fn new_content() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 /// A version of nothing.
@@ -127,6 +138,7 @@ impl State {
             fault: None,
             uncommitted: 0,
             uncommitted_since: None,
+            content: new_content(),
             changes: 0,
             changed_at: Instant::now(),
         }
@@ -186,11 +198,12 @@ impl File {
         Identity { salt, keys: FileKeys::derive(&c.contents, &salt, c.cipher, c.integrity) }
     }
 
-    /// Whether the file may be written.
+    /// Whether the file may be written. Its content counts as another from here on.
     pub(super) fn check_writable(&self, st: &mut State) -> Result<()> {
         if self.context.read_only {
             return Err(Error::ReadOnly);
         }
+        st.content = new_content();
         match st.fault {
             None => Ok(()),
             Some(Fault::SyncFailed) => Err(Error::os(libc::EIO)),

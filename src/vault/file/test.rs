@@ -1,6 +1,6 @@
 //! The content of a file against a plain byte vector: reopened, killed, cut off from power, failing.
 
-use super::{Context, Durability, File};
+use super::{Background, Context, Durability, File};
 use crate::{
     crypto::{cipher::Cipher, mac::Integrity, secret::Secret},
     engine::{EngineChoice, Router},
@@ -10,6 +10,7 @@ use crate::{
 };
 use std::sync::Arc;
 
+mod ahead;
 mod crash;
 mod faults;
 mod model;
@@ -44,6 +45,9 @@ pub(super) fn context_with(cipher: Cipher, integrity: Integrity, read_only: bool
         durability: Durability::Strict,
         read_only,
         buffered: Arc::default(),
+        ahead: Arc::default(),
+        memory: 64 << 20,
+        background: Background::default(),
     })
 }
 
@@ -51,7 +55,7 @@ pub(super) fn context() -> Arc<Context> {
     context_with(Cipher::Aes256, Integrity::Kmac128, false)
 }
 
-pub(super) fn open(store: &Arc<FaultyFile>, context: &Arc<Context>) -> File {
+pub(super) fn open(store: &Arc<FaultyFile>, context: &Arc<Context>) -> Arc<File> {
     File::open(store.clone(), context.clone()).unwrap()
 }
 

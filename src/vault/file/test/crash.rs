@@ -110,7 +110,7 @@ fn again(after: &Snapshot, oracle: &Oracle, context: &Arc<Context>, rng: &mut Rn
 struct Run {
     store: Arc<FaultyFile>,
     context: Arc<Context>,
-    file: File,
+    file: Arc<File>,
     model: Vec<u8>,
     oracle: Oracle,
     log: Vec<String>,
@@ -301,6 +301,9 @@ fn without_the_barrier_an_overwrite_is_lost() {
         durability: Durability::Relaxed,
         read_only: false,
         buffered: Arc::default(),
+        ahead: Arc::default(),
+        memory: 64 << 20,
+        background: Background::default(),
     });
     let store = FaultyFile::new();
     let file = open(&store, &relaxed);

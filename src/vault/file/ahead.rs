@@ -1,0 +1,329 @@
+//! Read-ahead: which readers of a file go through it in steps, and what is opened before they ask for it.
+//!
+//! Nothing here touches the store. A window is a run of chunks that somebody opens in the background; a
+//! reader that gets there first opens it itself.
+
+use super::span::Span;
+use crate::{crypto::chunk::CHUNK, format::layout, vault::Result};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// Readers of one file that are told apart.
+const STREAMS: usize = 16;
+/// Bytes ahead of a reader to begin with; doubled with every step that was foreseen.
+const FIRST_REACH: u64 = 128 << 10;
+/// Bytes ahead of a reader at most.
+const LAST_REACH: u64 = 8 << 20;
+/// Bytes of a window at most: what one batch opens.
+const WINDOW: u64 = 2 << 20;
+/// Windows behind a reader's present one that stay: requests overtake one another.
+const KEPT_BEHIND: u64 = 1;
+/// Steps ahead of a reader that leaves gaps.
+const STEPS: u64 = 8;
+/// Shortest request with gaps worth a window of its own: below, opening it at once costs less.
+const GAP_REQUEST: u64 = 16 << 10;
+/// Windows that nobody read from for so long are given up.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// A run of chunks opened ahead.
+pub(super) struct Window {
+    pub(super) chunks: Range<u64>,
+    stream: u64,
+    number: u64,
+    stage: Mutex<Stage>,
+    opened: Condvar,
+    total: Arc<AtomicUsize>,
+}
+
+enum Stage {
+    Waiting,
+    Opening,
+    Open(Arc<Span>),
+    Failed,
+}
+
+impl Window {
+    fn bytes(chunks: &Range<u64>) -> usize {
+        (chunks.end - chunks.start) as usize * CHUNK
+    }
+
+    /// Opens it with `open`, unless somebody has begun to.
+    pub(super) fn open(&self, open: impl FnOnce(Range<u64>) -> Result<Span>) {
+        {
+            let mut stage = self.stage.lock();
+            if !matches!(*stage, Stage::Waiting) {
+                return;
+            }
+            *stage = Stage::Opening;
+        }
+        let ended = Ended(self);
+        if let Ok(span) = open(self.chunks.clone()) {
+            *self.stage.lock() = Stage::Open(Arc::new(span));
+        }
+        drop(ended);
+    }
+
+    /// Its content, opened by `open` if nobody has begun to; waits for whoever has. `None` if that failed:
+    /// the reader then finds out by itself what is wrong with the bytes that it wants.
+    pub(super) fn content(&self, open: impl FnOnce(Range<u64>) -> Result<Span>) -> Option<Arc<Span>> {
+        self.open(open);
+        let mut stage = self.stage.lock();
+        self.opened.wait_while(&mut stage, |stage| matches!(stage, Stage::Opening));
+        match &*stage {
+            Stage::Open(span) => Some(span.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// Says that an opening has ended, however it did.
+struct Ended<'a>(&'a Window);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        let mut stage = self.0.stage.lock();
+        if matches!(*stage, Stage::Opening) {
+            *stage = Stage::Failed;
+        }
+        self.0.opened.notify_all();
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.total.fetch_sub(Window::bytes(&self.chunks), Ordering::Relaxed);
+    }
+}
+
+/// A reader that goes through the file in equal steps.
+struct Stream {
+    id: u64,
+    /// Its last request.
+    at: u64,
+    end: u64,
+    /// From the request before that to it.
+    step: i64,
+    foreseen: bool,
+    reach: u64,
+    /// Where the next window is due: its start, or its end for a reader that goes backward.
+    edge: Option<u64>,
+    used: u64,
+}
+
+/// What a request leads to.
+#[derive(Default)]
+pub(super) struct Found {
+    /// The windows that hold parts of it.
+    pub(super) windows: Vec<Arc<Window>>,
+    /// New windows, to be opened in the background.
+    pub(super) begun: Vec<Arc<Window>>,
+}
+
+/// The readers of one file and the windows ahead of them.
+pub(super) struct Ahead {
+    streams: Vec<Stream>,
+    windows: Vec<Arc<Window>>,
+    /// Which content the windows are of.
+    content: u64,
+    requests: u64,
+    last: u64,
+    windows_begun: u64,
+    used_at: Instant,
+    /// Bytes in the windows of all files, and how many there may be.
+    total: Arc<AtomicUsize>,
+    most: usize,
+}
+
+impl Ahead {
+    /// No readers yet; `total` counts the bytes in all files' windows, of which there may be `most`.
+    pub(super) fn new(total: Arc<AtomicUsize>, most: usize) -> Self {
+        Ahead {
+            streams: Vec::new(),
+            windows: Vec::new(),
+            content: 0,
+            requests: 0,
+            last: 0,
+            windows_begun: 0,
+            used_at: Instant::now(),
+            total,
+            most,
+        }
+    }
+
+    /// Notes a request for bytes of a file of `size` bytes and this content.
+    pub(super) fn note(&mut self, bytes: Range<u64>, size: u64, content: u64) -> Found {
+        if self.content != content {
+            self.windows.clear();
+            self.streams.iter_mut().for_each(|s| (s.reach, s.edge) = (FIRST_REACH, None));
+            self.content = content;
+        }
+        self.requests += 1;
+        let begun = match self.recognise(&bytes) {
+            Some(number) => self.plan(number, &bytes, size),
+            None => Vec::new(),
+        };
+        self.last = bytes.start;
+        let chunks = bytes.start / layout::CHUNK..layout::chunks(bytes.end);
+        let holds = |w: &&Arc<Window>| w.chunks.start < chunks.end && chunks.start < w.chunks.end;
+        let windows: Vec<_> = self.windows.iter().filter(holds).cloned().collect();
+        if let Some(first) = windows.first() {
+            let (stream, number) = (first.stream, first.number);
+            self.windows.retain(|w| w.stream != stream || w.number + KEPT_BEHIND >= number);
+            self.used_at = Instant::now();
+        }
+        Found { windows, begun }
+    }
+
+    /// Gives up what was opened for readers that stopped reading.
+    pub(super) fn rest(&mut self) {
+        if !self.windows.is_empty() && self.used_at.elapsed() >= IDLE {
+            self.windows.clear();
+            self.streams.clear();
+        }
+    }
+
+    /// The place in `streams` of the reader whose next step this is.
+    fn recognise(&mut self, bytes: &Range<u64>) -> Option<usize> {
+        let steps_to = |s: &Stream| {
+            bytes.start == s.end || s.step != 0 && s.at.checked_add_signed(s.step) == Some(bytes.start)
+        };
+        if let Some(number) = self.streams.iter().position(steps_to) {
+            let stream = &mut self.streams[number];
+            let step = if bytes.start == stream.end {
+                (bytes.end - bytes.start) as i64
+            } else {
+                bytes.start.wrapping_sub(stream.at) as i64
+            };
+            if step.signum() != stream.step.signum() {
+                stream.edge = None;
+            }
+            (stream.at, stream.end, stream.step) = (bytes.start, bytes.end, step);
+            (stream.used, stream.foreseen) = (self.requests, true);
+            stream.reach = (stream.reach * 2).max((bytes.end - bytes.start) * 2).min(LAST_REACH);
+            return Some(number);
+        }
+        // Requests of one reader that overtook one another.
+        let near = |s: &&mut Stream| {
+            s.foreseen && bytes.end > s.end.saturating_sub(s.reach) && bytes.start < s.end + s.reach
+        };
+        if let Some(stream) = self.streams.iter_mut().find(near) {
+            stream.used = self.requests;
+            if bytes.end > stream.end {
+                (stream.at, stream.end) = (bytes.start, bytes.end);
+            }
+            return None;
+        }
+        self.new_stream(bytes)
+    }
+
+    /// Remembers a reader. One that starts at the beginning will most likely go on.
+    fn new_stream(&mut self, bytes: &Range<u64>) -> Option<usize> {
+        if self.streams.len() == STREAMS {
+            let oldest = (0..STREAMS).min_by_key(|n| self.streams[*n].used)?;
+            let gone = self.streams.swap_remove(oldest).id;
+            self.windows.retain(|w| w.stream != gone);
+        }
+        self.streams.push(Stream {
+            id: self.requests,
+            at: bytes.start,
+            end: bytes.end,
+            step: if bytes.start == 0 {
+                bytes.end as i64
+            } else {
+                bytes.start.wrapping_sub(self.last) as i64
+            },
+            foreseen: false,
+            reach: FIRST_REACH,
+            edge: None,
+            used: self.requests,
+        });
+        (bytes.start == 0).then_some(self.streams.len() - 1)
+    }
+
+    /// Windows up to the reach of a stream.
+    fn plan(&mut self, number: usize, bytes: &Range<u64>, size: u64) -> Vec<Arc<Window>> {
+        let stream = &self.streams[number];
+        let (id, reach, step, len) = (stream.id, stream.reach, stream.step, bytes.end - bytes.start);
+        let unit = len.next_multiple_of(layout::CHUNK);
+        let width = (reach / 2).min(WINDOW).max(unit) / unit * unit;
+        let mut begun = Vec::new();
+        let mut edge;
+        if step == len as i64 {
+            let end = bytes.end.next_multiple_of(layout::CHUNK);
+            edge = stream.edge.map_or(end, |edge| edge.max(end));
+            while edge < size && edge + width <= bytes.end + reach.max(width) {
+                if !self.begin(id, edge..(edge + width).min(size), &mut begun) {
+                    break;
+                }
+                edge += width;
+            }
+        } else if step == -(len as i64) {
+            let start = bytes.start / layout::CHUNK * layout::CHUNK;
+            edge = stream.edge.map_or(start, |edge| edge.min(start));
+            while edge > 0 && bytes.start - edge + width <= reach.max(width) {
+                let from = edge.saturating_sub(width);
+                if !self.begin(id, from..edge, &mut begun) {
+                    break;
+                }
+                edge = from;
+            }
+        } else {
+            return self.plan_steps(number, bytes, size);
+        }
+        self.streams[number].edge = Some(edge);
+        begun
+    }
+
+    /// A window for each of the next requests of a reader that leaves gaps.
+    fn plan_steps(&mut self, number: usize, bytes: &Range<u64>, size: u64) -> Vec<Arc<Window>> {
+        let (id, step) = (self.streams[number].id, self.streams[number].step);
+        let (mut begun, len) = (Vec::new(), bytes.end - bytes.start);
+        if len < GAP_REQUEST || step.unsigned_abs() < len {
+            return begun;
+        }
+        let steps = (self.streams[number].reach / len).clamp(1, STEPS);
+        let beyond = bytes.start as i64 + step * (steps as i64 + 1);
+        let next = bytes.start as i64 + step;
+        let planned = self.streams[number].edge.map(|edge| edge as i64);
+        let mut edge = planned.filter(|edge| (edge - next).signum() == step.signum()).unwrap_or(next);
+        while edge != beyond && edge >= 0 && (edge as u64) < size {
+            if begun.len() as u64 > STEPS
+                || !self.begin(id, edge as u64..(edge as u64 + len).min(size), &mut begun)
+            {
+                break;
+            }
+            edge += step;
+        }
+        self.streams[number].edge = u64::try_from(edge).ok();
+        begun
+    }
+
+    /// Adds a window, unless that would be more memory than there is.
+    fn begin(&mut self, stream: u64, bytes: Range<u64>, begun: &mut Vec<Arc<Window>>) -> bool {
+        let chunks = bytes.start / layout::CHUNK..layout::chunks(bytes.end);
+        let size = Window::bytes(&chunks);
+        if self.total.fetch_add(size, Ordering::Relaxed) + size > self.most {
+            self.total.fetch_sub(size, Ordering::Relaxed);
+            return false;
+        }
+        self.windows_begun += 1;
+        let window = Arc::new(Window {
+            chunks,
+            stream,
+            number: self.windows_begun,
+            stage: Mutex::new(Stage::Waiting),
+            opened: Condvar::new(),
+            total: self.total.clone(),
+        });
+        self.windows.push(window.clone());
+        begun.push(window);
+        true
+    }
+}

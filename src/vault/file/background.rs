@@ -1,0 +1,59 @@
+//! Threads for what nobody waits for yet: opening ahead of a reader, sealing behind a writer.
+
+use crossbeam_channel::{Receiver, Sender};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    thread,
+};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads at most: more would only wait for the same store and the same engines.
+const MOST: usize = 16;
+/// Threads at least: one may wait for the store while another works.
+const FEWEST: usize = 2;
+
+/// A queue of jobs and the threads that take from it. They end when it is dropped and all jobs are done.
+pub struct Background {
+    jobs: Sender<Job>,
+    threads: usize,
+}
+
+impl Background {
+    /// Starts as many threads as there are cores, from 2 to 16; fewer if the system refuses.
+    pub fn new() -> Self {
+        let cores = thread::available_parallelism().map_or(FEWEST, |n| n.get().clamp(FEWEST, MOST));
+        let (jobs, queue) = crossbeam_channel::unbounded();
+        let threads = (0..cores).map_while(|number| start(number, queue.clone())).count();
+        Background { jobs, threads }
+    }
+
+    /// Runs `job` on one of the threads; on this one if there are none.
+    pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
+        if self.threads == 0 {
+            return job();
+        }
+        if let Err(refused) = self.jobs.send(Box::new(job)) {
+            (refused.0)();
+        }
+    }
+}
+
+impl Default for Background {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn start(number: usize, queue: Receiver<Job>) -> Option<()> {
+    let work = move || {
+        for job in queue {
+            // Whoever waits for the job learns of its end either way; the thread goes on.
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                log::error!("work in the background ended early for an internal reason");
+            }
+        }
+    };
+    // Not joined: it ends once the queue is gone, which may be dropped on this very thread.
+    thread::Builder::new().name(format!("background-{number}")).spawn(work).ok().map(drop)
+}

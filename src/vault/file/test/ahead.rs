@@ -1,0 +1,122 @@
+//! Readers with a pattern get what they would have got without read-ahead, and no more memory than there is.
+
+use super::*;
+use std::sync::atomic::Ordering;
+
+const MIB: usize = 1 << 20;
+
+fn read_to(file: &Arc<File>, offset: usize, len: usize) -> Vec<u8> {
+    file.read_to(offset as u64, len, &mut Vec::new(), <[u8]>::to_vec).unwrap()
+}
+
+/// A file of every kind of chunk: stored, holes, punched, and some that are still buffered.
+fn mixed(context: &Arc<Context>, size: usize) -> (Arc<File>, Vec<u8>) {
+    let mut content = Rng(1).bytes(size);
+    let store = stored(&content, context);
+    let file = open(&store, context);
+    file.punch(3 << 20, 100_000).unwrap();
+    content[3 << 20..(3 << 20) + 100_000].fill(0);
+    file.flush().unwrap();
+    for offset in [5_000, 4_100_000, size - 10] {
+        file.write(offset as u64, &[7; 10]).unwrap();
+        content[offset..offset + 10].fill(7);
+    }
+    file.truncate(size as u64 + 300_000).unwrap();
+    content.resize(size + 300_000, 0);
+    (file, content)
+}
+
+#[test]
+fn readers_in_steps_read_what_is_there() {
+    let context = context();
+    let (file, content) = mixed(&context, 9 * MIB + 1234);
+    for (len, step) in [
+        (4096, 4096),
+        (131_072, 131_072),
+        (MIB, MIB as i64),
+        (1_000_000, 1_000_000),
+        (777, 777),
+        (65_536, -65_536),
+        (4096, -4096),
+        (32_768, 200_000),
+        (20_000, -123_456),
+        (5 * MIB, 5 * MIB as i64),
+    ] {
+        let mut at = if step > 0 { 0 } else { content.len() as i64 + step };
+        while (0..content.len() as i64).contains(&at) {
+            let from = at as usize;
+            let want = &content[from..(from + len).min(content.len())];
+            assert!(read_to(&file, from, len) == want, "{len} bytes at {at}, step {step}");
+            at += step;
+        }
+    }
+}
+
+#[test]
+fn two_readers_and_requests_out_of_order_are_told_apart() {
+    let context = context();
+    let (file, content) = mixed(&context, 8 * MIB);
+    let piece = 256 << 10;
+    for turn in 0..12 {
+        for start in [0, 4 * MIB] {
+            for place in [2 * turn + 1, 2 * turn] {
+                let at = start + place * piece;
+                let want = &content[at.min(content.len())..(at + piece).min(content.len())];
+                assert!(read_to(&file, at, piece) == want);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_written_is_read_whatever_was_opened_before() {
+    let context = context();
+    let file = open(&stored(&vec![1; 4 * MIB], &context), &context);
+    for round in 2..30 {
+        for at in (0..MIB).step_by(64 << 10) {
+            assert!(read_to(&file, at, 64 << 10).iter().all(|b| *b == round - 1));
+        }
+        file.write(0, &vec![round; 4 * MIB]).unwrap();
+    }
+    file.truncate(MIB as u64).unwrap();
+    assert_eq!(read_to(&file, MIB - 10, 100).len(), 10);
+    assert_eq!(read_to(&file, MIB, 100).len(), 0);
+}
+
+#[test]
+fn windows_are_bounded_and_go_with_the_file() {
+    let context = context();
+    let content = vec![5; 24 * MIB];
+    let files: Vec<_> = (0..8).map(|_| open(&stored(&content, &context), &context)).collect();
+    for at in (0..16 * MIB).step_by(MIB) {
+        for file in &files {
+            assert!(read_to(file, at, MIB) == content[at..at + MIB]);
+            assert!(context.ahead.load(Ordering::Relaxed) <= context.memory / 4);
+        }
+    }
+    assert!(context.ahead.load(Ordering::Relaxed) > 0, "something is opened ahead");
+    drop(files);
+    // Jobs that were still waiting hold their windows a little longer.
+    for _ in 0..1000 {
+        if context.ahead.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("windows are left");
+}
+
+#[test]
+fn damage_ahead_is_told_only_to_who_reads_it() {
+    let context = context();
+    let store = stored(&vec![1; 4 * MIB], &context);
+    let bad = 2 * MIB + 5;
+    let place = layout::chunk_offset(bad as u64 / 4096) + 5;
+    store.write_at(&[0xaa; 1], place).unwrap();
+    let file = open(&store, &context);
+    for at in (0..4 * MIB).step_by(128 << 10) {
+        let read = file.read_to(at as u64, 128 << 10, &mut Vec::new(), <[u8]>::len);
+        let hit = (at..at + (128 << 10)).contains(&bad);
+        assert_eq!(read.is_err(), hit, "at {at}: {read:?}");
+    }
+}
