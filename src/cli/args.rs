@@ -46,7 +46,6 @@ pub enum Command {
     /// See it work: a temporary vault, real files, every byte compared
     Try(TryArgs),
     /// Measure what this machine can do with it
-    #[command(hide = true)]
     Bench(BenchArgs),
     /// Print a shell's completion script
     Completions {

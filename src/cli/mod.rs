@@ -1,7 +1,7 @@
 //! Commands, progress, exit codes: what a person or a script sees. Decides nothing about files or keys.
 
 mod args;
-pub mod bench;
+mod bench;
 mod daemon;
 mod descriptors;
 mod devices;

@@ -11,10 +11,10 @@ h1 { font-size: 1.7rem; } h2 { margin-top: 2.5rem; border-bottom: 1px solid #ccc
 p { max-width: 50rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 0 1rem; font-size: .9rem; }
 dt { color: #666; } dd { margin: 0; overflow-wrap: anywhere; }
-.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 600px), 1fr)); gap: 1.5rem; }
-figure { margin: 0; } figcaption { font-weight: 600; }
-svg { width: 100%; height: auto; }
-.legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .85rem; }
+.plots { display: flex; flex-wrap: wrap; gap: 1.5rem 1rem; }
+figure { margin: 0; max-width: 100%; } figcaption { font-weight: 600; }
+svg { max-width: 100%; height: auto; }
+.legend { max-width: 640px; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .85rem; }
 .legend i { display: inline-block; width: 1.1em; height: .7em; margin-right: .4em; border-radius: 2px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; margin-top: 1rem; }

@@ -126,7 +126,11 @@ impl Section {
 
     fn to_text(&self) -> String {
         let paragraphs: String = self.text.iter().map(|paragraph| format!("{paragraph}\n")).collect();
-        let tables: String = self.tables.iter().map(|table| format!("\n{}", table.to_text())).collect();
+        let shown = self.tables.iter().filter(|table| !table.is_for_files());
+        let tables: String = shown.map(|table| format!("\n{}", table.to_text())).collect();
+        if tables.is_empty() && !self.tables.is_empty() {
+            return String::new();
+        }
         format!("\n{}\n{paragraphs}{tables}", self.heading)
     }
 

@@ -12,7 +12,8 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-const WIDTH: u32 = 640;
+const LINES_WIDTH: u32 = 640;
+const BARS_WIDTH: u32 = 440;
 const LINES_HEIGHT: u32 = 380;
 const BAR_HEIGHT: u32 = 24;
 const FONT: &str = "sans-serif";
@@ -27,12 +28,12 @@ pub(super) fn draw(plot: &Plot, palette: &Palette) -> String {
     let mut svg = String::new();
     let drawn = match &plot.shape {
         Shape::Lines { x, y, lines } => {
-            let area = SVGBackend::with_string(&mut svg, (WIDTH, LINES_HEIGHT)).into_drawing_area();
+            let area = SVGBackend::with_string(&mut svg, (LINES_WIDTH, LINES_HEIGHT)).into_drawing_area();
             draw_lines(&area, (x, y), lines, palette)
         }
         Shape::Bars { axis, bars } => {
             let height = 64 + BAR_HEIGHT * bars.len() as u32;
-            let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+            let area = SVGBackend::with_string(&mut svg, (BARS_WIDTH, height)).into_drawing_area();
             draw_bars(&area, axis, bars, palette)
         }
     };
@@ -89,7 +90,7 @@ fn draw_bars(area: &Area, axis: &Axis, bars: &[Bar], palette: &Palette) -> Drawn
         .margin(10)
         .margin_right(28)
         .x_label_area_size(42)
-        .y_label_area_size(150)
+        .y_label_area_size(140)
         .build_cartesian_2d(scale.clone(), rows)
         .map_err(said)?;
     chart

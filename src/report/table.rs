@@ -124,12 +124,30 @@ pub struct Table {
     name: String,
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
+    only_in_files: bool,
 }
 
 impl Table {
     /// An empty table; `name` becomes part of its CSV file's name.
     pub fn new(name: &str, columns: impl IntoIterator<Item = Column>) -> Self {
-        Table { name: name.to_owned(), columns: columns.into_iter().collect(), rows: Vec::new() }
+        Table {
+            name: name.to_owned(),
+            columns: columns.into_iter().collect(),
+            rows: Vec::new(),
+            only_in_files: false,
+        }
+    }
+
+    /// Leaves it out where a person reads in a terminal.
+    #[must_use]
+    pub fn only_in_files(mut self) -> Self {
+        self.only_in_files = true;
+        self
+    }
+
+    /// Whether it is left out there.
+    pub(super) fn is_for_files(&self) -> bool {
+        self.only_in_files
     }
 
     /// Adds a row; missing cells at its end stay empty, and surplus ones are dropped.

@@ -1,5 +1,8 @@
 //! `bench`: measurements that a person can repeat. Each makes a [`Report`].
 
+mod mount;
+mod plain;
+
 use super::{
     exit::{Failure, Outcome},
     print,
@@ -10,7 +13,13 @@ use std::path::PathBuf;
 
 /// What `bench` measures.
 #[derive(Debug, Subcommand)]
-pub enum BenchCommand {}
+pub enum BenchCommand {
+    /// The mounted filesystem beside others: streams, random access, small files
+    Mount(mount::MountBenchArgs),
+    /// A filesystem without encryption, to compare with
+    #[command(hide = true)]
+    Plain(plain::PlainArgs),
+}
 
 /// Where a report goes. Without any of them: its tables to standard output.
 #[derive(Debug, Default, Args)]
@@ -25,7 +34,10 @@ pub struct ReportArgs {
 
 /// Runs `bench`.
 pub fn run(command: BenchCommand) -> Outcome {
-    match command {}
+    match command {
+        BenchCommand::Mount(args) => mount::run(&args),
+        BenchCommand::Plain(args) => plain::run(&args),
+    }
 }
 
 /// Prints a report and writes its files, as the arguments say.

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Makes a RAM disk, measures a mounted vault on it beside the RAM disk itself, a FUSE filesystem without
+# encryption and every installed peer (gocryptfs, securefs, encfs, cryfs), and removes everything again. The
+# report, with an HTML page of plots, is left in the output directory.
+#
+# Usage: mount-scripts/ramdisk-bench.sh [OPTIONS OF `warpcrypt bench mount`]
+#        mount-scripts/ramdisk-bench.sh --quick
+#        mount-scripts/ramdisk-bench.sh --runs 9 --groups streams,random --only tmpfs,warpcrypt,gocryptfs
+#   WARPCRYPT   the program (target/release/warpcrypt)
+#   OUTPUT      where the report goes (ramdisk-bench)
+#   RAMDISK     size of the RAM disk (12G); memory is taken as it fills
+set -uo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+program=${WARPCRYPT:-$root/target/release/warpcrypt}
+output=${OUTPUT:-ramdisk-bench}
+
+[ -x "$program" ] || { echo "$program is missing: cargo build --release" >&2; exit 1; }
+
+disk=
+child=
+clean_up() {
+    [ -n "$disk" ] || return 0
+    # What the program could not remove: mounts below first.
+    awk -v "below=$disk/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | sort -r |
+        while read -r mount; do umount -l "$mount" 2>/dev/null || fusermount3 -uz "$mount"; done
+    ! mountpoint -q "$disk" || umount "$disk" || umount -l "$disk"
+    rm -rf --one-file-system "$disk"
+}
+trap clean_up EXIT
+# The program unmounts and removes its files when it is told to end; it is waited for.
+trap '[ -z "$child" ] || kill -TERM "$child" 2>/dev/null' INT TERM HUP
+
+if [ "$(id -u)" = 0 ]; then
+    disk=$(mktemp -d "${TMPDIR:-/tmp}/warpcrypt-ramdisk-XXXXXX")
+    mount -t tmpfs -o "size=${RAMDISK:-12G},mode=700" warpcrypt-bench "$disk" || exit 1
+else
+    # Only root can mount one; every Linux has this one.
+    disk=$(mktemp -d /dev/shm/warpcrypt-ramdisk-XXXXXX) || exit 1
+fi
+
+"$program" bench mount "$disk" --output "$output" "$@" &
+child=$!
+status=0
+while kill -0 "$child" 2>/dev/null; do
+    wait "$child"
+    status=$?
+done
+[ "$status" != 0 ] || echo "The plots: $output/mount.html"
+exit "$status"

@@ -1,0 +1,97 @@
+//! `bench mount` measures what it says, and leaves nothing behind, whether it ends by itself or is told to.
+
+mod support;
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+use support::{
+    command::{Running, run},
+    mounted::Vault,
+    ready,
+};
+
+fn bench(dir: &Path, more: &[&str]) -> Command {
+    let mut command = Vault::program();
+    command
+        .args(["bench", "mount"])
+        .arg(dir)
+        .args(["--quick", "--only", "warpcrypt,pass-through"])
+        .args(more);
+    command
+}
+
+fn mounts_below(dir: &Path) -> usize {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
+    table.lines().filter(|line| line.contains(dir.to_str().expect("UTF-8"))).count()
+}
+
+fn is_empty(dir: &Path) -> bool {
+    mounts_below(dir) == 0 && fs::read_dir(dir).expect("directory").next().is_none()
+}
+
+#[test]
+fn every_group_is_measured_of_every_filesystem() {
+    if !ready(&["tar", "find", "cksum", "ls", "rm"]) {
+        return;
+    }
+    let place = tempfile::tempdir().expect("directory");
+    let (dir, out) = (place.path().join("ram disk"), place.path().join("out"));
+    fs::create_dir(&dir).expect("directory");
+    let groups = ["--groups", "streams,random,small,sizes,counts", "--runs", "1", "--json", "--output"];
+    let done = run(bench(&dir, &groups).arg(&out), 300);
+    assert_eq!(done.code(), 0, "{}", done.stderr);
+    let report: serde_json::Value = serde_json::from_str(&done.text()).expect("JSON");
+    let sections = report["sections"].as_array().expect("sections");
+    assert_eq!(sections.len(), 7, "five groups, what streams cost, and every value");
+    for section in &sections[..6] {
+        let rows = section["tables"][0]["rows"].as_array().expect("rows");
+        assert!(!rows.is_empty(), "{section}");
+        for row in rows {
+            // A short phase takes less processor time than can be seen.
+            let least = if row["unit"] == "s/GB" { -1.0 } else { 0.0 };
+            let measured = |name: &str| row[name].as_f64().is_some_and(|value| value > least);
+            assert!(measured("warpcrypt") && measured("pass-through"), "{row}");
+        }
+    }
+    assert!(is_empty(&dir));
+    let page = fs::read_to_string(out.join("mount.html")).expect("a page");
+    assert!(page.contains("<svg") && page.contains("pass-through") && !page.contains("could not be drawn"));
+    assert!(out.join("mount-streams.csv").exists() && out.join("mount-values.csv").exists());
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing_behind() {
+    if !ready(&[]) {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("directory");
+    let running = Running::start(&mut bench(dir.path(), &["--groups", "streams", "--runs", "1000"]));
+    let end = Instant::now() + Duration::from_secs(60);
+    while mounts_below(dir.path()) == 0 {
+        assert!(Instant::now() < end, "nothing was mounted");
+        sleep(Duration::from_millis(5));
+    }
+    let process = Pid::from_raw(running.pid() as i32).expect("a process");
+    kill_process(process, Signal::INT).expect("a signal");
+    let done = running.finish(Duration::from_secs(60));
+    assert_eq!(done.code(), 130, "{}", done.stderr);
+    assert!(is_empty(dir.path()));
+}
+
+#[test]
+fn an_unknown_filesystem_is_named_with_those_that_there_are() {
+    if !ready(&[]) {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("directory");
+    let done = run(Vault::program().args(["bench", "mount", "--only", "nofs"]).arg(dir.path()), 60);
+    assert_eq!(done.code(), 2);
+    assert!(done.stderr.contains("`nofs`") && done.stderr.contains("pass-through"), "{}", done.stderr);
+    assert!(is_empty(dir.path()));
+}
