@@ -10,6 +10,7 @@ pub mod crypto;
 pub mod engine;
 pub mod format;
 pub mod fuse;
+pub mod hash;
 pub mod report;
 pub mod store;
 pub mod vault;

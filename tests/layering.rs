@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Each layer and the layers that it may use.
-const MAY_USE: [(&str, &[&str]); 8] = [
+const MAY_USE: [(&str, &[&str]); 9] = [
     ("crypto", &[]),
     ("engine", &["crypto"]),
     ("format", &["crypto"]),
@@ -16,7 +16,8 @@ const MAY_USE: [(&str, &[&str]); 8] = [
     ("store", &[]),
     ("vault", &["crypto", "engine", "format", "store"]),
     ("fuse", &["vault"]),
-    ("cli", &["crypto", "engine", "format", "fuse", "report", "vault"]),
+    ("hash", &["crypto", "vault"]),
+    ("cli", &["crypto", "engine", "format", "fuse", "hash", "report", "vault"]),
 ];
 
 /// Files that may contain `unsafe`, and why it cannot be avoided there.

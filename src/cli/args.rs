@@ -1,6 +1,6 @@
 //! The command line's grammar.
 
-use super::{bench::BenchCommand, exit};
+use super::{bench::BenchCommand, exit, hashing::args::HashArgs};
 use crate::{
     crypto::{cipher::Cipher, mac::Integrity},
     engine::EngineChoice,
@@ -43,6 +43,9 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Hash files and folders, compare them with lists of known hashes, find duplicates
+    #[command(after_help = super::hashing::args::HASH_HELP)]
+    Hash(HashArgs),
     /// See it work: a temporary vault, real files, every byte compared
     Try(TryArgs),
     /// Measure what this machine can do with it

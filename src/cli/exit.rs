@@ -25,12 +25,14 @@ pub enum Code {
     DiskFull = 31,
     FuseUnavailable = 32,
     NoGpu = 33,
+    AuditFailed = 40,
+    Unreadable = 41,
     Interrupted = 130,
 }
 
 impl Code {
     /// Every code, in ascending order.
-    pub const ALL: [Code; 19] = [
+    pub const ALL: [Code; 21] = [
         Code::Failed,
         Code::Usage,
         Code::WrongKey,
@@ -49,6 +51,8 @@ impl Code {
         Code::DiskFull,
         Code::FuseUnavailable,
         Code::NoGpu,
+        Code::AuditFailed,
+        Code::Unreadable,
         Code::Interrupted,
     ];
 
@@ -78,6 +82,8 @@ impl Code {
             Code::DiskFull => "no space left where the vault lies",
             Code::FuseUnavailable => "FUSE is not to be had",
             Code::NoGpu => "--engine gpu: there is no GPU engine",
+            Code::AuditFailed => "hash --audit: the files are not the ones of the list",
+            Code::Unreadable => "hash, match: some files could not be read; the rest is done",
             Code::Interrupted => "interrupted by Ctrl-C or a signal",
         }
     }

@@ -7,6 +7,7 @@ mod descriptors;
 mod devices;
 mod exit;
 mod generate;
+mod hashing;
 mod info;
 mod init;
 mod keys;
@@ -51,6 +52,7 @@ fn run(command: Command) -> Outcome {
         Command::Passwd(args) => keys::passwd(&args),
         Command::Key(args) => keys::run(&args.action),
         Command::Devices { json } => devices::run(json),
+        Command::Hash(args) => hashing::run(&args),
         Command::Try(args) => trial::run(&args),
         Command::Mount(args) => mount::run(args),
         Command::Serve(args) => mount::serve_for_parent(args),

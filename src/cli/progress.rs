@@ -41,3 +41,13 @@ pub fn steps_bar(total: usize) -> ProgressBar {
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }
+
+/// A bar over `total` bytes with a message that changes.
+pub fn totals_bar(total: u64) -> ProgressBar {
+    let bar = ProgressBar::new(total);
+    let template = "[{bar:30}] {bytes}/{total_bytes} {msg} {bytes_per_sec} {eta}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}

@@ -25,6 +25,16 @@ impl Interrupt {
         Ok(Interrupt(flag))
     }
 
+    /// The flag itself, for work that looks at it often.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+
+    /// Ends the work as a signal does.
+    pub fn raise(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
     /// Fails if a signal has come.
     ///
     /// # Errors

@@ -1,0 +1,69 @@
+//! Adding files to a list of known hashes.
+
+use crate::{
+    cli::exit::{Code, Failure, Outcome},
+    crypto::hash::Function,
+    hash::{Hashed, list},
+};
+use std::{
+    fs::OpenOptions,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+/// Lines to be added to a list once everything is hashed.
+pub struct Append {
+    list: PathBuf,
+    lines: Vec<u8>,
+    /// The list names its functions.
+    with_header: bool,
+}
+
+impl Append {
+    /// Lines for a list with this content; a list that is empty begins with a header.
+    ///
+    /// # Errors
+    /// If the list's functions are not the ones that are computed, in the same order.
+    pub fn new(list: &Path, content: &[u8], functions: &[Function]) -> Outcome<Self> {
+        let mut lines = Vec::new();
+        let columns = list::columns(content);
+        let with_header = content.is_empty() || columns.is_some();
+        let names: Vec<String> = functions.iter().map(Function::name).collect();
+        if columns.is_some_and(|columns| columns != names) {
+            return Err(Failure::new(
+                Code::Usage,
+                format!("{}: the list has other hashes than are computed", list.display()),
+                "Leave out -c to compute the list's own.",
+            ));
+        }
+        if content.is_empty() {
+            let folder = std::env::current_dir().unwrap_or_default();
+            // Writing to a vector cannot fail, here and below.
+            let _ = list::write_header(&mut lines, functions, &folder);
+        } else if !content.ends_with(b"\n") {
+            lines.push(b'\n');
+        }
+        Ok(Append { list: list.to_owned(), lines, with_header })
+    }
+
+    /// Adds a file.
+    pub fn add(&mut self, name: &Path, hashed: &Hashed) {
+        let _ = match hashed.digests.first() {
+            Some(digest) if !self.with_header => list::write_sum(&mut self.lines, digest, name),
+            _ => list::write_hashdeep(&mut self.lines, hashed.size, &hashed.digests, name),
+        };
+    }
+
+    /// Writes the lines.
+    ///
+    /// # Errors
+    /// The filesystem's.
+    pub fn store(self) -> Outcome {
+        let write = || -> io::Result<()> {
+            let mut file = OpenOptions::new().append(true).create(true).open(&self.list)?;
+            file.write_all(&self.lines)?;
+            file.sync_data()
+        };
+        write().map_err(|e| Failure::plain(Code::Failed, format!("{}: {e}", self.list.display())))
+    }
+}

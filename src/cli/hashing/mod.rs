@@ -1,0 +1,117 @@
+//! `hash`: digests of files and folders, compared with lists of known ones.
+
+mod append;
+pub mod args;
+mod modes;
+mod names;
+mod output;
+mod place;
+
+use super::{
+    exit::{Code, Failure, Outcome},
+    signals::Interrupt,
+};
+use crate::{
+    crypto::hash::Function,
+    hash::{self, Known, Plain, Source, Vaulted, list},
+};
+use append::Append;
+use args::HashArgs;
+use modes::Mode;
+use names::Naming;
+use output::Output;
+use std::{fs, io, path::PathBuf};
+
+/// Runs `hash`.
+///
+/// # Errors
+/// If an audit fails, files cannot be read, or the command is of no use as it stands.
+pub fn run(args: &HashArgs) -> Outcome {
+    let interrupt = Interrupt::watch()?;
+    let lists = read_lists(&args.known, args.append)?;
+    let functions = functions(args, &lists)?;
+    if args.sum && functions.len() > 1 {
+        let advice = "Name one with -c, or leave out --sum.";
+        return Err(Failure::new(Code::Usage, "lines as sha3sum's hold one digest", advice));
+    }
+    let mut known = Known::default();
+    for (path, content) in args.known.iter().zip(&lists).filter(|(_, content)| !content.is_empty()) {
+        let files = list::parse(content, &functions);
+        known.add(files.map_err(|e| Failure::plain(Code::Usage, format!("{}: {e}", path.display())))?);
+    }
+    let naming = Naming::new(args.bare, args.relative)?;
+    let output = Output::new(args, functions.clone(), naming);
+    let append = match (&args.known[..], &lists[..]) {
+        ([path, ..], [content, ..]) if args.append => Some(Append::new(path, content, &functions)?),
+        _ => None,
+    };
+    let mode = Mode::new(args, known, output, append);
+    match &args.place.vault {
+        None => all(&Plain, &naming.roots(&args.place.paths), args, &functions, mode, &interrupt),
+        Some(vault) => {
+            let source = Vaulted(place::open(vault, &args.place.unlock)?);
+            let roots = naming.vault_roots(&args.place.paths);
+            all(&source, &roots, args, &functions, mode, &interrupt)
+        }
+    }
+}
+
+/// The functions asked for: in words, by the lists, or the default.
+fn functions(args: &HashArgs, lists: &[Vec<u8>]) -> Outcome<Vec<Function>> {
+    let mut functions = args.compute.clone();
+    if functions.is_empty() {
+        functions = lists.iter().find_map(|list| list::functions_of(list)).unwrap_or_default();
+    }
+    let mut seen = Vec::new();
+    for function in functions {
+        if !seen.contains(&function) {
+            seen.push(function);
+        }
+    }
+    if seen.is_empty() {
+        seen.push(Function::Sha3(256));
+    }
+    Ok(seen)
+}
+
+/// The lists' contents; one that is to be added to may not exist yet.
+fn read_lists(paths: &[PathBuf], append: bool) -> Outcome<Vec<Vec<u8>>> {
+    let read = |path: &PathBuf| match fs::read(path) {
+        Err(e) if append && e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => read.map_err(|e| Failure::io(format!("list of known hashes {}", path.display()), &e)),
+    };
+    paths.iter().map(read).collect()
+}
+
+/// Hashes all of it and lets `mode` say what comes of it.
+fn all<S: Source>(
+    source: &S,
+    roots: &[PathBuf],
+    args: &HashArgs,
+    functions: &[Function],
+    mut mode: Mode,
+    interrupt: &Interrupt,
+) -> Outcome {
+    let progress = hash::Progress::default();
+    let options = hash::Options {
+        functions,
+        threads: place::threads(&args.place),
+        stop: interrupt.flag(),
+        progress: &progress,
+    };
+    mode.begin();
+    place::with_progress(source, roots, &options, mode.prints_as_it_goes(), |bar| {
+        hash::run(source, roots, &options, |record| {
+            mode.take(record, bar);
+            if mode.is_deaf() {
+                interrupt.raise();
+            }
+        });
+    });
+    if mode.is_deaf() {
+        // Whoever read has gone away (`| head`): that is no error.
+        return Ok(());
+    }
+    interrupt.check()?;
+    mode.finish()
+}

@@ -1,0 +1,292 @@
+//! What becomes of each file's digests: a list, a comparison with known ones, an audit, or duplicates.
+
+use super::{
+    append::Append,
+    args::HashArgs,
+    output::{Output, json_file, json_name},
+};
+use crate::{
+    cli::exit::{Code, Failure, Outcome},
+    crypto::hash::Digest,
+    hash::{Audit, Hashed, Known, Record, Verdict},
+};
+use indicatif::ProgressBar;
+use serde_json::{Map, Value, json};
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    io,
+    path::{Path, PathBuf},
+};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Task {
+    List,
+    /// Known files, or unknown ones; with their hashes.
+    Select {
+        known: bool,
+        hashes: bool,
+    },
+    Audit,
+    Duplicates,
+}
+
+/// A task and what came of it so far.
+pub struct Mode {
+    task: Task,
+    output: Output,
+    known: Known,
+    append: Option<Append>,
+    audit: Audit,
+    groups: Groups,
+    verbose: u8,
+    which: bool,
+    silent: bool,
+}
+
+/// Files with the same content, the groups in the order of their first files.
+#[derive(Default)]
+struct Groups {
+    index: HashMap<(u64, Vec<Digest>), usize>,
+    groups: Vec<(Hashed, Vec<PathBuf>)>,
+}
+
+impl Mode {
+    /// The task that the options name.
+    pub fn new(args: &HashArgs, known: Known, output: Output, append: Option<Append>) -> Self {
+        let mode = &args.mode;
+        let task = match () {
+            () if mode.audit => Task::Audit,
+            () if mode.duplicates => Task::Duplicates,
+            () if mode.matching || mode.matching_hashes => {
+                Task::Select { known: true, hashes: mode.matching_hashes }
+            }
+            () if mode.negative || mode.negative_hashes => {
+                Task::Select { known: false, hashes: mode.negative_hashes }
+            }
+            // Known hashes without a task are there to be added to.
+            () if args.append => Task::Select { known: false, hashes: true },
+            () => Task::List,
+        };
+        Mode {
+            task,
+            output,
+            known,
+            append,
+            audit: Audit::default(),
+            groups: Groups::default(),
+            verbose: args.verbose,
+            which: args.which,
+            silent: args.silent,
+        }
+    }
+
+    /// Whether lines are printed as files come.
+    pub fn prints_as_it_goes(&self) -> bool {
+        match self.task {
+            Task::Audit => self.verbose >= 2 || self.output.is_json(),
+            Task::Duplicates => false,
+            Task::List | Task::Select { .. } => true,
+        }
+    }
+
+    /// Whether whoever read has gone away.
+    pub fn is_deaf(&self) -> bool {
+        self.output.is_deaf()
+    }
+
+    /// Prints what stands first.
+    pub fn begin(&mut self) {
+        let with_digests = matches!(self.task, Task::List | Task::Select { hashes: true, .. });
+        self.output.header(with_digests);
+    }
+
+    /// Takes what came of a file.
+    pub fn take(&mut self, record: Record, bar: &ProgressBar) {
+        match record.result {
+            Ok(hashed) => self.file(record.path, hashed),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => {
+                self.audit.unreadable += 1;
+                let mut object = json_name(self.output.shown(&record.path));
+                object.insert("error".into(), json!(e.to_string()));
+                self.output.element(object.into());
+                if !self.silent {
+                    bar.suspend(|| eprintln!("warpcrypt: {}: {e}", record.path.display()));
+                }
+            }
+        }
+    }
+
+    fn file(&mut self, path: PathBuf, hashed: Hashed) {
+        match self.task {
+            Task::List => return self.output.file(&path, &hashed),
+            Task::Duplicates => return self.groups.add(self.output.shown(&path), hashed),
+            Task::Select { .. } | Task::Audit => {}
+        }
+        let name = self.output.shown(&path);
+        let verdict = self.known.judge(name, &hashed);
+        self.audit.count(&verdict);
+        if let Some(append) = &mut self.append
+            && !matches!(verdict, Verdict::Matched(_))
+        {
+            append.add(name, &hashed);
+        }
+        match self.task {
+            Task::Audit => audited(&mut self.output, self.verbose, name, &hashed, verdict),
+            Task::Select { known, hashes } => {
+                let is_known = matches!(verdict, Verdict::Matched(_) | Verdict::Moved(_));
+                if is_known != known {
+                    return;
+                }
+                match verdict {
+                    _ if self.output.is_json() => {
+                        let value = judged(&self.output, name, &hashed, verdict);
+                        self.output.element(value);
+                    }
+                    _ if hashes => self.output.file(&path, &hashed),
+                    Verdict::Matched(other) | Verdict::Moved(other) if self.which => {
+                        self.output.line(&[name.as_os_str(), OsStr::new(" matches "), other.as_os_str()]);
+                    }
+                    _ => self.output.line(&[name.as_os_str()]),
+                }
+            }
+            Task::List | Task::Duplicates => {}
+        }
+    }
+
+    /// Prints what stands last, stores what was appended, and says how it went.
+    ///
+    /// # Errors
+    /// If the audit failed, files could not be read, or the list cannot be added to.
+    pub fn finish(mut self) -> Outcome {
+        let mut members = Map::new();
+        match self.task {
+            Task::Audit => self.finish_audit(&mut members),
+            Task::Duplicates => self.finish_duplicates(&mut members),
+            Task::List | Task::Select { .. } => {}
+        }
+        self.output.end(members);
+        if let Some(append) = self.append {
+            append.store()?;
+        }
+        let audit = &self.audit;
+        if self.task == Task::Audit && !audit.passed() {
+            let Audit { partial, moved, new, missing, unreadable, .. } = audit;
+            return Err(Failure::plain(
+                Code::AuditFailed,
+                format!(
+                    "the audit failed: {moved} moved, {new} new, {missing} missing, {partial} partially matched, \
+                     {unreadable} unreadable"
+                ),
+            ));
+        }
+        match audit.unreadable {
+            0 => Ok(()),
+            n => Err(Failure::plain(Code::Unreadable, format!("{n} could not be read; the rest is done"))),
+        }
+    }
+
+    fn finish_audit(&mut self, members: &mut Map<String, Value>) {
+        let missing: Vec<&Path> = self.known.missing().collect();
+        self.audit.missing = missing.len() as u64;
+        if self.verbose >= 2 {
+            for name in &missing {
+                self.output.line(&[name.as_os_str(), OsStr::new(": Known file not used")]);
+            }
+        }
+        let audit = self.audit;
+        let verdict = if audit.passed() { "passed" } else { "failed" };
+        self.output.line(&[OsStr::new(&format!("warpcrypt: Audit {verdict}"))]);
+        let mut numbers = vec![];
+        if self.verbose >= 2 {
+            let examined = audit.matched + audit.partial + audit.moved + audit.new;
+            numbers.push(("   Input files examined", examined));
+            numbers.push(("  Known files expecting", self.known.len() as u64));
+        }
+        if self.verbose >= 1 {
+            numbers.push(("          Files matched", audit.matched));
+            numbers.push(("Files partially matched", audit.partial));
+            numbers.push(("            Files moved", audit.moved));
+            numbers.push(("        New files found", audit.new));
+            numbers.push(("  Known files not found", audit.missing));
+        }
+        for (label, number) in numbers {
+            self.output.line(&[OsStr::new(&format!("{label}: {number}"))]);
+        }
+        members.insert("missing".into(), missing.iter().map(|n| json_name(n)).collect());
+        members.insert(
+            "audit".into(),
+            json!({
+                "passed": audit.passed(), "matched": audit.matched, "partial": audit.partial, "moved": audit.moved,
+                "new": audit.new, "missing": audit.missing, "unreadable": audit.unreadable,
+            }),
+        );
+    }
+
+    fn finish_duplicates(&mut self, members: &mut Map<String, Value>) {
+        let groups = std::mem::take(&mut self.groups).groups;
+        let mut several = groups.iter().filter(|(_, names)| names.len() > 1).peekable();
+        let mut listed = Vec::new();
+        while let Some((hashed, names)) = several.next() {
+            names.iter().for_each(|name| self.output.line(&[name.as_os_str()]));
+            if several.peek().is_some() {
+                self.output.line(&[]);
+            }
+            let mut group = json_file(self.output.functions(), Path::new(""), hashed);
+            if let Some(group) = group.as_object_mut() {
+                group.remove("path");
+                group.insert("files".into(), names.iter().map(|n| json_name(n)).collect());
+            }
+            listed.push(group);
+        }
+        members.insert("duplicates".into(), listed.into());
+    }
+}
+
+impl Groups {
+    fn add(&mut self, name: &Path, hashed: Hashed) {
+        let key = (hashed.size, hashed.digests.clone());
+        let at = *self.index.entry(key).or_insert(self.groups.len());
+        if at == self.groups.len() {
+            self.groups.push((hashed, Vec::new()));
+        }
+        self.groups[at].1.push(name.to_owned());
+    }
+}
+
+/// A file of an audit, as far as it is to be shown.
+fn audited(output: &mut Output, verbose: u8, name: &Path, hashed: &Hashed, verdict: Verdict) {
+    if output.is_json() {
+        let value = judged(output, name, hashed, verdict);
+        return output.element(value);
+    }
+    let name = name.as_os_str();
+    match verdict {
+        Verdict::Matched(_) if verbose >= 3 => output.line(&[name, OsStr::new(": Ok")]),
+        Verdict::Moved(other) if verbose >= 2 => {
+            output.line(&[name, OsStr::new(": Moved from "), other.as_os_str()]);
+        }
+        Verdict::Partial(other) if verbose >= 2 => {
+            output.line(&[name, OsStr::new(": Partially matches "), other.as_os_str()]);
+        }
+        Verdict::New if verbose >= 2 => output.line(&[name, OsStr::new(": No match")]),
+        _ => {}
+    }
+}
+
+/// A file with its verdict.
+fn judged(output: &Output, name: &Path, hashed: &Hashed, verdict: Verdict) -> Value {
+    let (word, other) = match verdict {
+        Verdict::Matched(_) => ("matched", None),
+        Verdict::Moved(other) => ("moved", Some(other)),
+        Verdict::Partial(other) => ("partial", Some(other)),
+        Verdict::New => ("new", None),
+    };
+    let mut value = json_file(output.functions(), name, hashed);
+    value["verdict"] = word.into();
+    if let Some(other) = other {
+        value["known"] = json_name(other).into();
+    }
+    value
+}

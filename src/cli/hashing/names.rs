@@ -1,0 +1,58 @@
+//! The names under which files are shown.
+
+use crate::cli::exit::{Failure, Outcome};
+use std::path::{Path, PathBuf};
+
+/// How files are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Naming {
+    /// From the root on.
+    Absolute,
+    /// As the person named them.
+    AsGiven,
+    /// Without folders.
+    Bare,
+}
+
+impl Naming {
+    /// What the options say.
+    ///
+    /// # Errors
+    /// If there is no working directory to begin names with.
+    pub fn new(bare: bool, relative: bool) -> Outcome<Self> {
+        if bare {
+            return Ok(Naming::Bare);
+        }
+        if relative {
+            return Ok(Naming::AsGiven);
+        }
+        std::env::current_dir().map_err(|e| Failure::io("the working directory", &e))?;
+        Ok(Naming::Absolute)
+    }
+
+    /// The paths to begin with on a plain filesystem.
+    pub fn roots(self, given: &[PathBuf]) -> Vec<PathBuf> {
+        let root = |path: &PathBuf| match self {
+            Naming::Absolute => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
+            _ => path.clone(),
+        };
+        given.iter().map(root).collect()
+    }
+
+    /// The paths to begin with in a vault: its root if none is given.
+    pub fn vault_roots(self, given: &[PathBuf]) -> Vec<PathBuf> {
+        let root = |path: &PathBuf| match self {
+            Naming::AsGiven => path.clone(),
+            _ => Path::new("/").join(path),
+        };
+        if given.is_empty() { vec![root(&PathBuf::new())] } else { given.iter().map(root).collect() }
+    }
+
+    /// The name of the file at `path`.
+    pub fn shown(self, path: &Path) -> &Path {
+        match self {
+            Naming::Bare => path.file_name().map_or(path, Path::new),
+            _ => path,
+        }
+    }
+}

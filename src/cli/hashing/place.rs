@@ -1,0 +1,79 @@
+//! What `hash` and `match` share: opening a vault without a mount, threads, and the progress bar.
+
+use super::args::PlaceArgs;
+use crate::{
+    cli::{
+        args::UnlockArgs,
+        exit::Outcome,
+        keys, password,
+        progress::{Spinner, totals_bar},
+        vaults,
+    },
+    hash::{self, Options, Source},
+    vault::{OpenOptions, Vault},
+};
+use indicatif::ProgressBar;
+use std::{
+    io::IsTerminal,
+    num::NonZero,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+/// Between two looks at what is done.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Opens a vault for reading; it may be mounted at the same time.
+///
+/// # Errors
+/// What opening says.
+pub fn open(vault: &Path, unlock: &UnlockArgs) -> Outcome<Arc<Vault>> {
+    let config = vaults::read(vault)?;
+    keys::require_slot(&config, password::kind(unlock))?;
+    let unlock = password::unlock(unlock)?;
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let _spinner = Spinner::start("unlocking");
+    Vault::open(vault, &unlock, options).map_err(vaults::explain)
+}
+
+/// The threads asked for, or one for each processor.
+pub fn threads(args: &PlaceArgs) -> usize {
+    args.threads.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get), usize::from)
+}
+
+/// Runs `work` under a bar that knows the exact totals, if standard error is a terminal and no lines go to the
+/// same one meanwhile.
+pub fn with_progress<S: Source>(
+    source: &S,
+    roots: &[PathBuf],
+    options: &Options,
+    prints: bool,
+    work: impl FnOnce(&ProgressBar),
+) {
+    if !std::io::stderr().is_terminal() || prints && std::io::stdout().is_terminal() {
+        return work(&ProgressBar::hidden());
+    }
+    let (files, bytes) = {
+        let _spinner = Spinner::start("counting files");
+        hash::count(source, roots, options.stop)
+    };
+    let bar = totals_bar(bytes);
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                bar.set_position(options.progress.bytes.load(Ordering::Relaxed));
+                bar.set_message(format!("{}/{files} files", options.progress.files.load(Ordering::Relaxed)));
+                thread::sleep(TICK);
+            }
+        });
+        work(&bar);
+        ended.store(true, Ordering::Relaxed);
+    });
+    bar.finish_and_clear();
+}

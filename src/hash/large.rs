@@ -1,0 +1,226 @@
+//! Files that are longer than a batch takes.
+
+use super::{queue::LANES, source::Content, work::Worker};
+use crate::crypto::hash::{Digest, Function, Join, Piece, Serial};
+use parking_lot::Mutex;
+use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc};
+
+/// Bytes read at a time of each of several files.
+const STRETCH: usize = 128 << 10;
+
+/// An open long file.
+pub(super) struct Large<C> {
+    /// Its number in the order of the output.
+    pub number: u64,
+    pub path: PathBuf,
+    pub content: C,
+    pub size: u64,
+    results: Mutex<Results>,
+}
+
+/// The digests of the functions that are through, and how many are not.
+struct Results {
+    digests: Vec<Option<Digest>>,
+    left: usize,
+    failed: Option<io::Error>,
+}
+
+impl<C> Large<C> {
+    pub(super) fn new(number: u64, path: PathBuf, content: C, size: u64, functions: usize) -> Self {
+        let results = Results { digests: vec![None; functions], left: functions, failed: None };
+        Large { number, path, content, size, results: Mutex::new(results) }
+    }
+
+    /// Takes the result of one function; with the last one, gives all of them.
+    fn finish(&self, function: usize, result: io::Result<Digest>) -> Option<io::Result<Vec<Digest>>> {
+        let mut results = self.results.lock();
+        match result {
+            Ok(digest) => results.digests[function] = Some(digest),
+            Err(e) => results.failed = Some(e),
+        }
+        results.left -= 1;
+        if results.left > 0 {
+            return None;
+        }
+        Some(match results.failed.take() {
+            Some(e) => Err(e),
+            None => Ok(results.digests.iter().flatten().copied().collect()),
+        })
+    }
+}
+
+/// A long file and one of the functions.
+pub(super) struct Pass<C: Content> {
+    pub large: Arc<Large<C>>,
+    /// Its number among the functions.
+    pub function: usize,
+}
+
+/// A long file whose parts are hashed in any order.
+pub(super) struct Tree<C: Content> {
+    pass: Pass<C>,
+    part_len: usize,
+    joined: Mutex<Joined>,
+}
+
+struct Joined {
+    /// `None` if the file is one part, or once it is finished.
+    join: Option<Join>,
+    /// Parts that wait for earlier ones.
+    waiting: BTreeMap<u64, Vec<u8>>,
+    /// Parts that are in.
+    pushed: u64,
+    done: u64,
+    failed: Option<io::Error>,
+    /// Of a file that is one part.
+    only: Option<Digest>,
+}
+
+impl<C: Content> Tree<C> {
+    pub(super) fn new(pass: Pass<C>, function: &Function, part_len: usize) -> Self {
+        let joined = Joined {
+            join: function.join(),
+            waiting: BTreeMap::new(),
+            pushed: 0,
+            done: 0,
+            failed: None,
+            only: None,
+        };
+        Tree { pass, part_len, joined: Mutex::new(joined) }
+    }
+
+    /// How many parts there are: at least one.
+    pub(super) fn parts(&self) -> u64 {
+        self.pass.large.size.div_ceil(self.part_len as u64).max(1)
+    }
+}
+
+impl<S: super::Source> Worker<'_, S> {
+    /// Reads and hashes a part.
+    pub(super) fn part(&mut self, tree: &Tree<S::Content>, index: u64) {
+        let large = &tree.pass.large;
+        let function = &self.functions()[tree.pass.function];
+        let offset = index * tree.part_len as u64;
+        let len = (large.size - offset).min(tree.part_len as u64) as usize;
+        self.reserve(len);
+        let read = self.stretch(&large.content, 0, offset, len);
+        let hashed = read.map(|()| {
+            let data = &self.buffer[..len];
+            match tree.parts() {
+                1 => (Vec::new(), function.digests(&[data]).first().copied()),
+                parts => (function.part(index, data, index + 1 == parts), None),
+            }
+        });
+        self.progress_in(tree.pass.function, len as u64);
+        if let Some(result) = tree.take(index, hashed) {
+            self.finish_pass(&tree.pass, result);
+        }
+    }
+
+    /// Hashes several long files side by side; one that ends is followed by another.
+    pub(super) fn serial(&mut self, passes: Vec<Pass<S::Content>>) {
+        let Some(number) = passes.first().map(|pass| pass.function) else { return };
+        let Some(fresh) = self.functions()[number].serial() else { return };
+        let stretch = STRETCH - STRETCH % fresh.block();
+        self.reserve(LANES * stretch);
+        let mut lanes: Vec<Lane<S::Content>> =
+            passes.into_iter().map(|pass| Lane { pass, serial: fresh.clone(), offset: 0 }).collect();
+        while !lanes.is_empty() {
+            let mut lens = Vec::with_capacity(lanes.len());
+            let mut at = 0;
+            lanes.retain(|lane| {
+                let large = &lane.pass.large;
+                let len = (large.size - lane.offset).min(stretch as u64) as usize;
+                match self.stretch(&large.content, at, lane.offset, len) {
+                    Ok(()) => {
+                        lens.push(len);
+                        at += len;
+                        true
+                    }
+                    Err(e) => {
+                        self.finish_pass(&lane.pass, Err(e));
+                        false
+                    }
+                }
+            });
+            let mut rest = &self.buffer[..at];
+            let mut pieces = Vec::with_capacity(lanes.len());
+            for (lane, len) in lanes.iter_mut().zip(&lens) {
+                let (data, others) = rest.split_at(*len);
+                rest = others;
+                lane.offset += *len as u64;
+                let last = lane.offset == lane.pass.large.size;
+                pieces.push(Piece { serial: &mut lane.serial, data, last });
+            }
+            Serial::advance(&mut pieces);
+            self.progress_in(number, at as u64);
+            lanes.retain(|lane| {
+                let ended = lane.offset == lane.pass.large.size;
+                if ended {
+                    self.finish_pass(&lane.pass, Ok(lane.serial.digest()));
+                }
+                !ended
+            });
+            while lanes.len() < LANES / 2
+                && let Some(pass) = self.one_more(number)
+            {
+                lanes.push(Lane { pass, serial: fresh.clone(), offset: 0 });
+            }
+        }
+    }
+
+    fn finish_pass(&self, pass: &Pass<S::Content>, result: io::Result<Digest>) {
+        let large = &pass.large;
+        if let Some(result) = large.finish(pass.function, result) {
+            self.emit_large(large.number, large.path.clone(), result.map(|digests| (large.size, digests)));
+        }
+    }
+
+    /// Reads exactly these bytes of a long file to `at` of the buffer.
+    fn stretch(&mut self, content: &S::Content, at: usize, offset: u64, len: usize) -> io::Result<()> {
+        if self.stopped() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        match content.read_full(&mut self.buffer[at..at + len], offset)? {
+            read if read == len => Ok(()),
+            _ => Err(io::Error::other("it became shorter while it was read")),
+        }
+    }
+}
+
+/// A file that is being hashed from its beginning to its end.
+struct Lane<C: Content> {
+    pass: Pass<C>,
+    serial: Serial,
+    offset: u64,
+}
+
+impl<C: Content> Tree<C> {
+    /// Takes the result of a part; with the last one, gives the file's.
+    fn take(&self, index: u64, hashed: io::Result<(Vec<u8>, Option<Digest>)>) -> Option<io::Result<Digest>> {
+        let mut joined = self.joined.lock();
+        let joined = &mut *joined;
+        joined.done += 1;
+        match hashed {
+            Ok((part, only)) => {
+                joined.waiting.insert(index, part);
+                joined.only = only;
+            }
+            Err(e) => joined.failed = Some(e),
+        }
+        while let Some(part) = joined.waiting.remove(&joined.pushed) {
+            if let (Some(join), None) = (&mut joined.join, &joined.only) {
+                join.push(&part);
+            }
+            joined.pushed += 1;
+        }
+        if joined.done < self.parts() {
+            return None;
+        }
+        if let Some(e) = joined.failed.take() {
+            return Some(Err(e));
+        }
+        let join = joined.join.take();
+        joined.only.or_else(|| join.map(Join::finish)).map(Ok)
+    }
+}

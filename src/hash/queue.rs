@@ -1,0 +1,172 @@
+//! What is to be done, and by whom: files in batches, parts of long files, and long files that are hashed
+//! several at once. Long files go first, for they take longest.
+
+use super::{
+    large::{Pass, Tree},
+    source::Content,
+    walk::Found,
+};
+use parking_lot::{Condvar, Mutex};
+use std::{collections::VecDeque, sync::Arc};
+
+/// Files of a batch.
+const BATCH: usize = 64;
+/// Files that wait before whoever finds them has to.
+const WAITING_MAX: usize = 16 << 10;
+/// Messages that the widest vector takes.
+pub(super) const LANES: usize = 8;
+
+/// A file to be hashed: its number in the order of the output, and where it is.
+pub(super) type Job<P> = (u64, Found<P>);
+
+/// Something for a thread to do.
+pub(super) enum Task<P, C: Content> {
+    /// Files of any length.
+    Batch(Vec<Job<P>>),
+    /// A part of a long file.
+    Part(Arc<Tree<C>>, u64),
+    /// Long files of one function, side by side.
+    Serial(Vec<Pass<C>>),
+}
+
+pub(super) struct Queue<P, C: Content> {
+    state: Mutex<State<P, C>>,
+    /// Something can be taken, or all is done.
+    ready: Condvar,
+    /// There is room for more files.
+    room: Condvar,
+    threads: usize,
+}
+
+struct State<P, C: Content> {
+    filling: Vec<Job<P>>,
+    batches: VecDeque<Vec<Job<P>>>,
+    /// Long files of tree functions, with the number of the part that is next.
+    trees: VecDeque<(Arc<Tree<C>>, u64)>,
+    serials: VecDeque<Pass<C>>,
+    /// More files may be found.
+    walking: bool,
+    /// Nothing is to be done any more.
+    abandoned: bool,
+    /// Tasks that are being done: they may find long files.
+    busy: usize,
+}
+
+impl<P, C: Content> Queue<P, C> {
+    pub(super) fn new(threads: usize) -> Self {
+        let state = State {
+            filling: Vec::new(),
+            batches: VecDeque::new(),
+            trees: VecDeque::new(),
+            serials: VecDeque::new(),
+            walking: true,
+            abandoned: false,
+            busy: 0,
+        };
+        Queue { state: Mutex::new(state), ready: Condvar::new(), room: Condvar::new(), threads }
+    }
+
+    /// Takes in a file that was found; waits while too many do.
+    pub(super) fn add(&self, job: Job<P>) {
+        let mut state = self.state.lock();
+        state.filling.push(job);
+        if state.filling.len() == BATCH {
+            let batch = std::mem::take(&mut state.filling);
+            state.batches.push_back(batch);
+            self.ready.notify_one();
+            self.room.wait_while(&mut state, |state| {
+                state.batches.len() * BATCH > WAITING_MAX && !state.abandoned
+            });
+        }
+    }
+
+    /// Says that all files were found.
+    pub(super) fn found_all(&self) {
+        let mut state = self.state.lock();
+        let batch = std::mem::take(&mut state.filling);
+        if !batch.is_empty() {
+            state.batches.push_back(batch);
+        }
+        state.walking = false;
+        self.ready.notify_all();
+    }
+
+    /// Takes in a long file whose parts all threads share.
+    pub(super) fn add_tree(&self, tree: Tree<C>) {
+        self.state.lock().trees.push_back((Arc::new(tree), 0));
+        self.ready.notify_all();
+    }
+
+    /// Takes in a long file that is hashed from its beginning to its end.
+    pub(super) fn add_serial(&self, pass: Pass<C>) {
+        self.state.lock().serials.push_back(pass);
+        self.ready.notify_one();
+    }
+
+    /// A long file more of this function, for a thread that hashes several.
+    pub(super) fn one_more(&self, function: usize) -> Option<Pass<C>> {
+        let mut state = self.state.lock();
+        let at = state.serials.iter().position(|pass| pass.function == function)?;
+        state.serials.remove(at)
+    }
+
+    /// The next thing to do; nothing once all is done. `done` is to be called after each.
+    pub(super) fn take(&self) -> Option<Task<P, C>> {
+        let mut state = self.state.lock();
+        loop {
+            if state.abandoned {
+                return None;
+            }
+            if let Some(task) = self.next(&mut state) {
+                state.busy += 1;
+                return Some(task);
+            }
+            if !state.walking && state.busy == 0 {
+                self.ready.notify_all();
+                return None;
+            }
+            self.ready.wait(&mut state);
+        }
+    }
+
+    fn next(&self, state: &mut State<P, C>) -> Option<Task<P, C>> {
+        if let Some((tree, next)) = state.trees.front_mut() {
+            let (tree, part) = (tree.clone(), *next);
+            *next += 1;
+            if *next == tree.parts() {
+                state.trees.pop_front();
+            }
+            return Some(Task::Part(tree, part));
+        }
+        let more_may_come = state.walking || !state.batches.is_empty();
+        if state.serials.len() >= LANES || !more_may_come && !state.serials.is_empty() {
+            // Every thread gets some while there are enough of them; a lane costs the same, used or not.
+            let share = state.serials.len().div_ceil(self.threads).clamp(1, LANES);
+            let function = state.serials[0].function;
+            let mut passes = Vec::new();
+            while passes.len() < share && state.serials.front().is_some_and(|p| p.function == function) {
+                passes.extend(state.serials.pop_front());
+            }
+            return Some(Task::Serial(passes));
+        }
+        let batch = state.batches.pop_front()?;
+        self.room.notify_one();
+        Some(Task::Batch(batch))
+    }
+
+    /// Lets nobody take anything any more.
+    pub(super) fn abandon(&self) {
+        self.state.lock().abandoned = true;
+        self.ready.notify_all();
+        self.room.notify_all();
+    }
+
+    /// Ends a task that was taken.
+    pub(super) fn done(&self) {
+        let mut state = self.state.lock();
+        state.busy -= 1;
+        if state.busy == 0 {
+            self.ready.notify_all();
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Where files come from: a plain filesystem, or a vault that needs no mount.
+
+use crate::vault::{self, Dir, OpenFile, StoredName, Target, Vault};
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt,
+    path::{Component, Path},
+    sync::Arc,
+};
+
+/// What a name leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// Anything else: it is not hashed.
+    Other,
+}
+
+/// An entry of a folder.
+pub struct Listed<P> {
+    /// Its name.
+    pub name: OsString,
+    /// What it is; links are not followed.
+    pub kind: Kind,
+    /// Where it is, for the source.
+    pub place: P,
+}
+
+/// Files and folders.
+pub trait Source: Sync {
+    /// Where a node is, beside its path.
+    type Place: Send;
+    /// An open file.
+    type Content: Content;
+
+    /// What a path that a person named leads to; a link is followed.
+    ///
+    /// # Errors
+    /// If there is nothing, or it cannot be seen.
+    fn start(&self, path: &Path) -> io::Result<(Kind, Self::Place)>;
+
+    /// The entries of a folder, in any order.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn list(&self, path: &Path, place: &Self::Place) -> io::Result<Vec<Listed<Self::Place>>>;
+
+    /// Bytes of a file.
+    ///
+    /// # Errors
+    /// If it cannot be seen.
+    fn size(&self, path: &Path, place: &Self::Place) -> io::Result<u64>;
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    fn open(&self, path: &Path, place: &Self::Place) -> io::Result<Self::Content>;
+}
+
+/// An open file, readable by several threads at once.
+pub trait Content: Send + Sync {
+    /// Reads at most `out.len()` bytes; none only at the end.
+    ///
+    /// # Errors
+    /// If the bytes cannot be read, or do not authenticate.
+    fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Bytes of the file.
+    ///
+    /// # Errors
+    /// If it cannot be seen.
+    fn size(&self) -> io::Result<u64>;
+
+    /// Reads until `out` is full or the file ends.
+    ///
+    /// # Errors
+    /// As `read_at`.
+    fn read_full(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < out.len() {
+            match self.read_at(&mut out[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// The filesystem as the process sees it.
+pub struct Plain;
+
+impl Source for Plain {
+    type Place = ();
+    type Content = File;
+
+    fn start(&self, path: &Path) -> io::Result<(Kind, ())> {
+        Ok((kind_of(fs::metadata(path)?.file_type()), ()))
+    }
+
+    fn list(&self, path: &Path, (): &()) -> io::Result<Vec<Listed<()>>> {
+        let listed = |entry: fs::DirEntry| {
+            Ok(Listed { kind: kind_of(entry.file_type()?), name: entry.file_name(), place: () })
+        };
+        fs::read_dir(path)?.map(|entry| entry.and_then(listed)).collect()
+    }
+
+    fn size(&self, path: &Path, (): &()) -> io::Result<u64> {
+        Ok(fs::metadata(path)?.len())
+    }
+
+    fn open(&self, path: &Path, (): &()) -> io::Result<File> {
+        File::open(path)
+    }
+}
+
+fn kind_of(file_type: fs::FileType) -> Kind {
+    if file_type.is_file() {
+        Kind::File
+    } else if file_type.is_dir() {
+        Kind::Folder
+    } else {
+        Kind::Other
+    }
+}
+
+impl Content for File {
+    fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, out, offset)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+}
+
+/// An open vault; paths begin at its root, with or without a slash. Links are never followed.
+pub struct Vaulted(pub Arc<Vault>);
+
+/// A node of a vault: its folder and its stored name, or nothing for the root.
+pub type VaultPlace = Option<(Arc<Dir>, StoredName)>;
+
+impl Vaulted {
+    fn dir(&self, place: &VaultPlace) -> vault::Result<Arc<Dir>> {
+        match place {
+            None => Ok(self.0.root()),
+            Some((parent, name)) => self.0.open_dir(parent, name),
+        }
+    }
+}
+
+impl Source for Vaulted {
+    type Place = VaultPlace;
+    type Content = VaultFile;
+
+    fn start(&self, path: &Path) -> io::Result<(Kind, VaultPlace)> {
+        let (mut kind, mut place) = (Kind::Folder, None);
+        for component in path.components() {
+            let name = match component {
+                Component::RootDir | Component::CurDir => continue,
+                Component::Normal(name) => name,
+                Component::ParentDir | Component::Prefix(_) => return Err(io::ErrorKind::InvalidInput.into()),
+            };
+            let parent = self.dir(&place).map_err(error)?;
+            let (stored, stat) = self.0.lookup(&parent, name).map_err(error)?;
+            (kind, place) = (vault_kind(stat.kind), Some((parent, stored)));
+        }
+        Ok((kind, place))
+    }
+
+    fn list(&self, _: &Path, place: &VaultPlace) -> io::Result<Vec<Listed<VaultPlace>>> {
+        let dir = self.dir(place).map_err(error)?;
+        let entries = self.0.list(&dir).map_err(error)?;
+        let listed = |entry: vault::DirEntry| Listed {
+            name: entry.name,
+            kind: vault_kind(entry.kind),
+            place: Some((dir.clone(), entry.stored)),
+        };
+        Ok(entries.into_iter().map(listed).collect())
+    }
+
+    fn size(&self, _: &Path, place: &VaultPlace) -> io::Result<u64> {
+        let Some((parent, name)) = place else { return Err(io::ErrorKind::IsADirectory.into()) };
+        Ok(self.0.stat(Target::Entry(parent, name)).map_err(error)?.size)
+    }
+
+    fn open(&self, _: &Path, place: &VaultPlace) -> io::Result<VaultFile> {
+        let Some((parent, name)) = place else { return Err(io::ErrorKind::IsADirectory.into()) };
+        let open = self.0.open_file(parent, name, false).map_err(error)?;
+        Ok(VaultFile { vault: self.0.clone(), open: Some(open) })
+    }
+}
+
+fn vault_kind(kind: vault::Kind) -> Kind {
+    match kind {
+        vault::Kind::File => Kind::File,
+        vault::Kind::Dir => Kind::Folder,
+        _ => Kind::Other,
+    }
+}
+
+/// The store's errors as they are, the others as text.
+fn error(e: vault::Error) -> io::Error {
+    match e {
+        vault::Error::Store(e) => e,
+        other => io::Error::other(other.to_string()),
+    }
+}
+
+/// An open file of a vault.
+pub struct VaultFile {
+    vault: Arc<Vault>,
+    /// `None` only while it is dropped.
+    open: Option<Arc<OpenFile>>,
+}
+
+impl VaultFile {
+    fn file(&self) -> io::Result<&OpenFile> {
+        self.open.as_deref().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Content for VaultFile {
+    fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file()?.file.read(offset, out).map_err(error)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.file()?.file.size())
+    }
+}
+
+impl Drop for VaultFile {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.vault.files().release(open);
+        }
+    }
+}

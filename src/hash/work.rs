@@ -1,0 +1,245 @@
+//! The threads that read and hash, and the order in which their results come out: that of the walk.
+
+use super::{
+    large::{Large, Pass, Tree},
+    queue::{Job, Queue, Task},
+    source::{Content, Source},
+    walk::{Found, walk},
+};
+use crate::crypto::hash::{Digest, Function};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::{
+    collections::VecDeque,
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+
+/// Bytes of a thread's buffer: it stays in the processor's cache.
+const BUFFER: usize = 1 << 20;
+/// The longest file that a batch takes, if any function is no tree.
+const SMALL: usize = 128 << 10;
+
+/// How to hash.
+pub struct Options<'a> {
+    /// The functions, each to be applied to every file.
+    pub functions: &'a [Function],
+    /// Threads that read and hash: at least one.
+    pub threads: usize,
+    /// Set when it is to end early.
+    pub stop: &'a AtomicBool,
+    /// What is done so far.
+    pub progress: &'a Progress,
+}
+
+/// What is done so far, for others to look at.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes read and hashed.
+    pub bytes: AtomicU64,
+    /// Files through.
+    pub files: AtomicU64,
+}
+
+/// A file's digests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hashed {
+    /// Bytes.
+    pub size: u64,
+    /// One of each function.
+    pub digests: Vec<Digest>,
+}
+
+/// What came of a file, or of a folder that could not be read.
+#[derive(Debug)]
+pub struct Record {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its digests, or why there are none.
+    pub result: io::Result<Hashed>,
+}
+
+/// Hashes every file below `roots` and gives what came of it to `each`, in the order of the walk. Once
+/// `options.stop` is set, what comes may be incomplete.
+pub fn run<S: Source>(source: &S, roots: &[PathBuf], options: &Options, mut each: impl FnMut(Record)) {
+    let queue = Queue::new(options.threads);
+    let (results, incoming) = unbounded();
+    thread::scope(|scope| {
+        for _ in 0..options.threads.max(1) {
+            let worker = Worker::new(source, &queue, options, results.clone());
+            scope.spawn(move || worker.work());
+        }
+        drop(results);
+        scope.spawn(|| {
+            let mut number = 0;
+            walk(source, roots, options.stop, &mut |found| {
+                queue.add((number, found));
+                number += 1;
+            });
+            queue.found_all();
+        });
+        in_order(&incoming, options, &mut each);
+    });
+}
+
+/// Results with their numbers.
+type Results = Vec<(u64, Record)>;
+
+fn in_order(incoming: &Receiver<Results>, options: &Options, each: &mut dyn FnMut(Record)) {
+    // What came before its turn, from number `next` on.
+    let (mut early, mut next) = (VecDeque::new(), 0_u64);
+    for results in incoming {
+        for (number, record) in results {
+            let at = (number - next) as usize;
+            if early.len() <= at {
+                early.resize_with(at + 1, || None);
+            }
+            early[at] = Some(record);
+        }
+        while let Some(record) = early.front_mut().and_then(Option::take) {
+            early.pop_front();
+            next += 1;
+            options.progress.files.fetch_add(1, Ordering::Relaxed);
+            each(record);
+        }
+    }
+}
+
+/// A thread that reads and hashes.
+pub(super) struct Worker<'a, S: Source> {
+    source: &'a S,
+    queue: &'a Queue<S::Place, S::Content>,
+    options: &'a Options<'a>,
+    results: Sender<Results>,
+    pub(super) buffer: Vec<u8>,
+    /// The longest file that a batch takes.
+    small: usize,
+}
+
+impl<'a, S: Source> Worker<'a, S> {
+    fn new(
+        source: &'a S,
+        queue: &'a Queue<S::Place, S::Content>,
+        options: &'a Options<'a>,
+        results: Sender<Results>,
+    ) -> Self {
+        let part = |function: &Function| function.part_len().unwrap_or(SMALL);
+        let small = options.functions.iter().map(part).min().unwrap_or(SMALL).min(BUFFER / 2);
+        Worker { source, queue, options, results, buffer: vec![0; BUFFER], small }
+    }
+
+    fn work(mut self) {
+        while let Some(task) = self.queue.take() {
+            match task {
+                Task::Batch(jobs) => self.batch(jobs),
+                Task::Part(tree, index) => self.part(&tree, index),
+                Task::Serial(passes) => self.serial(passes),
+            }
+            self.queue.done();
+            if self.stopped() {
+                self.queue.abandon();
+            }
+        }
+    }
+
+    pub(super) fn functions(&self) -> &'a [Function] {
+        self.options.functions
+    }
+
+    pub(super) fn stopped(&self) -> bool {
+        self.options.stop.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn one_more(&self, function: usize) -> Option<Pass<S::Content>> {
+        self.queue.one_more(function)
+    }
+
+    /// Makes the buffer at least so long.
+    pub(super) fn reserve(&mut self, len: usize) {
+        if self.buffer.len() < len {
+            self.buffer.resize(len, 0);
+        }
+    }
+
+    /// Counts bytes of a long file, each once, though every function reads them.
+    pub(super) fn progress_in(&self, function: usize, bytes: u64) {
+        if function == 0 {
+            self.options.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn emit_large(&self, number: u64, path: PathBuf, result: io::Result<(u64, Vec<Digest>)>) {
+        let result = result.map(|(size, digests)| Hashed { size, digests });
+        // Nobody listens any more only if the whole run is being unwound.
+        let _ = self.results.send(vec![(number, Record { path, result })]);
+    }
+
+    /// Reads files side by side and hashes as many at once as the buffer holds.
+    fn batch(&mut self, jobs: Vec<Job<S::Place>>) {
+        let mut results = Vec::with_capacity(jobs.len());
+        let mut held: Vec<(u64, PathBuf, usize)> = Vec::with_capacity(jobs.len());
+        let mut used = 0;
+        for (number, Found { path, place }) in jobs {
+            if self.stopped() {
+                break;
+            }
+            if self.buffer.len() - used <= self.small {
+                self.flush(&mut held, &mut used, &mut results);
+            }
+            let room = used..used + self.small + 1;
+            let opened = place.and_then(|place| self.source.open(&path, &place));
+            let read = opened.and_then(|content| {
+                let len = content.read_full(&mut self.buffer[room], 0)?;
+                if len <= self.small {
+                    return Ok((len, None));
+                }
+                match content.size()? {
+                    size if size >= len as u64 => Ok((len, Some((size, content)))),
+                    _ => Err(io::Error::other("its size is not known before it is read")),
+                }
+            });
+            match read {
+                Ok((len, None)) => {
+                    held.push((number, path, len));
+                    used += len;
+                }
+                Ok((_, Some((size, content)))) => self.add_large(number, path, content, size),
+                Err(e) => results.push((number, Record { path, result: Err(e) })),
+            }
+        }
+        self.flush(&mut held, &mut used, &mut results);
+        let _ = self.results.send(results);
+    }
+
+    fn flush(&self, held: &mut Vec<(u64, PathBuf, usize)>, used: &mut usize, results: &mut Results) {
+        let mut rest = &self.buffer[..*used];
+        let mut messages = Vec::with_capacity(held.len());
+        for (_, _, len) in held.iter() {
+            let (message, others) = rest.split_at(*len);
+            messages.push(message);
+            rest = others;
+        }
+        let digests: Vec<Vec<Digest>> = self.functions().iter().map(|f| f.digests(&messages)).collect();
+        for (at, (number, path, len)) in held.drain(..).enumerate() {
+            let digests = digests.iter().map(|of_function| of_function[at]).collect();
+            results.push((number, Record { path, result: Ok(Hashed { size: len as u64, digests }) }));
+        }
+        self.options.progress.bytes.fetch_add(*used as u64, Ordering::Relaxed);
+        *used = 0;
+    }
+
+    fn add_large(&self, number: u64, path: PathBuf, content: S::Content, size: u64) {
+        let large = Arc::new(Large::new(number, path, content, size, self.functions().len()));
+        for (at, function) in self.functions().iter().enumerate() {
+            let pass = Pass { large: large.clone(), function: at };
+            match function.part_len() {
+                Some(part_len) => self.queue.add_tree(Tree::new(pass, function, part_len)),
+                None => self.queue.add_serial(pass),
+            }
+        }
+    }
+}
