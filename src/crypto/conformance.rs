@@ -139,12 +139,12 @@ fn ctrs_agree_with_single_blocks_at_every_edge() {
                 let check = |name, got: &[u8]| {
                     assert!(expected == got, "{name}, {cipher:?}, {len} bytes at {counter:x?}");
                 };
-                for ctr in key.ctrs() {
+                for ctr in variants::ctrs(cipher) {
                     let mut dst = plain.clone();
-                    ctr.in_place(&counter, &mut dst);
+                    ctr.in_place(&key, &counter, &mut dst);
                     check(ctr.name, &dst);
                     dst.fill(0xee);
-                    ctr.from(&counter, &plain, &mut dst);
+                    ctr.from(&key, &counter, &plain, &mut dst);
                     check(ctr.name, &dst);
                 }
                 let mut dst = plain.clone();

@@ -123,14 +123,6 @@ impl Kuznyechik {
         }
     }
 
-    /// Whether `ctr` works on vectors.
-    pub(super) fn is_wide(&self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        return self.wide.is_some();
-        #[cfg(not(target_arch = "x86_64"))]
-        false
-    }
-
     #[inline(always)]
     fn encrypt_all<const N: usize>(&self, mut state: [u128; N]) -> [u128; N] {
         for key in &self.encrypt[..9] {

@@ -180,7 +180,7 @@ pub(super) fn ctr(keys: &Keys, counter: &[u8; BLOCK], text: Text<'_>) {
             _mm512_xor_si512(constant[i], share)
         });
         for round in &keys.encrypt[1..] {
-            state = state.map(|plane| substitute(plane, &table));
+            substitute_all(&mut state, &table);
             linear!(state, round);
         }
         put_512(part, &transpose(state));
@@ -206,7 +206,7 @@ pub(super) fn encrypt_blocks(keys: &Keys, blocks: &mut [[u8; BLOCK]]) {
         let mut state = transpose(std::array::from_fn(|i| load_512(&group[i])));
         add(&mut state, &keys.first);
         for round in &keys.encrypt {
-            state = state.map(|plane| substitute(plane, &table));
+            substitute_all(&mut state, &table);
             linear!(state, round);
         }
         let state = transpose(state);
@@ -224,7 +224,7 @@ pub(super) fn decrypt_blocks(keys: &Keys, blocks: &mut [[u8; BLOCK]]) {
         let mut state = transpose(std::array::from_fn(|i| load_512(&group[i])));
         for round in &keys.decrypt {
             inverse_linear!(state, round);
-            state = state.map(|plane| substitute(plane, &table));
+            substitute_all(&mut state, &table);
         }
         add(&mut state, &keys.first);
         let state = transpose(state);
@@ -258,6 +258,14 @@ fn substitute(bytes: __m512i, table: &Table) -> __m512i {
     let low = _mm512_permutex2var_epi8(table[0], bytes, table[1]);
     let high = _mm512_permutex2var_epi8(table[2], bytes, table[3]);
     _mm512_mask_blend_epi8(_mm512_movepi8_mask(bytes), low, high)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn substitute_all(state: &mut Planes, table: &Table) {
+    for plane in state {
+        *plane = substitute(*plane, table);
+    }
 }
 
 #[inline]

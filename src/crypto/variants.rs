@@ -14,6 +14,7 @@ use super::{
 use super::{
     aes_ni, aes_vaes256, aes_vaes512,
     hash::{lanes_avx2, lanes_avx512},
+    kuznyechik_avx512,
 };
 
 /// A key in the form of every implementation of its cipher; wiped on drop.
@@ -24,30 +25,85 @@ enum Forms {
     Kuznyechik(Box<Kuznyechik>),
 }
 
-type Apply<'a> = dyn Fn(&[u8; BLOCK], Text<'_>) + Sync + 'a;
-
-/// An implementation of CTR, with a key.
-pub struct Ctr<'a> {
+/// An implementation of CTR. Its functions panic if the key is of another cipher.
+#[derive(Clone, Copy)]
+pub struct Ctr {
     /// What it is made of.
     pub name: &'static str,
-    apply: Box<Apply<'a>>,
+    apply: fn(&AnyKey, &[u8; BLOCK], Text<'_>),
 }
 
-impl<'a> Ctr<'a> {
-    fn new(name: &'static str, apply: impl Fn(&[u8; BLOCK], Text<'_>) + Sync + 'a) -> Self {
-        Ctr { name, apply: Box::new(apply) }
+impl Ctr {
+    /// As `CipherKey::ctr_in_place`, with a key of the cipher that it is of.
+    pub fn in_place(&self, key: &AnyKey, counter: &[u8; BLOCK], data: &mut [u8]) {
+        (self.apply)(key, counter, Text { src: None, dst: data });
     }
 
-    /// As `CipherKey::ctr_in_place`.
-    pub fn in_place(&self, counter: &[u8; BLOCK], data: &mut [u8]) {
-        (self.apply)(counter, Text { src: None, dst: data });
+    /// As `CipherKey::ctr`, with a key of the cipher that it is of.
+    ///
+    /// # Panics
+    /// If `src` and `dst` differ in length.
+    pub fn from(&self, key: &AnyKey, counter: &[u8; BLOCK], src: &[u8], dst: &mut [u8]) {
+        assert_eq!(src.len(), dst.len(), "CTR keeps the length");
+        (self.apply)(key, counter, Text { src: Some(src), dst });
     }
+}
 
-    /// As `CipherKey::ctr`.
-    #[cfg(test)]
-    pub(super) fn from(&self, counter: &[u8; BLOCK], src: &[u8], dst: &mut [u8]) {
-        (self.apply)(counter, Text { src: Some(src), dst });
+/// Every CTR of a cipher, the slowest first.
+pub fn ctrs(cipher: Cipher) -> Vec<Ctr> {
+    if cipher == Cipher::Kuznyechik { kuznyechik_ctrs() } else { aes_ctrs() }
+}
+
+fn aes_ctrs() -> Vec<Ctr> {
+    let portable: fn(&AnyKey, &_, Text<'_>) = |key, c, t| key.aes().0.ctr_portable(c, t);
+    let mut all = vec![Ctr { name: "aes crate's blocks", apply: portable }];
+    #[cfg(target_arch = "x86_64")]
+    for (available, name, apply) in AES_VECTORS {
+        add(&mut all, available(), Ctr { name, apply });
     }
+    all
+}
+
+fn add(all: &mut Vec<Ctr>, available: bool, ctr: Ctr) {
+    if available {
+        all.push(ctr);
+    } else {
+        say_missing(ctr.name);
+    }
+}
+
+/// Whether it is there, its name, and the implementation, which must be there.
+#[cfg(target_arch = "x86_64")]
+type Vectors = (fn() -> bool, &'static str, fn(&AnyKey, &[u8; BLOCK], Text<'_>));
+
+#[cfg(target_arch = "x86_64")]
+const AES_VECTORS: [Vectors; 3] = [
+    (aes_ni::available, "AES-NI", |key, c, t| {
+        assert!(aes_ni::available());
+        // SAFETY: the processor has the features, as was just seen.
+        unsafe { aes_ni::ctr(key.aes().1, c, t) }
+    }),
+    (aes_vaes256::available, "VAES-256", |key, c, t| {
+        assert!(aes_vaes256::available());
+        // SAFETY: the processor has the features, as was just seen.
+        unsafe { aes_vaes256::ctr(key.aes().1, c, t) }
+    }),
+    (aes_vaes512::available, "VAES-512", |key, c, t| {
+        assert!(aes_vaes512::available());
+        // SAFETY: the processor has the features, as was just seen.
+        unsafe { aes_vaes512::ctr(key.aes().1, c, t) }
+    }),
+];
+
+fn kuznyechik_ctrs() -> Vec<Ctr> {
+    let portable: fn(&AnyKey, &_, Text<'_>) = |key, c, t| key.kuznyechik().ctr_portable(c, t);
+    let mut all = vec![Ctr { name: "tables", apply: portable }];
+    #[cfg(target_arch = "x86_64")]
+    {
+        let apply = |key: &AnyKey, c: &_, t: Text<'_>| key.kuznyechik().ctr(c, t);
+        add(&mut all, kuznyechik_avx512::available(), Ctr { name: "AVX-512 + GFNI", apply });
+    }
+    all
 }
 
 impl AnyKey {
@@ -63,23 +119,17 @@ impl AnyKey {
         })
     }
 
-    /// Every CTR, the slowest first; the last one is what the dispatcher chooses.
-    pub fn ctrs(&self) -> Vec<Ctr<'_>> {
+    fn aes(&self) -> (&AesKey, &AesRoundKeys) {
         match &self.0 {
-            Forms::Aes(key, keys) => {
-                let mut all = vec![Ctr::new("aes crate's blocks", |c, t| key.ctr_portable(c, t))];
-                aes_vectors(keys, &mut all);
-                all
-            }
-            Forms::Kuznyechik(key) => {
-                let mut all = vec![Ctr::new("tables", |c, t| key.ctr_portable(c, t))];
-                if key.is_wide() {
-                    all.push(Ctr::new("AVX-512 + GFNI", |c, t| key.ctr(c, t)));
-                } else {
-                    say_missing("Kuznyechik with AVX-512 and GFNI");
-                }
-                all
-            }
+            Forms::Aes(key, keys) => (key, keys),
+            Forms::Kuznyechik(_) => panic!("a key of another cipher"), // invariant: documented
+        }
+    }
+
+    fn kuznyechik(&self) -> &Kuznyechik {
+        match &self.0 {
+            Forms::Kuznyechik(key) => key,
+            Forms::Aes(..) => panic!("a key of another cipher"), // invariant: documented
         }
     }
 
@@ -102,32 +152,8 @@ impl AnyKey {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-fn aes_vectors<'a>(keys: &'a AesRoundKeys, all: &mut Vec<Ctr<'a>>) {
-    if aes_ni::available() {
-        // SAFETY: the processor has the features, as was just seen.
-        all.push(Ctr::new("AES-NI", |c, t| unsafe { aes_ni::ctr(keys, c, t) }));
-    } else {
-        say_missing("AES-NI");
-    }
-    if aes_vaes256::available() {
-        // SAFETY: the processor has the features, as was just seen.
-        all.push(Ctr::new("VAES-256", |c, t| unsafe { aes_vaes256::ctr(keys, c, t) }));
-    } else {
-        say_missing("VAES-256");
-    }
-    if aes_vaes512::available() {
-        // SAFETY: the processor has the features, as was just seen.
-        all.push(Ctr::new("VAES-512", |c, t| unsafe { aes_vaes512::ctr(keys, c, t) }));
-    } else {
-        say_missing("VAES-512");
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn aes_vectors<'a>(_: &'a AesRoundKeys, _: &mut Vec<Ctr<'a>>) {}
-
 /// An implementation of tags.
+#[derive(Clone, Copy)]
 pub struct Tags {
     /// What it is made of.
     pub name: &'static str,

@@ -1,5 +1,6 @@
 //! `bench`: measurements that a person can repeat. Each makes a [`Report`].
 
+mod crypto;
 mod mount;
 mod plain;
 
@@ -14,6 +15,8 @@ use std::path::PathBuf;
 /// What `bench` measures.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
+    /// Ciphers, tags and engines, on one core and on all, beside the crates that others use
+    Crypto(crypto::CryptoArgs),
     /// The mounted filesystem beside others: streams, random access, small files
     Mount(mount::MountBenchArgs),
     /// A filesystem without encryption, to compare with
@@ -35,6 +38,7 @@ pub struct ReportArgs {
 /// Runs `bench`.
 pub fn run(command: BenchCommand) -> Outcome {
     match command {
+        BenchCommand::Crypto(args) => crypto::run(&args),
         BenchCommand::Mount(args) => mount::run(&args),
         BenchCommand::Plain(args) => plain::run(&args),
     }
