@@ -11,6 +11,7 @@ pub mod engine;
 pub mod format;
 pub mod fuse;
 pub mod hash;
+pub mod metrics;
 pub mod report;
 pub mod store;
 pub mod vault;

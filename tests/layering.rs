@@ -8,16 +8,17 @@ use std::{
 };
 
 /// Each layer and the layers that it may use.
-const MAY_USE: [(&str, &[&str]); 9] = [
+const MAY_USE: [(&str, &[&str]); 10] = [
     ("crypto", &[]),
-    ("engine", &["crypto"]),
+    ("engine", &["crypto", "metrics"]),
     ("format", &["crypto"]),
+    ("metrics", &[]),
     ("report", &[]),
-    ("store", &[]),
-    ("vault", &["crypto", "engine", "format", "store"]),
-    ("fuse", &["vault"]),
+    ("store", &["metrics"]),
+    ("vault", &["crypto", "engine", "format", "metrics", "store"]),
+    ("fuse", &["metrics", "vault"]),
     ("hash", &["crypto", "vault"]),
-    ("cli", &["crypto", "engine", "format", "fuse", "hash", "report", "vault"]),
+    ("cli", &["crypto", "engine", "format", "fuse", "hash", "metrics", "report", "vault"]),
 ];
 
 /// Files that may contain `unsafe`, and why it cannot be avoided there.

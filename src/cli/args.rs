@@ -1,6 +1,6 @@
 //! The command line's grammar.
 
-use super::{bench::BenchCommand, exit, hashing::args::HashArgs};
+use super::{bench::BenchCommand, exit, hashing::args::HashArgs, stat};
 use crate::{
     crypto::{cipher::Cipher, mac::Integrity},
     engine::EngineChoice,
@@ -31,6 +31,8 @@ pub enum Command {
     Mount(MountArgs),
     /// Unmount, and wait until everything is stored
     Umount(UmountArgs),
+    /// Show what a mount does: throughput, requests, times, caches, memory, errors
+    Stat(stat::StatArgs),
     /// Show a vault's parameters and key slots; needs no password
     Info(InfoArgs),
     /// Change a vault's password

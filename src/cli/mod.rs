@@ -19,6 +19,7 @@ mod password;
 mod progress;
 mod session;
 mod signals;
+mod stat;
 mod trial;
 mod umount;
 mod vaults;
@@ -48,6 +49,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> Outcome {
     match command {
         Command::Init(args) => init::run(&args),
+        Command::Stat(args) => stat::run(&args),
         Command::Info(args) => info::run(&args.vault, args.json),
         Command::Passwd(args) => keys::passwd(&args),
         Command::Key(args) => keys::run(&args.action),

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     fuse::{self, MountOptions, Session},
+    metrics,
     vault::{OpenOptions, Unlock, Vault},
 };
 use signal_hook::{
@@ -76,6 +77,7 @@ impl Mounted {
     pub fn start(plan: &Plan, unlock: &Unlock) -> Outcome<Mounted> {
         // The modes of new files are the kernel's to decide; it has applied the caller's umask already.
         rustix::process::umask(rustix::fs::Mode::empty());
+        metrics::start();
         let vault = Vault::open(&plan.vault, unlock, plan.open).map_err(vaults::explain)?;
         let options = MountOptions {
             read_only: plan.open.read_only,

@@ -1,11 +1,12 @@
 //! Page-aligned buffers from a bounded pool: the pool's bound is the back-pressure.
 
 use super::gpu::HostMemory;
+use crate::metrics::{self, Activity};
 use parking_lot::{Condvar, Mutex};
 use std::{
     ops::{Deref, DerefMut},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Alignment of every buffer: a page, which is also a chunk.
@@ -64,6 +65,17 @@ impl Drop for Buffer {
     }
 }
 
+/// The memory of a pool, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// In buffers in use.
+    pub in_use: usize,
+    /// The most that buffers in use ever held.
+    pub peak: usize,
+    /// What buffers in use and buffers kept may hold together.
+    pub bound: usize,
+}
+
 /// Hands out buffers, up to a bound of bytes, in the order of the requests.
 pub struct BufferPool {
     shared: Arc<Shared>,
@@ -105,6 +117,12 @@ impl BufferPool {
     /// Bytes that buffers in use hold at the moment.
     pub fn in_use(&self) -> usize {
         self.shared.state.lock().in_use
+    }
+
+    /// What buffers in use hold and held at most, and what they may.
+    pub fn usage(&self) -> Usage {
+        let state = self.shared.state.lock();
+        Usage { in_use: state.in_use, peak: state.peak, bound: self.shared.bound }
     }
 }
 
@@ -174,6 +192,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     in_use: usize,
+    peak: usize,
     /// Returned buffers, the latest last.
     free: Vec<Memory>,
     free_bytes: usize,
@@ -191,6 +210,7 @@ impl Shared {
         let mut state = self.state.lock();
         let ticket = state.next_ticket;
         state.next_ticket += 1;
+        let start = (state.serving != ticket || !self.fits(&state, bytes)).then(Instant::now);
         while state.serving != ticket || !self.fits(&state, bytes) {
             let returns = state.returns;
             let timed_out = self.returned.wait_for(&mut state, STALL).timed_out();
@@ -200,7 +220,12 @@ impl Shared {
         }
         state.serving += 1;
         state.in_use = state.in_use.saturating_add(bytes);
+        state.peak = state.peak.max(state.in_use);
         self.returned.notify_all();
+        drop(state);
+        if let Some(start) = start {
+            metrics::count(Activity::Buffer, bytes, start.elapsed());
+        }
     }
 
     fn fits(&self, state: &State, bytes: usize) -> bool {

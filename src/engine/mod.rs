@@ -10,7 +10,7 @@ mod router;
 mod survey;
 
 pub use batch::{Batch, ChunkJob, Engine, EngineError, Op};
-pub use buffer::{Buffer, BufferPool};
+pub use buffer::{Buffer, BufferPool, Usage};
 pub use cpu::CpuEngine;
 pub use gpu::{Description, DriverError, Fault, GpuEngine, Shape, find as find_gpu};
 pub use measure::{Comparison, Curve};

@@ -53,6 +53,15 @@ pub const UNSUPPORTED_REQUEST: Errno = Errno::ENOSYS;
 /// An extended attribute that does not fit the caller's buffer.
 pub const VALUE_TOO_LARGE: Errno = Errno::ERANGE;
 
+/// Whether an answer says that something went wrong, not just that a program asked for what is not there.
+pub fn is_failure(answer: Errno) -> bool {
+    let failures = [libc::EIO, libc::ENOSPC, libc::EDQUOT, libc::ENOMEM, libc::EMFILE, libc::ENFILE];
+    failures.contains(&answer.code())
+}
+
+/// An extended attribute that this program makes up.
+pub const READ_ONLY_ATTRIBUTE: Errno = Errno::EOPNOTSUPP;
+
 /// Answers requests: turns the vault's errors into errnos and logs damage.
 #[derive(Default)]
 pub struct Reporter {

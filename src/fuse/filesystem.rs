@@ -2,12 +2,16 @@
 
 use super::{
     attr, capabilities,
-    errno::{Answer, UNSUPPORTED_REQUEST, VALUE_TOO_LARGE},
+    errno::{Answer, READ_ONLY_ATTRIBUTE, UNSUPPORTED_REQUEST, VALUE_TOO_LARGE},
     files,
+    metrics::is_metrics,
     names::Entry,
     server::Server,
 };
-use crate::vault::{NewNode, SetAttr};
+use crate::{
+    metrics::{self, Activity},
+    vault::{NewNode, SetAttr},
+};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
@@ -62,7 +66,7 @@ impl Filesystem for Mounted {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _busy = self.0.busy();
-        match self.0.answer(parent.0, |s| s.lookup(parent.0, name)) {
+        match self.0.answer(Activity::Lookup, parent.0, |s| s.lookup(parent.0, name)) {
             Ok(Some(found)) => entry(&self.0, reply, Ok(found)),
             // Node 0 says that there is none, and for how long that may be relied on.
             Ok(None) => reply.entry(&self.0.absent_ttl(), &attr::none(), Generation(0)),
@@ -71,7 +75,7 @@ impl Filesystem for Mounted {
     }
 
     fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
-        let _ = self.0.answer(number.0, |s| {
+        let _ = self.0.answer(Activity::Forget, number.0, |s| {
             s.inodes.forget(number.0, lookups);
             Ok(())
         });
@@ -79,7 +83,7 @@ impl Filesystem for Mounted {
 
     fn getattr(&self, _: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
         let _busy = self.0.busy();
-        match self.0.answer(number.0, |s| s.getattr(number.0, handle.map(|h| h.0))) {
+        match self.0.answer(Activity::Getattr, number.0, |s| s.getattr(number.0, handle.map(|h| h.0))) {
             Ok(stat) => reply.attr(&self.0.attr_ttl(&stat), &attr::file_attr(number.0, &stat)),
             Err(e) => reply.error(e),
         }
@@ -109,7 +113,7 @@ impl Filesystem for Mounted {
         let user = request.uid();
         let work = move |s: &Server| {
             let handle = handle.map(|h| h.0);
-            match s.answer(number.0, |s| s.setattr(number.0, handle, changes, user)) {
+            match s.answer(Activity::Setattr, number.0, |s| s.setattr(number.0, handle, changes, user)) {
                 Ok(stat) => reply.attr(&s.attr_ttl(&stat), &attr::file_attr(number.0, &stat)),
                 Err(e) => reply.error(e),
             }
@@ -120,7 +124,7 @@ impl Filesystem for Mounted {
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
         let _busy = self.0.busy();
-        match self.0.answer(number.0, |s| s.readlink(number.0)) {
+        match self.0.answer(Activity::Readlink, number.0, |s| s.readlink(number.0)) {
             Ok(target) => reply.data(target.as_encoded_bytes()),
             Err(e) => reply.error(e),
         }
@@ -138,7 +142,11 @@ impl Filesystem for Mounted {
     ) {
         let _busy = self.0.busy();
         let new = new_node(request, mode, umask);
-        entry(&self.0, reply, self.0.answer(parent.0, |s| s.mknod(parent.0, name, new, mode, rdev)));
+        entry(
+            &self.0,
+            reply,
+            self.0.answer(Activity::Mknod, parent.0, |s| s.mknod(parent.0, name, new, mode, rdev)),
+        );
     }
 
     fn mkdir(
@@ -152,17 +160,17 @@ impl Filesystem for Mounted {
     ) {
         let _busy = self.0.busy();
         let new = new_node(request, mode, umask);
-        entry(&self.0, reply, self.0.answer(parent.0, |s| s.mkdir(parent.0, name, new)));
+        entry(&self.0, reply, self.0.answer(Activity::Mkdir, parent.0, |s| s.mkdir(parent.0, name, new)));
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _busy = self.0.busy();
-        done(reply, self.0.answer(parent.0, |s| s.unlink(parent.0, name)));
+        done(reply, self.0.answer(Activity::Unlink, parent.0, |s| s.unlink(parent.0, name)));
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _busy = self.0.busy();
-        done(reply, self.0.answer(parent.0, |s| s.rmdir(parent.0, name)));
+        done(reply, self.0.answer(Activity::Rmdir, parent.0, |s| s.rmdir(parent.0, name)));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -171,7 +179,8 @@ impl Filesystem for Mounted {
         entry(
             &self.0,
             reply,
-            self.0.answer(parent.0, |s| s.symlink(parent.0, name, target.as_os_str(), new)),
+            self.0
+                .answer(Activity::Symlink, parent.0, |s| s.symlink(parent.0, name, target.as_os_str(), new)),
         );
     }
 
@@ -187,12 +196,12 @@ impl Filesystem for Mounted {
     ) {
         let _busy = self.0.busy();
         let (from, to) = ((parent.0, name), (newparent.0, newname));
-        done(reply, self.0.answer(parent.0, |s| s.rename(from, to, flags)));
+        done(reply, self.0.answer(Activity::Rename, parent.0, |s| s.rename(from, to, flags)));
     }
 
     fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _busy = self.0.busy();
-        entry(&self.0, reply, self.0.answer(number.0, |s| s.link(number.0, parent.0, name)));
+        entry(&self.0, reply, self.0.answer(Activity::Link, number.0, |s| s.link(number.0, parent.0, name)));
     }
 
     fn create(
@@ -208,7 +217,9 @@ impl Filesystem for Mounted {
         let _busy = self.0.busy();
         let new = new_node(request, mode, umask);
         let flags = OpenFlags(flags);
-        let made = self.0.answer(parent.0, |s| s.create(parent.0, name, new, files::writes(flags)));
+        let made = self
+            .0
+            .answer(Activity::Create, parent.0, |s| s.create(parent.0, name, new, files::writes(flags)));
         match made {
             Ok((Entry { id, stat }, handle)) => reply.created(
                 &self.0.attr_ttl(&stat),
@@ -224,7 +235,7 @@ impl Filesystem for Mounted {
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let _busy = self.0.busy();
         let user = request.uid();
-        self.0.slowly(move |s| match s.answer(number.0, |s| s.open(number.0, flags, user)) {
+        self.0.slowly(move |s| match s.answer(Activity::Open, number.0, |s| s.open(number.0, flags, user)) {
             Ok((handle, mode)) => reply.opened(FileHandle(handle), mode),
             Err(e) => reply.error(e),
         });
@@ -245,10 +256,13 @@ impl Filesystem for Mounted {
         let mut reply = Some(reply);
         let send = |reply: &mut Option<ReplyData>, data: &[u8]| {
             if let Some(reply) = reply.take() {
-                reply.data(data);
+                metrics::bytes(Activity::Read, data.len());
+                metrics::measure(Activity::Reply, data.len(), || reply.data(data));
             }
         };
-        let read = self.0.answer(number.0, |s| s.read(handle.0, offset, size, |data| send(&mut reply, data)));
+        let read = self.0.answer(Activity::Read, number.0, |s| {
+            s.read(handle.0, offset, size, |data| send(&mut reply, data))
+        });
         if let (Err(e), Some(reply)) = (read, reply) {
             reply.error(e);
         }
@@ -268,15 +282,18 @@ impl Filesystem for Mounted {
     ) {
         let _busy = self.0.busy();
         let user = request.uid();
-        match self.0.answer(number.0, |s| s.write(handle.0, offset, data, flags, user)) {
-            Ok(()) => reply.written(data.len() as u32), // The kernel's own request: at most max_write.
+        match self.0.answer(Activity::Write, number.0, |s| s.write(handle.0, offset, data, flags, user)) {
+            Ok(()) => {
+                metrics::bytes(Activity::Write, data.len());
+                reply.written(data.len() as u32); // The kernel's own request: at most max_write.
+            }
             Err(e) => reply.error(e),
         }
     }
 
     fn flush(&self, _: &Request, number: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         let _busy = self.0.busy();
-        self.0.slowly(move |s| done(reply, s.answer(number.0, |s| s.flush(handle.0))));
+        self.0.slowly(move |s| done(reply, s.answer(Activity::Flush, number.0, |s| s.flush(handle.0))));
     }
 
     fn release(
@@ -290,17 +307,17 @@ impl Filesystem for Mounted {
         reply: ReplyEmpty,
     ) {
         let _busy = self.0.busy();
-        self.0.slowly(move |s| done(reply, s.answer(number.0, |s| s.release(handle.0))));
+        self.0.slowly(move |s| done(reply, s.answer(Activity::Release, number.0, |s| s.release(handle.0))));
     }
 
     fn fsync(&self, _: &Request, number: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
         let _busy = self.0.busy();
-        self.0.slowly(move |s| done(reply, s.answer(number.0, |s| s.fsync(handle.0))));
+        self.0.slowly(move |s| done(reply, s.answer(Activity::Fsync, number.0, |s| s.fsync(handle.0))));
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let _busy = self.0.busy();
-        match self.0.answer(number.0, |s| s.opendir(number.0)) {
+        match self.0.answer(Activity::Opendir, number.0, |s| s.opendir(number.0)) {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(e) => reply.error(e),
         }
@@ -315,7 +332,7 @@ impl Filesystem for Mounted {
         mut reply: ReplyDirectory,
     ) {
         let _busy = self.0.busy();
-        let filled = self.0.answer(number.0, |s| {
+        let filled = self.0.answer(Activity::Readdir, number.0, |s| {
             s.fill(&s.listing(handle.0, offset)?, offset, &mut reply);
             Ok(())
         });
@@ -334,7 +351,7 @@ impl Filesystem for Mounted {
         mut reply: ReplyDirectoryPlus,
     ) {
         let _busy = self.0.busy();
-        let filled = self.0.answer(number.0, |s| {
+        let filled = self.0.answer(Activity::Readdir, number.0, |s| {
             s.fill_plus(&s.listing(handle.0, offset)?, offset, &mut reply);
             Ok(())
         });
@@ -346,17 +363,17 @@ impl Filesystem for Mounted {
 
     fn releasedir(&self, _: &Request, number: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
         let _busy = self.0.busy();
-        done(reply, self.0.answer(number.0, |s| s.release(handle.0)));
+        done(reply, self.0.answer(Activity::Releasedir, number.0, |s| s.release(handle.0)));
     }
 
     fn fsyncdir(&self, _: &Request, number: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
         let _busy = self.0.busy();
-        self.0.slowly(move |s| done(reply, s.answer(number.0, |s| s.fsyncdir(handle.0))));
+        self.0.slowly(move |s| done(reply, s.answer(Activity::Fsyncdir, number.0, |s| s.fsyncdir(handle.0))));
     }
 
     fn statfs(&self, _: &Request, number: INodeNo, reply: ReplyStatfs) {
         let _busy = self.0.busy();
-        match self.0.answer(number.0, |s| s.statfs()) {
+        match self.0.answer(Activity::Statfs, number.0, |s| s.statfs()) {
             Ok(s) => {
                 reply.statfs(s.blocks, s.bfree, s.bavail, s.files, s.ffree, s.bsize, s.namelen, s.frsize);
             }
@@ -375,24 +392,33 @@ impl Filesystem for Mounted {
         reply: ReplyEmpty,
     ) {
         let _busy = self.0.busy();
-        done(reply, self.0.answer(number.0, |s| s.setxattr(number.0, name, value, flags)));
+        if is_metrics(number.0, name) {
+            return reply.error(READ_ONLY_ATTRIBUTE);
+        }
+        done(
+            reply,
+            self.0.answer(Activity::Setxattr, number.0, |s| s.setxattr(number.0, name, value, flags)),
+        );
     }
 
-    fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let _busy = self.0.busy();
-        let result = self.0.answer(number.0, |s| s.getxattr(number.0, name));
+        if let Some(numbers) = self.0.metrics(number.0, name, request.uid()) {
+            return value(reply, size, Ok(numbers));
+        }
+        let result = self.0.answer(Activity::Getxattr, number.0, |s| s.getxattr(number.0, name));
         value(reply, size, result);
     }
 
     fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let _busy = self.0.busy();
-        let result = self.0.answer(number.0, |s| s.listxattr(number.0));
+        let result = self.0.answer(Activity::Listxattr, number.0, |s| s.listxattr(number.0));
         value(reply, size, result);
     }
 
     fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _busy = self.0.busy();
-        done(reply, self.0.answer(number.0, |s| s.removexattr(number.0, name)));
+        done(reply, self.0.answer(Activity::Removexattr, number.0, |s| s.removexattr(number.0, name)));
     }
 
     /// Never sent: every mount has `default_permissions`, so the kernel decides.
@@ -413,7 +439,10 @@ impl Filesystem for Mounted {
         let _busy = self.0.busy();
         let user = request.uid();
         self.0.slowly(move |s| {
-            done(reply, s.answer(number.0, |s| s.fallocate(handle.0, offset, len, mode, user)));
+            done(
+                reply,
+                s.answer(Activity::Fallocate, number.0, |s| s.fallocate(handle.0, offset, len, mode, user)),
+            );
         });
     }
 
@@ -427,7 +456,7 @@ impl Filesystem for Mounted {
         reply: ReplyLseek,
     ) {
         let _busy = self.0.busy();
-        match self.0.answer(number.0, |s| s.lseek(handle.0, offset, whence)) {
+        match self.0.answer(Activity::Lseek, number.0, |s| s.lseek(handle.0, offset, whence)) {
             Ok(offset) => reply.offset(offset),
             Err(e) => reply.error(e),
         }
@@ -449,9 +478,11 @@ impl Filesystem for Mounted {
         let _busy = self.0.busy();
         let user = request.uid();
         let (from, to) = ((handle_in.0, offset_in), (handle_out.0, offset_out));
-        self.0.slowly(move |s| match s.answer(number_out.0, |s| s.copy(from, to, len, user)) {
-            Ok(copied) => reply.written(copied),
-            Err(e) => reply.error(e),
+        self.0.slowly(move |s| {
+            match s.answer(Activity::Copy, number_out.0, |s| s.copy(from, to, len, user)) {
+                Ok(copied) => reply.written(copied),
+                Err(e) => reply.error(e),
+            }
         });
     }
 

@@ -15,6 +15,7 @@ mod filesystem;
 mod handles;
 mod inodes;
 mod listing;
+mod metrics;
 mod names;
 mod nodes;
 mod server;

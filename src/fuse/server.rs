@@ -7,7 +7,10 @@ use super::{
     inodes::{self, Id, Inodes, Name, Node, ROOT},
     workers::Workers,
 };
-use crate::vault::{Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, Vault};
+use crate::{
+    metrics::{self, Activity, Cache},
+    vault::{Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, Vault},
+};
 use fuser::{INodeNo, Notifier};
 use std::{
     sync::{
@@ -90,8 +93,18 @@ impl Server {
     }
 
     /// Runs `work` for a request on `node`: an error becomes its errno, a panic EIO.
-    pub fn answer<T>(&self, node: u64, work: impl FnOnce(&Self) -> Result<T>) -> Answer<T> {
-        self.reporter.answer(node, || self.inodes.stored_path(node), || work(self))
+    pub fn answer<T>(
+        &self,
+        activity: Activity,
+        node: u64,
+        work: impl FnOnce(&Self) -> Result<T>,
+    ) -> Answer<T> {
+        let describe = || self.inodes.stored_path(node);
+        let answer = metrics::measure(activity, 0, || self.reporter.answer(node, describe, || work(self)));
+        if answer.as_ref().is_err_and(|e| errno::is_failure(*e)) {
+            metrics::failed(activity);
+        }
+        answer
     }
 
     /// Says that this event loop works on a request.
@@ -168,7 +181,9 @@ impl Server {
     /// ENOTDIR, ESTALE if it is not known, ENOENT if it is gone.
     pub fn dir(&self, number: u64) -> Result<Arc<Dir>> {
         for _ in 0..TRIES {
-            if let Some(dir) = self.open_dir(number) {
+            let open = self.open_dir(number);
+            metrics::asked(Cache::Folders, open.is_some());
+            if let Some(dir) = open {
                 return Ok(dir);
             }
             if let Some(dir) = self.walk(number)? {

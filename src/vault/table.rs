@@ -88,6 +88,11 @@ pub struct Files {
 }
 
 impl Files {
+    /// How many files are open, those included that are kept for a moment after their last close.
+    pub fn open_count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
     /// An empty table and its keeper. `device` is the store's, `sync_store` its syncfs.
     ///
     /// # Errors

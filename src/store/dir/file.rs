@@ -1,6 +1,9 @@
 //! A regular file of the store behind an exchangeable descriptor.
 
-use crate::store::BackingFile;
+use crate::{
+    metrics::{Activity, Counted},
+    store::BackingFile,
+};
 use rustix::{
     fs::{FallocateFlags, OFlags, Timespec, Timestamps, UTIME_OMIT},
     io::{Errno, retry_on_intr},
@@ -39,6 +42,7 @@ impl DirFile {
 
 impl BackingFile for DirFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let _counted = Counted::start(Activity::StoreRead, buf.len());
         let fd = self.fd();
         let mut done = 0;
         while done < buf.len() {
@@ -52,6 +56,7 @@ impl BackingFile for DirFile {
     }
 
     fn read_vectored_at(&self, pieces: &mut [io::IoSliceMut], offset: u64) -> io::Result<usize> {
+        let _counted = Counted::start(Activity::StoreRead, pieces.iter().map(|piece| piece.len()).sum());
         let fd = self.fd();
         let mut done = 0;
         let mut rest = pieces;
@@ -68,6 +73,7 @@ impl BackingFile for DirFile {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let _counted = Counted::start(Activity::StoreWrite, buf.len());
         let fd = self.fd();
         let mut done = 0;
         while done < buf.len() {
@@ -82,7 +88,9 @@ impl BackingFile for DirFile {
 
     fn write_vectored_at(&self, pieces: &[io::IoSlice], offset: u64) -> io::Result<()> {
         let fd = self.fd();
+        let counted = Counted::start(Activity::StoreWrite, pieces.iter().map(|piece| piece.len()).sum());
         let written = retry_on_intr(|| rustix::io::pwritev(&*fd, pieces, offset))?;
+        drop(counted);
         // What a short write left over goes piece by piece.
         let (mut at, mut skip) = (offset, written);
         for piece in pieces {
@@ -105,6 +113,7 @@ impl BackingFile for DirFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        let _counted = Counted::start(Activity::StoreSync, 0);
         // EINTR is not retried: whether a second call still reports a failed write is not known.
         Ok(rustix::fs::fdatasync(&*self.fd())?)
     }

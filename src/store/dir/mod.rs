@@ -11,6 +11,7 @@ pub use file::DirFile;
 pub use list::Listed;
 pub use node::Node;
 
+use crate::metrics::{Activity, Counted};
 use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, StatVfs},
     io::Errno,
@@ -201,6 +202,7 @@ impl StoreDir {
     /// # Errors
     /// The store's.
     pub fn sync(&self) -> io::Result<()> {
+        let _counted = Counted::start(Activity::StoreSync, 0);
         Ok(rustix::fs::fsync(self.readable()?)?)
     }
 
@@ -209,6 +211,7 @@ impl StoreDir {
     /// # Errors
     /// The store's.
     pub fn sync_all(&self) -> io::Result<()> {
+        let _counted = Counted::start(Activity::StoreSync, 0);
         Ok(rustix::fs::syncfs(self.readable()?)?)
     }
 

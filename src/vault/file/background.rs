@@ -1,9 +1,11 @@
 //! Threads for what nobody waits for yet: opening ahead of a reader, sealing behind a writer.
 
+use crate::metrics::{self, Activity};
 use crossbeam_channel::{Receiver, Sender};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     thread,
+    time::Instant,
 };
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -33,6 +35,11 @@ impl Background {
         if self.threads == 0 {
             return job();
         }
+        let start = Instant::now();
+        let job = move || {
+            metrics::count(Activity::Background, 0, start.elapsed());
+            job();
+        };
         if let Err(refused) = self.jobs.send(Box::new(job)) {
             (refused.0)();
         }

@@ -20,6 +20,7 @@ use crate::{
         layout,
         record::Version,
     },
+    metrics::{self, Activity},
     vault::Result,
 };
 use std::collections::BTreeSet;
@@ -203,7 +204,8 @@ impl File {
             let id = ChunkId { index: *index, epoch: plan.epoch, nonce: *nonce };
             batch.jobs.push(ChunkJob { key: 0, id, len, offset, tag: [0; 16], ok: false });
         }
-        router.run(&mut batch)?;
+        let bytes = batch.jobs.iter().map(|job| job.len).sum();
+        metrics::measure(Activity::Batch, bytes, || router.run(&mut batch))?;
         for job in &batch.jobs {
             let slot = Slot { nonce: job.id.nonce, epoch: plan.epoch, tag: job.tag };
             plan.chunks.push((job.id.index, slot));

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     crypto::chunk::{CHUNK, ChunkId},
     format::{entry::Slot, layout},
+    metrics::{self, Activity, Cache},
     vault::{Damage, Error, Result},
 };
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
@@ -41,6 +42,7 @@ impl File {
             let bytes = offset..offset + len as u64;
             let chunks = bytes.start / layout::CHUNK..layout::chunks(bytes.end);
             let windows = self.look_ahead(bytes.clone(), size, content);
+            metrics::asked(Cache::Ahead, !windows.is_empty());
             match &windows[..] {
                 [] if len > FEW => {
                     let span = self.open_span(chunks)?;
@@ -212,7 +214,10 @@ impl File {
         let open = |bytes: &mut [u8]| {
             self.read_ciphertext(piece.index, bytes)?;
             let router = &self.context.router;
-            router.open_one(&identity.keys.chunk, &id, &slot.tag, bytes).map_err(|_| {
+            let opened = metrics::measure(Activity::Single, bytes.len(), || {
+                router.open_one(&identity.keys.chunk, &id, &slot.tag, bytes)
+            });
+            opened.map_err(|_| {
                 bytes.fill(0);
                 damaged_chunk(piece.index)
             })

@@ -5,6 +5,7 @@ use crate::{
     crypto::chunk::{CHUNK, ChunkId},
     engine::{Batch, Buffer, ChunkJob, Op},
     format::{entry::Slot, layout},
+    metrics::{self, Activity},
     vault::Result,
 };
 use std::{io::IoSliceMut, ops::Range, sync::Arc};
@@ -148,7 +149,8 @@ impl File {
         let jobs = parts.stored.iter().map(job).collect();
         let keys = vec![identity.keys.chunk.clone()];
         let mut batch = Batch { op: Op::Open, keys, jobs, input, output };
-        self.context.router.run(&mut batch)?;
+        let bytes = batch.jobs.iter().map(|job| job.len).sum();
+        metrics::measure(Activity::Batch, bytes, || self.context.router.run(&mut batch))?;
         if let Some(job) = batch.jobs.iter().find(|job| !job.ok) {
             return Err(damaged_chunk(job.id.index));
         }

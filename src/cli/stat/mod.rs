@@ -1,0 +1,118 @@
+//! `stat`: what a mount has done and does. Asks the mount itself, by an extended attribute of its root.
+
+mod prometheus;
+mod show;
+
+use super::{
+    exit::{Code, Failure, Outcome},
+    mounts, print,
+    signals::Interrupt,
+};
+use crate::metrics::ATTRIBUTE;
+use clap::Args;
+use rustix::io::Errno;
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Longest value of an extended attribute.
+const ROOM: usize = 64 << 10;
+/// How often a wait looks for Ctrl-C.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Arguments of `stat`.
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// Where a vault is mounted
+    pub mount: PathBuf,
+    /// Again and again, by default every second; rates are those since the last time
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    pub watch: Option<u64>,
+    /// Print JSON; with --watch a line each time
+    #[arg(long)]
+    pub json: bool,
+    /// Write the numbers as Prometheus reads them into this file, whole or not at all; `-` prints them
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub prometheus: Option<PathBuf>,
+}
+
+/// Runs `stat`.
+pub fn run(args: &StatArgs) -> Outcome {
+    let target = target(&args.mount)?;
+    let mut last = ask(&target)?;
+    let Some(seconds) = args.watch else {
+        return deliver(args, &last, None);
+    };
+    if args.prometheus.is_some() {
+        deliver(args, &last, None)?;
+    }
+    let interrupt = Interrupt::watch()?;
+    loop {
+        let end = Instant::now() + Duration::from_secs(seconds);
+        while Instant::now() < end {
+            interrupt.check()?;
+            thread::sleep(LOOK);
+        }
+        let now = ask(&target)?;
+        deliver(args, &now, Some(&last))?;
+        last = now;
+    }
+}
+
+fn deliver(args: &StatArgs, now: &Value, before: Option<&Value>) -> Outcome {
+    match &args.prometheus {
+        Some(file) if file.as_os_str() == "-" => print(&prometheus::text(now, &args.mount)),
+        Some(file) => put(file, &prometheus::text(now, &args.mount))?,
+        None if args.json && before.is_some() => print(&format!("{now}\n")),
+        None if args.json => print(&format!("{now:#}\n")),
+        None => print(&show::text(now, before)),
+    }
+    Ok(())
+}
+
+/// Writes a file beside its place and moves it there: who reads it never sees half of it.
+fn put(file: &Path, text: &str) -> Outcome {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".new");
+    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, file));
+    written.map_err(|e| Failure::io(file.display(), &e))
+}
+
+/// The mount point, if a vault is mounted there.
+fn target(mount: &Path) -> Outcome<PathBuf> {
+    let shown = mount.display();
+    let not_mounted = |what: String| {
+        Failure::new(Code::NotMounted, what, "`findmnt -t fuse.warpcrypt` lists the mounted vaults.")
+    };
+    let target = mounts::resolve(mount).map_err(|e| not_mounted(format!("{shown}: {e}")))?;
+    let found = mounts::at(&target).map_err(|e| Failure::io("the mount table", &e))?;
+    match found {
+        Some(found) if found.fs_type == mounts::FS_TYPE => Ok(target),
+        _ => Err(not_mounted(format!("{shown}: no vault is mounted there"))),
+    }
+}
+
+fn ask(target: &Path) -> Outcome<Value> {
+    let mut room = vec![0; ROOM];
+    let len = rustix::fs::getxattr(target, ATTRIBUTE, &mut room[..]).map_err(|e| match e {
+        Errno::ACCESS | Errno::PERM | Errno::NODATA | Errno::OPNOTSUPP => Failure::new(
+            Code::Failed,
+            format!("{}: the mount does not say: {e}", target.display()),
+            "Only the user who mounted it and root may ask; the program behind it may also be an older one.",
+        ),
+        _ => Failure::io(target.display(), &e.into()),
+    })?;
+    serde_json::from_slice(&room[..len])
+        .map_err(|e| Failure::plain(Code::Failed, format!("{}: its answer: {e}", target.display())))
+}

@@ -1,0 +1,141 @@
+//! A mount's numbers for a person: totals since it was mounted, or what happened since the last look.
+
+use indicatif::{BinaryBytes, HumanDuration};
+use serde_json::Value;
+use std::{fmt::Write, time::Duration};
+
+/// The numbers of `now`, less those of `before`. Writing to a string cannot fail, so the results of `write!`
+/// are dropped.
+pub fn text(now: &Value, before: Option<&Value>) -> String {
+    let difference = |path: &[&str]| number(now, path) - before.map_or(0.0, |before| number(before, path));
+    let seconds = difference(&["uptime_seconds"]).max(1e-9);
+    let mut text = head(now);
+    let rates = ["read", "write"].map(|kind| difference(&["requests", kind, "bytes"]) / seconds / 1e6);
+    let _ = writeln!(
+        text,
+        "over {seconds:.1} s: read {:.1} MB/s, written {:.1} MB/s, {:.0} requests/s\n",
+        rates[0],
+        rates[1],
+        members(now, "requests").map(|name| difference(&["requests", name, "count"])).sum::<f64>() / seconds,
+    );
+    let _ = writeln!(
+        text,
+        "{:<22}{:>12}{:>11}{:>10}{:>11}{:>10}",
+        "", "count", "MB", "seconds", "mean µs", "failures"
+    );
+    for group in ["requests", "fuse", "store", "crypto", "queue"] {
+        for name in members(now, group) {
+            let of = |what: &str| difference(&[group, name, what]);
+            let count = of("count");
+            if count + of("failures") == 0.0 {
+                continue;
+            }
+            let _ = writeln!(
+                text,
+                "{:<22}{count:>12.0}{:>11.1}{:>10.3}{:>11.1}{:>10.0}",
+                format!("{group} {name}"),
+                of("bytes") / 1e6,
+                of("seconds"),
+                of("seconds") / count * 1e6,
+                of("failures"),
+            );
+        }
+    }
+    text += &engines(now, before);
+    for cache in members(now, "caches") {
+        let [hits, misses] = ["hits", "misses"].map(|what| difference(&["caches", cache, what]));
+        if hits + misses > 0.0 {
+            let share = 100.0 * hits / (hits + misses);
+            let _ = writeln!(text, "cache {cache}: {hits:.0} of {:.0} found ({share:.1} %)", hits + misses);
+        }
+    }
+    text.push('\n');
+    text
+}
+
+fn head(now: &Value) -> String {
+    let up = Duration::from_secs_f64(number(now, &["uptime_seconds"]));
+    let size = |what: &str| BinaryBytes(number(now, &["memory", what]) as u64).to_string();
+    format!(
+        "process {}, warpcrypt {}, up {}, {} open files\nbuffers: {} in use, {} at most so far, {} allowed; {} \
+         ahead of readers; {} behind writers\n",
+        now["process"],
+        now["program"].as_str().unwrap_or("?"),
+        HumanDuration(up),
+        now["open_files"],
+        size("in_use"),
+        size("peak"),
+        size("bound"),
+        size("ahead_of_readers"),
+        size("behind_writers"),
+    )
+}
+
+/// A line for each engine that has run batches.
+fn engines(now: &Value, before: Option<&Value>) -> String {
+    let mut text = String::new();
+    let all = now["engines"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for (place, engine) in all.iter().enumerate() {
+        let of = |what: &str| {
+            let then = before.map_or(0.0, |before| before["engines"][place][what].as_f64().unwrap_or(0.0));
+            engine[what].as_f64().unwrap_or(0.0) - then
+        };
+        let (name, service) = (&engine["name"], &engine["in_service"]);
+        let state = if service == false { ", out of service" } else { "" };
+        let _ = writeln!(
+            text,
+            "engine {}: {:.0} batches, {:.1} MB, {:.0} failed{state}",
+            name.as_str().unwrap_or("?"),
+            of("batches"),
+            of("bytes") / 1e6,
+            of("failed"),
+        );
+    }
+    text
+}
+
+/// The number at a path; zero if there is none.
+fn number(of: &Value, path: &[&str]) -> f64 {
+    path.iter().fold(of, |at, name| &at[*name]).as_f64().unwrap_or(0.0)
+}
+
+/// The names in an object.
+fn members<'a>(of: &'a Value, group: &str) -> impl Iterator<Item = &'a str> {
+    of[group].as_object().into_iter().flat_map(|members| members.keys().map(String::as_str))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn totals_and_differences() {
+        let at = |seconds: f64, reads: u64| {
+            json!({
+                "uptime_seconds": seconds, "process": 7, "program": "1", "open_files": 2,
+                "requests": { "read": { "count": reads, "bytes": reads * 1_000_000, "seconds": 0.5, "failures": 0 },
+                              "write": { "count": 0, "bytes": 0, "seconds": 0.0, "failures": 0 } },
+                "caches": { "read_ahead": { "hits": 3, "misses": 1 } },
+                "engines": [{ "name": "cpu", "batches": reads, "bytes": 5, "failed": 0, "in_service": true }],
+                "memory": { "in_use": 1024, "peak": 2048, "bound": 4096 },
+            })
+        };
+        let total = text(&at(10.0, 100), None);
+        for part in
+            ["read 10.0 MB/s", "requests read", "3 of 4 found (75.0 %)", "1.00 KiB in use", "process 7"]
+        {
+            assert!(total.contains(part), "{part} in\n{total}");
+        }
+        assert!(!total.contains("requests write"));
+        let since = text(&at(12.0, 400), Some(&at(10.0, 100)));
+        assert!(since.contains("read 150.0 MB/s") && since.contains("cpu: 300 batches"), "{since}");
+    }
+
+    #[test]
+    fn an_answer_of_another_shape_is_no_panic() {
+        for odd in [json!(null), json!([]), json!({ "requests": 1, "engines": [1] })] {
+            assert!(text(&odd, Some(&odd)).contains("process"));
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The mount's numbers, as the kernel's clients get them.
+
+use super::{inodes::ROOT, server::Server};
+use crate::metrics;
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+
+/// Whether the numbers are meant: by the attribute's name, on the root.
+pub fn is_metrics(number: u64, name: &OsStr) -> bool {
+    number == ROOT && name == metrics::ATTRIBUTE
+}
+
+impl Server {
+    /// The numbers as JSON if they are meant, and asked for by the user whose mount it is or by root. Anybody
+    /// else finds no such attribute.
+    pub fn metrics(&self, number: u64, name: &OsStr, user: u32) -> Option<Vec<u8>> {
+        let may = user == 0 || user == rustix::process::geteuid().as_raw();
+        if !is_metrics(number, name) || !may {
+            return None;
+        }
+        let mut all = metrics::snapshot();
+        all.insert("program".to_owned(), json!(env!("CARGO_PKG_VERSION")));
+        all.insert("process".to_owned(), json!(std::process::id()));
+        let memory = self.vault.memory();
+        let buffers = json!({
+            "in_use": memory.buffers,
+            "peak": memory.peak,
+            "bound": memory.bound,
+            "ahead_of_readers": memory.ahead,
+            "behind_writers": memory.behind,
+        });
+        all.insert("memory".to_owned(), buffers);
+        all.insert("open_files".to_owned(), json!(self.vault.files().open_count()));
+        Some(Value::Object(all).to_string().into_bytes())
+    }
+}
