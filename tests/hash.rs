@@ -291,3 +291,75 @@ fn files_in_a_vault_need_no_mount() {
     assert_eq!(damaged.code(), 41);
     assert!(damaged.stderr.contains("t/e: "), "{}", damaged.stderr);
 }
+
+fn matching(dir: &Path, args: &[&str]) -> Done {
+    run(Vault::program().arg("match").args(args).current_dir(dir), 120)
+}
+
+/// Overlaps of 64 KiB and more at any place are found, at least 95 % of them, and nothing else is.
+#[test]
+fn planted_overlaps_are_found_and_no_others() {
+    const FILES: u64 = 400;
+    let mut random = Random::new("planted_overlaps_are_found_and_no_others");
+    let place = place();
+    let mut files: Vec<Vec<u8>> =
+        (0..FILES).map(|_| vec![0; 70_000 + random.below(100_000) as usize]).collect();
+    files.iter_mut().for_each(|file| random.fill(file));
+    let mut planted = Vec::new();
+    for pair in 0..FILES / 4 {
+        let (from, to) = (4 * pair as usize, 4 * pair as usize + 1 + random.below(3) as usize);
+        let len = (64 << 10) + random.below(files[from].len() as u64 - (64 << 10)) as usize;
+        let start = random.below((files[from].len() - len + 1) as u64) as usize;
+        let piece = files[from][start..start + len].to_vec();
+        let at = random.below(files[to].len() as u64) as usize;
+        files[to].splice(at..at, piece);
+        planted.push((format!("t/{from:03}"), format!("t/{to:03}")));
+    }
+    for (number, file) in files.iter().enumerate() {
+        write(place.path(), &format!("t/{number:03}"), file);
+    }
+    let done = matching(place.path(), &["-l", "t"]);
+    assert_eq!((done.code(), &done.stderr[..]), (0, ""));
+    let pairs: Vec<(String, String)> = done
+        .text()
+        .lines()
+        .map(|line| {
+            let fields: Vec<&str> = line.split('\t').collect();
+            assert!(fields.len() == 5 && fields[0].parse::<u64>().is_ok_and(|bytes| bytes > 0), "{line}");
+            (fields[3].to_owned(), fields[4].to_owned())
+        })
+        .collect();
+    let wrong: Vec<_> = pairs.iter().filter(|pair| !planted.contains(pair)).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(pairs.len() * 100 >= planted.len() * 95, "{} of {}", pairs.len(), planted.len());
+}
+
+#[test]
+fn matches_speak_json_and_have_codes() {
+    let place = place();
+    let noise = Random::from_seed(5).bytes(100_000);
+    write(place.path(), "t/a", &noise);
+    write(place.path(), "t/b", &noise);
+    write(place.path(), "t/c", [&noise[..50_000], b"end"].concat());
+    let done = matching(place.path(), &["-l", "--json", "t", "none"]);
+    assert_eq!(done.code(), 41);
+    let json: serde_json::Value = serde_json::from_str(&done.text()).expect("JSON");
+    assert_eq!(json["files"], 3);
+    assert_eq!(json["identical"][0][1]["path"], "t/b");
+    assert_eq!(json["overlaps"][0]["b"]["path"], "t/c");
+    let share = json["overlaps"][0]["share_of_a"].as_f64().expect("a number");
+    assert!((0.3..0.5).contains(&share), "{share}");
+    assert_eq!(json["failed"][0]["path"], "none");
+    let fixed = matching(place.path(), &["-b", "--pieces", "fixed", "--size", "512", "t"]).text();
+    assert_eq!(fixed, "identical:\n  a\n  b\n49664\t49.7\t99.3\ta\tc\n");
+    assert_eq!(
+        matching(
+            place.path(),
+            &["-b", "--pieces", "fixed", "--size", "512", "--least", "50000", "t/a", "t/c"]
+        )
+        .text(),
+        ""
+    );
+    assert_eq!(matching(place.path(), &["--size", "1000", "t"]).code(), 2);
+    assert_eq!(matching(place.path(), &[]).code(), 2);
+}

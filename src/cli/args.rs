@@ -1,6 +1,11 @@
 //! The command line's grammar.
 
-use super::{bench::BenchCommand, exit, hashing::args::HashArgs, stat};
+use super::{
+    bench::BenchCommand,
+    exit,
+    hashing::args::{HashArgs, MatchArgs},
+    stat,
+};
 use crate::{
     crypto::{cipher::Cipher, mac::Integrity},
     engine::EngineChoice,
@@ -48,6 +53,9 @@ pub enum Command {
     /// Hash files and folders, compare them with lists of known hashes, find duplicates
     #[command(after_help = super::hashing::args::HASH_HELP)]
     Hash(HashArgs),
+    /// Find files that have parts in common
+    #[command(after_help = super::hashing::args::MATCH_HELP)]
+    Match(MatchArgs),
     /// See it work: a temporary vault, real files, every byte compared
     Try(TryArgs),
     /// Measure what this machine can do with it

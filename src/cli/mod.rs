@@ -55,6 +55,7 @@ fn run(command: Command) -> Outcome {
         Command::Key(args) => keys::run(&args.action),
         Command::Devices { json } => devices::run(json),
         Command::Hash(args) => hashing::run(&args),
+        Command::Match(args) => hashing::matching::run(&args),
         Command::Try(args) => trial::run(&args),
         Command::Mount(args) => mount::run(args),
         Command::Serve(args) => mount::serve_for_parent(args),
@@ -76,5 +77,10 @@ fn keep_secrets_in() {
 
 /// Prints a text as it is. A reader that has gone away (`| head`) is no error.
 fn print(text: &str) {
-    let _ = io::stdout().lock().write_all(text.as_bytes());
+    print_bytes(text.as_bytes());
+}
+
+/// As `print`, for text with names that may be no UTF-8.
+fn print_bytes(text: &[u8]) {
+    let _ = io::stdout().lock().write_all(text);
 }

@@ -9,6 +9,7 @@
 mod known;
 mod large;
 pub mod list;
+pub mod pieces;
 mod queue;
 mod source;
 mod walk;

@@ -20,9 +20,9 @@ fn content(len: usize, seed: usize) -> Vec<u8> {
 
 fn records(root: &Path, functions: &[Function], threads: usize) -> (Vec<Record>, u64) {
     let (stop, progress) = (AtomicBool::new(false), Progress::default());
-    let options = Options { functions, threads, stop: &stop, progress: &progress };
+    let options = Options { threads, stop: &stop, progress: &progress };
     let mut records = Vec::new();
-    run(&Plain, &[root.to_owned()], &options, |record| records.push(record));
+    run(&Plain, &[root.to_owned()], functions, &options, |record| records.push(record));
     assert_eq!(progress.files.into_inner(), records.len() as u64);
     (records, progress.bytes.into_inner())
 }
@@ -100,7 +100,7 @@ fn a_run_that_is_stopped_ends() {
     for name in ["sha3-256", "md6-256", "k12"] {
         let (stop, progress) = (AtomicBool::new(false), Progress::default());
         let functions = [function(name)];
-        let options = Options { functions: &functions, threads: 2, stop: &stop, progress: &progress };
+        let options = Options { threads: 2, stop: &stop, progress: &progress };
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while progress.bytes.load(Ordering::Relaxed) == 0 {
@@ -108,7 +108,9 @@ fn a_run_that_is_stopped_ends() {
                 }
                 stop.store(true, Ordering::Relaxed);
             });
-            run(&Plain, &[place.path().to_owned()], &options, |record| assert!(record.result.is_err()));
+            run(&Plain, &[place.path().to_owned()], &functions, &options, |record| {
+                assert!(record.result.is_err())
+            });
         });
     }
 }
@@ -185,4 +187,73 @@ fn broken_lists_are_refused_with_their_line() {
     assert_eq!(parse(b"", &functions), Ok(Vec::new()));
     assert_eq!(parse(b"%%%% HASHDEEP-1.0\n", &functions), Ok(Vec::new()));
     assert!(parse(b"%%%% HASHDEEP-1.0\n%%%% size,\n", &functions).is_err());
+}
+
+/// Pseudo-random bytes.
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let byte = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    std::iter::repeat_with(byte).take(len).collect()
+}
+
+fn found(root: &Path, cut: pieces::Cut) -> pieces::Matches {
+    let (stop, progress) = (AtomicBool::new(false), Progress::default());
+    let options = Options { threads: 2, stop: &stop, progress: &progress };
+    pieces::find(&Plain, &[root.to_owned(), root.join("a")], cut, &options)
+}
+
+/// What is equal in long files is found, wherever it lies in them, and counted to the byte where the cuts are
+/// the same.
+#[test]
+fn parts_in_common_are_found_and_no_others() {
+    let place = tempfile::tempdir().unwrap();
+    let write = |name: &str, parts: &[&[u8]]| fs::write(place.path().join(name), parts.concat()).unwrap();
+    let common = noise(3 << 20, 1);
+    write("a", &[&noise(70_001, 2), &common]);
+    write("b", &[&common, &noise(3, 3), &[0; 100_000]]);
+    write("c", &[&noise(2 << 20, 4), &[0; 100_000]]);
+    write("d", &[&noise(70_001, 2), &common]);
+    write("zeros", &[&[0; 50_000]]);
+    write("ones", &[&[1; 50_000]]);
+    write("empty", &[]);
+    write("nothing", &[]);
+    let shown = |matches: &pieces::Matches, number: usize| {
+        matches.files[number].path.file_name().unwrap().to_str().unwrap().to_owned()
+    };
+    for size in [512, 4096, 65536] {
+        let matches = found(place.path(), pieces::Cut::Content(size));
+        assert_eq!(matches.files.len(), 8);
+        let [overlap] = matches.overlaps[..] else { panic!("{:?}", matches.overlaps) };
+        assert_eq!((shown(&matches, overlap.a), shown(&matches, overlap.b)), ("a".into(), "b".into()));
+        assert!(overlap.bytes <= 3 << 20 && overlap.bytes + 12 * size as u64 >= 3 << 20, "{}", overlap.bytes);
+        let [group] = &matches.identical[..] else { panic!("{:?}", matches.identical) };
+        assert_eq!(group.iter().map(|n| shown(&matches, *n)).collect::<Vec<_>>(), ["a", "d"]);
+    }
+    write("a", &[&noise(512 * 77, 5), &common]);
+    write("d", &[]);
+    let fixed = found(place.path(), pieces::Cut::Fixed(512));
+    assert_eq!(fixed.overlaps.iter().map(|o| o.bytes).collect::<Vec<_>>(), [3 << 20]);
+    assert!(fixed.identical.is_empty() && fixed.common == 0 && fixed.failed.is_empty());
+}
+
+/// A piece counts as often as both files have it; one that very many files have does not count.
+#[test]
+fn pieces_count_as_often_as_both_have_them() {
+    let place = tempfile::tempdir().unwrap();
+    let (piece, other) = (noise(512, 1), noise(512, 2));
+    fs::write(place.path().join("a"), [&piece[..], &piece, &piece, &other].concat()).unwrap();
+    fs::write(place.path().join("b"), [&piece[..], &noise(512, 3), &piece].concat()).unwrap();
+    let matches = found(place.path(), pieces::Cut::Fixed(512));
+    assert_eq!(matches.overlaps, [pieces::Overlap { a: 0, b: 1, bytes: 1024 }]);
+    for number in 0..300 {
+        let content = [&other[..], &noise(100, 10 + number)].concat();
+        fs::write(place.path().join(format!("n{number}")), content).unwrap();
+    }
+    let matches = found(place.path(), pieces::Cut::Fixed(512));
+    assert_eq!((matches.overlaps.len(), matches.common), (1, 1));
 }

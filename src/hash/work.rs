@@ -24,10 +24,8 @@ const BUFFER: usize = 1 << 20;
 /// The longest file that a batch takes, if any function is no tree.
 const SMALL: usize = 128 << 10;
 
-/// How to hash.
+/// How to work.
 pub struct Options<'a> {
-    /// The functions, each to be applied to every file.
-    pub functions: &'a [Function],
     /// Threads that read and hash: at least one.
     pub threads: usize,
     /// Set when it is to end early.
@@ -63,14 +61,20 @@ pub struct Record {
     pub result: io::Result<Hashed>,
 }
 
-/// Hashes every file below `roots` and gives what came of it to `each`, in the order of the walk. Once
-/// `options.stop` is set, what comes may be incomplete.
-pub fn run<S: Source>(source: &S, roots: &[PathBuf], options: &Options, mut each: impl FnMut(Record)) {
+/// Hashes every file below `roots` with each of the functions and gives what came of it to `each`, in the order
+/// of the walk. Once `options.stop` is set, what comes may be incomplete.
+pub fn run<S: Source>(
+    source: &S,
+    roots: &[PathBuf],
+    functions: &[Function],
+    options: &Options,
+    mut each: impl FnMut(Record),
+) {
     let queue = Queue::new(options.threads);
     let (results, incoming) = unbounded();
     thread::scope(|scope| {
         for _ in 0..options.threads.max(1) {
-            let worker = Worker::new(source, &queue, options, results.clone());
+            let worker = Worker::new(source, &queue, functions, options, results.clone());
             scope.spawn(move || worker.work());
         }
         drop(results);
@@ -113,6 +117,7 @@ fn in_order(incoming: &Receiver<Results>, options: &Options, each: &mut dyn FnMu
 pub(super) struct Worker<'a, S: Source> {
     source: &'a S,
     queue: &'a Queue<S::Place, S::Content>,
+    functions: &'a [Function],
     options: &'a Options<'a>,
     results: Sender<Results>,
     pub(super) buffer: Vec<u8>,
@@ -124,12 +129,13 @@ impl<'a, S: Source> Worker<'a, S> {
     fn new(
         source: &'a S,
         queue: &'a Queue<S::Place, S::Content>,
+        functions: &'a [Function],
         options: &'a Options<'a>,
         results: Sender<Results>,
     ) -> Self {
         let part = |function: &Function| function.part_len().unwrap_or(SMALL);
-        let small = options.functions.iter().map(part).min().unwrap_or(SMALL).min(BUFFER / 2);
-        Worker { source, queue, options, results, buffer: vec![0; BUFFER], small }
+        let small = functions.iter().map(part).min().unwrap_or(SMALL).min(BUFFER / 2);
+        Worker { source, queue, functions, options, results, buffer: vec![0; BUFFER], small }
     }
 
     fn work(mut self) {
@@ -147,7 +153,7 @@ impl<'a, S: Source> Worker<'a, S> {
     }
 
     pub(super) fn functions(&self) -> &'a [Function] {
-        self.options.functions
+        self.functions
     }
 
     pub(super) fn stopped(&self) -> bool {

@@ -38,8 +38,19 @@ fn man_pages_cover_every_command_and_the_exit_codes() {
     for (_, meaning) in documented() {
         assert!(main.contains(&meaning), "{meaning} is not in the man page");
     }
-    let names =
-        ["init", "mount", "umount", "info", "passwd", "try", "hash", "key-add", "key-list", "key-remove"];
+    let names = [
+        "init",
+        "mount",
+        "umount",
+        "info",
+        "passwd",
+        "try",
+        "hash",
+        "match",
+        "key-add",
+        "key-list",
+        "key-remove",
+    ];
     for name in names {
         assert!(page(&format!("warpcrypt-{name}.1")).contains(".SH"), "{name}");
     }

@@ -1,7 +1,7 @@
 //! The command lines of `hash` and `match`.
 
-use crate::{cli::args::UnlockArgs, crypto::hash::Function};
-use clap::Args;
+use crate::{cli::args::UnlockArgs, crypto::hash::Function, hash::pieces::PIECE_SIZES};
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 /// Shown after the options of `hash`.
@@ -96,6 +96,59 @@ pub struct ModeArgs {
     /// Print groups of files with the same content
     #[arg(long, short = 'd')]
     pub duplicates: bool,
+}
+
+/// Shown after the options of `match`.
+pub const MATCH_HELP: &str = "\
+A line has five fields, separated by tabs: the bytes of the pieces that two files share, their share of the first \
+file and of the second, the first file, the second. Files that are the same altogether are listed first, in \
+groups; only the first of a group is compared with others. Pieces of nothing but the same byte do not count.
+
+Examples:
+  warpcrypt match papers                        which files have parts in common?
+  warpcrypt match --pieces fixed --size 512 a.img b.img   which share equal blocks?";
+
+/// Arguments of `match`.
+#[derive(Debug, Args)]
+pub struct MatchArgs {
+    /// Where files are cut: where their content says so, which finds what was moved within a file, or every so
+    /// many bytes
+    #[arg(long, value_enum, default_value_t = PiecesArg::Content)]
+    pub pieces: PiecesArg,
+    /// Bytes of a piece (on average): a power of two from 512 to 65536
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = piece_size)]
+    pub size: usize,
+    /// Show only files that share at least so many bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1)]
+    pub least: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Show names without folders
+    #[arg(long, short = 'b', conflicts_with = "relative")]
+    pub bare: bool,
+    /// Show names as they were given, not from the root on
+    #[arg(long, short = 'l')]
+    pub relative: bool,
+    /// Say nothing of files that cannot be read; the exit code does
+    #[arg(long, short = 's')]
+    pub silent: bool,
+    /// Where the files are.
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// `--pieces`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum PiecesArg {
+    Content,
+    Fixed,
+}
+
+fn piece_size(text: &str) -> Result<usize, String> {
+    let size = text.parse().ok().filter(|size: &usize| size.is_power_of_two() && PIECE_SIZES.contains(size));
+    size.ok_or_else(|| format!("a power of two from {} to {}", PIECE_SIZES.start(), PIECE_SIZES.end()))
 }
 
 fn function(name: &str) -> Result<Function, String> {

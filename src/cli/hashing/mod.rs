@@ -2,6 +2,7 @@
 
 mod append;
 pub mod args;
+pub mod matching;
 mod modes;
 mod names;
 mod output;
@@ -93,15 +94,11 @@ fn all<S: Source>(
     interrupt: &Interrupt,
 ) -> Outcome {
     let progress = hash::Progress::default();
-    let options = hash::Options {
-        functions,
-        threads: place::threads(&args.place),
-        stop: interrupt.flag(),
-        progress: &progress,
-    };
+    let options =
+        hash::Options { threads: place::threads(&args.place), stop: interrupt.flag(), progress: &progress };
     mode.begin();
     place::with_progress(source, roots, &options, mode.prints_as_it_goes(), |bar| {
-        hash::run(source, roots, &options, |record| {
+        hash::run(source, roots, functions, &options, |record| {
             mode.take(record, bar);
             if mode.is_deaf() {
                 interrupt.raise();
