@@ -130,7 +130,7 @@ pub fn counts(context: &Context, live: &mut Live, put: &mut dyn FnMut(&str, &str
 
 fn make_files(context: &Context, folder: &Path, files: u64) -> io::Result<u64> {
     fs::create_dir(folder)?;
-    let limit = Limit::new(context.limit * 6, &context.interrupt);
+    let limit = Limit::new(context.limit * 12, &context.interrupt);
     let mut block = Block::new(LITTLE, 6);
     for number in 0..files {
         fs::write(folder.join(format!("file-{number:07}")), block.get())?;

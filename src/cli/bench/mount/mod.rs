@@ -45,8 +45,8 @@ pub struct MountBenchArgs {
     /// Compare only these filesystems; without it all that are installed
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub only: Vec<String>,
-    /// Bytes that the streams of a phase write together, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 2048)]
+    /// Bytes that a single stream writes, in MiB; each of 4 writes half of it, each of 16 a quarter
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub size: u64,
     /// Small files to unpack
     #[arg(long, default_value_t = 21_000)]
@@ -103,7 +103,7 @@ impl Group {
     }
 }
 
-/// What the streams cost stands in a section of its own.
+/// What the load costs stands in a section of its own.
 const COST: &str = "Processor time and memory of the mount's process";
 
 #[derive(Debug, Clone, Copy)]
@@ -117,7 +117,7 @@ enum Part {
 
 /// How much of everything.
 pub struct Context {
-    /// Bytes of all streams of a phase together.
+    /// Bytes of a single stream.
     size: u64,
     /// Longest time of a phase of streams.
     limit: Duration,
@@ -192,7 +192,7 @@ pub fn run(args: &MountBenchArgs) -> Outcome {
     );
     report.about(
         "streams",
-        format!("{} MiB of all streams together, 1 MiB at once, fsync included", bench.context.size >> 20),
+        format!("{} MiB of one, half as much of each of 4, a quarter of each of 16; 1 MiB at once, fsync included", bench.context.size >> 20),
     );
     bench.failures.iter().for_each(|(who, why)| report.about(who, format!("failed: {why}")));
     bench.book.report(&mut report);
@@ -253,7 +253,7 @@ impl Bench<'_> {
         let Bench { book, context, archive, .. } = self;
         let title = group.title();
         let mut bar = |name: &str, unit: &str, value: f64| {
-            let title = if matches!(unit, "s/GB" | "MiB") { COST } else { title };
+            let title = if matches!(unit, "s/GB" | "µs each" | "MiB") { COST } else { title };
             book.put(place, title, name, unit, None, value);
         };
         match part {

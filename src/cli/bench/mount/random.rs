@@ -39,10 +39,17 @@ pub fn run(context: &Context, live: &mut Live, put: &mut dyn FnMut(&str, &str, f
                     if direct { "O_DIRECT" } else { "buffered" },
                     if threads == 1 { "" } else { "s" },
                 );
+                let before = live.usage();
                 let done = phase(context, &path, pieces, write, direct, threads);
                 context.interrupt.check()?;
                 match done {
-                    Ok((time, count)) => put(&name, "kIOPS", count as f64 / time.as_secs_f64() / 1e3),
+                    Ok((time, count)) => {
+                        put(&name, "kIOPS", count as f64 / time.as_secs_f64() / 1e3);
+                        if let (Some(before), Some(after)) = (before, live.usage()) {
+                            let each = (after.cpu - before.cpu) / count as f64 * 1e6;
+                            put(&format!("processor, {name}"), "µs each", each);
+                        }
+                    }
                     // O_DIRECT is not for every filesystem.
                     Err(e) if direct && e.kind() == io::ErrorKind::InvalidInput => {}
                     Err(e) => return Err(Failure::io(name, &e)),
