@@ -109,7 +109,7 @@ impl Server {
     /// Brings what is buffered to the store, so that close(2) can report what went wrong.
     pub fn flush(&self, handle: u64) -> Result<()> {
         let handle = self.handles.file(handle)?;
-        if handle.write { handle.file.file.flush_at_close() } else { Ok(()) }
+        if handle.write { self.vault.files().flush_at_close(&handle.file) } else { Ok(()) }
     }
 
     /// Makes a file durable, and the names that lead to it.

@@ -50,7 +50,9 @@ impl Server {
         if node.kind == Kind::Dir {
             return self.vault.set_attr(Target::Dir(&*self.dir(number)?), &changes);
         }
-        self.with_target(&node, Prefer::Name, |target| self.vault.set_attr(target, &changes))
+        // A name leads to a descriptor that may write, an open file is the shorter way to all else.
+        let prefer = if changes.size.is_some() { Prefer::Name } else { Prefer::OpenFile };
+        self.with_target(&node, prefer, |target| self.vault.set_attr(target, &changes))
     }
 
     /// Target of a symbolic link.

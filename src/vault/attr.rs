@@ -2,6 +2,7 @@
 
 use crate::format::layout;
 use rustix::fs::{FileType, Timespec, UTIME_NOW, UTIME_OMIT};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Seconds and nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -159,6 +160,13 @@ impl Stat {
 }
 
 impl Time {
+    /// The present, by the system's clock.
+    pub(super) fn now() -> Self {
+        // A clock before 1970 is no clock.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Time { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() }
+    }
+
     pub(super) fn from_store(seconds: i64, nanoseconds: u64) -> Self {
         Time { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) }
     }

@@ -149,10 +149,10 @@ impl Vault {
             Target::Entry(dir, old) => dir.store.link(&old.0, &parent.store, &place.stored.0)?,
             Target::File(file) => Node::shared(file.store.fd()).link(&parent.store, &place.stored.0)?,
         }
+        let inode = key(&parent.store.stat(&place.stored.0)?);
+        self.files.remember(inode);
+        self.files.changed(inode);
         let stat = self.stat(Target::Entry(parent, &place.stored))?;
-        if stat.kind == Kind::File {
-            self.files.remember((stat.dev, stat.ino));
-        }
         Ok((place.stored, stat))
     }
 

@@ -211,7 +211,7 @@ impl Vault {
     /// Makes a file durable, and the names that lead to it: what fsync promises.
     pub fn sync_file(&self, file: &OpenFile) -> Result<()> {
         self.make_names_durable()?;
-        file.file.sync()
+        self.files.sync(file)
     }
 
     /// Flushes everything, makes it durable and writes the clean records. Called at unmount. The write lock

@@ -69,6 +69,9 @@ impl Vault {
             RenameMode::Exchange => {
                 self.prepare(from.0, &old)?;
                 source.exchange(&old.stored.0, target, &new.stored.0)?;
+                for stat in [Some(moved), replaced].into_iter().flatten() {
+                    self.files.changed((stat.dev, stat.ino));
+                }
                 return Ok((new.stored, None));
             }
             RenameMode::NoReplace => source.rename_new(&old.stored.0, target, &new.stored.0)?,
@@ -80,6 +83,7 @@ impl Vault {
             return Ok((new.stored, None));
         }
         self.clear(from.0, &old);
+        self.files.changed((moved.dev, moved.ino));
         if let Some(stat) = &replaced {
             self.forget_if_gone(stat);
         }
@@ -107,6 +111,7 @@ impl Vault {
             return;
         }
         let inode = (stat.dev, stat.ino);
+        self.files.changed(inode);
         // Asked again rather than counted: a link may have been made meanwhile.
         let file = self.files.get(inode);
         let gone =

@@ -194,6 +194,27 @@ impl Files {
         self.ctimes.shown(key, stored)
     }
 
+    /// Says that an application changed a file's attributes or links: its change time is the store's again.
+    pub fn changed(&self, key: Key) {
+        self.ctimes.changed(key);
+    }
+
+    /// What a close of a file does: see [`File::flush_at_close`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn flush_at_close(&self, open: &OpenFile) -> Result<()> {
+        self.ctimes.keep(open, || open.file.flush_at_close())
+    }
+
+    /// Flushes a file and makes it durable.
+    ///
+    /// # Errors
+    /// As [`File::sync`].
+    pub fn sync(&self, open: &OpenFile) -> Result<()> {
+        self.ctimes.keep(open, || open.file.sync())
+    }
+
     /// How many files have left the table so far. The count changes before a file can be missed.
     pub fn departures(&self) -> u64 {
         self.departures.load(Ordering::Acquire)
@@ -247,7 +268,7 @@ impl Files {
             }
         }
         for open in busy {
-            if let Err(e) = self.ctimes.keep(&open, || open.file.sync()) {
+            if let Err(e) = self.sync(&open) {
                 open.complain(&e);
             }
         }
@@ -271,7 +292,7 @@ impl Files {
             }
         };
         let flushed: Vec<_> = files.into_iter().filter_map(flush).collect();
-        let flushed = self.sync(flushed);
+        let flushed = self.sync_rested(flushed);
         let settle = |(open, rest): &(Arc<OpenFile>, Rest)| match self
             .ctimes
             .keep(open, || open.file.rest_settle(*rest))
@@ -283,7 +304,7 @@ impl Files {
             }
         };
         let settled: Vec<_> = flushed.into_iter().filter(settle).collect();
-        for (open, rest) in self.sync(settled) {
+        for (open, rest) in self.sync_rested(settled) {
             match self.ctimes.keep(&open, || open.file.rest_finish(rest)) {
                 Ok(()) => open.complained.store(false, Ordering::Relaxed),
                 Err(e) => open.complain(&e),
@@ -293,7 +314,7 @@ impl Files {
     }
 
     /// Makes what these files wrote durable and returns those for which that is known.
-    fn sync(&self, files: Vec<(Arc<OpenFile>, Rest)>) -> Vec<(Arc<OpenFile>, Rest)> {
+    fn sync_rested(&self, files: Vec<(Arc<OpenFile>, Rest)>) -> Vec<(Arc<OpenFile>, Rest)> {
         let mut each = files.len() <= SYNC_EACH;
         if !each && let Err(e) = (self.sync_store)() {
             log::error!("the store cannot be synced: {e}");

@@ -1,7 +1,7 @@
 //! Attributes of a node, however it was reached.
 
 use super::{
-    Dir, Error, Kind, OpenFile, Result, SetAttr, SetTime, Stat, StoredName, Time, Vault,
+    Dir, Error, Key, Kind, OpenFile, Result, SetAttr, SetTime, Stat, StoredName, Time, Vault,
     attr::{key, permissions},
 };
 use crate::{format::link, store::Node};
@@ -9,7 +9,6 @@ use rustix::{
     fs::{FileType, Stat as RawStat},
     io::Errno,
 };
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A node to work on.
 #[derive(Clone, Copy)]
@@ -104,8 +103,13 @@ impl Vault {
     pub fn set_attr(&self, target: Target, changes: &SetAttr) -> Result<Stat> {
         self.writable()?;
         let node = target.node()?;
-        let raw = node.stat()?;
-        let kind = FileType::from_raw_mode(raw.st_mode);
+        let (kind, inode) = match target {
+            Target::File(open) => (FileType::RegularFile, open.key),
+            _ => {
+                let raw = node.stat()?;
+                (FileType::from_raw_mode(raw.st_mode), key(&raw))
+            }
+        };
         // In this order: a new owner clears set-user-id, a new size changes the time.
         if changes.uid.is_some() || changes.gid.is_some() {
             node.chown(changes.uid, changes.gid)?;
@@ -125,31 +129,26 @@ impl Vault {
             }
         }
         if changes.atime.is_some() || changes.mtime.is_some() {
-            self.set_times(&node, &raw, changes)?;
+            self.set_times(&node, inode, changes)?;
         }
+        self.files.changed(inode);
         self.settled(|| Ok(node.stat()?))
     }
 
-    fn set_times(&self, node: &Node, raw: &RawStat, changes: &SetAttr) -> Result<()> {
-        let mut mtime = changes.mtime;
-        if let Some(wanted) = mtime
-            && FileType::from_raw_mode(raw.st_mode) == FileType::RegularFile
-            && let Some(open) = self.files.get(key(raw))
-        {
+    fn set_times(&self, node: &Node, inode: Key, changes: &SetAttr) -> Result<()> {
+        let set = |mtime| {
+            node.set_times(SetTime::to_store(changes.atime), SetTime::to_store(mtime)).map_err(Error::from)
+        };
+        match (changes.mtime, self.files.get(inode)) {
             // The file restores this time whenever it writes to the store, so both have to know the same.
-            let time = match wanted {
-                SetTime::Now => now(),
-                SetTime::At(time) => time,
-            };
-            open.file.set_mtime(time)?;
-            mtime = Some(SetTime::At(time));
+            (Some(wanted), Some(open)) => {
+                let time = match wanted {
+                    SetTime::Now => Time::now(),
+                    SetTime::At(time) => time,
+                };
+                open.file.set_mtime(time, || set(Some(SetTime::At(time))))
+            }
+            (mtime, _) => set(mtime),
         }
-        Ok(node.set_times(SetTime::to_store(changes.atime), SetTime::to_store(mtime))?)
     }
-}
-
-fn now() -> Time {
-    // A clock before 1970 is no clock.
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() }
 }

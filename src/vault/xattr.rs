@@ -3,7 +3,7 @@
 //! Every namespace is kept under `user.` in the store, so that its owner needs no privilege there.
 //! POSIX ACLs (`system.`) would have to be enforced, not only kept: they are refused.
 
-use super::{Damage, Dir, Error, Kind, Result, Target, Vault};
+use super::{Damage, Dir, Error, Kind, Result, Target, Vault, attr::key};
 use crate::format::{
     dir_id::DirId,
     xattr::{Owner, PREFIX},
@@ -74,12 +74,13 @@ impl Vault {
         let mut flags = XattrFlags::empty();
         flags.set(XattrFlags::CREATE, create);
         flags.set(XattrFlags::REPLACE, replace);
-        target.node()?.set_xattr(OsStr::new(&stored), &value, flags).map_err(|e| {
-            match Errno::from_io_error(&e) {
-                Some(Errno::NODATA) => Error::NoAttribute,
-                _ => e.into(),
-            }
-        })
+        let node = target.node()?;
+        node.set_xattr(OsStr::new(&stored), &value, flags).map_err(|e| match Errno::from_io_error(&e) {
+            Some(Errno::NODATA) => Error::NoAttribute,
+            _ => e.into(),
+        })?;
+        self.files.changed(key(&node.stat()?));
+        Ok(())
     }
 
     /// Names of the attributes; what is not the vault's, or does not authenticate, is left out.
@@ -108,7 +109,12 @@ impl Vault {
         self.writable()?;
         refuse_system(name)?;
         let stored = self.keys.xattrs.encode_name(name.as_bytes()).ok_or(Error::NoAttribute)?;
-        if target.node()?.remove_xattr(OsStr::new(&stored))? { Ok(()) } else { Err(Error::NoAttribute) }
+        let node = target.node()?;
+        if !node.remove_xattr(OsStr::new(&stored))? {
+            return Err(Error::NoAttribute);
+        }
+        self.files.changed(key(&node.stat()?));
+        Ok(())
     }
 
     /// What attributes of the target are bound to; `None` for a file that has no salt yet (and gets none

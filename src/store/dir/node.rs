@@ -1,7 +1,8 @@
 //! One node of the store, whatever its type, through a descriptor that pins it.
 //!
 //! An `O_PATH` descriptor exists for every type of node and has no side effect, but few calls take it.
-//! The others go through its entry in `/proc/self/fd`, which leads to that very node and no further.
+//! The others go through its entry in `/proc/self/fd`, which leads to that very node and no further. A
+//! descriptor that is open for reading or writing takes more of them, and is asked directly.
 
 use super::StoreDir;
 use rustix::{
@@ -45,7 +46,7 @@ impl Node<'static> {
         Node { fd: Descriptor::Owned(fd) }
     }
 
-    /// The node of a descriptor that others hold too.
+    /// The node of a descriptor that others hold too, open for reading or writing.
     pub fn shared(fd: Arc<OwnedFd>) -> Self {
         Node { fd: Descriptor::Shared(fd) }
     }
@@ -79,7 +80,11 @@ impl<'a> Node<'a> {
     /// # Errors
     /// The store's.
     pub fn chmod(&self, mode: u32) -> io::Result<()> {
-        Ok(rustix::fs::chmodat(CWD, self.path(), Mode::from_raw_mode(mode), AtFlags::empty())?)
+        let mode = Mode::from_raw_mode(mode);
+        match &self.fd {
+            Descriptor::Shared(fd) => Ok(rustix::fs::fchmod(fd, mode)?),
+            _ => Ok(rustix::fs::chmodat(CWD, self.path(), mode, AtFlags::empty())?),
+        }
     }
 
     /// Sets owner, group, or both. The kernel clears set-user-id and set-group-id bits of a file.
@@ -100,7 +105,10 @@ impl<'a> Node<'a> {
     /// The store's.
     pub fn set_times(&self, last_access: Timespec, last_modification: Timespec) -> io::Result<()> {
         let times = Timestamps { last_access, last_modification };
-        Ok(rustix::fs::utimensat(CWD, self.path(), &times, AtFlags::empty())?)
+        match &self.fd {
+            Descriptor::Shared(fd) => Ok(rustix::fs::futimens(fd, &times)?),
+            _ => Ok(rustix::fs::utimensat(CWD, self.path(), &times, AtFlags::empty())?),
+        }
     }
 
     /// Gives the node another name. ENOENT if it has none any more.

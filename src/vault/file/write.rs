@@ -220,13 +220,13 @@ impl File {
         }
     }
 
-    /// Gives the modification time that every later store write restores.
+    /// Gives the modification time that every later store write restores; `set` brings it to the store.
     ///
     /// # Errors
-    /// The store's.
-    pub fn set_mtime(&self, time: Time) -> Result<()> {
+    /// What `set` returned.
+    pub fn set_mtime(&self, time: Time, set: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut st = self.state.write();
-        self.store.set_mtime(time.seconds, time.nanoseconds)?;
+        set()?;
         st.mtime = Some(time);
         Ok(())
     }

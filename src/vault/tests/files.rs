@@ -180,14 +180,17 @@ fn a_descriptor_for_reading_is_exchanged_when_a_writer_comes() {
 }
 
 #[test]
-fn bringing_a_file_to_rest_shows_in_no_time() {
+fn closing_a_file_and_bringing_it_to_rest_shows_in_no_time() {
     let f = Fixture::new();
     let (stored, file) = make(&f, "file", &[7; 10_000]);
-    f.vault.files.release(file);
     let root = f.root();
     let target = || Target::Entry(&root, &stored);
     let times = |stat: Stat| (stat.mtime, stat.ctime);
     let written = times(f.vault.stat(target()).unwrap());
+    thread::sleep(Duration::from_millis(50));
+    f.vault.files.flush_at_close(&file).unwrap();
+    assert_eq!(times(f.vault.stat(target()).unwrap()), written);
+    f.vault.files.release(file);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let watch = scope.spawn(|| {
