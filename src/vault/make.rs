@@ -51,10 +51,7 @@ impl Vault {
             Ok(made)
         })?;
         let file = opened.expect("made"); // invariant: `make` succeeds only after its closure did
-        let file = self.files.open(key(&raw), file).inspect_err(|_| {
-            // open(2) that fails makes nothing; its error counts.
-            let _ = parent.store.unlink(&stored.0);
-        })?;
+        let file = self.files.create(key(&raw), file);
         Ok((stored, self.present(&raw)?, file))
     }
 

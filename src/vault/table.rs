@@ -10,6 +10,7 @@ use super::{
 };
 use crate::store::DirFile;
 use parking_lot::{Condvar, Mutex};
+use rustix::process::{Resource, getrlimit};
 use std::{
     collections::HashMap,
     io,
@@ -32,8 +33,12 @@ const IDLE: Duration = Duration::from_secs(3);
 const ROUND: Duration = Duration::from_secs(8);
 /// A file that changes all the time is committed when its oldest uncommitted change is this old.
 const COMMIT_AFTER: Duration = Duration::from_secs(10);
-/// Files kept at most before those that nobody uses are brought to rest at once.
-const CROWD: usize = 4096;
+/// Files kept beside those in use before the keeper brings all that nobody uses to rest at once.
+const CROWD: usize = 2048;
+/// So many times as many, and whoever opens another one has to wait for that.
+const PATIENCE: usize = 4;
+/// The part of the process's descriptors that `PATIENCE` crowds may take.
+const SHARE: u64 = 2;
 /// Up to so many files are synced one by one, more by one syncfs.
 const SYNC_EACH: usize = 8;
 const SHARDS: usize = 64;
@@ -77,6 +82,9 @@ pub struct Files {
     shards: Vec<Shard>,
     count: AtomicUsize,
     departures: AtomicU64,
+    crowd: usize,
+    /// Files that stayed when room was last made: they are in use.
+    in_use: AtomicUsize,
     device: u64,
     sync_store: SyncStore,
     ctimes: ChangeTimes,
@@ -103,6 +111,8 @@ impl Files {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             count: AtomicUsize::new(0),
             departures: AtomicU64::new(0),
+            crowd: crowd(),
+            in_use: AtomicUsize::new(0),
             ctimes: ChangeTimes::default(),
             device,
             sync_store,
@@ -138,9 +148,7 @@ impl Files {
     /// # Errors
     /// As `File::open`.
     pub fn open(&self, key: Key, store: DirFile) -> Result<Arc<OpenFile>> {
-        if self.count.load(Ordering::Relaxed) >= CROWD {
-            self.make_room();
-        }
+        self.find_room();
         let mut shard = self.shard(key).lock();
         if let Some(open) = shard.get(&key) {
             if store.writable() && !open.store.writable() {
@@ -150,11 +158,29 @@ impl Files {
         }
         let store = Arc::new(store);
         let file = File::open(store.clone(), self.context.clone())?;
+        Ok(self.enter(&mut shard, file, store, key))
+    }
+
+    /// The open file of an inode that was just made.
+    pub fn create(&self, key: Key, store: DirFile) -> Arc<OpenFile> {
+        self.find_room();
+        let store = Arc::new(store);
+        let file = File::fresh(store.clone(), self.context.clone());
+        self.enter(&mut self.shard(key).lock(), file, store, key)
+    }
+
+    fn enter(
+        &self,
+        shard: &mut HashMap<Key, Arc<OpenFile>>,
+        file: Arc<File>,
+        store: Arc<DirFile>,
+        key: Key,
+    ) -> Arc<OpenFile> {
         let (unlinked, complained) = (AtomicBool::new(false), AtomicBool::new(false));
         let open = Arc::new(OpenFile { file, store, key, unlinked, complained });
         shard.insert(key, open.clone());
         self.count.fetch_add(1, Ordering::Relaxed);
-        Ok(open)
+        open
     }
 
     /// Ends a handle's use of a file; one at rest that nobody uses leaves the table.
@@ -243,18 +269,39 @@ impl Files {
         }
     }
 
-    /// Too many files: brings those to rest that nobody uses.
+    /// Before another file is opened: has the keeper make room, and does it itself where that is late.
+    fn find_room(&self) {
+        match self.crowds() {
+            0 => {}
+            crowds if crowds < PATIENCE => {
+                self.wake.notify_all();
+            }
+            _ => self.make_room(),
+        }
+    }
+
+    /// How many times too many files there are.
+    fn crowds(&self) -> usize {
+        let count = self.count.load(Ordering::Relaxed);
+        count.saturating_sub(self.in_use.load(Ordering::Relaxed)) / self.crowd
+    }
+
+    /// Brings the files to rest that nobody uses.
     fn make_room(&self) {
         self.reap();
-        if self.count.load(Ordering::Relaxed) >= CROWD {
+        if self.crowds() > 0 {
             // One reference is the table's, one this snapshot's.
             let unused = self.all().into_iter().filter(|open| Arc::strong_count(open) == 2).collect();
             self.bring_to_rest(unused);
             self.reap();
+            self.in_use.store(self.count.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
     fn tick(&self) {
+        if self.crowds() > 0 {
+            self.make_room();
+        }
         let (mut idle, mut busy) = (Vec::new(), Vec::new());
         for open in self.all() {
             open.file.rest_readers();
@@ -276,6 +323,7 @@ impl Files {
             self.bring_to_rest(idle);
         }
         self.reap();
+        self.in_use.fetch_min(self.count.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Flush, sync, settle, sync, clean records: one pair of syncs for all of them.
@@ -284,11 +332,17 @@ impl Files {
             return;
         }
         let mut rested = self.resting.lock();
-        let flush = |open: Arc<OpenFile>| match self.ctimes.keep(&open, || open.file.rest_flush()) {
-            Ok(rest) => Some((open, rest)),
-            Err(e) => {
-                open.complain(&e);
-                None
+        let flush = |open: Arc<OpenFile>| {
+            let flushed = match open.file.is_flushed() {
+                true => open.file.rest_flush(),
+                false => self.ctimes.keep(&open, || open.file.rest_flush()),
+            };
+            match flushed {
+                Ok(rest) => Some((open, rest)),
+                Err(e) => {
+                    open.complain(&e);
+                    None
+                }
             }
         };
         let flushed: Vec<_> = files.into_iter().filter_map(flush).collect();
@@ -297,7 +351,7 @@ impl Files {
             .ctimes
             .keep(open, || open.file.rest_settle(*rest))
         {
-            Ok(rests) => rests,
+            Ok(more) => more,
             Err(e) => {
                 open.complain(&e);
                 false
@@ -361,6 +415,13 @@ impl Files {
         self.reap();
         flushed
     }
+}
+
+/// How many files are a crowd, with what the process may open in all.
+fn crowd() -> usize {
+    let share = getrlimit(Resource::Nofile).current.map(|most| most / SHARE);
+    let most = share.and_then(|share| usize::try_from(share).ok()).unwrap_or(usize::MAX);
+    (most / PATIENCE).clamp(1, CROWD)
 }
 
 fn keep(files: &Weak<Files>) {

@@ -47,10 +47,13 @@ impl File {
         self.flush_all(&mut st)?;
         self.finish_pending(&mut st)?;
         if st.records.on_disk == OnDisk::Dirty {
-            for (offset, page) in st.tree.unsaved_nodes() {
-                self.store.write_at(&page, offset)?;
+            let nodes = st.tree.unsaved_nodes();
+            for (offset, page) in &nodes {
+                self.store.write_at(page, *offset)?;
             }
-            self.restore_mtime(&st);
+            if !nodes.is_empty() {
+                self.restore_mtime(&st);
+            }
         }
         Ok(Rest { changes: st.changes })
     }
@@ -63,8 +66,9 @@ impl File {
         self.sync_store(&mut self.state.write())
     }
 
-    /// Second step, after a sync: the version is the base, and older slots go. The caller syncs again.
-    /// `false` if the file did not rest.
+    /// Second step, after a sync: the version is the base, and older slots go. The caller then syncs again.
+    /// Where nothing has to go, as in a file written once, the clean record follows at once.
+    /// `false` if there is no last step: the file rests now, or it changed.
     ///
     /// # Errors
     /// The store's.
@@ -73,17 +77,31 @@ impl File {
         if st.changes != rest.changes || st.records.on_disk != OnDisk::Dirty || st.fault.is_some() {
             return Ok(false);
         }
+        let stored = layout::stored_size(st.tree.size());
+        if st.tree.is_canonical() && self.store.len()? == stored {
+            self.advance(&mut st);
+            self.write_clean_record(&mut st)?;
+            return Ok(false);
+        }
         if st.open_epoch.is_some() {
             self.advance(&mut st);
             self.write_base_record(&mut st)?;
         }
         self.write_canonical(&mut st)?;
-        let stored = layout::stored_size(st.base.size);
         if self.store.len()? != stored {
             self.store.set_len(stored)?; // a cut that failed after its record
         }
         self.restore_mtime(&st);
         Ok(true)
+    }
+
+    /// Whether the first step has nothing to write.
+    pub fn is_flushed(&self) -> bool {
+        let st = self.state.read();
+        st.buffer.is_empty()
+            && st.pending.is_empty()
+            && st.size == st.tree.size()
+            && st.tree.unsaved_nodes().is_empty()
     }
 
     /// Last step, after the second sync: the clean record.

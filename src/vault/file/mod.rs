@@ -99,12 +99,21 @@ impl File {
     /// `Damaged` if the commit records do not authenticate, or contradict what is stored; else the store's.
     pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Arc<File>> {
         let shown = layout::plain_size(store.len()?);
-        let state = RwLock::new(State::never_committed(&context.buffered));
-        let ahead = Mutex::new(Ahead::new(context.ahead.clone(), context.memory / AHEAD_SHARE));
-        let mut file = File { context, store, state, ahead, size_hidden: false };
+        let mut file = File::over(store, context);
         file.load()?;
         file.size_hidden = file.size() != shown;
         Ok(Arc::new(file))
+    }
+
+    /// A file that was just made: `store` holds nothing, and need not be asked.
+    pub fn fresh(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Arc<File> {
+        Arc::new(File::over(store, context))
+    }
+
+    fn over(store: Arc<dyn BackingFile>, context: Arc<Context>) -> File {
+        let state = RwLock::new(State::never_committed(&context.buffered));
+        let ahead = Mutex::new(Ahead::new(context.ahead.clone(), context.memory / AHEAD_SHARE));
+        File { context, store, state, ahead, size_hidden: false }
     }
 
     /// Whether the stored file's length told another size before it was opened: a crash left it so, or

@@ -426,6 +426,13 @@ impl Tree {
         !self.touched.is_empty()
     }
 
+    /// Whether the store is known to hold exactly the current slots of every group written since the last
+    /// clean record.
+    pub(super) fn is_canonical(&self) -> bool {
+        let exact = |leaf: &Leaf| !leaf.stale && leaf.entries.iter().all(|e| e.0.iter().flatten().count() < 2);
+        !self.resident && self.touched.iter().all(|group| self.leaves.get(group).is_some_and(exact))
+    }
+
     /// Drops every slot of a loaded group but the current ones; whether the stored page has to change.
     pub(super) fn make_canonical(&mut self, group: u64) -> bool {
         let Some(leaf) = self.leaves.get_mut(&group) else { return false };
