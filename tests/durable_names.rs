@@ -146,10 +146,12 @@ fn a_synced_file_survives_being_moved_into_a_new_directory() {
     synced(&vault, &root, "moved");
     synced(&vault, &root, "linked");
     let (one, two) = (mkdir(&vault, &root, "one"), mkdir(&vault, &root, "two"));
-    vault.rename((&root, OsStr::new("moved")), (&one, OsStr::new(&long)), RenameMode::Replace).unwrap();
+    let spot = |dir: &Dir, name: &str| vault.find(dir, OsStr::new(name)).unwrap();
+    let (from, to) = (spot(&root, "moved"), spot(&one, &long));
+    vault.rename((&root, &from), (&one, &to), RenameMode::Replace).unwrap();
     let stored = vault.lookup(&root, OsStr::new("linked")).unwrap().0;
     vault.link(Target::Entry(&root, &stored), &two, OsStr::new(&long)).unwrap();
-    vault.unlink(&root, OsStr::new("linked")).unwrap();
+    vault.unlink(&root, &spot(&root, "linked")).unwrap();
     // Some other file's fsync brings what the names are now to the disk.
     synced(&vault, &root, "another");
     let (_image, after) = disk.after_power_cut();

@@ -3,10 +3,10 @@
 use super::{
     attr, errno,
     handles::FileHandle,
-    inodes::{self, Id, Name},
+    inodes::{Id, Name, Names},
     server::Server,
 };
-use crate::vault::{Error, Kind, NewNode, Pin, RenameMode, Result, Stat, Target};
+use crate::vault::{Dir, Error, Kind, NewNode, RenameMode, Result, Spot, Stat, Target, There};
 use fuser::RenameFlags;
 use std::ffi::OsStr;
 
@@ -76,34 +76,42 @@ impl Server {
 
     /// Removes a name of something other than a directory.
     pub fn unlink(&self, parent: u64, name: &OsStr) -> Result<()> {
-        self.remove(parent, name, |dir| self.vault.unlink(dir, name)).map(|_| ())
+        self.remove(parent, name, |dir, spot| self.vault.unlink(dir, spot))
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, parent: u64, name: &OsStr) -> Result<()> {
-        let before = self.remove(parent, name, |dir| self.vault.rmdir(dir, name))?;
-        self.dirs.drop_dir(self.inodes.number_of(inodes::key(&before)));
-        Ok(())
+        self.remove(parent, name, |dir, spot| self.vault.rmdir(dir, spot))
     }
 
-    /// Removes a name by `removal`, which returns the node's attributes from before.
+    /// Removes a name by `removal`. The kernel locks the directory: what was found is what is removed.
     fn remove(
         &self,
         parent: u64,
         name: &OsStr,
-        removal: impl FnOnce(&crate::vault::Dir) -> Result<Stat>,
-    ) -> Result<Stat> {
+        removal: impl FnOnce(&Dir, &Spot) -> Result<()>,
+    ) -> Result<()> {
         self.writable()?;
         let dir = self.dir(parent)?;
-        let (stored, stat) = self.vault.lookup(&dir, name)?;
-        let node = self.inodes.find(inodes::key(&stat));
-        let names = node.as_ref().map(|n| n.names.write());
-        let pin = names.as_ref().and_then(|_| self.vault.pin(&dir, &stored).ok());
-        let before = removal(&dir)?;
-        if let Some(mut names) = names {
-            names.remove(&Name { parent, stored }, &before, was_last(&before, pin.as_ref()), pin);
+        let spot = self.vault.find(&dir, name)?;
+        let node = spot.there.as_ref().and_then(|there| self.inodes.find(there.inode()));
+        let mut names = node.as_ref().map(|n| n.names.write());
+        removal(&dir, &spot)?;
+        let name = Name { parent, stored: spot.stored().clone() };
+        self.went(names.as_deref_mut(), &name, spot.there);
+        Ok(())
+    }
+
+    /// Notes that a name went, of a node with these `names` if the kernel knows it.
+    fn went(&self, names: Option<&mut Names>, name: &Name, there: Option<There>) {
+        let Some(there) = there else { return };
+        if there.stat.kind == Kind::Dir {
+            self.dirs.drop_dir(self.inodes.number_of(there.inode()));
         }
-        Ok(before)
+        if let Some(names) = names {
+            let last = there.is_gone();
+            names.remove(name, &there.stat, last, last.then_some(there.pin));
+        }
     }
 
     /// Renames or exchanges.
@@ -111,19 +119,15 @@ impl Server {
         self.writable()?;
         let mode = rename_mode(flags)?;
         let (from_dir, to_dir) = (self.dir(from.0)?, self.dir(to.0)?);
-        let (stored, stat) = self.vault.lookup(&from_dir, from.1)?;
-        let there = match self.vault.lookup(&to_dir, to.1) {
-            Ok((stored, stat)) => Some((inodes::key(&stat), stored)),
-            Err(e) if errno::is_no_entry(&e) => None,
-            Err(e) => return Err(e),
-        };
-        let same = there.as_ref().is_some_and(|(inode, _)| *inode == inodes::key(&stat));
+        let (source, target) = (self.vault.find(&from_dir, from.1)?, self.vault.find(&to_dir, to.1)?);
+        let moved = source.there.as_ref().ok_or_else(errno::no_entry)?.inode();
+        let there = target.there.as_ref().map(There::inode);
+        let same = there == Some(moved);
         if same && mode == RenameMode::Replace {
             return Ok(()); // Two links of one inode: rename(2) leaves both.
         }
-        let moved = self.inodes.find(inodes::key(&stat));
-        let pin = there.as_ref().and_then(|(_, stored)| self.vault.pin(&to_dir, stored).ok());
-        let there = there.filter(|_| !same).and_then(|(inode, _)| self.inodes.find(inode));
+        let moved = self.inodes.find(moved);
+        let there = there.filter(|_| !same).and_then(|inode| self.inodes.find(inode));
         // Both are locked, in the order of their numbers, until the table says what the store does.
         let swapped = matches!((&moved, &there), (Some(m), Some(t)) if t.number < m.number);
         let (mut moved_names, mut there_names);
@@ -134,31 +138,19 @@ impl Server {
             moved_names = moved.as_ref().map(|n| n.names.write());
             there_names = there.as_ref().map(|n| n.names.write());
         }
-        let (new_stored, replaced) = self.vault.rename((&from_dir, from.1), (&to_dir, to.1), mode)?;
-        let old = Name { parent: from.0, stored };
-        let new = Name { parent: to.0, stored: new_stored };
-        if let Some(names) = &mut there_names {
-            match (mode, &replaced) {
-                (RenameMode::Exchange, _) => names.replace(&new, old.clone()),
-                (_, Some(before)) => names.remove(&new, before, was_last(before, pin.as_ref()), pin),
-                (_, None) => {}
-            }
+        self.vault.rename((&from_dir, &source), (&to_dir, &target), mode)?;
+        let old = Name { parent: from.0, stored: source.stored().clone() };
+        let new = Name { parent: to.0, stored: target.stored().clone() };
+        match (mode, &mut there_names) {
+            (RenameMode::Exchange, Some(names)) => names.replace(&new, old.clone()),
+            (RenameMode::Exchange, None) => {}
+            (_, names) => self.went(names.as_deref_mut(), &new, target.there),
         }
         if let Some(names) = &mut moved_names {
             names.replace(&old, new);
         }
-        if let Some(before) = replaced.filter(|b| b.kind == Kind::Dir && mode == RenameMode::Replace) {
-            self.dirs.drop_dir(self.inodes.number_of(inodes::key(&before)));
-        }
         Ok(())
     }
-}
-
-/// Whether a name that was removed was the last of its node. The store is asked, not the attributes from
-/// before: a link may have been made meanwhile.
-fn was_last(before: &Stat, pin: Option<&Pin>) -> bool {
-    let links = pin.and_then(|pin| pin.look().ok()).filter(|(inode, _)| *inode == inodes::key(before));
-    before.kind == Kind::Dir || links.map_or(before.nlink <= 1, |(_, links)| links == 0)
 }
 
 fn rename_mode(flags: RenameFlags) -> Result<RenameMode> {

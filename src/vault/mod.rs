@@ -34,7 +34,7 @@ pub use file::{Buffered, Context, Durability, File, Rest};
 pub use make::NewNode;
 pub use open::{OpenOptions, Unlock, Vault};
 pub use open_error::OpenError;
-pub use remove::RenameMode;
+pub use remove::{RenameMode, Spot, There};
 pub use resources::Memory;
 pub use table::{Files, Key, OpenFile, SyncStore};
 pub use target::{Pin, Target};

@@ -1,8 +1,8 @@
 //! Removing names, and moving them.
 
-use super::{Dir, Error, Kind, Result, Stat, StoredName, Target, Vault, names::Place};
+use super::{Dir, Kind, Pin, Result, Stat, StoredName, Vault, names::Place};
 use rustix::io::Errno;
-use std::{ffi::OsStr, io, os::fd::AsFd, sync::Arc};
+use std::{ffi::OsStr, io, sync::Arc};
 
 /// The flags of renameat2(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,90 +15,134 @@ pub enum RenameMode {
     Exchange,
 }
 
-impl Vault {
-    /// Removes a name; returns the node's attributes from before (its nlink tells whether it was the last).
-    pub fn unlink(&self, parent: &Dir, name: &OsStr) -> Result<Stat> {
-        self.writable()?;
-        let place = self.place(parent, name)?;
-        let _long = self.lock_long(&[&place]);
-        let stat = self.stat(Target::Entry(parent, &place.stored))?;
-        parent.store.unlink(&place.stored.0)?;
-        self.clear(parent, &place);
-        self.forget_if_gone(&stat);
-        Ok(stat)
+/// A name's place in a directory, and what stands there.
+pub struct Spot {
+    place: Place,
+    /// What stands there, if anything.
+    pub there: Option<There>,
+}
+
+/// What a name leads to.
+#[derive(Debug)]
+pub struct There {
+    /// Its inode.
+    pub pin: Pin,
+    /// Its attributes when it was found.
+    pub stat: Stat,
+}
+
+impl Spot {
+    /// Its name in the store.
+    pub fn stored(&self) -> &StoredName {
+        &self.place.stored
     }
 
-    /// Removes an empty directory.
-    pub fn rmdir(&self, parent: &Dir, name: &OsStr) -> Result<Stat> {
-        self.writable()?;
+    fn there(&self) -> Result<&There> {
+        self.there.as_ref().ok_or(Errno::NOENT.into())
+    }
+}
+
+impl There {
+    /// Device and inode number in the store.
+    pub fn inode(&self) -> (u64, u64) {
+        (self.stat.dev, self.stat.ino)
+    }
+
+    /// Whether its last name is gone. The store is asked, not the attributes from before: a link may have
+    /// been made meanwhile.
+    pub fn is_gone(&self) -> bool {
+        self.stat.kind == Kind::Dir || self.pin.links().map_or(self.stat.nlink <= 1, |links| links == 0)
+    }
+}
+
+impl Vault {
+    /// Finds what is to be removed, moved or replaced. Nobody else may change the name until that is done.
+    ///
+    /// # Errors
+    /// The store's; that nothing stands there is none.
+    pub fn find(&self, parent: &Dir, name: &OsStr) -> Result<Spot> {
         let place = self.place(parent, name)?;
-        let _long = self.long_names.lock();
-        let stat = self.stat(Target::Entry(parent, &place.stored))?;
-        if stat.kind != Kind::Dir {
+        let there = match parent.store.node(&place.stored.0) {
+            Ok(node) => {
+                let stat = self.present(&node.stat()?)?;
+                Some(There { pin: Pin::new(node), stat })
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(e.into()),
+        };
+        Ok(Spot { place, there })
+    }
+
+    /// Removes a name of anything but a directory. ENOENT if nothing stands there.
+    pub fn unlink(&self, parent: &Dir, spot: &Spot) -> Result<()> {
+        self.writable()?;
+        let there = spot.there()?;
+        let _long = self.lock_long(&[&spot.place]);
+        parent.store.unlink(&spot.place.stored.0)?;
+        self.clear(parent, &spot.place);
+        self.name_went(there);
+        Ok(())
+    }
+
+    /// Removes an empty directory. ENOENT if nothing stands there.
+    pub fn rmdir(&self, parent: &Dir, spot: &Spot) -> Result<()> {
+        self.writable()?;
+        if spot.there()?.stat.kind != Kind::Dir {
             return Err(Errno::NOTDIR.into());
         }
-        let stored = &place.stored.0;
+        let _long = self.long_names.lock();
+        let stored = &spot.place.stored.0;
         self.take_away(parent, stored, || parent.store.rmdir(stored))?;
-        self.clear(parent, &place);
-        Ok(stat)
+        self.clear(parent, &spot.place);
+        Ok(())
     }
 
-    /// Renames; returns the new stored name, and what was replaced if anything was.
-    pub fn rename(
-        &self,
-        from: (&Dir, &OsStr),
-        to: (&Dir, &OsStr),
-        mode: RenameMode,
-    ) -> Result<(StoredName, Option<Stat>)> {
+    /// Renames. ENOENT if nothing stands at `from`.
+    pub fn rename(&self, from: (&Dir, &Spot), to: (&Dir, &Spot), mode: RenameMode) -> Result<()> {
         self.writable()?;
-        let (old, new) = (self.place(from.0, from.1)?, self.place(to.0, to.1)?);
+        let (old, new) = (&from.1.place, &to.1.place);
+        let moved = from.1.there()?;
         let _long = self.long_names.lock();
-        let moved = self.stat(Target::Entry(from.0, &old.stored))?;
-        let replaced = match self.stat(Target::Entry(to.0, &new.stored)) {
-            Ok(stat) => Some(stat),
-            Err(Error::Store(e)) if e.kind() == io::ErrorKind::NotFound => None,
-            Err(e) => return Err(e),
-        };
         // What is moved may be durable, so what its new name depends on has to be first.
-        self.prepare(to.0, &new)?;
+        self.prepare(to.0, new)?;
         if new.is_long() || !Arc::ptr_eq(&from.0.store, &to.0.store) {
             self.make_names_durable()?;
         }
         let (source, target) = (&from.0.store, &to.0.store);
         match mode {
             RenameMode::Exchange => {
-                self.prepare(from.0, &old)?;
+                self.prepare(from.0, old)?;
                 source.exchange(&old.stored.0, target, &new.stored.0)?;
-                for stat in [Some(moved), replaced].into_iter().flatten() {
-                    self.files.changed((stat.dev, stat.ino));
-                }
-                return Ok((new.stored, None));
             }
             RenameMode::NoReplace => source.rename_new(&old.stored.0, target, &new.stored.0)?,
-            RenameMode::Replace => self.replace((from.0, &old, &moved), (to.0, &new, replaced.as_ref()))?,
+            RenameMode::Replace => self.replace((from.0, old, moved), (to.0, new, to.1.there.as_ref()))?,
         }
-        let same = replaced.is_some_and(|stat| (stat.dev, stat.ino) == (moved.dev, moved.ino));
-        if same {
+        if to.1.there.as_ref().is_some_and(|there| there.inode() == moved.inode()) {
             // rename(2) of one link of a file onto another does nothing: both names stay.
-            return Ok((new.stored, None));
+            return Ok(());
         }
-        self.clear(from.0, &old);
-        self.files.changed((moved.dev, moved.ino));
-        if let Some(stat) = &replaced {
-            self.forget_if_gone(stat);
+        self.files.changed(moved.inode());
+        match &to.1.there {
+            Some(there) if mode == RenameMode::Exchange => self.files.changed(there.inode()),
+            Some(there) => self.name_went(there),
+            None => {}
         }
-        Ok((new.stored, replaced))
+        if mode != RenameMode::Exchange {
+            self.clear(from.0, old);
+        }
+        Ok(())
     }
 
     fn replace(
         &self,
-        (from, old, moved): (&Dir, &Place, &Stat),
-        (to, new, replaced): (&Dir, &Place, Option<&Stat>),
+        (from, old, moved): (&Dir, &Place, &There),
+        (to, new, replaced): (&Dir, &Place, Option<&There>),
     ) -> Result<()> {
         let rename = || from.store.rename(&old.stored.0, &to.store, &new.stored.0);
+        let is_dir = |there: &There| there.stat.kind == Kind::Dir;
         match replaced {
             // An empty directory still holds files of the vault's own; a directory onto itself stays.
-            Some(stat) if stat.kind == Kind::Dir && moved.kind == Kind::Dir && stat.ino != moved.ino => {
+            Some(there) if is_dir(there) && is_dir(moved) && there.inode() != moved.inode() => {
                 self.take_away(to, &new.stored.0, rename)
             }
             _ => Ok(rename()?),
@@ -106,19 +150,13 @@ impl Vault {
     }
 
     /// After a name went: if it was the last of an open file, what is not flushed need not be.
-    fn forget_if_gone(&self, stat: &Stat) {
-        if stat.kind != Kind::File {
+    fn name_went(&self, there: &There) {
+        if there.stat.kind != Kind::File {
             return;
         }
-        let inode = (stat.dev, stat.ino);
-        self.files.changed(inode);
-        // Asked again rather than counted: a link may have been made meanwhile.
-        let file = self.files.get(inode);
-        let gone =
-            file.is_some_and(|f| rustix::fs::fstat(f.store.fd().as_fd()).is_ok_and(|raw| raw.st_nlink == 0));
-        // Not while it is held here: then the table would keep it, and the store its room.
-        if gone {
-            self.files.forget(inode);
+        match there.pin.links() {
+            Ok(0) => self.files.forget(there.inode()),
+            _ => self.files.changed(there.inode()),
         }
     }
 }

@@ -36,13 +36,16 @@ impl Target<'_> {
 pub struct Pin(Node<'static>);
 
 impl Pin {
-    /// Device, inode number and links left, as they are now.
+    pub(super) fn new(node: Node<'static>) -> Self {
+        Pin(node)
+    }
+
+    /// Names that it has now.
     ///
     /// # Errors
     /// The store's.
-    pub fn look(&self) -> Result<((u64, u64), u64)> {
-        let raw = self.0.stat()?;
-        Ok((key(&raw), raw.st_nlink))
+    pub fn links(&self) -> Result<u64> {
+        Ok(self.0.stat()?.st_nlink)
     }
 }
 
@@ -53,14 +56,6 @@ impl std::fmt::Debug for Pin {
 }
 
 impl Vault {
-    /// Pins the inode that a name leads to.
-    ///
-    /// # Errors
-    /// The store's.
-    pub fn pin(&self, dir: &Dir, name: &StoredName) -> Result<Pin> {
-        Ok(Pin(dir.store.node(&name.0)?))
-    }
-
     /// Attributes of a node.
     pub fn stat(&self, target: Target) -> Result<Stat> {
         self.settled(|| match target {

@@ -429,7 +429,8 @@ impl Tree {
     /// Whether the store is known to hold exactly the current slots of every group written since the last
     /// clean record.
     pub(super) fn is_canonical(&self) -> bool {
-        let exact = |leaf: &Leaf| !leaf.stale && leaf.entries.iter().all(|e| e.0.iter().flatten().count() < 2);
+        let exact =
+            |leaf: &Leaf| !leaf.stale && leaf.entries.iter().all(|e| e.0.iter().flatten().count() < 2);
         !self.resident && self.touched.iter().all(|group| self.leaves.get(group).is_some_and(exact))
     }
 

@@ -29,7 +29,7 @@ fn one_of_many_wins_a_name() {
             assert_eq!(wins, 1, "round {round}");
             assert_eq!(f.names(&root).len(), 1);
             let name = OsStr::new(&name);
-            f.vault.unlink(&root, name).or_else(|_| f.vault.rmdir(&root, name)).unwrap();
+            f.vault.unlink_name(&root, name).map(drop).or_else(|_| f.vault.rmdir_name(&root, name)).unwrap();
         }
     }
     assert_eq!(raw_names(f.dir.path()), ["warpcrypt.dir", "warpcrypt.json", "warpcrypt.lock"]);
@@ -45,7 +45,7 @@ fn a_long_name_never_loses_its_sidecar() {
             scope.spawn(|| {
                 for _ in 0..100 {
                     let _ = f.touch(&root, &name);
-                    let _ = f.vault.unlink(&root, OsStr::new(&name));
+                    let _ = f.vault.unlink_name(&root, OsStr::new(&name));
                 }
             });
         }
@@ -67,7 +67,10 @@ fn a_directory_never_loses_its_id_to_a_removal_that_fails() {
             scope.spawn(move || {
                 for _ in 0..100 {
                     match i % 3 {
-                        0 => assert_eq!(errno(f.vault.rmdir(root, OsStr::new("d"))), Some(Errno::NOTEMPTY)),
+                        0 => assert_eq!(
+                            errno(f.vault.rmdir_name(root, OsStr::new("d"))),
+                            Some(Errno::NOTEMPTY)
+                        ),
                         1 => assert!(
                             f.names(&f.vault.open_dir(root, stored).unwrap())
                                 .contains(&OsString::from("always there"))
@@ -75,7 +78,7 @@ fn a_directory_never_loses_its_id_to_a_removal_that_fails() {
                         _ => {
                             let name = format!("{i}").repeat(170);
                             f.touch(dir, &name).unwrap();
-                            f.vault.unlink(dir, OsStr::new(&name)).unwrap();
+                            f.vault.unlink_name(dir, OsStr::new(&name)).unwrap();
                         }
                     }
                 }
@@ -99,9 +102,9 @@ fn names_moved_to_and_fro_are_never_lost() {
                 let (short, long) = (format!("{i}"), format!("{i}").repeat(200));
                 for _ in 0..25 {
                     let (there, back) = ((&**a, OsStr::new(&short)), (&**b, OsStr::new(&long)));
-                    f.vault.rename(there, back, RenameMode::NoReplace).unwrap();
+                    f.vault.rename_name(there, back, RenameMode::NoReplace).unwrap();
                     f.vault.list(b).unwrap();
-                    f.vault.rename(back, there, RenameMode::Replace).unwrap();
+                    f.vault.rename_name(back, there, RenameMode::Replace).unwrap();
                 }
             });
         }
@@ -125,8 +128,8 @@ fn directories_made_and_removed_by_many_end_as_they_should() {
                     if j % 10 == 0 {
                         f.vault.sync_dir(&dir).unwrap();
                     }
-                    f.vault.unlink(&dir, OsStr::new("file")).unwrap();
-                    f.vault.rmdir(root, OsStr::new(&name)).unwrap();
+                    f.vault.unlink_name(&dir, OsStr::new("file")).unwrap();
+                    f.vault.rmdir_name(root, OsStr::new(&name)).unwrap();
                 }
             });
         }

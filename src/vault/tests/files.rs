@@ -48,7 +48,7 @@ fn one_open_file_serves_an_inode_by_whatever_name() {
     assert_eq!((stat.size, stat.nlink), (7, 2), "what is not flushed is seen");
     let again = f.vault.open_file(&f.root(), &other, false).unwrap();
     assert!(Arc::ptr_eq(&file, &again));
-    f.vault.unlink(&f.root(), OsStr::new("one")).unwrap();
+    f.vault.unlink_name(&f.root(), OsStr::new("one")).unwrap();
     assert_eq!(content(&again), b"content");
     let (third, _) = f.vault.link(Target::File(&file), &f.root(), OsStr::new("three")).unwrap();
     assert_eq!(f.vault.open_file(&f.root(), &third, true).unwrap().key, file.key);
@@ -58,7 +58,7 @@ fn one_open_file_serves_an_inode_by_whatever_name() {
 fn an_open_file_outlives_its_last_name() {
     let f = Fixture::new();
     let (_, file) = make(&f, "gone", b"content");
-    assert_eq!(f.vault.unlink(&f.root(), OsStr::new("gone")).unwrap().nlink, 1);
+    assert_eq!(f.vault.unlink_name(&f.root(), OsStr::new("gone")).unwrap().nlink, 1);
     assert_eq!(content(&file), b"content");
     file.file.write(7, b" more").unwrap();
     file.file.flush().unwrap();
@@ -79,7 +79,7 @@ fn a_rename_over_an_open_file_leaves_its_handles_their_content() {
     let root = f.root();
     let names = ((&*root, OsStr::new("new")), (&*root, OsStr::new("old")));
     let mode = crate::vault::RenameMode::Replace;
-    let (stored, replaced) = f.vault.rename(names.0, names.1, mode).unwrap();
+    let (stored, replaced) = f.vault.rename_name(names.0, names.1, mode).unwrap();
     assert_eq!(replaced.map(|stat| stat.size), Some(11));
     assert_eq!(content(&old), b"old content");
     assert_eq!(content(&f.vault.open_file(&root, &stored, false).unwrap()), b"new content");

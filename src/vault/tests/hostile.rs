@@ -55,7 +55,7 @@ fn a_broken_sidecar_hides_its_name_and_no_other() {
     fifo.unwrap();
     assert_eq!(f.names(&dir), [OsString::from(&two)]);
     // Making the name anew mends the sidecar.
-    f.vault.unlink(&dir, OsStr::new(&one)).unwrap();
+    f.vault.unlink_name(&dir, OsStr::new(&one)).unwrap();
     f.touch(&dir, &one).unwrap();
     assert_eq!(f.names(&dir), [OsString::from(&one), OsString::from(&two)]);
 }
@@ -123,7 +123,7 @@ fn a_directory_that_a_crash_left_without_id_gets_one() {
         let dir = f.vault.open_dir(&f.root(), &stored).unwrap();
         f.touch(&dir, "works").unwrap();
         assert_eq!(f.names(&f.vault.open_dir(&f.root(), &stored).unwrap()), ["works"]);
-        f.vault.unlink(&dir, OsStr::new("works")).unwrap();
+        f.vault.unlink_name(&dir, OsStr::new("works")).unwrap();
     }
 }
 
@@ -150,7 +150,7 @@ fn a_link_in_place_of_a_directory_leads_nowhere() {
     std::fs::remove_dir_all(&path).unwrap();
     symlink(outside.path(), &path).unwrap();
     assert_eq!(errno(f.vault.open_dir(&f.root(), &stored)), Some(Errno::NOTDIR));
-    assert_eq!(errno(f.vault.rmdir(&f.root(), OsStr::new("d"))), Some(Errno::NOTDIR));
+    assert_eq!(errno(f.vault.rmdir_name(&f.root(), OsStr::new("d"))), Some(Errno::NOTDIR));
     let target = crate::vault::Target::Entry(&f.root(), &stored);
     let owner = crate::vault::SetAttr {
         uid: Some(12345),
@@ -182,6 +182,6 @@ fn a_link_in_place_of_a_file_is_not_followed() {
     assert!(f.vault.set_attr(target, &chmod).is_err());
     assert!(f.vault.set_xattr(target, OsStr::new("user.x"), b"v", false, false).is_err());
     assert_eq!(std::fs::read(outside.path()).unwrap(), b"untouched");
-    f.vault.unlink(&f.root(), OsStr::new("file")).unwrap();
+    f.vault.unlink_name(&f.root(), OsStr::new("file")).unwrap();
     assert!(outside.path().exists());
 }

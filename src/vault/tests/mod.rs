@@ -11,7 +11,7 @@ mod renames;
 mod users;
 mod xattrs;
 
-use super::{Dir, Error, Kind, NewNode, OpenOptions, Result, Unlock, Vault};
+use super::{Dir, Error, Kind, NewNode, OpenOptions, RenameMode, Result, Stat, StoredName, Unlock, Vault};
 use crate::{
     crypto::{cipher::Cipher, mac::Integrity},
     format::{
@@ -107,6 +107,30 @@ impl Fixture {
         let mut names: Vec<_> = self.vault.list(dir).unwrap().into_iter().map(|e| e.name).collect();
         names.sort();
         names
+    }
+}
+
+impl Vault {
+    /// Removes a name of anything but a directory; returns the attributes from before.
+    fn unlink_name(&self, dir: &Dir, name: &OsStr) -> Result<Stat> {
+        let spot = self.find(dir, name)?;
+        self.unlink(dir, &spot).map(|()| spot.there.unwrap().stat)
+    }
+
+    fn rmdir_name(&self, dir: &Dir, name: &OsStr) -> Result<()> {
+        self.rmdir(dir, &self.find(dir, name)?)
+    }
+
+    /// Renames; returns the new name in the store, and what stood there before.
+    fn rename_name(
+        &self,
+        from: (&Dir, &OsStr),
+        to: (&Dir, &OsStr),
+        mode: RenameMode,
+    ) -> Result<(StoredName, Option<Stat>)> {
+        let (source, target) = (self.find(from.0, from.1)?, self.find(to.0, to.1)?);
+        self.rename((from.0, &source), (to.0, &target), mode)?;
+        Ok((target.stored().clone(), target.there.map(|there| there.stat)))
     }
 }
 

@@ -80,11 +80,11 @@ fn on_vault(f: &Fixture, op: &Op) -> Result<()> {
             let (stored, _) = v.lookup(&from, &name(*n))?;
             v.link(Target::Entry(&from, &stored), &to, &name(*m)).map(drop)
         }
-        Op::Unlink(d, n) => v.unlink(&*find(f, d)?, &name(*n)).map(drop),
-        Op::Rmdir(d, n) => v.rmdir(&*find(f, d)?, &name(*n)).map(drop),
+        Op::Unlink(d, n) => v.unlink_name(&*find(f, d)?, &name(*n)).map(drop),
+        Op::Rmdir(d, n) => v.rmdir_name(&*find(f, d)?, &name(*n)).map(drop),
         Op::Rename(d, n, e, m, how) => {
             let (from, to) = (find(f, d)?, find(f, e)?);
-            v.rename((&from, &name(*n)), (&to, &name(*m)), mode(*how)).map(drop)
+            v.rename_name((&from, &name(*n)), (&to, &name(*m)), mode(*how)).map(drop)
         }
         Op::Reopen => Ok(()),
     }

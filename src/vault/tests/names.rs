@@ -27,7 +27,7 @@ fn names_in_many_scripts_survive_a_remount() {
     assert_eq!(f.names(&f.root()), expected);
     for name in SCRIPTS {
         assert!(f.ino(&f.root(), name).is_some(), "{name}");
-        f.vault.unlink(&f.root(), OsStr::new(name)).unwrap();
+        f.vault.unlink_name(&f.root(), OsStr::new(name)).unwrap();
     }
     assert_eq!(f.names(&f.root()), Vec::<OsString>::new());
 }
@@ -72,13 +72,13 @@ fn names_of_every_length_are_made_found_listed_and_removed() {
         assert!(f.ino(&dir, name).is_some());
     }
     for name in &names {
-        f.vault.unlink(&dir, OsStr::new(name)).unwrap();
+        f.vault.unlink_name(&dir, OsStr::new(name)).unwrap();
         assert_eq!(f.ino(&dir, name), None);
     }
     assert_eq!(f.names(&dir), Vec::<OsString>::new());
     // No sidecar outlives its name.
     assert_eq!(raw_names(&f.stored(&f.root(), "d")), ["warpcrypt.dir"]);
-    f.vault.rmdir(&f.root(), OsStr::new("d")).unwrap();
+    f.vault.rmdir_name(&f.root(), OsStr::new("d")).unwrap();
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn plain_names_stay_and_reserved_ones_are_kept_apart() {
     assert_eq!(f.names(&f.root()), expected);
     assert!(f.dir.path().join("hello").exists());
     for name in names {
-        f.vault.unlink(&f.root(), OsStr::new(name)).unwrap();
+        f.vault.unlink_name(&f.root(), OsStr::new(name)).unwrap();
     }
     f.reopen();
 }
@@ -122,7 +122,7 @@ fn a_directory_is_empty_although_it_holds_left_overs() {
     std::fs::create_dir(path.join("warpcrypt.tmp.2")).unwrap();
     std::fs::write(path.join("warpcrypt.tmp.2/warpcrypt.dir"), b"x").unwrap();
     std::fs::write(path.join(format!("warpcrypt.long.{}.name", "A".repeat(43))), b"x").unwrap();
-    f.vault.rmdir(&f.root(), OsStr::new("d")).unwrap();
+    f.vault.rmdir_name(&f.root(), OsStr::new("d")).unwrap();
     assert!(!path.exists());
 }
 
@@ -134,16 +134,16 @@ fn a_directory_with_anything_in_it_stays_as_it_is() {
     let id = std::fs::read(path.join("warpcrypt.dir")).unwrap();
     for name in ["short".to_owned(), "long".repeat(60)] {
         f.touch(&dir, &name).unwrap();
-        assert_eq!(errno(f.vault.rmdir(&f.root(), OsStr::new("d"))), Some(Errno::NOTEMPTY));
+        assert_eq!(errno(f.vault.rmdir_name(&f.root(), OsStr::new("d"))), Some(Errno::NOTEMPTY));
         assert_eq!(std::fs::read(path.join("warpcrypt.dir")).unwrap(), id);
         assert_eq!(f.names(&dir), [OsString::from(&name)]);
-        f.vault.unlink(&dir, OsStr::new(&name)).unwrap();
+        f.vault.unlink_name(&dir, OsStr::new(&name)).unwrap();
     }
     // A foreign file of a reserved name is somebody's: it is not removed with the directory.
     std::fs::write(path.join("warpcrypt.json"), b"x").unwrap();
-    assert_eq!(errno(f.vault.rmdir(&f.root(), OsStr::new("d"))), Some(Errno::NOTEMPTY));
+    assert_eq!(errno(f.vault.rmdir_name(&f.root(), OsStr::new("d"))), Some(Errno::NOTEMPTY));
     std::fs::remove_file(path.join("warpcrypt.json")).unwrap();
-    f.vault.rmdir(&f.root(), OsStr::new("d")).unwrap();
+    f.vault.rmdir_name(&f.root(), OsStr::new("d")).unwrap();
 }
 
 #[test]
@@ -168,8 +168,8 @@ fn a_missing_name_is_enoent_everywhere() {
     let f = Fixture::new();
     let (root, name) = (f.root(), OsStr::new("missing"));
     assert_eq!(errno(f.vault.lookup(&root, name)), Some(Errno::NOENT));
-    assert_eq!(errno(f.vault.unlink(&root, name)), Some(Errno::NOENT));
-    assert_eq!(errno(f.vault.rmdir(&root, name)), Some(Errno::NOENT));
+    assert_eq!(errno(f.vault.unlink_name(&root, name)), Some(Errno::NOENT));
+    assert_eq!(errno(f.vault.rmdir_name(&root, name)), Some(Errno::NOENT));
     let stored = f.vault.place(&root, name).unwrap().stored;
     assert_eq!(errno(f.vault.open_dir(&root, &stored)), Some(Errno::NOENT));
     assert_eq!(errno(f.vault.open_file(&root, &stored, false)), Some(Errno::NOENT));

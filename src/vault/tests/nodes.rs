@@ -52,8 +52,8 @@ fn modes_are_exact_whatever_the_umask() {
         assert_eq!(stat.mode, mode, "directory");
     }
     for mode in [0o000, 0o4755] {
-        f.vault.unlink(&root, OsStr::new(&format!("{mode:o}"))).unwrap();
-        f.vault.rmdir(&root, OsStr::new(&format!("d{mode:o}"))).unwrap();
+        f.vault.unlink_name(&root, OsStr::new(&format!("{mode:o}"))).unwrap();
+        f.vault.rmdir_name(&root, OsStr::new(&format!("d{mode:o}"))).unwrap();
     }
 }
 

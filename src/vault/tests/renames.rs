@@ -8,7 +8,7 @@ fn long(c: char) -> String {
 }
 
 fn rename(f: &Fixture, from: (&Dir, &str), to: (&Dir, &str), mode: RenameMode) -> Result<StoredName> {
-    let (stored, _) = f.vault.rename((from.0, OsStr::new(from.1)), (to.0, OsStr::new(to.1)), mode)?;
+    let (stored, _) = f.vault.rename_name((from.0, OsStr::new(from.1)), (to.0, OsStr::new(to.1)), mode)?;
     assert_eq!(f.vault.lookup(to.0, OsStr::new(to.1)).unwrap().0, stored);
     Ok(stored)
 }
@@ -57,7 +57,7 @@ fn over_a_file() {
         assert_eq!(errno(refused), Some(Errno::EXIST));
         assert_eq!((f.ino(&a, &from), f.ino(&b, &to)), (moved, over));
         let (_, replaced) =
-            f.vault.rename((&a, OsStr::new(&from)), (&b, OsStr::new(&to)), RenameMode::Replace).unwrap();
+            f.vault.rename_name((&a, OsStr::new(&from)), (&b, OsStr::new(&to)), RenameMode::Replace).unwrap();
         assert_eq!(replaced.map(|stat| stat.ino), over);
         assert_eq!((f.ino(&a, &from), f.ino(&b, &to)), (None, moved));
         assert_eq!(f.names(&b), [OsString::from(&to)]);
@@ -104,7 +104,7 @@ fn a_directory_over_others() {
     f.touch(&full, "inside").unwrap();
     let empty = f.mkdir(&root, "empty");
     f.touch(&empty, long('x')).unwrap();
-    f.vault.unlink(&empty, OsStr::new(&long('x'))).unwrap();
+    f.vault.unlink_name(&empty, OsStr::new(&long('x'))).unwrap();
     f.touch(&root, "file").unwrap();
 
     let onto = |from, to| errno(rename(&f, (&root, from), (&root, to), RenameMode::Replace));
@@ -118,7 +118,8 @@ fn a_directory_over_others() {
     assert_eq!(f.names(&full), ["inside"]);
     // A directory does not go into itself, and the one it was to replace keeps its id.
     let sub = f.mkdir(&full, "sub");
-    let into = f.vault.rename((&root, OsStr::new("empty")), (&full, OsStr::new("sub")), RenameMode::Replace);
+    let into =
+        f.vault.rename_name((&root, OsStr::new("empty")), (&full, OsStr::new("sub")), RenameMode::Replace);
     assert_eq!(errno(into), Some(Errno::INVAL));
     f.touch(&sub, "still usable").unwrap();
     let stored = f.vault.lookup(&full, OsStr::new("sub")).unwrap().0;
@@ -139,7 +140,7 @@ fn a_link_over_another_link_of_the_same_file_changes_nothing() {
         names.sort_by_key(|name| name.len());
         assert_eq!(names, [SHORT, &other]);
     }
-    assert_eq!(f.vault.unlink(&root, OsStr::new(SHORT)).unwrap().nlink, 2);
+    assert_eq!(f.vault.unlink_name(&root, OsStr::new(SHORT)).unwrap().nlink, 2);
     assert_eq!(f.names(&root), [OsString::from(&other)]);
-    assert_eq!(f.vault.unlink(&root, OsStr::new(&other)).unwrap().nlink, 1);
+    assert_eq!(f.vault.unlink_name(&root, OsStr::new(&other)).unwrap().nlink, 1);
 }

@@ -63,8 +63,8 @@ fn directories_without_permissions_are_still_their_owner_s_to_remove_and_move() 
             assert_eq!(stat.mode, mode, "the bits are as they were");
             let over = OsStr::new("over");
             vault.mkdir(&root, over, node(mode)).unwrap();
-            vault.rename((&root, name), (&root, over), crate::vault::RenameMode::Replace).unwrap();
-            vault.rmdir(&root, over).unwrap();
+            vault.rename_name((&root, name), (&root, over), crate::vault::RenameMode::Replace).unwrap();
+            vault.rmdir_name(&root, over).unwrap();
         }
         assert_eq!(vault.list(&root).unwrap().len(), 0);
     });
