@@ -89,11 +89,14 @@ pub struct Node {
     /// Where it stands. Locked for reading while a name is used, for writing while one changes, so that
     /// nothing is ever done to the wrong node.
     pub names: RwLock<Names>,
+    /// Whether it is known to have no extended attribute: the kernel and `ls` ask for some of every file.
+    /// Locked for writing while one is set, or the store is asked whether there is any.
+    pub bare: RwLock<bool>,
 }
 
 impl Node {
     fn new(number: u64, key: Key, kind: Kind) -> Arc<Node> {
-        Arc::new(Node { number, key, kind, names: RwLock::default() })
+        Arc::new(Node { number, key, kind, names: RwLock::default(), bare: RwLock::default() })
     }
 }
 

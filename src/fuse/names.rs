@@ -34,7 +34,7 @@ impl Server {
         self.writable()?;
         let dir = self.dir(parent)?;
         let (stored, stat, file) = self.vault.create(&dir, name, new)?;
-        let id = self.found(parent, stored, &stat);
+        let id = self.made(parent, stored, &stat);
         let handle = self.handles.add_file(FileHandle { node: id.number, file, write });
         Ok((Entry { id, stat }, handle))
     }
@@ -45,7 +45,7 @@ impl Server {
         let kind = attr::kind_of_mode(format).ok_or(Error::Invalid("type of node"))?;
         let dir = self.dir(parent)?;
         let (stored, stat) = self.vault.mknod(&dir, name, new, kind, rdev.into())?;
-        Ok(Entry { id: self.found(parent, stored, &stat), stat })
+        Ok(Entry { id: self.made(parent, stored, &stat), stat })
     }
 
     /// Makes a directory.
@@ -53,7 +53,7 @@ impl Server {
         self.writable()?;
         let dir = self.dir(parent)?;
         let (stored, stat) = self.vault.mkdir(&dir, name, new)?;
-        Ok(Entry { id: self.found(parent, stored, &stat), stat })
+        Ok(Entry { id: self.made(parent, stored, &stat), stat })
     }
 
     /// Makes a symbolic link.
@@ -61,7 +61,7 @@ impl Server {
         self.writable()?;
         let dir = self.dir(parent)?;
         let (stored, stat) = self.vault.symlink(&dir, name, target, new)?;
-        Ok(Entry { id: self.found(parent, stored, &stat), stat })
+        Ok(Entry { id: self.made(parent, stored, &stat), stat })
     }
 
     /// Gives a node another name.

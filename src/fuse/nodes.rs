@@ -5,7 +5,7 @@ use super::{
     inodes::{self, Node},
     server::Server,
 };
-use crate::vault::{Kind, OpenFile, Result, SetAttr, Stat, StatFs, Target};
+use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, Stat, StatFs, Target};
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt,
@@ -66,19 +66,31 @@ impl Server {
         self.writable()?;
         let create = flags & libc::XATTR_CREATE != 0;
         let replace = flags & libc::XATTR_REPLACE != 0;
-        self.with_node(number, Prefer::Name, |target| {
+        let node = self.inodes.get(number)?;
+        let mut bare = node.bare.write();
+        *bare = false;
+        self.with_node(&node, Prefer::Name, |target| {
             self.vault.set_xattr(target, name, value, create, replace)
         })
     }
 
     /// Value of an extended attribute.
     pub fn getxattr(&self, number: u64, name: &OsStr) -> Result<Vec<u8>> {
-        self.with_node(number, Prefer::OpenFile, |target| self.vault.get_xattr(target, name))
+        let node = self.inodes.get(number)?;
+        // Those of the system are refused, whether there are others or not.
+        if !name.as_bytes().starts_with(b"system.") && self.is_bare(&node)? {
+            return Err(Error::NoAttribute);
+        }
+        self.with_node(&node, Prefer::OpenFile, |target| self.vault.get_xattr(target, name))
     }
 
     /// Names of the extended attributes, each with a zero byte after it.
     pub fn listxattr(&self, number: u64) -> Result<Vec<u8>> {
-        let names = self.with_node(number, Prefer::OpenFile, |target| self.vault.list_xattr(target))?;
+        let node = self.inodes.get(number)?;
+        if self.is_bare(&node)? {
+            return Ok(Vec::new());
+        }
+        let names = self.with_node(&node, Prefer::OpenFile, |target| self.vault.list_xattr(target))?;
         let mut joined = Vec::new();
         for name in names {
             joined.extend_from_slice(name.as_bytes());
@@ -90,7 +102,20 @@ impl Server {
     /// Removes an extended attribute.
     pub fn removexattr(&self, number: u64, name: &OsStr) -> Result<()> {
         self.writable()?;
-        self.with_node(number, Prefer::Name, |target| self.vault.remove_xattr(target, name))
+        let node = self.inodes.get(number)?;
+        self.with_node(&node, Prefer::Name, |target| self.vault.remove_xattr(target, name))
+    }
+
+    /// Whether a node has no extended attribute at all. That is asked once, for as long as nobody but this
+    /// mount sets any.
+    fn is_bare(&self, node: &Node) -> Result<bool> {
+        if *node.bare.read() {
+            return Ok(true);
+        }
+        let mut bare = node.bare.write();
+        let none = !self.with_node(node, Prefer::OpenFile, |target| self.vault.has_xattrs(target))?;
+        *bare = none && !self.read_only;
+        Ok(none)
     }
 
     /// Space of the store.
@@ -111,11 +136,10 @@ impl Server {
         (handle.node == number).then_some(handle.file)
     }
 
-    fn with_node<T>(&self, number: u64, prefer: Prefer, work: impl FnOnce(Target) -> Result<T>) -> Result<T> {
-        let node = self.inodes.get(number)?;
+    fn with_node<T>(&self, node: &Node, prefer: Prefer, work: impl FnOnce(Target) -> Result<T>) -> Result<T> {
         match node.kind {
-            Kind::Dir => work(Target::Dir(&*self.dir(number)?)),
-            _ => self.with_target(&node, prefer, work),
+            Kind::Dir => work(Target::Dir(&*self.dir(node.number)?)),
+            _ => self.with_target(node, prefer, work),
         }
     }
 

@@ -164,6 +164,15 @@ impl Server {
         self.inodes.found(stat, Name { parent, stored })
     }
 
+    /// Counts a lookup of what was just made as `stored` in `parent`.
+    pub fn made(&self, parent: u64, stored: StoredName, stat: &Stat) -> Id {
+        let id = self.found(parent, stored, stat);
+        if let Ok(node) = self.inodes.get(id.number) {
+            *node.bare.write() = !self.read_only;
+        }
+        id
+    }
+
     /// Does `work` with a name of `node`, which keeps the name as long as that lasts.
     ///
     /// # Errors

@@ -52,6 +52,14 @@ impl Vault {
             .map_err(|_| Damage { what: describe(&target), reason: "attribute does not authenticate" }.into())
     }
 
+    /// Whether the store has any attribute for the target; none of the vault's if not.
+    pub fn has_xattrs(&self, target: Target) -> Result<bool> {
+        Ok(match target {
+            Target::Entry(dir, name) => dir.store.has_xattrs(&name.0)?,
+            _ => target.node()?.has_xattrs()?,
+        })
+    }
+
     /// Sets an attribute; `create`/`replace` as XATTR_CREATE and XATTR_REPLACE.
     ///
     /// # Errors

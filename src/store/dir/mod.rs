@@ -20,7 +20,7 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
     },
     path::Path,
@@ -105,6 +105,17 @@ impl StoreDir {
     /// The store's.
     pub fn stat(&self, name: &OsStr) -> io::Result<Stat> {
         Ok(rustix::fs::statat(self, component(name)?, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Whether what stands under `name` has any extended attribute.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn has_xattrs(&self, name: &OsStr) -> io::Result<bool> {
+        // No call takes a directory and a name. The way through the descriptor leads to this directory.
+        let mut path = format!("/proc/self/fd/{}/", self.fd.as_raw_fd()).into_bytes();
+        path.extend_from_slice(component(name)?.as_bytes());
+        node::any(|room| rustix::fs::llistxattr(OsStr::from_bytes(&path), room))
     }
 
     /// Makes a directory.

@@ -132,6 +132,14 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Whether there is any extended attribute.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn has_xattrs(&self) -> io::Result<bool> {
+        any(|room| rustix::fs::listxattr(self.path(), room))
+    }
+
     /// Names of the extended attributes; none if the store has none at all.
     ///
     /// # Errors
@@ -173,6 +181,16 @@ impl<'a> Node<'a> {
 
 /// The largest attribute value and list of names that Linux has.
 const XATTR_MAX: usize = 64 * 1024;
+
+/// Whether `list` lists any name. One byte is room for none.
+pub(super) fn any(list: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) -> io::Result<bool> {
+    match list(&mut [0]) {
+        Ok(len) => Ok(len > 0),
+        Err(Errno::RANGE) => Ok(true),
+        Err(Errno::OPNOTSUPP) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
 
 /// What `read` returns, tried with a small buffer first.
 fn grow(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {

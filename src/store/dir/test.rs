@@ -128,3 +128,18 @@ fn an_id_that_means_leave_it_is_refused() {
     assert_eq!(errno(dir.itself().chown(Some(u32::MAX), None)), Some(Errno::INVAL));
     assert_eq!(errno(dir.itself().chown(None, Some(u32::MAX))), Some(Errno::INVAL));
 }
+
+#[test]
+fn whether_there_is_any_attribute_is_told_of_the_node_itself() {
+    let inside = tempfile::tempdir().unwrap();
+    let dir = StoreDir::open_path(inside.path()).unwrap();
+    dir.create_file(name("file"), 0o600).unwrap();
+    symlink("file", inside.path().join("link")).unwrap();
+    assert!(!dir.has_xattrs(name("file")).unwrap() && !dir.node(name("file")).unwrap().has_xattrs().unwrap());
+    let node = dir.node(name("file")).unwrap();
+    node.set_xattr(name("user.x"), b"x", rustix::fs::XattrFlags::empty()).unwrap();
+    assert!(dir.has_xattrs(name("file")).unwrap() && node.has_xattrs().unwrap());
+    assert!(!dir.has_xattrs(name("link")).unwrap(), "not what it leads to");
+    assert_eq!(errno(dir.has_xattrs(name("none"))), Some(Errno::NOENT));
+    assert_eq!(errno(dir.has_xattrs(name("../x"))), Some(Errno::INVAL));
+}
