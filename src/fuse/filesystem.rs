@@ -332,11 +332,7 @@ impl Filesystem for Mounted {
         mut reply: ReplyDirectory,
     ) {
         let _busy = self.0.busy();
-        let filled = self.0.answer(Activity::Readdir, number.0, |s| {
-            s.fill(&s.listing(handle.0, offset)?, offset, &mut reply);
-            Ok(())
-        });
-        match filled {
+        match self.0.answer(Activity::Readdir, number.0, |s| s.fill(handle.0, offset, &mut reply)) {
             Ok(()) => reply.ok(),
             Err(e) => reply.error(e),
         }
@@ -351,11 +347,7 @@ impl Filesystem for Mounted {
         mut reply: ReplyDirectoryPlus,
     ) {
         let _busy = self.0.busy();
-        let filled = self.0.answer(Activity::Readdir, number.0, |s| {
-            s.fill_plus(&s.listing(handle.0, offset)?, offset, &mut reply);
-            Ok(())
-        });
-        match filled {
+        match self.0.answer(Activity::Readdir, number.0, |s| s.fill_plus(handle.0, offset, &mut reply)) {
             Ok(()) => reply.ok(),
             Err(e) => reply.error(e),
         }

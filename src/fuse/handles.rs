@@ -1,7 +1,7 @@
 //! Handles: what open and opendir gave out.
 
 use super::errno;
-use crate::vault::{Dir, DirEntry, OpenFile, Result};
+use crate::vault::{Dir, Listing, OpenFile, Result};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::HashMap,
@@ -28,8 +28,8 @@ pub struct DirHandle {
     pub node: u64,
     /// The directory.
     pub dir: Arc<Dir>,
-    /// What was in it when it was last read from the start: offsets stay what they are.
-    pub listing: Mutex<Option<Arc<Vec<DirEntry>>>>,
+    /// How far it was read, once it was.
+    pub listing: Mutex<Option<Listing>>,
 }
 
 #[derive(Clone)]

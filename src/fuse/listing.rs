@@ -7,35 +7,12 @@ use super::{
     server::Server,
 };
 use crate::vault::{DirEntry, Kind, Result, Stat, Target};
-use fuser::{FileType, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use fuser::{INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use parking_lot::Mutex;
-use std::{ffi::OsStr, sync::Arc, time::Duration};
+use std::time::Duration;
 
-/// "." and "..", which come before what is listed.
-const DOTS: u64 = 2;
-
-/// One line of a listing: what the kernel asks for again by the offset after it.
-enum Line<'a> {
-    Dot(u64, &'static str),
-    Entry(&'a DirEntry),
-}
-
-/// A directory as it was when it was last read from the start.
-pub struct Listing {
-    handle: Arc<DirHandle>,
-    entries: Arc<Vec<DirEntry>>,
-    parent: u64,
-}
-
-impl Listing {
-    /// The lines from an offset on, each with the offset after it.
-    fn from(&self, offset: u64) -> impl Iterator<Item = (u64, Line<'_>)> {
-        let dots = [Line::Dot(self.handle.node, "."), Line::Dot(self.parent, "..")];
-        let skip = usize::try_from(offset.saturating_sub(DOTS)).unwrap_or(usize::MAX);
-        let entries = self.entries.iter().skip(skip).map(Line::Entry);
-        dots.into_iter().skip(offset.min(DOTS) as usize).chain(entries).zip(offset + 1..).map(|(l, o)| (o, l))
-    }
-}
+/// Whether a reply had no more room.
+struct Full(bool);
 
 impl Server {
     /// Opens a directory.
@@ -44,80 +21,98 @@ impl Server {
         Ok(self.handles.add_dir(DirHandle { node: number, dir, listing: Mutex::new(None) }))
     }
 
-    /// What is in an open directory; read anew when it is read from the start.
-    pub fn listing(&self, handle: u64, offset: u64) -> Result<Listing> {
-        let handle = self.handles.dir(handle)?;
-        let mut kept = handle.listing.lock();
-        let entries = match &*kept {
-            Some(entries) if offset > 0 => entries.clone(),
-            _ => kept.insert(Arc::new(self.vault.list(&handle.dir)?)).clone(),
-        };
-        drop(kept);
-        let parent = self.parent_of(handle.node);
-        Ok(Listing { handle, entries, parent })
-    }
-
     /// Makes a directory's entries durable.
     pub fn fsyncdir(&self, handle: u64) -> Result<()> {
         let handle = self.handles.dir(handle)?;
         if self.read_only { Ok(()) } else { self.vault.sync_dir(&handle.dir) }
     }
 
-    /// Fills a reply with names and types.
-    pub fn fill(&self, listing: &Listing, offset: u64, reply: &mut ReplyDirectory) {
-        let device = self.inodes.get(listing.handle.node).map_or(0, |n| n.key.0);
-        for (next, line) in listing.from(offset) {
-            let full = match line {
-                Line::Dot(number, name) => reply.add(INodeNo(number), next, FileType::Directory, name),
-                Line::Entry(e) => {
-                    let number = INodeNo(self.inodes.number_of((device, e.ino)));
-                    reply.add(number, next, attr::file_type(e.kind), &e.name)
-                }
+    /// Fills a reply with names and types, from an offset on.
+    pub fn fill(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Result<()> {
+        let handle = self.handles.dir(handle)?;
+        let device = self.device_of(handle.node);
+        self.each(&handle, offset, |e| {
+            let number = match e.is_dots() {
+                true => self.number_of_dots(handle.node, e),
+                false => self.inodes.number_of((device, e.ino)),
             };
-            if full {
-                break;
-            }
-        }
+            Some(Full(reply.add(INodeNo(number), e.next, attr::file_type(e.kind), &e.name)))
+        })
     }
 
     /// Fills a reply with names and attributes; every entry in it is a lookup.
-    pub fn fill_plus(&self, listing: &Listing, offset: u64, reply: &mut ReplyDirectoryPlus) {
-        for (next, line) in listing.from(offset) {
-            let full = match line {
-                // The kernel links neither of them and counts no lookup.
-                Line::Dot(number, name) => {
-                    let attr = attr::file_attr(number, &attr::unknown(Kind::Dir, number));
-                    let (number, none) = (INodeNo(number), fuser::Generation(0));
-                    reply.add(number, next, OsStr::new(name), &Duration::ZERO, &attr, none)
+    pub fn fill_plus(&self, handle: u64, offset: u64, reply: &mut ReplyDirectoryPlus) -> Result<()> {
+        let handle = self.handles.dir(handle)?;
+        self.each(&handle, offset, |e| {
+            if !e.is_dots() {
+                return self.add_plus(&handle, e, reply);
+            }
+            // The kernel links neither of them and counts no lookup.
+            let number = self.number_of_dots(handle.node, e);
+            let attr = attr::file_attr(number, &attr::unknown(Kind::Dir, number));
+            let none = fuser::Generation(0);
+            Some(Full(reply.add(INodeNo(number), e.next, &e.name, &Duration::ZERO, &attr, none)))
+        })
+    }
+
+    /// Hands the entries from an offset on to `add` until that says that there is no more room, or a piece
+    /// of the listing is through: the kernel asks again for the rest. An empty reply means the end, so what
+    /// went away since it was listed (`None`) does not count.
+    fn each(
+        &self,
+        handle: &DirHandle,
+        mut offset: u64,
+        mut add: impl FnMut(&DirEntry) -> Option<Full>,
+    ) -> Result<()> {
+        let mut kept = handle.listing.lock();
+        let listing = match &mut *kept {
+            Some(listing) => listing,
+            none => none.insert(self.vault.read_dir(handle.dir.clone())?),
+        };
+        loop {
+            let entries = self.vault.entries(listing, offset)?;
+            let Some(last) = entries.last() else { return Ok(()) };
+            offset = last.next;
+            let mut some = false;
+            for entry in entries {
+                match add(entry) {
+                    Some(Full(true)) => return Ok(()),
+                    Some(Full(false)) => some = true,
+                    None => {}
                 }
-                Line::Entry(e) => self.add_plus(listing, e, next, reply),
-            };
-            if full {
-                break;
+            }
+            if some {
+                return Ok(());
             }
         }
     }
 
-    /// Adds an entry with its attributes; true if there is no more room.
-    fn add_plus(&self, listing: &Listing, e: &DirEntry, next: u64, reply: &mut ReplyDirectoryPlus) -> bool {
-        let dir = &listing.handle.dir;
-        let (stat, ttl) = match self.vault.stat(Target::Entry(dir, &e.stored)) {
+    /// Adds an entry with its attributes, if it is still there.
+    fn add_plus(&self, handle: &DirHandle, e: &DirEntry, reply: &mut ReplyDirectoryPlus) -> Option<Full> {
+        let (stat, ttl) = match self.vault.stat(Target::Entry(&handle.dir, &e.stored)) {
             Ok(stat) => (stat, self.name_ttl().min(self.attr_ttl(&stat))),
-            Err(error) if errno::is_no_entry(&error) => return false,
+            Err(error) if errno::is_no_entry(&error) => return None,
             // Listed all the same: whoever wants more than its name asks again and meets the error.
             Err(_) => {
-                let device = self.inodes.get(listing.handle.node).map_or(0, |n| n.key.0);
+                let device = self.device_of(handle.node);
                 (Stat { dev: device, ..attr::unknown(e.kind, e.ino) }, Duration::ZERO)
             }
         };
-        let id = self.found(listing.handle.node, e.stored.clone(), &stat);
-        let Id { number, generation } = id;
+        let Id { number, generation } = self.found(handle.node, e.stored.clone(), &stat);
         let attr = attr::file_attr(number, &stat);
-        let full = reply.add(INodeNo(number), next, &e.name, &ttl, &attr, fuser::Generation(generation));
+        let full = reply.add(INodeNo(number), e.next, &e.name, &ttl, &attr, fuser::Generation(generation));
         if full {
             self.inodes.forget(number, 1);
         }
-        full
+        Some(Full(full))
+    }
+
+    fn device_of(&self, number: u64) -> u64 {
+        self.inodes.get(number).map_or(0, |node| node.key.0)
+    }
+
+    fn number_of_dots(&self, number: u64, entry: &DirEntry) -> u64 {
+        if entry.name == "." { number } else { self.parent_of(number) }
     }
 
     fn parent_of(&self, number: u64) -> u64 {

@@ -1,6 +1,6 @@
-//! Directories: finding, opening and listing what is in them.
+//! Directories: opening them, and finding what is in them.
 
-use super::{Error, Kind, Result, Stat, Target, Vault};
+use super::{Error, Result, Stat, Target, Vault};
 use crate::{format::dir_id::DirId, store::StoreDir};
 use rustix::io::Errno;
 use std::{
@@ -17,19 +17,6 @@ pub struct StoredName(pub OsString);
 pub struct Dir {
     pub(super) store: Arc<StoreDir>,
     pub(super) id: Option<DirId>,
-}
-
-/// One entry of a listing. "." and ".." are not listed.
-#[derive(Debug, Clone)]
-pub struct DirEntry {
-    /// Plaintext name.
-    pub name: OsString,
-    /// Its name in the store.
-    pub stored: StoredName,
-    /// Type.
-    pub kind: Kind,
-    /// Inode number in the store.
-    pub ino: u64,
 }
 
 impl Dir {
@@ -65,29 +52,6 @@ impl Vault {
     /// ENOTDIR for anything else; `Damaged` if its id file is missing or does not authenticate.
     pub fn open_dir(&self, parent: &Dir, name: &StoredName) -> Result<Arc<Dir>> {
         Ok(Arc::new(self.with_id(parent.store.open_dir(&name.0)?)?))
-    }
-
-    /// All entries; a name that does not authenticate is logged and left out.
-    pub fn list(&self, dir: &Dir) -> Result<Vec<DirEntry>> {
-        if dir.id.is_none() {
-            return Ok(Vec::new());
-        }
-        let listed = self.with_access(&dir.store.itself(), 0o500, || dir.store.list())?;
-        let mut carried = 0usize;
-        let mut entries = Vec::with_capacity(listed.len());
-        for entry in listed {
-            let Some(kind) = Kind::from_store(entry.kind) else { continue };
-            carried += usize::from(self.is_entry(&entry.name));
-            let Some(name) = self.plain_name(dir, &entry) else { continue };
-            entries.push(DirEntry { name, stored: StoredName(entry.name), kind, ino: entry.ino });
-        }
-        if carried > 0 && entries.is_empty() {
-            let path = dir.stored_path(OsStr::new(""));
-            self.complain(format!(
-                "{path}: none of its {carried} names authenticates: its id file may be another's"
-            ));
-        }
-        Ok(entries)
     }
 
     /// Makes a directory's entries durable.

@@ -8,7 +8,7 @@ mod list;
 mod node;
 
 pub use file::DirFile;
-pub use list::Listed;
+pub use list::{DirStream, Listed, is_dots};
 pub use node::Node;
 
 use crate::metrics::{Activity, Counted};

@@ -3,6 +3,7 @@
 mod concurrent;
 mod files;
 mod hostile;
+mod listing;
 mod model;
 mod names;
 mod nodes;
@@ -103,7 +104,7 @@ impl Fixture {
     }
 
     /// The names in a directory, sorted.
-    fn names(&self, dir: &Dir) -> Vec<OsString> {
+    fn names(&self, dir: &Arc<Dir>) -> Vec<OsString> {
         let mut names: Vec<_> = self.vault.list(dir).unwrap().into_iter().map(|e| e.name).collect();
         names.sort();
         names

@@ -129,7 +129,7 @@ fn note(
     tree.insert(path, (kind, links, same));
 }
 
-fn walk(f: &Fixture, dir: &Dir, path: &Path, tree: &mut Tree, first: &mut BTreeMap<u64, PathBuf>) {
+fn walk(f: &Fixture, dir: &Arc<Dir>, path: &Path, tree: &mut Tree, first: &mut BTreeMap<u64, PathBuf>) {
     let mut entries = f.vault.list(dir).unwrap();
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     for entry in entries {
