@@ -1,11 +1,12 @@
 //! Where files come from: a plain filesystem, or a vault that needs no mount.
 
 use crate::vault::{self, Dir, OpenFile, StoredName, Target, Vault};
+use rustix::fs::OFlags;
 use std::{
     ffi::OsString,
     fs::{self, File},
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Component, Path},
     sync::Arc,
 };
@@ -118,7 +119,9 @@ impl Source for Plain {
     }
 
     fn open(&self, path: &Path, (): &()) -> io::Result<File> {
-        File::open(path)
+        // A pipe that took the file's place since it was listed would hold the thread up.
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+        fs::OpenOptions::new().read(true).custom_flags(flags).open(path)
     }
 }
 

@@ -123,33 +123,29 @@ pub(super) fn fill<const N: usize>(
                 next += 1;
             }
         }
-        let active: Vec<usize> = (0..N).filter(|&lane| sources[lane].is_some()).collect();
-        match active[..] {
-            [] => return,
-            [lane] => {
-                if let Some((job, source)) = &mut sources[lane] {
-                    let state = &mut jobs[*job].state;
-                    (0..25).for_each(|word| state[word] = states[word][lane]);
-                    absorb_one(state, source, rate, rounds);
-                }
-                sources[lane] = None;
-                continue;
+        if sources.iter().flatten().count() < 2 {
+            // A single message is faster alone.
+            let Some(lane) = sources.iter().position(Option::is_some) else { return };
+            if let Some((job, mut source)) = sources[lane].take() {
+                let state = &mut *jobs[job].state;
+                (0..25).for_each(|word| state[word] = states[word][lane]);
+                absorb_one(state, &mut source, rate, rounds);
             }
-            _ => {}
+            continue;
         }
         let ready: [Option<&[u8]>; N] =
             std::array::from_fn(|lane| sources[lane].as_ref().map(|(_, source)| source.ready()));
-        let len = ready.iter().flatten().map(|blocks| blocks.len()).min().unwrap_or(0);
         // An idle lane repeats another's blocks; its state is nobody's.
-        let any = ready[active[0]].unwrap_or_default();
-        absorb(&mut states, ready.map(|blocks| &blocks.unwrap_or(any)[..len]));
-        for lane in active {
-            let Some((job, source)) = &mut sources[lane] else { continue };
+        let shortest = ready.into_iter().flatten().min_by_key(|blocks| blocks.len()).unwrap_or_default();
+        let len = shortest.len();
+        absorb(&mut states, ready.map(|blocks| &blocks.unwrap_or(shortest)[..len]));
+        for (lane, place) in sources.iter_mut().enumerate() {
+            let Some((job, source)) = place else { continue };
             source.advance(len);
             if source.is_done() {
-                let state = &mut jobs[*job].state;
+                let state = &mut *jobs[*job].state;
                 (0..25).for_each(|word| state[word] = states[word][lane]);
-                sources[lane] = None;
+                *place = None;
             }
         }
     }
