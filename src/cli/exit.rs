@@ -77,7 +77,7 @@ impl Code {
             Code::MountPointNotDir => "the mount point is not a directory",
             Code::MountPointNotEmpty => "the mount point is not empty",
             Code::MountPointBusy => "the mount point is in use",
-            Code::NotMounted => "umount: no vault is mounted there",
+            Code::NotMounted => "umount, stat: no vault is mounted there",
             Code::ReadOnlyStore => "the vault lies on a read-only filesystem",
             Code::DiskFull => "no space left where the vault lies",
             Code::FuseUnavailable => "FUSE is not to be had",
