@@ -25,7 +25,7 @@ details { margin-top: 1rem; } summary { cursor: pointer; color: #555; }
 ";
 
 /// Colours that most eyes tell apart, on white.
-const COLOURS: [RGBColor; 12] = [
+const COLOURS: [RGBColor; 14] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -38,6 +38,8 @@ const COLOURS: [RGBColor; 12] = [
     RGBColor(90, 140, 40),
     RGBColor(110, 110, 110),
     RGBColor(30, 30, 30),
+    RGBColor(0, 200, 200),
+    RGBColor(160, 200, 0),
 ];
 
 /// Which colour each thing of a report has.
@@ -45,7 +47,7 @@ pub(super) struct Palette(Vec<String>);
 
 impl Palette {
     fn of(report: &Report) -> Self {
-        let mut names: Vec<String> = Vec::new();
+        let mut names = report.names.clone();
         for name in report.sections.iter().flat_map(|s| &s.plots).flat_map(Plot::names) {
             if !names.iter().any(|known| known == name) {
                 names.push(name.to_owned());
@@ -96,7 +98,7 @@ fn put_section(page: &mut String, section: &Section, palette: &Palette) {
     }
     for table in &section.tables {
         // Beside plots the numbers are for those who look for them.
-        if section.plots.is_empty() {
+        if section.plots.is_empty() && !table.is_for_files() {
             put_table(page, table);
         } else {
             *page += "<details><summary>The numbers</summary>\n";

@@ -22,6 +22,7 @@ pub struct Report {
     name: String,
     title: String,
     about: Vec<(String, String)>,
+    names: Vec<String>,
     sections: Vec<Section>,
 }
 
@@ -42,6 +43,7 @@ impl Report {
             name: name.to_owned(),
             title: title.to_owned(),
             about: machine::about(),
+            names: Vec::new(),
             sections: Vec::new(),
         }
     }
@@ -49,6 +51,12 @@ impl Report {
     /// Adds a line to what is said about the run.
     pub fn about(&mut self, what: &str, value: impl Into<String>) {
         self.about.push((what.to_owned(), value.into()));
+    }
+
+    /// Gives these names the first colours, whether they are plotted or not: so they have the same ones in every
+    /// report that does so. Other names follow as they come.
+    pub fn colours(&mut self, names: impl IntoIterator<Item = impl Into<String>>) {
+        self.names.extend(names.into_iter().map(Into::into));
     }
 
     /// Adds a section.

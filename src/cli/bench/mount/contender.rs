@@ -11,6 +11,24 @@ use std::{
     process::{Command, Stdio},
 };
 
+/// The names of all that could take part, in the order of their colours.
+pub const NAMES: [&str; 14] = [
+    "tmpfs",
+    "gocryptfs",
+    "pass-through",
+    "pass-through direct",
+    "FUSE ceiling",
+    "warpcrypt kuznyechik",
+    "cryfs",
+    "encfs",
+    "warpcrypt",
+    "securefs",
+    "warpcrypt gpu",
+    "kuznyechik gpu",
+    "warpcrypt cpu",
+    "kuznyechik cpu",
+];
+
 /// What every peer is unlocked with: there is nothing to protect.
 const PASSWORD: &str = "benchmark";
 

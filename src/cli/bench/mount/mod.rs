@@ -186,14 +186,17 @@ pub fn run(args: &MountBenchArgs) -> Outcome {
     }
     bench.measure(args)?;
     let mut report = Report::new("mount", "warpcrypt beside other filesystems");
+    report.colours(contender::NAMES);
     report.about(
         "runs",
         format!("{}, medians; the mark on a bar goes from the lowest to the highest", args.runs),
     );
-    report.about(
+    if args.groups.contains(&Group::Streams) {
+        report.about(
         "streams",
         format!("{} MiB of one, half as much of each of 4, a quarter of each of 16; 1 MiB at once, fsync included", bench.context.size >> 20),
     );
+    }
     bench.failures.iter().for_each(|(who, why)| report.about(who, format!("failed: {why}")));
     bench.book.report(&mut report);
     deliver(&report, &args.report)
