@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds kernels/warpcrypt.fatbin and kernels/manifest.json; both are committed, so that building the crate needs
-# no CUDA. With --check: builds into a temporary folder instead, and fails if the committed files differ.
+# no CUDA. With --check: builds into a temporary folder instead, and fails if the committed files differ. With
+# --fetch: only gets the compiler, which can fail for the network's sake and be tried again.
 # Needs Linux on x86-64, Python with venv, and g++; the compiler comes from the package index, by hash.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -20,6 +21,7 @@ if [ ! -e "$cache/complete" ]; then
         --require-hashes -r requirements.txt
     touch "$cache/complete"
 fi
+[ "${1:-}" = --fetch ] && exit
 nvcc=$(echo "$cache"/lib/python3*/site-packages/nvidia/cu13/bin/nvcc)
 
 # The folder of the manifest and the fatbin.
