@@ -14,7 +14,7 @@
 
 #include "cuda_driver.h"
 
-static constexpr unsigned TABLES = 66560, DECRYPTION_TABLES = 98304;
+static constexpr unsigned TABLES = 66560, DECRYPTION_TABLES = 98304, DESK = 4816;
 static constexpr size_t CHUNK = 4096;
 
 struct Bench {
@@ -74,6 +74,8 @@ struct Bench {
     }
   }
 
+  static bool is_wide(const std::string& name) { return name.find("_wide") != std::string::npos; }
+
   // Median milliseconds of a launch.
   double time(const std::string& name, unsigned blocks, unsigned threads, unsigned shared,
               const std::vector<uint64_t>& values) {
@@ -100,11 +102,12 @@ struct Bench {
     fflush(stdout);
   }
 
-  // As many blocks as the device holds.
-  void full(const std::string& name, const std::string& what, unsigned shared, std::vector<unsigned> sizes,
+  // As many blocks as the device holds. Those of a wide kernel take a desk a warp besides.
+  void full(const std::string& name, const std::string& what, unsigned tables, std::vector<unsigned> sizes,
             const std::vector<uint64_t>& values) {
     if (name.compare(0, prefix.size(), prefix) != 0) return;
     for (unsigned threads : sizes) {
+      unsigned shared = tables + (is_wide(name) ? threads / 32 * DESK : 0);
       unsigned blocks = cuda::processors() * module.occupancy(name, threads, shared);
       if (blocks == 0) continue;  // more threads than the kernel is compiled for
       line(name, what, blocks, threads, bytes, time(name, blocks, threads, shared, values));
@@ -123,14 +126,17 @@ struct Bench {
   // The best of several block sizes, just enough warps for the batch.
   void batch(const std::string& name, size_t size) {
     if (name.compare(0, prefix.size(), prefix) != 0) return;
-    size_t count = size / CHUNK, warps = name.find("_wide") == std::string::npos ? (count + 31) / 32 : count;
+    size_t count = size / CHUNK, warps = is_wide(name) ? count : (count + 31) / 32;
     double best = 1e9;
     unsigned best_blocks = 0, best_threads = 0;
     for (unsigned threads : {32, 64, 128, 256, 512}) {
-      unsigned most = cuda::processors() * module.occupancy(name, threads, TABLES);
+      unsigned shared = TABLES + (is_wide(name) ? threads / 32 * DESK : 0);
+      unsigned most = cuda::processors() * module.occupancy(name, threads, shared);
       if (most == 0) continue;
-      unsigned blocks = std::min<size_t>((warps + threads / 32 - 1) / (threads / 32), most);
-      double milliseconds = time(name, blocks, threads, TABLES,
+      // Warps without a chunk help to fill the tables.
+      size_t wanted = is_wide(name) ? count : (warps + threads / 32 - 1) / (threads / 32);
+      unsigned blocks = std::min<size_t>(wanted, most);
+      double milliseconds = time(name, blocks, threads, shared,
                                  {keys.address, chunks.address, count, input.address, output.address, tags.address});
       if (milliseconds < best) best = milliseconds, best_blocks = blocks, best_threads = threads;
     }
@@ -141,7 +147,7 @@ struct Bench {
     const uint64_t in = input.address, out = output.address, key = keys.address, counter = keys.address + 256;
     const std::vector<unsigned> sizes = {256, 384, 512, 1024};
     for (const char* name : {"aes_ctr", "aes_ctr_2", "aes_ctr_1", "aes_ctr_constant", "aes_ctr_shared"}) {
-      unsigned shared = strstr(name, "constant") ? 0 : strstr(name, "shared") ? 3072 : TABLES;
+      unsigned shared = strstr(name, "constant") ? 0 : strstr(name, "shared") ? 2048 : TABLES;
       for (uint64_t rounds : {10, 12, 14})
         full(name, "AES-" + std::to_string(rounds * 32 - 192), shared, sizes, {key, rounds, counter, in, out, bytes});
     }
@@ -166,7 +172,7 @@ struct Bench {
     full("keccak_f1600_shared", "", 4096, {512}, {out, states});
     for (const char* name : {"kmac128_tags", "kmac256_tags", "turboshake128_tags"}) {
       one_each(name, count, {32, 64, 128}, {key, chunks.address, count, in, tags.address}, bytes);
-      full(std::string(name) + "_wide", "", 0, {128, 512}, {key, chunks.address, count, in, tags.address});
+      full(std::string(name) + "_wide", "", 0, {128, 256}, {key, chunks.address, count, in, tags.address});
     }
     for (const char* cipher : {"aes", "kuznyechik"}) {
       for (const char* integrity : {"kmac128", "kmac256", "turboshake128"}) {
@@ -175,6 +181,7 @@ struct Bench {
         seal_for_opening("seal_" + name);
         full("open_" + name, what, TABLES, {128, 256, 384, 512}, {key, chunks.address, count, out, in, tags.address});
         check_verdicts(name);
+        full("seal_" + name + "_wide", what, TABLES, {256, 512}, {key, chunks.address, count, in, out, tags.address});
       }
     }
     for (const char* name : {"seal_aes_kmac128", "seal_kuznyechik_kmac128", "seal_aes_turboshake128"}) {

@@ -18,18 +18,11 @@ struct AesPlain {
     return DIRECTION == ENCRYPT ? tables->encrypt[x] : tables->decrypt[x];
   }
   DEVICE uint32_t row1(uint32_t word, int byte) const { return rotate_bytes(row0(word, byte)); }
-  // The substitution alone, wanted in byte 1 or 2 of even(), 2 or 3 of odd().
-  DEVICE uint32_t even(uint32_t word, int byte) const {
-    return DIRECTION == ENCRYPT ? row0(word, byte) : tables->inverse_sbox[word >> 8 * byte & 0xff];
-  }
-  DEVICE uint32_t odd(uint32_t word, int byte) const {
-    return DIRECTION == ENCRYPT ? row1(word, byte) : even(word, byte);
-  }
 };
 
 // Shared memory, 256 rows of 64 words: word x of a row is in lane x's bank, and so is word 32 + x. The
-// left half holds the table of row 0; the right one that of row 1 (encryption) or the inverse S-box
-// (decryption). One byte permutation makes an address: the table's byte above the lane's offset.
+// left half holds the table of row 0, the right one that of row 1. One byte permutation makes an address: the
+// table's byte above the lane's offset.
 template <Direction DIRECTION>
 struct AesBanked {
   static constexpr uint32_t ROWS_BYTES = 65536;
@@ -42,24 +35,15 @@ struct AesBanked {
     for (uint32_t i = threadIdx.x; i < ROWS_BYTES / 16; i += blockDim.x) {
       uint32_t x = i / 16;
       uint32_t left = __ldg(DIRECTION == ENCRYPT ? &AES_TABLES.encrypt[x] : &AES_TABLES.decrypt[x]);
-      uint32_t right = DIRECTION == ENCRYPT ? rotate_bytes(left) : __ldg(&AES_TABLES.inverse_sbox[x]);
-      uint32_t word = i & 8 ? right : left;
+      uint32_t word = i & 8 ? rotate_bytes(left) : left;
       quads[i] = make_uint4(word, word, word, word);
     }
     __syncthreads();
     keep_below(offset);
   }
   DEVICE uint32_t address(uint32_t word, int byte) const { return __byte_perm(word, offset, 0x5504 | byte << 4); }
-  DEVICE uint32_t left(uint32_t word, int byte) const { return rows.template word<0>(address(word, byte)); }
-  DEVICE uint32_t right(uint32_t word, int byte) const { return rows.template word<128>(address(word, byte)); }
-  DEVICE uint32_t row0(uint32_t word, int byte) const { return left(word, byte); }
-  DEVICE uint32_t row1(uint32_t word, int byte) const {
-    return DIRECTION == ENCRYPT ? right(word, byte) : rotate_bytes(left(word, byte));
-  }
-  DEVICE uint32_t even(uint32_t word, int byte) const {
-    return DIRECTION == ENCRYPT ? left(word, byte) : right(word, byte);
-  }
-  DEVICE uint32_t odd(uint32_t word, int byte) const { return right(word, byte); }
+  DEVICE uint32_t row0(uint32_t word, int byte) const { return rows.template word<0>(address(word, byte)); }
+  DEVICE uint32_t row1(uint32_t word, int byte) const { return rows.template word<128>(address(word, byte)); }
 };
 
 // Column `j` of a round: byte r of it comes from row r of the column r places on (encryption) or back.
@@ -82,30 +66,39 @@ DEVICE void aes_round(const Tables& tables, uint32_t (&s)[4], uint4 key) {
   for (int j = 0; j < 4; j++) s[j] = next[j];
 }
 
+// The substitution alone of four look-ups, in order of their rows: in the tables of encryption it stands in two bytes
+// of every word; in those of decryption it is the sum of all four, since 14, 9, 13 and 11 sum up to 1.
+template <Direction DIRECTION>
+DEVICE uint32_t aes_substituted(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  if (DIRECTION == ENCRYPT) return __byte_perm(__byte_perm(a, b, 0x0061), __byte_perm(c, d, 0x7200), 0x7610);
+  uint32_t upper = __byte_perm(a, b, 0x5140) ^ __byte_perm(a, b, 0x7362);
+  uint32_t lower = __byte_perm(c, d, 0x5140) ^ __byte_perm(c, d, 0x7362);
+  return __byte_perm(upper, lower, 0x5410) ^ __byte_perm(upper, lower, 0x7632);
+}
+
 template <Direction DIRECTION, class Tables>
 DEVICE uint4 aes_last_round(const Tables& tables, const uint32_t (&s)[4], uint4 key) {
   uint32_t out[4];
 #pragma unroll
   for (int j = 0; j < 4; j++) {
-    uint32_t upper = __byte_perm(tables.even(s[j], 0), tables.odd(s[aes_column<DIRECTION>(j, 1)], 1), 0x0061);
-    uint32_t lower = __byte_perm(tables.even(s[aes_column<DIRECTION>(j, 2)], 2),
-                                 tables.odd(s[aes_column<DIRECTION>(j, 3)], 3), 0x7200);
-    out[j] = __byte_perm(upper, lower, 0x7610);
+    out[j] = aes_substituted<DIRECTION>(tables.row0(s[j], 0), tables.row1(s[aes_column<DIRECTION>(j, 1)], 1),
+                                        tables.row0(s[aes_column<DIRECTION>(j, 2)], 2),
+                                        tables.row1(s[aes_column<DIRECTION>(j, 3)], 3));
   }
   return make_uint4(out[0], out[1], out[2], out[3]) ^ key;
 }
 
 // Rounds `first` to the last one of N blocks; `keys` has rounds + 1 entries.
-template <Direction DIRECTION, int N, class Tables>
-DEVICE void aes_rounds(const Tables& tables, const uint4* keys, uint32_t first, uint32_t rounds, uint32_t (&s)[N][4],
+template <Direction DIRECTION, int N, class Tables, class Keys>
+DEVICE void aes_rounds(const Tables& tables, Keys keys, uint32_t first, uint32_t rounds, uint32_t (&s)[N][4],
                        uint4 (&out)[N]) {
 #pragma unroll 1
   for (uint32_t round = first; round < rounds; round++) {
-    uint4 key = __ldg(keys + round);
+    uint4 key = keys[round];
 #pragma unroll
     for (int n = 0; n < N; n++) aes_round<DIRECTION>(tables, s[n], key);
   }
-  uint4 key = __ldg(keys + rounds);
+  uint4 key = keys[rounds];
 #pragma unroll
   for (int n = 0; n < N; n++) out[n] = aes_last_round<DIRECTION>(tables, s[n], key);
 }
@@ -114,11 +107,11 @@ DEVICE void aes_rounds(const Tables& tables, const uint4* keys, uint32_t first, 
 template <Direction DIRECTION, class Tables>
 struct AesEcb {
   Tables tables;
-  const uint4* keys;
+  GlobalKeys keys;
   uint32_t rounds;
   template <int N>
   DEVICE void blocks(uint4 (&x)[N]) const {
-    uint4 key = __ldg(keys);
+    uint4 key = keys[0];
     uint32_t s[N][4];
 #pragma unroll
     for (int n = 0; n < N; n++) {
@@ -132,25 +125,25 @@ struct AesEcb {
 // Keystream of up to 256 blocks whose counters differ in the last byte alone. That byte reaches one
 // column in round 1 and one byte of each column in round 2; all else of both is computed once (the
 // caching of Bernstein and Schwabe, "New AES software speed records", section 4).
-template <class Tables>
+template <class Tables, class Keys = GlobalKeys>
 struct AesStream {
   Tables tables;
-  const uint4* keys;
+  Keys keys;
   uint32_t rounds;
   uint32_t last;       // last word of the counter, whitened
   uint32_t column;     // column 0 after round 1, without what the last byte adds
   uint32_t shared[4];  // columns after round 2, without what column 0 adds
 
-  DEVICE AesStream(const Tables& tables, const uint4* keys, uint32_t rounds, uint4 counter)
+  DEVICE AesStream(const Tables& tables, Keys keys, uint32_t rounds, uint4 counter)
       : tables(tables), keys(keys), rounds(rounds) {
-    uint4 s = counter ^ __ldg(keys), k = __ldg(keys + 1);
+    uint4 s = counter ^ keys[0], k = keys[1];
     const Tables& t = tables;
     last = s.w;
     column = t.row0(s.x, 0) ^ t.row1(s.y, 1) ^ k.x ^ rotate_halves(t.row0(s.z, 2));
     uint32_t w1 = t.row0(s.y, 0) ^ t.row1(s.z, 1) ^ k.y ^ rotate_halves(t.row0(s.w, 2) ^ t.row1(s.x, 3));
     uint32_t w2 = t.row0(s.z, 0) ^ t.row1(s.w, 1) ^ k.z ^ rotate_halves(t.row0(s.x, 2) ^ t.row1(s.y, 3));
     uint32_t w3 = t.row0(s.w, 0) ^ t.row1(s.x, 1) ^ k.w ^ rotate_halves(t.row0(s.y, 2) ^ t.row1(s.z, 3));
-    k = __ldg(keys + 2);
+    k = keys[2];
     shared[0] = t.row1(w1, 1) ^ k.x ^ rotate_halves(t.row0(w2, 2) ^ t.row1(w3, 3));
     shared[1] = t.row0(w1, 0) ^ t.row1(w2, 1) ^ k.y ^ rotate_halves(t.row0(w3, 2));
     shared[2] = t.row0(w2, 0) ^ t.row1(w3, 1) ^ k.z ^ rotate_halves(t.row1(w1, 3));

@@ -4,9 +4,8 @@
 
 // Words hold a column, row 0 in the lowest byte, as a little-endian load of the data gives it.
 struct AesTables {
-  uint32_t encrypt[256];       // MixColumns of S(x) in row 0: 2S, S, S, 3S
-  uint32_t decrypt[256];       // InvMixColumns of S^-1(x) in row 0: 14, 9, 13, 11 times
-  uint32_t inverse_sbox[256];  // S^-1(x) in all four bytes
+  uint32_t encrypt[256];  // MixColumns of S(x) in row 0: 2S, S, S, 3S
+  uint32_t decrypt[256];  // InvMixColumns of S^-1(x) in row 0: 14, 9, 13, 11 times
 };
 
 // Product in GF(2^8) modulo x^8 + x^4 + x^3 + x + 1.
@@ -36,7 +35,6 @@ constexpr AesTables make_aes_tables() {
     tables.encrypt[x] = aes_multiply(s, 2) | s << 8 | s << 16 | aes_multiply(s, 3) << 24;
     tables.decrypt[s] =
         aes_multiply(x, 14) | aes_multiply(x, 9) << 8 | aes_multiply(x, 13) << 16 | aes_multiply(x, 11) << 24;
-    tables.inverse_sbox[s] = x * 0x01010101u;
   }
   return tables;
 }

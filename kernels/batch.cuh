@@ -15,6 +15,13 @@ struct KeySlot {
 };
 static_assert(sizeof(KeySlot) == 512, "the host builds key slots of this size");
 
+// Round keys in global memory that no running kernel writes. Those in shared memory are a plain pointer.
+struct GlobalKeys {
+  const uint4* start;
+  DEVICE GlobalKeys(const uint4* start) : start(start) {}
+  DEVICE uint4 operator[](uint32_t round) const { return __ldg(start + round); }
+};
+
 // One chunk of a batch. 64 bytes, 16-byte aligned.
 //
 // `source` and `target` are multiples of 16. A chunk owns the bytes of both buffers up to the next

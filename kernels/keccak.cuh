@@ -63,56 +63,61 @@ DEVICE void keccak_permute(uint64_t (&a)[25]) {
   }
 }
 
-// How the 25 threads of one state see each other's lanes: through shuffles, or through shared memory.
+// How the 25 threads of one state see each other's lanes: through shuffles, or through shared memory. Every thread
+// shows a value; then it may look at those of others, until it shows the next.
 struct ByShuffle {
-  static constexpr uint32_t SHARED_BYTES_PER_WARP = 0;
-  DEVICE ByShuffle(uint8_t*) {}
-  DEVICE uint64_t of(uint64_t value, uint32_t lane) { return __shfl_sync(ALL_LANES, value, lane); }
+  uint64_t value = 0;
+  DEVICE explicit ByShuffle(uint8_t*) {}
+  DEVICE void show(uint64_t shown) { value = shown; }
+  DEVICE uint64_t of(uint32_t lane) const { return __shfl_sync(ALL_LANES, value, lane); }
 };
 struct ByShared {
   static constexpr uint32_t SHARED_BYTES_PER_WARP = 256;
   uint64_t* slots;
-  DEVICE ByShared(uint8_t* shared) : slots(reinterpret_cast<uint64_t*>(shared) + threadIdx.x / WARP * WARP) {}
-  DEVICE uint64_t of(uint64_t value, uint32_t lane) {
-    slots[lane_id()] = value;
+  DEVICE explicit ByShared(uint8_t* shared)
+      : slots(reinterpret_cast<uint64_t*>(shared + threadIdx.x / WARP * SHARED_BYTES_PER_WARP)) {}
+  DEVICE void show(uint64_t shown) {
     __syncwarp();
-    uint64_t result = slots[lane];
+    slots[lane_id()] = shown;
     __syncwarp();
-    return result;
   }
+  DEVICE uint64_t of(uint32_t lane) const { return slots[lane]; }
 };
 
 // One warp a state: lane x + 5 * y of the warp holds that lane of the state, the last seven hold nothing
-// of use. All 32 take part.
+// of use. All 32 take part. What counts is the time from a round to the next: three exchanges one after another, and
+// everything unrolled, so that the constants are there when they are wanted.
 template <int ROUNDS, class Exchange>
 struct KeccakWide {
   Exchange exchange;
-  uint32_t down1, down2, down4, left, right, offset, from0, from1, from2;
-  bool origin;
+  uint32_t down1, down2, down3, down4, left, right, offset, from0, from1, from2;
+  uint64_t origin;  // all ones in lane 0, which takes the constants
 
-  DEVICE KeccakWide(Exchange exchange) : exchange(exchange) {
+  DEVICE explicit KeccakWide(Exchange exchange) : exchange(exchange) {
     uint32_t lane = lane_id() < 25 ? lane_id() : 0, x = lane % 5, y = lane / 5;
     auto at = [](uint32_t x, uint32_t y) -> uint32_t { return x % 5 + 5 * (y % 5); };
     // Where pi takes lane (x, y) from.
     auto source = [](uint32_t x, uint32_t y) -> uint32_t { return (x % 5 + 3 * y) % 5 + 5 * (x % 5); };
-    down1 = at(x, y + 1), down2 = at(x, y + 2), down4 = at(x, y + 4);
+    down1 = at(x, y + 1), down2 = at(x, y + 2), down3 = at(x, y + 3), down4 = at(x, y + 4);
     left = at(x + 4, y), right = at(x + 1, y);
     from0 = source(x, y), from1 = source(x + 1, y), from2 = source(x + 2, y);
-    origin = lane_id() == 0;
+    origin = lane_id() == 0 ? ~0ull : 0;
     offset = 0;
 #pragma unroll
     for (uint32_t i = 0; i < 25; i++) offset = lane == i ? keccak_offset(i) : offset;
   }
 
   DEVICE void permute(uint64_t& a) {
-#pragma unroll 1
+#pragma unroll
     for (int round = 24 - ROUNDS; round < 24; round++) {
-      uint64_t two = a ^ exchange.of(a, down1);
-      uint64_t parity = two ^ exchange.of(two, down2) ^ exchange.of(a, down4);
-      uint64_t shifted = a ^ exchange.of(parity, left) ^ rotate_left(exchange.of(parity, right), 1);
-      uint64_t b = rotate_left(shifted, offset);
-      uint64_t b0 = exchange.of(b, from0), b1 = exchange.of(b, from1), b2 = exchange.of(b, from2);
-      a = b0 ^ (~b1 & b2) ^ (origin ? KECCAK_CONSTANTS[round] : 0);
+      exchange.show(a);
+      uint64_t a1 = exchange.of(down1), a2 = exchange.of(down2), a3 = exchange.of(down3), a4 = exchange.of(down4);
+      exchange.show(a ^ a1 ^ a2 ^ a3 ^ a4);
+      uint64_t right_parity = exchange.of(right), left_parity = exchange.of(left);
+      exchange.show(rotate_left(a ^ left_parity ^ rotate_left(right_parity, 1), offset));
+      uint64_t b0 = exchange.of(from0) ^ (KECCAK_CONSTANTS[round] & origin);
+      uint64_t b1 = exchange.of(from1), b2 = exchange.of(from2);
+      a = b0 ^ (~b1 & b2);
     }
   }
 };

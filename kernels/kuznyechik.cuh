@@ -90,13 +90,13 @@ DEVICE uint4 kuznyechik_pi(const Tables& tables, uint4 x, uint32_t shift) {
 
 // ECB over N blocks in place. `keys`: for encryption K_1 to K_10; for decryption, in the order of use,
 // the inverse of L of K_10 to K_2, then K_1.
-template <Direction DIRECTION, class Tables>
+template <Direction DIRECTION, class Tables, class Keys = GlobalKeys>
 struct KuznyechikEcb {
   Tables tables;
-  const uint4* keys;
+  Keys keys;
   template <int N>
   DEVICE void blocks(uint4 (&x)[N]) const {
-    uint4 key = __ldg(keys);
+    uint4 key = keys[0];
 #pragma unroll
     for (int n = 0; n < N; n++) {
       // The tables of decryption begin with the inverse of S; S cancels it where L's inverse stands alone.
@@ -104,12 +104,12 @@ struct KuznyechikEcb {
     }
 #pragma unroll 1
     for (int round = 1; round < (DIRECTION == ENCRYPT ? 10 : 9); round++) {
-      key = __ldg(keys + round);
+      key = keys[round];
 #pragma unroll
       for (int n = 0; n < N; n++) x[n] = tables.pass(x[n], key);
     }
     if (DIRECTION == DECRYPT) {
-      key = __ldg(keys + 9);
+      key = keys[9];
 #pragma unroll
       for (int n = 0; n < N; n++) x[n] = kuznyechik_pi(tables, x[n], PI_INVERSE_SHIFT) ^ key;
     }
@@ -117,9 +117,9 @@ struct KuznyechikEcb {
 };
 
 // Keystream of up to 256 blocks whose counters differ in the last byte alone.
-template <class Tables>
+template <class Tables, class Keys = GlobalKeys>
 struct KuznyechikStream {
-  KuznyechikEcb<ENCRYPT, Tables> cipher;
+  KuznyechikEcb<ENCRYPT, Tables, Keys> cipher;
   uint4 counter;
   template <int N>
   DEVICE void blocks(const uint32_t (&number)[N], uint4 (&out)[N]) const {

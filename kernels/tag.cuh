@@ -14,6 +14,12 @@ struct TurboShake128 {
   static constexpr uint32_t RATE = 168, ROUNDS = 12, SUFFIX = 0x4d;
 };
 
+// Blocks of a tag's input with their padding: right_encode takes two bytes, and padding one at least.
+template <class Integrity>
+DEVICE constexpr uint32_t message_blocks(uint32_t length) {
+  return (HEADER_BYTES + length + 2) / Integrity::RATE + 1;
+}
+
 // The input of one tag, as a stream of little-endian words: the header, then the data with right_encode(128)
 // and the suffix behind it. The header has 30 bytes, so the data lies two bytes off the words.
 template <class Integrity>
@@ -30,8 +36,7 @@ struct Message {
     end0 = TRAILER << bits | (bits ? load(whole) & ((1u << bits) - 1) : 0);
     end1 = bits ? TRAILER >> (32 - bits) : 0;
   }
-  // Blocks with their padding: right_encode takes two bytes, and padding one at least.
-  DEVICE uint32_t blocks() const { return (HEADER_BYTES + length + 2) / Integrity::RATE + 1; }
+  DEVICE uint32_t blocks() const { return message_blocks<Integrity>(length); }
   DEVICE uint32_t load(uint32_t word) const { return reinterpret_cast<const uint32_t*>(data)[word]; }
   // Any word of the data and what follows it; zero beyond.
   DEVICE uint32_t data_word(uint32_t word) const {
@@ -84,28 +89,8 @@ DEVICE uint4 tag_by_thread(const KeySlot* keys, const Chunk& chunk, const uint8_
   return make_uint4(uint32_t(a[0]), uint32_t(a[0] >> 32), uint32_t(a[1]), uint32_t(a[1] >> 32));
 }
 
-// One warp a tag; every lane gets it.
-template <class Integrity>
-DEVICE uint4 tag_by_warp(const KeySlot* keys, const Chunk& chunk, const uint8_t* data) {
-  constexpr uint32_t LANES = Integrity::RATE / 8;
-  const Message<Integrity> message(chunk, data);
-  KeccakWide<Integrity::ROUNDS, ByShuffle> keccak{ByShuffle(nullptr)};
-  uint32_t lane = lane_id();
-  uint64_t a = lane < 25 ? __ldg(&keys[chunk.key].keyed[lane]) : 0;
-
-  uint32_t blocks = message.blocks();
-#pragma unroll 1
-  for (uint32_t block = 0; block < blocks; block++) {
-    if (lane < LANES) {
-      uint32_t at = 2 * (block * LANES + lane);
-      uint32_t before = at >= 8 ? message.data_word(at - 8) : 0;
-      uint32_t low = at >= 7 ? message.data_word(at - 7) : 0;
-      uint32_t high = at + 1 >= 7 ? message.data_word(at + 1 - 7) : 0;
-      a ^= message.word(at, before, low) | uint64_t(message.word(at + 1, low, high)) << 32;
-      if (block + 1 == blocks && lane == LANES - 1) a ^= uint64_t(0x80) << 56;
-    }
-    keccak.permute(a);
-  }
-  uint64_t first = __shfl_sync(ALL_LANES, a, 0), second = __shfl_sync(ALL_LANES, a, 1);
-  return make_uint4(uint32_t(first), uint32_t(first >> 32), uint32_t(second), uint32_t(second >> 32));
+// Without a branch that depends on where they differ.
+DEVICE bool same_tag(uint4 tag, const Chunk& chunk) {
+  uint4 difference = tag ^ *reinterpret_cast<const uint4*>(chunk.tag);
+  return (difference.x | difference.y | difference.z | difference.w) == 0;
 }

@@ -3,14 +3,18 @@
 // - Geometry: any grid, of one dimension; blocks of a multiple of 32 threads up to the launch bound
 //   stated. The work is spread over the warps that there are.
 // - Counts of chunks and states: below 2^31.
+// - Memory: the device's. Chunks, input, output and results of the wide kernels may be the host's, page-locked and
+// mapped.
 // - Alignment: every pointer to 16 bytes. Lengths are in bytes unless they say blocks; where a length is not
-//   a multiple of 16, the buffers reach to the next multiple, and the output's rest is written with zeros.
+//   a multiple of 16, the buffers reach to the next multiple, and the output's rest is written with zeros; by the wide
+//   kernels it is left alone.
 // - Aliasing: input and output of one launch may be the same place, or they do not overlap; a chunk's
 //   source and target likewise. Nothing else overlaps, and chunks do not overlap each other.
 // - Dynamic shared memory: TABLES = 65 KiB, unless another number is given; more than 48 KiB has to be
-//   allowed with cuFuncSetAttribute.
+//   allowed with cuFuncSetAttribute. A wide kernel takes DESK = 4816 bytes more for each warp of a block.
 // - `kuznyechik_tables` runs once after the module was loaded, before any other kernel of Kuznyechik.
 #include "seal.cuh"
+#include "wide.cuh"
 
 #define KERNEL(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 
@@ -38,7 +42,7 @@ aes_ctr_constant(const uint4* keys, uint32_t rounds, const uint4* counter, const
   ctr<2>(make, __ldg(counter), in, out, bytes);
 }
 
-// The same with one copy in shared memory, bank conflicts and all. Up to 1024 threads, 3 KiB of dynamic
+// The same with one copy in shared memory, bank conflicts and all. Up to 1024 threads, 2 KiB of dynamic
 // shared memory.
 KERNEL(1024, 1)
 aes_ctr_shared(const uint4* keys, uint32_t rounds, const uint4* counter, const uint8_t* in, uint8_t* out,
@@ -127,8 +131,8 @@ KECCAK(keccak_f1600_unrolled, 24)
 KECCAK_WIDE(keccak_f1600_shuffle, ByShuffle)
 KECCAK_WIDE(keccak_f1600_shared, ByShared)
 
-// Tags of the chunks that lie at their `source` in `in`; tags[i] is that of chunks[i]. No dynamic shared
-// memory. One thread a tag, up to 128 threads; wide: one warp a tag, up to 512.
+// Tags of the chunks that lie at their `source` in `in`; tags[i] is that of chunks[i]. One thread a tag, up to 128
+// threads, no dynamic shared memory; wide: one warp a tag, up to 256, a DESK a warp.
 #define TAGS(name, integrity)                                                                                  \
   KERNEL(128, 4)                                                                                               \
   name##_tags(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint4* tags) {      \
@@ -137,12 +141,10 @@ KECCAK_WIDE(keccak_f1600_shared, ByShared)
       tags[i] = tag_by_thread<integrity>(keys, chunks[i], in + chunks[i].source);                              \
     }                                                                                                          \
   }                                                                                                            \
-  KERNEL(512, 1)                                                                                               \
+  KERNEL(256, 2)                                                                                               \
   name##_tags_wide(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint4* tags) { \
-    for (uint64_t i = warp_id(); i < count; i += warp_count()) {                                               \
-      uint4 tag = tag_by_warp<integrity>(keys, chunks[i], in + chunks[i].source);                              \
-      if (lane_id() == 0) tags[i] = tag;                                                                       \
-    }                                                                                                          \
+    DYNAMIC_SHARED(desks);                                                                                     \
+    tags_by_warps<integrity>(desks, keys, chunks, count, in, tags);                                            \
   }
 TAGS(kmac128, Kmac128)
 TAGS(kmac256, Kmac256)
@@ -151,22 +153,23 @@ TAGS(turboshake128, TurboShake128)
 // Seal encrypts `count` chunks from `in` to `out` and writes their tags. Open computes the tags of the chunks
 // in `in`, compares them with those of the descriptors, writes verified[i] = 1 and the plaintext, or
 // verified[i] = 0 and zeros; in place, a chunk that fails is lost. Wide: one warp a chunk. Up to 512 threads.
-#define SEAL_OPEN(suffix, cipher, integrity, wide)                                                         \
+static_assert(Desk<Kmac128>::BYTES == 4816 && Desk<Kmac256>::BYTES == 4816, "DESK is part of the contract");
+#define SEAL_OPEN(suffix, cipher, integrity, by)                                                           \
   KERNEL(512, 1)                                                                                           \
   seal_##suffix(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint8_t* out, \
                 uint4* tags) {                                                                             \
     DYNAMIC_SHARED(shared);                                                                                \
-    seal<cipher, integrity, wide>(shared, keys, chunks, count, in, out, tags);                             \
+    seal_##by<cipher, integrity>(shared, keys, chunks, count, in, out, tags);                              \
   }                                                                                                        \
   KERNEL(512, 1)                                                                                           \
   open_##suffix(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint8_t* out, \
                 uint32_t* verified) {                                                                      \
     DYNAMIC_SHARED(shared);                                                                                \
-    open<cipher, integrity, wide>(shared, keys, chunks, count, in, out, verified);                         \
+    open_##by<cipher, integrity>(shared, keys, chunks, count, in, out, verified);                          \
   }
-#define SEAL_OPEN_BOTH(name, cipher, integrity) \
-  SEAL_OPEN(name, cipher, integrity, false)     \
-  SEAL_OPEN(name##_wide, cipher, integrity, true)
+#define SEAL_OPEN_BOTH(name, cipher, integrity)  \
+  SEAL_OPEN(name, cipher, integrity, by_threads) \
+  SEAL_OPEN(name##_wide, cipher, integrity, by_warps)
 SEAL_OPEN_BOTH(aes_kmac128, Aes, Kmac128)
 SEAL_OPEN_BOTH(aes_kmac256, Aes, Kmac256)
 SEAL_OPEN_BOTH(aes_turboshake128, Aes, TurboShake128)

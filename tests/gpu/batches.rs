@@ -12,7 +12,8 @@ use warpcrypt::{
 };
 
 /// A ring that small batches fill.
-pub const SMALL: Shape = Shape { piece: 64 << 10, slots: 3, wide: 12, timeout: Duration::from_secs(20) };
+pub const SMALL: Shape =
+    Shape { piece: 64 << 10, slots: 3, wide: 12, direct: 6, timeout: Duration::from_secs(20) };
 
 /// Keys of every cipher with every integrity function.
 pub fn all_keys() -> Vec<Arc<ChunkKeys>> {

@@ -173,7 +173,8 @@ EXPORT cuDriverGetVersion(int* version) { return *version = number_from("FAKE_CU
 EXPORT cuDeviceGetCount(int* count) { return *count = number_from("FAKE_CUDA_DEVICES", 1), SUCCESS; }
 EXPORT cuDeviceGet(int* device, int number) { return *device = number, SUCCESS; }
 EXPORT cuDeviceGetName(char* name, int length, int) { return snprintf(name, length, "Fake GPU"), SUCCESS; }
-EXPORT cuDeviceGetAttribute(int* value, int, int) { return *value = 2, SUCCESS; }
+// Two multiprocessors; 97 asks for the shared memory of a block.
+EXPORT cuDeviceGetAttribute(int* value, int which, int) { return *value = which == 97 ? 101376 : 2, SUCCESS; }
 EXPORT cuGetErrorName(int status, const char** name) {
   return *name = status == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_MADE_UP", SUCCESS;
 }
@@ -280,6 +281,10 @@ EXPORT cuMemHostRegister_v2(void*, size_t, unsigned) {
   return SUCCESS;
 }
 EXPORT cuMemHostUnregister(void*) { return SUCCESS; }
+EXPORT cuMemHostGetDevicePointer_v2(uint64_t* address, void* memory, unsigned) {
+  BEGIN();
+  return *address = reinterpret_cast<uint64_t>(memory), SUCCESS;
+}
 
 EXPORT cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t length, void* stream) {
   BEGIN(static_cast<Stream*>(stream));

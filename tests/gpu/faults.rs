@@ -16,7 +16,7 @@ const CALLS: [&str; 8] = [
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyHtoDAsync_v2:4",
     "cuLaunchKernel",
-    "cuMemcpyDtoHAsync_v2:3",
+    "cuMemcpyDtoHAsync_v2",
     "cuMemsetD8Async:2",
     "cuEventRecord",
     "cuEventSynchronize:2",

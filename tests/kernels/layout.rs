@@ -10,6 +10,8 @@ use warpcrypt::crypto::{
 
 /// Dynamic shared memory of the kernels that hold tables.
 pub const TABLES: u32 = 66_560;
+/// What each warp of a wide kernel takes besides.
+pub const DESK: u32 = 4816;
 /// That of Kuznyechik's decryption.
 pub const KUZNYECHIK_DECRYPTION: u32 = 98_304;
 

@@ -17,7 +17,7 @@ const AES_CTR: [Variant; 5] = [
     ("aes_ctr_1", TABLES, 1, 1024),
     ("aes_ctr_2", TABLES, 3, 32),
     ("aes_ctr_constant", 0, 2, 96),
-    ("aes_ctr_shared", 3072, 2, 64),
+    ("aes_ctr_shared", 2048, 2, 64),
 ];
 const KUZNYECHIK_CTR: [Variant; 4] = [
     ("kuznyechik_ctr", TABLES, 2, 64),

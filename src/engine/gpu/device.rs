@@ -32,13 +32,16 @@ pub struct Shape {
     /// While the device has no more chunks than this, a tag is made by a warp, which is soonest done; otherwise
     /// by a thread, of which the device has more.
     pub wide: usize,
+    /// While it has no more than this, nothing is copied to it: the kernels read and write the host's memory, so that
+    /// transfers and work overlap within a piece. Means something up to `wide` only.
+    pub direct: usize,
     /// A piece that is not done after this time means that the device hangs.
     pub timeout: Duration,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { piece: 8 << 20, slots: 12, wide: 8192, timeout: Duration::from_secs(10) }
+        Shape { piece: 8 << 20, slots: 12, wide: 8192, direct: 1024, timeout: Duration::from_secs(10) }
     }
 }
 
@@ -80,7 +83,7 @@ impl Device {
     /// Why it cannot be used.
     pub fn open(number: usize, shape: Shape) -> Result<Self, Fault> {
         let (context, description) = Context::open(number)?;
-        let kernels = Kernels::load(&context, description.processors)?;
+        let kernels = Kernels::load(&context, &description)?;
         let free = (0..shape.slots).map(|_| Slot::new(&context, &shape)).collect::<Result<_, _>>()?;
         Ok(Device {
             context,

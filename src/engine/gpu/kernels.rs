@@ -1,7 +1,7 @@
 //! The kernels of one context, and their geometry.
 
 use super::{
-    driver::{Context, DriverError, Event, Kernel, Module, Stream},
+    driver::{Context, Description, DriverError, Event, Geometry, Kernel, Module, Stream},
     plan::{CLASSES, Class},
 };
 use crate::engine::Op;
@@ -11,12 +11,16 @@ use std::sync::Arc;
 static FATBIN: &[u8] = include_bytes!("../../../kernels/warpcrypt.fatbin");
 
 /// Dynamic shared memory of every kernel here: 64 KiB of tables, and up to 1 KiB to align them.
-const SHARED: usize = 65 << 10;
+const TABLES: usize = 65 << 10;
+/// What each warp takes besides if it has a chunk for itself.
+const DESK: usize = 4816;
 
 /// Threads of a warp.
 const WARP: usize = 32;
 /// Warps of a block at most.
 const BLOCK_WARPS: usize = 16;
+/// Warps of a block at least if each has a chunk for itself: those without one help to fill the tables.
+const HELPERS: usize = 8;
 
 /// Seal and open of every class.
 pub(super) struct Kernels {
@@ -24,6 +28,8 @@ pub(super) struct Kernels {
     seal: Vec<[Kernel; 2]>,
     open: Vec<[Kernel; 2]>,
     processors: usize,
+    /// Warps of a block whose desks fit into the shared memory.
+    desks: usize,
 }
 
 impl Kernels {
@@ -31,47 +37,68 @@ impl Kernels {
     ///
     /// # Errors
     /// What the driver says.
-    pub fn load(context: &Arc<Context>, processors: usize) -> Result<Self, DriverError> {
+    pub fn load(context: &Arc<Context>, device: &Description) -> Result<Self, DriverError> {
         let module = Module::load(context, FATBIN)?;
+        let desks = (device.shared_memory.saturating_sub(TABLES) / DESK).clamp(1, BLOCK_WARPS);
         let of_class = |op: &'static str| {
             let module = &module;
             move |class: Class| {
                 let cipher = if class < 3 { "aes" } else { "kuznyechik" };
                 let integrity = ["kmac128", "kmac256", "turboshake128"][class % 3];
                 let name = format!("{op}_{cipher}_{integrity}");
-                Ok([module.kernel(&name, SHARED)?, module.kernel(&format!("{name}_wide"), SHARED)?])
+                let wide = module.kernel(&format!("{name}_wide"), TABLES + desks * DESK)?;
+                Ok([module.kernel(&name, TABLES)?, wide])
             }
         };
         let seal = (0..CLASSES).map(of_class("seal")).collect::<Result<_, _>>()?;
         let open = (0..CLASSES).map(of_class("open")).collect::<Result<_, _>>()?;
         fill_tables(context, &module)?;
-        Ok(Kernels { seal, open, processors })
+        Ok(Kernels { seal, open, processors: device.processors, desks })
     }
 
-    /// The kernel for `chunks` chunks, its blocks and threads: a warp for each chunk if `wide`, otherwise for
-    /// each 32.
-    pub fn choose(&self, op: Op, class: Class, chunks: usize, wide: bool) -> (&Kernel, u32, u32) {
+    /// The kernel for `chunks` chunks and its geometry: a warp for each chunk if `wide`, otherwise for each 32.
+    pub fn choose(&self, op: Op, class: Class, chunks: usize, wide: bool) -> (&Kernel, Geometry) {
         let kernels = match op {
             Op::Seal => &self.seal[class],
             Op::Open => &self.open[class],
         };
-        let (blocks, threads) = geometry(chunks, wide, self.processors);
-        (&kernels[usize::from(wide)], blocks, threads)
+        let geometry = if wide {
+            wide_geometry(chunks, self.processors, self.desks)
+        } else {
+            geometry(chunks, self.processors)
+        };
+        (&kernels[usize::from(wide)], geometry)
     }
 }
 
-/// Blocks and threads that spread the work over all multiprocessors, a block each while that goes.
-fn geometry(chunks: usize, wide: bool, processors: usize) -> (u32, u32) {
-    let warps = if wide { chunks } else { chunks.div_ceil(WARP) };
+/// Spreads the work over all multiprocessors, a block each while that goes.
+fn geometry(chunks: usize, processors: usize) -> Geometry {
+    let warps = chunks.div_ceil(WARP);
     let in_block = warps.div_ceil(processors).clamp(1, BLOCK_WARPS);
-    (warps.div_ceil(in_block) as u32, (in_block * WARP) as u32)
+    Geometry {
+        blocks: warps.div_ceil(in_block) as u32,
+        threads: (in_block * WARP) as u32,
+        shared: TABLES as u32,
+    }
+}
+
+/// The same with a warp for each chunk; if there are too many, warps take several, one after another.
+fn wide_geometry(chunks: usize, processors: usize, desks: usize) -> Geometry {
+    let blocks = chunks.min(processors);
+    let in_block = chunks.div_ceil(blocks).clamp(HELPERS.min(desks), desks);
+    Geometry {
+        blocks: blocks as u32,
+        threads: (in_block * WARP) as u32,
+        shared: (TABLES + in_block * DESK) as u32,
+    }
 }
 
 fn fill_tables(context: &Arc<Context>, module: &Arc<Module>) -> Result<(), DriverError> {
     let kernel = module.kernel("kuznyechik_tables", 0)?;
     let (stream, event) = (Stream::new(context)?, Event::new(context)?);
+    let geometry = Geometry { blocks: 32, threads: 256, shared: 0 };
     // SAFETY: takes no parameters; its contract wants 8192 threads in blocks of up to 256.
-    unsafe { stream.launch(&kernel, 32, 256, &mut [])? };
+    unsafe { stream.launch(&kernel, geometry, &mut [])? };
     stream.record(&event)?;
     event.wait()
 }
@@ -84,14 +111,19 @@ mod tests {
     fn every_chunk_has_its_warp_and_no_block_is_too_large() {
         for processors in [1, 2, 132] {
             for chunks in (1..3000).step_by(7) {
-                let (blocks, threads) = geometry(chunks, true, processors);
-                assert!(threads <= 512 && threads % 32 == 0 && (blocks * threads) as usize / 32 >= chunks);
-                let (blocks, threads) = geometry(chunks, false, processors);
+                let Geometry { blocks, threads, .. } = geometry(chunks, processors);
                 assert!(threads <= 512 && threads % 32 == 0 && (blocks * threads) as usize >= chunks);
+                for desks in [1, 7, 16] {
+                    let wide = wide_geometry(chunks, processors, desks);
+                    let warps = wide.threads as usize / 32;
+                    assert!(wide.threads.is_multiple_of(32) && (1..=desks).contains(&warps));
+                    assert!(wide.blocks as usize * warps >= chunks || warps == desks);
+                    assert_eq!(wide.shared as usize, TABLES + warps * DESK);
+                }
             }
         }
-        assert_eq!(geometry(256, true, 132), (128, 64));
-        assert_eq!(geometry(2048, true, 132), (128, 512));
-        assert_eq!(geometry(2048, false, 132), (64, 32));
+        assert_eq!(geometry(2048, 132), Geometry { blocks: 64, threads: 32, shared: 66560 });
+        assert_eq!(wide_geometry(16, 132, 16), Geometry { blocks: 16, threads: 256, shared: 105_088 });
+        assert_eq!(wide_geometry(2048, 132, 16), Geometry { blocks: 132, threads: 512, shared: 143_616 });
     }
 }

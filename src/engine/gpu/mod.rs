@@ -137,7 +137,7 @@ impl Engine for GpuEngine {
         }
         let device = self.inner.device.lock().clone();
         let device = device.ok_or_else(|| self.failed(&Fault::OutOfService))?;
-        pipeline::run(&device, batch, &order, self.inner.shape.wide).map_err(|fault| {
+        pipeline::run(&device, batch, &order, &self.inner.shape).map_err(|fault| {
             Inner::fail(&self.inner, &device, &fault);
             self.failed(&fault)
         })?;

@@ -2,7 +2,7 @@
 //! different pieces at the same time.
 
 use super::{
-    device::Device,
+    device::{Device, Shape},
     fault::Fault,
     plan::{Limits, Piece, Placed, next_piece, result_len},
     slot::{Slot, Way},
@@ -24,17 +24,17 @@ const OVERLAP: usize = 4;
 /// Bytes: copying less takes hardly less time.
 const SHORTEST: usize = 1 << 20;
 
-/// Runs a checked batch; `order` is that of `Batch::check`.
+/// Runs a checked batch; `order` is that of `Batch::check`, and `shape` says which way its pieces go.
 ///
 /// # Errors
 /// If the device failed; the batch's input is intact, and nothing writes to its output any more.
-pub(super) fn run(device: &Device, batch: &mut Batch, order: &[usize], wide: usize) -> Result<(), Fault> {
-    let limits = limits(device, batch, order);
-    let mut work = Work { device, batch, flights: VecDeque::new(), touched: false };
+pub(super) fn run(device: &Device, batch: &mut Batch, order: &[usize], shape: &Shape) -> Result<(), Fault> {
+    let limits = limits(device, batch, order, shape);
+    let mut work = Work { device, batch, shape, flights: VecDeque::new(), touched: false };
     let mut rest = order;
     while let Some(piece) = next_piece(work.batch, &mut rest, limits) {
         let slot = work.slot()?;
-        work.submit(slot, piece, wide)?;
+        work.submit(slot, piece)?;
     }
     while work.finish_oldest()? {}
     work.touched = false;
@@ -42,10 +42,10 @@ pub(super) fn run(device: &Device, batch: &mut Batch, order: &[usize], wide: usi
 }
 
 /// A device without work gets the batch in several pieces, so that copies and kernels overlap; a busy one has
-/// other pieces for that.
-fn limits(device: &Device, batch: &Batch, order: &[usize]) -> Limits {
+/// other pieces for that, and without copies there is nothing to overlap.
+fn limits(device: &Device, batch: &Batch, order: &[usize], shape: &Shape) -> Limits {
     let most = device.shape.limits();
-    if device.flying.load(Ordering::Relaxed) > 0 {
+    if device.flying.load(Ordering::Relaxed) > 0 || order.len() <= shape.direct {
         return most;
     }
     let bytes = order.iter().map(|job| batch.jobs[*job].len).fold(0, usize::saturating_add);
@@ -53,11 +53,21 @@ fn limits(device: &Device, batch: &Batch, order: &[usize]) -> Limits {
     Limits { bytes: share.min(most.bytes), ..most }
 }
 
+/// The way of a piece with which `chunks` chunks are on the device.
+fn way(shape: &Shape, chunks: usize) -> Way {
+    match chunks {
+        _ if chunks > shape.wide => Way::Narrow,
+        _ if chunks > shape.direct => Way::Wide,
+        _ => Way::Direct,
+    }
+}
+
 /// A piece on the device.
 struct Flight {
     slot: Slot,
     piece: Piece,
-    way: Way,
+    /// The output lands in the batch's buffer.
+    own: bool,
     /// One chunk of each launch, done by the CPU meanwhile.
     samples: Vec<Sample>,
 }
@@ -74,6 +84,7 @@ struct Sample {
 struct Work<'a> {
     device: &'a Device,
     batch: &'a mut Batch,
+    shape: &'a Shape,
     /// The oldest first.
     flights: VecDeque<Flight>,
     /// The device may be using the batch's buffers, or the slots.
@@ -94,16 +105,17 @@ impl Work<'_> {
         }
     }
 
-    fn submit(&mut self, mut slot: Slot, piece: Piece, wide: usize) -> Result<(), Fault> {
+    fn submit(&mut self, mut slot: Slot, piece: Piece) -> Result<(), Fault> {
         self.touched = true;
         let chunks = piece.chunks.len();
-        let wide = self.device.flying.fetch_add(chunks, Ordering::Relaxed).saturating_add(chunks) <= wide;
+        let way =
+            way(self.shape, self.device.flying.fetch_add(chunks, Ordering::Relaxed).saturating_add(chunks));
         // SAFETY: the buffers are borrowed by `self`, which touches none of a piece's bytes before its `wait`,
         // and `drop` takes them out of the batch if there was no such end.
-        match unsafe { slot.submit(&piece, self.batch, &self.device.kernels, wide) } {
-            Ok(way) => {
+        match unsafe { slot.submit(&piece, self.batch, &self.device.kernels, way) } {
+            Ok(own) => {
                 let samples = samples(self.device, self.batch, &piece);
-                self.flights.push_back(Flight { slot, piece, way, samples });
+                self.flights.push_back(Flight { slot, piece, own, samples });
                 Ok(())
             }
             Err(fault) => {
@@ -142,7 +154,7 @@ impl Work<'_> {
 
     fn deliver(&mut self, flight: &Flight) -> Result<(), Fault> {
         let piece = &flight.piece;
-        if !flight.way.direct {
+        if !flight.own {
             flight.slot.scatter(piece, self.batch);
         }
         let results = flight.slot.results().chunks(result_len(self.batch.op));

@@ -13,7 +13,7 @@ pub(super) const DESCRIPTOR: usize = 64;
 /// Bytes of a chunk's result: a tag, or a number that says whether it verified.
 pub(super) const RESULT: usize = 16;
 /// Chunks lie on the device at multiples of this.
-const ALIGNMENT: usize = 16;
+pub(super) const ALIGNMENT: usize = 16;
 
 /// Which kernels a chunk needs: below `CLASSES`, by the family of its cipher and its integrity function.
 pub(super) type Class = usize;
@@ -104,14 +104,17 @@ impl Piece {
         self.keys.len() * KEY_SLOT + self.chunks.len() * DESCRIPTOR
     }
 
-    /// Writes key slots and descriptors, one after the other.
-    pub fn describe(&self, batch: &Batch, out: &mut [u8]) {
+    /// Writes key slots and descriptors, one after the other. Chunks lie in the batch's input or output where `direct`
+    /// says so, otherwise in the piece's place.
+    pub fn describe(&self, batch: &Batch, direct: [bool; 2], out: &mut [u8]) {
         let (slots, descriptors) = out.split_at_mut(self.keys.len() * KEY_SLOT);
         for (slot, key) in slots.as_chunks_mut().0.iter_mut().zip(&self.keys) {
             write_key(&batch.keys[*key], slot);
         }
         for (descriptor, chunk) in descriptors.as_chunks_mut().0.iter_mut().zip(&self.chunks) {
-            write_chunk(chunk, &batch.jobs[chunk.job], descriptor);
+            let job = &batch.jobs[chunk.job];
+            let places = direct.map(|direct| if direct { job.offset } else { chunk.place });
+            write_chunk(chunk.key, places, job, descriptor);
         }
     }
 
@@ -152,15 +155,14 @@ fn write_key(keys: &ChunkKeys, slot: &mut [u8; KEY_SLOT]) {
     }
 }
 
-fn write_chunk(chunk: &Placed, job: &ChunkJob, out: &mut [u8; DESCRIPTOR]) {
-    let place = (chunk.place as u64).to_le_bytes();
-    out[..8].copy_from_slice(&place);
-    out[8..16].copy_from_slice(&place);
+fn write_chunk(key: usize, places: [usize; 2], job: &ChunkJob, out: &mut [u8; DESCRIPTOR]) {
+    out[..8].copy_from_slice(&(places[0] as u64).to_le_bytes());
+    out[8..16].copy_from_slice(&(places[1] as u64).to_le_bytes());
     out[16..24].copy_from_slice(&job.id.index.to_le_bytes());
     out[24..32].copy_from_slice(&job.id.epoch.to_le_bytes());
     out[32..42].copy_from_slice(&job.id.nonce);
     out[42..44].copy_from_slice(&(job.len as u16).to_le_bytes());
-    out[44..48].copy_from_slice(&(chunk.key as u32).to_le_bytes());
+    out[44..48].copy_from_slice(&(key as u32).to_le_bytes());
     out[48..].copy_from_slice(&job.tag);
 }
 
@@ -238,7 +240,7 @@ mod tests {
         let batch = batch(&[(1, 0, 4096), (1, 4096, 300)]);
         let [piece] = &pieces(&batch)[..] else { panic!("one piece") };
         let mut bytes = vec![0xee; piece.described_len()];
-        piece.describe(&batch, &mut bytes);
+        piece.describe(&batch, [false; 2], &mut bytes);
         let (slot, chunks) = bytes.split_at(512);
         let keys = batch.keys[1].expanded();
         assert_eq!(slot[..160], *keys.round_keys().as_flattened());
@@ -252,5 +254,15 @@ mod tests {
         assert_eq!((second[16], second[24], &second[32..42]), (7, 9, &[3; 10][..]));
         assert_eq!((&second[42..44], &second[44..48]), (&300u16.to_le_bytes()[..], &[0; 4][..]));
         assert_eq!(second[48..], [5; 16]);
+    }
+
+    #[test]
+    fn descriptors_name_places_in_the_batch_where_it_is_used_directly() {
+        let batch = batch(&[(1, 4096, 4096), (1, 12288, 300)]);
+        let [piece] = &pieces(&batch)[..] else { panic!("one piece") };
+        let mut bytes = vec![0xee; piece.described_len()];
+        piece.describe(&batch, [true, false], &mut bytes);
+        let second = &bytes[KEY_SLOT + DESCRIPTOR..];
+        assert_eq!((&second[..8], &second[8..16]), (&12288u64.to_le_bytes()[..], &4096u64.to_le_bytes()[..]));
     }
 }

@@ -1,7 +1,11 @@
 //! What a device must get right before it is given work: every kernel, at the lengths where something
 //! changes, compared with the CPU.
 
-use super::{device::Device, fault::Fault, pipeline};
+use super::{
+    device::{Device, Shape},
+    fault::Fault,
+    pipeline,
+};
 use crate::{
     crypto::{
         chunk::{CHUNK, ChunkId, ChunkKeys, Tag},
@@ -21,19 +25,20 @@ const LENGTHS: [usize; 8] = [1, 16, 105, 106, 137, 138, 4095, CHUNK];
 /// What failed.
 pub(super) fn self_test(device: &Arc<Device>) -> Result<(), Fault> {
     let pool = BufferPool::new(usize::MAX);
-    for wide in [0, usize::MAX] {
-        check_seal(device, &pool, wide)?;
-        check_open(device, &pool, wide)?;
-        // Once more, without the copies in between.
+    for (wide, direct) in [(0, 0), (usize::MAX, 0), (usize::MAX, usize::MAX)] {
+        let shape = Shape { wide, direct, ..device.shape };
+        check_seal(device, &pool, &shape)?;
+        check_open(device, &pool, &shape)?;
+        // From now on without the CPU's copies.
         let source = device.clone();
         pool.set_source(Arc::new(move |len| source.lock_memory(len)));
     }
     Ok(())
 }
 
-fn check_seal(device: &Device, pool: &BufferPool, wide: usize) -> Result<(), Fault> {
+fn check_seal(device: &Device, pool: &BufferPool, shape: &Shape) -> Result<(), Fault> {
     let mut sealed = batch(pool);
-    run(device, &mut sealed, wide)?;
+    run(device, &mut sealed, shape)?;
     for job in &sealed.jobs {
         let (ciphertext, tag) = by_cpu(&sealed, job);
         if !job.ok || tag != job.tag || ciphertext != sealed.output[job.offset..][..job.len] {
@@ -44,7 +49,7 @@ fn check_seal(device: &Device, pool: &BufferPool, wide: usize) -> Result<(), Fau
 }
 
 /// Every fourth chunk is damaged.
-fn check_open(device: &Device, pool: &BufferPool, wide: usize) -> Result<(), Fault> {
+fn check_open(device: &Device, pool: &BufferPool, shape: &Shape) -> Result<(), Fault> {
     let mut opened = batch(pool);
     let plain = opened.input.to_vec();
     opened.op = Op::Open;
@@ -55,7 +60,7 @@ fn check_open(device: &Device, pool: &BufferPool, wide: usize) -> Result<(), Fau
         job.tag = tag;
         job.tag[number % 16] ^= u8::from(number % 4 == 3);
     }
-    run(device, &mut opened, wide)?;
+    run(device, &mut opened, shape)?;
     for (number, job) in opened.jobs.iter().enumerate() {
         let (good, output) = (number % 4 != 3, &opened.output[job.offset..][..job.len]);
         let expected = |(at, byte): (usize, &u8)| *byte == if good { plain[job.offset + at] } else { 0 };
@@ -66,9 +71,9 @@ fn check_open(device: &Device, pool: &BufferPool, wide: usize) -> Result<(), Fau
     Ok(())
 }
 
-fn run(device: &Device, batch: &mut Batch, wide: usize) -> Result<(), Fault> {
+fn run(device: &Device, batch: &mut Batch, shape: &Shape) -> Result<(), Fault> {
     let order = batch.check().map_err(|_| Fault::Wrong("the self-test's own batch"))?;
-    pipeline::run(device, batch, &order, wide)
+    pipeline::run(device, batch, &order, shape)
 }
 
 fn by_cpu(batch: &Batch, job: &ChunkJob) -> (Vec<u8>, Tag) {

@@ -5,9 +5,9 @@ use super::{
     driver::{Context, DeviceMemory, DriverError, Event, HostMemory, Stream},
     fault::Fault,
     kernels::Kernels,
-    plan::{DESCRIPTOR, KEY_SLOT, Limits, Piece, RESULT, result_len},
+    plan::{ALIGNMENT, DESCRIPTOR, KEY_SLOT, Limits, Piece, RESULT, result_len},
 };
-use crate::engine::Batch;
+use crate::engine::{Batch, Buffer};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::{
     sync::Arc,
@@ -22,11 +22,11 @@ const SHORT_RUN: usize = 64 << 10;
 
 /// Memory, stream and event.
 pub(super) struct Slot {
-    /// Key slots and descriptors; results. Of the host and of the device.
+    /// Key slots and descriptors, of the host and of the device.
     described: HostMemory,
-    results: HostMemory,
     described_there: DeviceMemory,
-    results_there: DeviceMemory,
+    /// The kernels write them.
+    results: HostMemory,
     input_there: DeviceMemory,
     output_there: DeviceMemory,
     /// Where input and output are gathered when the batch's own buffers do not serve; made when first needed.
@@ -38,11 +38,15 @@ pub(super) struct Slot {
     limits: Limits,
 }
 
-/// How a piece in a slot moves.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Way {
-    /// The output lands in the batch's buffer; otherwise in the slot.
-    pub direct: bool,
+/// How a piece is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Copied to the device, a thread for each tag.
+    Narrow,
+    /// Copied to the device, a warp for each chunk.
+    Wide,
+    /// By the same kernels, which read and write the host's memory.
+    Direct,
 }
 
 impl Slot {
@@ -58,7 +62,6 @@ impl Slot {
             described: HostMemory::new(context, described)?,
             results: HostMemory::new(context, limits.chunks * RESULT)?,
             described_there: DeviceMemory::new(context, described)?,
-            results_there: DeviceMemory::new(context, limits.chunks * RESULT)?,
             input_there: DeviceMemory::new(context, limits.bytes)?,
             output_there: DeviceMemory::new(context, limits.bytes)?,
             gathered: [None, None],
@@ -70,7 +73,8 @@ impl Slot {
         })
     }
 
-    /// Submits a piece: its upload, its kernels, its download, and the wiping of its keys on the device.
+    /// Submits a piece: its upload, its kernels, its download, and the wiping of its keys on the device. Returns
+    /// whether the output lands in the batch's buffer; otherwise it lands in the slot.
     ///
     /// # Safety
     /// The batch's input is not changed and its output not touched, and both stay where they are, until `wait`
@@ -83,80 +87,122 @@ impl Slot {
         piece: &Piece,
         batch: &mut Batch,
         kernels: &Kernels,
-        wide: bool,
-    ) -> Result<Way, Fault> {
+        way: Way,
+    ) -> Result<bool, Fault> {
         self.context.enter()?;
+        // The batch's own buffers, if they serve.
+        let own = [&batch.input, &batch.output].map(|buffer| self.serves(piece, batch, buffer, way));
+        let direct = own.map(|own| own && way == Way::Direct);
         let described = piece.described_len();
-        piece.describe(batch, &mut self.described[..described]);
+        piece.describe(batch, direct, &mut self.described[..described]);
         // SAFETY: the slot's own memory; it is not touched before `wait` has returned.
         unsafe { self.stream.upload(self.described.as_ptr(), &self.described_there, 0, described)? };
-        self.upload_input(piece, batch)?;
-        self.launch(piece, batch, kernels, wide)?;
-        let way = self.download_output(piece, batch)?;
-        let results = piece.chunks.len() * result_len(batch.op);
-        // SAFETY: as above.
-        unsafe { self.stream.download(&self.results_there, 0, self.results.as_mut_ptr(), results)? };
+        if !own[0] {
+            self.gather(piece, batch)?;
+        }
+        if !own[1] {
+            gathered(&mut self.gathered[1], &self.context, self.limits.bytes)?;
+        }
+        if way == Way::Direct {
+            let input = own[0].then_some(&batch.input);
+            let output = own[1].then_some(&batch.output);
+            let data = [(input, 0), (output, 1)].map(|(buffer, side)| self.mapped(buffer, side));
+            self.launch(piece, batch, kernels, way, data)?;
+        } else {
+            self.upload(piece, batch, own[0])?;
+            self.launch(
+                piece,
+                batch,
+                kernels,
+                way,
+                [&self.input_there, &self.output_there].map(|m| m.address(0)),
+            )?;
+            self.download(piece, batch, own[1])?;
+        }
         self.stream.record(&self.event)?;
         self.waiter.ask();
         self.stream.clear(&self.described_there, 0, piece.keys.len() * KEY_SLOT)?;
-        Ok(way)
+        Ok(own[1])
     }
 
-    fn upload_input(&mut self, piece: &Piece, batch: &Batch) -> Result<(), Fault> {
-        if batch.input.locked().is_some_and(|memory| self.takes(piece, memory)) {
-            for run in &piece.runs {
-                let from = batch.input[run.host..][..run.len].as_ptr();
-                // SAFETY: the caller of `submit` promised to leave the input alone.
-                unsafe { self.stream.upload(from, &self.input_there, run.place, run.len)? };
-            }
-            return Ok(());
-        }
+    /// Whether the device takes a piece from this buffer of the batch, or puts it there, without the CPU's help.
+    fn serves(&self, piece: &Piece, batch: &Batch, buffer: &Buffer, way: Way) -> bool {
+        let aligned =
+            || piece.chunks.iter().all(|chunk| batch.jobs[chunk.job].offset.is_multiple_of(ALIGNMENT));
+        let long_runs = || piece.runs.len() == 1 || piece.bytes / piece.runs.len() >= SHORT_RUN;
+        buffer.locked().is_some_and(|memory| memory.is_of(&self.context))
+            && if way == Way::Direct { aligned() } else { long_runs() }
+    }
+
+    /// Copies the input into the slot's own memory.
+    fn gather(&mut self, piece: &Piece, batch: &Batch) -> Result<(), DriverError> {
         let gathered = gathered(&mut self.gathered[0], &self.context, self.limits.bytes)?;
         for run in &piece.runs {
             gathered[run.place..][..run.len].copy_from_slice(&batch.input[run.host..][..run.len]);
         }
-        // SAFETY: the slot's own memory; it is not touched before `wait` has returned.
-        unsafe { self.stream.upload(gathered.as_ptr(), &self.input_there, 0, piece.bytes)? };
         Ok(())
     }
 
-    fn launch(&self, piece: &Piece, batch: &Batch, kernels: &Kernels, wide: bool) -> Result<(), Fault> {
+    /// Where kernels find the batch's buffer, or the slot's for that side.
+    fn mapped(&self, buffer: Option<&Buffer>, side: usize) -> u64 {
+        let memory = buffer.and_then(Buffer::locked).or(self.gathered[side].as_ref());
+        memory.map_or(0, HostMemory::address) // invariant: `submit` has seen to one of them
+    }
+
+    fn upload(&self, piece: &Piece, batch: &Batch, own: bool) -> Result<(), DriverError> {
+        match &self.gathered[0] {
+            // SAFETY: the slot's own memory; it is not touched before `wait` has returned.
+            Some(gathered) if !own => unsafe {
+                self.stream.upload(gathered.as_ptr(), &self.input_there, 0, piece.bytes)
+            },
+            _ => piece.runs.iter().try_for_each(|run| {
+                let from = batch.input[run.host..][..run.len].as_ptr();
+                // SAFETY: the caller of `submit` promised to leave the input alone.
+                unsafe { self.stream.upload(from, &self.input_there, run.place, run.len) }
+            }),
+        }
+    }
+
+    fn download(&mut self, piece: &Piece, batch: &mut Batch, own: bool) -> Result<(), DriverError> {
+        match &mut self.gathered[1] {
+            // SAFETY: the slot's own memory; it is not touched before `wait` has returned.
+            Some(gathered) if !own => unsafe {
+                self.stream.download(&self.output_there, 0, gathered.as_mut_ptr(), piece.bytes)
+            },
+            _ => piece.runs.iter().try_for_each(|run| {
+                let to = batch.output[run.host..][..run.len].as_mut_ptr();
+                // SAFETY: the caller of `submit` promised to leave the output alone.
+                unsafe { self.stream.download(&self.output_there, run.place, to, run.len) }
+            }),
+        }
+    }
+
+    /// `data`: addresses of input and output.
+    fn launch(
+        &self,
+        piece: &Piece,
+        batch: &Batch,
+        kernels: &Kernels,
+        way: Way,
+        data: [u64; 2],
+    ) -> Result<(), DriverError> {
         let described = piece.keys.len() * KEY_SLOT;
         for (class, chunks) in piece.classes.iter().cloned() {
-            let (kernel, blocks, threads) = kernels.choose(batch.op, class, chunks.len(), wide);
+            let (kernel, geometry) = kernels.choose(batch.op, class, chunks.len(), way != Way::Narrow);
             let mut numbers = [
                 self.described_there.address(0),
                 self.described_there.address(described + chunks.start * DESCRIPTOR),
                 chunks.len() as u64,
-                self.input_there.address(0),
-                self.output_there.address(0),
-                self.results_there.address(chunks.start * result_len(batch.op)),
+                data[0],
+                data[1],
+                self.results.address() + (chunks.start * result_len(batch.op)) as u64,
             ];
             // SAFETY: as the kernels' contract has it: key slots, descriptors, their number, input, output and
-            // results; chunks are aligned and lie within both memories, keys within the key slots.
-            unsafe { self.stream.launch(kernel, blocks, threads, &mut numbers)? };
+            // results; chunks are aligned and lie within both memories, keys within the key slots. The host's
+            // memory is the slot's own, or the batch's, which the caller of `submit` leaves alone.
+            unsafe { self.stream.launch(kernel, geometry, &mut numbers)? };
         }
         Ok(())
-    }
-
-    fn download_output(&mut self, piece: &Piece, batch: &mut Batch) -> Result<Way, Fault> {
-        if batch.output.locked().is_some_and(|memory| self.takes(piece, memory)) {
-            for run in &piece.runs {
-                let to = batch.output[run.host..][..run.len].as_mut_ptr();
-                // SAFETY: the caller of `submit` promised to leave the output alone.
-                unsafe { self.stream.download(&self.output_there, run.place, to, run.len)? };
-            }
-            return Ok(Way { direct: true });
-        }
-        let gathered = gathered(&mut self.gathered[1], &self.context, self.limits.bytes)?;
-        // SAFETY: the slot's own memory; it is not touched before `wait` has returned.
-        unsafe { self.stream.download(&self.output_there, 0, gathered.as_mut_ptr(), piece.bytes)? };
-        Ok(Way { direct: false })
-    }
-
-    /// Whether the device copies the runs of a piece from or to this memory itself.
-    fn takes(&self, piece: &Piece, memory: &HostMemory) -> bool {
-        memory.is_of(&self.context) && (piece.runs.len() == 1 || piece.bytes / piece.runs.len() >= SHORT_RUN)
     }
 
     /// Waits until what was submitted is done, and wipes the keys.

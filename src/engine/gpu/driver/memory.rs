@@ -60,6 +60,8 @@ impl Drop for DeviceMemory {
 /// CPU reads it at full speed. Stays valid after its context is gone; wiped on drop.
 pub struct HostMemory {
     start: NonNull<u8>,
+    /// Where the device finds it.
+    mapped: sys::CUdeviceptr,
     layout: Layout,
     context: Weak<Context>,
     given_up: Arc<AtomicBool>,
@@ -91,12 +93,19 @@ impl HostMemory {
         }
         // Freed by its drop if it cannot be locked: then the context of nothing is asked to unlock it.
         let given_up = context.given_up.clone();
-        let mut memory = HostMemory { start, layout, context: Weak::new(), given_up };
-        let portable = sys::CU_MEMHOSTREGISTER_PORTABLE;
+        let mut memory = HostMemory { start, mapped: 0, layout, context: Weak::new(), given_up };
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
         // SAFETY: the bytes are ours, and unlocked before they are freed.
-        unsafe { call!(cuMemHostRegister_v2(start.as_ptr().cast(), layout.size(), portable))? };
+        unsafe { call!(cuMemHostRegister_v2(start.as_ptr().cast(), layout.size(), flags))? };
         memory.context = Arc::downgrade(context);
+        // SAFETY: just registered as mapped; writes an address to a live place.
+        unsafe { call!(cuMemHostGetDevicePointer_v2(&mut memory.mapped, start.as_ptr().cast(), 0))? };
         Ok(memory)
+    }
+
+    /// The address of its first byte, as kernels of its context take it.
+    pub fn address(&self) -> u64 {
+        self.mapped
     }
 
     /// Whether it was locked for this context.

@@ -25,13 +25,13 @@ mod memory;
 mod stream;
 
 pub use memory::{DeviceMemory, HostMemory};
-pub use stream::{Event, Stream};
+pub use stream::{Event, Geometry, Stream};
 
 /// Oldest driver, as the version of CUDA that it is of (1000 * major + 10 * minor).
 const OLDEST: c_int = 12_000;
 
 /// What is called here; a library that lacks one of these is not used at all.
-const FUNCTIONS: [&str; 29] = [
+const FUNCTIONS: [&str; 30] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuDeviceGetCount",
@@ -57,6 +57,7 @@ const FUNCTIONS: [&str; 29] = [
     "cuMemFree_v2",
     "cuMemHostRegister_v2",
     "cuMemHostUnregister",
+    "cuMemHostGetDevicePointer_v2",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemsetD8Async",
@@ -159,6 +160,8 @@ pub struct Description {
     pub driver: i32,
     /// Multiprocessors.
     pub processors: usize,
+    /// Bytes of shared memory that a block can have.
+    pub shared_memory: usize,
 }
 
 /// A context of our own on one device. Destroyed when the last thing in it is gone.
@@ -181,21 +184,27 @@ impl Context {
     pub fn open(number: usize) -> Result<(Arc<Context>, Description)> {
         devices()?;
         let (mut device, mut raw, mut name) = (0, ptr::null_mut(), [0 as c_char; 128]);
-        let (mut driver, mut processors) = (0, 0);
+        let (mut driver, mut processors, mut shared_memory) = (0, 0, 0);
         let flags = sys::CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC as c_uint;
         let count = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        let shared = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         // SAFETY: `devices` found the functions; each writes to a live place of the size that it is told.
         unsafe {
             call!(cuDeviceGet(&mut device, number as c_int))?;
             call!(cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int - 1, device))?;
             call!(cuDeviceGetAttribute(&mut processors, count, device))?;
+            call!(cuDeviceGetAttribute(&mut shared_memory, shared, device))?;
             call!(cuDriverGetVersion(&mut driver))?;
             call!(cuCtxCreate_v2(&mut raw, flags, device))?;
         }
         let name = name.map(|c| c as u8);
         let name = String::from_utf8_lossy(name.split(|c| *c == 0).next().unwrap_or_default()).into_owned();
-        let description =
-            Description { name, driver, processors: usize::try_from(processors).unwrap_or(1).max(1) };
+        let description = Description {
+            name,
+            driver,
+            processors: usize::try_from(processors).unwrap_or(1).max(1),
+            shared_memory: usize::try_from(shared_memory).unwrap_or(0),
+        };
         Ok((
             Arc::new(Context { raw, given_up: Arc::default(), destroyed: AtomicBool::new(false) }),
             description,
@@ -284,7 +293,7 @@ impl Module {
         Ok(Arc::new(Module { raw, context: context.clone() }))
     }
 
-    /// The kernel of that name, allowed to take `shared` bytes of dynamic shared memory.
+    /// The kernel of that name, allowed to take up to `shared` bytes of dynamic shared memory.
     ///
     /// # Errors
     /// What the driver says.
@@ -298,7 +307,7 @@ impl Module {
             call!(cuModuleGetFunction(&mut raw, self.raw, text.as_ptr()))?;
             call!(cuFuncSetAttribute(raw, most, shared as c_int))?;
         }
-        Ok(Kernel { raw, shared, _module: self.clone() })
+        Ok(Kernel { raw, _module: self.clone() })
     }
 }
 
@@ -314,7 +323,6 @@ impl Drop for Module {
 /// An entry point.
 pub struct Kernel {
     raw: sys::CUfunction,
-    shared: usize,
     _module: Arc<Module>,
 }
 

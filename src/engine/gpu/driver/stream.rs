@@ -8,6 +8,17 @@ use std::{
     sync::Arc,
 };
 
+/// How a kernel is launched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Blocks.
+    pub blocks: u32,
+    /// Threads of each.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory of each.
+    pub shared: u32,
+}
+
 /// A queue of work on the device.
 pub struct Stream {
     raw: sys::CUstream,
@@ -73,17 +84,11 @@ impl Stream {
     ///
     /// # Errors
     /// As `upload`.
-    pub unsafe fn launch(
-        &self,
-        kernel: &Kernel,
-        blocks: u32,
-        threads: u32,
-        numbers: &mut [u64],
-    ) -> Result<()> {
+    pub unsafe fn launch(&self, kernel: &Kernel, geometry: Geometry, numbers: &mut [u64]) -> Result<()> {
         // A parameter of 32 bits is read from the lower half: numbers are little-endian here as there.
         let mut places: Vec<*mut c_void> =
             numbers.iter_mut().map(|number| ptr::from_mut(number).cast()).collect();
-        let (shared, none) = (kernel.shared as c_uint, ptr::null_mut());
+        let (Geometry { blocks, threads, shared }, none) = (geometry, ptr::null_mut());
         // SAFETY: the driver reads the parameters during the call; the rest is the caller's promise.
         unsafe {
             call!(cuLaunchKernel(

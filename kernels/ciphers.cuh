@@ -1,0 +1,24 @@
+// The two families of ciphers, as seal and open take them.
+#pragma once
+#include "modes.cuh"
+
+// Dynamic shared memory for their tables.
+constexpr uint32_t TABLES_BYTES = 65 << 10;
+
+// `keys` are the round keys of a key slot, in global memory (GlobalKeys) or in shared.
+struct Aes {
+  using Tables = AesBanked<ENCRYPT>;
+  static constexpr int BLOCKS = 4;
+  template <class Keys>
+  DEVICE static AesStream<Tables, Keys> stream(const Tables& tables, Keys keys, uint32_t rounds, uint4 counter) {
+    return AesStream<Tables, Keys>(tables, keys, rounds, counter);
+  }
+};
+struct Kuznyechik {
+  using Tables = KuznyechikShared<ENCRYPT>;
+  static constexpr int BLOCKS = 2;
+  template <class Keys>
+  DEVICE static KuznyechikStream<Tables, Keys> stream(const Tables& tables, Keys keys, uint32_t, uint4 counter) {
+    return KuznyechikStream<Tables, Keys>{{tables, keys}, counter};
+  }
+};

@@ -1,0 +1,216 @@
+// Seal, open and tags with one warp a chunk: soonest done when a batch is too short to fill the device, and with so
+// few accesses to memory that input and output may lie in the host's.
+//
+// The warp has a desk in shared memory: its chunk's ciphertext, laid out as the input of the tag, the
+// descriptor and the key. Every byte of the input is read once and every byte of the output written once (but for the
+// zeros over what does not verify), and while the sponge works on one chunk the next is on its way.
+#pragma once
+#include "ciphers.cuh"
+#include "tag.cuh"
+
+// A warp's part of shared memory.
+template <class Integrity>
+struct Desk {
+  // Where the tag's input begins, so that the data behind its header is aligned.
+  static constexpr uint32_t MESSAGE = 2;
+  static constexpr uint32_t DATA = MESSAGE + HEADER_BYTES;
+  // Room for the longest input with its padding, whatever the rate.
+  static constexpr uint32_t CHUNK_AT = 4224;
+  static constexpr uint32_t KEY_AT = CHUNK_AT + sizeof(Chunk);
+  static constexpr uint32_t TAIL_AT = KEY_AT + sizeof(KeySlot);
+  static constexpr uint32_t BYTES = TAIL_AT + BLOCK_BYTES;
+  static constexpr uint32_t LANES = Integrity::RATE / 8;
+  static_assert(DATA % BLOCK_BYTES == 0 && CHUNK_AT % BLOCK_BYTES == 0, "blocks are read and written whole");
+  static_assert(MESSAGE + message_blocks<Integrity>(CHUNK_BYTES) * Integrity::RATE <= CHUNK_AT, "the longest fits");
+
+  uint8_t* start;
+
+  // `desks`: where those of the block begin.
+  DEVICE explicit Desk(uint8_t* desks) : start(desks + threadIdx.x / WARP * BYTES) {}
+  DEVICE uint4* blocks() const { return reinterpret_cast<uint4*>(start + DATA); }
+  DEVICE Chunk& chunk() const { return *reinterpret_cast<Chunk*>(start + CHUNK_AT); }
+  DEVICE KeySlot& key() const { return *reinterpret_cast<KeySlot*>(start + KEY_AT); }
+  // The output's last block if it is not whole.
+  DEVICE uint4* tail() const { return reinterpret_cast<uint4*>(start + TAIL_AT); }
+
+  // Puts header and padding around the data, whose last block ends with zeros.
+  DEVICE void frame() const {
+    const Chunk& described = chunk();
+    uint32_t lane = lane_id(), length = described.length;
+    uint8_t byte = described.nonce[lane < 10 ? lane : 0];
+    if (lane >= 10) byte = uint8_t(described.index >> 8 * ((17 - lane) % 8));
+    if (lane >= 18) byte = uint8_t(described.epoch >> 8 * ((25 - lane) % 8));
+    if (lane >= 26) byte = uint8_t(length >> 8 * ((29 - lane) % 4));
+    if (lane < HEADER_BYTES) start[MESSAGE + lane] = byte;
+    uint32_t end = MESSAGE + message_blocks<Integrity>(length) * Integrity::RATE;
+    uint32_t filled = DATA + (length + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+    for (uint32_t at = filled + 4 * lane; at < end; at += 4 * WARP) *reinterpret_cast<uint32_t*>(start + at) = 0;
+    __syncwarp();
+    if (lane == 0) {
+      uint8_t* trailer = start + DATA + length;
+      trailer[0] = 0x80, trailer[1] = 0x01, trailer[2] = Integrity::SUFFIX;
+      start[end - 1] ^= 0x80;
+    }
+    __syncwarp();
+  }
+
+  // What this lane of the sponge takes in from that block of the message.
+  DEVICE uint64_t part(uint32_t block) const {
+    const uint32_t* from = reinterpret_cast<const uint32_t*>(start + block * Integrity::RATE + 8 * lane_id());
+    return __byte_perm(from[0], from[1], 0x5432) | uint64_t(__byte_perm(from[1], from[2], 0x5432)) << 32;
+  }
+
+  // The tag of chunk and data; every lane gets it.
+  DEVICE uint4 tag() const {
+    frame();
+    KeccakWide<Integrity::ROUNDS, ByShuffle> keccak{ByShuffle(nullptr)};
+    uint32_t lane = lane_id(), blocks = message_blocks<Integrity>(chunk().length);
+    uint64_t a = lane < 25 ? key().keyed[lane] : 0, next = lane < LANES ? part(0) : 0;
+#pragma unroll 1
+    for (uint32_t block = 1; block <= blocks; block++) {
+      a ^= next;
+      next = lane < LANES && block < blocks ? part(block) : 0;
+      keccak.permute(a);
+    }
+    uint64_t first = __shfl_sync(ALL_LANES, a, 0), second = __shfl_sync(ALL_LANES, a, 1);
+    return make_uint4(uint32_t(first), uint32_t(first >> 32), uint32_t(second), uint32_t(second >> 32));
+  }
+};
+
+// A chunk on its way from memory: each lane has every 32nd block of it.
+struct Arrival {
+  static constexpr int BLOCKS = CHUNK_BYTES / BLOCK_BYTES / WARP;
+  static constexpr uint32_t NONE = 0xffffffff;
+  uint4 described, key, data[BLOCKS];
+  uint32_t slot = NONE, known = NONE;
+
+  // A key that is on the desk already is not read again.
+  DEVICE void fetch(const KeySlot* keys, const Chunk& chunk, const uint8_t* input) {
+    const uint4 none = make_uint4(0, 0, 0, 0);
+    described = lane_id() < sizeof(Chunk) / 16 ? reinterpret_cast<const uint4*>(&chunk)[lane_id()] : none;
+    uint64_t source = uint64_t(__shfl_sync(ALL_LANES, described.y, 0)) << 32 | __shfl_sync(ALL_LANES, described.x, 0);
+    uint32_t length = __shfl_sync(ALL_LANES, described.z, 2) >> 16;
+    slot = __shfl_sync(ALL_LANES, described.w, 2);
+    if (slot != known) key = reinterpret_cast<const uint4*>(keys + slot)[lane_id()];
+    const uint4* from = reinterpret_cast<const uint4*>(input + source) + lane_id();
+#pragma unroll
+    for (int i = 0; i < BLOCKS; i++) data[i] = number(i) * BLOCK_BYTES < length ? from[i * WARP] : none;
+  }
+  DEVICE static uint32_t number(int i) { return i * WARP + lane_id(); }
+
+  // Puts descriptor and key on the desk.
+  template <class Integrity>
+  DEVICE void settle(const Desk<Integrity>& desk) {
+    if (lane_id() < sizeof(Chunk) / 16) reinterpret_cast<uint4*>(&desk.chunk())[lane_id()] = described;
+    if (slot != known) reinterpret_cast<uint4*>(&desk.key())[lane_id()] = key;
+    known = slot;
+    __syncwarp();
+  }
+};
+
+// A warp's first chunk, and the step to its next: neighbouring chunks go to different blocks, so that few chunks
+// spread over the whole device.
+DEVICE uint64_t first_of_warp() { return uint64_t(threadIdx.x / WARP) * gridDim.x + blockIdx.x; }
+
+// Encrypts or decrypts what has arrived: ciphertext to the desk, the other side's bytes to the output.
+template <class Cipher, bool SEAL, class Integrity>
+DEVICE void crypt_arrived(const typename Cipher::Tables& tables, const Desk<Integrity>& desk, const Arrival& arrival,
+                          uint8_t* output) {
+  constexpr int N = Cipher::BLOCKS;
+  const KeySlot& slot = desk.key();
+  const uint32_t length = desk.chunk().length;
+  const uint4* keys = slot.round_keys;
+  auto stream = Cipher::stream(tables, keys, slot.rounds, first_counter(desk.chunk()));
+  uint8_t* target = output + desk.chunk().target;
+#pragma unroll
+  for (int first = 0; first < Arrival::BLOCKS; first += N) {
+    if (first * WARP * BLOCK_BYTES >= length) break;
+    uint32_t number[N];
+    uint4 keystream[N];
+#pragma unroll
+    for (int n = 0; n < N; n++) number[n] = Arrival::number(first + n);
+    stream.blocks(number, keystream);
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+      uint32_t start = number[n] * BLOCK_BYTES;
+      if (start >= length) continue;
+      uint4 in = arrival.data[first + n], out = in ^ keystream[n];
+      desk.blocks()[number[n]] = cut(SEAL ? out : in, length - start);
+      uint4* to = length - start >= BLOCK_BYTES ? reinterpret_cast<uint4*>(target) + number[n] : desk.tail();
+      *to = out;
+    }
+  }
+  __syncwarp();
+  uint32_t rest = length % BLOCK_BYTES;
+  if (lane_id() < rest) target[length - rest + lane_id()] = reinterpret_cast<uint8_t*>(desk.tail())[lane_id()];
+}
+
+// Exactly the chunk's bytes.
+DEVICE void clear_exactly(const Chunk& chunk, uint8_t* output) {
+  uint4* to = reinterpret_cast<uint4*>(output + chunk.target);
+  uint32_t rest = chunk.length % BLOCK_BYTES;
+  for (uint32_t i = lane_id(); i < chunk.length / BLOCK_BYTES; i += WARP) to[i] = make_uint4(0, 0, 0, 0);
+  if (lane_id() < rest) output[chunk.target + chunk.length - rest + lane_id()] = 0;
+}
+
+// All chunks of the warp; `finish(at, chunk, tag)` ends each.
+template <class Cipher, class Integrity, bool SEAL, class Finish>
+DEVICE void crypt_by_warps(uint8_t* shared, const KeySlot* keys, const Chunk* chunks, uint32_t count,
+                           const uint8_t* input, uint8_t* output, const Finish& finish) {
+  const Desk<Integrity> desk(shared + TABLES_BYTES);
+  Arrival arrival;
+  uint64_t at = first_of_warp();
+  if (at < count) arrival.fetch(keys, chunks[at], input);
+  const typename Cipher::Tables tables(shared);  // filled while the first chunk arrives
+  for (uint64_t next; at < count; at = next) {
+    next = at + warp_count();
+    arrival.settle(desk);
+    crypt_arrived<Cipher, SEAL>(tables, desk, arrival, output);
+    if (next < count) arrival.fetch(keys, chunks[next], input);
+    finish(at, desk.chunk(), desk.tag());
+    __syncwarp();  // all are done with the desk
+  }
+}
+
+template <class Cipher, class Integrity>
+DEVICE void seal_by_warps(uint8_t* shared, const KeySlot* keys, const Chunk* chunks, uint32_t count,
+                          const uint8_t* input, uint8_t* output, uint4* tags) {
+  auto finish = [&](uint64_t at, const Chunk&, uint4 tag) {
+    if (lane_id() == 0) tags[at] = tag;
+  };
+  crypt_by_warps<Cipher, Integrity, true>(shared, keys, chunks, count, input, output, finish);
+}
+
+// The plaintext is in the output before its tag is known: nobody looks at it before the launch is done.
+template <class Cipher, class Integrity>
+DEVICE void open_by_warps(uint8_t* shared, const KeySlot* keys, const Chunk* chunks, uint32_t count,
+                          const uint8_t* input, uint8_t* output, uint32_t* verified) {
+  auto finish = [&](uint64_t at, const Chunk& chunk, uint4 tag) {
+    bool good = same_tag(tag, chunk);
+    if (lane_id() == 0) verified[at] = good;
+    if (!good) clear_exactly(chunk, output);
+  };
+  crypt_by_warps<Cipher, Integrity, false>(shared, keys, chunks, count, input, output, finish);
+}
+
+// `desks`: all of the block's dynamic shared memory.
+template <class Integrity>
+DEVICE void tags_by_warps(uint8_t* desks, const KeySlot* keys, const Chunk* chunks, uint32_t count,
+                          const uint8_t* input, uint4* tags) {
+  const Desk<Integrity> desk(desks);
+  Arrival arrival;
+  for (uint64_t at = first_of_warp(); at < count; at += warp_count()) {
+    arrival.fetch(keys, chunks[at], input);
+    arrival.settle(desk);
+    uint32_t length = desk.chunk().length;
+#pragma unroll
+    for (int i = 0; i < Arrival::BLOCKS; i++) {
+      uint32_t number = Arrival::number(i), start = number * BLOCK_BYTES;
+      if (start < length) desk.blocks()[number] = cut(arrival.data[i], length - start);
+    }
+    __syncwarp();
+    uint4 tag = desk.tag();
+    if (lane_id() == 0) tags[at] = tag;
+    __syncwarp();
+  }
+}
