@@ -41,7 +41,7 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { piece: 8 << 20, slots: 12, wide: 8192, direct: 1024, timeout: Duration::from_secs(10) }
+        Shape { piece: 16 << 20, slots: 12, wide: 8192, direct: 1024, timeout: Duration::from_secs(10) }
     }
 }
 

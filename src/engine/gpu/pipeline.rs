@@ -126,16 +126,17 @@ impl Work<'_> {
         }
     }
 
-    fn pop(&mut self) -> Option<Flight> {
-        let flight = self.flights.pop_front()?;
+    /// Waits for a piece; from then on it counts no more as on the device.
+    fn land(&self, flight: &mut Flight, limit: Duration) -> Result<(), Fault> {
+        let landed = flight.slot.wait(limit);
         self.device.flying.fetch_sub(flight.piece.chunks.len(), Ordering::Relaxed);
-        Some(flight)
+        landed
     }
 
     /// Waits for the oldest piece and takes its results; false if there is none.
     fn finish_oldest(&mut self) -> Result<bool, Fault> {
-        let Some(mut flight) = self.pop() else { return Ok(false) };
-        if let Err(fault) = flight.slot.wait(self.device.shape.timeout) {
+        let Some(mut flight) = self.flights.pop_front() else { return Ok(false) };
+        if let Err(fault) = self.land(&mut flight, self.device.shape.timeout) {
             self.lose(flight, &fault);
             return Err(fault);
         }
@@ -174,9 +175,9 @@ impl Drop for Work<'_> {
         }
         self.device.end_service();
         let end = Instant::now() + self.device.shape.timeout;
-        while let Some(mut flight) = self.pop() {
+        while let Some(mut flight) = self.flights.pop_front() {
             let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            match flight.slot.wait(left) {
+            match self.land(&mut flight, left) {
                 Ok(()) => self.device.bury([flight.slot], []),
                 Err(fault) => self.lose(flight, &fault),
             }
