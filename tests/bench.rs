@@ -2,7 +2,7 @@
 
 mod support;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::{
     fs,
     path::Path,
@@ -13,7 +13,7 @@ use std::{
 use support::{
     command::{Running, run},
     mounted::Vault,
-    ready,
+    ready, ready_as_root,
 };
 
 fn bench(dir: &Path, more: &[&str]) -> Command {
@@ -79,6 +79,31 @@ fn an_interrupted_run_leaves_nothing_behind() {
     }
     let process = Pid::from_raw(running.pid() as i32).expect("a process");
     kill_process(process, Signal::INT).expect("a signal");
+    let done = running.finish(Duration::from_secs(60));
+    assert_eq!(done.code(), 130, "{}", done.stderr);
+    assert!(is_empty(dir.path()));
+}
+
+/// As Ctrl-C in a terminal: the signal goes to the script and to all that it started.
+#[test]
+fn an_interrupted_script_leaves_no_ram_disk_behind() {
+    if !ready_as_root(&["bash", "awk", "mountpoint"]) {
+        return;
+    }
+    let (dir, out) = (tempfile::tempdir().expect("directory"), tempfile::tempdir().expect("directory"));
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/mount-scripts/ramdisk-bench.sh");
+    let mut command = Command::new("bash");
+    command.arg(script).args(["--quick", "--runs", "1000", "--groups", "streams", "--only", "warpcrypt"]);
+    command.env("WARPCRYPT", env!("CARGO_BIN_EXE_warpcrypt")).env("RAMDISK", "1G");
+    command.env("TMPDIR", dir.path()).env("OUTPUT", out.path());
+    let running = Running::start(&mut command);
+    let end = Instant::now() + Duration::from_secs(60);
+    while mounts_below(dir.path()) < 2 {
+        assert!(Instant::now() < end, "no RAM disk with a vault mounted on it");
+        sleep(Duration::from_millis(5));
+    }
+    let group = Pid::from_raw(running.pid() as i32).expect("a process");
+    kill_process_group(group, Signal::INT).expect("a signal");
     let done = running.finish(Duration::from_secs(60));
     assert_eq!(done.code(), 130, "{}", done.stderr);
     assert!(is_empty(dir.path()));
