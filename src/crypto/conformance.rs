@@ -5,6 +5,7 @@ use super::{
     chunk::CHUNK,
     cipher::{Cipher, CipherKey},
     keccak::{self, Rounds, State},
+    kuznyechik::Kuznyechik,
     mac::{Integrity, MacKey},
     sponge::Sponge,
     variants::{self, AnyKey},
@@ -175,6 +176,37 @@ fn ecb_agrees_with_single_blocks() {
             single.decrypt_blocks(each);
             key.ecb_decrypt(&mut together);
             assert_eq!((&together, &alone), (&plain, &plain), "{cipher:?}, {blocks} blocks back");
+        }
+    }
+}
+
+/// The same of those that `CipherKey` does not choose on this machine.
+#[test]
+fn every_ecb_of_kuznyechik_agrees_with_single_blocks() {
+    type Ecb = fn(&Kuznyechik, &mut [[u8; 16]]);
+    let mut all: Vec<(Ecb, Ecb)> =
+        vec![(Kuznyechik::encrypt_blocks_portable, Kuznyechik::decrypt_blocks_portable)];
+    #[cfg(target_arch = "x86_64")]
+    if super::kuznyechik_avx2::available() {
+        all.push((
+            // SAFETY: the processor has the features, as was just seen.
+            |key, blocks| unsafe { super::kuznyechik_avx2::encrypt_blocks(key.round_keys(), blocks) },
+            // SAFETY: the processor has the features, as was just seen.
+            |key, blocks| unsafe { super::kuznyechik_avx2::decrypt_blocks(key.round_keys(), blocks) },
+        ));
+    }
+    let bytes = pattern(32);
+    let key = Kuznyechik::new(bytes.as_slice().try_into().expect("32 bytes"));
+    let single = AnyKey::new(Cipher::Kuznyechik, &bytes);
+    for (encrypt, decrypt) in all {
+        for blocks in (0..70).chain([127, 128, 129, 255, 256, 257]) {
+            let plain = pattern(16 * blocks).as_chunks().0.to_vec();
+            let (mut together, mut alone) = (plain.clone(), plain.clone());
+            encrypt(&key, &mut together);
+            single.encrypt_blocks(&mut alone);
+            assert_eq!(together, alone, "{blocks} blocks");
+            decrypt(&key, &mut together);
+            assert_eq!(together, plain, "{blocks} blocks back");
         }
     }
 }

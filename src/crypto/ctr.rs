@@ -38,8 +38,9 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Parts of up to `blocks` blocks (at most 256), each with its first counter block. Within a part only
-    /// the last byte of the counter block changes: it ends where that byte would wrap.
+    /// Parts of up to `blocks` blocks, a power of two and at most 256, each with its first counter block. A
+    /// part ends before a counter that is a multiple of `blocks`: within it only the last byte of the counter
+    /// block changes.
     #[inline(always)]
     pub(super) fn parts(
         mut self,
@@ -52,8 +53,8 @@ impl<'a> Text<'a> {
                 return None;
             }
             let first = counter.to_be_bytes();
-            let before_wrap = 256 - usize::from(first[BLOCK - 1]);
-            let len = (blocks.min(before_wrap) * BLOCK).min(self.dst.len());
+            let left = blocks - usize::from(first[BLOCK - 1]) % blocks;
+            let len = (left * BLOCK).min(self.dst.len());
             counter = counter.wrapping_add(len.div_ceil(BLOCK) as u128);
             Some((first, self.take(len)))
         })

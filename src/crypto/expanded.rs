@@ -29,10 +29,8 @@ impl ExpandedKeys {
             ExpandedKeys { cipher, integrity, round_keys: [[0; 16]; 15], count: 0, keyed: *mac.state() };
         if let (Cipher::Kuznyechik, Ok(key)) = (cipher, key.try_into()) {
             let expanded = Kuznyechik::new(key);
-            for (to, from) in keys.round_keys.iter_mut().zip(expanded.encryption_keys()) {
-                *to = from.to_le_bytes();
-            }
             keys.count = expanded.encryption_keys().len();
+            keys.round_keys[..keys.count].copy_from_slice(expanded.encryption_keys());
         } else {
             let expanded = AesRoundKeys::new(key);
             keys.count = expanded.encryption_keys().len();

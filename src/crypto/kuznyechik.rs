@@ -1,32 +1,31 @@
-//! Kuznyechik (GOST R 34.12-2015, RFC 7801): the portable implementation, by table look-ups.
-//!
-//! Not constant-time: the 64 KiB tables are indexed by secret bytes, so a process that shares a
-//! core's cache with this one may learn about the key from its own timings.
+//! Kuznyechik (GOST R 34.12-2015, RFC 7801): the key schedule, single blocks, and the choice of the
+//! implementation for many. All of it is constant-time: no branch and no address depends on key or text.
 
-#[cfg(target_arch = "x86_64")]
-use super::kuznyechik_avx512;
 use super::{
-    ctr::{self, BLOCK, Text},
-    kuznyechik_field::{PI, PI_INVERSE},
-    kuznyechik_tables::{DECRYPT, ENCRYPT, Fused},
+    ctr::{BLOCK, Text},
+    kuznyechik_field::{PI_INVERSE, linear},
+    kuznyechik_planes,
+    kuznyechik_sbox::{substitute, substitute_inverse},
 };
-use aes::cipher::{
-    Block, BlockCipherEncBackend, BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, InOut, ParBlocks,
-    ParBlocksSizeUser,
-    consts::{U4, U16},
-};
+#[cfg(target_arch = "x86_64")]
+use super::{kuznyechik_avx2, kuznyechik_avx512};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// Blocks that are worked on at once, so that the look-ups of one hide the latency of another's.
-type Width = U4;
+/// Up to here single blocks take less time than a pass over as many as words have bits.
+const FEW: usize = 8;
+
+/// Round keys in the order of their use; wiped on drop.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub(super) struct RoundKeys {
+    /// K_1 to K_10.
+    pub(super) encrypt: [[u8; BLOCK]; 10],
+    /// The inverse of L of K_10 to K_2, then K_1 itself.
+    pub(super) decrypt: [[u8; BLOCK]; 10],
+}
 
 /// An expanded key; wiped on drop.
-#[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Kuznyechik {
-    /// K_1 to K_10.
-    encrypt: [u128; 10],
-    /// In the order of their use: the inverse of L of K_10 to K_2, then K_1 itself.
-    decrypt: [u128; 10],
+    keys: RoundKeys,
     /// Where the processor can work with it.
     #[cfg(target_arch = "x86_64")]
     wide: Option<kuznyechik_avx512::Keys>,
@@ -35,64 +34,81 @@ pub struct Kuznyechik {
 impl Kuznyechik {
     /// Expands a key (section 4.3).
     pub fn new(key: &[u8; 32]) -> Self {
-        let (high, low) = key.split_at(16);
-        let mut pair = [block(high), block(low)];
-        let mut encrypt = [pair[0], pair[1], 0, 0, 0, 0, 0, 0, 0, 0];
+        let mut keys = RoundKeys { encrypt: [[0; BLOCK]; 10], decrypt: [[0; BLOCK]; 10] };
+        keys.encrypt.as_flattened_mut()[..32].copy_from_slice(key);
+        let mut pair = [keys.encrypt[0], keys.encrypt[1]];
         for constant in 1..=32 {
-            let mixed = substitute_linear(pair[0] ^ round_constant(constant));
-            pair = [mixed ^ pair[1], pair[0]];
+            let mixed = substitute_linear(&xor(&pair[0], &round_constant(constant)));
+            pair = [xor(&mixed, &pair[1]), pair[0]];
             if constant % 8 == 0 {
                 let at = usize::from(constant / 4);
-                encrypt[at..at + 2].copy_from_slice(&pair);
+                keys.encrypt[at..at + 2].copy_from_slice(&pair);
             }
         }
-        let mut decrypt = encrypt;
-        decrypt.reverse();
-        decrypt[..9].iter_mut().for_each(|key| *key = inverse_linear(*key));
         pair.zeroize();
+        for round in 0..9 {
+            keys.decrypt[round] = map_linear(&keys.encrypt[9 - round], &INVERSE_COLUMNS);
+        }
+        keys.decrypt[9] = keys.encrypt[0];
         Kuznyechik {
             #[cfg(target_arch = "x86_64")]
-            wide: kuznyechik_avx512::available().then(|| {
-                kuznyechik_avx512::Keys::new(&encrypt.map(u128::to_le_bytes), &decrypt.map(u128::to_le_bytes))
-            }),
-            encrypt,
-            decrypt,
+            wide: kuznyechik_avx512::available()
+                .then(|| kuznyechik_avx512::Keys::new(&keys.encrypt, &keys.decrypt)),
+            keys,
         }
     }
 
-    /// The round keys of encryption, K_1 to K_10, as little-endian numbers: what another implementation
-    /// works with. As secret as the key.
-    pub fn encryption_keys(&self) -> &[u128; 10] {
-        &self.encrypt
+    /// The round keys of encryption, K_1 to K_10: what another implementation works with. As secret as the
+    /// key.
+    pub fn encryption_keys(&self) -> &[[u8; BLOCK]; 10] {
+        &self.keys.encrypt
     }
 
     /// The round keys of decryption in the order of their use: the inverse of L of K_10 to K_2, then K_1.
     /// As secret as the key.
-    pub fn decryption_keys(&self) -> &[u128; 10] {
-        &self.decrypt
+    pub fn decryption_keys(&self) -> &[[u8; BLOCK]; 10] {
+        &self.keys.decrypt
     }
 
     /// CTR, with the implementation that suits this machine.
     pub(super) fn ctr(&self, counter: &[u8; BLOCK], text: Text<'_>) {
         #[cfg(target_arch = "x86_64")]
-        if let Some(keys) = &self.wide {
-            // SAFETY: there are such keys only where the processor has the features.
-            return unsafe { kuznyechik_avx512::ctr(keys, counter, text) };
+        {
+            if let Some(keys) = &self.wide {
+                // SAFETY: there are such keys only where the processor has the features.
+                return unsafe { kuznyechik_avx512::ctr(keys, counter, text) };
+            }
+            if text.dst.len() > FEW * BLOCK && kuznyechik_avx2::available() {
+                // SAFETY: the processor has the features, as was just seen.
+                return unsafe { kuznyechik_avx2::ctr(&self.keys, counter, text) };
+            }
         }
         self.ctr_portable(counter, text);
     }
 
-    /// CTR with the tables.
+    /// CTR, portable.
     pub(super) fn ctr_portable(&self, counter: &[u8; BLOCK], text: Text<'_>) {
-        ctr::apply(self, counter, text);
+        if text.dst.len() > FEW * BLOCK {
+            return kuznyechik_planes::ctr::<u64>(&self.keys, counter, text);
+        }
+        for (mut block, part) in text.parts(counter, 1) {
+            self.encrypt_block(&mut block);
+            part.xor(&block);
+        }
     }
 
     /// ECB, with the implementation that suits this machine.
     pub(super) fn encrypt_blocks(&self, blocks: &mut [[u8; BLOCK]]) {
         #[cfg(target_arch = "x86_64")]
-        if let Some(keys) = &self.wide {
-            // SAFETY: there are such keys only where the processor has the features.
-            return unsafe { kuznyechik_avx512::encrypt_blocks(keys, blocks) };
+        {
+            if let Some(keys) = &self.wide {
+                // SAFETY: there are such keys only where the processor has the features.
+                return unsafe { kuznyechik_avx512::encrypt_blocks(keys, blocks) };
+            }
+            if blocks.len() > FEW && kuznyechik_avx2::available() {
+                // SAFETY: the processor has the features, as was just seen.
+                return unsafe { kuznyechik_avx2::encrypt_blocks(&self.keys, blocks) };
+            }
         }
         self.encrypt_blocks_portable(blocks);
     }
@@ -100,107 +116,119 @@ impl Kuznyechik {
     /// ECB, with the implementation that suits this machine.
     pub(super) fn decrypt_blocks(&self, blocks: &mut [[u8; BLOCK]]) {
         #[cfg(target_arch = "x86_64")]
-        if let Some(keys) = &self.wide {
-            // SAFETY: there are such keys only where the processor has the features.
-            return unsafe { kuznyechik_avx512::decrypt_blocks(keys, blocks) };
+        {
+            if let Some(keys) = &self.wide {
+                // SAFETY: there are such keys only where the processor has the features.
+                return unsafe { kuznyechik_avx512::decrypt_blocks(keys, blocks) };
+            }
+            if blocks.len() > FEW && kuznyechik_avx2::available() {
+                // SAFETY: the processor has the features, as was just seen.
+                return unsafe { kuznyechik_avx2::decrypt_blocks(&self.keys, blocks) };
+            }
         }
         self.decrypt_blocks_portable(blocks);
     }
 
-    /// ECB with the tables.
+    /// ECB, portable.
     pub(super) fn encrypt_blocks_portable(&self, blocks: &mut [[u8; BLOCK]]) {
-        for block in blocks {
-            let [out] = self.encrypt_all([u128::from_le_bytes(*block)]);
-            *block = out.to_le_bytes();
+        if blocks.len() > FEW {
+            return kuznyechik_planes::encrypt_blocks::<u64>(&self.keys, blocks);
         }
+        blocks.iter_mut().for_each(|block| self.encrypt_block(block));
     }
 
-    /// ECB with the tables.
+    /// ECB, portable.
     pub(super) fn decrypt_blocks_portable(&self, blocks: &mut [[u8; BLOCK]]) {
-        for block in blocks {
-            let [out] = self.decrypt_all([u128::from_le_bytes(*block)]);
-            *block = out.to_le_bytes();
+        if blocks.len() > FEW {
+            return kuznyechik_planes::decrypt_blocks::<u64>(&self.keys, blocks);
+        }
+        blocks.iter_mut().for_each(|block| self.decrypt_block(block));
+    }
+
+    fn encrypt_block(&self, block: &mut [u8; BLOCK]) {
+        *block = xor(block, &self.keys.encrypt[0]);
+        for key in &self.keys.encrypt[1..] {
+            *block = xor(&substitute_linear(block), key);
         }
     }
 
-    #[inline(always)]
-    fn encrypt_all<const N: usize>(&self, mut state: [u128; N]) -> [u128; N] {
-        for key in &self.encrypt[..9] {
-            state = state.map(|x| substitute_linear(x ^ key));
+    fn decrypt_block(&self, block: &mut [u8; BLOCK]) {
+        for key in &self.keys.decrypt[..9] {
+            *block = xor(&map_linear(block, &INVERSE_COLUMNS), key);
+            *block = from_planes(substitute_inverse(to_planes(block)));
         }
-        state.map(|x| x ^ self.encrypt[9])
+        *block = xor(block, &self.keys.decrypt[9]);
     }
 
-    /// The rounds backwards. The inverse of L moves ahead of the key addition, into the key, so that
-    /// each round is one pass over the table of both inverses.
-    #[inline(always)]
-    fn decrypt_all<const N: usize>(&self, state: [u128; N]) -> [u128; N] {
-        let mut state = state.map(|x| inverse_linear(x) ^ self.decrypt[0]);
-        for key in &self.decrypt[1..9] {
-            state = state.map(|x| look_up(&DECRYPT, x) ^ key);
-        }
-        state.map(|x| substitute(&PI_INVERSE, x) ^ self.decrypt[9])
+    /// Round keys for the implementations that take nothing else.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn round_keys(&self) -> &RoundKeys {
+        &self.keys
     }
 }
 
 /// C_i of the key schedule: L of the block that holds the number i.
-fn round_constant(i: u8) -> u128 {
-    let number = block(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, i]);
-    substitute_linear(substitute(&PI_INVERSE, number))
+fn round_constant(i: u8) -> [u8; BLOCK] {
+    let mut number = [PI_INVERSE[0]; BLOCK];
+    number[BLOCK - 1] = PI_INVERSE[usize::from(i)];
+    substitute_linear(&number)
 }
 
-/// A block as the tables count it.
-fn block(bytes: &[u8]) -> u128 {
-    bytes.iter().rev().fold(0, |x, &byte| x << 8 | u128::from(byte))
+/// S, then L, of one block.
+pub(super) fn substitute_linear(block: &[u8; BLOCK]) -> [u8; BLOCK] {
+    map_linear(&from_planes(substitute(to_planes(block))), &COLUMNS)
 }
 
-/// S, then L.
-#[inline(always)]
-fn substitute_linear(x: u128) -> u128 {
-    look_up(&ENCRYPT, x)
+fn xor(a: &[u8; BLOCK], b: &[u8; BLOCK]) -> [u8; BLOCK] {
+    std::array::from_fn(|i| a[i] ^ b[i])
 }
 
-/// The inverse of L alone: S cancels the inverse of S in the table.
-#[inline(always)]
-fn inverse_linear(x: u128) -> u128 {
-    look_up(&DECRYPT, substitute(&PI, x))
-}
+/// L, and its inverse, of every block with a single bit: they are linear over bits.
+static COLUMNS: [u128; 128] = columns(false);
+static INVERSE_COLUMNS: [u128; 128] = columns(true);
 
-#[inline(always)]
-fn look_up(table: &Fused, x: u128) -> u128 {
-    let bytes = x.to_le_bytes();
-    (0..16).fold(0, |sum, i| sum ^ table[i][usize::from(bytes[i])])
-}
-
-#[inline(always)]
-fn substitute(table: &[u8; 256], x: u128) -> u128 {
-    u128::from_le_bytes(x.to_le_bytes().map(|byte| table[usize::from(byte)]))
-}
-
-impl BlockSizeUser for Kuznyechik {
-    type BlockSize = U16;
-}
-
-impl ParBlocksSizeUser for Kuznyechik {
-    type ParBlocksSize = Width;
-}
-
-impl BlockCipherEncrypt for Kuznyechik {
-    fn encrypt_with_backend(&self, f: impl BlockCipherEncClosure<BlockSize = U16>) {
-        f.call(self);
+const fn columns(inverse: bool) -> [u128; 128] {
+    let mut columns = [0; 128];
+    let mut bit = 0;
+    while bit < 128 {
+        columns[bit] = u128::from_le_bytes(linear((1_u128 << bit).to_le_bytes(), inverse));
+        bit += 1;
     }
+    columns
 }
 
-impl BlockCipherEncBackend for Kuznyechik {
-    #[inline(always)]
-    fn encrypt_block(&self, mut block: InOut<'_, '_, Block<Self>>) {
-        let [out] = self.encrypt_all([u128::from_le_bytes(block.get_in().0)]);
-        block.get_out().0 = out.to_le_bytes();
-    }
+/// The sum of the columns at the bits of a block.
+fn map_linear(block: &[u8; BLOCK], columns: &[u128; 128]) -> [u8; BLOCK] {
+    let bits = u128::from_le_bytes(*block);
+    let chosen = |(bit, column): (usize, &u128)| column & 0_u128.wrapping_sub(bits >> bit & 1);
+    columns.iter().enumerate().map(chosen).fold(0, |sum, column| sum ^ column).to_le_bytes()
+}
 
-    #[inline(always)]
-    fn encrypt_par_blocks(&self, mut blocks: InOut<'_, '_, ParBlocks<Self>>) {
-        let out = self.encrypt_all(blocks.get_in().0.map(|block| u128::from_le_bytes(block.0)));
-        blocks.get_out().0 = out.map(|x| Block::<Self>::from(x.to_le_bytes()));
+/// Bit `k` of the bytes of a block in word `k`.
+fn to_planes(block: &[u8; BLOCK]) -> [u16; 8] {
+    let (low, high) = halves(u128::from_le_bytes(*block));
+    let (low, high) = (transpose(low).to_le_bytes(), transpose(high).to_le_bytes());
+    std::array::from_fn(|k| u16::from_le_bytes([low[k], high[k]]))
+}
+
+/// The inverse of `to_planes`.
+fn from_planes(planes: [u16; 8]) -> [u8; BLOCK] {
+    let byte = |k: usize, half: usize| planes[k].to_le_bytes()[half];
+    let [low, high] = [0, 1].map(|half| u64::from_le_bytes(std::array::from_fn(|k| byte(k, half))));
+    (u128::from(transpose(low)) | u128::from(transpose(high)) << 64).to_le_bytes()
+}
+
+fn halves(block: u128) -> (u64, u64) {
+    (block as u64, (block >> 64) as u64)
+}
+
+/// Bit `i` of byte `j` becomes bit `j` of byte `i`.
+fn transpose(mut x: u64) -> u64 {
+    for (distance, mask) in
+        [(7, 0x00aa_00aa_00aa_00aa), (14, 0x0000_cccc_0000_cccc), (28, 0x0000_0000_f0f0_f0f0)]
+    {
+        let difference = (x ^ x >> distance) & mask;
+        x ^= difference ^ difference << distance;
     }
+    x
 }

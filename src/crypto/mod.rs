@@ -26,9 +26,12 @@ mod keccak_bmi;
 mod keccak_lanes;
 pub mod kuznyechik;
 #[cfg(target_arch = "x86_64")]
+mod kuznyechik_avx2;
+#[cfg(target_arch = "x86_64")]
 mod kuznyechik_avx512;
 mod kuznyechik_field;
-mod kuznyechik_tables;
+mod kuznyechik_planes;
+mod kuznyechik_sbox;
 pub mod mac;
 mod mlock;
 pub mod random;

@@ -25,10 +25,9 @@ pub struct RoundKeys {
 pub fn round_keys(cipher: Cipher, key: &[u8]) -> RoundKeys {
     if cipher == Cipher::Kuznyechik {
         let keys = Kuznyechik::new(key.try_into().expect("32 bytes"));
-        let bytes = |keys: &[u128; 10]| keys.iter().flat_map(|key| key.to_le_bytes()).collect();
         return RoundKeys {
-            encrypt: bytes(keys.encryption_keys()),
-            decrypt: bytes(keys.decryption_keys()),
+            encrypt: keys.encryption_keys().as_flattened().to_vec(),
+            decrypt: keys.decryption_keys().as_flattened().to_vec(),
             rounds: 10,
         };
     }
