@@ -3,7 +3,7 @@
 
 use crate::{
     layout::{DESK, Descriptor, TABLES, key_slot, noise},
-    runner::{Argument, Geometry, Machine, Runner, runners},
+    runner::{Argument, Geometry, Machine, Runner, on_threads, runners},
 };
 use warpcrypt::crypto::{
     chunk::{CHUNK, ChunkId, ChunkKeys},
@@ -31,10 +31,10 @@ fn edge_lengths() -> Vec<usize> {
 /// A warp does one chunk after another with 24 rounds of shuffles a block: fewer chunks on the CPU.
 fn lengths(machine: Machine, wide: bool) -> Vec<usize> {
     let all = edge_lengths();
-    if wide && machine == Machine::Cpu {
-        all.into_iter().filter(|len| *len < 400 || *len == 4095).collect()
-    } else {
-        all
+    match machine {
+        Machine::Threads => vec![40, 300, 7],
+        Machine::Cpu if wide => all.into_iter().filter(|len| *len < 400 || *len == 4095).collect(),
+        _ => all,
     }
 }
 
@@ -163,34 +163,32 @@ fn tags_of_all_lengths() {
     });
 }
 
-fn seal_all(kuznyechik: bool) {
+fn seal(machine: Machine, runner: &mut Runner, integrity: Integrity, wide: bool, kuznyechik: bool) {
     let cipher = if kuznyechik { "kuznyechik" } else { "aes" };
-    each(|machine, runner, integrity, wide| {
-        let batch = Batch::new(kuznyechik, integrity, &lengths(machine, wide));
-        let name = format!("seal_{cipher}_{}{}", integrity.name(), suffix(wide));
-        let plain = batch.with_noise(&batch.plain);
-        let tags = || Argument::Buffer(vec![0; 16 * batch.chunks.len()]);
-        let blank = vec![GAP; plain.len()];
-        let apart = vec![Argument::Buffer(plain.clone()), Argument::Buffer(blank.clone()), tags()];
-        let out = batch.run(runner, &name, geometry(wide, TABLES), apart);
-        assert!(out[0] == plain, "{name} changed its input on {machine:?}");
-        assert!(out[1] == batch.written(wide, &batch.sealed, &blank), "ciphertext of {name} on {machine:?}");
-        assert!(out[2] == batch.tags(), "tags of {name} on {machine:?}");
-        let expected = batch.written(wide, &batch.sealed, &plain);
-        let in_place = vec![Argument::Buffer(plain), Argument::Same(3), tags()];
-        let out = batch.run(runner, &name, geometry(wide, TABLES), in_place);
-        assert!(out[0] == expected && out[1] == batch.tags(), "{name} in place on {machine:?}");
-    });
+    let batch = Batch::new(kuznyechik, integrity, &lengths(machine, wide));
+    let name = format!("seal_{cipher}_{}{}", integrity.name(), suffix(wide));
+    let plain = batch.with_noise(&batch.plain);
+    let tags = || Argument::Buffer(vec![0; 16 * batch.chunks.len()]);
+    let blank = vec![GAP; plain.len()];
+    let apart = vec![Argument::Buffer(plain.clone()), Argument::Buffer(blank.clone()), tags()];
+    let out = batch.run(runner, &name, geometry(wide, TABLES), apart);
+    assert!(out[0] == plain, "{name} changed its input on {machine:?}");
+    assert!(out[1] == batch.written(wide, &batch.sealed, &blank), "ciphertext of {name} on {machine:?}");
+    assert!(out[2] == batch.tags(), "tags of {name} on {machine:?}");
+    let expected = batch.written(wide, &batch.sealed, &plain);
+    let in_place = vec![Argument::Buffer(plain), Argument::Same(3), tags()];
+    let out = batch.run(runner, &name, geometry(wide, TABLES), in_place);
+    assert!(out[0] == expected && out[1] == batch.tags(), "{name} in place on {machine:?}");
 }
 
 #[test]
 fn seal_with_aes() {
-    seal_all(false);
+    each(|machine, runner, integrity, wide| seal(machine, runner, integrity, wide, false));
 }
 
 #[test]
 fn seal_with_kuznyechik() {
-    seal_all(true);
+    each(|machine, runner, integrity, wide| seal(machine, runner, integrity, wide, true));
 }
 
 /// Breaks every third chunk in one way or another. Returns the output that open must give, and its verdicts.
@@ -217,32 +215,43 @@ fn tamper(batch: &mut Batch) -> (Vec<u8>, Vec<u8>) {
     (expected, verdicts)
 }
 
-fn open_all(kuznyechik: bool) {
+fn open(machine: Machine, runner: &mut Runner, integrity: Integrity, wide: bool, kuznyechik: bool) {
     let cipher = if kuznyechik { "kuznyechik" } else { "aes" };
-    each(|machine, runner, integrity, wide| {
-        let mut batch = Batch::new(kuznyechik, integrity, &lengths(machine, wide));
-        let (expected, verdicts) = tamper(&mut batch);
-        let name = format!("open_{cipher}_{}{}", integrity.name(), suffix(wide));
-        let sealed = batch.with_noise(&batch.sealed);
-        let (blank, unsaid) = (vec![GAP; sealed.len()], || Argument::Buffer(vec![0xff; verdicts.len()]));
-        let apart = vec![Argument::Buffer(sealed.clone()), Argument::Buffer(blank.clone()), unsaid()];
-        let out = batch.run(runner, &name, geometry(wide, TABLES), apart);
-        assert!(out[0] == sealed, "{name} changed its input on {machine:?}");
-        assert!(out[2] == verdicts, "verdicts of {name} on {machine:?}");
-        assert!(out[1] == batch.written(wide, &expected, &blank), "plaintext of {name} on {machine:?}");
-        let expected = batch.written(wide, &expected, &sealed);
-        let in_place = vec![Argument::Buffer(sealed), Argument::Same(3), unsaid()];
-        let out = batch.run(runner, &name, geometry(wide, TABLES), in_place);
-        assert!(out[0] == expected && out[1] == verdicts, "{name} in place on {machine:?}");
-    });
+    let mut batch = Batch::new(kuznyechik, integrity, &lengths(machine, wide));
+    let (expected, verdicts) = tamper(&mut batch);
+    let name = format!("open_{cipher}_{}{}", integrity.name(), suffix(wide));
+    let sealed = batch.with_noise(&batch.sealed);
+    let (blank, unsaid) = (vec![GAP; sealed.len()], || Argument::Buffer(vec![0xff; verdicts.len()]));
+    let apart = vec![Argument::Buffer(sealed.clone()), Argument::Buffer(blank.clone()), unsaid()];
+    let out = batch.run(runner, &name, geometry(wide, TABLES), apart);
+    assert!(out[0] == sealed, "{name} changed its input on {machine:?}");
+    assert!(out[2] == verdicts, "verdicts of {name} on {machine:?}");
+    assert!(out[1] == batch.written(wide, &expected, &blank), "plaintext of {name} on {machine:?}");
+    let expected = batch.written(wide, &expected, &sealed);
+    let in_place = vec![Argument::Buffer(sealed), Argument::Same(3), unsaid()];
+    let out = batch.run(runner, &name, geometry(wide, TABLES), in_place);
+    assert!(out[0] == expected && out[1] == verdicts, "{name} in place on {machine:?}");
 }
 
 #[test]
 fn open_with_aes() {
-    open_all(false);
+    each(|machine, runner, integrity, wide| open(machine, runner, integrity, wide, false));
 }
 
 #[test]
 fn open_with_kuznyechik() {
-    open_all(true);
+    each(|machine, runner, integrity, wide| open(machine, runner, integrity, wide, true));
+}
+
+/// With the sponge of fewest rounds, for every shuffle makes 32 threads wait for each other.
+#[test]
+fn no_thread_races_another() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(mut runner) = on_threads(folder.path()) else { return };
+    for kuznyechik in [false, true] {
+        for wide in [false, true] {
+            seal(Machine::Threads, &mut runner, Integrity::TurboShake128, wide, kuznyechik);
+            open(Machine::Threads, &mut runner, Integrity::TurboShake128, wide, kuznyechik);
+        }
+    }
 }

@@ -3,7 +3,7 @@
 // Every thread of a block is a fiber with a stack of its own, all on one OS thread, so a run is
 // repeatable. A fiber runs until it waits at a barrier; the order in which fibers are taken up is
 // chosen per launch, so that two launches in opposite orders show a barrier that is missing. Dynamic shared memory
-// is filled with 0xa5 before each block.
+// is filled with 0xa5 before each block. With CUDA_ON_THREADS, threads are threads (cuda_on_threads.h).
 #pragma once
 #include <setjmp.h>
 #include <stdint.h>
@@ -31,6 +31,9 @@ struct alignas(16) uint4 {
 };
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 
+#ifdef CUDA_ON_THREADS
+#include "cuda_on_threads.h"
+#else
 namespace cpu {
 
 struct Index {
@@ -183,6 +186,8 @@ template <class T>
 T __shfl_sync(uint32_t, T value, uint32_t lane) {
   return cpu::shuffle(value, lane);
 }
+#endif  // CUDA_ON_THREADS
+
 template <class T>
 T __ldg(const T* place) {
   return *place;

@@ -116,7 +116,9 @@ int main() {
   Job job;
   while (read_job(job)) {
     auto results = run(job, false);
+#ifndef CUDA_ON_THREADS
     if (run(job, true) != results) fail(job.name + ": the result depends on the order of the threads");
+#endif
     auto result = results.begin();
     for (Argument& argument : job.arguments) {
       if (argument.kind == Argument::BUFFER) argument.bytes = *result++;

@@ -28,6 +28,8 @@ pub struct Geometry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
     Cpu,
+    /// The CPU with a thread for each of CUDA's, under the thread sanitizer.
+    Threads,
     Gpu,
 }
 
@@ -54,13 +56,13 @@ fn skip(variable: &str, why: &str) {
 }
 
 /// Builds `source` in this folder; none if there is no g++.
-fn build(source: &str, into: &Path) -> Option<PathBuf> {
-    let program = into.join(source).with_extension("");
+fn build(source: &str, flags: &[&str], program: PathBuf) -> Option<PathBuf> {
     let built = Command::new("g++")
         .args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"])
         // longjmp between the stacks of fibers looks like an error to the checked version.
         .args(["-U_FORTIFY_SOURCE", "-Ikernels", "-Itests/kernels", "-o"])
         .arg(&program)
+        .args(flags)
         .args([&format!("tests/kernels/{source}"), "-ldl"])
         .current_dir(root())
         .status();
@@ -79,11 +81,11 @@ fn programs() -> &'static [(Machine, PathBuf)] {
     let (_, programs) = PROGRAMS.get_or_init(|| {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut programs = Vec::new();
-        match build("on_cpu.cc", folder.path()) {
+        match build("on_cpu.cc", &[], folder.path().join("on_cpu")) {
             None => skip("REQUIRE_GXX", "no g++: the kernels are not run on the CPU"),
             Some(program) => programs.push((Machine::Cpu, program)),
         }
-        match build("on_gpu.cc", folder.path()) {
+        match build("on_gpu.cc", &[], folder.path().join("on_gpu")) {
             None => skip("REQUIRE_GPU", "no g++: the kernels are not run on a GPU"),
             Some(program) => {
                 let probe = command(&program).stdin(Stdio::null()).output().expect("the runner starts");
@@ -107,18 +109,31 @@ fn command(program: &Path) -> Command {
     command
 }
 
-/// Starts a program on every machine that there is, with the tables filled.
+/// Starts a program on every machine that there is, with the tables filled. Not on threads, which take long.
 pub fn runners() -> Vec<(Machine, Runner)> {
-    let start = |(machine, program): &(Machine, PathBuf)| {
-        let mut child =
-            command(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the runner starts");
-        let jobs = child.stdin.take();
-        let results = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut runner = Runner { child, jobs, results };
-        runner.run("kuznyechik_tables", Geometry { blocks: 128, threads: 64, shared: 0 }, vec![]);
-        (*machine, runner)
+    programs().iter().map(|(machine, program)| (*machine, start(command(program)))).collect()
+}
+
+/// A runner on threads, built into `folder`. A race ends it with a report on standard error.
+pub fn on_threads(folder: &Path) -> Option<Runner> {
+    let flags = ["-O1", "-g", "-fsanitize=thread", "-pthread", "-DCUDA_ON_THREADS"];
+    let Some(program) = build("on_cpu.cc", &flags, folder.join("on_threads")) else {
+        skip("REQUIRE_GXX", "no g++: the kernels are not searched for races");
+        return None;
     };
-    programs().iter().map(start).collect()
+    // The sanitizer of older compilers does not start where addresses are spread over the whole space.
+    let mut fixed = Command::new("setarch");
+    fixed.args([std::env::consts::ARCH, "-R"]).arg(program).env("TSAN_OPTIONS", "halt_on_error=1");
+    Some(start(fixed))
+}
+
+fn start(mut command: Command) -> Runner {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the runner starts");
+    let jobs = child.stdin.take();
+    let results = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut runner = Runner { child, jobs, results };
+    runner.run("kuznyechik_tables", Geometry { blocks: 128, threads: 64, shared: 0 }, vec![]);
+    runner
 }
 
 impl Runner {

@@ -1,0 +1,108 @@
+// The part of cuda_on_cpu.h that runs a block, once more, with an operating system's thread for each of CUDA's. Slow;
+// what it is for is the thread sanitizer, which finds accesses to shared or global memory that no barrier orders.
+#pragma once
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace cpu {
+
+struct Index {
+  uint32_t x;
+};
+
+// Opens when every thread that still runs has arrived.
+class Barrier {
+ public:
+  void expect() { expected++; }
+  void wait() {
+    std::unique_lock<std::mutex> lock(mutex);
+    uint64_t before = generation;
+    arrived++;
+    open_if_complete();
+    opened.wait(lock, [&] { return generation != before; });
+  }
+  void leave() {
+    std::lock_guard<std::mutex> lock(mutex);
+    expected--;
+    if (expected) open_if_complete();
+  }
+
+ private:
+  void open_if_complete() {
+    if (arrived < expected) return;
+    arrived = 0, generation++;
+    opened.notify_all();
+  }
+  std::mutex mutex;
+  std::condition_variable opened;
+  uint32_t expected = 0, arrived = 0;
+  uint64_t generation = 0;
+};
+
+struct Warp {
+  Barrier barrier;
+  uint64_t values[32] = {};  // of a shuffle
+};
+
+struct Block {
+  explicit Block(uint32_t count) : warps((count + 31) / 32) {
+    for (uint32_t i = 0; i < count; i++) barrier.expect(), warps[i / 32].barrier.expect();
+  }
+  Index grid, threads, id;
+  uint8_t* shared;
+  Barrier barrier;
+  std::vector<Warp> warps;
+};
+inline Block* block = nullptr;
+inline thread_local Index thread = {0};
+
+inline Warp& warp() { return block->warps[thread.x / 32]; }
+
+inline void launch(uint32_t grid, uint32_t count, uint32_t shared_bytes, bool, const std::function<void()>& body) {
+  uint8_t* shared = static_cast<uint8_t*>(aligned_alloc(1024, (shared_bytes + 1023) / 1024 * 1024 + 1024));
+  if (!shared) abort();
+  for (uint32_t id = 0; id < grid; id++) {
+    Block own(count);
+    own.grid = {grid}, own.threads = {count}, own.id = {id}, own.shared = shared;
+    memset(shared, 0xa5, shared_bytes);
+    block = &own;
+    std::vector<std::thread> threads;
+    for (uint32_t i = 0; i < count; i++) {
+      threads.emplace_back([&body, i] {
+        thread = {i};
+        body();
+        warp().barrier.leave();
+        block->barrier.leave();
+      });
+    }
+    for (std::thread& one : threads) one.join();
+  }
+  block = nullptr;
+  free(shared);
+}
+
+template <class T>
+T shuffle(T value, uint32_t lane) {
+  static_assert(sizeof(T) <= 8, "a slot of a shuffle has eight bytes");
+  memcpy(&warp().values[thread.x % 32], &value, sizeof value);
+  warp().barrier.wait();
+  T result;
+  memcpy(&result, &warp().values[lane % 32], sizeof result);
+  warp().barrier.wait();
+  return result;
+}
+
+}  // namespace cpu
+
+#define threadIdx (cpu::thread)
+#define blockIdx (cpu::block->id)
+#define blockDim (cpu::block->threads)
+#define gridDim (cpu::block->grid)
+
+inline void __syncthreads() { cpu::block->barrier.wait(); }
+inline void __syncwarp() { cpu::warp().barrier.wait(); }
+template <class T>
+T __shfl_sync(uint32_t, T value, uint32_t lane) {
+  return cpu::shuffle(value, lane);
+}
