@@ -467,3 +467,80 @@ fn check(path: &Path) {
     assert!(content.as_bytes().chunks(piece).all(|c| c == &content.as_bytes()[..piece]));
     let _ = getxattr(path, "user.name", &mut name);
 }
+
+/// The first opening of a small file brings its content to the kernel: whoever opens, reads, cuts and writes
+/// at that moment finds what was there.
+#[test]
+fn small_files_are_whole_whoever_opens_them_first() {
+    if !ready(&[]) {
+        return;
+    }
+    const FILES: usize = 150;
+    let vault = Vault::new("aes-256-ctr");
+    let mut mount = vault.mount();
+    let size = |i: usize| [1, 4095, 4096, 10_000, 65_536, 65_537][i % 6];
+    for round in 0..4 {
+        for i in 0..FILES {
+            fs::write(mount.join(i.to_string()), vec![i as u8; size(i)]).unwrap();
+        }
+        mount = mount.remount();
+        let mount = &mount;
+        thread::scope(|scope| {
+            for reader in 0..4 {
+                scope.spawn(move || {
+                    for i in (0..FILES).map(|i| (i + reader * round) % FILES) {
+                        let read = fs::read(mount.join(i.to_string())).unwrap();
+                        assert!(read.iter().all(|&byte| byte == i as u8 || byte == 0xee), "file {i}");
+                    }
+                });
+            }
+            scope.spawn(move || {
+                for i in (0..FILES).step_by(3) {
+                    let file = File::options().write(true).open(mount.join(i.to_string())).unwrap();
+                    file.set_len(size(i) as u64 / 2).unwrap();
+                    pwrite(&file, &[0xee; 10], 0).unwrap();
+                }
+            });
+        });
+        for i in 0..FILES {
+            let read = fs::read(mount.join(i.to_string())).unwrap();
+            let mut expected = vec![i as u8; size(i)];
+            if i % 3 == 0 {
+                expected.truncate(size(i) / 2);
+                expected.resize(expected.len().max(10), i as u8);
+                expected[..10].fill(0xee);
+            }
+            assert_eq!(read, expected, "file {i}");
+        }
+    }
+}
+
+/// A file cut by its name before anybody opened it.
+#[test]
+fn a_small_file_cut_before_it_is_opened_ends_there() {
+    if !ready(&["python3"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    for i in 0..50 {
+        fs::write(mount.join(format!("file {i}")), [7; 9000]).unwrap();
+    }
+    let mount = mount.remount();
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            for i in 0..50 {
+                let read = fs::read(mount.join(format!("file {i}"))).unwrap();
+                assert!(read.len() <= 9000 && read.iter().all(|&byte| byte == 7));
+            }
+        });
+        let cut = "import os, sys\nfor i in range(0, 50, 10): os.truncate(f'{sys.argv[1]}/file {i}', 5000)";
+        let cut = Command::new("python3").args(["-c", cut]).arg(mount.path()).status();
+        assert!(cut.is_ok_and(|status| status.success()));
+        reader.join().unwrap();
+    });
+    for i in 0..50 {
+        let len = if i % 10 == 0 { 5000 } else { 9000 };
+        assert_eq!(fs::read(mount.join(format!("file {i}"))).unwrap(), vec![7; len]);
+    }
+}

@@ -1,6 +1,6 @@
 //! Requests on open files: opening, reading, writing, making durable, space.
 
-use super::{attr, errno, handles::FileHandle, server::Server};
+use super::{attr, errno, handles::FileHandle, inodes::Node, server::Server};
 use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, SetTime, Target};
 use fuser::{FopenFlags, OpenAccMode, OpenFlags, WriteFlags};
 use std::{cell::RefCell, sync::Arc};
@@ -53,7 +53,10 @@ impl Server {
         if write || cut {
             self.writable()?;
         }
-        let file = self.file_to_open(number, write || cut)?;
+        let node = self.inodes.get(number)?;
+        let mut opened = node.opened.lock();
+        let first = !std::mem::replace(&mut *opened, true);
+        let file = self.file_to_open(&node, write || cut)?;
         let mut mode = self.open_mode(flags);
         if file.file.size_hidden() {
             // The kernel believes in another size: it would end reads there, or fill up to it with zeros. So
@@ -65,18 +68,20 @@ impl Server {
             let now = SetAttr { size: Some(0), mtime: Some(SetTime::Now), ..SetAttr::default() };
             self.take_privileges(number, &file, user)?;
             self.vault.set_attr(Target::File(&file), &now)?;
+        } else if first && !write && mode.contains(FopenFlags::FOPEN_KEEP_CACHE) {
+            self.preload(number, &file);
         }
+        drop(opened);
         Ok((self.handles.add_file(FileHandle { node: number, file, write }), mode))
     }
 
-    fn file_to_open(&self, number: u64, write: bool) -> Result<Arc<OpenFile>> {
-        let node = self.inodes.get(number)?;
+    fn file_to_open(&self, node: &Node, write: bool) -> Result<Arc<OpenFile>> {
         match node.kind {
             Kind::File => {}
             Kind::Dir => return Err(errno::is_dir()),
             _ => return Err(Error::Invalid("type of node")),
         }
-        let opened = self.with_name(&node, |dir, name| self.vault.open_file(dir, name, write));
+        let opened = self.with_name(node, |dir, name| self.vault.open_file(dir, name, write));
         match opened {
             Ok(file) if file.key == node.key => Ok(file),
             Ok(_) => Err(errno::stale()),
@@ -91,9 +96,18 @@ impl Server {
     /// Reads up to `size` bytes and hands them to `reply`.
     pub fn read(&self, handle: u64, offset: u64, size: u32, reply: impl FnOnce(&[u8])) -> Result<()> {
         let handle = self.handles.file(handle)?;
-        BUFFER.with_borrow_mut(|few| {
-            handle.file.file.read_to(offset, (size as usize).min(READ_MOST), few, reply)
-        })
+        self.read_file(&handle.file, offset, (size as usize).min(READ_MOST), reply)
+    }
+
+    /// Reads up to `size` bytes of a file and hands them to `give`.
+    pub fn read_file(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        size: usize,
+        give: impl FnOnce(&[u8]),
+    ) -> Result<()> {
+        BUFFER.with_borrow_mut(|few| file.file.read_to(offset, size, few, give))
     }
 
     /// Writes all of `data`.

@@ -92,11 +92,20 @@ pub struct Node {
     /// Whether it is known to have no extended attribute: the kernel and `ls` ask for some of every file.
     /// Locked for writing while one is set, or the store is asked whether there is any.
     pub bare: RwLock<bool>,
+    /// Whether it was opened or cut since the kernel knows it. Locked while the first opening is answered.
+    pub opened: Mutex<bool>,
 }
 
 impl Node {
     fn new(number: u64, key: Key, kind: Kind) -> Arc<Node> {
-        Arc::new(Node { number, key, kind, names: RwLock::default(), bare: RwLock::default() })
+        Arc::new(Node {
+            number,
+            key,
+            kind,
+            names: RwLock::default(),
+            bare: RwLock::default(),
+            opened: Mutex::default(),
+        })
     }
 }
 

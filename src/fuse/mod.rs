@@ -18,6 +18,7 @@ mod listing;
 mod metrics;
 mod names;
 mod nodes;
+mod preload;
 mod server;
 mod session;
 mod workers;

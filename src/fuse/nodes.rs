@@ -41,6 +41,9 @@ impl Server {
     /// Changes attributes and returns the new ones. `user` is the caller.
     pub fn setattr(&self, number: u64, handle: Option<u64>, mut changes: SetAttr, user: u32) -> Result<Stat> {
         self.writable()?;
+        if changes.size.is_some() {
+            *self.inodes.get(number)?.opened.lock() = true; // waits for a preload, and is the last
+        }
         if let Some(file) = self.file_of(number, handle) {
             self.drop_privileges(&mut changes, user, || self.vault.stat(Target::File(&file)))?;
             return self.vault.set_attr(Target::File(&file), &changes);

@@ -79,6 +79,11 @@ impl Server {
         let _ = self.kernel.set(kernel);
     }
 
+    /// The way to the kernel, once there is one.
+    pub fn kernel(&self) -> Option<&Notifier> {
+        self.kernel.get()
+    }
+
     /// Tells the kernel that a node's attributes changed by themselves.
     pub fn attributes_changed(&self, number: u64) {
         if let Some(kernel) = self.kernel.get() {
@@ -169,6 +174,7 @@ impl Server {
         let id = self.found(parent, stored, stat);
         if let Ok(node) = self.inodes.get(id.number) {
             *node.bare.write() = !self.read_only;
+            *node.opened.lock() = true; // what is written is in the kernel's cache already
         }
         id
     }
