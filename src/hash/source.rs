@@ -1,12 +1,11 @@
 //! Where files come from: a plain filesystem, or a vault that needs no mount.
 
 use crate::vault::{self, Dir, OpenFile, StoredName, Target, Vault};
-use rustix::fs::OFlags;
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use std::{
-    ffi::OsString,
-    fs::{self, File},
+    ffi::{OsStr, OsString},
     io,
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Component, Path},
     sync::Arc,
 };
@@ -97,51 +96,87 @@ pub trait Content: Send + Sync {
 }
 
 /// The filesystem as the process sees it.
-pub struct Plain;
+#[derive(Default)]
+pub struct Plain {
+    /// Each folder that is kept open has a clone.
+    open: Arc<()>,
+}
+
+/// A folder that is kept open while its files wait: a file in it is opened by its name alone.
+pub struct Folder {
+    fd: OwnedFd,
+    _open: Arc<()>,
+}
+
+/// Folders kept open at most.
+const FOLDERS_MAX: usize = 256;
+/// From so many entries on it is worth it.
+const FOLDER_MIN: usize = 8;
 
 impl Source for Plain {
-    type Place = ();
-    type Content = File;
+    type Place = Option<Arc<Folder>>;
+    type Content = OwnedFd;
 
-    fn start(&self, path: &Path) -> io::Result<(Kind, ())> {
-        Ok((kind_of(fs::metadata(path)?.file_type()), ()))
+    fn start(&self, path: &Path) -> io::Result<(Kind, Self::Place)> {
+        Ok((kind_of(FileType::from_raw_mode(fs::stat(path)?.st_mode)), None))
     }
 
-    fn list(&self, path: &Path, (): &()) -> io::Result<Vec<Listed<()>>> {
-        let listed = |entry: fs::DirEntry| {
-            Ok(Listed { kind: kind_of(entry.file_type()?), name: entry.file_name(), place: () })
-        };
-        fs::read_dir(path)?.map(|entry| entry.and_then(listed)).collect()
+    fn list(&self, path: &Path, _: &Self::Place) -> io::Result<Vec<Listed<Self::Place>>> {
+        let fd = fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut entries = Vec::new();
+        for entry in fs::Dir::read_from(&fd)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                // Some filesystems do not say.
+                FileType::Unknown => {
+                    FileType::from_raw_mode(fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode)
+                }
+                kind => kind,
+            };
+            entries.push(Listed { name: name.to_owned(), kind: kind_of(kind), place: None });
+        }
+        if entries.len() >= FOLDER_MIN && Arc::strong_count(&self.open) <= FOLDERS_MAX {
+            let folder = Arc::new(Folder { fd, _open: self.open.clone() });
+            for entry in entries.iter_mut().filter(|entry| entry.kind == Kind::File) {
+                entry.place = Some(folder.clone());
+            }
+        }
+        Ok(entries)
     }
 
-    fn size(&self, path: &Path, (): &()) -> io::Result<u64> {
-        Ok(fs::metadata(path)?.len())
+    fn size(&self, path: &Path, _: &Self::Place) -> io::Result<u64> {
+        Ok(fs::stat(path)?.st_size as u64)
     }
 
-    fn open(&self, path: &Path, (): &()) -> io::Result<File> {
+    fn open(&self, path: &Path, place: &Self::Place) -> io::Result<OwnedFd> {
         // A pipe that took the file's place since it was listed would hold the thread up.
-        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
-        fs::OpenOptions::new().read(true).custom_flags(flags).open(path)
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        Ok(match (place, path.file_name()) {
+            (Some(folder), Some(name)) => fs::openat(&folder.fd, name, flags, Mode::empty())?,
+            _ => fs::open(path, flags, Mode::empty())?,
+        })
     }
 }
 
-fn kind_of(file_type: fs::FileType) -> Kind {
-    if file_type.is_file() {
-        Kind::File
-    } else if file_type.is_dir() {
-        Kind::Folder
-    } else {
-        Kind::Other
+fn kind_of(file_type: FileType) -> Kind {
+    match file_type {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Folder,
+        _ => Kind::Other,
     }
 }
 
-impl Content for File {
+impl Content for OwnedFd {
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
-        FileExt::read_at(self, out, offset)
+        Ok(rustix::io::pread(self, out, offset)?)
     }
 
     fn size(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
+        Ok(fs::fstat(self)?.st_size as u64)
     }
 }
 

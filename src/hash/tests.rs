@@ -22,7 +22,7 @@ fn records(root: &Path, functions: &[Function], threads: usize) -> (Vec<Record>,
     let (stop, progress) = (AtomicBool::new(false), Progress::default());
     let options = Options { threads, stop: &stop, progress: &progress };
     let mut records = Vec::new();
-    run(&Plain, &[root.to_owned()], functions, &options, |record| records.push(record));
+    run(&Plain::default(), &[root.to_owned()], functions, &options, |record| records.push(record));
     assert_eq!(progress.files.into_inner(), records.len() as u64);
     (records, progress.bytes.into_inner())
 }
@@ -71,7 +71,7 @@ fn every_file_gets_its_digests_in_the_order_of_the_walk() {
         assert!(orders[0].is_sorted_by(|a, b| a.components().lt(b.components())));
     }
     assert_eq!(
-        count(&Plain, &[place.path().to_owned()], &AtomicBool::new(false)),
+        count(&Plain::default(), &[place.path().to_owned()], &AtomicBool::new(false)),
         (files.len() as u64, bytes as u64)
     );
 }
@@ -108,7 +108,7 @@ fn a_run_that_is_stopped_ends() {
                 }
                 stop.store(true, Ordering::Relaxed);
             });
-            run(&Plain, &[place.path().to_owned()], &functions, &options, |record| {
+            run(&Plain::default(), &[place.path().to_owned()], &functions, &options, |record| {
                 assert!(record.result.is_err())
             });
         });
@@ -204,7 +204,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
 fn found(root: &Path, cut: pieces::Cut) -> pieces::Matches {
     let (stop, progress) = (AtomicBool::new(false), Progress::default());
     let options = Options { threads: 2, stop: &stop, progress: &progress };
-    pieces::find(&Plain, &[root.to_owned(), root.join("a")], cut, &options)
+    pieces::find(&Plain::default(), &[root.to_owned(), root.join("a")], cut, &options)
 }
 
 /// What is equal in long files is found, wherever it lies in them, and counted to the byte where the cuts are

@@ -28,7 +28,7 @@ pub fn run(args: &MatchArgs) -> Outcome {
     let interrupt = Interrupt::watch()?;
     let naming = Naming::new(args.bare, args.relative)?;
     match &args.place.vault {
-        None => find(&Plain, &naming.roots(&args.place.paths), naming, args, &interrupt),
+        None => find(&Plain::default(), &naming.roots(&args.place.paths), naming, args, &interrupt),
         Some(vault) => {
             let source = Vaulted(place::open(vault, &args.place.unlock)?);
             find(&source, &naming.vault_roots(&args.place.paths), naming, args, &interrupt)

@@ -48,7 +48,7 @@ pub fn run(args: &HashArgs) -> Outcome {
     };
     let mode = Mode::new(args, known, output, append);
     match &args.place.vault {
-        None => all(&Plain, &naming.roots(&args.place.paths), args, &functions, mode, &interrupt),
+        None => all(&Plain::default(), &naming.roots(&args.place.paths), args, &functions, mode, &interrupt),
         Some(vault) => {
             let source = Vaulted(place::open(vault, &args.place.unlock)?);
             let roots = naming.vault_roots(&args.place.paths);
