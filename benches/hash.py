@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Compares `warpcrypt hash` with hashdeep and OpenSSL on files in memory, in one run, interleaved.
+
+    benches/hash.py PROGRAM [--folder /dev/shm] [--rounds 5] [--small 100000] > benches/results/NAME.md
+
+It makes a tree of small files (4 KiB) and a few large ones, hashes each with every program in turn, and prints
+medians as tables: seconds, gigabytes per second, processor seconds, and how many times as fast as the yardstick.
+hashdeep and `warpcrypt` get a thread for each processor, OpenSSL a process for each.
+"""
+
+import argparse
+import datetime
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+CORES = len(os.sched_getaffinity(0))
+
+
+def make(folder, count, size, each):
+    for number in range(count):
+        name = f"{folder}/{number // each:04}/{number % each:04}"
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        with open(name, "wb") as file:
+            file.write(os.urandom(size))
+
+
+def timed(command):
+    """Wall and processor seconds of a command that must succeed."""
+    begun = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    wall = time.monotonic() - begun
+    if process.returncode != 0:
+        sys.exit(f"{command} failed")
+    return wall, usage.ru_utime + usage.ru_stime
+
+
+def openssl(folder):
+    # The processes that xargs waits for count as its own.
+    return ["sh", "-c", f"find {folder} -type f | xargs -P {CORES} -n 2 openssl dgst -sha3-256"]
+
+
+def table(title, size, commands, rounds, yardsticks):
+    """Runs every command `rounds` times, one after the other, and prints medians."""
+    results = {name: [] for name in commands}
+    for number in range(rounds):
+        for name, command in commands.items():
+            print(f"{title}: round {number + 1} of {rounds}: {name}", file=sys.stderr)
+            results[name].append(timed(command))
+    walls = {name: statistics.median(wall for wall, _ in runs) for name, runs in results.items()}
+    cpus = {name: statistics.median(cpu for _, cpu in runs) for name, runs in results.items()}
+    print(f"\n## {title}\n")
+    heads = "".join(f" | times {name}, time | processor" for name in yardsticks)
+    print(f"| program | s | GB/s | processor s{heads} |")
+    print("|---|" + "---:|" * (3 + 2 * len(yardsticks)))
+    for name in commands:
+        ratios = "".join(f" | {walls[y] / walls[name]:.1f} | {cpus[y] / cpus[name]:.1f}" for y in yardsticks)
+        print(f"| {name} | {walls[name]:.2f} | {size / walls[name] / 1e9:.2f} | {cpus[name]:.2f}{ratios} |")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--folder", default="/dev/shm")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--small", type=int, default=100_000)
+    parser.add_argument("--large", type=int, default=16)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="warpcrypt-bench-", dir=arguments.folder) as place:
+        small, large = f"{place}/small", f"{place}/large"
+        make(small, arguments.small, 4096, 1000)
+        make(large, arguments.large, 32 << 20, 1000)
+        with open("/proc/cpuinfo") as info:
+            model = next(line.split(":")[1].strip() for line in info if line.startswith("model name"))
+        today = datetime.datetime.now(datetime.timezone.utc).date()
+        print(f"# Hashing files in memory\n\n{model}, {CORES} cores, Linux {platform.release()}, {today}; load average "
+              f"at the start {os.getloadavg()[0]:.1f}. Medians of {arguments.rounds}, interleaved; "
+              f"`benches/hash.py`, files on {arguments.folder}.")
+        ours = {f"warpcrypt {name}": name for name in ["k12", "sha3-256", "shake128", "md6-256"]}
+        def theirs(algorithms, folder):
+            return {f"hashdeep {name}": ["hashdeep", "-c", name, "-r", "-j", str(CORES), folder] for name in algorithms}
+        def hashes(folder):
+            return {name: [arguments.program, "hash", "-c", function, folder] for name, function in ours.items()}
+        table(f"{arguments.small:,} files of 4 KiB", arguments.small * 4096,
+              theirs(["md5", "sha1", "tiger", "sha256"], small) | hashes(small), arguments.rounds,
+              ["hashdeep md5", "hashdeep sha1"])
+        commands = theirs(["md5", "sha256"], large)
+        if shutil.which("openssl"):
+            commands["openssl sha3-256"] = openssl(large)
+        table(f"{arguments.large} files of 32 MiB", arguments.large * (32 << 20), commands | hashes(large),
+              arguments.rounds, list(commands)[1:])
+
+
+main()
