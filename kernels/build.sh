@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds kernels/warpcrypt.fatbin and kernels/manifest.json; both are committed, so that building the crate needs
-# no CUDA. With --check: builds into a temporary folder instead, and fails if the committed files differ. With
-# --fetch: only gets the compiler, which can fail for the network's sake and be tried again.
+# Builds kernels/warpcrypt.fatbin and kernels/manifest.json, and those of kernels/experiments; all are committed, so
+# that building the crate needs no CUDA. With --check: builds into a temporary folder instead, and fails if the
+# committed files differ. With --fetch: only gets the compiler, which can fail for the network's sake and be tried
+# again.
 # Needs Linux on x86-64, Python with venv, and g++; the compiler comes from the package index, by hash.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -46,12 +47,48 @@ with open(folder + "/manifest.json", "w") as out:
 END
 }
 
+# The experiments: native code for one kind of device is enough, others translate the PTX when it is loaded.
+light_flags=(-std=c++17 -O3 -fatbin -Xfatbin=-compress-all -I..
+    -gencode arch=compute_90,code=sm_90 -gencode arch=compute_80,code=compute_80)
+
+# The folder of the experiments' manifest and fatbins.
+build_experiments() {
+    local source
+    for source in *.cu; do
+        "$nvcc" "${light_flags[@]}" "$source" -o "$1/${source%.cu}.fatbin"
+    done
+    python3 - "$1" "$("$nvcc" --version | sed -n 's/^Cuda compilation tools, //p')" "${light_flags[*]}" <<'END'
+import glob, hashlib, json, sys
+
+folder, compiler, flags = sys.argv[1:]
+digest = lambda path: hashlib.sha3_256(open(path, "rb").read()).hexdigest()
+units = sorted(glob.glob("*.cu"))
+sources = units + sorted(glob.glob("*.cuh"))
+shared = ["aes_tables.cuh", "keccak.cuh", "kuznyechik_tables.cuh", "platform.cuh", "requirements.txt"]
+fatbins = [unit[:-2] + "fatbin" for unit in units]
+manifest = {
+    "compiler": "nvcc " + compiler,
+    "flags": flags,
+    "digest": "SHA3-256",
+    "sources": {path: digest(path) for path in sources + ["../" + name for name in shared]},
+    "fatbins": {name: digest(folder + "/" + name) for name in fatbins},
+}
+with open(folder + "/manifest.json", "w") as out:
+    json.dump(manifest, out, indent=2)
+    out.write("\n")
+END
+}
+
 if [ "${1:-}" = --check ]; then
     fresh=$(mktemp -d)
     trap 'rm -rf "$fresh"' EXIT
+    mkdir "$fresh/experiments"
     build "$fresh"
-    cmp "$fresh/manifest.json" manifest.json
-    cmp "$fresh/warpcrypt.fatbin" warpcrypt.fatbin
+    (cd experiments && build_experiments "$fresh/experiments")
+    for file in manifest.json warpcrypt.fatbin experiments/manifest.json experiments/*.fatbin; do
+        cmp "$fresh/$file" "$file"
+    done
 else
     build .
+    (cd experiments && build_experiments .)
 fi

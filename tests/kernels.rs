@@ -3,6 +3,8 @@
 
 #[path = "kernels/batches.rs"]
 mod batches;
+#[path = "kernels/experiments.rs"]
+mod experiments;
 #[path = "kernels/layout.rs"]
 mod layout;
 #[path = "kernels/manifest.rs"]

@@ -114,6 +114,22 @@ pub fn runners() -> Vec<(Machine, Runner)> {
     programs().iter().map(|(machine, program)| (*machine, start(command(program)))).collect()
 }
 
+/// Starts the program with the experiments' kernels, on the CPU, with the tables filled; none without g++.
+pub fn experiments() -> Option<Runner> {
+    static PROGRAM: OnceLock<(TempDir, Option<PathBuf>)> = OnceLock::new();
+    let (_, program) = PROGRAM.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let program = build("experiments_on_cpu.cc", &[], folder.path().join("experiments"));
+        if program.is_none() {
+            skip("REQUIRE_GXX", "no g++: the kernels of the experiments are not run on the CPU");
+        }
+        (folder, program)
+    });
+    let mut runner = start(command(program.as_deref()?));
+    runner.run("kuznyechik_to_constant", Geometry { blocks: 1, threads: 1, shared: 0 }, vec![]);
+    Some(runner)
+}
+
 /// A runner on threads, built into `folder`. A race ends it with a report on standard error.
 pub fn on_threads(folder: &Path) -> Option<Runner> {
     let flags = ["-O1", "-g", "-fsanitize=thread", "-pthread", "-DCUDA_ON_THREADS"];
