@@ -4,6 +4,7 @@
 mod bench;
 mod codes;
 mod documents;
+mod experiments;
 mod keys;
 mod mounts;
 mod prompts;

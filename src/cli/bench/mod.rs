@@ -1,6 +1,10 @@
 //! `bench`: measurements that a person can repeat. Each makes a [`Report`].
 
+mod aes;
 mod crypto;
+mod experiment;
+mod keccak;
+mod kuznyechik;
 mod mount;
 mod plain;
 
@@ -15,8 +19,14 @@ use std::path::PathBuf;
 /// What `bench` measures.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
+    /// AES on CPU and GPU: where tables and keys lie, threads that share a block, bit slices
+    Aes(experiment::ExperimentArgs),
     /// Ciphers, tags and engines, on one core and on all, beside the crates that others use
     Crypto(crypto::CryptoArgs),
+    /// Keccak on CPU and GPU: threads that share a state
+    Keccak(experiment::ExperimentArgs),
+    /// Kuznyechik on CPU and GPU: where its tables lie, blocks a thread, threads a block
+    Kuznyechik(experiment::ExperimentArgs),
     /// The mounted filesystem beside others: streams, random access, small files
     Mount(mount::MountBenchArgs),
     /// A filesystem without encryption, to compare with
@@ -39,6 +49,9 @@ pub struct ReportArgs {
 pub fn run(command: BenchCommand) -> Outcome {
     match command {
         BenchCommand::Crypto(args) => crypto::run(&args),
+        BenchCommand::Aes(args) => aes::run(&args),
+        BenchCommand::Keccak(args) => keccak::run(&args),
+        BenchCommand::Kuznyechik(args) => kuznyechik::run(&args),
         BenchCommand::Mount(args) => mount::run(&args),
         BenchCommand::Plain(args) => plain::run(&args),
     }

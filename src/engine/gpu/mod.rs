@@ -12,10 +12,10 @@ mod selftest;
 mod slot;
 
 pub use device::Shape;
-pub use driver::{Description, DriverError};
+pub use driver::{Description, DeviceMemory, DriverError, Module, lab};
 pub use fault::Fault;
 
-pub(super) use driver::HostMemory;
+pub use driver::HostMemory;
 
 use super::{
     batch::{Batch, Engine, EngineError},

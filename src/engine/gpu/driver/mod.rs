@@ -21,6 +21,7 @@ macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => { check(stringify!($name), sys::$name($($argument),*)) };
 }
 
+pub mod lab;
 mod memory;
 mod stream;
 
