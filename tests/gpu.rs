@@ -16,6 +16,8 @@ mod mounted;
 mod rates;
 #[path = "gpu/real.rs"]
 mod real;
+#[path = "gpu/several.rs"]
+mod several;
 #[path = "gpu/startup.rs"]
 mod startup;
 mod support;

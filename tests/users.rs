@@ -14,7 +14,7 @@ use std::{
 };
 use support::{
     command::{ok, run},
-    mounted::{Vault, is_mounted, release},
+    mounted::{Vault, is_mounted, program_path, release},
     ready, ready_as_root,
 };
 
@@ -166,7 +166,7 @@ impl Home {
     fn new() -> Home {
         let place = tempfile::TempDir::with_prefix("warpcrypt-user-").expect("directory");
         let program = place.path().join("warpcrypt");
-        fs::copy(env!("CARGO_BIN_EXE_warpcrypt"), &program).expect("program");
+        fs::copy(program_path(), &program).expect("program");
         fs::write(place.path().join("key"), [1; 64]).expect("key");
         fs::create_dir(place.path().join("mnt")).expect("directory");
         for path in ["", "key", "mnt"] {
@@ -247,7 +247,7 @@ fn another_user_cannot_unmount() {
 
 #[test]
 fn root_lends_a_mount_to_a_user_whose_vault_it_is() {
-    if !ready(&[]) || !ready_as_root(&["setpriv"]) {
+    if !ready(&["fusermount3"]) || !ready_as_root(&["setpriv"]) {
         return;
     }
     let home = Home::new();

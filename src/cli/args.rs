@@ -49,6 +49,9 @@ pub enum Command {
         /// Print JSON
         #[arg(long)]
         json: bool,
+        /// Measure again
+        #[arg(long)]
+        measure: bool,
     },
     /// Hash files and folders, compare them with lists of known hashes, find duplicates
     #[command(after_help = super::hashing::args::HASH_HELP)]

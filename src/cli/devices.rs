@@ -1,66 +1,101 @@
 //! `devices`: the engines of this machine, what each was measured at, and from which size on the GPU wins.
 
-use super::{exit::Outcome, print};
-use crate::engine::{Comparison, Survey, survey};
+use super::{
+    exit::{Failure, Outcome},
+    print,
+};
+use crate::engine::{
+    Curve, Description, Function, Measured, Profile, Survey, crossover, forget_measurements, survey,
+};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Runs `devices`.
-pub fn run(as_json: bool) -> Outcome {
+pub fn run(as_json: bool, anew: bool) -> Outcome {
+    if anew {
+        forget_measurements().map_err(|e| Failure::io("the kept measurement", &e))?;
+    }
     let survey = survey();
     print(&if as_json { format!("{:#}\n", to_json(&survey)) } else { to_text(&survey) });
     Ok(())
 }
 
 fn to_json(survey: &Survey) -> Value {
-    let cpu = json!({ "engine": "cpu", "threads": survey.threads });
-    let gpu = match &survey.gpu {
-        Err(why) => json!({ "engine": "gpu", "available": false, "reason": why }),
-        Ok((device, comparisons)) => json!({
-            "engine": "gpu",
-            "available": true,
-            "device": device.name,
-            "driver_cuda_version": version(device.driver),
-            "multiprocessors": device.processors,
-            "measured": comparisons.iter().map(comparison_json).collect::<Value>(),
-        }),
-    };
-    json!({ "engines": [cpu, gpu] })
+    let mut engines = vec![json!({ "engine": "cpu", "threads": survey.threads })];
+    match &survey.measured {
+        Err(why) => engines.push(json!({ "engine": "gpu", "available": false, "reason": why })),
+        Ok(Measured { cpu, gpus }) => {
+            let gpus = gpus.iter().map(|(number, gpu)| match gpu {
+                Err(why) => json!({ "engine": "gpu", "number": number, "available": false, "reason": why }),
+                Ok((device, profile)) => json!({
+                    "engine": "gpu",
+                    "number": number,
+                    "available": true,
+                    "device": device.name,
+                    "driver_cuda_version": version(device.driver),
+                    "multiprocessors": device.processors,
+                    "measured": Function::all().map(|f| function_json(f, cpu, profile)).collect::<Value>(),
+                }),
+            });
+            engines.extend(gpus);
+        }
+    }
+    json!({ "engines": engines })
 }
 
-fn comparison_json(comparison: &Comparison) -> Value {
-    let points = |points: &[(usize, u64)]| -> Value {
-        points.iter().map(|(bytes, ns)| json!({ "bytes": bytes, "nanoseconds": ns })).collect()
+fn function_json(function: Function, cpu: &Profile, gpu: &Profile) -> Value {
+    let points = |curve: &Curve| -> Value {
+        curve.points.iter().map(|(bytes, ns)| json!({ "bytes": bytes, "nanoseconds": ns })).collect()
     };
     json!({
-        "cipher": comparison.cipher,
-        "integrity": comparison.integrity,
-        "gpu_from_bytes": comparison.crossover(),
-        "cpu": points(&comparison.cpu.points),
-        "gpu": points(&comparison.gpu.points),
+        "cipher": function.cipher.name(),
+        "integrity": function.integrity.name(),
+        "operation": function.op.name(),
+        "gpu_from_bytes": crossover(cpu, gpu, function),
+        "cpu": points(cpu.curve(function)),
+        "gpu": points(gpu.curve(function)),
     })
 }
 
 fn to_text(survey: &Survey) -> String {
-    let mut text = format!("cpu  {} threads\n", survey.threads);
-    let (device, comparisons) = match &survey.gpu {
-        Ok(gpu) => gpu,
-        Err(why) => return text + &format!("gpu  none: {why}\n"),
+    let mut text = format!("cpu    {} threads\n", survey.threads);
+    let Measured { cpu, gpus } = match &survey.measured {
+        Ok(measured) => measured,
+        Err(why) => return text + &format!("gpu    none: {why}\n"),
     };
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "gpu  {}, driver for CUDA {}\n", device.name, version(device.driver));
-    let _ =
-        writeln!(text, "{:<16}{:<15}{:>10}{:>10}   gpu from", "cipher", "integrity", "cpu GB/s", "gpu GB/s");
-    for comparison in comparisons {
-        let from = comparison.crossover().map_or("never".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
-        let rates = [comparison.cpu.rate(), comparison.gpu.rate()].map(|rate| rate / 1e9);
-        let _ = writeln!(
-            text,
-            "{:<16}{:<15}{:>10.2}{:>10.2}   {from}",
-            comparison.cipher, comparison.integrity, rates[0], rates[1]
-        );
+    for (number, gpu) in gpus {
+        match gpu {
+            Ok((device, profile)) => gpu_text(&mut text, *number, device, cpu, profile),
+            Err(why) => text += &format!("gpu {number}  not used: {why}\n"),
+        }
     }
     text
+}
+
+fn gpu_text(text: &mut String, number: usize, device: &Description, cpu: &Profile, gpu: &Profile) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "gpu {number}  {}, driver for CUDA {}\n", device.name, version(device.driver));
+    let _ = writeln!(
+        text,
+        "{:<16}{:<15}{:<6}{:>10}{:>10}   gpu from",
+        "cipher", "integrity", "", "cpu GB/s", "gpu GB/s"
+    );
+    for function in Function::all() {
+        let from = crossover(cpu, gpu, function);
+        let from = from.map_or("never".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
+        let rates = [cpu, gpu].map(|profile| profile.curve(function).rate() / 1e9);
+        let Function { cipher, integrity, op } = function;
+        let _ = writeln!(
+            text,
+            "{:<16}{:<15}{:<6}{:>10.2}{:>10.2}   {from}",
+            cipher.name(),
+            integrity.name(),
+            op.name(),
+            rates[0],
+            rates[1]
+        );
+    }
+    text.push('\n');
 }
 
 fn version(driver: i32) -> String {

@@ -53,7 +53,7 @@ fn run(command: Command) -> Outcome {
         Command::Info(args) => info::run(&args.vault, args.json),
         Command::Passwd(args) => keys::passwd(&args),
         Command::Key(args) => keys::run(&args.action),
-        Command::Devices { json } => devices::run(json),
+        Command::Devices { json, measure } => devices::run(json, measure),
         Command::Hash(args) => hashing::run(&args),
         Command::Match(args) => hashing::matching::run(&args),
         Command::Try(args) => trial::run(&args),

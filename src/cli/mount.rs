@@ -81,7 +81,7 @@ fn prepare(args: MountArgs) -> Outcome<MountArgs> {
         ));
     }
     if args.engine == EngineArg::Gpu {
-        engine::find_gpu().map_err(vaults::no_gpu)?;
+        engine::gpus().map_err(vaults::no_gpu)?;
     }
     fuse_available()?;
     keys::require_slot(&config, password::kind(&args.unlock))?;

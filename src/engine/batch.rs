@@ -17,6 +17,19 @@ pub enum Op {
     Open,
 }
 
+impl Op {
+    /// Both.
+    pub const ALL: [Op; 2] = [Op::Seal, Op::Open];
+
+    /// Its name, for people and for machines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Op::Seal => "seal",
+            Op::Open => "open",
+        }
+    }
+}
+
 /// One chunk of a batch.
 #[derive(Debug, Clone)]
 pub struct ChunkJob {

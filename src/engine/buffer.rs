@@ -95,7 +95,7 @@ impl BufferPool {
     pub fn get(&self, len: usize) -> Buffer {
         let capacity = capacity(len);
         self.shared.reserve(capacity);
-        self.shared.buffer(capacity, len)
+        self.shared.buffer(capacity, len, None)
     }
 
     /// Two buffers of `len` bytes, for which it waits as one request: no caller holds one of them while
@@ -103,7 +103,9 @@ impl BufferPool {
     pub fn get_pair(&self, len: usize) -> (Buffer, Buffer) {
         let capacity = capacity(len);
         self.shared.reserve(capacity.saturating_mul(2));
-        (self.shared.buffer(capacity, len), self.shared.buffer(capacity, len))
+        let first = self.shared.buffer(capacity, len, None);
+        let second = self.shared.buffer(capacity, len, Some(&first));
+        (first, second)
     }
 
     /// From here on takes the memory of new buffers longer than a page from `source`, while that gives any.
@@ -166,6 +168,11 @@ impl Memory {
             || Memory::new(capacity),
             |memory| Memory { bytes: Bytes::Locked(memory), start: 0, capacity },
         )
+    }
+
+    /// Whether the same device reaches both.
+    fn is_beside(&self, other: &Memory) -> bool {
+        matches!((&self.bytes, &other.bytes), (Bytes::Locked(a), Bytes::Locked(b)) if a.is_beside(b))
     }
 
     fn bytes(&self) -> &[u8] {
@@ -232,18 +239,24 @@ impl Shared {
         state.in_use == 0 || state.in_use.saturating_add(bytes) <= self.bound
     }
 
-    /// A buffer over reserved bytes: the latest returned one of this capacity, or a new one.
-    fn buffer(self: &Arc<Self>, capacity: usize, len: usize) -> Buffer {
-        let memory = self.reuse(capacity).unwrap_or_else(|| {
+    /// A buffer over reserved bytes: the latest returned one of this capacity, or a new one. Preferably one that
+    /// the same device reaches as the `other`.
+    fn buffer(self: &Arc<Self>, capacity: usize, len: usize, other: Option<&Buffer>) -> Buffer {
+        let memory = self.reuse(capacity, other).unwrap_or_else(|| {
             let source = self.state.lock().source.clone();
             Memory::from_source(source, capacity)
         });
         Buffer { memory, len, pool: self.clone() }
     }
 
-    fn reuse(&self, capacity: usize) -> Option<Memory> {
+    fn reuse(&self, capacity: usize, other: Option<&Buffer>) -> Option<Memory> {
         let mut state = self.state.lock();
-        if let Some(place) = state.free.iter().rposition(|memory| memory.capacity == capacity) {
+        state.drop_stale();
+        let fits = |memory: &Memory| memory.capacity == capacity;
+        let beside =
+            |memory: &Memory| fits(memory) && other.is_some_and(|other| other.memory.is_beside(memory));
+        let place = state.free.iter().rposition(beside).or_else(|| state.free.iter().rposition(fits));
+        if let Some(place) = place {
             let memory = state.free.remove(place);
             state.free_bytes -= memory.capacity;
             return Some(memory);
@@ -264,6 +277,13 @@ impl Shared {
 }
 
 impl State {
+    /// Frees kept buffers that were locked for a device which has failed since: new ones are of more use.
+    fn drop_stale(&mut self) {
+        let stale = |memory: &Memory| matches!(&memory.bytes, Bytes::Locked(locked) if locked.is_stale());
+        self.free.retain(|memory| !stale(memory));
+        self.free_bytes = self.free.iter().map(|memory| memory.capacity).sum();
+    }
+
     /// Frees kept buffers, the oldest first, until all together are within the bound.
     fn trim(&mut self, bound: usize) {
         let excess = self.in_use.saturating_add(self.free_bytes).saturating_sub(bound);

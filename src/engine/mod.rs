@@ -2,21 +2,26 @@
 
 mod batch;
 mod buffer;
+mod contest;
 mod cpu;
 mod gpu;
+mod line;
 mod measure;
 mod pool;
 mod router;
 mod survey;
+mod team;
 
 pub use batch::{Batch, ChunkJob, Engine, EngineError, Op};
 pub use buffer::{Buffer, BufferPool, Usage};
+pub use contest::{Contest, Times};
 pub use cpu::CpuEngine;
-pub use gpu::{Description, DriverError, Fault, GpuEngine, Shape, find as find_gpu, lab};
+pub use gpu::{Description, DriverError, Fault, GpuEngine, Shape, devices as gpus, lab};
 pub use gpu::{DeviceMemory, HostMemory, Module};
-pub use measure::{Comparison, Curve};
+pub use measure::{Curve, Function, Profile, crossover};
 pub use router::{EngineChoice, Router};
-pub use survey::{Survey, survey};
+pub use survey::{Measured, Survey, Surveyed, forget as forget_measurements, survey};
+pub use team::EngineCounters;
 
 #[cfg(test)]
 mod tests;

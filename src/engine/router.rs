@@ -1,17 +1,15 @@
 //! The only place that decides which engine runs a batch.
 
 use super::{
-    Batch, BufferPool, CpuEngine, Engine, EngineError, Fault, GpuEngine, measure::Comparison, survey,
+    Batch, BufferPool, CpuEngine, Engine, EngineError,
+    team::{Choice, EngineCounters, Tally, Team, count},
 };
 use crate::crypto::{
     AuthError,
     chunk::{ChunkId, ChunkKeys, Tag},
 };
 use std::{
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, OnceLock},
     thread,
 };
 
@@ -34,64 +32,65 @@ pub enum EngineChoice {
 pub struct Router {
     /// The buffers of its batches.
     pub buffers: Arc<BufferPool>,
-    cpu: Arc<CpuEngine>,
-    /// Empty while, or unless, there is one.
-    gpu: Arc<OnceLock<Gpu>>,
-    /// Nanoseconds of work that each engine has been given and not finished, as far as one can tell.
-    cpu_load: AtomicU64,
-    gpu_load: AtomicU64,
-}
-
-struct Gpu {
-    engine: GpuEngine,
-    /// `None`: every batch that is not small goes there.
-    comparisons: Option<Vec<Comparison>>,
+    pub(super) cpu: Arc<CpuEngine>,
+    tally: Tally,
+    /// Empty while, or unless, there is a GPU.
+    team: Arc<OnceLock<Team>>,
 }
 
 impl Router {
     /// Starts the engines; `memory` bounds the buffers in bytes. Starts threads: a process that forks
-    /// into the background does so before. With `Auto` a GPU joins in later, once it has been measured.
+    /// into the background does so before. With `Auto` GPUs join in later, once they have been measured.
     ///
     /// # Errors
     /// If the chosen engine is not to be had.
     pub fn new(choice: EngineChoice, memory: usize) -> Result<Self, EngineError> {
-        let router = Router {
-            buffers: Arc::new(BufferPool::new(memory)),
-            cpu: Arc::new(CpuEngine::new()),
-            gpu: Arc::default(),
-            cpu_load: AtomicU64::new(0),
-            gpu_load: AtomicU64::new(0),
-        };
+        let router = Router::of_cpu(memory);
         match choice {
             EngineChoice::Cpu => {}
-            EngineChoice::Gpu => router.take_gpu().map_err(|fault| EngineError::Failed {
-                engine: "gpu".to_owned(),
-                cause: fault.to_string(),
-            })?,
-            EngineChoice::Auto => router.measure_gpu(),
+            EngineChoice::Gpu => {
+                let team = Team::of_gpus();
+                let team = team.map_err(|fault| EngineError::Failed {
+                    engine: "gpu".to_owned(),
+                    cause: fault.to_string(),
+                })?;
+                log::info!("engine: {}", team.description());
+                join(&router.team, &router.buffers, team);
+            }
+            EngineChoice::Auto => router.measure(),
         }
         Ok(router)
     }
 
-    fn take_gpu(&self) -> Result<(), Fault> {
-        let engine = GpuEngine::open()?;
-        log::info!("engine: {}", engine.description().name);
-        engine.supply(&self.buffers);
-        let _ = self.gpu.set(Gpu { engine, comparisons: None });
-        Ok(())
+    /// As with `Auto`, but returns once the GPUs have joined in.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) fn measured(memory: usize) -> Result<Self, String> {
+        let router = Router::of_cpu(memory);
+        join(&router.team, &router.buffers, Team::measured(&router.cpu)?);
+        Ok(router)
     }
 
-    /// Opens and measures a GPU on a thread of its own; it is used from then on.
-    fn measure_gpu(&self) {
-        let (cpu, gpu, buffers) =
-            (self.cpu.clone(), Arc::downgrade(&self.gpu), Arc::downgrade(&self.buffers));
-        let measure = move || match measured(&cpu) {
+    fn of_cpu(memory: usize) -> Self {
+        Router {
+            buffers: Arc::new(BufferPool::new(memory)),
+            cpu: Arc::new(CpuEngine::new()),
+            tally: Tally::default(),
+            team: Arc::default(),
+        }
+    }
+
+    /// Opens and measures the GPUs on a thread of its own; they are used from then on.
+    fn measure(&self) {
+        let (cpu, team, buffers) =
+            (self.cpu.clone(), Arc::downgrade(&self.team), Arc::downgrade(&self.buffers));
+        let measure = move || match Team::measured(&cpu) {
             Err(why) => log::info!("engine: {} threads of the CPU: {why}", cpu.threads()),
             Ok(measured) => {
-                let (Some(gpu), Some(buffers)) = (gpu.upgrade(), buffers.upgrade()) else { return };
-                log::info!("engine: {} threads of the CPU, and {}", cpu.threads(), description(&measured));
-                measured.engine.supply(&buffers);
-                let _ = gpu.set(measured);
+                let (Some(team), Some(buffers)) = (team.upgrade(), buffers.upgrade()) else { return };
+                log::info!("engine: {} threads of the CPU, and {}", cpu.threads(), measured.description());
+                join(&team, &buffers, measured);
             }
         };
         if let Err(e) = thread::Builder::new().name("engine-measure".to_owned()).spawn(measure) {
@@ -104,35 +103,50 @@ impl Router {
         self.cpu.threads()
     }
 
+    /// What each engine did: the CPU, then the GPUs.
+    pub fn counters(&self) -> Vec<EngineCounters> {
+        let cpu = self.tally.counters("cpu", format!("{} threads", self.threads()), true);
+        let gpus = self.team.get().into_iter().flat_map(|team| &team.gpus).map(|gpu| {
+            let name = gpu.engine.description().name.clone();
+            gpu.tally.counters(gpu.engine.name(), name, gpu.engine.in_service())
+        });
+        [cpu].into_iter().chain(gpus).collect()
+    }
+
+    /// The first GPU.
+    pub(super) fn gpu(&self) -> Option<&dyn Engine> {
+        Some(&self.team.get()?.gpus.first()?.engine)
+    }
+
     /// Runs a batch and returns when every job has its result.
     ///
     /// # Errors
     /// If a job is not one (`EngineError::BadJob`, and none was run), or no engine could run the batch.
     pub fn run(&self, batch: &mut Batch) -> Result<(), EngineError> {
-        let Some(gpu) =
-            self.gpu.get().filter(|gpu| batch.jobs.len() >= GPU_CHUNKS && gpu.engine.in_service())
-        else {
-            return self.cpu.run(batch);
-        };
-        let Some(comparisons) = &gpu.comparisons else { return self.run_on_gpu(gpu, batch) };
-        let Some((on_cpu, on_gpu)) = expected(comparisons, batch) else { return self.cpu.run(batch) };
-        let cpu_ends = self.cpu_load.load(Ordering::Relaxed).saturating_add(on_cpu);
-        let gpu_ends = self.gpu_load.load(Ordering::Relaxed).saturating_add(on_gpu);
-        if gpu_ends < cpu_ends {
-            let _given = Given::new(&self.gpu_load, on_gpu);
-            self.run_on_gpu(gpu, batch)
-        } else {
-            let _given = Given::new(&self.cpu_load, on_cpu);
-            self.cpu.run(batch)
+        let bytes = batch.jobs.iter().map(|job| job.len).fold(0, usize::saturating_add);
+        let team = self.team.get().filter(|_| batch.jobs.len() >= GPU_CHUNKS);
+        match team.and_then(|team| team.choose(batch, bytes)) {
+            None => self.run_on_cpu(batch, bytes),
+            Some(Choice::Cpu(turn)) => self.run_on_cpu(batch, bytes).inspect(|()| turn.done()),
+            Some(Choice::Gpu(gpu, turn)) => {
+                let result = gpu.engine.run(batch);
+                count(&result, &gpu.tally, bytes);
+                match result {
+                    // Its input is as it was.
+                    Err(EngineError::Failed { .. }) => {
+                        drop(turn);
+                        self.run_on_cpu(batch, bytes)
+                    }
+                    result => result.inspect(|()| turn.done()),
+                }
+            }
         }
     }
 
-    /// A batch that the GPU fails at is done by the CPU: its input is as it was.
-    fn run_on_gpu(&self, gpu: &Gpu, batch: &mut Batch) -> Result<(), EngineError> {
-        match gpu.engine.run(batch) {
-            Err(EngineError::Failed { .. }) => self.cpu.run(batch),
-            done => done,
-        }
+    fn run_on_cpu(&self, batch: &mut Batch, bytes: usize) -> Result<(), EngineError> {
+        let result = self.cpu.run(batch);
+        count(&result, &self.tally, bytes);
+        result
     }
 
     /// One chunk, inline.
@@ -161,48 +175,7 @@ impl Router {
     }
 }
 
-/// Work of an engine, counted until it is dropped.
-struct Given<'a>(&'a AtomicU64, u64);
-
-impl<'a> Given<'a> {
-    fn new(load: &'a AtomicU64, nanoseconds: u64) -> Self {
-        load.fetch_add(nanoseconds, Ordering::Relaxed);
-        Given(load, nanoseconds)
-    }
-}
-
-impl Drop for Given<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(self.1, Ordering::Relaxed);
-    }
-}
-
-fn measured(cpu: &CpuEngine) -> Result<Gpu, String> {
-    let engine = GpuEngine::open().map_err(|fault| fault.to_string())?;
-    let pool = BufferPool::new(usize::MAX);
-    engine.supply(&pool);
-    let comparisons = survey::comparisons(cpu, &engine, &pool).map_err(|error| error.to_string())?;
-    if comparisons.iter().all(|comparison| comparison.crossover().is_none()) {
-        return Err(format!("{} is slower with every cipher", engine.description().name));
-    }
-    Ok(Gpu { engine, comparisons: Some(comparisons) })
-}
-
-/// The device, and which batches it is for.
-fn description(gpu: &Gpu) -> String {
-    let wins = gpu.comparisons.iter().flatten().filter_map(|comparison| {
-        let kib = comparison.crossover()? >> 10;
-        Some(format!("{}/{} from {kib} KiB", comparison.cipher, comparison.integrity))
-    });
-    format!("{} for {}", gpu.engine.description().name, wins.collect::<Vec<_>>().join(", "))
-}
-
-/// Nanoseconds that the CPU and the GPU are expected to take. Batches have the keys of one vault, all of the
-/// same functions: the first one's hold for all.
-fn expected(comparisons: &[Comparison], batch: &Batch) -> Option<(u64, u64)> {
-    let (cipher, integrity) = batch.keys.first()?.functions();
-    let mut all = comparisons.iter();
-    let found = all.find(|c| c.cipher == cipher.name() && c.integrity == integrity.name())?;
-    let bytes = batch.jobs.iter().map(|job| job.len).fold(0, usize::saturating_add);
-    Some((found.cpu.nanoseconds(bytes), found.gpu.nanoseconds(bytes)))
+fn join(place: &OnceLock<Team>, buffers: &BufferPool, team: Team) {
+    team.supply(buffers);
+    let _ = place.set(team); // Nobody else sets it.
 }

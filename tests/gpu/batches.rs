@@ -118,7 +118,7 @@ fn agrees_with_the_cpu() {
 #[test]
 #[ignore = "runs over the made-up driver"]
 fn over_fake_agrees_with_the_cpu() {
-    let gpu = GpuEngine::with_shape(SMALL, Duration::from_millis(20)).expect("a device");
+    let gpu = GpuEngine::with_shape(0, SMALL, Duration::from_millis(20)).expect("a device");
     assert_eq!(gpu.description().name, "Fake GPU");
     let (cpu, keys) = (CpuEngine::new(), all_keys());
     let [heap, locked] = [(); 2].map(|()| BufferPool::new(usize::MAX));
@@ -148,7 +148,7 @@ fn refuses_bad_jobs() {
 #[test]
 #[ignore = "runs over the made-up driver"]
 fn over_fake_refuses_bad_jobs() {
-    let gpu = GpuEngine::with_shape(SMALL, Duration::from_millis(20)).expect("a device");
+    let gpu = GpuEngine::with_shape(0, SMALL, Duration::from_millis(20)).expect("a device");
     let (pool, keys) = (BufferPool::new(usize::MAX), all_keys());
     type Spoil = fn(&mut ChunkJob);
     let spoils: [Spoil; 6] = [

@@ -24,13 +24,9 @@ fn build() -> Option<TempDir> {
         say("SKIPPED: the GPU engine over a made-up driver: there is no g++");
         return None;
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let dir = tempfile::tempdir().expect("directory");
-    let mut command = Command::new("g++");
-    // The shim leaves stack frames by longjmp, which the fortified one takes for an error.
-    command.args(["-std=c++17", "-O2", "-U_FORTIFY_SOURCE", "-shared", "-fPIC", "-pthread", "-x", "c++"]);
-    command.arg("-I").arg(root.join("kernels")).arg("-I").arg(root.join("tests/kernels"));
-    command.arg(root.join("tests/gpu/fake_libcuda.cc")).arg("-o").arg(dir.path().join("libcuda.so.1"));
+    let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gpu/build-fake.sh"));
+    command.arg(dir.path());
     let done = run(&mut command, 300);
     assert!(done.status.success(), "g++: {}", done.stderr);
     Some(dir)
@@ -40,11 +36,21 @@ fn build() -> Option<TempDir> {
 /// Returns what it printed.
 pub fn run_over(library: &Path, test: &str, variables: &[(&str, &str)], seconds: u64) -> String {
     let faults = tempfile::tempdir().expect("directory");
+    let orders = faults.path().join("fault");
+    let places: [(&str, &Path); 2] = [("LD_LIBRARY_PATH", library), ("FAKE_CUDA_FAULT", &orders)];
+    run_again(test, |command| command.envs(places).envs(variables.iter().copied()), seconds)
+}
+
+/// The same over the system's driver.
+pub fn run_real(test: &str, variables: &[(&str, &str)], seconds: u64) -> String {
+    run_again(test, |command| command.envs(variables.iter().copied()), seconds)
+}
+
+fn run_again(test: &str, prepare: impl FnOnce(&mut Command) -> &mut Command, seconds: u64) -> String {
     let cache = tempfile::tempdir().expect("directory");
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--ignored", "--exact", "--nocapture", test]).env("LD_LIBRARY_PATH", library);
-    command.env("FAKE_CUDA_FAULT", faults.path().join("fault")).env("XDG_CACHE_HOME", cache.path());
-    command.envs(variables.iter().copied());
+    command.args(["--ignored", "--exact", "--nocapture", test]).env("XDG_CACHE_HOME", cache.path());
+    prepare(&mut command);
     let done = run(&mut command, seconds);
     assert!(done.status.success(), "{test}: {}\n{}{}", done.status, done.text(), done.stderr);
     assert!(done.text().contains("1 passed"), "{test} did not run: {}", done.text());

@@ -305,6 +305,15 @@ EXPORT cuMemsetD8Async(uint64_t to, unsigned char value, size_t length, void* st
 EXPORT cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned,
                       unsigned shared, void* stream, void** values, void**) {
   BEGIN(static_cast<Stream*>(stream));
+  if (threads > 1024) return INVALID;
+  // What a device does at an address that is none: the context is lost once the kernel runs.
+  bool batch = false;  // seal or open, whose first parameter is an address
+  for (auto& [name, kernel] : kernels) batch |= function == &kernel && (name.find("seal_") == 0 || name.find("open_") == 0);
+  if (batch && *static_cast<uint64_t*>(values[0]) < 4096) {
+    Context* context = static_cast<Stream*>(stream)->context;
+    static_cast<Stream*>(stream)->submit([context] { context->lost = true; });
+    return SUCCESS;
+  }
   auto body = (*static_cast<Bind*>(function))(values);
   bool wrong;
   {

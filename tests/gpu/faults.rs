@@ -54,7 +54,7 @@ fn errors_cost_no_batch() {
 #[test]
 #[ignore = "runs over the made-up driver"]
 fn over_fake_errors_cost_no_batch() {
-    let gpu = GpuEngine::with_shape(SMALL, Duration::from_millis(10)).expect("a device");
+    let gpu = GpuEngine::with_shape(0, SMALL, Duration::from_millis(10)).expect("a device");
     let (cpu, keys, mut random) = (CpuEngine::new(), all_keys(), Random::new("faults"));
     let [heap, locked] = [(); 2].map(|()| BufferPool::new(usize::MAX));
     gpu.supply(&locked);
@@ -98,7 +98,7 @@ fn a_device_that_hangs_holds_up_nobody() {
 #[ignore = "runs over the made-up driver"]
 fn over_fake_hangs() {
     let shape = Shape { timeout: Duration::from_secs(2), ..SMALL };
-    let gpu = GpuEngine::with_shape(shape, Duration::from_millis(10)).expect("a device");
+    let gpu = GpuEngine::with_shape(0, shape, Duration::from_millis(10)).expect("a device");
     let (cpu, keys, mut random) = (CpuEngine::new(), all_keys(), Random::new("hangs"));
     for call in ["cuMemcpyHtoDAsync_v2:2", "cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuEventRecord"] {
         let pool = BufferPool::new(usize::MAX);
@@ -116,7 +116,7 @@ fn many_callers_survive_a_lost_device() {
 #[test]
 #[ignore = "runs over the made-up driver"]
 fn over_fake_many_callers() {
-    let gpu = GpuEngine::with_shape(SMALL, Duration::from_millis(10)).expect("a device");
+    let gpu = GpuEngine::with_shape(0, SMALL, Duration::from_millis(10)).expect("a device");
     let (cpu, keys, pool) = (CpuEngine::new(), all_keys(), BufferPool::new(usize::MAX));
     gpu.supply(&pool);
     std::thread::scope(|scope| {

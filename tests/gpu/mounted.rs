@@ -2,16 +2,16 @@
 
 use crate::{
     fake::{self, order},
+    real,
     support::{
         command::{ok, run, sh},
-        mounted::Vault,
+        mounted::{Vault, memory},
         random::Random,
-        ready,
+        ready, say,
     },
 };
 use std::{
     fs,
-    process::Command,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -40,7 +40,7 @@ fn over_fake_copies() {
         let log = vault.log_text();
         assert!(log.contains("engine: Fake GPU"), "{log}");
         // Written in the first mount, read in the second.
-        let done: Vec<u64> = log.split("gpu: did ").skip(1).map(number).collect();
+        let done: Vec<u64> = log.split("gpu 0: did ").skip(1).map(number).collect();
         assert!(done.len() == 2 && done.iter().all(|batches| *batches > 0), "{log}");
         // What the GPU wrote, the CPU reads.
         let mount = vault.mount_with(&["--engine", "cpu"]);
@@ -91,17 +91,98 @@ fn await_line(vault: &Vault, line: &str, times: usize) {
 }
 
 #[test]
+fn a_mount_survives_faults_on_purpose() {
+    if ready(&["cp", "cmp"]) {
+        for poison in ["fault:5", "refuse:5"] {
+            let variables = [("WARPCRYPT_GPU_POISON", poison), ("FILE_BYTES", "300000")];
+            fake::run_here("mounted::over_fake_is_poisoned", &variables, 400);
+        }
+    }
+}
+
+/// The same on a real device, with files of 256 MiB on a tmpfs. After a kernel that faults the driver makes no new
+/// context in the same process, so the GPU is not seen again before the next mount.
+#[test]
+fn a_mount_survives_faults_of_a_real_gpu() {
+    if real::ready() && ready(&["cp", "cmp"]) {
+        for (poison, comes_back) in [("refuse:60", "1"), ("fault:60", "0")] {
+            let variables =
+                [("WARPCRYPT_GPU_POISON", poison), ("FILE_BYTES", "268435456"), ("COMES_BACK", comes_back)];
+            say(fake::run_real("mounted::over_fake_is_poisoned", &variables, 400));
+        }
+    }
+}
+
+/// Sixteen streams are written and then read while the device faults again and again.
+#[test]
+#[ignore = "runs over the made-up driver, or where it is told to on a real one"]
+fn over_fake_is_poisoned() {
+    let bytes = std::env::var("FILE_BYTES").ok().and_then(|n| n.parse().ok()).unwrap_or(300_000);
+    let vault = Vault::in_memory_of("aes-256-ctr", 17 * bytes + (1 << 30));
+    let place = memory(bytes).expect("memory");
+    let file = place.path().join("file");
+    fs::write(&file, Random::new("poison").bytes(bytes as usize)).expect("file");
+    let streams = |each: &str| {
+        format!(
+            "pids=; for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do ({each}) & pids=\"$pids $!\"; done
+            for p in $pids; do wait $p; done"
+        )
+    };
+    let mount = vault.mount_with(&["--engine", "gpu"]);
+    sh("/", &streams("cp \"$1\" \"$2/$n\" && sync \"$2/$n\""), &[&file, mount.path()], 150);
+    let comes_back = std::env::var_os("COMES_BACK").is_none_or(|value| value != "0");
+    if comes_back {
+        await_line(&vault, "in service again", 1);
+    }
+    let mount = mount.remount();
+    sh("/", &streams("cmp \"$1\" \"$2/$n\""), &[&file, mount.path()], 150);
+    let faults = |at_least| {
+        let log = vault.log_text();
+        let faults = log.matches("fail on purpose").count();
+        assert!(faults >= at_least, "{faults} faults of {at_least}:\n{log}");
+        faults
+    };
+    let before = faults(2);
+    if comes_back {
+        await_line(&vault, "in service again", 2);
+    }
+    // It works again, up to the next fault.
+    for _ in 0..if comes_back { 20 } else { 0 } {
+        sh("/", &streams("cp \"$1\" \"$2/$n\" && sync \"$2/$n\""), &[&file, mount.path()], 60);
+        if faults(2) > before {
+            break;
+        }
+    }
+    let mount = mount.remount();
+    sh("/", &streams("cmp \"$1\" \"$2/$n\""), &[&file, mount.path()], 150);
+    mount.unmount();
+    say(format_args!(
+        "{} faults on purpose, and no byte was wrong:\n{}",
+        faults(2 + usize::from(comes_back)),
+        gpu_lines(&vault)
+    ));
+}
+
+fn gpu_lines(vault: &Vault) -> String {
+    vault
+        .log_text()
+        .lines()
+        .filter(|line| line.contains("gpu"))
+        .fold(String::new(), |all, line| all + line + "\n")
+}
+
+#[test]
 fn the_devices_are_shown_and_measured_once() {
-    fake::run_here("mounted::over_fake_shows_devices", &[], 300);
+    fake::run_here("mounted::over_fake_shows_devices", &[], 900);
 }
 
 #[test]
 #[ignore = "runs over the made-up driver"]
 fn over_fake_shows_devices() {
     let devices = |json: bool| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_warpcrypt"));
+        let mut command = Vault::program();
         command.arg("devices").args(json.then_some("--json"));
-        ok(&mut command, 120)
+        ok(&mut command, 400)
     };
     let text = devices(false);
     assert!(text.contains("Fake GPU, driver for CUDA 13.0") && text.contains("kuznyechik-ctr"), "{text}");
@@ -109,9 +190,9 @@ fn over_fake_shows_devices() {
     let (first, second) = (devices(true), devices(true));
     assert_eq!(first, second);
     let value: serde_json::Value = serde_json::from_str(&first).expect("JSON");
-    assert_eq!(value["engines"][1]["measured"].as_array().map(Vec::len), Some(12));
+    assert_eq!(value["engines"][1]["measured"].as_array().map(Vec::len), Some(24));
     assert!(value["engines"][1]["measured"][0]["gpu"][0]["nanoseconds"].as_u64() > Some(0));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_warpcrypt"));
+    let mut command = Vault::program();
     let done = run(command.args(["devices", "--json"]).env("FAKE_CUDA_DEVICES", "0"), 60);
     let value: serde_json::Value = serde_json::from_str(&done.text()).expect("JSON");
     assert_eq!(value["engines"][1]["reason"], "the NVIDIA driver knows no device");

@@ -171,7 +171,7 @@ fn rates() {
         ("never direct", Shape { direct: 0, ..base }),
     ];
     for (name, shape) in shapes {
-        let gpu = GpuEngine::with_shape(shape, Duration::from_secs(1)).expect("a device");
+        let gpu = GpuEngine::with_shape(0, shape, Duration::from_secs(1)).expect("a device");
         let pool = BufferPool::new(usize::MAX);
         gpu.supply(&pool);
         println!("{name}:");

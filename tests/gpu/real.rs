@@ -9,11 +9,11 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use warpcrypt::engine::{BufferPool, CpuEngine, GpuEngine, Shape, find_gpu};
+use warpcrypt::engine::{BufferPool, CpuEngine, GpuEngine, Shape, gpus};
 
 /// Whether there is a device. Without one the test is skipped aloud, or fails if `REQUIRE_GPU=1`.
 pub fn ready() -> bool {
-    let Err(why) = find_gpu() else { return true };
+    let Err(why) = gpus() else { return true };
     assert!(std::env::var_os("REQUIRE_GPU").is_none_or(|v| v != "1"), "REQUIRE_GPU=1, but {why}");
     say(format_args!("SKIPPED: a real GPU: {why}"));
     false
@@ -31,7 +31,7 @@ fn random_batches_agree_with_the_cpu() {
         (number("GPU_BATCHES", 300), Instant::now() + Duration::from_secs(number("GPU_SECONDS", 20)));
     let done = AtomicU64::new(0);
     for (number, shape) in [Shape::default(), SMALL, Shape { wide: 0, ..SMALL }].into_iter().enumerate() {
-        let gpu = GpuEngine::with_shape(shape, Duration::from_secs(1)).expect("a device");
+        let gpu = GpuEngine::with_shape(0, shape, Duration::from_secs(1)).expect("a device");
         let (keys, pool) = (all_keys(), BufferPool::new(usize::MAX));
         let heap = BufferPool::new(usize::MAX);
         gpu.supply(&pool);

@@ -8,7 +8,7 @@ use std::{fs, time::Duration};
 use warpcrypt::engine::GpuEngine;
 
 fn reason() -> String {
-    GpuEngine::with_shape(SMALL, Duration::from_millis(20)).err().expect("there is no engine").to_string()
+    GpuEngine::with_shape(0, SMALL, Duration::from_millis(20)).err().expect("there is no engine").to_string()
 }
 
 #[test]
@@ -82,5 +82,5 @@ fn over_fake_fails_to_start() {
     order("cuLaunchKernel:2", "wrong");
     assert!(reason().contains("wrong result"));
     order("none", "none");
-    assert!(GpuEngine::with_shape(SMALL, Duration::from_millis(20)).is_ok());
+    assert!(GpuEngine::with_shape(0, SMALL, Duration::from_millis(20)).is_ok());
 }

@@ -15,6 +15,13 @@ use tempfile::TempDir;
 /// Longest life of one mount: after that its process is killed, so that calls stuck in it return.
 const LIFE: Duration = Duration::from_secs(400);
 
+/// Where the program under test lies: where it was built, or where `WARPCRYPT_TEST_PROGRAM` says, on a machine
+/// that the tests were carried to.
+pub fn program_path() -> PathBuf {
+    let built = || PathBuf::from(env!("CARGO_BIN_EXE_warpcrypt"));
+    std::env::var_os("WARPCRYPT_TEST_PROGRAM").map_or_else(built, PathBuf::from)
+}
+
 /// A vault. It is opened with a key file: a test that mounts hundreds of times does not want Argon2.
 pub struct Vault {
     /// The stored directory.
@@ -50,7 +57,12 @@ impl Vault {
 
     /// A new vault in memory: for tests with very many operations, where a sync need not reach a disk.
     pub fn in_memory(cipher: &str) -> Vault {
-        let place = memory(1 << 30);
+        Vault::in_memory_of(cipher, 1 << 30)
+    }
+
+    /// The same where there is room for so many bytes; on disk otherwise.
+    pub fn in_memory_of(cipher: &str, bytes: u64) -> Vault {
+        let place = memory(bytes);
         let store = place.as_ref().map(|p| p.path().join("vault"));
         let mut vault = Vault::place(store.as_deref());
         vault.places.extend(place);
@@ -76,7 +88,7 @@ impl Vault {
 
     /// The program under test.
     pub fn program() -> Command {
-        Command::new(env!("CARGO_BIN_EXE_warpcrypt"))
+        Command::new(program_path())
     }
 
     /// The directory that holds the vault, its key, its mount point and its log.
@@ -84,10 +96,15 @@ impl Vault {
         self.places[0].path()
     }
 
-    /// Runs `mount` and says how it went.
+    /// Runs `mount` and says how it went. `WARPCRYPT_TEST_ENGINE` is the engine unless the options name one.
     pub fn try_mount(&self, options: &[&str]) -> Done {
         let mut command = Vault::program();
         command.arg("mount").arg(&self.store).arg(&self.mount_point).args(options);
+        if let Some(engine) =
+            std::env::var_os("WARPCRYPT_TEST_ENGINE").filter(|_| !options.contains(&"--engine"))
+        {
+            command.arg("--engine").arg(engine);
+        }
         run(command.arg("--key-file").arg(&self.key).arg("--log-file").arg(&self.log), 60)
     }
 
@@ -161,12 +178,13 @@ impl<'v> Mount<'v> {
         self.path().join(name)
     }
 
-    /// Unmounts as a user does; when that returns, the process is gone and all is stored.
+    /// Unmounts as a user does; when that returns, all is stored.
     pub fn unmount(mut self) {
         let done = run(Vault::program().arg("umount").arg(self.path()), 120);
         assert!(done.status.success(), "umount: {}: {}", done.status, done.stderr);
         assert!(!is_mounted(self.path()), "umount returned while the mount stands");
-        assert!(wait_gone(self.pid, Duration::from_secs(1)), "umount returned while its process works");
+        // All is stored and the vault is free; what is left is the end of a process, which takes a GPU's driver a while.
+        assert!(wait_gone(self.pid, Duration::from_secs(30)), "umount returned while its process works");
         self.end_watch();
     }
 

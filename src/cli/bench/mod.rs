@@ -2,6 +2,7 @@
 
 mod aes;
 mod crypto;
+mod engines;
 mod experiment;
 mod keccak;
 mod kuznyechik;
@@ -27,6 +28,8 @@ pub enum BenchCommand {
     Keccak(experiment::ExperimentArgs),
     /// Kuznyechik on CPU and GPU: where its tables lie, blocks a thread, threads a block
     Kuznyechik(experiment::ExperimentArgs),
+    /// The CPU, the GPU and the choice between them, for batches of every size
+    Engines(engines::EnginesArgs),
     /// The mounted filesystem beside others: streams, random access, small files
     Mount(mount::MountBenchArgs),
     /// A filesystem without encryption, to compare with
@@ -52,6 +55,7 @@ pub fn run(command: BenchCommand) -> Outcome {
         BenchCommand::Aes(args) => aes::run(&args),
         BenchCommand::Keccak(args) => keccak::run(&args),
         BenchCommand::Kuznyechik(args) => kuznyechik::run(&args),
+        BenchCommand::Engines(args) => engines::run(&args),
         BenchCommand::Mount(args) => mount::run(&args),
         BenchCommand::Plain(args) => plain::run(&args),
     }

@@ -208,7 +208,7 @@ fn batch(pool: &BufferPool, engine: &dyn Engine, cipher: Cipher, op: Op, count: 
 pub(super) fn engines() -> Vec<Group> {
     let cpu: Arc<dyn Engine> = Arc::new(CpuEngine::new());
     let mut engines = vec![(cpu, Arc::new(BufferPool::new(usize::MAX)))];
-    if let Ok(gpu) = GpuEngine::open() {
+    if let Ok(gpu) = GpuEngine::open(0) {
         let pool = BufferPool::new(usize::MAX);
         gpu.supply(&pool);
         engines.push((Arc::new(gpu), Arc::new(pool)));

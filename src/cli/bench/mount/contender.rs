@@ -75,7 +75,7 @@ impl Contender {
             named("warpcrypt", warpcrypt(aes, "auto")),
             named("warpcrypt kuznyechik", warpcrypt(kuznyechik, "auto")),
         ];
-        if engine::find_gpu().is_ok() {
+        if engine::gpus().is_ok() {
             all.extend([
                 named("warpcrypt cpu", warpcrypt(aes, "cpu")),
                 named("warpcrypt gpu", warpcrypt(aes, "gpu")),

@@ -119,6 +119,18 @@ impl HostMemory {
     }
 }
 
+impl HostMemory {
+    /// Whether the two were locked for the same context.
+    pub fn is_beside(&self, other: &HostMemory) -> bool {
+        self.context.ptr_eq(&other.context)
+    }
+
+    /// Whether the context that it was locked for is gone, or given up: no device reaches it any more.
+    pub fn is_stale(&self) -> bool {
+        self.context.strong_count() == 0 || self.given_up.load(Ordering::Acquire)
+    }
+}
+
 impl Deref for HostMemory {
     type Target = [u8];
     fn deref(&self) -> &[u8] {

@@ -1,0 +1,8 @@
+#!/bin/sh
+# Builds the made-up driver: build-fake.sh DIRECTORY makes DIRECTORY/libcuda.so.1. A program that is started with
+# LD_LIBRARY_PATH=DIRECTORY finds one GPU.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+# The shim leaves stack frames by longjmp, which the fortified one takes for an error.
+exec g++ -std=c++17 -O2 -U_FORTIFY_SOURCE -shared -fPIC -pthread -x c++ -I "$here/../../kernels" -I "$here/../kernels" \
+    "$here/fake_libcuda.cc" -o "$1/libcuda.so.1"
