@@ -60,10 +60,32 @@ fn what_was_written_and_read_is_counted() {
     assert_eq!(grown(["requests", "lookup", "failures"]), 0.0, "a name that is not there is no failure");
     let memory = |what: &str| after["memory"][what].as_u64().expect("bytes");
     assert!(memory("peak") >= memory("in_use") && memory("bound") >= memory("peak") && memory("peak") > 0);
+    let cpu = |all: &Value, what: &str| {
+        all["engines"][0][what].as_u64().unwrap_or_else(|| panic!("{what} in {all}"))
+    };
+    assert_eq!(after["engines"][0]["name"], "cpu");
+    let of_engines = |what: &str| {
+        let sum = |all: &Value| {
+            all["engines"]
+                .as_array()
+                .expect("engines")
+                .iter()
+                .map(|e| e[what].as_u64().expect(what))
+                .sum::<u64>()
+        };
+        (sum(&after) - sum(&before)) as f64
+    };
+    assert_eq!(of_engines("bytes"), grown(["crypto", "batch", "bytes"]));
+    assert_eq!(of_engines("batches"), grown(["crypto", "batch", "count"]));
+    assert!(of_engines("chunks") >= (2 * LEN / 4096) as f64 - grown(["crypto", "single", "count"]));
+    assert!(cpu(&after, "failed") == 0 && after["engines"][0]["in_service"] == true);
     assert!(after["uptime_seconds"].as_f64() > before["uptime_seconds"].as_f64());
 
     let shown = ok(&mut stat(mount.path(), &[]), 60);
-    assert!(shown.contains("requests read") && shown.contains("crypto batch"), "{shown}");
+    assert!(
+        shown.contains("requests read") && shown.contains("crypto batch") && shown.contains("engine cpu ("),
+        "{shown}"
+    );
     let page = vault.place_path().join("metrics.prom");
     ok(stat(mount.path(), &["--prometheus"]).arg(&page), 60);
     let page = fs::read_to_string(page).expect("a file");

@@ -2,7 +2,7 @@
 
 use super::{
     Batch, BufferPool, CpuEngine, Engine, EngineError,
-    team::{Choice, EngineCounters, Tally, Team, count},
+    team::{Choice, EngineCounters, Tally, Team},
 };
 use crate::crypto::{
     AuthError,
@@ -130,7 +130,7 @@ impl Router {
             Some(Choice::Cpu(turn)) => self.run_on_cpu(batch, bytes).inspect(|()| turn.done()),
             Some(Choice::Gpu(gpu, turn)) => {
                 let result = gpu.engine.run(batch);
-                count(&result, &gpu.tally, bytes);
+                gpu.tally.count(&result, batch.jobs.len(), bytes);
                 match result {
                     // Its input is as it was.
                     Err(EngineError::Failed { .. }) => {
@@ -145,7 +145,7 @@ impl Router {
 
     fn run_on_cpu(&self, batch: &mut Batch, bytes: usize) -> Result<(), EngineError> {
         let result = self.cpu.run(batch);
-        count(&result, &self.tally, bytes);
+        self.tally.count(&result, batch.jobs.len(), bytes);
         result
     }
 

@@ -1,7 +1,7 @@
 //! The GPUs that work beside the CPU: opening and measuring them, and choosing among all engines for a batch.
 
 use super::{
-    Batch, BufferPool, CpuEngine, EngineError, Fault, GpuEngine,
+    Batch, BufferPool, CpuEngine, Engine, EngineError, Fault, GpuEngine,
     gpu::devices,
     line::{Line, Turn, Work},
     measure::{Function, Profile, crossover},
@@ -29,26 +29,37 @@ const COPY: f64 = 0.15;
 pub(super) struct Gpu {
     pub engine: GpuEngine,
     pub line: Line,
-    /// Batches done here, their bytes, and the batches that failed here.
     pub tally: Tally,
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        let (batches, chunks) = (self.tally.batches.load(Relaxed), self.tally.chunks.load(Relaxed));
+        log::info!("{}: did {batches} batches of {chunks} chunks", self.engine.name());
+    }
 }
 
 /// Counts of what an engine did.
 #[derive(Default)]
 pub(super) struct Tally {
     batches: AtomicU64,
+    chunks: AtomicU64,
     bytes: AtomicU64,
     failed: AtomicU64,
 }
 
 impl Tally {
-    pub fn done(&self, bytes: usize) {
-        self.batches.fetch_add(1, Relaxed);
-        self.bytes.fetch_add(bytes as u64, Relaxed);
-    }
-
-    pub fn failed(&self) {
-        self.failed.fetch_add(1, Relaxed);
+    /// Counts what became of a batch that the engine was given.
+    pub fn count(&self, result: &Result<(), EngineError>, chunks: usize, bytes: usize) {
+        match result {
+            Ok(()) => {
+                self.batches.fetch_add(1, Relaxed);
+                self.chunks.fetch_add(chunks as u64, Relaxed);
+                self.bytes.fetch_add(bytes as u64, Relaxed);
+            }
+            Err(EngineError::Failed { .. }) => _ = self.failed.fetch_add(1, Relaxed),
+            Err(EngineError::BadJob { .. }) => {}
+        }
     }
 
     pub fn counters(&self, name: &str, description: String, in_service: bool) -> EngineCounters {
@@ -56,6 +67,7 @@ impl Tally {
             name: name.to_owned(),
             description,
             batches: self.batches.load(Relaxed),
+            chunks: self.chunks.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
             failed: self.failed.load(Relaxed),
             in_service,
@@ -72,7 +84,9 @@ pub struct EngineCounters {
     pub description: String,
     /// Batches that it did. Chunks that are done one by one are in no batch.
     pub batches: u64,
-    /// Bytes of their chunks.
+    /// Chunks of those.
+    pub chunks: u64,
+    /// Bytes of those.
     pub bytes: u64,
     /// Batches that it failed at; the CPU did them.
     pub failed: u64,
@@ -198,13 +212,4 @@ fn is_useful(cpu: &Profile, gpu: &Profile) -> bool {
         crossover(cpu, gpu, function).is_some()
             || gpu.curve(function).per_byte() < USELESS * cpu.curve(function).per_byte()
     })
-}
-
-/// Counts what became of a batch that an engine was given.
-pub(super) fn count(result: &Result<(), EngineError>, tally: &Tally, bytes: usize) {
-    match result {
-        Ok(()) => tally.done(bytes),
-        Err(EngineError::Failed { .. }) => tally.failed(),
-        Err(EngineError::BadJob { .. }) => {}
-    }
 }

@@ -30,6 +30,18 @@ impl Server {
             "behind_writers": memory.behind,
         });
         all.insert("memory".to_owned(), buffers);
+        let engines = self.vault.engines().into_iter().map(|engine| {
+            json!({
+                "name": engine.name,
+                "description": engine.description,
+                "batches": engine.batches,
+                "chunks": engine.chunks,
+                "bytes": engine.bytes,
+                "failed": engine.failed,
+                "in_service": engine.in_service,
+            })
+        });
+        all.insert("engines".to_owned(), engines.collect());
         all.insert("open_files".to_owned(), json!(self.vault.files().open_count()));
         Some(Value::Object(all).to_string().into_bytes())
     }

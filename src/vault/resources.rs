@@ -1,7 +1,7 @@
 //! What an open vault holds of the machine.
 
 use super::Vault;
-use crate::crypto::chunk::CHUNK;
+use crate::{crypto::chunk::CHUNK, engine::EngineCounters};
 use std::sync::atomic::Ordering;
 
 /// Memory for contents, in bytes.
@@ -31,5 +31,10 @@ impl Vault {
             ahead: context.ahead.load(Ordering::Relaxed),
             behind: context.buffered.load(Ordering::Relaxed).saturating_mul(CHUNK),
         }
+    }
+
+    /// What each engine did: the CPU, then the GPUs in use.
+    pub fn engines(&self) -> Vec<EngineCounters> {
+        self.files().context().router.counters()
     }
 }

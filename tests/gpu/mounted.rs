@@ -36,6 +36,11 @@ fn over_fake_copies() {
         sh("/", copy, &[&file, mount.path()], 120);
         let mount = mount.remount();
         sh("/", "cmp \"$1\" \"$2/a\"", &[&file, mount.path()], 120);
+        let mut stat = Vault::program();
+        let numbers = ok(stat.arg("stat").arg(mount.path()).arg("--json"), 60);
+        let numbers: serde_json::Value = serde_json::from_str(&numbers).expect("JSON");
+        let gpu = &numbers["engines"][1];
+        assert!(gpu["name"] == "gpu 0" && gpu["chunks"].as_u64() >= Some(16), "{numbers}");
         mount.unmount();
         let log = vault.log_text();
         assert!(log.contains("engine: Fake GPU"), "{log}");

@@ -46,6 +46,7 @@ pub fn text(now: &Value, mount: &Path) -> String {
     }
     let engines = [
         ("batches", "warpcrypt_engine_batches_total", "Batches that an engine ran.", "counter"),
+        ("chunks", "warpcrypt_engine_chunks_total", "Chunks in them.", "counter"),
         ("bytes", "warpcrypt_engine_bytes_total", "Bytes that it sealed or opened in them.", "counter"),
         ("failed", "warpcrypt_engine_failed_total", "Batches that it failed at.", "counter"),
         ("in_service", "warpcrypt_engine_in_service", "Whether it is in service.", "gauge"),
@@ -85,13 +86,14 @@ mod tests {
         let now = json!({
             "requests": { "read": { "count": 3, "bytes": 9, "seconds": 0.25, "failures": 0 } },
             "caches": { "read_ahead": { "hits": 1, "misses": 2 } },
-            "engines": [{ "name": "a \"gpu\"", "batches": 4, "bytes": 8, "failed": 0, "in_service": true }],
+            "engines": [{ "name": "a \"gpu\"", "batches": 4, "chunks": 9, "bytes": 8, "failed": 0, "in_service": true }],
             "memory": { "in_use": 5 }, "open_files": 6, "uptime_seconds": 1.5,
         });
         let text = text(&now, Path::new("/m\"n"));
         for line in [
             "warpcrypt_activity_seconds_total{mount=\"/m\\\"n\",group=\"requests\",activity=\"read\"} 0.25",
             "warpcrypt_engine_in_service{mount=\"/m\\\"n\",engine=\"a \\\"gpu\\\"\"} 1",
+            "warpcrypt_engine_chunks_total{mount=\"/m\\\"n\",engine=\"a \\\"gpu\\\"\"} 9",
             "warpcrypt_memory_bytes{mount=\"/m\\\"n\",what=\"in_use\"} 5",
             "warpcrypt_open_files{mount=\"/m\\\"n\"} 6",
         ] {

@@ -71,22 +71,24 @@ fn head(now: &Value) -> String {
     )
 }
 
-/// A line for each engine that has run batches.
+/// A line for each engine.
 fn engines(now: &Value, before: Option<&Value>) -> String {
     let mut text = String::new();
     let all = now["engines"].as_array().map(Vec::as_slice).unwrap_or_default();
-    for (place, engine) in all.iter().enumerate() {
-        let of = |what: &str| {
-            let then = before.map_or(0.0, |before| before["engines"][place][what].as_f64().unwrap_or(0.0));
-            engine[what].as_f64().unwrap_or(0.0) - then
-        };
-        let (name, service) = (&engine["name"], &engine["in_service"]);
-        let state = if service == false { ", out of service" } else { "" };
+    for engine in all {
+        let name = &engine["name"];
+        let then = before.and_then(|before| {
+            before["engines"].as_array().into_iter().flatten().find(|then| then["name"] == *name)
+        });
+        let of = |what: &str| number(engine, &[what]) - then.map_or(0.0, |then| number(then, &[what]));
+        let state = if engine["in_service"] == false { ", out of service" } else { "" };
         let _ = writeln!(
             text,
-            "engine {}: {:.0} batches, {:.1} MB, {:.0} failed{state}",
+            "engine {} ({}): {:.0} batches, {:.0} chunks, {:.1} MB, {:.0} failed{state}",
             name.as_str().unwrap_or("?"),
+            engine["description"].as_str().unwrap_or("?"),
             of("batches"),
+            of("chunks"),
             of("bytes") / 1e6,
             of("failed"),
         );
@@ -117,7 +119,12 @@ mod tests {
                 "requests": { "read": { "count": reads, "bytes": reads * 1_000_000, "seconds": 0.5, "failures": 0 },
                               "write": { "count": 0, "bytes": 0, "seconds": 0.0, "failures": 0 } },
                 "caches": { "read_ahead": { "hits": 3, "misses": 1 } },
-                "engines": [{ "name": "cpu", "batches": reads, "bytes": 5, "failed": 0, "in_service": true }],
+                "engines": [
+                    { "name": "cpu", "description": "4 threads", "batches": reads, "chunks": 2 * reads,
+                      "bytes": 5_000_000, "failed": 0, "in_service": true },
+                    { "name": "gpu 0", "description": "A GPU", "batches": 1, "chunks": 16,
+                      "bytes": 65536, "failed": 3, "in_service": false },
+                ],
                 "memory": { "in_use": 1024, "peak": 2048, "bound": 4096 },
             })
         };
@@ -128,8 +135,19 @@ mod tests {
             assert!(total.contains(part), "{part} in\n{total}");
         }
         assert!(!total.contains("requests write"));
+        assert!(total.contains("3 failed, out of service"), "{total}");
+        let mut joined = at(12.0, 400);
+        joined["engines"].as_array_mut().expect("engines").swap(0, 1);
+        let since = text(&joined, Some(&at(10.0, 100)));
+        assert!(since.contains("cpu (4 threads): 300 batches"), "an engine is known by its name: {since}");
         let since = text(&at(12.0, 400), Some(&at(10.0, 100)));
-        assert!(since.contains("read 150.0 MB/s") && since.contains("cpu: 300 batches"), "{since}");
+        for part in [
+            "read 150.0 MB/s",
+            "engine cpu (4 threads): 300 batches, 600 chunks, 0.0 MB, 0 failed\n",
+            "engine gpu 0 (A GPU): 0 batches, 0 chunks, 0.0 MB, 0 failed, out of service\n",
+        ] {
+            assert!(since.contains(part), "{part} in\n{since}");
+        }
     }
 
     #[test]

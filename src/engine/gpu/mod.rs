@@ -27,10 +27,7 @@ use device::Device;
 use parking_lot::Mutex;
 use poison::Poison;
 use std::{
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Weak},
     thread,
     time::Duration,
 };
@@ -67,8 +64,6 @@ struct Inner {
     pause: Duration,
     device: Mutex<Option<Arc<Device>>>,
     stopped: Receiver<()>,
-    /// What was done here: batches, and their chunks.
-    done: [AtomicU64; 2],
 }
 
 impl GpuEngine {
@@ -88,14 +83,7 @@ impl GpuEngine {
         let device = ready_device(number, shape)?;
         let description = device.description.clone();
         let (stop, stopped) = bounded(0);
-        let inner = Arc::new(Inner {
-            number,
-            shape,
-            pause,
-            device: Mutex::new(Some(device)),
-            stopped,
-            done: Default::default(),
-        });
+        let inner = Arc::new(Inner { number, shape, pause, device: Mutex::new(Some(device)), stopped });
         let (name, poison) = (format!("gpu {number}"), Poison::from_environment());
         Ok(GpuEngine { description, name, poison, inner, _stop: stop })
     }
@@ -108,11 +96,6 @@ impl GpuEngine {
     /// Whether batches are taken: not after a failure, until the device has passed a test.
     pub fn in_service(&self) -> bool {
         self.inner.device.lock().is_some()
-    }
-
-    /// Batches that were done here, and the chunks in them.
-    pub fn done(&self) -> [u64; 2] {
-        self.inner.done.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Has the pool take its memory from here from now on: then the device copies without the CPU's help.
@@ -158,18 +141,7 @@ impl Engine for GpuEngine {
         done.map_err(|fault| {
             Inner::fail(&self.inner, &device, &fault);
             self.failed(&fault)
-        })?;
-        for (count, more) in self.inner.done.iter().zip([1, order.len() as u64]) {
-            count.fetch_add(more, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for GpuEngine {
-    fn drop(&mut self) {
-        let [batches, chunks] = self.done();
-        log::info!("{}: did {batches} batches of {chunks} chunks", self.name);
+        })
     }
 }
 
