@@ -7,7 +7,7 @@ use warpcrypt::{
     crypto::{
         chunk::{ChunkId, ChunkKeys},
         cipher::{Cipher, CipherKey},
-        kdf::{Argon2Cost, FileKeys, argon2id, subkey},
+        kdf::{Argon2Cost, FileKdf, argon2id, subkey},
         mac::{Integrity, MacKey},
         secret::Secret,
         siv::SivKey,
@@ -235,7 +235,7 @@ fn keys_of_a_file_and_what_they_authenticate() {
     let slot = Slot { nonce: [4; 10], epoch: 0x0506, tag: [8; 16] };
     for cipher in Cipher::ALL {
         for integrity in Integrity::ALL {
-            let keys = FileKeys::derive(&contents, &salt, cipher, integrity);
+            let keys = FileKdf::new(keys::contents_key(&master()), cipher, integrity).keys(&salt);
             let f = |key: &[u8], custom: &str| MacKey::new(integrity, key, custom.as_bytes());
             check_chunk(&keys.chunk, cipher, &encryption[..cipher.key_len()], &f(mac, custom[0]), &id);
             let header = [&[0; 10][..], &id.index.to_be_bytes(), &id.epoch.to_be_bytes(), &[0; 4]].concat();

@@ -1,7 +1,11 @@
 //! Round keys of AES (FIPS 197, section 5.2), for implementations that take them expanded. The `aes`
 //! crate's keeps its own to itself.
 
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use aes::{
+    Block,
+    hazmat::{cipher_round, inv_mix_columns},
+};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// The most round keys that a key expands to: those of AES-256.
 const MOST: usize = 15;
@@ -9,9 +13,8 @@ const MOST: usize = 15;
 /// An expanded key: a block for each round and one before the first; wiped on drop.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct AesRoundKeys {
-    /// Of either direction, in the order of use.
+    /// In the order of use.
     encrypt: [[u8; 16]; MOST],
-    decrypt: [[u8; 16]; MOST],
     rounds: usize,
 }
 
@@ -31,18 +34,8 @@ impl AesRoundKeys {
     pub fn new(key: &[u8]) -> Self {
         assert!(matches!(key.len(), 16 | 24 | 32), "the length of an AES key");
         let rounds = key.len() / 4 + 6;
-        let mut keys = AesRoundKeys { encrypt: [[0; 16]; MOST], decrypt: [[0; 16]; MOST], rounds };
+        let mut keys = AesRoundKeys { encrypt: [[0; 16]; MOST], rounds };
         expand(key, keys.encrypt[..=rounds].as_flattened_mut());
-        for (round, reversed) in keys.decrypt[..=rounds].iter_mut().zip(keys.encrypt[..=rounds].iter().rev())
-        {
-            *round = *reversed;
-        }
-        keys.decrypt[1..rounds]
-            .as_flattened_mut()
-            .as_chunks_mut::<4>()
-            .0
-            .iter_mut()
-            .for_each(inverse_mix_column);
         keys
     }
 
@@ -69,8 +62,15 @@ impl AesRoundKeys {
     }
 
     /// Keys of the equivalent inverse cipher (section 5.3.5), in the order of use: `rounds() + 1` of them.
-    pub fn decryption_keys(&self) -> &[[u8; 16]] {
-        &self.decrypt[..=self.rounds]
+    pub fn decryption_keys(&self) -> Zeroizing<Vec<[u8; 16]>> {
+        let mut keys: Zeroizing<Vec<_>> =
+            Zeroizing::new(self.encryption_keys().iter().rev().copied().collect());
+        keys[1..self.rounds].iter_mut().for_each(|key| {
+            let mut block = Block::from(*key);
+            inv_mix_columns(&mut block);
+            *key = block.into();
+        });
+        keys
     }
 }
 
@@ -82,11 +82,11 @@ fn expand(key: &[u8], words: &mut [u8]) {
         let mut word = [words[at - 4], words[at - 3], words[at - 2], words[at - 1]];
         if at % key.len() == 0 {
             word.rotate_left(1);
-            word = word.map(substitute);
+            word = substitute(word);
             word[0] ^= constant;
             constant = double(constant);
         } else if key.len() == 32 && at % 32 == 16 {
-            word = word.map(substitute);
+            word = substitute(word);
         }
         for (i, byte) in word.into_iter().enumerate() {
             words[at + i] = words[at + i - key.len()] ^ byte;
@@ -99,36 +99,16 @@ fn double(x: u8) -> u8 {
     (x << 1) ^ (0x1b & 0u8.wrapping_sub(x >> 7))
 }
 
-/// Product in that field, in a time that depends on neither factor.
-fn multiply(mut a: u8, b: u8) -> u8 {
-    let mut product = 0;
-    for bit in 0..8 {
-        product ^= a & 0u8.wrapping_sub(b >> bit & 1);
-        a = double(a);
-    }
-    product
-}
-
-/// The S-box, without a table: x^254, which is the inverse, then the affine map.
-fn substitute(x: u8) -> u8 {
-    let mut inverse = 1;
-    for _ in 0..7 {
-        let power = multiply(inverse, inverse);
-        inverse = multiply(power, x);
-    }
-    inverse = multiply(inverse, inverse);
-    (1..5).fold(inverse ^ 0x63, |sum, shift| sum ^ inverse.rotate_left(shift))
-}
-
-/// InvMixColumns of one column.
-fn inverse_mix_column(column: &mut [u8; 4]) {
-    let old = *column;
-    for (row, byte) in column.iter_mut().enumerate() {
-        *byte = [14, 11, 13, 9].iter().enumerate().fold(0, |sum, (i, &factor)| {
-            // Row r of the matrix is row 0 turned right by r places.
-            sum ^ multiply(old[(row + i) % 4], factor)
-        });
-    }
+/// SubWord: the round function of a block of four times this word, in which ShiftRows has nothing to move,
+/// with MixColumns undone.
+fn substitute(word: [u8; 4]) -> [u8; 4] {
+    let mut block = Block::default();
+    block.as_chunks_mut::<4>().0.fill(word);
+    cipher_round(&mut block, &Block::default());
+    inv_mix_columns(&mut block);
+    let [b0, b1, b2, b3, ..] = block.0;
+    block.zeroize();
+    [b0, b1, b2, b3]
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@ pub type Nonce = [u8; 10];
 pub type Tag = [u8; 16];
 
 /// Customisation string of a chunk's tag.
-const CHUNK_CUSTOM: &[u8] = b"warpcrypt v1 chunk";
+pub(super) const CHUNK_CUSTOM: &[u8] = b"warpcrypt v1 chunk";
 /// Customisation string of a punched hole's tag.
-const HOLE_CUSTOM: &[u8] = b"warpcrypt v1 hole";
+pub(super) const HOLE_CUSTOM: &[u8] = b"warpcrypt v1 hole";
 
 /// What a tag binds besides the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,18 +79,22 @@ impl ChunkKeys {
     /// # Panics
     /// If it has another length.
     pub fn new(cipher: Cipher, integrity: Integrity, encryption: &[u8], mac: &[u8; 32]) -> Self {
+        let [chunk, hole] = [CHUNK_CUSTOM, HOLE_CUSTOM].map(|custom| MacKey::new(integrity, mac, custom));
+        Self::of_macs(cipher, integrity, encryption, chunk, hole)
+    }
+
+    /// The same with the keys of chunk and hole tags already made.
+    pub(super) fn of_macs(
+        cipher: Cipher,
+        integrity: Integrity,
+        encryption: &[u8],
+        chunk: MacKey,
+        hole: MacKey,
+    ) -> Self {
         let expanded_key = CipherKey::new(cipher, encryption);
         let mut key = Zeroizing::new([0; 32]);
         key[..encryption.len()].copy_from_slice(encryption);
-        ChunkKeys {
-            encryption: expanded_key,
-            chunk: MacKey::new(integrity, mac, CHUNK_CUSTOM),
-            hole: MacKey::new(integrity, mac, HOLE_CUSTOM),
-            cipher,
-            integrity,
-            key,
-            expanded: OnceLock::new(),
-        }
+        ChunkKeys { encryption: expanded_key, chunk, hole, cipher, integrity, key, expanded: OnceLock::new() }
     }
 
     pub(super) fn chunk_mac(&self) -> &MacKey {

@@ -1,14 +1,14 @@
 //! Keys from keys, and keys from passwords.
 
 use super::{
-    chunk::ChunkKeys,
+    chunk::{CHUNK_CUSTOM, ChunkKeys, HOLE_CUSTOM},
     cipher::Cipher,
-    mac::{Integrity, MacKey},
+    mac::{Integrity, MacKey, MacUse},
     secret::Secret,
 };
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use std::sync::Arc;
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 /// Customisation string of sub-keys.
 const SUBKEY_CUSTOM: &[u8] = b"warpcrypt v1 subkey";
@@ -83,7 +83,42 @@ pub fn argon2id(password: &[u8], salt: &[u8; 32], cost: Argon2Cost) -> Result<Se
     Ok(key)
 }
 
-/// The keys of one file, all from one KMAC256 output over its salt.
+/// Derives the keys of a vault's files. What is the same for all of them is absorbed once.
+pub struct FileKdf {
+    contents: Secret<32>,
+    cipher: Cipher,
+    integrity: Integrity,
+    file: MacUse,
+    /// Chunks, holes, leaves, nodes, records.
+    uses: [MacUse; 5],
+}
+
+impl FileKdf {
+    /// For the vault with this contents key, cipher and integrity function.
+    pub fn new(contents: Secret<32>, cipher: Cipher, integrity: Integrity) -> Self {
+        let file = MacUse::new(Integrity::Kmac256, FILE_CUSTOM);
+        let customs = [CHUNK_CUSTOM, HOLE_CUSTOM, LEAF_CUSTOM, NODE_CUSTOM, RECORD_CUSTOM];
+        let uses = customs.map(|custom| MacUse::new(integrity, custom));
+        FileKdf { contents, cipher, integrity, file, uses }
+    }
+
+    /// The keys of the file with this salt: 96 bytes of KMAC256 with the contents key, the input `salt` and
+    /// the customisation string "warpcrypt v1 file keys". Bytes 0..32 are the encryption key (its first
+    /// `cipher.key_len()` bytes), 32..64 the chunk MAC key, 64..96 the tree key of leaf digests, node digests
+    /// and records.
+    pub fn keys(&self, salt: &[u8; 32]) -> FileKeys {
+        // Not locked in memory, which costs more than all the rest, and the file's keys are not either.
+        let mut bytes = Zeroizing::new([[0; 32]; 3]);
+        self.file.key(self.contents.expose()).mac(&[salt], bytes.as_flattened_mut());
+        let [encryption, chunk, tree] = &*bytes;
+        let [chunk, hole, leaf, node, record] = MacUse::keys(&self.uses, [chunk, chunk, tree, tree, tree]);
+        let encryption = &encryption[..self.cipher.key_len()];
+        let chunk = ChunkKeys::of_macs(self.cipher, self.integrity, encryption, chunk, hole);
+        FileKeys { chunk: Arc::new(chunk), leaf, node, record }
+    }
+}
+
+/// The keys of one file.
 pub struct FileKeys {
     /// Seals and opens chunks.
     pub chunk: Arc<ChunkKeys>,
@@ -93,25 +128,4 @@ pub struct FileKeys {
     pub node: MacKey,
     /// MAC of a commit record.
     pub record: MacKey,
-}
-
-impl FileKeys {
-    /// Derives the keys of the file with this salt from the vault's contents key: 96 bytes of KMAC256 with
-    /// the input `salt` and the customisation string "warpcrypt v1 file keys". Bytes 0..32 are the
-    /// encryption key (its first `cipher.key_len()` bytes), 32..64 the chunk MAC key, 64..96 the tree key
-    /// of leaf digests, node digests and records.
-    pub fn derive(contents: &Secret<32>, salt: &[u8; 32], cipher: Cipher, integrity: Integrity) -> Self {
-        let mac = MacKey::new(Integrity::Kmac256, contents.expose(), FILE_CUSTOM);
-        let keys = Secret::<96>::new_with(|out| mac.mac(&[salt], out));
-        let [encryption, chunk, tree] = keys.expose().as_chunks::<32>().0 else {
-            unreachable!("three keys") // invariant: 96 bytes are three keys of 32
-        };
-        let tree_mac = |custom| MacKey::new(integrity, tree, custom);
-        FileKeys {
-            chunk: Arc::new(ChunkKeys::new(cipher, integrity, &encryption[..cipher.key_len()], chunk)),
-            leaf: tree_mac(LEAF_CUSTOM),
-            node: tree_mac(NODE_CUSTOM),
-            record: tree_mac(RECORD_CUSTOM),
-        }
-    }
 }

@@ -1,10 +1,12 @@
 //! Keyed Keccak: the MACs of the format, their keyed state computed once.
 
 use super::{
+    hash::lanes::{self, Job},
     keccak::{Rounds, State},
-    sp800_185::{CSHAKE_SUFFIX, absorb_padded, right_encode},
+    sp800_185::{CSHAKE_SUFFIX, absorb_padded, left_encode, right_encode},
     sponge::Sponge,
 };
+use zeroize::Zeroizing;
 
 /// Domain byte of the keyed TurboSHAKE128; no other use of TurboSHAKE here or in RFC 9861 has it.
 const TURBOSHAKE_MAC_DOMAIN: u8 = 0x4d;
@@ -42,6 +44,66 @@ impl Integrity {
     }
 }
 
+/// A function and a customisation string, absorbed: where the MAC keys of one use begin. Holds no secret.
+#[derive(Clone)]
+pub struct MacUse {
+    begun: Sponge,
+    suffix: u8,
+}
+
+/// Bytes of the longest block.
+const RATE_MAX: usize = 168;
+
+impl MacUse {
+    /// Absorbs the customisation string `custom`.
+    pub fn new(integrity: Integrity, custom: &[u8]) -> Self {
+        let (security, rounds, name, suffix) = match integrity {
+            Integrity::Kmac128 => (128, Rounds::TwentyFour, &b"KMAC"[..], CSHAKE_SUFFIX),
+            Integrity::Kmac256 => (256, Rounds::TwentyFour, &b"KMAC"[..], CSHAKE_SUFFIX),
+            Integrity::TurboShake128 => (128, Rounds::Twelve, TURBOSHAKE_MAC_NAME, TURBOSHAKE_MAC_DOMAIN),
+        };
+        let mut begun = Sponge::new(security, rounds);
+        absorb_padded(&mut begun, &[name, custom]);
+        MacUse { begun, suffix }
+    }
+
+    /// Absorbs `key`.
+    pub fn key(&self, key: &[u8]) -> MacKey {
+        let mut keyed = self.begun.clone();
+        absorb_padded(&mut keyed, &[key]);
+        MacKey { keyed, suffix: self.suffix }
+    }
+
+    /// Absorbs a key for each of some uses of one function, all at once.
+    pub fn keys<const N: usize>(uses: &[MacUse; N], keys: [&[u8; 32]; N]) -> [MacKey; N] {
+        let (rate, rounds) = (uses[0].begun.rate(), uses[0].begun.between_blocks().1);
+        debug_assert!(
+            uses.iter().all(|one| one.begun.rate() == rate && one.begun.between_blocks().1 == rounds)
+        );
+        let mut made = uses.each_ref().map(|one| MacKey { keyed: one.begun.clone(), suffix: one.suffix });
+        let mut blocks = Zeroizing::new([[0; RATE_MAX]; N]);
+        blocks.iter_mut().zip(keys).for_each(|(block, key)| pad_key(block, rate, key));
+        let mut jobs: [Job; N] = {
+            let mut states = made.iter_mut().map(|key| key.keyed.between_blocks_mut()).zip(&*blocks);
+            std::array::from_fn(|_| {
+                let (state, block) = states.next().expect("one a use"); // invariant: there are N of each
+                Job { state, data: &block[..rate], end: &[] }
+            })
+        };
+        lanes::absorb(&mut jobs, rate, rounds);
+        made
+    }
+}
+
+/// `bytepad(encode_string(key), rate)`, which is one block; `block` is zeros.
+fn pad_key(block: &mut [u8], rate: usize, key: &[u8; 32]) {
+    let mut end = 0;
+    for part in [left_encode(rate as u64).as_ref(), left_encode(256).as_ref(), key] {
+        block[end..end + part.len()].copy_from_slice(part);
+        end += part.len();
+    }
+}
+
 /// A key and a customisation string, absorbed: each MAC starts from the saved sponge state. Wiped on drop.
 ///
 /// KMAC128 and KMAC256 are those of SP 800-185, section 4; the saved state is the one after
@@ -64,15 +126,7 @@ pub struct MacKey {
 impl MacKey {
     /// Absorbs `key` and the customisation string `custom`.
     pub fn new(integrity: Integrity, key: &[u8], custom: &[u8]) -> Self {
-        let (security, rounds, name, suffix) = match integrity {
-            Integrity::Kmac128 => (128, Rounds::TwentyFour, &b"KMAC"[..], CSHAKE_SUFFIX),
-            Integrity::Kmac256 => (256, Rounds::TwentyFour, &b"KMAC"[..], CSHAKE_SUFFIX),
-            Integrity::TurboShake128 => (128, Rounds::Twelve, TURBOSHAKE_MAC_NAME, TURBOSHAKE_MAC_DOMAIN),
-        };
-        let mut keyed = Sponge::new(security, rounds);
-        absorb_padded(&mut keyed, &[name, custom]);
-        absorb_padded(&mut keyed, &[key]);
-        MacKey { keyed, suffix }
+        MacUse::new(integrity, custom).key(key)
     }
 
     /// MAC of the concatenated `parts`, `out.len()` bytes long (the length is part of the input, as in KMAC).
@@ -123,5 +177,31 @@ impl MacKey {
         let mut out = [0; 32];
         self.mac(parts, &mut out);
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keys that are absorbed side by side are those that are absorbed one by one, any number of them.
+    #[test]
+    fn keys_of_several_uses_are_those_of_each() {
+        fn check<const N: usize>(integrity: Integrity) {
+            let customs: [String; N] = std::array::from_fn(|n| format!("use {n}"));
+            let keys: [[u8; 32]; N] = std::array::from_fn(|n| std::array::from_fn(|i| (7 * n + i) as u8));
+            let uses = customs.each_ref().map(|custom| MacUse::new(integrity, custom.as_bytes()));
+            for ((made, key), custom) in MacUse::keys(&uses, keys.each_ref()).iter().zip(&keys).zip(&customs)
+            {
+                let alone = MacKey::new(integrity, key, custom.as_bytes());
+                assert_eq!(made.state(), alone.state());
+                assert_eq!(made.tag(&[b"message"]), alone.tag(&[b"message"]));
+            }
+        }
+        for integrity in Integrity::ALL {
+            check::<1>(integrity);
+            check::<5>(integrity);
+            check::<9>(integrity);
+        }
     }
 }

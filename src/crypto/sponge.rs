@@ -31,6 +31,12 @@ impl Sponge {
         (&self.state, self.rounds)
     }
 
+    /// The state between two blocks, for who absorbs whole blocks elsewhere.
+    pub(super) fn between_blocks_mut(&mut self) -> &mut State {
+        debug_assert_eq!(self.position, 0);
+        &mut self.state
+    }
+
     /// Absorbs `data`.
     pub fn absorb(&mut self, data: &[u8]) {
         let free = self.rate - self.position;

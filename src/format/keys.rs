@@ -19,7 +19,7 @@ pub const XATTR_NAMES: &str = "xattr names";
 /// Encryption of extended attribute values.
 pub const XATTR_VALUES: &str = "xattr values";
 
-/// The parent of every file's keys, as `FileKeys::derive` takes it.
+/// The parent of every file's keys, as `FileKdf::new` takes it.
 pub fn contents_key(master: &Secret<32>) -> Secret<32> {
     subkey(master, CONTENTS)
 }

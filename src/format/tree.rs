@@ -31,11 +31,11 @@ pub fn node_digest(keys: &FileKeys, level: u32, k: u64, children: &[Digest; 128]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crypto::{cipher::Cipher, mac::Integrity, secret::Secret};
+    use crate::crypto::{cipher::Cipher, kdf::FileKdf, mac::Integrity, secret::Secret};
 
     fn keys() -> FileKeys {
         let contents = Secret::new_with(|k| k.fill(3));
-        FileKeys::derive(&contents, &[4; 32], Cipher::Aes128, Integrity::Kmac128)
+        FileKdf::new(contents, Cipher::Aes128, Integrity::Kmac128).keys(&[4; 32])
     }
 
     fn slots(count: usize) -> Vec<Option<Slot>> {

@@ -9,7 +9,7 @@ use super::{
     process,
 };
 use crate::{
-    crypto::secret::Secret,
+    crypto::{kdf::FileKdf, secret::Secret},
     engine::{EngineChoice, Router},
     format::{
         config::Settings,
@@ -131,9 +131,7 @@ impl Vault {
         let master = unlock.with_secret(|secret| config.unlock(&secret))??;
         let settings = config.settings();
         let context = Context {
-            contents: contents_key(&master),
-            cipher: settings.cipher,
-            integrity: settings.integrity,
+            keys: FileKdf::new(contents_key(&master), settings.cipher, settings.integrity),
             router: Router::new(options.engine, BUFFERS)?,
             durability: options.durability,
             read_only: options.read_only,

@@ -5,7 +5,7 @@ use serde_json::Value;
 use warpcrypt::crypto::{
     chunk::ChunkId,
     cipher::{Cipher, CipherKey},
-    kdf::{Argon2Cost, FileKeys, argon2id},
+    kdf::{Argon2Cost, FileKdf, argon2id},
     mac::{Integrity, MacKey},
     secret::Secret,
     sha3,
@@ -149,7 +149,7 @@ fn file_keys_chunks_holes_and_tree() {
         let cipher = Cipher::from_name(text(&case, "cipher")).expect("a cipher");
         let integrity = Integrity::from_name(text(&case, "integrity")).expect("a function");
         let salt = bytes(&case, "salt").try_into().expect("32 bytes");
-        let keys = FileKeys::derive(&secret(&case, "contents"), &salt, cipher, integrity);
+        let keys = FileKdf::new(secret(&case, "contents"), cipher, integrity).keys(&salt);
         let nonce = bytes(&case, "nonce").try_into().expect("10 bytes");
         let id = ChunkId { index: number(&case, "index"), epoch: number(&case, "epoch"), nonce };
         let plain = pattern(len(&case), len(&case));

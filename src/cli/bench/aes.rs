@@ -128,7 +128,7 @@ impl<'a> Device<'a> {
             let mut schedules = Vec::new();
             for cipher in CIPHERS {
                 let keys = AesRoundKeys::new(&KEY[..cipher.key_len()]);
-                let bytes = [keys.encryption_keys(), keys.decryption_keys()].map(|keys| {
+                let bytes = [keys.encryption_keys(), &keys.decryption_keys()].map(|keys| {
                     let mut bytes = keys.as_flattened().to_vec();
                     bytes.resize(MOST_ROUND_KEYS * BLOCK, 0);
                     bytes

@@ -14,7 +14,7 @@ const END_MAX: usize = 2;
 pub(in crate::crypto) type States<const N: usize> = [[u64; N]; 25];
 
 /// A state, and what it is to absorb.
-pub(super) struct Job<'a> {
+pub(in crate::crypto) struct Job<'a> {
     /// Between two blocks.
     pub state: &'a mut State,
     /// Whole blocks, unless `end` follows.
@@ -25,7 +25,7 @@ pub(super) struct Job<'a> {
 }
 
 /// Absorbs all of it, with the implementation that suits this machine. `rate` is in bytes.
-pub(super) fn absorb(jobs: &mut [Job], rate: usize, rounds: Rounds) {
+pub(in crate::crypto) fn absorb(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     #[cfg(target_arch = "x86_64")]
     {
         if jobs.len() > 1 && lanes_avx512::available() {

@@ -21,12 +21,7 @@ mod write;
 mod writes;
 
 use super::{Result, Time};
-use crate::{
-    crypto::{cipher::Cipher, mac::Integrity, secret::Secret},
-    engine::Router,
-    format::layout,
-    store::BackingFile,
-};
+use crate::{crypto::kdf::FileKdf, engine::Router, format::layout, store::BackingFile};
 use ahead::Ahead;
 use parking_lot::{Mutex, RwLock};
 use state::{Fault, OnDisk, State};
@@ -61,12 +56,8 @@ pub enum Durability {
 
 /// What all files of a vault share.
 pub struct Context {
-    /// Key that file keys are derived from.
-    pub contents: Secret<32>,
-    /// The vault's cipher.
-    pub cipher: Cipher,
-    /// The vault's integrity function.
-    pub integrity: Integrity,
+    /// Where the keys of files come from.
+    pub keys: FileKdf,
     /// Where chunks are sealed and opened.
     pub router: Router,
     /// What an overwrite survives.

@@ -194,8 +194,7 @@ impl File {
     }
 
     pub(super) fn derive(&self, salt: [u8; 32]) -> Identity {
-        let c = &*self.context;
-        Identity { salt, keys: FileKeys::derive(&c.contents, &salt, c.cipher, c.integrity) }
+        Identity { salt, keys: self.context.keys.keys(&salt) }
     }
 
     /// Whether the file may be written. Its content counts as another from here on.

@@ -2,7 +2,7 @@
 
 use super::{Background, Context, Durability, File};
 use crate::{
-    crypto::{cipher::Cipher, mac::Integrity, secret::Secret},
+    crypto::{cipher::Cipher, kdf::FileKdf, mac::Integrity, secret::Secret},
     engine::{EngineChoice, Router},
     format::layout,
     store::{BackingFile, Failure, FaultyFile, Snapshot},
@@ -38,9 +38,7 @@ impl Rng {
 
 pub(super) fn context_with(cipher: Cipher, integrity: Integrity, read_only: bool) -> Arc<Context> {
     Arc::new(Context {
-        contents: Secret::new_with(|key| key.fill(7)),
-        cipher,
-        integrity,
+        keys: FileKdf::new(Secret::new_with(|key| key.fill(7)), cipher, integrity),
         router: Router::new(EngineChoice::Cpu, 64 << 20).unwrap(),
         durability: Durability::Strict,
         read_only,

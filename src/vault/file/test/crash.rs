@@ -292,11 +292,8 @@ fn random_sequences() {
 /// The oracle itself: without the barrier before an overwrite (relaxed durability) it must find damage.
 #[test]
 fn without_the_barrier_an_overwrite_is_lost() {
-    let strict = context();
     let relaxed = Arc::new(Context {
-        contents: Secret::new_with(|key| key.fill(7)),
-        cipher: strict.cipher,
-        integrity: strict.integrity,
+        keys: FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes256, Integrity::Kmac128),
         router: Router::new(EngineChoice::Cpu, 64 << 20).unwrap(),
         durability: Durability::Relaxed,
         read_only: false,
