@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds kernels/warpcrypt.fatbin and kernels/manifest.json, and those of kernels/experiments; all are committed, so
-# that building the crate needs no CUDA. With --check: builds into a temporary folder instead, and fails if the
+# Builds kernels/warpcrypt.fatbin, kernels/hash.fatbin and kernels/manifest.json, and those of kernels/experiments; all
+# are committed, so that building the crate needs no CUDA. With --check: builds into a temporary folder instead, and fails if the
 # committed files differ. With --fetch: only gets the compiler, which can fail for the network's sake and be tried
 # again.
 # Needs Linux on x86-64, Python with venv, and g++; the compiler comes from the package index, by hash.
@@ -25,9 +25,12 @@ fi
 [ "${1:-}" = --fetch ] && exit
 nvcc=$(echo "$cache"/lib/python3*/site-packages/nvidia/cu13/bin/nvcc)
 
-# The folder of the manifest and the fatbin.
+# The folder of the manifest and the fatbins.
 build() {
-    "$nvcc" "${flags[@]}" warpcrypt.cu -o "$1/warpcrypt.fatbin"
+    local source
+    for source in *.cu; do
+        "$nvcc" "${flags[@]}" "$source" -o "$1/${source%.cu}.fatbin"
+    done
     python3 - "$1" "$("$nvcc" --version | sed -n 's/^Cuda compilation tools, //p')" "${flags[*]}" <<'END'
 import glob, hashlib, json, sys
 
@@ -39,7 +42,7 @@ manifest = {
     "flags": flags,
     "digest": "SHA3-256",
     "sources": {path: digest(path) for path in sources},
-    "fatbin": digest(folder + "/warpcrypt.fatbin"),
+    "fatbins": {name: digest(folder + "/" + name) for name in ["hash.fatbin", "warpcrypt.fatbin"]},
 }
 with open(folder + "/manifest.json", "w") as out:
     json.dump(manifest, out, indent=2)
@@ -64,7 +67,7 @@ folder, compiler, flags = sys.argv[1:]
 digest = lambda path: hashlib.sha3_256(open(path, "rb").read()).hexdigest()
 units = sorted(glob.glob("*.cu"))
 sources = units + sorted(glob.glob("*.cuh"))
-shared = ["aes_tables.cuh", "keccak.cuh", "kuznyechik_tables.cuh", "platform.cuh", "requirements.txt"]
+shared = ["aes_tables.cuh", "keccak.cuh", "kuznyechik_tables.cuh", "md6.cuh", "platform.cuh", "requirements.txt"]
 fatbins = [unit[:-2] + "fatbin" for unit in units]
 manifest = {
     "compiler": "nvcc " + compiler,
@@ -85,7 +88,7 @@ if [ "${1:-}" = --check ]; then
     mkdir "$fresh/experiments"
     build "$fresh"
     (cd experiments && build_experiments "$fresh/experiments")
-    for file in manifest.json warpcrypt.fatbin experiments/manifest.json experiments/*.fatbin; do
+    for file in manifest.json *.fatbin experiments/manifest.json experiments/*.fatbin; do
         cmp "$fresh/$file" "$file"
     done
 else

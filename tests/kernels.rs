@@ -5,6 +5,8 @@
 mod batches;
 #[path = "kernels/experiments.rs"]
 mod experiments;
+#[path = "kernels/hashes.rs"]
+mod hashes;
 #[path = "kernels/layout.rs"]
 mod layout;
 #[path = "kernels/manifest.rs"]

@@ -97,7 +97,12 @@ class Memory {
 
 class Module {
  public:
-  explicit Module(const char* fatbin) { CUDA(cuModuleLoad, &handle, fatbin); }
+  explicit Module(const char* fatbin) { load(fatbin); }
+  // Adds what is in another file.
+  void load(const char* fatbin) {
+    handles.emplace_back();
+    CUDA(cuModuleLoad, &handles.back(), fatbin);
+  }
 
   // Every parameter of the kernels is a number of 32 or 64 bits: the lower bytes of `values` serve for both.
   void launch(const std::string& name, unsigned blocks, unsigned threads, unsigned shared,
@@ -121,11 +126,19 @@ class Module {
   void* function(const std::string& name, unsigned shared) {
     constexpr int MAX_DYNAMIC_SHARED_SIZE_BYTES = 8;
     void*& found = functions[name];
-    if (!found) CUDA(cuModuleGetFunction, &found, handle, name.c_str());
+    constexpr int NOT_FOUND = 500;
+    int status = 0;
+    for (size_t i = 0; i < handles.size() && !found; i++) {
+      status = cuModuleGetFunction(&found, handles[i], name.c_str());
+      if (status == NOT_FOUND && i + 1 < handles.size())
+        found = nullptr;
+      else
+        check(status, "cuModuleGetFunction");
+    }
     if (shared > 48 << 10) CUDA(cuFuncSetAttribute, found, MAX_DYNAMIC_SHARED_SIZE_BYTES, int(shared));
     return found;
   }
-  void* handle;
+  std::vector<void*> handles;
   std::map<std::string, void*> functions;
 };
 

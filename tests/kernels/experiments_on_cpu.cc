@@ -5,6 +5,10 @@
 #undef VARIANT
 #include "experiments/keccak.cu"
 #undef KERNEL
+#undef PARAMETERS
+#include "experiments/md6.cu"
+#undef PARAMETERS
+#undef SHARED
 #include "experiments/kuznyechik.cu"
 #include "experiments/kuznyechik_constant.cu"
 #include "cpu_runner.h"
@@ -28,6 +32,11 @@ const std::map<std::string, Kernel> KERNELS = {
     ENTRY(keccak_warp_shuffle),
     ENTRY(keccak_warp_shared),
     ENTRY(keccak_five),
+    ENTRY(md6_alone_64),
+    ENTRY(md6_shared_64),
+    ENTRY(md6_shared_128),
+    ENTRY(md6_shared_192),
+    ENTRY(md6_shared_256),
     MODES(aes_global),
     MODES(aes_constant),
     MODES(aes_texture),

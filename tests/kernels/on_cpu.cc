@@ -1,5 +1,6 @@
-// Runs the filesystem's kernels on the CPU.
+// Runs the kernels of the filesystem and of hashing on the CPU.
 #include "warpcrypt.cu"
+#include "hash.cu"
 #include "cpu_runner.h"
 
 #define SEAL_OPEN_ENTRIES(name) \
@@ -37,4 +38,6 @@ const std::map<std::string, Kernel> KERNELS = {
     SEAL_OPEN_ENTRIES(kuznyechik_kmac128),
     SEAL_OPEN_ENTRIES(kuznyechik_kmac256),
     SEAL_OPEN_ENTRIES(kuznyechik_turboshake128),
+    ENTRY(md6_nodes),
+    ENTRY(md6_nodes_shared),
 };

@@ -1,4 +1,4 @@
-// Runs jobs (jobs.h) on the first CUDA device: on_gpu FATBIN. Ends with the status 77 and a reason if there is
+// Runs jobs (jobs.h) on the first CUDA device: on_gpu FATBIN... Ends with the status 77 and a reason if there is
 // no driver or no device.
 #include <algorithm>
 
@@ -13,6 +13,7 @@ int main(int, char** arguments) {
   }
   if (!arguments[1]) fail("which fatbin?");
   cuda::Module module(arguments[1]);
+  for (char** more = arguments + 2; *more; more++) module.load(*more);
   Job job;
   while (read_job(job)) {
     std::vector<cuda::Memory> buffers;

@@ -105,7 +105,7 @@ fn programs() -> &'static [(Machine, PathBuf)] {
 
 fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
-    command.arg(root().join("kernels/warpcrypt.fatbin"));
+    command.args(["warpcrypt", "hash"].map(|name| root().join(format!("kernels/{name}.fatbin"))));
     command
 }
 

@@ -9,9 +9,9 @@ use super::{
 use super::{compress_avx2, compress_avx512};
 
 /// Bytes of a node's data: 64 words, big-endian.
-pub(super) const BLOCK: usize = 512;
+pub const BLOCK: usize = 512;
 /// Bytes of a node's result: 16 words, big-endian.
-pub(super) const VALUE: usize = 128;
+pub const VALUE: usize = 128;
 
 /// The constant words at the beginning: the fractional part of the square root of six.
 const Q: [u64; 15] = [

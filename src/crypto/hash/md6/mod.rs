@@ -6,16 +6,19 @@ mod compress;
 mod compress_avx2;
 #[cfg(target_arch = "x86_64")]
 mod compress_avx512;
+pub mod forest;
+pub mod sized;
 mod steps;
 #[cfg(test)]
 mod tests;
 mod tree;
 
 use super::function::Digest;
+pub use compress::{BLOCK as NODE, VALUE};
 use std::fmt;
 pub use tree::Join;
 pub(super) use tree::PART;
-use zeroize::ZeroizeOnDrop;
+use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 /// The height of the tree that no message outgrows.
 pub const LEVELS_MAX: u8 = 64;
@@ -82,7 +85,7 @@ impl Md6 {
         if key.len() > KEY_MAX {
             return Err(ParameterError::Key(key.len()));
         }
-        let mut padded = zeroize::Zeroizing::new([0; KEY_MAX]);
+        let mut padded = Zeroizing::new([0; KEY_MAX]);
         padded[..key.len()].copy_from_slice(key);
         for (word, bytes) in self.key.iter_mut().zip(padded.as_chunks::<8>().0) {
             *word = u64::from_be_bytes(*bytes);
@@ -148,6 +151,22 @@ impl Md6 {
     /// The node above part number `index` of a longer message.
     pub(super) fn part(&self, index: u64, data: &[u8]) -> Vec<u8> {
         tree::part(self, index, data)
+    }
+
+    /// What all nodes share, as kernels take it: the key, and the control word without a root's flag and without
+    /// padding; struct Md6Hash of `kernels/md6.cuh`.
+    pub fn shared(&self) -> Zeroizing<[u8; 72]> {
+        let mut shared = Zeroizing::new([0; 72]);
+        let words = self.key.into_iter().chain([self.control(false, 0)]);
+        for (bytes, word) in shared.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *bytes = word.to_le_bytes();
+        }
+        shared
+    }
+
+    /// The digest, given the root's value.
+    pub fn of_root(&self, value: &[u8; 128]) -> Digest {
+        tree::truncate(self, value)
     }
 
     /// A node's control word: whether it is the last of all, and how many of its bits are padding.

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// Levels of a part of a long message: it becomes one value.
-const PART_LEVELS: u32 = 6;
+pub(super) const PART_LEVELS: u32 = 6;
 /// Bytes of a part.
 pub(in super::super) const PART: usize = BLOCK << (2 * (PART_LEVELS - 1));
 
@@ -57,7 +57,7 @@ fn climb(md6: &Md6, level: u8, layers: &[Layer]) -> Vec<Value> {
 }
 
 /// The digest that a root's value holds in its last bits.
-fn truncate(md6: &Md6, root: &Value) -> Digest {
+pub(super) fn truncate(md6: &Md6, root: &Value) -> Digest {
     let bits = usize::from(md6.bits());
     let bytes = &root[VALUE - bits.div_ceil(8)..];
     let shift = (8 - bits % 8) % 8;
