@@ -109,6 +109,11 @@ impl ChunkKeys {
         self.encryption.ctr(&id.counter(), src, out);
     }
 
+    /// The same in place.
+    pub(super) fn apply_keystream_in_place(&self, id: &ChunkId, data: &mut [u8]) {
+        self.encryption.ctr_in_place(&id.counter(), data);
+    }
+
     /// The cipher and the integrity function.
     pub fn functions(&self) -> (Cipher, Integrity) {
         (self.cipher, self.integrity)

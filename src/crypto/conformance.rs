@@ -76,9 +76,12 @@ fn any_mixture_of_chunks_gets_its_tags() {
         .flat_map(|integrity| [1, 2].map(|i| ChunkKeys::new(Cipher::Aes128, integrity, &[i; 16], &[i; 32])))
         .collect();
     let data = pattern(CHUNK);
-    for count in 0..60 {
-        let pick = |i: usize| (i * i / 7) % keys.len();
-        let len = |i: usize| if i % 11 == 10 { 1 + (i * 331) % CHUNK } else { CHUNK };
+    // Most of them whole; all different, of one function, whose chunks then are side by side.
+    let lengths: [fn(usize) -> usize; 2] =
+        [|i| if i % 11 == 10 { 1 + (i * 331) % CHUNK } else { CHUNK }, |i| 1 + (i * 331) % CHUNK];
+    let picks: [fn(usize) -> usize; 2] = [|i| i * i / 7, |i| i / 20 * 2 + i % 2];
+    for (count, (len, pick)) in (0..60).flat_map(|n| [n; 2]).zip(lengths.into_iter().zip(picks).cycle()) {
+        let pick = |i: usize| pick(i) % keys.len();
         let ids: Vec<ChunkId> =
             (0..count).map(|i| ChunkId { index: i as u64, epoch: 3, nonce: [i as u8; 10] }).collect();
         let chunks: Vec<Sealed> = (0..count)
@@ -88,6 +91,35 @@ fn any_mixture_of_chunks_gets_its_tags() {
         tags(&chunks, &mut got);
         let want: Vec<Tag> = chunks.iter().map(|c| c.keys.tag(c.id, c.ciphertext)).collect();
         assert_eq!(got, want, "{count} chunks");
+    }
+}
+
+/// A few chunks open in place if every one verifies; otherwise none does, and the first bad one is named.
+#[test]
+fn chunks_open_in_place_all_or_none() {
+    use super::{chunk::*, tags::*};
+    let keys = ChunkKeys::new(Cipher::Aes256, Integrity::Kmac128, &[1; 32], &[2; 32]);
+    for lengths in [&[CHUNK][..], &[CHUNK; 3], &[CHUNK, CHUNK, 77], &[1, 5, 200, CHUNK], &[]] {
+        let ids: Vec<ChunkId> =
+            (0..lengths.len()).map(|i| ChunkId { index: i as u64, epoch: 3, nonce: [i as u8; 10] }).collect();
+        let mut data: Vec<Vec<u8>> = lengths.iter().map(|len| vec![0; *len]).collect();
+        let mut tags: Vec<Tag> =
+            (0..lengths.len()).map(|i| keys.seal(&ids[i], &pattern(lengths[i]), &mut data[i])).collect();
+        let sealed = data.clone();
+        let open = |tags: &[Tag], data: &mut [Vec<u8>]| {
+            let chunks = ids.iter().zip(tags).zip(data);
+            let mut chunks: Vec<Opened> =
+                chunks.map(|((id, tag), data)| Opened { id: *id, tag: *tag, data }).collect();
+            open_in_place(&keys, &mut chunks)
+        };
+        for bad in 0..lengths.len() {
+            tags[bad][15] ^= 1;
+            assert_eq!(open(&tags, &mut data), Err(bad));
+            assert_eq!(data, sealed);
+            tags[bad][15] ^= 1;
+        }
+        assert_eq!(open(&tags, &mut data), Ok(()));
+        assert!(data.iter().zip(lengths).all(|(data, len)| *data == pattern(*len)));
     }
 }
 

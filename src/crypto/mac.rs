@@ -153,14 +153,20 @@ impl MacKey {
         self.keyed.between_blocks().0
     }
 
+    /// What follows a message that a 128-bit tag is made of, before the padding: the encoded tag length and the
+    /// domain byte.
+    pub(super) fn end(&self) -> [u8; 3] {
+        let mut end = [0, 0, self.suffix];
+        end[..2].copy_from_slice(right_encode(128).as_ref());
+        end
+    }
+
     /// Completes a message of `len` bytes, zeros behind it, for a 128-bit tag: the encoded tag length, the
     /// domain byte and the padding. Returns the length, a multiple of the rate.
     pub(super) fn pad(&self, message: &mut [u8], len: usize) -> usize {
-        let encoded = right_encode(128);
-        let end = len + encoded.as_ref().len();
-        message[len..end].copy_from_slice(encoded.as_ref());
-        message[end] ^= self.suffix;
-        let padded = (end + 1).next_multiple_of(self.keyed.rate());
+        let end = self.end();
+        message[len..len + end.len()].copy_from_slice(&end);
+        let padded = (len + end.len()).next_multiple_of(self.keyed.rate());
         message[padded - 1] ^= 0x80;
         padded
     }

@@ -2,13 +2,17 @@
 
 use super::{
     chunk::{ChunkId, ChunkKeys, Tag},
+    hash::lanes::{self, Job},
+    keccak::State,
     mac::MacKey,
+    secret::ct_eq,
 };
 #[cfg(target_arch = "x86_64")]
 use super::{
     hash::{lanes::States, lanes_avx2, lanes_avx512},
     keccak::Rounds,
 };
+use zeroize::Zeroizing;
 
 /// What stands before a chunk's ciphertext.
 const HEADER: usize = 30;
@@ -27,20 +31,89 @@ pub struct Sealed<'a> {
     pub ciphertext: &'a [u8],
 }
 
+/// A sealed chunk that is to be opened where it is.
+pub struct Opened<'a> {
+    /// Its place.
+    pub id: ChunkId,
+    /// What its tag has to be.
+    pub tag: Tag,
+    /// 1 to 4096 bytes: the ciphertext, then the plaintext.
+    pub data: &'a mut [u8],
+}
+
+/// Verifies chunks of one file, then decrypts them.
+///
+/// # Errors
+/// The place of the first one that does not verify; all are then untouched.
+///
+/// # Panics
+/// If an index is out of range.
+pub fn open_in_place(keys: &ChunkKeys, chunks: &mut [Opened]) -> Result<(), usize> {
+    let sealed: Vec<Sealed> =
+        chunks.iter().map(|chunk| Sealed { keys, id: &chunk.id, ciphertext: chunk.data }).collect();
+    let mut found = vec![[0; 16]; sealed.len()];
+    tags(&sealed, &mut found);
+    if let Some(place) = chunks.iter().zip(&found).position(|(chunk, tag)| !ct_eq(&chunk.tag, tag)) {
+        return Err(place);
+    }
+    chunks.iter_mut().for_each(|chunk| keys.apply_keystream_in_place(&chunk.id, chunk.data));
+    Ok(())
+}
+
+/// Chunks of several lengths that are worth being side by side: more would be as many of one length.
+const TOGETHER: usize = 8;
+
 /// The tag of each chunk, as `ChunkKeys::tag` makes it. `out` is as long as `chunks`.
 pub fn tags(chunks: &[Sealed], out: &mut [Tag]) {
     let (mut chunks, mut out) = (chunks, out);
     while let Some((first, _)) = chunks.split_first() {
+        let related = chunks.iter().take(TOGETHER).take_while(|chunk| are_related(first, chunk)).count();
         let alike = chunks.iter().take_while(|chunk| are_alike(first, chunk)).count();
-        let done = some_tags(&chunks[..alike], out);
+        let done = if alike < related {
+            mixed_tags(&chunks[..related], out)
+        } else {
+            some_tags(&chunks[..alike], out)
+        };
         chunks = &chunks[done..];
         out = &mut out[done..];
     }
 }
 
-/// Whether two chunks can be in one vector: the same function, the same number of bytes.
+/// Whether two chunks have the same function.
+fn are_related(a: &Sealed, b: &Sealed) -> bool {
+    a.keys.chunk_mac().is_like(b.keys.chunk_mac())
+}
+
+/// Whether two chunks can be in one vector from the first block to the last: also the same number of bytes.
 fn are_alike(a: &Sealed, b: &Sealed) -> bool {
-    a.ciphertext.len() == b.ciphertext.len() && a.keys.chunk_mac().is_like(b.keys.chunk_mac())
+    a.ciphertext.len() == b.ciphertext.len() && are_related(a, b)
+}
+
+/// The tags of chunks of one function and of several lengths; returns how many. Each is copied behind its
+/// header, so that a lane can go through it by itself.
+fn mixed_tags(chunks: &[Sealed], out: &mut [Tag]) -> usize {
+    let mac = chunks[0].keys.chunk_mac();
+    let ((rate, rounds), end) = (mac.shape(), mac.end());
+    let mut messages = Vec::with_capacity(chunks.iter().map(|chunk| HEADER + chunk.ciphertext.len()).sum());
+    for chunk in chunks {
+        messages.extend_from_slice(&chunk.id.header(chunk.ciphertext.len()));
+        messages.extend_from_slice(chunk.ciphertext);
+    }
+    let mut states: Zeroizing<Vec<State>> =
+        Zeroizing::new(chunks.iter().map(|chunk| *chunk.keys.chunk_mac().state()).collect());
+    let mut rest = &messages[..];
+    let job = |(state, chunk): (_, &Sealed)| {
+        let (data, after) = rest.split_at(HEADER + chunk.ciphertext.len());
+        rest = after;
+        Job { state, data, end: &end }
+    };
+    let mut jobs: Vec<Job> = states.iter_mut().zip(chunks).map(job).collect();
+    lanes::absorb(&mut jobs, rate, rounds);
+    for (tag, state) in out.iter_mut().zip(&*states) {
+        tag[..8].copy_from_slice(&state[0].to_le_bytes());
+        tag[8..].copy_from_slice(&state[1].to_le_bytes());
+    }
+    chunks.len()
 }
 
 /// The tags of the first chunks, as many as the widest vector takes; returns how many. Two chunks already

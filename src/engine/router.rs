@@ -5,8 +5,8 @@ use super::{
     team::{Choice, EngineCounters, Tally, Team},
 };
 use crate::crypto::{
-    AuthError,
     chunk::{ChunkId, ChunkKeys, Tag},
+    tags::{Opened, open_in_place},
 };
 use std::{
     sync::{Arc, OnceLock},
@@ -157,21 +157,15 @@ impl Router {
         keys.seal(id, plain, out)
     }
 
-    /// One chunk, inline, in place.
+    /// A few chunks of one file, inline, in place.
     ///
     /// # Errors
-    /// `AuthError` if it does not verify; `data` is then untouched.
+    /// The place of the first chunk that does not verify; all are then untouched.
     ///
     /// # Panics
-    /// As `ChunkKeys::open_in_place`: if the index is out of range.
-    pub fn open_one(
-        &self,
-        keys: &ChunkKeys,
-        id: &ChunkId,
-        tag: &Tag,
-        data: &mut [u8],
-    ) -> Result<(), AuthError> {
-        keys.open_in_place(id, tag, data)
+    /// As `ChunkKeys::open_in_place`: if an index is out of range.
+    pub fn open_few(&self, keys: &ChunkKeys, chunks: &mut [Opened]) -> Result<(), usize> {
+        open_in_place(keys, chunks)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::crypto::{
     chunk::{CHUNK, ChunkId, ChunkKeys},
     cipher::Cipher,
     mac::Integrity,
+    tags::Opened,
 };
 use proptest::prelude::*;
 use std::{sync::Arc, thread};
@@ -179,7 +180,8 @@ fn the_router_runs_batches_whatever_is_chosen() {
         let job = &sealed.jobs[31];
         let mut alone = sealed.output[job.offset..].to_vec();
         let keys = &sealed.keys[job.key];
-        router.open_one(keys, &job.id, &job.tag, &mut alone).expect("it verifies");
+        let opened = Opened { id: job.id, tag: job.tag, data: &mut alone };
+        router.open_few(keys, &mut [opened]).expect("it verifies");
         assert_eq!(alone, sealed.input[job.offset..]);
         let mut again = vec![0; alone.len()];
         assert_eq!(router.seal_one(keys, &job.id, &alone, &mut again), job.tag);

@@ -7,8 +7,8 @@ use crate::crypto::keccak::{self, Rounds, State};
 
 /// The largest rate in bytes: that of SHAKE128.
 const RATE_MAX: usize = 168;
-/// What follows a message before the padding: up to a byte of the mode's and the domain byte.
-const END_MAX: usize = 2;
+/// What follows a message before the padding: up to two bytes of the mode's and the domain byte.
+const END_MAX: usize = 3;
 
 /// `N` states, lane by lane: lane (x, y) of state i at `[x + 5 * y][i]`.
 pub(in crate::crypto) type States<const N: usize> = [[u64; N]; 25];
@@ -21,7 +21,7 @@ pub(in crate::crypto) struct Job<'a> {
     pub data: &'a [u8],
     /// The last bytes with the domain byte (suffix bits and pad10*1's first bit), after which the block is
     /// padded; empty if more is to come.
-    pub end: &'static [u8],
+    pub end: &'a [u8],
 }
 
 /// Absorbs all of it, with the implementation that suits this machine. `rate` is in bytes.

@@ -1,7 +1,7 @@
 //! One file's content over a `BackingFile`: reading, writing, commit, recovery.
 //!
 //! `state` is what is known of the file, `tree` its slots and digests, `buffer` what was written and not
-//! yet flushed. `read` is the way to an application: `span` opens a run of chunks at once, `ahead` says which
+//! yet flushed. `read` is the way to an application: `few` opens some chunks, `span` a long run of them, `ahead` says which
 //! ones will be asked for, `background` has the threads that open them by then. `write`, `flush`, `commit` are the way of a byte to the disk; `recover` is what a crash on
 //! that way leaves to do.
 
@@ -9,6 +9,7 @@ mod ahead;
 mod background;
 mod buffer;
 mod commit;
+mod few;
 mod flush;
 mod read;
 mod recover;
@@ -89,9 +90,10 @@ impl File {
     /// # Errors
     /// `Damaged` if the commit records do not authenticate, or contradict what is stored; else the store's.
     pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Arc<File>> {
-        let shown = layout::plain_size(store.len()?);
+        let stored = store.len()?;
+        let shown = layout::plain_size(stored);
         let mut file = File::over(store, context);
-        file.load()?;
+        file.load(stored)?;
         file.size_hidden = file.size() != shown;
         Ok(Arc::new(file))
     }

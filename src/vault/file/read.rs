@@ -3,12 +3,13 @@
 use super::{
     File,
     ahead::Window,
-    state::{Fault, Identity, State, wrong_length},
+    few::Wanted,
+    state::{Fault, State, wrong_length},
 };
 use crate::{
     crypto::chunk::{CHUNK, ChunkId},
     format::{entry::Slot, layout},
-    metrics::{self, Activity, Cache},
+    metrics::{self, Cache},
     vault::{Damage, Error, Result},
 };
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
@@ -168,21 +169,24 @@ impl File {
     }
 
     fn read_loaded(&self, st: &State, offset: u64, out: &mut [u8]) -> Result<()> {
-        let mut stored = Vec::new();
-        for piece in pieces(offset, out.len()) {
-            let target = &mut out[piece.out.clone()];
-            if let Some(plain) = st.buffer.get(piece.index) {
-                target.copy_from_slice(&plain[piece.start..][..target.len()]);
-            } else if let Some(slot) = self.stored_slot(st, piece.index)? {
-                stored.push((piece, slot));
+        let (mut wanted, mut rest) = (Vec::new(), out);
+        for Piece { index, start, out } in pieces(offset, rest.len()) {
+            let (out, after) = std::mem::take(&mut rest).split_at_mut(out.len());
+            rest = after;
+            if let Some(plain) = st.buffer.get(index) {
+                out.copy_from_slice(&plain[start..][..out.len()]);
+            } else if let Some(slot) = self.stored_slot(st, index)? {
+                wanted.push(Wanted { index, slot, start, out });
             } else {
-                target.fill(0);
+                out.fill(0);
             }
         }
-        let Some(identity) = &st.identity else { return Ok(()) };
-        stored.iter().try_for_each(|(piece, slot)| {
-            self.read_piece(st, identity, piece, slot, &mut out[piece.out.clone()])
-        })
+        match &st.identity {
+            Some(identity) if !wanted.is_empty() => {
+                self.open_few(st.tree.size(), &identity.keys.chunk, &mut wanted)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The slot of a chunk whose content is in the store; `None` for zeros.
@@ -199,36 +203,6 @@ impl File {
             Some(identity) if identity.keys.chunk.hole_tag(&id) == slot.tag => Ok(None),
             _ => Err(damaged_chunk(index)),
         }
-    }
-
-    fn read_piece(
-        &self,
-        st: &State,
-        identity: &Identity,
-        piece: &Piece,
-        slot: &Slot,
-        out: &mut [u8],
-    ) -> Result<()> {
-        let len = layout::chunk_len(st.tree.size(), piece.index);
-        let id = ChunkId { index: piece.index, epoch: slot.epoch, nonce: slot.nonce };
-        let open = |bytes: &mut [u8]| {
-            self.read_ciphertext(piece.index, bytes)?;
-            let router = &self.context.router;
-            let opened = metrics::measure(Activity::Single, bytes.len(), || {
-                router.open_one(&identity.keys.chunk, &id, &slot.tag, bytes)
-            });
-            opened.map_err(|_| {
-                bytes.fill(0);
-                damaged_chunk(piece.index)
-            })
-        };
-        if piece.start == 0 && out.len() == len {
-            return open(out);
-        }
-        let mut plain = super::buffer::Plain::zeros();
-        open(&mut plain[..len])?;
-        out.copy_from_slice(&plain[piece.start..][..out.len()]); // past `len` stand the zeros of a grown tail
-        Ok(())
     }
 
     /// Reads the stored bytes of a chunk, `out.len()` of them.

@@ -40,12 +40,12 @@ struct Outcome {
 }
 
 impl File {
-    /// Reads the records and brings the state to the version that counts.
+    /// Reads the records and brings the state to the version that counts. The store has `stored` bytes.
     ///
     /// A recovery that the store refuses to take (ENOSPC, EROFS, …) does not keep the file from being read.
-    pub(super) fn load(&self) -> Result<()> {
+    pub(super) fn load(&self, stored: u64) -> Result<()> {
         let mut st = self.state.write();
-        match self.load_into(&mut st) {
+        match self.load_into(&mut st, stored) {
             Err(Error::Store(e)) if st.fault.is_some() => {
                 log::warn!("a file left unfinished by a crash is readable, but cannot be recovered now: {e}");
                 Ok(())
@@ -56,10 +56,10 @@ impl File {
 
     /// Tries again to write down a recovery that the store refused.
     pub(super) fn finish_recovery(&self, st: &mut State) -> Result<()> {
-        self.load_into(st)
+        self.load_into(st, self.store.len()?)
     }
 
-    fn load_into(&self, st: &mut State) -> Result<()> {
+    fn load_into(&self, st: &mut State, stored: u64) -> Result<()> {
         let mut header = [0; layout::PAGE as usize];
         if self.store.read_at(&mut header, 0)? < header.len() {
             return Ok(());
@@ -74,7 +74,7 @@ impl File {
         let on_disk = if newest.base.is_some() { OnDisk::Dirty } else { OnDisk::Clean };
         let records = Records { sectors, newest: place, sequence: newest.sequence, on_disk };
         match newest.base {
-            None => self.load_clean(st, identity, records, newest.target),
+            None => self.load_clean(st, identity, records, newest.target, stored),
             Some(base) => self.recover(st, identity, records, newest.target, base, other),
         }
     }
@@ -112,10 +112,10 @@ impl File {
         identity: Arc<Identity>,
         records: Records,
         version: Version,
+        stored: u64,
     ) -> Result<()> {
         *st = State::over(Some(identity), records, version, &self.context.buffered);
         st.skip_epochs()?;
-        let stored = self.store.len()?;
         if stored != layout::stored_size(version.size) {
             let intact = layout::plain_size(stored).min(version.size.saturating_sub(1));
             st.fault = Some(Fault::WrongLength(intact / layout::CHUNK * layout::CHUNK));
