@@ -2,8 +2,8 @@
 //! of chunks, keys or stored names beyond passing them on, and it is the only place that makes an errno.
 //!
 //! `filesystem` is the trait that the kernel's requests arrive through; `names`, `nodes`, `files` and
-//! `listing` do the work of one family of requests each; `inodes` knows what the kernel knows;
-//! `device` and `session` make a mount and end it.
+//! `listing` do the work of one family of requests each; `inodes` knows what the kernel knows; `loops` keeps
+//! as many event loops awake as there is work for; `device` and `session` make a mount and end it.
 
 mod attr;
 mod capabilities;
@@ -15,6 +15,7 @@ mod filesystem;
 mod handles;
 mod inodes;
 mod listing;
+mod loops;
 mod metrics;
 mod names;
 mod nodes;

@@ -5,6 +5,7 @@ use super::{
     errno::{self, Answer, Reporter},
     handles::Handles,
     inodes::{self, Id, Inodes, Name, Node, ROOT},
+    loops::{Busy, Loops},
     workers::Workers,
 };
 use crate::{
@@ -13,10 +14,7 @@ use crate::{
 };
 use fuser::{INodeNo, Notifier};
 use std::{
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -38,26 +36,21 @@ pub struct Server {
     pub read_only: bool,
     reporter: Reporter,
     workers: Workers,
-    loops: usize,
-    busy: AtomicUsize,
+    loops: Arc<Loops>,
     kernel: OnceLock<Notifier>,
 }
 
-/// Counts an event loop as busy while it exists.
-pub struct Busy<'a>(&'a Server);
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        self.0.busy.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Server {
-    /// Serves `vault` with `loops` event loops and room for `open_dirs` open directories.
+    /// Serves `vault` with these event loops and room for `open_dirs` open directories.
     ///
     /// # Errors
     /// If the root does not answer.
-    pub fn new(vault: Arc<Vault>, read_only: bool, loops: usize, open_dirs: usize) -> Result<Arc<Server>> {
+    pub fn new(
+        vault: Arc<Vault>,
+        read_only: bool,
+        loops: Arc<Loops>,
+        open_dirs: usize,
+    ) -> Result<Arc<Server>> {
         let root = vault.stat(Target::Dir(&vault.root()))?;
         Ok(Arc::new(Server {
             inodes: Inodes::new(inodes::key(&root)),
@@ -67,7 +60,6 @@ impl Server {
             reporter: Reporter::default(),
             workers: Workers::new(),
             loops,
-            busy: AtomicUsize::new(0),
             kernel: OnceLock::new(),
             vault,
         }))
@@ -92,8 +84,9 @@ impl Server {
         }
     }
 
-    /// Waits for slow requests that are still under way.
+    /// Waits for slow requests that are still under way, once no more come.
     pub fn finish(&self) {
+        self.loops.end();
         self.workers.finish();
     }
 
@@ -114,14 +107,13 @@ impl Server {
 
     /// Says that this event loop works on a request.
     pub fn busy(&self) -> Busy<'_> {
-        self.busy.fetch_add(1, Ordering::Relaxed);
-        Busy(self)
+        self.loops.begin()
     }
 
     /// Runs a request that may take long: here if another event loop is free, else on a worker, so that
     /// one that waits for a disk never keeps the others waiting.
     pub fn slowly(self: &Arc<Self>, job: impl FnOnce(&Server) + Send + 'static) {
-        if self.busy.load(Ordering::Relaxed) < self.loops {
+        if !self.loops.all_busy() {
             return job(self);
         }
         let server = self.clone();

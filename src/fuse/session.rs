@@ -1,24 +1,27 @@
 //! A mount from its beginning to its end.
 
-use super::{device, device::Device, filesystem::Mounted, server::Server};
+use super::{device, device::Device, filesystem::Mounted, loops::Loops, server::Server};
 use crate::vault::Vault;
 use fuser::{Config, SessionACL};
 use parking_lot::Mutex;
-use rustix::process::{Resource, getrlimit};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Resource, getrlimit},
+};
 use std::{
     ffi::OsString,
     fs, io,
-    os::unix::fs::MetadataExt,
+    os::{fd::OwnedFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
 };
 
-/// Event loops at most; more of them take each other's warm caches.
-const MOST_LOOPS: usize = 8;
+/// Event loops at most.
+const MOST_LOOPS: usize = 16;
 /// Event loops at least: one may wait while another serves.
 const FEWEST_LOOPS: usize = 2;
 /// Directories kept open at most.
@@ -39,7 +42,7 @@ pub struct MountOptions {
     pub source: OsString,
     /// Flags by their names in mount(8): `noexec`, `suid`, ….
     pub flags: Vec<String>,
-    /// Event loops; by default as many as there are cores, from 2 to 8.
+    /// Event loops; by default as many as there are cores, from 2 to 16.
     pub loops: Option<usize>,
 }
 
@@ -63,10 +66,13 @@ pub struct Unmounter {
 /// If the vault's root cannot be read, or what the kernel or fusermount3 said.
 pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Result<Session> {
     let target: Arc<Path> = target.canonicalize()?.into();
-    let loops = options.loops.unwrap_or_else(usual_loops).max(1);
-    let root = rustix::process::geteuid().is_root();
-    let server = Server::new(vault.clone(), options.read_only, loops, room_for_dirs())
+    let count = options.loops.unwrap_or_else(usual_loops).max(1);
+    let requests = Arc::new(OnceLock::new());
+    let from = requests.clone();
+    let loops = Loops::new(count, Box::new(move || from.get().is_some_and(request_waits)));
+    let server = Server::new(vault.clone(), options.read_only, loops.clone(), room_for_dirs())
         .map_err(|e| io::Error::other(e.to_string()))?;
+    let root = rustix::process::geteuid().is_root();
     let allow_other = options.allow_other || root;
     let device = Device {
         target: &target,
@@ -80,8 +86,9 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let unmounter = Unmounter { target: target.clone(), ended: ended.clone(), one_at_a_time: Arc::default() };
     let mut config = Config::default();
     config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(loops);
-    config.clone_fd = loops > 1;
+    config.n_threads = Some(count);
+    config.clone_fd = count > 1;
+    let _ = requests.set(fd.try_clone().inspect_err(|_| unmounter.give_up())?); // nobody else sets it
     let session = fuser::Session::from_fd(Mounted(server.clone()), fd, config.acl, config);
     let session = session.inspect_err(|_| unmounter.give_up())?;
     server.connect(session.notifier());
@@ -89,6 +96,10 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let thread = thread::Builder::new()
         .name("mount".into())
         .spawn(move || {
+            let watched = loops.clone();
+            if thread::Builder::new().name("watch".into()).spawn(move || watched.watch()).is_err() {
+                loops.end(); // With nobody to wake them, no loop may rest.
+            }
             let served = session.run();
             if served.is_err() {
                 last_resort.give_up(); // Event loops may be left, and nothing may be written from here on.
@@ -158,6 +169,12 @@ impl Unmounter {
 
 fn usual_loops() -> usize {
     thread::available_parallelism().map_or(FEWEST_LOOPS, |n| n.get().clamp(FEWEST_LOOPS, MOST_LOOPS))
+}
+
+/// Whether the kernel has a request that no loop has taken.
+fn request_waits(device: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(device, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// How many directories may be open, with what the process may open in all.

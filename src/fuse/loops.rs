@@ -1,0 +1,244 @@
+//! The event loops: how many of them wait for requests, and which rest.
+//!
+//! The kernel gives each request to the loop that has waited longest. If many wait, the requests of a lone
+//! program visit one core after another, and each finds that core's caches cold: sixteen loops halve what one
+//! serves. So a loop rests when it has answered, unless it is needed:
+//!
+//! - some loop waits for requests, or works and will wait afterwards;
+//! - as many are awake as worked at once lately;
+//! - a loop that finds a request waiting when it has answered wakes another before it takes that one;
+//! - while requests wait and no loop does, because those awake work for long or are blocked, the watch wakes
+//!   one after another.
+//!
+//! Loops are fuser's threads. A loop is known here from its first request on; one that is not only waits, and
+//! takes no part in the counts. When the kernel ends the mount, it tells those that wait: a loop that ends
+//! wakes all that rest.
+
+use parking_lot::{Condvar, Mutex};
+use std::{
+    cell::RefCell,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, Thread},
+    time::Duration,
+};
+
+/// How long a request may wait while no loop does, until the watch sees it.
+const TICK: Duration = Duration::from_millis(1);
+/// Ticks of a window. The most that worked at once in this window or the one before stay awake.
+const WINDOW: u32 = 16;
+
+/// Says whether the kernel has a request that no loop has taken.
+pub type Waiting = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// The event loops of a mount.
+pub struct Loops {
+    count: usize,
+    waiting: Waiting,
+    state: Mutex<State>,
+    watch: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Known loops that wait for a request, or are on their way there.
+    ready: usize,
+    /// Loops that work on one.
+    busy: usize,
+    /// Loops that rest; the last of them has rested least.
+    resting: Vec<Arc<Seat>>,
+    /// The most that were busy at once, in this window and in the one before.
+    most: [usize; 2],
+    /// Whether the watch runs.
+    watching: bool,
+    /// Whether a request began in this window.
+    active: bool,
+    ended: bool,
+}
+
+/// Where a loop rests.
+struct Seat {
+    thread: Thread,
+    called: AtomicBool,
+}
+
+thread_local! {
+    static THIS_LOOP: RefCell<Option<Known>> = const { RefCell::new(None) };
+}
+
+/// A known loop, from its first request to the end of its thread.
+struct Known(Arc<Loops>);
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// A loop's work on one request. It may rest when this is dropped: after the answer.
+pub struct Busy<'a>(&'a Loops);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
+
+impl State {
+    /// How many are awake or will be at once.
+    fn awake(&self) -> usize {
+        self.ready + self.busy
+    }
+
+    /// How many are to be awake.
+    fn wanted(&self) -> usize {
+        self.most[0].max(self.most[1])
+    }
+
+    /// Takes the one that has rested least.
+    fn call(&mut self) -> Option<Arc<Seat>> {
+        let seat = self.resting.pop()?;
+        self.ready += 1;
+        Some(seat)
+    }
+
+    fn next_window(&mut self) {
+        self.most = [self.busy, self.most[0]];
+        self.active = false;
+    }
+}
+
+impl Seat {
+    fn new() -> Arc<Seat> {
+        Arc::new(Seat { thread: thread::current(), called: AtomicBool::new(false) })
+    }
+
+    fn rest(&self) {
+        while !self.called.load(Ordering::Acquire) {
+            thread::park();
+        }
+    }
+
+    fn wake(&self) {
+        self.called.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+impl Loops {
+    /// `count` loops; `waiting` says whether the kernel has a request that nobody has taken.
+    pub fn new(count: usize, waiting: Waiting) -> Arc<Loops> {
+        Arc::new(Loops { count, waiting, state: Mutex::default(), watch: Condvar::new() })
+    }
+
+    /// Says that the calling loop works on a request.
+    pub fn begin(self: &Arc<Self>) -> Busy<'_> {
+        let known = THIS_LOOP.with_borrow_mut(|this| {
+            let known = this.is_some();
+            this.get_or_insert_with(|| Known(self.clone()));
+            known
+        });
+        let mut state = self.state.lock();
+        if known {
+            state.ready -= 1;
+        }
+        state.busy += 1;
+        state.most[0] = state.most[0].max(state.busy);
+        state.active = true;
+        if !state.watching {
+            state.watching = true;
+            self.watch.notify_one();
+        }
+        Busy(self)
+    }
+
+    /// Whether no loop waits, nor can be woken: whoever works for long would keep the others waiting.
+    pub fn all_busy(&self) -> bool {
+        self.state.lock().busy >= self.count
+    }
+
+    /// Ends all rest: for the end of the mount.
+    pub fn end(&self) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        state.ready += state.resting.len();
+        for seat in state.resting.drain(..) {
+            seat.wake();
+        }
+        self.watch.notify_one();
+    }
+
+    /// Wakes loops while requests wait and none takes them, until [`Loops::end`].
+    pub fn watch(&self) {
+        let mut tick = 0;
+        loop {
+            {
+                let mut state = self.state.lock();
+                if tick == WINDOW {
+                    tick = 0;
+                    state.watching = state.active || state.busy > 0;
+                    state.next_window();
+                }
+                while !state.watching && !state.ended {
+                    self.watch.wait(&mut state);
+                }
+                if state.ended {
+                    return;
+                }
+            }
+            thread::sleep(TICK);
+            tick += 1;
+            self.relieve();
+        }
+    }
+
+    /// Wakes a loop if a request waits and no loop does.
+    fn relieve(&self) {
+        let needed = |state: &State| state.ready == 0 && !state.resting.is_empty();
+        if !needed(&self.state.lock()) || !(self.waiting)() {
+            return;
+        }
+        let mut state = self.state.lock();
+        let called = if needed(&state) { state.call() } else { None };
+        drop(state);
+        if let Some(seat) = called {
+            seat.wake();
+        }
+    }
+
+    /// The calling loop has answered: it rests, or goes back to wait for the next request.
+    fn finish(&self) {
+        let mut state = self.state.lock();
+        state.busy -= 1;
+        if thread::panicking() {
+            return; // Its thread ends, which ends all rest.
+        }
+        if state.ready == 0 || state.awake() < state.wanted() || state.ended {
+            state.ready += 1;
+            let alone = state.ready == 1 && !state.resting.is_empty();
+            drop(state);
+            if alone && (self.waiting)() {
+                self.help();
+            }
+            return;
+        }
+        let seat = Seat::new();
+        state.resting.push(seat.clone());
+        drop(state);
+        seat.rest();
+    }
+
+    /// Wakes another loop, as the calling one is about to take the request that waits.
+    fn help(&self) {
+        let called = self.state.lock().call();
+        if let Some(seat) = called {
+            seat.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "loops_test.rs"]
+mod tests;
