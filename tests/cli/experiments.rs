@@ -1,4 +1,4 @@
-//! `bench keccak`, `bench aes` and `bench kuznyechik`: the CPU's columns everywhere, the kernels' where there is a GPU.
+//! `bench keccak`, `bench aes`, `bench kuznyechik` and `bench md6`: the CPU's columns everywhere, the kernels' where there is a GPU.
 //! Each kernel is compared with the CPU by the command itself before it is measured.
 
 use crate::{
@@ -41,4 +41,9 @@ fn aes() {
 #[test]
 fn kuznyechik() {
     experiment("kuznyechik", &["encryption", "decryption", "transfers"], &["threads", "order"]);
+}
+
+#[test]
+fn md6() {
+    experiment("md6", &["size", "rounds", "folders"], &["nodes", "node-size"]);
 }

@@ -208,7 +208,7 @@ impl<'a> Device<'a> {
             self.lab.download(&self.output, &mut found).map_err(failed)?;
             apply(&CipherKey::new(cipher, &KEY[..cipher.key_len()]), mode, &mut expected);
             compare(name, &found, &expected)?;
-            self.bench.kernel(self.lab, launch, bytes as f64 / 1e9)
+            self.bench.kernel(self.lab, &[*launch], bytes as f64 / 1e9)
         })
     }
 }
@@ -344,7 +344,7 @@ fn by_size(bench: &Bench, device: Option<&Device>, cipher: Cipher, most: usize) 
                 };
                 device.with(("spread", "ctr"), cipher, (THREADS, bytes), |launch| {
                     let (upload, download) = ((&*from, &device.input), (&device.output, to));
-                    bench.journey(device.lab, launch, upload, download, bytes as f64 / 1e9)
+                    bench.journey(device.lab, &[*launch], &[upload], download, bytes as f64 / 1e9)
                 })
             };
             lines.push((name, draw(name, THREADS, &mut rate)?));

@@ -102,34 +102,34 @@ impl Bench {
         self.interrupt.check()
     }
 
-    /// `units` over the seconds that a kernel takes on the device.
+    /// `units` over the seconds that these launches take on the device.
     ///
     /// # Errors
     /// What the driver says.
-    pub fn kernel(&self, lab: &Lab, launch: &Launch, units: f64) -> Outcome<Option<Spread>> {
-        let first = lab.time(launch, 1).map_err(failed)?;
+    pub fn kernel(&self, lab: &Lab, launches: &[Launch], units: f64) -> Outcome<Option<Spread>> {
+        let first = lab.time(launches, 1).map_err(failed)?;
         let times = (DEVICE_SLICE / first.max(1e-9)).clamp(1.0, MOST_LAUNCHES) as u32;
-        let runs = (0..RUNS).map(|_| lab.time(launch, times).map(|seconds| units / seconds));
+        let runs = (0..RUNS).map(|_| lab.time(launches, times).map(|seconds| units / seconds));
         let rates: Vec<f64> = runs.collect::<Result<_, _>>().map_err(failed)?;
         Ok(Spread::of(&rates))
     }
 
-    /// `units` over the seconds from the host's memory through a kernel to the host's memory, one after the other.
+    /// `units` over the seconds from the host's memory through these launches to the host's memory, one after the other.
     ///
     /// # Errors
     /// What the driver says.
     pub fn journey(
         &self,
         lab: &Lab,
-        launch: &Launch,
-        upload: (&[u8], &DeviceMemory),
+        launches: &[Launch],
+        uploads: &[(&[u8], &DeviceMemory)],
         download: (&DeviceMemory, &mut [u8]),
         units: f64,
     ) -> Outcome<Option<Spread>> {
         let mut once = || {
             let start = Instant::now();
-            lab.upload(upload.0, upload.1)?;
-            lab.launch(launch)?;
+            uploads.iter().try_for_each(|(from, to)| lab.upload(from, to))?;
+            launches.iter().try_for_each(|launch| lab.launch(launch))?;
             lab.download(download.0, download.1)?;
             Ok(units / start.elapsed().as_secs_f64())
         };

@@ -146,7 +146,7 @@ impl<'a> Device<'a> {
                 permute(state);
             }
             compare(variant.name, &found, &expected)?;
-            self.bench.kernel(self.lab, launch, units * count as f64)
+            self.bench.kernel(self.lab, &[*launch], units * count as f64)
         })
     }
 }
@@ -271,7 +271,7 @@ fn transfers(bench: &Bench, device: Option<&Device>, counts: &[usize]) -> Outcom
                 };
                 let rate = device.with(&VARIANTS[3], *count, 0, |launch| {
                     let (upload, download) = ((&*from, &device.states), (&device.states, to));
-                    bench.journey(device.lab, launch, upload, download, *count as f64 / 1e6)
+                    bench.journey(device.lab, &[*launch], &[upload], download, *count as f64 / 1e6)
                 })?;
                 let Some(rate) = rate else { continue };
                 let cells =

@@ -189,7 +189,7 @@ impl<'a> Device<'a> {
             self.lab.download(&self.output, &mut found).map_err(failed)?;
             apply(&CipherKey::new(Cipher::Kuznyechik, &KEY), name.contains("_pi_"), &mut expected);
             compare(name, &found, &expected)?;
-            self.bench.kernel(self.lab, launch, bytes as f64 / 1e9)
+            self.bench.kernel(self.lab, &[*launch], bytes as f64 / 1e9)
         })
     }
 }
@@ -335,7 +335,7 @@ fn transfers(bench: &Bench, device: Option<&Device>, sizes: &[(usize, usize)]) -
                 };
                 let rate = device.with(kernel, THREADS, *bytes, |launch| {
                     let (upload, download) = ((&*from, &device.input), (&device.output, to));
-                    bench.journey(device.lab, launch, upload, download, *bytes as f64 / 1e9)
+                    bench.journey(device.lab, &[*launch], &[upload], download, *bytes as f64 / 1e9)
                 })?;
                 add(&mut table, shown, *bytes as u64, rate, f64::NAN);
                 line.extend(rate.map(|rate| (*bytes as f64, rate.median)));

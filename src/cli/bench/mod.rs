@@ -6,6 +6,7 @@ mod engines;
 mod experiment;
 mod keccak;
 mod kuznyechik;
+mod md6;
 mod mount;
 mod plain;
 
@@ -28,6 +29,8 @@ pub enum BenchCommand {
     Keccak(experiment::ExperimentArgs),
     /// Kuznyechik on CPU and GPU: where its tables lie, blocks a thread, threads a block
     Kuznyechik(experiment::ExperimentArgs),
+    /// MD6 on CPU and GPU: threads that share a node, file and node sizes, rounds, folders
+    Md6(experiment::ExperimentArgs),
     /// The CPU, the GPU and the choice between them, for batches of every size
     Engines(engines::EnginesArgs),
     /// The mounted filesystem beside others: streams, random access, small files
@@ -55,6 +58,7 @@ pub fn run(command: BenchCommand) -> Outcome {
         BenchCommand::Aes(args) => aes::run(&args),
         BenchCommand::Keccak(args) => keccak::run(&args),
         BenchCommand::Kuznyechik(args) => kuznyechik::run(&args),
+        BenchCommand::Md6(args) => md6::run(&args),
         BenchCommand::Engines(args) => engines::run(&args),
         BenchCommand::Mount(args) => mount::run(&args),
         BenchCommand::Plain(args) => plain::run(&args),

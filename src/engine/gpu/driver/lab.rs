@@ -218,17 +218,17 @@ impl Lab {
         }
     }
 
-    /// Seconds that each of `times` launches took, one after the other, by the device's clock.
+    /// Seconds that each of `times` rounds through these launches took, one after the other, by the device's clock.
     ///
     /// # Errors
     /// As `launch`.
-    pub fn time(&self, launch: &Launch, times: u32) -> Result<f64> {
+    pub fn time(&self, launches: &[Launch], times: u32) -> Result<f64> {
         let mut milliseconds = 0_f32;
         // SAFETY: the events live as long as this, and the driver writes to a live number.
         unsafe {
             call!(cuEventRecord(self.events[0], ptr::null_mut()))?;
             for _ in 0..times {
-                self.launch(launch)?;
+                launches.iter().try_for_each(|launch| self.launch(launch))?;
             }
             call!(cuEventRecord(self.events[1], ptr::null_mut()))?;
             call!(cuEventSynchronize(self.events[1]))?;
