@@ -10,6 +10,8 @@ mod batches;
 mod fake;
 #[path = "gpu/faults.rs"]
 mod faults;
+#[path = "gpu/hashing.rs"]
+mod hashing;
 #[path = "gpu/mounted.rs"]
 mod mounted;
 #[path = "gpu/rates.rs"]

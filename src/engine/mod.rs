@@ -16,7 +16,7 @@ pub use batch::{Batch, ChunkJob, Engine, EngineError, Op};
 pub use buffer::{Buffer, BufferPool, Usage};
 pub use contest::{Contest, Times};
 pub use cpu::CpuEngine;
-pub use gpu::{Description, DriverError, Fault, GpuEngine, Shape, devices as gpus, lab};
+pub use gpu::{Description, DriverError, Fault, GpuEngine, Shape, devices as gpus, driver, lab};
 pub use gpu::{DeviceMemory, HostMemory, Module};
 pub use measure::{Curve, Function, Profile, crossover};
 pub use router::{EngineChoice, Router};

@@ -3,7 +3,15 @@
 use super::{queue::LANES, source::Content, work::Worker};
 use crate::crypto::hash::{Digest, Function, Join, Piece, Serial};
 use parking_lot::Mutex;
-use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 /// Bytes read at a time of each of several files.
 const STRETCH: usize = 128 << 10;
@@ -56,6 +64,9 @@ pub(super) struct Pass<C: Content> {
     pub function: usize,
 }
 
+/// What comes of a part: what a `Join` takes, or the digest if it is all of the file.
+pub(super) type Hashed = io::Result<(Vec<u8>, Option<Digest>)>;
+
 /// A long file whose parts are hashed in any order.
 pub(super) struct Tree<C: Content> {
     pass: Pass<C>,
@@ -93,17 +104,41 @@ impl<C: Content> Tree<C> {
     pub(super) fn parts(&self) -> u64 {
         self.pass.large.size.div_ceil(self.part_len as u64).max(1)
     }
+
+    /// Bytes of every part but the last one.
+    pub(super) fn part_len(&self) -> usize {
+        self.part_len
+    }
+
+    /// Bytes of a part.
+    pub(super) fn len(&self, index: u64) -> usize {
+        (self.pass.large.size - self.offset(index)).min(self.part_len as u64) as usize
+    }
+
+    fn offset(&self, index: u64) -> u64 {
+        index * self.part_len as u64
+    }
+
+    /// The number of its function.
+    pub(super) fn function(&self) -> usize {
+        self.pass.function
+    }
 }
 
 impl<S: super::Source> Worker<'_, S> {
-    /// Reads and hashes a part.
-    pub(super) fn part(&mut self, tree: &Tree<S::Content>, index: u64) {
-        let large = &tree.pass.large;
+    /// Reads a part and hashes it, here or on a GPU.
+    pub(super) fn part(&mut self, tree: Arc<Tree<S::Content>>, index: u64) {
         let function = &self.functions()[tree.pass.function];
-        let offset = index * tree.part_len as u64;
-        let len = (large.size - offset).min(tree.part_len as u64) as usize;
+        if let Function::Md6(md6) = function
+            && let Some(slot) = self.slot()
+        {
+            return self.fly(slot, md6, tree, index);
+        }
+        let len = tree.len(index);
         self.reserve(len);
-        let read = self.stretch(&large.content, 0, offset, len);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let read = self.read(&tree, index, &mut buffer[..len]);
+        self.buffer = buffer;
         let hashed = read.map(|()| {
             let data = &self.buffer[..len];
             match tree.parts() {
@@ -112,6 +147,16 @@ impl<S: super::Source> Worker<'_, S> {
             }
         });
         self.progress_in(tree.pass.function, len as u64);
+        self.take_part(&tree, index, hashed);
+    }
+
+    /// Reads a part.
+    pub(super) fn read(&self, tree: &Tree<S::Content>, index: u64, out: &mut [u8]) -> io::Result<()> {
+        read_exactly(&tree.pass.large.content, out, tree.offset(index), self.stop())
+    }
+
+    /// Takes the result of a part.
+    pub(super) fn take_part(&self, tree: &Tree<S::Content>, index: u64, hashed: Hashed) {
         if let Some(result) = tree.take(index, hashed) {
             self.finish_pass(&tree.pass, result);
         }
@@ -127,11 +172,12 @@ impl<S: super::Source> Worker<'_, S> {
             passes.into_iter().map(|pass| Lane { pass, serial: fresh.clone(), offset: 0 }).collect();
         while !lanes.is_empty() {
             let mut lens = Vec::with_capacity(lanes.len());
-            let mut at = 0;
+            let (mut at, stop) = (0, self.stop());
+            let mut buffer = std::mem::take(&mut self.buffer);
             lanes.retain(|lane| {
                 let large = &lane.pass.large;
                 let len = (large.size - lane.offset).min(stretch as u64) as usize;
-                match self.stretch(&large.content, at, lane.offset, len) {
+                match read_exactly(&large.content, &mut buffer[at..at + len], lane.offset, stop) {
                     Ok(()) => {
                         lens.push(len);
                         at += len;
@@ -143,7 +189,7 @@ impl<S: super::Source> Worker<'_, S> {
                     }
                 }
             });
-            let mut rest = &self.buffer[..at];
+            let mut rest = &buffer[..at];
             let mut pieces = Vec::with_capacity(lanes.len());
             for (lane, len) in lanes.iter_mut().zip(&lens) {
                 let (data, others) = rest.split_at(*len);
@@ -153,6 +199,8 @@ impl<S: super::Source> Worker<'_, S> {
                 pieces.push(Piece { serial: &mut lane.serial, data, last });
             }
             Serial::advance(&mut pieces);
+            drop(pieces);
+            self.buffer = buffer;
             self.progress_in(number, at as u64);
             lanes.retain(|lane| {
                 let ended = lane.offset == lane.pass.large.size;
@@ -175,16 +223,16 @@ impl<S: super::Source> Worker<'_, S> {
             self.emit_large(large.number, large.path.clone(), result.map(|digests| (large.size, digests)));
         }
     }
+}
 
-    /// Reads exactly these bytes of a long file to `at` of the buffer.
-    fn stretch(&mut self, content: &S::Content, at: usize, offset: u64, len: usize) -> io::Result<()> {
-        if self.stopped() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        match content.read_full(&mut self.buffer[at..at + len], offset)? {
-            read if read == len => Ok(()),
-            _ => Err(io::Error::other("it became shorter while it was read")),
-        }
+/// Reads exactly these bytes of a long file, unless `stop` is set.
+fn read_exactly(content: &impl Content, out: &mut [u8], offset: u64, stop: &AtomicBool) -> io::Result<()> {
+    if stop.load(Ordering::Relaxed) {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    match content.read_full(out, offset)? {
+        read if read == out.len() => Ok(()),
+        _ => Err(io::Error::other("it became shorter while it was read")),
     }
 }
 
@@ -197,7 +245,7 @@ struct Lane<C: Content> {
 
 impl<C: Content> Tree<C> {
     /// Takes the result of a part; with the last one, gives the file's.
-    fn take(&self, index: u64, hashed: io::Result<(Vec<u8>, Option<Digest>)>) -> Option<io::Result<Digest>> {
+    fn take(&self, index: u64, hashed: Hashed) -> Option<io::Result<Digest>> {
         let mut joined = self.joined.lock();
         let joined = &mut *joined;
         joined.done += 1;

@@ -4,8 +4,11 @@
 //!
 //! The files of a folder are read side by side into one buffer and hashed as one batch, so that the lanes
 //! of a vector are filled from different files; long files are cut in parts that all threads share, or
-//! where the function forbids that, hashed several at once.
+//! where the function forbids that, hashed several at once. What a GPU can hash goes to it while the threads
+//! read on (`gpu`, `flights`).
 
+mod flights;
+pub mod gpu;
 mod known;
 mod large;
 pub mod list;

@@ -52,6 +52,19 @@ struct State<P, C: Content> {
     busy: usize,
 }
 
+impl<P, C: Content> State<P, C> {
+    /// The part that is next of the long files.
+    fn next_part(&mut self) -> Option<(Arc<Tree<C>>, u64)> {
+        let (tree, next) = self.trees.front_mut()?;
+        let (tree, part) = (tree.clone(), *next);
+        *next += 1;
+        if *next == tree.parts() {
+            self.trees.pop_front();
+        }
+        Some((tree, part))
+    }
+}
+
 impl<P, C: Content> Queue<P, C> {
     pub(super) fn new(threads: usize) -> Self {
         let state = State {
@@ -110,6 +123,27 @@ impl<P, C: Content> Queue<P, C> {
         state.serials.remove(at)
     }
 
+    /// The parts that are next, at most so many, of long files of this function.
+    pub(super) fn more_parts(&self, function: usize, most: usize) -> Vec<(Arc<Tree<C>>, u64)> {
+        let mut state = self.state.lock();
+        let mut parts = Vec::with_capacity(most);
+        while parts.len() < most
+            && state.trees.front().is_some_and(|(tree, _)| tree.function() == function)
+            && let Some(part) = state.next_part()
+        {
+            parts.push(part);
+        }
+        parts
+    }
+
+    /// What can be done at once. `done` is to be called after each.
+    pub(super) fn try_take(&self) -> Option<Task<P, C>> {
+        let mut state = self.state.lock();
+        let task = if state.abandoned { None } else { self.next(&mut state) };
+        state.busy += usize::from(task.is_some());
+        task
+    }
+
     /// The next thing to do; nothing once all is done. `done` is to be called after each.
     pub(super) fn take(&self) -> Option<Task<P, C>> {
         let mut state = self.state.lock();
@@ -130,12 +164,7 @@ impl<P, C: Content> Queue<P, C> {
     }
 
     fn next(&self, state: &mut State<P, C>) -> Option<Task<P, C>> {
-        if let Some((tree, next)) = state.trees.front_mut() {
-            let (tree, part) = (tree.clone(), *next);
-            *next += 1;
-            if *next == tree.parts() {
-                state.trees.pop_front();
-            }
+        if let Some((tree, part)) = state.next_part() {
             return Some(Task::Part(tree, part));
         }
         let more_may_come = state.walking || !state.batches.is_empty();

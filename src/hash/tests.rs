@@ -20,7 +20,7 @@ fn content(len: usize, seed: usize) -> Vec<u8> {
 
 fn records(root: &Path, functions: &[Function], threads: usize) -> (Vec<Record>, u64) {
     let (stop, progress) = (AtomicBool::new(false), Progress::default());
-    let options = Options { threads, stop: &stop, progress: &progress };
+    let options = Options { threads, stop: &stop, progress: &progress, gpu: None };
     let mut records = Vec::new();
     run(&Plain::default(), &[root.to_owned()], functions, &options, |record| records.push(record));
     assert_eq!(progress.files.into_inner(), records.len() as u64);
@@ -100,7 +100,7 @@ fn a_run_that_is_stopped_ends() {
     for name in ["sha3-256", "md6-256", "k12"] {
         let (stop, progress) = (AtomicBool::new(false), Progress::default());
         let functions = [function(name)];
-        let options = Options { threads: 2, stop: &stop, progress: &progress };
+        let options = Options { threads: 2, stop: &stop, progress: &progress, gpu: None };
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while progress.bytes.load(Ordering::Relaxed) == 0 {
@@ -203,7 +203,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
 
 fn found(root: &Path, cut: pieces::Cut) -> pieces::Matches {
     let (stop, progress) = (AtomicBool::new(false), Progress::default());
-    let options = Options { threads: 2, stop: &stop, progress: &progress };
+    let options = Options { threads: 2, stop: &stop, progress: &progress, gpu: None };
     pieces::find(&Plain::default(), &[root.to_owned(), root.join("a")], cut, &options)
 }
 

@@ -1,17 +1,19 @@
 //! The threads that read and hash, and the order in which their results come out: that of the walk.
 
 use super::{
+    flights::{Cargo, Hangar, only},
+    gpu::{Gpu, Slot},
     large::{Large, Pass, Tree},
     queue::{Job, Queue, Task},
     source::{Content, Source},
     walk::{Found, walk},
 };
-use crate::crypto::hash::{Digest, Function};
+use crate::crypto::hash::{Digest, Function, md6::Md6};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::{
     collections::VecDeque,
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -32,6 +34,8 @@ pub struct Options<'a> {
     pub stop: &'a AtomicBool,
     /// What is done so far.
     pub progress: &'a Progress,
+    /// What hashes beside the threads, where it can.
+    pub gpu: Option<&'a Gpu>,
 }
 
 /// What is done so far, for others to look at.
@@ -113,14 +117,24 @@ fn in_order(incoming: &Receiver<Results>, options: &Options, each: &mut dyn FnMu
     }
 }
 
+/// A file that was read as a short one.
+enum Short<C> {
+    /// All of it: so many bytes.
+    All(usize),
+    /// It is longer: its size.
+    Longer(u64, C),
+}
+
 /// A thread that reads and hashes.
 pub(super) struct Worker<'a, S: Source> {
     source: &'a S,
-    queue: &'a Queue<S::Place, S::Content>,
+    pub(super) queue: &'a Queue<S::Place, S::Content>,
     functions: &'a [Function],
     options: &'a Options<'a>,
     results: Sender<Results>,
     pub(super) buffer: Vec<u8>,
+    /// Its part of the GPU.
+    pub(super) hangar: Option<Hangar<'a, S::Content>>,
     /// The longest file that a batch takes.
     small: usize,
 }
@@ -135,14 +149,23 @@ impl<'a, S: Source> Worker<'a, S> {
     ) -> Self {
         let part = |function: &Function| function.part_len().unwrap_or(SMALL);
         let small = functions.iter().map(part).min().unwrap_or(SMALL).min(BUFFER / 2);
-        Worker { source, queue, functions, options, results, buffer: vec![0; BUFFER], small }
+        let hangar = options.gpu.map(Hangar::new);
+        Worker { source, queue, functions, options, results, buffer: vec![0; BUFFER], hangar, small }
+    }
+
+    /// Something to do; what is on its way lands before the thread waits for more.
+    fn next(&mut self) -> Option<Task<S::Place, S::Content>> {
+        self.queue.try_take().or_else(|| {
+            self.land_all();
+            self.queue.take()
+        })
     }
 
     fn work(mut self) {
-        while let Some(task) = self.queue.take() {
+        while let Some(task) = self.next() {
             match task {
                 Task::Batch(jobs) => self.batch(jobs),
-                Task::Part(tree, index) => self.part(&tree, index),
+                Task::Part(tree, index) => self.part(tree, index),
                 Task::Serial(passes) => self.serial(passes),
             }
             self.queue.done();
@@ -150,13 +173,18 @@ impl<'a, S: Source> Worker<'a, S> {
                 self.queue.abandon();
             }
         }
+        self.land_all();
     }
 
     pub(super) fn functions(&self) -> &'a [Function] {
         self.functions
     }
 
-    pub(super) fn stopped(&self) -> bool {
+    pub(super) fn stop(&self) -> &'a AtomicBool {
+        self.options.stop
+    }
+
+    fn stopped(&self) -> bool {
         self.options.stop.load(Ordering::Relaxed)
     }
 
@@ -184,8 +212,72 @@ impl<'a, S: Source> Worker<'a, S> {
         let _ = self.results.send(vec![(number, Record { path, result })]);
     }
 
-    /// Reads files side by side and hashes as many at once as the buffer holds.
+    /// Short files, as they came off a slot: number, path, bytes, digest.
+    pub(super) fn emit_files(&self, files: Vec<(u64, PathBuf, u64, Digest)>) {
+        let record = |(number, path, size, digest)| {
+            (number, Record { path, result: Ok(Hashed { size, digests: vec![digest] }) })
+        };
+        let _ = self.results.send(files.into_iter().map(record).collect());
+    }
+
+    /// Reads files side by side and hashes many at once, here or on a GPU.
     fn batch(&mut self, jobs: Vec<Job<S::Place>>) {
+        match only(self.functions) {
+            Some(md6) => match self.slot() {
+                Some(slot) => self.batch_flying(slot, md6, jobs),
+                None => self.batch_here(jobs),
+            },
+            None => self.batch_here(jobs),
+        }
+    }
+
+    /// As `batch`, on a GPU while it has slots.
+    fn batch_flying(&mut self, mut slot: Slot, md6: &Md6, jobs: Vec<Job<S::Place>>) {
+        let (mut cargo, mut failed) = (Cargo::new(md6), Vec::new());
+        let mut jobs = jobs.into_iter();
+        while let Some((number, Found { path, place })) = jobs.next() {
+            if self.stopped() {
+                break;
+            }
+            let at = cargo.end();
+            match self.read_short(&path, place, &mut slot.input()[at..at + self.small + 1]) {
+                Ok(Short::All(len)) => cargo.add_file(number, path, len),
+                Ok(Short::Longer(size, content)) => self.add_large(number, path, content, size),
+                Err(e) => failed.push((number, Record { path, result: Err(e) })),
+            }
+            if !cargo.has_room(self.small + 1) {
+                self.send(slot, std::mem::replace(&mut cargo, Cargo::new(md6)));
+                let Some(next) = self.slot() else {
+                    let _ = self.results.send(failed);
+                    return self.batch_here(jobs.collect());
+                };
+                slot = next;
+            }
+        }
+        let _ = self.results.send(failed);
+        self.send(slot, cargo);
+    }
+
+    /// Reads a file if it is not longer than `self.small`, one byte less than `out`.
+    fn read_short(
+        &self,
+        path: &Path,
+        place: io::Result<S::Place>,
+        out: &mut [u8],
+    ) -> io::Result<Short<S::Content>> {
+        let content = self.source.open(path, &place?)?;
+        let len = content.read_full(out, 0)?;
+        if len <= self.small {
+            return Ok(Short::All(len));
+        }
+        match content.size()? {
+            size if size >= len as u64 => Ok(Short::Longer(size, content)),
+            _ => Err(io::Error::other("its size is not known before it is read")),
+        }
+    }
+
+    /// Reads files side by side and hashes as many at once as the buffer holds.
+    fn batch_here(&mut self, jobs: Vec<Job<S::Place>>) {
         let mut results = Vec::with_capacity(jobs.len());
         let mut held: Vec<(u64, PathBuf, usize)> = Vec::with_capacity(jobs.len());
         let mut used = 0;
@@ -197,23 +289,15 @@ impl<'a, S: Source> Worker<'a, S> {
                 self.flush(&mut held, &mut used, &mut results);
             }
             let room = used..used + self.small + 1;
-            let opened = place.and_then(|place| self.source.open(&path, &place));
-            let read = opened.and_then(|content| {
-                let len = content.read_full(&mut self.buffer[room], 0)?;
-                if len <= self.small {
-                    return Ok((len, None));
-                }
-                match content.size()? {
-                    size if size >= len as u64 => Ok((len, Some((size, content)))),
-                    _ => Err(io::Error::other("its size is not known before it is read")),
-                }
-            });
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let read = self.read_short(&path, place, &mut buffer[room]);
+            self.buffer = buffer;
             match read {
-                Ok((len, None)) => {
+                Ok(Short::All(len)) => {
                     held.push((number, path, len));
                     used += len;
                 }
-                Ok((_, Some((size, content)))) => self.add_large(number, path, content, size),
+                Ok(Short::Longer(size, content)) => self.add_large(number, path, content, size),
                 Err(e) => results.push((number, Record { path, result: Err(e) })),
             }
         }
@@ -235,12 +319,25 @@ impl<'a, S: Source> Worker<'a, S> {
             results.push((number, Record { path, result: Ok(Hashed { size: len as u64, digests }) }));
         }
         self.options.progress.bytes.fetch_add(*used as u64, Ordering::Relaxed);
+        if only(self.functions).is_some() {
+            self.expect(*used as u64);
+        }
         *used = 0;
+    }
+
+    /// Says that there is so much for a GPU; short files are counted when they are done, as a sign of more.
+    fn expect(&self, bytes: u64) {
+        if let Some(gpu) = self.options.gpu {
+            gpu.expect(bytes);
+        }
     }
 
     fn add_large(&self, number: u64, path: PathBuf, content: S::Content, size: u64) {
         let large = Arc::new(Large::new(number, path, content, size, self.functions().len()));
         for (at, function) in self.functions().iter().enumerate() {
+            if Gpu::takes(function) {
+                self.expect(size);
+            }
             let pass = Pass { large: large.clone(), function: at };
             match function.part_len() {
                 Some(part_len) => self.queue.add_tree(Tree::new(pass, function, part_len)),

@@ -11,6 +11,7 @@
 //   wrong    the next kernel's output is changed (cuLaunchKernel only)
 // Other variables, read once: FAKE_CUDA_VERSION, FAKE_CUDA_DEVICES.
 #include "warpcrypt.cu"
+#include "hash.cu"
 
 #include <atomic>
 #include <condition_variable>
@@ -26,7 +27,7 @@
 
 namespace {
 
-enum Status { SUCCESS = 0, INVALID = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, LAUNCH_FAILED = 719, DEVICE_LOST = 999 };
+enum Status { SUCCESS = 0, INVALID = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, NOT_READY = 600, LAUNCH_FAILED = 719, DEVICE_LOST = 999 };
 
 struct Context {
   std::atomic<bool> lost{false};
@@ -156,6 +157,7 @@ std::map<std::string, Bind> kernels = {
     ENTRY(kuznyechik_tables),
     SEAL_OPEN_ENTRIES(aes_kmac128), SEAL_OPEN_ENTRIES(aes_kmac256), SEAL_OPEN_ENTRIES(aes_turboshake128),
     SEAL_OPEN_ENTRIES(kuznyechik_kmac128), SEAL_OPEN_ENTRIES(kuznyechik_kmac256), SEAL_OPEN_ENTRIES(kuznyechik_turboshake128),
+    ENTRY(md6_nodes), ENTRY(md6_nodes_shared),
 };
 
 int number_from(const char* variable, int otherwise) {
@@ -257,6 +259,12 @@ EXPORT cuEventRecord(void* handle, void* stream) {
   });
   return SUCCESS;
 }
+EXPORT cuEventQuery(void* handle) {
+  BEGIN();
+  Event* event = static_cast<Event*>(handle);
+  std::lock_guard<std::mutex> lock(event->mutex);
+  return event->context->lost ? DEVICE_LOST : event->happened ? SUCCESS : NOT_READY;
+}
 EXPORT cuEventSynchronize(void* handle) {
   BEGIN();
   Event* event = static_cast<Event*>(handle);
@@ -307,8 +315,11 @@ EXPORT cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsig
   BEGIN(static_cast<Stream*>(stream));
   if (threads > 1024) return INVALID;
   // What a device does at an address that is none: the context is lost once the kernel runs.
-  bool batch = false;  // seal or open, whose first parameter is an address
-  for (auto& [name, kernel] : kernels) batch |= function == &kernel && (name.find("seal_") == 0 || name.find("open_") == 0);
+  bool batch = false, hash = false;  // seal or open, whose first parameter is an address; a level of MD6
+  for (auto& [name, kernel] : kernels) {
+    batch |= function == &kernel && (name.find("seal_") == 0 || name.find("open_") == 0);
+    hash |= function == &kernel && name.find("md6_") == 0;
+  }
   if (batch && *static_cast<uint64_t*>(values[0]) < 4096) {
     Context* context = static_cast<Stream*>(stream)->context;
     static_cast<Stream*>(stream)->submit([context] { context->lost = true; });
@@ -321,6 +332,9 @@ EXPORT cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsig
     wrong = order.call == "cuLaunchKernel" && order.fault == "wrong" && order.left == 0;
     if (wrong) order.left = -1;
   }
+  const Md6Layer* layer = wrong && hash ? *static_cast<const Md6Layer**>(values[1]) : nullptr;
+  uint8_t* hashed = wrong && hash ? *static_cast<uint8_t**>(values[6]) : nullptr;
+  wrong = wrong && !hash;
   uint32_t* count = wrong ? static_cast<uint32_t*>(values[2]) : nullptr;
   uint32_t chunks = count ? *count : 0;
   uint8_t* output = count ? *static_cast<uint8_t**>(values[4]) : nullptr;
@@ -329,6 +343,7 @@ EXPORT cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsig
     std::lock_guard<std::mutex> lock(shim);
     cpu::launch(blocks, threads, shared, false, body);
     for (uint32_t i = 0; i < chunks; i++) output[described[i].target] ^= 0x40;
+    if (hashed) hashed[layer->value * 128] ^= 0x40;
   });
   return SUCCESS;
 }

@@ -1,6 +1,10 @@
 //! The command lines of `hash` and `match`.
 
-use crate::{cli::args::UnlockArgs, crypto::hash::Function, hash::pieces::PIECE_SIZES};
+use crate::{
+    cli::args::{EngineArg, UnlockArgs},
+    crypto::hash::Function,
+    hash::pieces::PIECE_SIZES,
+};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -36,6 +40,10 @@ pub struct HashArgs {
     /// bits), shake256 (512 bits), k12. Without it: those of the list of known hashes, else sha3-256
     #[arg(long, short = 'c', value_name = "FUNCTION", value_delimiter = ',', value_parser = function)]
     pub compute: Vec<Function>,
+    /// What hashes md6-N: the processors, and beside them a GPU if there is one and at least 1 GiB to hash; the
+    /// processors alone; or a GPU alone, an error without one. Other functions are for the processors
+    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
+    pub engine: EngineArg,
     /// A list of known hashes, as this command, hashdeep or sha3sum write it; may be given several times
     #[arg(long, short = 'k', value_name = "LIST")]
     pub known: Vec<PathBuf>,

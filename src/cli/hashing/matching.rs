@@ -49,7 +49,7 @@ fn find<S: Source>(
     };
     let progress = hash::Progress::default();
     let threads = place::threads(&args.place);
-    let options = hash::Options { threads, stop: interrupt.flag(), progress: &progress };
+    let options = hash::Options { threads, stop: interrupt.flag(), progress: &progress, gpu: None };
     let mut matches = Matches::default();
     place::with_progress(source, roots, &options, false, |_| {
         matches = pieces::find(source, roots, cut, &options);

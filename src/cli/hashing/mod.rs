@@ -9,12 +9,15 @@ mod output;
 mod place;
 
 use super::{
+    args::EngineArg,
     exit::{Code, Failure, Outcome},
+    log,
     signals::Interrupt,
+    vaults,
 };
 use crate::{
     crypto::hash::Function,
-    hash::{self, Known, Plain, Source, Vaulted, list},
+    hash::{self, Known, Plain, Source, Vaulted, gpu::Gpu, list},
 };
 use append::Append;
 use args::HashArgs;
@@ -35,6 +38,8 @@ pub fn run(args: &HashArgs) -> Outcome {
         let advice = "Name one with -c, or leave out --sum.";
         return Err(Failure::new(Code::Usage, "lines as sha3sum's hold one digest", advice));
     }
+    log::to_standard_error();
+    let gpu = gpu(args.engine, &functions)?;
     let mut known = Known::default();
     for (path, content) in args.known.iter().zip(&lists).filter(|(_, content)| !content.is_empty()) {
         let files = list::parse(content, &functions);
@@ -48,12 +53,30 @@ pub fn run(args: &HashArgs) -> Outcome {
     };
     let mode = Mode::new(args, known, output, append);
     match &args.place.vault {
-        None => all(&Plain::default(), &naming.roots(&args.place.paths), args, &functions, mode, &interrupt),
+        None => {
+            let roots = naming.roots(&args.place.paths);
+            all(&Plain::default(), &roots, args, &functions, gpu.as_ref(), mode, &interrupt)
+        }
         Some(vault) => {
             let source = Vaulted(place::open(vault, &args.place.unlock)?);
             let roots = naming.vault_roots(&args.place.paths);
-            all(&source, &roots, args, &functions, mode, &interrupt)
+            all(&source, &roots, args, &functions, gpu.as_ref(), mode, &interrupt)
         }
+    }
+}
+
+/// What hashes beside the processors, or in their place.
+fn gpu(engine: EngineArg, functions: &[Function]) -> Outcome<Option<Gpu>> {
+    let takes = functions.iter().any(Gpu::takes);
+    match engine {
+        EngineArg::Cpu => Ok(None),
+        EngineArg::Auto => Ok(takes.then(Gpu::later)),
+        EngineArg::Gpu if takes => Gpu::open().map(Some).map_err(vaults::no_gpu),
+        EngineArg::Gpu => Err(Failure::new(
+            Code::Usage,
+            "a GPU hashes none of these functions",
+            "It hashes md6-N: -c md6-256.",
+        )),
     }
 }
 
@@ -90,12 +113,17 @@ fn all<S: Source>(
     roots: &[PathBuf],
     args: &HashArgs,
     functions: &[Function],
+    gpu: Option<&Gpu>,
     mut mode: Mode,
     interrupt: &Interrupt,
 ) -> Outcome {
     let progress = hash::Progress::default();
-    let options =
-        hash::Options { threads: place::threads(&args.place), stop: interrupt.flag(), progress: &progress };
+    let options = hash::Options {
+        threads: place::threads(&args.place),
+        stop: interrupt.flag(),
+        progress: &progress,
+        gpu,
+    };
     mode.begin();
     place::with_progress(source, roots, &options, mode.prints_as_it_goes(), |bar| {
         hash::run(source, roots, functions, &options, |record| {

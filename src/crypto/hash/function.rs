@@ -141,7 +141,7 @@ impl Function {
     /// is no tree.
     pub fn part(&self, index: u64, data: &[u8], last: bool) -> Vec<u8> {
         match self {
-            Function::Md6(md6) => md6.part(index, data),
+            Function::Md6(md6) => md6.part(index, data).to_vec(),
             Function::K12 => k12::part(index, data, last),
             _ => Vec::new(),
         }

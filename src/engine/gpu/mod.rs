@@ -3,7 +3,7 @@
 //! input intact; then the engine leaves service and comes back once the device passes a test.
 
 mod device;
-mod driver;
+pub mod driver;
 mod fault;
 mod kernels;
 mod pipeline;

@@ -42,7 +42,7 @@ pub(super) struct Node<'a> {
 }
 
 /// A node's result.
-pub(super) type Value = [u8; VALUE];
+pub type Value = [u8; VALUE];
 
 /// What all nodes of a hash begin with: constant and key.
 pub(super) fn prefix(md6: &Md6) -> [u64; 23] {

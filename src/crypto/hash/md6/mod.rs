@@ -14,7 +14,7 @@ mod tests;
 mod tree;
 
 use super::function::Digest;
-pub use compress::{BLOCK as NODE, VALUE};
+pub use compress::{BLOCK as NODE, VALUE, Value};
 use std::fmt;
 pub use tree::Join;
 pub(super) use tree::PART;
@@ -140,7 +140,7 @@ impl Md6 {
     /// The digest of a message whose last byte has `unused` bits (0 to 7) that do not belong to it, the
     /// lowest ones.
     pub fn digest_bits(&self, message: &[u8], unused: u8) -> Digest {
-        tree::digest(self, message, unused)
+        self.of_root(&tree::top(self, message, unused))
     }
 
     /// The digests of these messages, their nodes side by side.
@@ -148,8 +148,14 @@ impl Md6 {
         tree::digests(self, messages)
     }
 
-    /// The node above part number `index` of a longer message.
-    pub(super) fn part(&self, index: u64, data: &[u8]) -> Vec<u8> {
+    /// The root's value.
+    pub fn root(&self, message: &[u8]) -> Value {
+        tree::top(self, message, 0)
+    }
+
+    /// The value of the node above part number `index` of a longer message; `data` has at least a byte and at most
+    /// `Function::part_len` of them.
+    pub fn part(&self, index: u64, data: &[u8]) -> Value {
         tree::part(self, index, data)
     }
 
@@ -165,7 +171,7 @@ impl Md6 {
     }
 
     /// The digest, given the root's value.
-    pub fn of_root(&self, value: &[u8; 128]) -> Digest {
+    pub fn of_root(&self, value: &Value) -> Digest {
         tree::truncate(self, value)
     }
 

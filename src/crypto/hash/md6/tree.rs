@@ -69,13 +69,13 @@ pub(super) fn truncate(md6: &Md6, root: &Value) -> Digest {
     Digest::new(md6.bits(), &digest)
 }
 
-/// The digest of one message, whose last byte has `unused` bits that do not belong to it.
-pub(super) fn digest(md6: &Md6, message: &[u8], unused: u8) -> Digest {
+/// The value of the last node of one message, whose last byte has `unused` bits that do not belong to it.
+pub(super) fn top(md6: &Md6, message: &[u8], unused: u8) -> Value {
     let (mut data, mut unused) = (message.to_vec(), unused);
     for level in 1..=md6.levels {
         let values = climb(md6, level, &[Layer { data: &data, unused, first: 0, whole: true }]);
         if let [root] = &values[..] {
-            return truncate(md6, root);
+            return *root;
         }
         (data, unused) = (values.concat(), 0);
     }
@@ -84,7 +84,7 @@ pub(super) fn digest(md6: &Md6, message: &[u8], unused: u8) -> Digest {
 
 /// The nodes of level `level` one after the other, each with the value of the one before in front of its
 /// data.
-fn sequence(md6: &Md6, level: u8, data: &[u8], unused: u8) -> Digest {
+fn sequence(md6: &Md6, level: u8, data: &[u8], unused: u8) -> Value {
     const OWN: usize = BLOCK - VALUE;
     let count = data.len().div_ceil(OWN).max(1);
     let mut value = [0; VALUE];
@@ -100,13 +100,13 @@ fn sequence(md6: &Md6, level: u8, data: &[u8], unused: u8) -> Digest {
         let node = Node { data: &block, id: u64::from(level) << 56 | index as u64, control };
         value = compress(md6, &[node])[0];
     }
-    truncate(md6, &value)
+    value
 }
 
 /// The digests of these messages, level by level, the nodes of all of them side by side.
 pub(super) fn digests(md6: &Md6, messages: &[&[u8]]) -> Vec<Digest> {
     if md6.levels < super::LEVELS_MAX {
-        return messages.iter().map(|message| digest(md6, message, 0)).collect();
+        return messages.iter().map(|message| truncate(md6, &top(md6, message, 0))).collect();
     }
     let mut digests = vec![None; messages.len()];
     let mut above: Vec<(usize, Vec<u8>)> = Vec::new();
@@ -136,14 +136,13 @@ pub(super) fn digests(md6: &Md6, messages: &[&[u8]]) -> Vec<Digest> {
 }
 
 /// The value of the node above part number `index` of a message of several parts.
-pub(super) fn part(md6: &Md6, index: u64, data: &[u8]) -> Vec<u8> {
-    let mut above = Vec::new();
-    for level in 1..=PART_LEVELS {
+pub(super) fn part(md6: &Md6, index: u64, data: &[u8]) -> Value {
+    let of_level = |level: u32, data: &[u8]| {
         let first = index << (2 * (PART_LEVELS - level));
-        let data = if level == 1 { data } else { &above };
-        above = climb(md6, level as u8, &[Layer { data, unused: 0, first, whole: false }]).concat();
-    }
-    above
+        climb(md6, level as u8, &[Layer { data, unused: 0, first, whole: false }])
+    };
+    // A part is not longer than what `PART_LEVELS` make one value of.
+    (2..=PART_LEVELS).fold(of_level(1, data), |below, level| of_level(level, below.as_flattened()))[0]
 }
 
 /// The upper levels of a message in parts, as far as they are known.

@@ -32,7 +32,7 @@ pub use stream::{Event, Geometry, Stream};
 const OLDEST: c_int = 12_000;
 
 /// What is called here; a library that lacks one of these is not used at all.
-const FUNCTIONS: [&str; 30] = [
+const FUNCTIONS: [&str; 31] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuDeviceGetCount",
@@ -52,6 +52,7 @@ const FUNCTIONS: [&str; 30] = [
     "cuStreamDestroy_v2",
     "cuEventCreate",
     "cuEventDestroy_v2",
+    "cuEventQuery",
     "cuEventRecord",
     "cuEventSynchronize",
     "cuMemAlloc_v2",

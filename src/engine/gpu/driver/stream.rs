@@ -152,6 +152,19 @@ impl Event {
         Ok(Event { raw, context: context.clone() })
     }
 
+    /// Whether it has happened.
+    ///
+    /// # Errors
+    /// What the driver says of the work before it.
+    pub fn has_happened(&self) -> Result<bool> {
+        self.context.enter()?;
+        // SAFETY: the event lives.
+        match unsafe { sys::cuEventQuery(self.raw) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            result => check("cuEventQuery", result).map(|()| true),
+        }
+    }
+
     /// Waits until it has happened, for ever if need be.
     ///
     /// # Errors

@@ -1,0 +1,54 @@
+//! The device's kernels for hashing, and their geometry.
+
+use crate::{
+    crypto::hash::md6::forest::are_few,
+    engine::{
+        Fault,
+        driver::{Context, Geometry, Kernel, Module},
+    },
+};
+use std::sync::{Arc, atomic::AtomicUsize};
+
+/// `kernels/hash.cu`, compiled.
+static FATBIN: &[u8] = include_bytes!("../../../kernels/hash.fatbin");
+
+/// Threads of a block.
+const THREADS: u32 = 64;
+/// Threads that share a node where there are few.
+const SHARING: u32 = 16;
+/// Bytes of dynamic shared memory that each of them takes.
+const DESK: u32 = 112;
+
+/// A device that is open.
+pub(super) struct Device {
+    pub context: Arc<Context>,
+    alone: Kernel,
+    shared: Kernel,
+    processors: usize,
+    /// Slots that there are.
+    pub slots: AtomicUsize,
+}
+
+impl Device {
+    /// Opens the device of that number and loads the kernels.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn open(number: usize) -> Result<Self, Fault> {
+        let (context, description) = Context::open(number)?;
+        let module = Module::load(&context, FATBIN)?;
+        let alone = module.kernel("md6_nodes", 0)?;
+        let shared = module.kernel("md6_nodes_shared", (THREADS * DESK) as usize)?;
+        Ok(Device { context, alone, shared, processors: description.processors, slots: AtomicUsize::new(0) })
+    }
+
+    /// The kernel for so many nodes of a level, and its geometry.
+    pub fn choose(&self, nodes: u32) -> (&Kernel, Geometry) {
+        if are_few(nodes, self.processors) {
+            let blocks = nodes.div_ceil(THREADS / SHARING);
+            (&self.shared, Geometry { blocks, threads: THREADS, shared: THREADS * DESK })
+        } else {
+            (&self.alone, Geometry { blocks: nodes.div_ceil(THREADS), threads: THREADS, shared: 0 })
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! A slot: memory that messages are read into, and their way over the device.
+
+use super::device::Device;
+use crate::{
+    crypto::hash::md6::{
+        Md6, VALUE,
+        forest::{Forest, LAYER, Tree},
+    },
+    engine::{
+        Fault,
+        driver::{DeviceMemory, DriverError, Event, HostMemory, Stream},
+    },
+};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Bytes of messages that a slot holds.
+pub const BYTES: usize = 8 << 20;
+/// Messages that a slot holds.
+pub const TREES: usize = 512;
+/// Values of all levels: those of `BYTES` and the last ones of levels.
+const VALUES: usize = BYTES / 512 * 2 + 16 * TREES;
+/// Where layers begin, behind what all nodes share.
+const LAYERS: usize = 80;
+/// What is described: layers of all levels; a tree of `BYTES` has eight.
+const DESCRIBED: usize = LAYERS + 8 * TREES * LAYER;
+/// Slots of all threads together.
+const SLOTS: usize = 32;
+/// What is not done after this time means that the device hangs.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two looks at whether it is done.
+const TICK: Duration = Duration::from_micros(50);
+
+/// A slot at rest.
+pub struct Slot {
+    input: HostMemory,
+    described: HostMemory,
+    values: HostMemory,
+    input_there: DeviceMemory,
+    described_there: DeviceMemory,
+    values_there: DeviceMemory,
+    stream: Stream,
+    event: Event,
+    /// Messages of the flight before.
+    trees: usize,
+    device: Arc<Device>,
+}
+
+/// A slot whose messages are on their way.
+pub struct Flying {
+    /// `None` only while it is dropped.
+    slot: Option<Slot>,
+    since: Instant,
+}
+
+/// A slot whose messages were not hashed, and why. They are all there.
+pub struct Failed {
+    pub slot: Slot,
+    pub fault: Fault,
+}
+
+impl Slot {
+    /// Another slot; `None` if there are enough.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub(super) fn new(device: &Arc<Device>) -> Result<Option<Self>, Fault> {
+        let (order, next) = (Ordering::Relaxed, |slots| (slots < SLOTS).then_some(slots + 1));
+        if device.slots.fetch_update(order, order, next).is_err() {
+            return Ok(None);
+        }
+        let context = &device.context;
+        Ok(Some(Slot {
+            input: HostMemory::new(context, BYTES)?,
+            described: HostMemory::new(context, DESCRIBED)?,
+            values: HostMemory::new(context, TREES * VALUE)?,
+            input_there: DeviceMemory::new(context, BYTES)?,
+            described_there: DeviceMemory::new(context, DESCRIBED)?,
+            values_there: DeviceMemory::new(context, VALUES * VALUE)?,
+            stream: Stream::new(context)?,
+            event: Event::new(context)?,
+            trees: 0,
+            device: device.clone(),
+        }))
+    }
+
+    /// Where messages go.
+    pub fn input(&mut self) -> &mut [u8] {
+        &mut self.input
+    }
+
+    /// The messages' bytes.
+    pub fn messages(&self) -> &[u8] {
+        &self.input
+    }
+
+    /// The values at the top of the trees that were submitted, in their order.
+    pub fn values(&self) -> &[[u8; VALUE]] {
+        &self.values.as_chunks().0[..self.trees]
+    }
+
+    /// Has the device hash these trees of the input, at most `TREES`.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn submit(mut self, md6: &Md6, trees: &[Tree]) -> Result<Flying, Box<Failed>> {
+        match self.send(md6, trees) {
+            Ok(()) => Ok(Flying { slot: Some(self), since: Instant::now() }),
+            Err(fault) => {
+                // Some of it may be on its way.
+                self.device.context.give_up();
+                Err(Box::new(Failed { slot: self, fault: fault.into() }))
+            }
+        }
+    }
+
+    fn send(&mut self, md6: &Md6, trees: &[Tree]) -> Result<(), DriverError> {
+        let forest = Forest::of_md6(trees);
+        let described = LAYERS + forest.layers.len();
+        let used =
+            trees.iter().map(|tree| tree.data as usize + tree.bits.div_ceil(8) as usize).max().unwrap_or(0);
+        // invariant: callers fill one slot, and bytes and number of its messages bound all that follows
+        assert!(used <= BYTES && trees.len() <= TREES && described <= DESCRIBED && forest.values <= VALUES);
+        let shared = md6.shared();
+        self.described[..shared.len()].copy_from_slice(&*shared);
+        self.described[LAYERS..described].copy_from_slice(&forest.layers);
+        self.trees = trees.len();
+        self.device.context.enter()?;
+        let used = used.next_multiple_of(16).min(BYTES);
+        // SAFETY: the slot's own memory; nobody touches it before the event, or ever again once the context was
+        // given up.
+        unsafe {
+            self.stream.upload(self.described.as_ptr(), &self.described_there, 0, described)?;
+            self.stream.upload(self.input.as_ptr(), &self.input_there, 0, used)?;
+        }
+        for level in &forest.levels {
+            let (kernel, geometry) = self.device.choose(level.nodes);
+            let data = if level.number == 1 { &self.input_there } else { &self.values_there };
+            let (first, count) = level.layers;
+            let mut numbers = [
+                self.described_there.address(0),
+                self.described_there.address(LAYERS + first * LAYER),
+                count as u64,
+                level.number.into(),
+                level.nodes.into(),
+                data.address(0),
+                self.values_there.address(0),
+            ];
+            // SAFETY: as the kernels' contract has it: hash, layers, their number, level, nodes, data and values;
+            // the layers lie within data and values, as was seen above.
+            unsafe { self.stream.launch(kernel, geometry, &mut numbers)? };
+        }
+        // SAFETY: as for the uploads.
+        unsafe {
+            self.stream.download(&self.values_there, 0, self.values.as_mut_ptr(), trees.len() * VALUE)?;
+        }
+        self.stream.record(&self.event)
+    }
+
+    /// Wipes the device's memory.
+    fn wipe(&self) -> Result<(), DriverError> {
+        self.device.context.enter()?;
+        self.stream.clear(&self.described_there, 0, DESCRIBED)?;
+        self.stream.clear(&self.input_there, 0, BYTES)?;
+        self.stream.clear(&self.values_there, 0, VALUES * VALUE)?;
+        self.stream.record(&self.event)?;
+        self.event.wait()
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if !self.device.context.is_given_up()
+            && let Err(error) = self.wipe()
+        {
+            log::debug!("gpu: not wiped: {error}");
+            self.device.context.give_up();
+        }
+        self.device.slots.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Flying {
+    /// Whether nobody would have to wait for it.
+    pub fn is_over(&self) -> bool {
+        self.slot.as_ref().is_none_or(|slot| slot.event.has_happened().unwrap_or(true))
+    }
+
+    /// Waits until all is done.
+    ///
+    /// # Errors
+    /// What the driver says of it, or that it took too long.
+    pub fn wait(mut self) -> Result<Slot, Box<Failed>> {
+        let slot = self.slot.take().expect("dropped once"); // invariant: only this and drop take it
+        loop {
+            let fault = match slot.event.has_happened() {
+                Ok(true) => return Ok(slot),
+                Ok(false) if self.since.elapsed() < TIMEOUT => {
+                    thread::sleep(TICK);
+                    continue;
+                }
+                Ok(false) => Fault::Driver(DriverError::TimedOut(TIMEOUT)),
+                Err(error) => error.into(),
+            };
+            slot.device.context.give_up();
+            return Err(Box::new(Failed { slot, fault }));
+        }
+    }
+}
+
+impl Drop for Flying {
+    fn drop(&mut self) {
+        if let Some(slot) = &self.slot {
+            // The device still reads and writes its memory, which is freed only if nobody is.
+            slot.device.context.give_up();
+        }
+    }
+}
