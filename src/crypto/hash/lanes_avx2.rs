@@ -5,8 +5,8 @@ use super::lanes::States;
 use crate::crypto::{keccak::Rounds, keccak_lanes::round};
 use std::arch::x86_64::{
     __m256i, _mm_cvtsi32_si128, _mm256_andnot_si256, _mm256_loadu_si256, _mm256_or_si256,
-    _mm256_permute2x128_si256, _mm256_set1_epi64x, _mm256_sll_epi64, _mm256_srl_epi64, _mm256_storeu_si256,
-    _mm256_unpackhi_epi64, _mm256_unpacklo_epi64, _mm256_xor_si256,
+    _mm256_permute2x128_si256, _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_sll_epi64, _mm256_srl_epi64,
+    _mm256_storeu_si256, _mm256_unpackhi_epi64, _mm256_unpacklo_epi64, _mm256_xor_si256,
 };
 
 /// Whether this processor has what the functions here are compiled for.
@@ -40,13 +40,15 @@ pub(in crate::crypto) fn absorb(states: &mut States<4>, blocks: [&[u8]; 4], rate
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn four(messages: [&[u8]; 4], at: usize, count: usize) -> [__m256i; 4] {
-    let r = messages.map(|message| {
+    // A closure for `map` would be called, and not inlined: it lacks the features.
+    let mut r = [_mm256_setzero_si256(); 4];
+    for (row, message) in r.iter_mut().zip(messages) {
         let mut words = [0; 4];
         for (word, bytes) in words.iter_mut().zip(message[at..at + 8 * count].as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*bytes);
         }
-        load(&words)
-    });
+        *row = load(&words);
+    }
     let (a, b) = (_mm256_unpacklo_epi64(r[0], r[1]), _mm256_unpackhi_epi64(r[0], r[1]));
     let (c, d) = (_mm256_unpacklo_epi64(r[2], r[3]), _mm256_unpackhi_epi64(r[2], r[3]));
     [

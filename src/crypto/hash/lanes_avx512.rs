@@ -5,8 +5,8 @@ use super::lanes::States;
 use crate::crypto::{keccak::Rounds, keccak_lanes::round};
 use std::arch::x86_64::{
     __m512i, _mm512_loadu_si512, _mm512_maskz_loadu_epi64, _mm512_permutex2var_epi64, _mm512_rol_epi64,
-    _mm512_set_epi64, _mm512_set1_epi64, _mm512_storeu_si512, _mm512_ternarylogic_epi64,
-    _mm512_unpackhi_epi64, _mm512_unpacklo_epi64, _mm512_xor_si512,
+    _mm512_set_epi64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_storeu_si512,
+    _mm512_ternarylogic_epi64, _mm512_unpackhi_epi64, _mm512_unpacklo_epi64, _mm512_xor_si512,
 };
 
 /// Whether this processor has what the functions here are compiled for.
@@ -48,11 +48,13 @@ pub(in crate::crypto) fn absorb(states: &mut States<8>, blocks: [&[u8]; 8], rate
 #[target_feature(enable = "avx512f")]
 pub(super) fn eight(messages: [&[u8]; 8], at: usize, count: usize) -> [__m512i; 8] {
     let mask = (0xff_u16 >> (8 - count)) as u8;
-    let r = messages.map(|message| {
+    // A closure for `map` would be called, and not inlined: it lacks the features.
+    let mut r = [_mm512_setzero_si512(); 8];
+    for (row, message) in r.iter_mut().zip(messages) {
         let words = &message[at..at + 8 * count];
         // SAFETY: reads the `count` words that the slice has, and no other.
-        unsafe { _mm512_maskz_loadu_epi64(mask, words.as_ptr().cast()) }
-    });
+        *row = unsafe { _mm512_maskz_loadu_epi64(mask, words.as_ptr().cast()) };
+    }
     // Pairs of words, then of pairs, then of fours.
     let (a, b) = (_mm512_unpacklo_epi64(r[0], r[1]), _mm512_unpackhi_epi64(r[0], r[1]));
     let (c, d) = (_mm512_unpacklo_epi64(r[2], r[3]), _mm512_unpackhi_epi64(r[2], r[3]));

@@ -3,7 +3,7 @@
 
 use super::{
     Md6,
-    steps::{BUFFER, REGISTER, run},
+    steps::{REGISTER, RING, run},
 };
 #[cfg(target_arch = "x86_64")]
 use super::{compress_avx2, compress_avx512};
@@ -93,14 +93,15 @@ pub(super) fn groups<'a, 'b, const N: usize>(
 
 /// The portable implementation.
 pub(super) fn compress_portable(md6: &Md6, node: &Node) -> Value {
-    let mut buffer = [0; BUFFER];
-    buffer[..23].copy_from_slice(&prefix(md6));
-    buffer[23] = node.id;
-    buffer[24] = node.control;
-    for (word, bytes) in buffer[25..REGISTER].iter_mut().zip(node.data.as_chunks::<8>().0) {
+    let mut ring = [0; RING];
+    let register = &mut ring[RING - REGISTER..];
+    register[..23].copy_from_slice(&prefix(md6));
+    register[23] = node.id;
+    register[24] = node.control;
+    for (word, bytes) in register[25..].iter_mut().zip(node.data.as_chunks::<8>().0) {
         *word = u64::from_be_bytes(*bytes);
     }
-    let words: [u64; 16] = run!(&mut buffer, md6.rounds, |s| s, xor3, and_xor, right, left);
+    let words: [u64; 16] = run!(&mut ring, md6.rounds, |s| s, xor3, and_xor, right, left);
     let mut value = [0; VALUE];
     for (bytes, word) in value.as_chunks_mut::<8>().0.iter_mut().zip(words) {
         *bytes = word.to_be_bytes();

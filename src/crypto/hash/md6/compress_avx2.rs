@@ -4,7 +4,7 @@ use super::{
     super::lanes_avx2::{four, store, xor3},
     Md6,
     compress::{BLOCK, Node, VALUE, Value, prefix},
-    steps::{BUFFER, run},
+    steps::{REGISTER, RING, run},
 };
 use std::arch::x86_64::{
     __m256i, _mm256_and_si256, _mm256_set_epi64x, _mm256_set1_epi64x, _mm256_setzero_si256,
@@ -19,21 +19,22 @@ pub(super) fn available() -> bool {
 /// The results of four nodes.
 #[target_feature(enable = "avx2")]
 pub(super) fn compress(md6: &Md6, nodes: &[Node; 4]) -> [Value; 4] {
-    let mut buffer = [_mm256_setzero_si256(); BUFFER];
-    for (word, value) in buffer.iter_mut().zip(prefix(md6)) {
+    let mut ring = [_mm256_setzero_si256(); RING];
+    let register = &mut ring[RING - REGISTER..];
+    for (word, value) in register.iter_mut().zip(prefix(md6)) {
         *word = _mm256_set1_epi64x(value as i64);
     }
-    buffer[23] = vector(nodes.map(|node| node.id));
-    buffer[24] = vector(nodes.map(|node| node.control));
+    register[23] = vector(nodes.map(|node| node.id));
+    register[24] = vector(nodes.map(|node| node.control));
     let swap = _mm256_set_epi64x(SWAP_HIGH, SWAP_LOW, SWAP_HIGH, SWAP_LOW);
     let data = nodes.map(|node| &node.data[..]);
     for group in 0..BLOCK / 32 {
-        for (word, row) in buffer[25 + 4 * group..].iter_mut().zip(four(data, 32 * group, 4)) {
+        for (word, row) in register[25 + 4 * group..].iter_mut().zip(four(data, 32 * group, 4)) {
             *word = _mm256_shuffle_epi8(row, swap);
         }
     }
     let splat = |s: u64| _mm256_set1_epi64x(s as i64);
-    let last: [__m256i; 16] = run!(&mut buffer, md6.rounds, splat, xor3, and_xor, right, left);
+    let last: [__m256i; 16] = run!(&mut ring, md6.rounds, splat, xor3, and_xor, right, left);
     let mut values = [[0; VALUE]; 4];
     for (at, vector) in last.into_iter().enumerate() {
         let mut words = [0; 4];

@@ -4,7 +4,7 @@ use super::{
     super::lanes_avx512::{eight, store, xor3},
     Md6,
     compress::{BLOCK, Node, VALUE, Value, prefix},
-    steps::{BUFFER, run},
+    steps::{REGISTER, RING, run},
 };
 use std::arch::x86_64::{
     __m512i, _mm512_set_epi64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_shuffle_epi8,
@@ -19,22 +19,23 @@ pub(super) fn available() -> bool {
 /// The results of eight nodes.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn compress(md6: &Md6, nodes: &[Node; 8]) -> [Value; 8] {
-    let mut buffer = [_mm512_setzero_si512(); BUFFER];
-    for (word, value) in buffer.iter_mut().zip(prefix(md6)) {
+    let mut ring = [_mm512_setzero_si512(); RING];
+    let register = &mut ring[RING - REGISTER..];
+    for (word, value) in register.iter_mut().zip(prefix(md6)) {
         *word = _mm512_set1_epi64(value as i64);
     }
-    buffer[23] = vector(nodes.map(|node| node.id));
-    buffer[24] = vector(nodes.map(|node| node.control));
+    register[23] = vector(nodes.map(|node| node.id));
+    register[24] = vector(nodes.map(|node| node.control));
     let swap =
         _mm512_set_epi64(SWAP_HIGH, SWAP_LOW, SWAP_HIGH, SWAP_LOW, SWAP_HIGH, SWAP_LOW, SWAP_HIGH, SWAP_LOW);
     let data = nodes.map(|node| &node.data[..]);
     for group in 0..BLOCK / 64 {
-        for (word, row) in buffer[25 + 8 * group..].iter_mut().zip(eight(data, 64 * group, 8)) {
+        for (word, row) in register[25 + 8 * group..].iter_mut().zip(eight(data, 64 * group, 8)) {
             *word = _mm512_shuffle_epi8(row, swap);
         }
     }
     let splat = |s: u64| _mm512_set1_epi64(s as i64);
-    let last: [__m512i; 16] = run!(&mut buffer, md6.rounds, splat, xor3, and_xor, right, left);
+    let last: [__m512i; 16] = run!(&mut ring, md6.rounds, splat, xor3, and_xor, right, left);
     let mut values = [[0; VALUE]; 8];
     for (at, vector) in last.into_iter().enumerate() {
         let mut words = [0; 8];
