@@ -184,7 +184,7 @@ impl<S: super::Source> Worker<'_, S> {
                         true
                     }
                     Err(e) => {
-                        self.finish_pass(&lane.pass, Err(e));
+                        self.end_serial(&lane.pass, Err(e));
                         false
                     }
                 }
@@ -205,16 +205,19 @@ impl<S: super::Source> Worker<'_, S> {
             lanes.retain(|lane| {
                 let ended = lane.offset == lane.pass.large.size;
                 if ended {
-                    self.finish_pass(&lane.pass, Ok(lane.serial.digest()));
+                    self.end_serial(&lane.pass, Ok(lane.serial.digest()));
                 }
                 !ended
             });
-            while lanes.len() < LANES / 2
-                && let Some(pass) = self.one_more(number)
-            {
+            while let Some(pass) = self.queue.one_more(number, lanes.len()) {
                 lanes.push(Lane { pass, serial: fresh.clone(), offset: 0 });
             }
         }
+    }
+
+    fn end_serial(&self, pass: &Pass<S::Content>, result: io::Result<Digest>) {
+        self.queue.serial_done();
+        self.finish_pass(pass, result);
     }
 
     fn finish_pass(&self, pass: &Pass<S::Content>, result: io::Result<Digest>) {

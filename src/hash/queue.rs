@@ -44,6 +44,8 @@ struct State<P, C: Content> {
     /// Long files of tree functions, with the number of the part that is next.
     trees: VecDeque<(Arc<Tree<C>>, u64)>,
     serials: VecDeque<Pass<C>>,
+    /// Of them, those that are being hashed.
+    serials_taken: usize,
     /// More files may be found.
     walking: bool,
     /// Nothing is to be done any more.
@@ -72,6 +74,7 @@ impl<P, C: Content> Queue<P, C> {
             batches: VecDeque::new(),
             trees: VecDeque::new(),
             serials: VecDeque::new(),
+            serials_taken: 0,
             walking: true,
             abandoned: false,
             busy: 0,
@@ -116,11 +119,27 @@ impl<P, C: Content> Queue<P, C> {
         self.ready.notify_one();
     }
 
-    /// A long file more of this function, for a thread that hashes several.
-    pub(super) fn one_more(&self, function: usize) -> Option<Pass<C>> {
+    /// A long file more of this function, for a thread that hashes `own` of them, if it has less than its share.
+    pub(super) fn one_more(&self, function: usize, own: usize) -> Option<Pass<C>> {
         let mut state = self.state.lock();
+        if own >= self.share(&state) {
+            return None;
+        }
         let at = state.serials.iter().position(|pass| pass.function == function)?;
-        state.serials.remove(at)
+        let pass = state.serials.remove(at)?;
+        state.serials_taken += 1;
+        Some(pass)
+    }
+
+    /// Says that a long file that was taken is through.
+    pub(super) fn serial_done(&self) {
+        self.state.lock().serials_taken -= 1;
+    }
+
+    /// Long files that a thread hashes side by side: a lane costs the same, used or not, so those that there are go
+    /// to all threads.
+    fn share(&self, state: &State<P, C>) -> usize {
+        (state.serials.len() + state.serials_taken).div_ceil(self.threads).clamp(1, LANES)
     }
 
     /// The parts that are next, at most so many, of long files of this function.
@@ -169,13 +188,13 @@ impl<P, C: Content> Queue<P, C> {
         }
         let more_may_come = state.walking || !state.batches.is_empty();
         if state.serials.len() >= LANES || !more_may_come && !state.serials.is_empty() {
-            // Every thread gets some while there are enough of them; a lane costs the same, used or not.
-            let share = state.serials.len().div_ceil(self.threads).clamp(1, LANES);
+            let share = self.share(state);
             let function = state.serials[0].function;
             let mut passes = Vec::new();
             while passes.len() < share && state.serials.front().is_some_and(|p| p.function == function) {
                 passes.extend(state.serials.pop_front());
             }
+            state.serials_taken += passes.len();
             return Some(Task::Serial(passes));
         }
         let batch = state.batches.pop_front()?;

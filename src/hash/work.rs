@@ -26,6 +26,10 @@ const BUFFER: usize = 1 << 20;
 /// The longest file that a batch takes, if any function is no tree.
 const SMALL: usize = 128 << 10;
 
+/// Bytes of a file that are read before its size is asked for: few files are longer, and long ones are not to be
+/// read twice.
+const PROBE: usize = 16 << 10;
+
 /// How to work.
 pub struct Options<'a> {
     /// Threads that read and hash: at least one.
@@ -188,10 +192,6 @@ impl<'a, S: Source> Worker<'a, S> {
         self.options.stop.load(Ordering::Relaxed)
     }
 
-    pub(super) fn one_more(&self, function: usize) -> Option<Pass<S::Content>> {
-        self.queue.one_more(function)
-    }
-
     /// Makes the buffer at least so long.
     pub(super) fn reserve(&mut self, len: usize) {
         if self.buffer.len() < len {
@@ -266,7 +266,15 @@ impl<'a, S: Source> Worker<'a, S> {
         out: &mut [u8],
     ) -> io::Result<Short<S::Content>> {
         let content = self.source.open(path, &place?)?;
-        let len = content.read_full(out, 0)?;
+        let probe = PROBE.min(out.len());
+        let mut len = content.read_full(&mut out[..probe], 0)?;
+        if len == probe {
+            let size = content.size()?;
+            if size > self.small as u64 {
+                return Ok(Short::Longer(size, content));
+            }
+            len += content.read_full(&mut out[probe..], probe as u64)?;
+        }
         if len <= self.small {
             return Ok(Short::All(len));
         }
