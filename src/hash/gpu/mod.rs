@@ -128,6 +128,16 @@ impl Gpu {
     }
 }
 
+impl Drop for Gpu {
+    /// Leaves the context to the end of the process, which is sooner done with it than the driver. Slots were wiped
+    /// when the threads ended.
+    fn drop(&mut self) {
+        if let Some(device) = self.shared.device.lock().take() {
+            device.context.give_up();
+        }
+    }
+}
+
 /// A device that passed a test. Opened on a thread of its own, which a driver that hangs keeps.
 fn ready_device() -> Result<Arc<Device>, Fault> {
     let (sender, ready) = bounded(1);

@@ -18,14 +18,14 @@ use std::{
 };
 
 /// Bytes of messages that a slot holds.
-pub const BYTES: usize = 8 << 20;
+pub const BYTES: usize = 4 << 20;
 /// Messages that a slot holds.
 pub const TREES: usize = 512;
 /// Values of all levels: those of `BYTES` and the last ones of levels.
 const VALUES: usize = BYTES / 512 * 2 + 16 * TREES;
 /// Where layers begin, behind what all nodes share.
 const LAYERS: usize = 80;
-/// What is described: layers of all levels; a tree of `BYTES` has eight.
+/// What is described: layers of all levels; a tree of `BYTES` has seven.
 const DESCRIBED: usize = LAYERS + 8 * TREES * LAYER;
 /// Slots of all threads together.
 const SLOTS: usize = 32;

@@ -10,7 +10,7 @@ use super::{
 pub const LAYER: usize = 40;
 
 /// Up to so many nodes for each multiprocessor, threads share nodes.
-const FEW: usize = 24;
+const FEW: usize = 48;
 
 /// Whether so few nodes are done sooner if 16 threads share each of them than by a thread each.
 pub fn are_few(nodes: u32, processors: usize) -> bool {
