@@ -11,7 +11,7 @@ mod table;
 
 pub use plot::{Axis, Bar, Line, Plot};
 pub use stats::Spread;
-pub use table::{Cell, Column, Table};
+pub use table::{Cell, Column, Table, significant};
 
 use serde_json::{Value, json};
 use std::{fs, io, path::Path};

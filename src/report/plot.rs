@@ -9,6 +9,8 @@ pub(super) enum Kind {
     Linear,
     /// By powers of ten.
     Log,
+    /// By powers of two.
+    Doubling,
     /// By powers of two, with binary units.
     Bytes,
 }
@@ -32,6 +34,11 @@ impl Axis {
         Axis { label: label.to_owned(), unit: unit.to_owned(), kind: Kind::Log }
     }
 
+    /// A logarithmic scale by powers of two.
+    pub fn doubling(label: &str, unit: &str) -> Self {
+        Axis { label: label.to_owned(), unit: unit.to_owned(), kind: Kind::Doubling }
+    }
+
     /// Sizes on a logarithmic scale, marked in KiB, MiB and so on.
     pub fn bytes(label: &str) -> Self {
         Axis { label: label.to_owned(), unit: String::new(), kind: Kind::Bytes }
@@ -39,7 +46,7 @@ impl Axis {
 
     /// What stands beside the axis.
     pub(super) fn title(&self) -> String {
-        let scale = if self.kind == Kind::Log { ", log scale" } else { "" };
+        let scale = if matches!(self.kind, Kind::Log | Kind::Doubling) { ", log scale" } else { "" };
         if self.unit.is_empty() {
             format!("{}{scale}", self.label)
         } else {

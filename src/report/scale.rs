@@ -37,7 +37,10 @@ impl Scale {
     }
 
     fn log(kind: Kind, low: f64, high: f64) -> Self {
-        let candidates = if kind == Kind::Bytes { binary_marks(low, high) } else { decimal_marks(low, high) };
+        let candidates = match kind {
+            Kind::Bytes | Kind::Doubling => binary_marks(low, high),
+            _ => decimal_marks(low, high),
+        };
         let (from, to) = (candidates[0], candidates[candidates.len() - 1]);
         Scale { kind, from, to, marks: thinned(candidates) }
     }
@@ -163,6 +166,7 @@ mod tests {
         assert_eq!(shown(Kind::Log, &[1.0, 4e6]).last().map(String::as_str), Some("10 M"));
         assert_eq!(shown(Kind::Log, &[0.3, 4.0]), ["0.2", "0.5", "1", "2", "5"]);
         assert_eq!(shown(Kind::Log, &[5.0]), ["5", "10"]);
+        assert_eq!(shown(Kind::Doubling, &[96.0, 500.0]), ["64", "128", "256", "512"]);
     }
 
     #[test]

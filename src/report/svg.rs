@@ -13,7 +13,12 @@ use plotters::{
 };
 
 const LINES_WIDTH: u32 = 640;
-const BARS_WIDTH: u32 = 440;
+/// Beside the names of bars.
+const BARS_WIDTH: u32 = 300;
+/// Room for the names of bars at least.
+const NAMES_WIDTH: u32 = 140;
+/// Room for a letter of a name, most being narrower.
+const LETTER_WIDTH: u32 = 7;
 const LINES_HEIGHT: u32 = 380;
 const BAR_HEIGHT: u32 = 24;
 const FONT: &str = "sans-serif";
@@ -33,8 +38,15 @@ pub(super) fn draw(plot: &Plot, palette: &Palette) -> String {
         }
         Shape::Bars { axis, bars } => {
             let height = 64 + BAR_HEIGHT * bars.len() as u32;
-            let area = SVGBackend::with_string(&mut svg, (BARS_WIDTH, height)).into_drawing_area();
-            draw_bars(&area, axis, bars, palette)
+            let longest = bars.iter().map(|bar| bar.name.chars().count()).max().unwrap_or(0) as u32;
+            let names = (longest * LETTER_WIDTH + 16).max(NAMES_WIDTH);
+            let size = (names + BARS_WIDTH, height);
+            draw_bars(
+                &SVGBackend::with_string(&mut svg, size).into_drawing_area(),
+                axis,
+                (bars, names),
+                palette,
+            )
         }
     };
     match drawn {
@@ -81,7 +93,8 @@ fn draw_lines(area: &Area, (x, y): (&Axis, &Axis), lines: &[Line], palette: &Pal
     area.present().map_err(said)
 }
 
-fn draw_bars(area: &Area, axis: &Axis, bars: &[Bar], palette: &Palette) -> Drawn {
+/// `names`: room for the names, in pixels.
+fn draw_bars(area: &Area, axis: &Axis, (bars, names): (&[Bar], u32), palette: &Palette) -> Drawn {
     let values = bars.iter().filter_map(|bar| bar.value);
     // Room for the number at the end of the longest bar.
     let scale = Scale::over(axis.kind, values.flat_map(|value| [value.high, value.median * 1.15]));
@@ -90,7 +103,7 @@ fn draw_bars(area: &Area, axis: &Axis, bars: &[Bar], palette: &Palette) -> Drawn
         .margin(10)
         .margin_right(28)
         .x_label_area_size(42)
-        .y_label_area_size(140)
+        .y_label_area_size(names)
         .build_cartesian_2d(scale.clone(), rows)
         .map_err(said)?;
     chart

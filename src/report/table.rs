@@ -85,7 +85,7 @@ impl Cell {
 }
 
 /// A number with three significant digits, and all of those before the point.
-pub(super) fn significant(number: f64) -> String {
+pub fn significant(number: f64) -> String {
     if number == 0.0 || !number.is_finite() {
         return number.to_string();
     }

@@ -291,7 +291,7 @@ fn compared(
 fn by_threads(device: &Device, bytes: usize) -> Outcome<Section> {
     let title = "Threads of a block";
     let (cipher, mut table, mut best) = (Cipher::Aes128, table("threads"), Best::default());
-    let mut plot = Plot::lines(title, Axis::linear("threads a block", ""), Axis::log("rate", "GB/s"));
+    let mut plot = Plot::lines(title, Axis::doubling("threads a block", ""), Axis::log("rate", "GB/s"));
     for (kernel, shown) in PLACES {
         let mut line = Vec::new();
         for threads in THREAD_COUNTS {
@@ -332,9 +332,7 @@ fn by_size(bench: &Bench, device: Option<&Device>, cipher: Cipher, most: usize) 
         let mut pageable = [vec![0x5a; most], vec![0; most]];
         let pinned = || Ok([device.lab.pinned(most)?, device.lab.pinned(most)?]);
         let mut pinned = pinned().map_err(failed)?;
-        for (name, is_pinned) in
-            [("with transfers, page-locked memory", true), ("with transfers, pageable memory", false)]
-        {
+        for (name, is_pinned) in [("page-locked memory", true), ("pageable memory", false)] {
             let mut rate = |bytes| {
                 bench.next(&format!("{name}, {} KiB", bytes / KIB))?;
                 let [from, to]: [&mut [u8]; 2] = if is_pinned {

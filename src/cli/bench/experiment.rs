@@ -10,7 +10,7 @@ use crate::{
         DeviceMemory, DriverError,
         lab::{Lab, Launch},
     },
-    report::{Report, Spread},
+    report::{Report, Spread, significant},
 };
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -32,6 +32,8 @@ pub struct ExperimentArgs {
     pub report: ReportArgs,
 }
 
+/// What has the same colour in every experiment.
+const ALWAYS: [&str; 4] = ["CPU, all cores", "CPU, one core", "page-locked memory", "pageable memory"];
 /// Everything is measured so many times; odd, so that a median is one of them.
 const RUNS: usize = 5;
 /// A run goes on for this long, and is done once at least.
@@ -70,6 +72,7 @@ impl Bench {
         }
         let gpu = Lab::open();
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        report.colours(ALWAYS);
         report.about("cores", cores.to_string());
         match &gpu {
             Ok(lab) => {
@@ -230,7 +233,7 @@ impl Best {
     /// A sentence with the winner.
     pub fn sentence(&self, of: &str, unit: &str) -> String {
         match &self.0 {
-            Some((name, rate)) => format!("Best here{of}: {name}, {rate:.4} {unit}."),
+            Some((name, rate)) => format!("Best here{of}: {name}, {} {unit}.", significant(*rate)),
             None => "Not measured: there is no GPU.".to_owned(),
         }
     }

@@ -12,7 +12,7 @@ use crate::{
         DeviceMemory, Module,
         lab::{Lab, Launch, Parameter},
     },
-    report::{Axis, Column, Plot, Report, Section, Spread, Table},
+    report::{Axis, Column, Plot, Report, Section, Spread, Table, significant},
 };
 use std::sync::Arc;
 
@@ -210,7 +210,8 @@ fn winners(lines: &[(&str, Vec<(f64, f64)>)]) -> String {
         let best = lines.iter().max_by(|a, b| a.1[at].1.total_cmp(&b.1[at].1));
         if let Some((name, line)) = best.filter(|best| best.0 != last) {
             let separator = if last.is_empty() { "" } else { ";" };
-            text += &format!("{separator} from {count} states on {name} ({:.3} million/s)", line[at].1);
+            let (states, rate) = (if *count == 1.0 { "state" } else { "states" }, significant(line[at].1));
+            text += &format!("{separator} from {count} {states} on {name} ({rate} million/s)");
             last = name;
         }
     }

@@ -274,7 +274,7 @@ fn by_size(
 fn by_threads(bench: &Bench, device: &Device, bytes: usize) -> Outcome<Section> {
     let title = "Encryption by threads a block";
     let mut table = Table::new("threads", columns(Column::number("threads", "")));
-    let mut plot = Plot::lines(title, Axis::linear("threads a block", ""), Axis::log("rate", "GB/s"));
+    let mut plot = Plot::lines(title, Axis::doubling("threads a block", ""), Axis::log("rate", "GB/s"));
     let mut best = Best::default();
     for (at, (kernel, shown, _)) in ENCRYPTIONS.iter().enumerate() {
         let mut line = Vec::new();
