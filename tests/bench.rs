@@ -66,6 +66,28 @@ fn every_group_is_measured_of_every_filesystem() {
 }
 
 #[test]
+fn whole_files_are_measured_with_every_cipher() {
+    if !ready(&[]) {
+        return;
+    }
+    let place = tempfile::tempdir().expect("directory");
+    let mut command = Vault::program();
+    command.args(["bench", "ramdisk"]).arg(place.path()).args(["--quick", "--runs", "1", "--json"]);
+    let done = run(&mut command, 300);
+    assert_eq!(done.code(), 0, "{}", done.stderr);
+    let report: serde_json::Value = serde_json::from_str(&done.text()).expect("JSON");
+    let rows = report["sections"][0]["tables"][0]["rows"].as_array().expect("rows");
+    // A slow machine comes no further in the time of a quick run.
+    assert!(rows.len() >= 4, "writing and reading of 1 KiB and 4 KiB at least: {rows:?}");
+    for row in &rows[..4] {
+        for cipher in ["aes-128-ctr", "aes-192-ctr", "aes-256-ctr", "kuznyechik-ctr"] {
+            assert!(row[format!("{cipher} cpu")].as_f64().is_some_and(|rate| rate > 0.0), "{cipher}: {row}");
+        }
+    }
+    assert!(is_empty(place.path()));
+}
+
+#[test]
 fn an_interrupted_run_leaves_nothing_behind() {
     if !ready(&[]) {
         return;

@@ -35,6 +35,8 @@ pub enum BenchCommand {
     Engines(engines::EnginesArgs),
     /// The mounted filesystem beside others: streams, random access, small files
     Mount(mount::MountBenchArgs),
+    /// Whole files of several sizes through the mount on a RAM disk, every cipher and key size
+    Ramdisk(mount::ramdisk::RamdiskArgs),
     /// A filesystem without encryption, to compare with
     #[command(hide = true)]
     Plain(plain::PlainArgs),
@@ -61,6 +63,7 @@ pub fn run(command: BenchCommand) -> Outcome {
         BenchCommand::Md6(args) => md6::run(&args),
         BenchCommand::Engines(args) => engines::run(&args),
         BenchCommand::Mount(args) => mount::run(&args),
+        BenchCommand::Ramdisk(args) => mount::ramdisk::run(&args),
         BenchCommand::Plain(args) => plain::run(&args),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     cli::exit::{Code, Failure, Outcome},
+    crypto::cipher::Cipher,
     engine,
 };
 use std::{
@@ -92,6 +93,19 @@ impl Contender {
         all.extend(
             peers.into_iter().filter(|(name, _)| installed(name)).map(|(name, tool)| named(name, tool)),
         );
+        all
+    }
+
+    /// The store itself, and a vault of every cipher and key size on every engine of this machine.
+    pub fn ciphers(dir: &Path) -> Vec<Contender> {
+        let mut all = vec![Contender { name: store_name(dir), tool: Tool::Store }];
+        let engines: &[&str] = if engine::gpus().is_ok() { &["cpu", "gpu"] } else { &["cpu"] };
+        for engine in engines {
+            all.extend(Cipher::ALL.map(|cipher| Contender {
+                name: format!("{} {engine}", cipher.name()),
+                tool: Tool::Warpcrypt { cipher: cipher.name(), engine },
+            }));
+        }
         all
     }
 

@@ -6,6 +6,7 @@ mod contender;
 mod growth;
 mod live;
 mod load;
+pub mod ramdisk;
 mod random;
 mod small;
 mod streams;
@@ -26,7 +27,11 @@ use contender::Contender;
 use indicatif::ProgressBar;
 use live::Live;
 use small::Archive;
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// Arguments of `bench mount`.
 #[derive(Debug, Args)]
@@ -139,11 +144,21 @@ impl Context {
         let quick = |usual, quick| if args.quick { quick } else { usual };
         Context {
             size: quick(args.size.saturating_mul(1 << 20), 64 << 20),
+            most: quick(args.most, 1000),
+            ..Context::usual(args.quick, args.largest, interrupt)
+        }
+    }
+
+    /// `largest`: MiB of the largest file, unless it has to be quick.
+    fn usual(is_quick: bool, largest: u64, interrupt: Interrupt) -> Self {
+        let quick = |usual, quick| if is_quick { quick } else { usual };
+        Context {
+            size: 64 << 20,
             limit: Duration::from_secs(quick(10, 2)),
             random_size: quick(512 << 20, 32 << 20),
             random_limit: Duration::from_millis(quick(2000, 200)),
-            largest: quick(args.largest.saturating_mul(1 << 20), 4 << 20),
-            most: quick(args.most, 1000),
+            largest: quick(largest.saturating_mul(1 << 20), 4 << 20),
+            most: 1000,
             verify: true,
             interrupt,
         }
@@ -171,20 +186,11 @@ pub fn run(args: &MountBenchArgs) -> Outcome {
         return Err(Failure::new(Code::Usage, format!("no filesystem is called `{unknown}`"), known));
     }
     contenders.retain(|c| args.only.is_empty() || args.only.contains(&c.name));
-    let folder = Folder(dir.join(format!("warpcrypt-bench-{}", std::process::id())));
-    fs::create_dir(&folder.0).map_err(|e| Failure::io(folder.0.display(), &e))?;
-    let mut bench = Bench {
-        contenders: &contenders,
-        book: Book::new(contenders.iter().map(|c| c.name.clone()).collect()),
-        context: Context::new(args, interrupt),
-        archive: None,
-        failures: Vec::new(),
-        folder: &folder,
-    };
+    let mut bench = Bench::new(contenders, &dir, Context::new(args, interrupt))?;
     if args.groups.contains(&Group::Small) {
-        bench.archive = Some(Archive::make(&folder.0, if args.quick { 300 } else { args.files })?);
+        bench.archive = Some(Archive::make(&bench.folder.0, if args.quick { 300 } else { args.files })?);
     }
-    bench.measure(args)?;
+    bench.measure(args.runs as usize, &args.groups)?;
     let mut report = Report::new("mount", "warpcrypt beside other filesystems");
     report.colours(contender::NAMES);
     report.about(
@@ -197,31 +203,44 @@ pub fn run(args: &MountBenchArgs) -> Outcome {
         format!("{} MiB of one, half as much of each of 4, a quarter of each of 16; 1 MiB at once, fsync included", bench.context.size >> 20),
     );
     }
-    bench.failures.iter().for_each(|(who, why)| report.about(who, format!("failed: {why}")));
-    bench.book.report(&mut report);
+    bench.finish(&mut report);
     deliver(&report, &args.report)
 }
 
-struct Bench<'a> {
-    contenders: &'a [Contender],
+struct Bench {
+    contenders: Vec<Contender>,
     book: Book,
     context: Context,
     archive: Option<Archive>,
     failures: Vec<(String, String)>,
-    folder: &'a Folder,
+    folder: Folder,
 }
 
-impl Bench<'_> {
+impl Bench {
+    /// In a new folder below `dir`.
+    ///
+    /// # Errors
+    /// If the folder cannot be made.
+    fn new(contenders: Vec<Contender>, dir: &Path, context: Context) -> Outcome<Self> {
+        let folder = Folder(dir.join(format!("warpcrypt-bench-{}", std::process::id())));
+        fs::create_dir(&folder.0).map_err(|e| Failure::io(folder.0.display(), &e))?;
+        let book = Book::new(contenders.iter().map(|c| c.name.clone()).collect());
+        Ok(Bench { contenders, book, context, archive: None, failures: Vec::new(), folder })
+    }
+
+    /// Puts what was measured into the report, and who failed.
+    fn finish(&self, report: &mut Report) {
+        self.failures.iter().for_each(|(who, why)| report.about(who, format!("failed: {why}")));
+        self.book.report(report);
+    }
+
     /// Every part with every contender before the next part, and all of it again; who begins changes.
-    fn measure(&mut self, args: &MountBenchArgs) -> Outcome {
-        let parts: Vec<(Group, Part)> = args
-            .groups
-            .iter()
-            .flat_map(|group| group.parts().into_iter().map(|part| (*group, part)))
-            .collect();
+    fn measure(&mut self, runs: usize, groups: &[Group]) -> Outcome {
+        let parts: Vec<(Group, Part)> =
+            groups.iter().flat_map(|group| group.parts().into_iter().map(|part| (*group, part))).collect();
         let count = self.contenders.len();
-        let bar = steps_bar(args.runs as usize * parts.len() * count);
-        for run in 0..args.runs as usize {
+        let bar = steps_bar(runs * parts.len() * count);
+        for run in 0..runs {
             for &(group, part) in &parts {
                 for turn in 0..count {
                     self.turn((run + turn) % count, group, part, &bar)?;
@@ -235,7 +254,7 @@ impl Bench<'_> {
 
     /// One part with one contender. A contender that fails is noted and left out from then on.
     fn turn(&mut self, place: usize, group: Group, part: Part, bar: &ProgressBar) -> Outcome {
-        let contender = &self.contenders[place];
+        let contender = self.contenders[place].clone();
         if self.failures.iter().any(|(who, _)| *who == contender.name) {
             return Ok(());
         }
@@ -250,9 +269,9 @@ impl Bench<'_> {
     }
 
     fn part(&mut self, place: usize, group: Group, part: Part) -> Outcome {
-        let contender = &self.contenders[place];
+        let contender = self.contenders[place].clone();
         self.context.verify = contender.keeps_data();
-        let mut live = Live::start(contender, &self.folder.0)?;
+        let mut live = Live::start(&contender, &self.folder.0)?;
         let Bench { book, context, archive, .. } = self;
         let title = group.title();
         let mut bar = |name: &str, unit: &str, value: f64| {
