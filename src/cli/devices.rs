@@ -25,7 +25,7 @@ fn to_json(survey: &Survey) -> Value {
     match &survey.measured {
         Err(why) => engines.push(json!({ "engine": "gpu", "available": false, "reason": why })),
         Ok(Measured { cpu, gpus }) => {
-            let gpus = gpus.iter().map(|(number, gpu)| match gpu {
+            let gpus = gpus.iter().enumerate().map(|(number, gpu)| match gpu {
                 Err(why) => json!({ "engine": "gpu", "number": number, "available": false, "reason": why }),
                 Ok((device, profile)) => json!({
                     "engine": "gpu",
@@ -34,7 +34,7 @@ fn to_json(survey: &Survey) -> Value {
                     "device": device.name,
                     "driver_cuda_version": version(device.driver),
                     "multiprocessors": device.processors,
-                    "measured": Function::all().map(|f| function_json(f, cpu, profile)).collect::<Value>(),
+                    "measured": Function::all().filter_map(|f| function_json(f, cpu, profile)).collect::<Value>(),
                 }),
             });
             engines.extend(gpus);
@@ -43,18 +43,19 @@ fn to_json(survey: &Survey) -> Value {
     json!({ "engines": engines })
 }
 
-fn function_json(function: Function, cpu: &Profile, gpu: &Profile) -> Value {
+fn function_json(function: Function, cpu: &Profile, gpu: &Profile) -> Option<Value> {
+    let (cpu, gpu) = (cpu.curve(function)?, gpu.curve(function)?);
     let points = |curve: &Curve| -> Value {
         curve.points.iter().map(|(bytes, ns)| json!({ "bytes": bytes, "nanoseconds": ns })).collect()
     };
-    json!({
+    Some(json!({
         "cipher": function.cipher.name(),
         "integrity": function.integrity.name(),
         "operation": function.op.name(),
-        "gpu_from_bytes": crossover(cpu, gpu, function),
-        "cpu": points(cpu.curve(function)),
-        "gpu": points(gpu.curve(function)),
-    })
+        "gpu_from_bytes": crossover(cpu, gpu),
+        "cpu": points(cpu),
+        "gpu": points(gpu),
+    }))
 }
 
 fn to_text(survey: &Survey) -> String {
@@ -63,9 +64,9 @@ fn to_text(survey: &Survey) -> String {
         Ok(measured) => measured,
         Err(why) => return text + &format!("gpu    none: {why}\n"),
     };
-    for (number, gpu) in gpus {
+    for (number, gpu) in gpus.iter().enumerate() {
         match gpu {
-            Ok((device, profile)) => gpu_text(&mut text, *number, device, cpu, profile),
+            Ok((device, profile)) => gpu_text(&mut text, number, device, cpu, profile),
             Err(why) => text += &format!("gpu {number}  not used: {why}\n"),
         }
     }
@@ -81,9 +82,10 @@ fn gpu_text(text: &mut String, number: usize, device: &Description, cpu: &Profil
         "cipher", "integrity", "", "cpu GB/s", "gpu GB/s"
     );
     for function in Function::all() {
-        let from = crossover(cpu, gpu, function);
+        let (Some(cpu), Some(gpu)) = (cpu.curve(function), gpu.curve(function)) else { continue };
+        let from = crossover(cpu, gpu);
         let from = from.map_or("never".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
-        let rates = [cpu, gpu].map(|profile| profile.curve(function).rate() / 1e9);
+        let rates = [cpu, gpu].map(|curve| curve.rate() / 1e9);
         let Function { cipher, integrity, op } = function;
         let _ = writeln!(
             text,

@@ -2,12 +2,17 @@
 
 mod batch;
 mod buffer;
+mod choice;
 mod contest;
 mod cpu;
+mod demand;
 mod gpu;
 mod line;
 mod measure;
+mod open;
 mod pool;
+mod profile;
+mod records;
 mod router;
 mod survey;
 mod team;
@@ -18,9 +23,10 @@ pub use contest::{Contest, Times};
 pub use cpu::CpuEngine;
 pub use gpu::{Description, DriverError, Fault, GpuEngine, Shape, devices as gpus, driver, lab};
 pub use gpu::{DeviceMemory, HostMemory, Module};
-pub use measure::{Curve, Function, Profile, crossover};
+pub use profile::{Curve, Function, Profile, crossover};
+pub use records::forget as forget_measurements;
 pub use router::{EngineChoice, Router};
-pub use survey::{Measured, Survey, Surveyed, forget as forget_measurements, survey};
+pub use survey::{Measured, Survey, Surveyed, survey};
 pub use team::EngineCounters;
 
 #[cfg(test)]

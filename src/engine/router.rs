@@ -2,6 +2,7 @@
 
 use super::{
     Batch, BufferPool, CpuEngine, Engine, EngineError,
+    profile::Function,
     team::{Choice, EngineCounters, Tally, Team},
 };
 use crate::crypto::{
@@ -34,13 +35,14 @@ pub struct Router {
     pub buffers: Arc<BufferPool>,
     pub(super) cpu: Arc<CpuEngine>,
     tally: Tally,
-    /// Empty while, or unless, there is a GPU.
+    /// Empty until a GPU has been found.
     team: Arc<OnceLock<Team>>,
 }
 
 impl Router {
     /// Starts the engines; `memory` bounds the buffers in bytes. Starts threads: a process that forks
-    /// into the background does so before. With `Auto` GPUs join in later, once they have been measured.
+    /// into the background does so before. With `Auto` GPUs join in later, and get the batches of a function once that
+    /// has been measured.
     ///
     /// # Errors
     /// If the chosen engine is not to be had.
@@ -50,14 +52,11 @@ impl Router {
             EngineChoice::Cpu => {}
             EngineChoice::Gpu => {
                 let team = Team::of_gpus();
-                let team = team.map_err(|fault| EngineError::Failed {
-                    engine: "gpu".to_owned(),
-                    cause: fault.to_string(),
-                })?;
+                let team = team.map_err(|cause| EngineError::Failed { engine: "gpu".to_owned(), cause })?;
                 log::info!("engine: {}", team.description());
                 join(&router.team, &router.buffers, team);
             }
-            EngineChoice::Auto => router.measure(),
+            EngineChoice::Auto => router.look_for_gpus(),
         }
         Ok(router)
     }
@@ -66,9 +65,10 @@ impl Router {
     ///
     /// # Errors
     /// Why there is none.
-    pub(super) fn measured(memory: usize) -> Result<Self, String> {
+    pub(super) fn joined(memory: usize) -> Result<Self, String> {
         let router = Router::of_cpu(memory);
-        join(&router.team, &router.buffers, Team::measured(&router.cpu)?);
+        let (team, _) = Team::beside(&router.cpu)?;
+        join(&router.team, &router.buffers, team);
         Ok(router)
     }
 
@@ -81,19 +81,32 @@ impl Router {
         }
     }
 
-    /// Opens and measures the GPUs on a thread of its own; they are used from then on.
-    fn measure(&self) {
+    /// Opens the GPUs on a thread of its own, which then measures each function that is needed; batches stay with the
+    /// CPU until that is done.
+    fn look_for_gpus(&self) {
         let (cpu, team, buffers) =
             (self.cpu.clone(), Arc::downgrade(&self.team), Arc::downgrade(&self.buffers));
-        let measure = move || match Team::measured(&cpu) {
-            Err(why) => log::info!("engine: {} threads of the CPU: {why}", cpu.threads()),
-            Ok(measured) => {
+        let work = move || {
+            let (found, needed) = match Team::beside(&cpu) {
+                Ok(found) => found,
+                Err(why) => {
+                    return log::info!("engine: {} threads of the CPU: {why}", cpu.threads());
+                }
+            };
+            {
                 let (Some(team), Some(buffers)) = (team.upgrade(), buffers.upgrade()) else { return };
-                log::info!("engine: {} threads of the CPU, and {}", cpu.threads(), measured.description());
-                join(&team, &buffers, measured);
+                log::info!("engine: {} threads of the CPU, and {}", cpu.threads(), found.description());
+                join(&team, &buffers, found);
+            }
+            // Ends with the team, whose sender it waits for.
+            for function in needed {
+                let Some(team) = team.upgrade() else { return };
+                if let Some(Err(e)) = team.get().map(|team| team.measure(function, &cpu)) {
+                    log::info!("the engines were not measured: {e}");
+                }
             }
         };
-        if let Err(e) = thread::Builder::new().name("engine-measure".to_owned()).spawn(measure) {
+        if let Err(e) = thread::Builder::new().name("engine-measure".to_owned()).spawn(work) {
             log::info!("engine: {} threads of the CPU: no thread to look for a GPU: {e}", self.cpu.threads());
         }
     }
@@ -111,6 +124,14 @@ impl Router {
             gpu.tally.counters(gpu.engine.name(), name, gpu.engine.in_service())
         });
         [cpu].into_iter().chain(gpus).collect()
+    }
+
+    /// Measures a function on every engine of which it is not known.
+    ///
+    /// # Errors
+    /// If an engine fails.
+    pub(super) fn measure(&self, function: Function) -> Result<(), EngineError> {
+        self.team.get().map_or(Ok(()), |team| team.measure(function, &self.cpu))
     }
 
     /// The first GPU.

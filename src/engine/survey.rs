@@ -1,115 +1,11 @@
-//! The engines of this machine and how long they take, kept in the user's cache directory: `warpcrypt` measures
-//! an engine once for each device, driver, processor and version of its own.
+//! A survey of this machine's engines: every function measured on each, once.
 
 use super::{
-    BufferPool, CpuEngine, Description, Engine, EngineError, GpuEngine,
-    gpu::devices,
-    measure::{self, Profile},
+    BufferPool, CpuEngine, Description, Engine, EngineError, Fault, GpuEngine, measure,
+    open::open_all,
+    profile::{Function, LARGEST, Profile},
+    records::Key,
 };
-use serde::{Deserialize, Serialize};
-use std::{env, fs, io, path::PathBuf};
-
-/// Profiles that are kept at most: a cache directory may be shared by several machines.
-const KEPT: usize = 16;
-
-/// What a profile holds for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Key {
-    program: String,
-    engine: String,
-    driver: i32,
-    processor: String,
-    threads: usize,
-}
-
-impl Key {
-    fn new(cpu: &CpuEngine, gpu: Option<&Description>) -> Self {
-        Key {
-            program: env!("CARGO_PKG_VERSION").to_owned(),
-            engine: gpu.map_or("cpu", |gpu| &gpu.name).to_owned(),
-            driver: gpu.map_or(0, |gpu| gpu.driver),
-            processor: processor(),
-            threads: cpu.threads(),
-        }
-    }
-}
-
-/// The processor's name as the kernel has it, or nothing.
-fn processor() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    name.map_or_else(String::new, |(_, name)| name.to_owned())
-}
-
-/// An entry of the file.
-#[derive(Debug, Serialize, Deserialize)]
-struct Kept {
-    key: Key,
-    profile: Profile,
-}
-
-/// The profile of the CPU, and the engines with theirs: those that were kept, or new ones.
-///
-/// # Errors
-/// If an engine fails while it is measured.
-pub(super) fn profiles(
-    cpu: &CpuEngine,
-    gpus: Vec<GpuEngine>,
-) -> Result<(Profile, Vec<(GpuEngine, Profile)>), EngineError> {
-    let (mut kept, mut changed) = (read(), false);
-    let mut profile_of = |gpu: Option<&GpuEngine>| {
-        let key = Key::new(cpu, gpu.map(GpuEngine::description));
-        if let Some(found) = kept.iter().find(|kept| kept.key == key) {
-            return Ok(found.profile.clone());
-        }
-        let pool = BufferPool::new(usize::MAX);
-        let supplier = gpu.or(gpus.first());
-        supplier.inspect(|gpu| gpu.supply(&pool));
-        let profile = measure::profile(gpu.map_or(cpu as &dyn Engine, |gpu| gpu), cpu, &pool)?;
-        changed = true;
-        kept.insert(0, Kept { key, profile: profile.clone() });
-        Ok(profile)
-    };
-    let of_cpu = profile_of(None)?;
-    let of_gpus = gpus.iter().map(|gpu| profile_of(Some(gpu))).collect::<Result<Vec<_>, _>>()?;
-    kept.truncate(KEPT);
-    if changed && let Err(e) = write(&kept) {
-        log::debug!("the measurement of the engines was not kept: {e}");
-    }
-    Ok((of_cpu, gpus.into_iter().zip(of_gpus).collect()))
-}
-
-fn file() -> Option<PathBuf> {
-    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(cache.join("warpcrypt/engines.json"))
-}
-
-fn read() -> Vec<Kept> {
-    let content = || serde_json::from_slice::<Vec<Kept>>(&fs::read(file()?).ok()?).ok();
-    content().unwrap_or_default().into_iter().filter(|kept| kept.profile.is_whole()).collect()
-}
-
-/// Replaces the file at once, so that a reader never sees half of it.
-fn write(kept: &[Kept]) -> io::Result<()> {
-    let Some(path) = file() else { return Ok(()) };
-    let Some(dir) = path.parent() else { return Ok(()) };
-    fs::create_dir_all(dir)?;
-    let temporary = dir.join(format!("engines.{}", std::process::id()));
-    fs::write(&temporary, serde_json::to_vec(kept)?)?;
-    fs::rename(&temporary, &path).inspect_err(|_| _ = fs::remove_file(&temporary))
-}
-
-/// Forgets what was measured.
-///
-/// # Errors
-/// If the file cannot be removed.
-pub fn forget() -> io::Result<()> {
-    match file().map(fs::remove_file) {
-        Some(Err(e)) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
-    }
-}
 
 /// The engines of this machine.
 pub struct Survey {
@@ -126,33 +22,52 @@ pub type Surveyed = Result<(Description, Profile), String>;
 pub struct Measured {
     /// The CPU's profile.
     pub cpu: Profile,
-    /// Every device with its number: its profile, or what it fails at.
-    pub gpus: Vec<(usize, Surveyed)>,
+    /// Every device by its number: its profile, or what it fails at.
+    pub gpus: Vec<Surveyed>,
 }
 
-/// Looks for the engines and measures them, unless that was done before.
+/// Looks for the engines and measures what was not measured before.
 pub fn survey() -> Survey {
     let cpu = CpuEngine::new();
     Survey { threads: cpu.threads(), measured: measured(&cpu) }
 }
 
 fn measured(cpu: &CpuEngine) -> Result<Measured, String> {
-    let count = devices().map_err(|error| error.to_string())?;
-    let (mut engines, mut gpus) = (Vec::new(), Vec::new());
-    for number in 0..count {
-        match GpuEngine::open(number) {
-            Ok(engine) => engines.push((number, engine)),
-            Err(fault) => gpus.push((number, Err(fault.to_string()))),
+    let opened = open_all().map_err(|error| error.to_string())?;
+    if opened.iter().all(Result::is_err) {
+        let first = opened.into_iter().find_map(Result::err);
+        return Err(first.map_or_else(|| "there is no device".to_owned(), |fault| fault.to_string()));
+    }
+    let pool = BufferPool::new(usize::MAX);
+    if let Some(gpu) = opened.iter().flatten().next() {
+        gpu.supply(&pool);
+    }
+    let of_cpu = complete(&Key::new(cpu, None), cpu, cpu, &pool).map_err(|error| error.to_string())?;
+    let profile = |gpu: Result<GpuEngine, Fault>| {
+        let gpu = gpu.map_err(|fault| fault.to_string())?;
+        gpu.supply(&pool);
+        let key = Key::new(cpu, Some(gpu.description()));
+        let profile = complete(&key, &gpu, cpu, &pool).map_err(|error| error.to_string())?;
+        Ok((gpu.description().clone(), profile))
+    };
+    Ok(Measured { cpu: of_cpu, gpus: opened.into_iter().map(profile).collect() })
+}
+
+/// What is kept for an engine, with what that lacks measured, and kept from now on.
+fn complete(
+    key: &Key,
+    engine: &dyn Engine,
+    cpu: &CpuEngine,
+    pool: &BufferPool,
+) -> Result<Profile, EngineError> {
+    let mut profile = key.profile();
+    let lacks = |function: &Function| !profile.curve(*function).is_some_and(measure::is_whole);
+    let missing: Vec<Function> = Function::all().filter(lacks).collect();
+    if !missing.is_empty() {
+        for function in missing {
+            profile.put(function, measure::curve(engine, cpu, function, LARGEST, pool)?);
         }
+        key.keep(Function::all().filter_map(|f| Some((f, profile.curve(f)?.clone()))));
     }
-    if let ([], [(_, Err(why)), ..]) = (&engines[..], &gpus[..]) {
-        return Err(why.clone());
-    }
-    let (numbers, engines): (Vec<_>, Vec<_>) = engines.into_iter().unzip();
-    let (of_cpu, of_gpus) = profiles(cpu, engines).map_err(|error| error.to_string())?;
-    for (number, (engine, profile)) in numbers.into_iter().zip(of_gpus) {
-        gpus.push((number, Ok((engine.description().clone(), profile))));
-    }
-    gpus.sort_by_key(|(number, _)| *number);
-    Ok(Measured { cpu: of_cpu, gpus })
+    Ok(profile)
 }

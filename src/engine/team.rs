@@ -1,29 +1,27 @@
-//! The GPUs that work beside the CPU: opening and measuring them, and choosing among all engines for a batch.
+//! The GPUs that work beside the CPU, what is known of all of them, and which gets a batch.
 
 use super::{
-    Batch, BufferPool, CpuEngine, Engine, EngineError, Fault, GpuEngine,
-    gpu::devices,
+    Batch, BufferPool, CpuEngine, Engine, EngineError, GpuEngine,
+    choice::{price, takes_second},
+    demand::Demand,
     line::{Line, Turn, Work},
-    measure::{Function, Profile, crossover},
-    survey,
+    measure,
+    open::open_all,
+    profile::{Function, Profile, crossover},
+    records::Key,
 };
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-    },
-    thread,
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-/// Of batches of one class, the 4th, 8th, 16th and so on, and then each of this number, goes to the second best
-/// engine, if it may take twice as long there at most: else an engine that was slow for a while would be
-/// thought slow for good.
-const TRIAL: u32 = 256;
-/// An engine that takes so many times longer than the CPU with its largest batches, whatever the function, is of no
-/// use even beside a busy one.
-const USELESS: f64 = 8.0;
 /// Nanoseconds for each byte that the CPU has to copy because the device does not reach it.
 const COPY: f64 = 0.15;
+/// Batches up to this many bytes are measured while a mount is at work; what larger ones take is concluded from it.
+const MEASURED: usize = 16 << 20;
+/// A measurement is kept for others if the rest of the machine wants less of the processors than this share.
+const QUIET: f64 = 0.5;
 
 /// A GPU and what is known of it.
 pub(super) struct Gpu {
@@ -97,8 +95,33 @@ pub struct EngineCounters {
 /// The CPU's and the GPUs' lines.
 pub(super) struct Team {
     /// `None`: every batch that is not small goes to a GPU.
-    cpu: Option<Line>,
+    cpu: Option<Partner>,
     pub gpus: Vec<Gpu>,
+}
+
+/// The CPU beside the GPUs.
+struct Partner {
+    line: Line,
+    threads: usize,
+    demand: Demand,
+    /// Functions that have to be measured before a GPU gets a batch, each asked for once at a time.
+    wanted: Sender<Function>,
+    asked: Vec<AtomicBool>,
+}
+
+impl Partner {
+    /// What the CPU's offer for a batch is raised by.
+    fn price(&self, work: Work) -> u64 {
+        let active = self.line.active();
+        let own = if active > 0 { active + self.threads - 1 } else { 0 };
+        price(self.line.occupied(work) as f64 * self.threads as f64, self.demand.of_others(own))
+    }
+
+    fn want(&self, function: Function) {
+        if !self.asked[function.number()].swap(true, Relaxed) {
+            let _ = self.wanted.send(function); // Without anybody to measure it, it stays unknown.
+        }
+    }
 }
 
 /// Where a batch goes.
@@ -112,27 +135,72 @@ impl Team {
     ///
     /// # Errors
     /// If there is none that works: why the first does not.
-    pub fn of_gpus() -> Result<Self, Fault> {
-        let gpu = |engine| Gpu { engine, line: Line::new(None), tally: Tally::default() };
-        Ok(Team { cpu: None, gpus: open_all()?.into_iter().map(gpu).collect() })
+    pub fn of_gpus() -> Result<Self, String> {
+        let gpu = |engine| Gpu { engine, line: Line::new(&Profile::new()), tally: Tally::default() };
+        Ok(Team { cpu: None, gpus: working()?.into_iter().map(gpu).collect() })
     }
 
-    /// The CPU and the devices that are of use beside it, each with its profile: measured now, unless they were
-    /// before.
+    /// The devices beside the CPU, and the functions that they need measured, as they come to be needed.
     ///
     /// # Errors
-    /// Why there is no such device.
-    pub fn measured(cpu: &CpuEngine) -> Result<Self, String> {
-        let engines = open_all().map_err(|fault| fault.to_string())?;
-        let name = engines[0].description().name.clone(); // invariant: `open_all` returns one at least
-        let (profile, measured) = survey::profiles(cpu, engines).map_err(|error| error.to_string())?;
-        let useful = measured.into_iter().filter(|(_, gpu)| is_useful(&profile, gpu));
-        let gpu = |(engine, profile)| Gpu { engine, line: Line::new(Some(profile)), tally: Tally::default() };
-        let gpus: Vec<Gpu> = useful.map(gpu).collect();
-        if gpus.is_empty() {
-            return Err(format!("{name} is much slower with every cipher"));
+    /// If there is no device that works: why the first does not.
+    pub fn beside(cpu: &CpuEngine) -> Result<(Self, Receiver<Function>), String> {
+        let gpu = |engine: GpuEngine| {
+            let line = Line::new(&Key::new(cpu, Some(engine.description())).profile());
+            Gpu { engine, line, tally: Tally::default() }
+        };
+        let gpus = working()?.into_iter().map(gpu).collect();
+        let (wanted, needed) = unbounded();
+        let partner = Partner {
+            line: Line::new(&Key::new(cpu, None).profile()),
+            threads: cpu.threads(),
+            demand: Demand::new(cpu.threads()),
+            wanted,
+            asked: (0..Function::COUNT).map(|_| AtomicBool::new(false)).collect(),
+        };
+        Ok((Team { cpu: Some(partner), gpus }, needed))
+    }
+
+    /// Measures a function on every engine in service of which it is not known. It may be wanted again afterwards, for
+    /// one that was out of service or failed.
+    ///
+    /// # Errors
+    /// If an engine fails.
+    pub fn measure(&self, function: Function, cpu: &CpuEngine) -> Result<(), EngineError> {
+        let Some(partner) = &self.cpu else { return Ok(()) };
+        let measured = self.measure_all(function, cpu, partner);
+        partner.asked[function.number()].store(false, Relaxed);
+        measured
+    }
+
+    fn measure_all(&self, function: Function, cpu: &CpuEngine, partner: &Partner) -> Result<(), EngineError> {
+        let pool = BufferPool::new(usize::MAX);
+        let is_quiet = || partner.demand.of_others(0) < QUIET;
+        let measure = |engine: &dyn Engine, line: &Line, key: Key| {
+            if line.curve(function).is_some() {
+                return Ok(());
+            }
+            let quiet = is_quiet();
+            let curve = measure::curve(engine, cpu, function, MEASURED, &pool)?;
+            if quiet && is_quiet() {
+                key.keep([(function, curve.clone())]);
+            }
+            line.know(function, curve);
+            Ok(())
+        };
+        for gpu in self.gpus.iter().filter(|gpu| gpu.engine.in_service()) {
+            gpu.engine.supply(&pool);
+            measure(&gpu.engine, &gpu.line, Key::new(cpu, Some(gpu.engine.description())))?;
         }
-        Ok(Team { cpu: Some(Line::new(Some(profile))), gpus })
+        measure(cpu, &partner.line, Key::new(cpu, None))?;
+        for gpu in &self.gpus {
+            if let (Some(on_cpu), Some(on_gpu)) = (partner.line.curve(function), gpu.line.curve(function)) {
+                let from = crossover(on_cpu, on_gpu).map(|bytes| format!("from {} KiB on", bytes >> 10));
+                let when = from.unwrap_or_else(|| "never".to_owned());
+                log::info!("engine: {function}: {} is faster than the idle CPU {when}", gpu.engine.name());
+            }
+        }
+        Ok(())
     }
 
     /// Has the pool take memory that the devices reach: of each of them in turn, two buffers at a time, because a
@@ -146,19 +214,26 @@ impl Team {
         }));
     }
 
-    /// The engine that should finish the batch first; `None` if that is plainly the CPU.
+    /// The engine that should finish the batch first; `None` if that can be none but the CPU.
     pub fn choose(&self, batch: &Batch, bytes: usize) -> Option<Choice<'_>> {
         let work = Work { function: Function::of(batch)?, bytes };
-        let in_service = self.gpus.iter().filter(|gpu| gpu.engine.in_service());
-        let gpu =
-            in_service.min_by_key(|gpu| gpu.line.ends(work).saturating_add(self.copying(gpu, batch)))?;
-        let Some(cpu) = &self.cpu else { return Some(Choice::Gpu(gpu, gpu.line.begin(work))) };
-        let [on_cpu, on_gpu] = [cpu.ends(work), gpu.line.ends(work)];
-        let trial = is_trial(cpu.asked(work)) && on_cpu.max(on_gpu) / 2 < on_cpu.min(on_gpu);
-        Some(if (on_gpu < on_cpu) != trial {
+        let offered = |gpu: &'_ Gpu| gpu.line.offer(work).raised(self.copying(gpu, batch));
+        let in_service = || self.gpus.iter().filter(|gpu| gpu.engine.in_service());
+        let Some(cpu) = &self.cpu else {
+            let gpu = in_service().min_by_key(|gpu| offered(gpu).ends)?;
+            return Some(Choice::Gpu(gpu, gpu.line.begin(work)));
+        };
+        let known = |line: &Line| line.curve(work.function).is_some();
+        if !known(&cpu.line) || !in_service().all(|gpu| known(&gpu.line)) {
+            cpu.want(work.function);
+            return None;
+        }
+        let gpu = in_service().min_by_key(|gpu| offered(gpu).ends)?;
+        let on_cpu = cpu.line.offer(work).raised(cpu.price(work));
+        Some(if takes_second(on_cpu, offered(gpu), cpu.line.asked(work)) {
             Choice::Gpu(gpu, gpu.line.begin(work))
         } else {
-            Choice::Cpu(cpu.begin(work))
+            Choice::Cpu(cpu.line.begin(work))
         })
     }
 
@@ -171,7 +246,7 @@ impl Team {
         (far.map(|buffer| buffer.len() as f64).sum::<f64>() * COPY) as u64
     }
 
-    /// The devices, and which batches they are for.
+    /// The devices.
     pub fn description(&self) -> String {
         let names: Vec<&str> = self.gpus.iter().map(|gpu| gpu.engine.description().name.as_str()).collect();
         names.join(", ")
@@ -179,21 +254,17 @@ impl Team {
 }
 
 /// Every device that works, one at least. What the others lack is logged.
-fn open_all() -> Result<Vec<GpuEngine>, Fault> {
-    let count = devices()?;
-    let opened: Vec<Result<GpuEngine, Fault>> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || GpuEngine::open(number))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or(Err(Fault::OutOfService))).collect()
-    });
-    let (mut engines, mut first) = (Vec::new(), None);
+fn working() -> Result<Vec<GpuEngine>, String> {
+    let opened = open_all().map_err(|error| error.to_string())?;
+    let (mut engines, mut first, several) = (Vec::new(), None, opened.len() > 1);
     for (number, result) in opened.into_iter().enumerate() {
         match result {
             Ok(engine) => engines.push(engine),
             Err(fault) => {
-                if count > 1 {
+                if several {
                     log::warn!("gpu {number}: not used: {fault}");
                 }
-                first = first.or(Some(fault));
+                first = first.or(Some(fault.to_string()));
             }
         }
     }
@@ -201,15 +272,4 @@ fn open_all() -> Result<Vec<GpuEngine>, Fault> {
         Some(fault) if engines.is_empty() => Err(fault),
         _ => Ok(engines),
     }
-}
-
-fn is_trial(number: u32) -> bool {
-    number.is_multiple_of(TRIAL) || number >= 4 && number.is_power_of_two()
-}
-
-fn is_useful(cpu: &Profile, gpu: &Profile) -> bool {
-    Function::all().any(|function| {
-        crossover(cpu, gpu, function).is_some()
-            || gpu.curve(function).per_byte() < USELESS * cpu.curve(function).per_byte()
-    })
 }

@@ -59,6 +59,40 @@ fn number(text: &str) -> u64 {
 }
 
 #[test]
+fn a_mount_measures_what_it_needs() {
+    if ready(&["cp", "cmp"]) {
+        fake::run_here("mounted::over_fake_measures", &[], 400);
+    }
+}
+
+/// The made-up device is slower than any CPU: it is measured, with the functions of the mount alone, and left alone.
+#[test]
+#[ignore = "runs over the made-up driver"]
+fn over_fake_measures() {
+    let vault = Vault::in_memory("kuznyechik-ctr");
+    let place = tempfile::tempdir().expect("directory");
+    let file = place.path().join("file");
+    fs::write(&file, Random::new("measured").bytes(700 << 10)).expect("file");
+    let mount = vault.mount_with(&["--engine", "auto"]);
+    let end = Instant::now() + Duration::from_secs(100);
+    while vault.log_text().matches("is faster than the idle CPU").count() < 2 {
+        assert!(Instant::now() < end, "not measured:\n{}", vault.log_text());
+        let copy =
+            "cp \"$1\" \"$2/a\"; sync \"$2/a\"; dd if=\"$2/a\" of=/dev/null bs=1M iflag=direct 2>/dev/null
+            cmp \"$1\" \"$2/a\"; rm \"$2/a\"";
+        sh("/", copy, &[&file, mount.path()], 120);
+    }
+    mount.unmount();
+    let log = vault.log_text();
+    for operation in ["seal", "open"] {
+        let line =
+            format!("engine: {operation} kuznyechik-ctr kmac128: gpu 0 is faster than the idle CPU never");
+        assert_eq!(log.matches(&line).count(), 1, "{log}");
+    }
+    assert!(!log.contains("aes"), "{log}");
+}
+
+#[test]
 fn a_mount_survives_its_gpu() {
     if ready(&["cp", "cmp"]) {
         fake::run_here("mounted::over_fake_fails_under_a_mount", &[], 400);

@@ -1,0 +1,130 @@
+//! How many threads of the whole machine want a processor: what the kernel counts, averaged over a few
+//! milliseconds.
+
+use parking_lot::Mutex;
+use std::{
+    fs::File,
+    os::unix::fs::FileExt,
+    time::{Duration, Instant},
+};
+
+/// The kernel is asked again after this time at the earliest.
+const PAUSE: Duration = Duration::from_millis(1);
+/// What was seen longer ago than this counts no more.
+const MEMORY: Duration = Duration::from_millis(10);
+
+/// The demand for processors.
+pub(super) struct Demand {
+    /// `/proc/loadavg`, where there is one; without it nobody is thought to want any.
+    file: Option<File>,
+    processors: f64,
+    seen: Mutex<(Option<Instant>, Mean)>,
+}
+
+impl Demand {
+    /// For a machine on which this process may use so many processors.
+    pub fn new(processors: usize) -> Self {
+        let file = File::open("/proc/loadavg").ok();
+        Demand { file, processors: processors.max(1) as f64, seen: Mutex::default() }
+    }
+
+    /// The share of the processors, 0 to 1, that is wanted by others than the caller and `own` threads.
+    pub fn of_others(&self, own: usize) -> f64 {
+        let mut seen = self.seen.lock();
+        let (now, (at, mean)) = (Instant::now(), &mut *seen);
+        let passed = at.map_or(MEMORY, |at| now.saturating_duration_since(at));
+        if passed >= PAUSE
+            && let Some(running) = self.file.as_ref().and_then(running)
+        {
+            mean.add((running - 1.0 - own as f64).max(0.0), passed);
+            *at = Some(now);
+        }
+        (mean.value / self.processors).min(1.0)
+    }
+}
+
+/// A mean in which what was seen longer ago counts less.
+#[derive(Default)]
+pub(super) struct Mean {
+    pub value: f64,
+}
+
+impl Mean {
+    /// Takes in what is seen now, so much time after the last time.
+    pub fn add(&mut self, seen: f64, passed: Duration) {
+        let weight = (passed.as_secs_f64() / MEMORY.as_secs_f64()).min(1.0);
+        self.value += (seen - self.value) * weight;
+    }
+}
+
+/// What the kernel says at this moment.
+fn running(file: &File) -> Option<f64> {
+    let mut text = [0; 128];
+    let len = file.read_at(&mut text, 0).ok()?;
+    parse(std::str::from_utf8(&text[..len]).ok()?)
+}
+
+/// The fourth field, `running/all`.
+fn parse(text: &str) -> Option<f64> {
+    text.split_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        hint,
+        sync::atomic::{AtomicBool, Ordering::Relaxed},
+        thread,
+    };
+
+    #[test]
+    fn the_fourth_field_counts() {
+        assert_eq!(parse("0.66 0.36 0.20 7/342 1234\n"), Some(7.0));
+        for odd in ["", "0.66 0.36 0.20", "0.66 0.36 0.20 7 1234", "a b c d/e f"] {
+            assert_eq!(parse(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn busy_threads_are_seen() {
+        let demand = Demand::new(1);
+        assert!(demand.file.is_some(), "tests run where there is a kernel to ask");
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    while !stop.load(Relaxed) {
+                        hint::spin_loop()
+                    }
+                });
+            }
+            // Each look after such a pause counts alone.
+            let look = |own| {
+                thread::sleep(2 * MEMORY);
+                demand.of_others(own)
+            };
+            let shares: Vec<f64> = (0..50).map(|_| look(0)).collect();
+            let without = look(100_000);
+            stop.store(true, Relaxed);
+            assert!(shares.contains(&1.0) && without == 0.0, "{shares:?} {without}");
+        });
+    }
+
+    #[test]
+    fn without_a_kernel_to_ask_nobody_wants_any() {
+        let demand = Demand { file: None, ..Demand::new(4) };
+        assert_eq!(demand.of_others(0), 0.0);
+    }
+
+    #[test]
+    fn a_mean_forgets() {
+        let mut mean = Mean::default();
+        mean.add(8.0, MEMORY / 4);
+        assert_eq!(mean.value, 2.0);
+        mean.add(4.0, MEMORY / 2);
+        assert_eq!(mean.value, 3.0);
+        mean.add(1.0, 3 * MEMORY);
+        assert_eq!(mean.value, 1.0);
+    }
+}
