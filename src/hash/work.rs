@@ -328,15 +328,15 @@ impl<'a, S: Source> Worker<'a, S> {
         }
         self.options.progress.bytes.fetch_add(*used as u64, Ordering::Relaxed);
         if only(self.functions).is_some() {
-            self.expect(*used as u64);
+            self.announce(*used as u64);
         }
         *used = 0;
     }
 
     /// Says that there is so much for a GPU; short files are counted when they are done, as a sign of more.
-    fn expect(&self, bytes: u64) {
+    fn announce(&self, bytes: u64) {
         if let Some(gpu) = self.options.gpu {
-            gpu.expect(bytes);
+            gpu.announce(bytes);
         }
     }
 
@@ -344,7 +344,7 @@ impl<'a, S: Source> Worker<'a, S> {
         let large = Arc::new(Large::new(number, path, content, size, self.functions().len()));
         for (at, function) in self.functions().iter().enumerate() {
             if Gpu::takes(function) {
-                self.expect(size);
+                self.announce(size);
             }
             let pass = Pass { large: large.clone(), function: at };
             match function.part_len() {

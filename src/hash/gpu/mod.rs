@@ -75,7 +75,7 @@ impl Gpu {
     }
 
     /// Says that so many bytes more are to be hashed that it can hash.
-    pub(super) fn expect(&self, bytes: u64) {
+    pub(super) fn announce(&self, bytes: u64) {
         let shared = &self.shared;
         let expected = shared.expected.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         if expected < WORTH || shared.asked.swap(true, Ordering::Relaxed) {
