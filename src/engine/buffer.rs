@@ -108,6 +108,25 @@ impl BufferPool {
         (first, second)
     }
 
+    /// As `get_pair`, but gets nothing where it would have to wait, or where fewer than `spared` bytes of the
+    /// bound would be left for others.
+    pub fn try_get_pair(&self, len: usize, spared: usize) -> Option<(Buffer, Buffer)> {
+        let capacity = capacity(len);
+        let wanted = capacity.saturating_mul(2);
+        {
+            let mut state = self.shared.state.lock();
+            let waited_for = state.serving != state.next_ticket;
+            if waited_for || state.in_use.saturating_add(wanted).saturating_add(spared) > self.shared.bound {
+                return None;
+            }
+            state.in_use += wanted;
+            state.peak = state.peak.max(state.in_use);
+        }
+        let first = self.shared.buffer(capacity, len, None);
+        let second = self.shared.buffer(capacity, len, Some(&first));
+        Some((first, second))
+    }
+
     /// From here on takes the memory of new buffers longer than a page from `source`, while that gives any.
     pub(super) fn set_source(&self, source: Source) {
         let mut state = self.shared.state.lock();
@@ -358,6 +377,18 @@ mod tests {
             drop(held);
             assert_eq!(waiter.join().expect("no panic"), 10 * GRAIN);
         });
+    }
+
+    #[test]
+    fn a_try_neither_waits_nor_takes_what_is_spared() {
+        let pool = BufferPool::new(4 * GRAIN);
+        assert!(pool.try_get_pair(GRAIN, 3 * GRAIN).is_none());
+        let pair = pool.try_get_pair(GRAIN, 2 * GRAIN);
+        assert!(pair.is_some());
+        assert!(pool.try_get_pair(GRAIN, GRAIN).is_none());
+        assert_eq!(pool.in_use(), 2 * GRAIN);
+        drop(pair);
+        assert_eq!(pool.in_use(), 0);
     }
 
     #[test]

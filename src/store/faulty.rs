@@ -42,6 +42,8 @@ struct Inner {
     syncs: u64,
     failure: Option<(u64, Failure)>,
     history: Option<Vec<Snapshot>>,
+    /// Calls from one state in the history to the next.
+    every: u64,
 }
 
 /// The file.
@@ -72,7 +74,13 @@ impl FaultyFile {
 
     /// From now on remembers the state before each changing call.
     pub fn record(&self) {
-        self.0.lock().history = Some(Vec::new());
+        self.record_every(1);
+    }
+
+    /// From now on remembers the state before every so many changing calls.
+    pub fn record_every(&self, calls: u64) {
+        let mut inner = self.0.lock();
+        (inner.history, inner.every) = (Some(Vec::new()), calls);
     }
 
     /// The states since `record`, and the present one.
@@ -197,7 +205,9 @@ impl Content {
 impl Inner {
     /// Counts a changing call; `Err` if it is one that fails.
     fn call(&mut self) -> Result<(), Failure> {
-        if let Some(history) = &mut self.history {
+        if let Some(history) = &mut self.history
+            && self.calls.is_multiple_of(self.every)
+        {
             history.push(Snapshot(self.content.clone()));
         }
         self.calls += 1;

@@ -15,7 +15,7 @@ pub struct Memory {
     pub bound: usize,
     /// Opened ahead of readers; a part of `buffers`.
     pub ahead: usize,
-    /// Written and not in the store yet; beside `buffers`.
+    /// Written and not in the store yet: what is in stripes or on its way is a part of `buffers`.
     pub behind: usize,
 }
 
@@ -29,7 +29,7 @@ impl Vault {
             peak: buffers.peak,
             bound: buffers.bound,
             ahead: context.ahead.load(Ordering::Relaxed),
-            behind: context.buffered.load(Ordering::Relaxed).saturating_mul(CHUNK),
+            behind: context.buffered.chunks().saturating_mul(CHUNK),
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-type Job = Box<dyn FnOnce() + Send>;
+pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads at most: more would only wait for the same store and the same engines.
 const MOST: usize = 16;
@@ -28,6 +28,24 @@ impl Background {
         let (jobs, queue) = crossbeam_channel::unbounded();
         let threads = (0..cores).map_while(|number| start(number, queue.clone())).count();
         Background { jobs, threads }
+    }
+
+    /// Without threads: jobs wait until the test runs them, or for ever.
+    #[cfg(test)]
+    pub(super) fn by_hand() -> (Self, Receiver<Job>) {
+        let (jobs, queue) = crossbeam_channel::unbounded();
+        (Background { jobs, threads: 1 }, queue)
+    }
+
+    /// Without threads: jobs run where they come up.
+    #[cfg(test)]
+    pub(super) fn at_once() -> Self {
+        Background { jobs: crossbeam_channel::unbounded().0, threads: 0 }
+    }
+
+    /// Whether jobs run on threads of their own.
+    pub(super) fn has_threads(&self) -> bool {
+        self.threads > 0
     }
 
     /// Runs `job` on one of the threads; on this one if there are none.

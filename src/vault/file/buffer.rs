@@ -1,6 +1,9 @@
 //! What was written and not yet flushed: whole chunks of plaintext, and chunks to become holes.
+//!
+//! Chunks of a stream lie in stripes, all others each by itself.
 
-use crate::{crypto::chunk::CHUNK, format::layout};
+use super::stripe::Stripe;
+use crate::{crypto::chunk::CHUNK, engine::Buffer, format::layout};
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
@@ -11,8 +14,45 @@ use std::{
 };
 use zeroize::Zeroize;
 
-/// Chunks buffered in all files of a vault.
-pub type Buffered = Arc<AtomicUsize>;
+/// Stripes of a file that fill at the same time: for several writers of one file.
+const STRIPES: usize = 4;
+/// So many chunks one behind the other are a stream.
+const STREAM: u64 = if cfg!(test) { 4 } else { 64 };
+
+/// Chunks of all files of a vault that were written and are not in the store.
+#[derive(Debug, Default)]
+pub struct Buffered {
+    /// Each in memory of its own.
+    pub single: AtomicUsize,
+    /// In stripes or on flights: in buffers of the pool.
+    pub pooled: AtomicUsize,
+}
+
+impl Buffered {
+    /// All of them.
+    pub fn chunks(&self) -> usize {
+        self.single.load(Ordering::Relaxed) + self.pooled.load(Ordering::Relaxed)
+    }
+}
+
+/// Chunks on a flight, counted as buffered until this is dropped.
+pub(super) struct Share {
+    total: Arc<Buffered>,
+    chunks: usize,
+}
+
+impl Share {
+    pub(super) fn new(total: Arc<Buffered>, chunks: usize) -> Self {
+        total.pooled.fetch_add(chunks, Ordering::Relaxed);
+        Share { total, chunks }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.total.pooled.fetch_sub(self.chunks, Ordering::Relaxed);
+    }
+}
 
 /// One chunk of plaintext; zeros past the end of the file. Wiped on drop.
 pub(super) struct Plain(Box<[u8; CHUNK]>);
@@ -42,36 +82,60 @@ impl Drop for Plain {
     }
 }
 
-/// The write-behind buffer of a file.
+/// The write-behind buffer of a file. A chunk is in one place of it at most.
 pub(super) struct WriteBuffer {
     chunks: BTreeMap<u64, Plain>,
+    /// Oldest first.
+    stripes: Vec<Stripe>,
     punched: BTreeSet<u64>,
-    total: Buffered,
+    /// The chunk behind the last new one, and how many came one behind the other.
+    next: u64,
+    run: u64,
+    total: Arc<Buffered>,
 }
 
 impl Drop for WriteBuffer {
     fn drop(&mut self) {
-        self.total.fetch_sub(self.chunks.len(), Ordering::Relaxed);
+        self.total.single.fetch_sub(self.chunks.len(), Ordering::Relaxed);
+        let pooled = self.stripes.iter().map(Stripe::count).sum();
+        self.total.pooled.fetch_sub(pooled, Ordering::Relaxed);
     }
 }
 
 impl WriteBuffer {
     /// An empty buffer that counts its chunks in `total`.
-    pub(super) fn new(total: Buffered) -> Self {
-        WriteBuffer { chunks: BTreeMap::new(), punched: BTreeSet::new(), total }
+    pub(super) fn new(total: Arc<Buffered>) -> Self {
+        WriteBuffer {
+            chunks: BTreeMap::new(),
+            stripes: Vec::new(),
+            punched: BTreeSet::new(),
+            next: 0,
+            run: 0,
+            total,
+        }
     }
 
     /// Plaintext of a chunk.
-    pub(super) fn get(&self, index: u64) -> Option<&Plain> {
-        self.chunks.get(&index)
+    pub(super) fn get(&self, index: u64) -> Option<&[u8; CHUNK]> {
+        let stripe = self.stripes.iter().find_map(|stripe| stripe.get(index));
+        stripe.or_else(|| self.chunks.get(&index).map(|plain| &**plain))
     }
 
-    pub(super) fn get_mut(&mut self, index: u64) -> Option<&mut Plain> {
-        self.chunks.get_mut(&index)
+    pub(super) fn get_mut(&mut self, index: u64) -> Option<&mut [u8; CHUNK]> {
+        let stripe = self.stripes.iter_mut().find_map(|stripe| stripe.get_mut(index));
+        stripe.or_else(|| self.chunks.get_mut(&index).map(|plain| &mut **plain))
     }
 
     /// The chunks of a range that are here, ascending.
     pub(super) fn written(&self, range: Range<u64>) -> Vec<u64> {
+        let mut all: Vec<u64> = self.chunks.range(range.clone()).map(|(index, _)| *index).collect();
+        all.extend(self.stripes.iter().flat_map(Stripe::chunks).filter(|index| range.contains(index)));
+        all.sort_unstable();
+        all
+    }
+
+    /// The chunks of a range that are here by themselves, ascending.
+    pub(super) fn single(&self, range: Range<u64>) -> Vec<u64> {
         self.chunks.range(range).map(|(index, _)| *index).collect()
     }
 
@@ -86,25 +150,94 @@ impl WriteBuffer {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.chunks.is_empty() && self.punched.is_empty()
+        self.chunks.is_empty() && self.punched.is_empty() && self.stripes.iter().all(|s| s.count() == 0)
     }
 
-    /// Bytes of plaintext held.
-    pub(super) fn bytes(&self) -> usize {
+    /// Bytes of the chunks that are here by themselves.
+    pub(super) fn single_bytes(&self) -> usize {
         self.chunks.len() * CHUNK
     }
 
     /// Whether the chunk's content is here and not in the store.
     pub(super) fn holds(&self, index: u64) -> bool {
-        self.chunks.contains_key(&index) || self.punched.contains(&index)
+        self.get(index).is_some() || self.punched.contains(&index)
+    }
+
+    /// Makes a place for a chunk. What is in it is left over from something else.
+    pub(super) fn put(&mut self, index: u64) -> &mut [u8; CHUNK] {
+        self.run = if index == self.next { self.run + 1 } else { 1 };
+        self.next = index + 1;
+        self.punched.remove(&index);
+        let new = self.get(index).is_none();
+        match self.stripes.iter_mut().find(|stripe| stripe.covers(index)) {
+            Some(stripe) => {
+                self.total.pooled.fetch_add(usize::from(new), Ordering::Relaxed);
+                stripe.put(index)
+            }
+            None => {
+                self.total.single.fetch_add(usize::from(new), Ordering::Relaxed);
+                self.chunks.entry(index).or_insert_with(Plain::zeros)
+            }
+        }
     }
 
     /// Puts a chunk in.
-    pub(super) fn insert(&mut self, index: u64, plain: Plain) {
-        self.punched.remove(&index);
-        if self.chunks.insert(index, plain).is_none() {
-            self.total.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn insert(&mut self, index: u64, plain: &[u8; CHUNK]) {
+        *self.put(index) = *plain;
+    }
+
+    /// The window of `index`, if a stripe should begin there before the chunk is put in.
+    pub(super) fn wants_stripe(&self, index: u64) -> Option<Range<u64>> {
+        let due = index == self.next && self.run.is_multiple_of(STREAM) && self.run > 0;
+        let begins = index == self.next && self.run >= STREAM && Stripe::window(index).start == index;
+        let covered = || self.stripes.iter().any(|stripe| stripe.covers(index));
+        ((due || begins) && !covered()).then(|| Stripe::window(index))
+    }
+
+    /// Begins a stripe, which takes over the chunks of its window. If there are too many, the oldest ends.
+    pub(super) fn begin_stripe(&mut self, window: Range<u64>, buffers: (Buffer, Buffer)) {
+        if self.stripes.len() == STRIPES {
+            self.spill(0);
         }
+        let mut stripe = Stripe::new(window.clone(), buffers);
+        for index in self.single(window) {
+            if let Some(plain) = self.chunks.remove(&index) {
+                *stripe.put(index) = *plain;
+            }
+        }
+        self.total.single.fetch_sub(stripe.count(), Ordering::Relaxed);
+        self.total.pooled.fetch_add(stripe.count(), Ordering::Relaxed);
+        self.stripes.push(stripe);
+    }
+
+    /// Takes a stripe apart.
+    pub(super) fn spill(&mut self, place: usize) {
+        let stripe = self.take_stripe(place);
+        self.total.single.fetch_add(stripe.count(), Ordering::Relaxed);
+        for index in stripe.chunks() {
+            if let Some(content) = stripe.get(index) {
+                let mut plain = Plain::zeros();
+                *plain = *content;
+                self.chunks.insert(index, plain);
+            }
+        }
+    }
+
+    /// The stripes.
+    pub(super) fn stripes(&self) -> &[Stripe] {
+        &self.stripes
+    }
+
+    /// The place in `stripes` of the one that has this chunk.
+    pub(super) fn stripe_of(&self, index: u64) -> Option<usize> {
+        self.stripes.iter().position(|stripe| stripe.get(index).is_some())
+    }
+
+    /// Takes a stripe out.
+    pub(super) fn take_stripe(&mut self, place: usize) -> Stripe {
+        let stripe = self.stripes.remove(place);
+        self.total.pooled.fetch_sub(stripe.count(), Ordering::Relaxed);
+        stripe
     }
 
     /// Makes a chunk a hole.
@@ -116,19 +249,28 @@ impl WriteBuffer {
     /// Forgets a chunk: the store has it, or is to have a hole there as it has now.
     pub(super) fn remove(&mut self, index: u64) {
         if self.chunks.remove(&index).is_some() {
-            self.total.fetch_sub(1, Ordering::Relaxed);
+            self.total.single.fetch_sub(1, Ordering::Relaxed);
+        } else if self.stripes.iter_mut().any(|stripe| stripe.remove(index)) {
+            self.total.pooled.fetch_sub(1, Ordering::Relaxed);
+            self.stripes.retain(|stripe| stripe.count() > 0);
         }
+        self.punched.remove(&index);
+    }
+
+    /// The store has the hole.
+    pub(super) fn forget_hole(&mut self, index: u64) {
         self.punched.remove(&index);
     }
 
     /// Forgets everything past `size` and zeroes the rest of its last chunk.
     pub(super) fn cut(&mut self, size: u64) {
         let end = layout::chunks(size);
-        let past = self.chunks.split_off(&end);
-        self.total.fetch_sub(past.len(), Ordering::Relaxed);
+        for index in self.written(end..u64::MAX) {
+            self.remove(index);
+        }
         self.punched.split_off(&end);
         if let Some(last) = end.checked_sub(1)
-            && let Some(plain) = self.chunks.get_mut(&last)
+            && let Some(plain) = self.get_mut(last)
         {
             plain[layout::chunk_len(size, last)..].fill(0);
         }

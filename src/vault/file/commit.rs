@@ -2,9 +2,9 @@
 
 use super::{
     File,
-    flush::with_slot,
     read::damaged_chunk,
     state::{Identity, OnDisk, State},
+    version::with_slot,
 };
 use crate::{
     crypto::chunk::ChunkId,
@@ -26,6 +26,7 @@ impl File {
     /// Makes what was flushed durable. Without an open epoch it still syncs: recovery may have left
     /// something in the page cache.
     pub(super) fn commit(&self, st: &mut State) -> Result<()> {
+        self.land_all(st);
         self.finish_pending(st)?;
         self.sync_store(st)?;
         if st.open_epoch.is_some() {
@@ -99,6 +100,7 @@ impl File {
     pub fn is_flushed(&self) -> bool {
         let st = self.state.read();
         st.buffer.is_empty()
+            && st.flights.is_empty()
             && st.pending.is_empty()
             && st.size == st.tree.size()
             && st.tree.unsaved_nodes().is_empty()

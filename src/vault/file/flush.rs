@@ -1,13 +1,14 @@
-//! Flush: buffered chunks become slots, entries and ciphertext in the store.
+//! Flush: what leaves the write buffer, when, and in which pieces.
 //!
-//! What must hold, and why, is in `docs/format.md`, "Writing". The order here: everything that only adds
-//! (record, slots, new chunks) needs no barrier; a chunk that the durable base holds is overwritten only
-//! when the slot that will describe it is durable.
+//! Each piece goes on a flight of its own (`flight`): all of a stripe, or the chunks that are buffered by
+//! themselves. A flush waits for its flights; full stripes take off behind the application's back.
 
 use super::{
-    Durability, File,
-    state::{Identity, NewRecord, OnDisk, Pending, State},
-    writes::Writes,
+    File,
+    buffer::Share,
+    flight::{Flight, Stage, Work},
+    state::{OnDisk, State},
+    stripe::Stripe,
 };
 use crate::{
     crypto::{
@@ -15,15 +16,11 @@ use crate::{
         random,
     },
     engine::{Batch, Buffer, ChunkJob, Op},
-    format::{
-        entry::{Entry, Slot},
-        layout,
-        record::Version,
-    },
-    metrics::{self, Activity},
+    format::layout,
     vault::Result,
 };
-use std::collections::BTreeSet;
+use parking_lot::Mutex;
+use std::{ops::Range, sync::Arc};
 
 /// Chunks that a flush is about, ascending.
 #[derive(Default)]
@@ -35,9 +32,19 @@ struct Changed {
 }
 
 impl Changed {
-    /// Those below `bound` that are buffered.
-    fn below(st: &State, bound: u64) -> Self {
-        Changed { chunks: st.buffer.written(0..bound), holes: st.buffer.holes(0..bound) }
+    /// All that is buffered.
+    fn all_of(st: &State) -> Self {
+        Changed { chunks: st.buffer.written(0..u64::MAX), holes: st.buffer.holes(0..u64::MAX) }
+    }
+
+    /// Those below `bound` that are buffered by themselves.
+    fn single(st: &State, bound: u64) -> Self {
+        Changed { chunks: st.buffer.single(0..bound), holes: st.buffer.holes(0..bound) }
+    }
+
+    /// Those of a stripe.
+    fn of_stripe(st: &State, place: usize) -> Self {
+        Changed { chunks: st.buffer.stripes()[place].chunks().collect(), holes: Vec::new() }
     }
 
     fn is_empty(&self) -> bool {
@@ -52,106 +59,205 @@ impl Changed {
     fn any(&self, holds: impl Fn(u64) -> Result<bool>) -> Result<bool> {
         self.all().try_fold(false, |any, index| Ok(any || holds(index)?))
     }
-}
 
-/// What one flush writes.
-#[derive(Default)]
-struct Plan {
-    epoch: u64,
-    size: u64,
-    /// Sealed chunks, ascending, and their slots.
-    chunks: Vec<(u64, Slot)>,
-    /// Chunks that become holes, and their slots.
-    holes: Vec<(u64, Slot)>,
-    /// Groups whose entries are written.
-    groups: BTreeSet<u64>,
-    /// Chunks that the base holds data for.
-    protected: BTreeSet<u64>,
-    /// Ciphertext, chunk after chunk.
-    sealed: Option<Buffer>,
+    /// From the first to behind the last.
+    fn span(&self) -> Range<u64> {
+        self.all().min().unwrap_or(0)..self.all().max().map_or(0, |last| last + 1)
+    }
 }
 
 impl File {
-    /// Flushes all that is buffered.
+    /// Flushes all that is buffered or on its way.
     pub(super) fn flush_all(&self, st: &mut State) -> Result<()> {
-        self.flush_below(st, u64::MAX)
+        self.land_all(st);
+        if growing_end(st).is_some_and(|end| st.buffer.stripe_of(end).is_none()) {
+            self.flush_single(st, u64::MAX)?;
+        }
+        while let Some(place) = self.next_stripe(st) {
+            let changed = Changed::of_stripe(st, place);
+            let size = end_of(st, &changed);
+            self.flush_now(st, size, &changed, Some(place))?;
+        }
+        self.flush_single(st, u64::MAX)?;
+        st.flight_failed = false;
+        Ok(())
     }
 
-    /// Flushes the buffered chunks below `bound`; the flushed version ends there, too.
-    pub(super) fn flush_below(&self, st: &mut State, bound: u64) -> Result<()> {
-        let size = st.size.min(bound.saturating_mul(layout::CHUNK)).max(st.tree.size());
-        let changed = Changed::below(st, bound);
-        if changed.is_empty() && size == st.tree.size() {
+    /// The stripe to flush next.
+    fn next_stripe(&self, st: &State) -> Option<usize> {
+        if let Some(end) = growing_end(st)
+            && let Some(place) = st.buffer.stripe_of(end)
+        {
+            return Some(place);
+        }
+        (!st.buffer.stripes().is_empty()).then_some(0)
+    }
+
+    /// Flushes the chunks below `bound` that are buffered by themselves.
+    fn flush_single(&self, st: &mut State, bound: u64) -> Result<()> {
+        match self.load_single(st, bound)? {
+            Some(flight) => self.fly(st, flight),
+            None => Ok(()),
+        }
+    }
+
+    fn load_single(&self, st: &mut State, bound: u64) -> Result<Option<Flight>> {
+        let size = st.size.min(bound.saturating_mul(layout::CHUNK)).max(planned_size(st));
+        if size > planned_size(st)
+            && let Some(place) = growing_end(st).and_then(|end| st.buffer.stripe_of(end))
+        {
+            st.buffer.spill(place);
+        }
+        let changed = Changed::single(st, bound);
+        if changed.is_empty() && size == planned_size(st) {
+            return Ok(None);
+        }
+        self.load_flight(st, size, &changed, None).map(Some)
+    }
+
+    /// Makes room in a buffer that is full. If something could not be stored behind, it is tried here and now,
+    /// so that the error comes out.
+    pub(super) fn make_room(self: &Arc<Self>, st: &mut State) -> Result<()> {
+        // The last chunk will most likely be written on: it stays.
+        let bound = st.size / layout::CHUNK;
+        if st.flight_failed || !st.buffer.holes(0..bound).is_empty() {
+            self.land_all(st);
+            self.flush_single(st, bound)?;
+            st.flight_failed = false;
             return Ok(());
         }
-        self.check_writable(st)?;
-        self.finish_pending(st)?;
-        self.write_version(st, size, &changed)
+        self.land_all(st);
+        if let Some(flight) = self.load_single(st, bound)? {
+            self.launch(st, flight);
+        }
+        Ok(())
+    }
+
+    /// Sends the stripe that a chunk is in on its way, if it is full. If that fails its chunks stay buffered, and
+    /// the next write meets the error.
+    pub(super) fn launch_full(self: &Arc<Self>, st: &mut State, index: u64) {
+        let full = st.buffer.stripe_of(index).filter(|place| st.buffer.stripes()[*place].is_full());
+        if full.is_some()
+            && let Err(e) = self.launch_stripe(st, index)
+        {
+            log::debug!("what was written could not be stored behind: {e}");
+            st.flight_failed = true;
+            if let Some(place) = st.buffer.stripe_of(index) {
+                st.buffer.spill(place);
+            }
+        }
+    }
+
+    fn launch_stripe(self: &Arc<Self>, st: &mut State, index: u64) -> Result<()> {
+        self.land(st, Stripe::window(index));
+        let outside = |end: &u64| !Stripe::window(index).contains(end) && st.buffer.get(*end).is_some();
+        if let Some(end) = growing_end(st).filter(outside) {
+            self.flush_end(st, end)?;
+        }
+        let Some(place) = st.buffer.stripe_of(index) else { return Ok(()) };
+        let changed = Changed::of_stripe(st, place);
+        let size = end_of(st, &changed);
+        let flight = self.load_flight(st, size, &changed, Some(place))?;
+        self.launch(st, flight);
+        Ok(())
+    }
+
+    /// Flushes the chunk that the flushed version ends in, at its new length.
+    fn flush_end(&self, st: &mut State, end: u64) -> Result<()> {
+        self.land_all(st);
+        if let Some(place) = st.buffer.stripe_of(end) {
+            st.buffer.spill(place);
+        }
+        let changed = Changed { chunks: vec![end], holes: Vec::new() };
+        let size = end_of(st, &changed);
+        self.flush_now(st, size, &changed, None)
+    }
+
+    fn flush_now(&self, st: &mut State, size: u64, changed: &Changed, stripe: Option<usize>) -> Result<()> {
+        let flight = self.load_flight(st, size, changed, stripe)?;
+        self.fly(st, flight)
     }
 
     /// Whether a flush would have to sync: after a clean record, or to overwrite what is stored.
     pub(super) fn needs_sync(&self, st: &mut State) -> Result<bool> {
-        let changed = Changed::below(st, u64::MAX);
+        let changed = Changed::all_of(st);
         if changed.is_empty() || st.records.on_disk != OnDisk::Dirty {
             return Ok(st.records.on_disk == OnDisk::Clean);
         }
         let identity = self.identity(st)?;
-        self.load_groups(st, &identity, st.tree.size(), &changed)?;
+        self.load_groups(st, &identity, st.tree.size(), changed.all())?;
         changed.any(|index| Ok(index < layout::chunks(st.tree.size()) && st.tree.slot(index)?.is_some()))
     }
 
     /// Gives a file that has none its salt and a record of an empty version.
     pub(super) fn write_first_record(&self, st: &mut State) -> Result<()> {
-        self.check_writable(st)?;
-        self.write_version(st, st.tree.size(), &Changed::default())
+        self.land_all(st);
+        self.flush_now(st, st.tree.size(), &Changed::default(), None)
     }
 
-    fn write_version(&self, st: &mut State, size: u64, changed: &Changed) -> Result<()> {
-        self.keep_mtime(st)?;
-        if st.records.on_disk == OnDisk::Nothing && !self.store.is_empty()? {
-            self.store.set_len(0)?; // leavings of a first flush that a crash took the record of
-        }
-        let identity = self.identity(st)?;
-        let groups = self.load_groups(st, &identity, size, changed)?;
-        self.commit_if_rewritten(st, changed)?;
-        let epoch = self.begin_epoch(st, &identity)?;
-        let mut plan = Plan { epoch, size, groups, ..Plan::default() };
-        self.seal(st, &identity, changed, &mut plan)?;
-
-        st.tree.begin();
-        if let Err(e) = self.write_plan(st, &identity, &plan) {
-            st.tree.take_back();
-            st.tree.resident = true; // the store may hold slots of the attempt
-            self.restore_mtime(st);
-            return Err(e);
-        }
-        self.after_data(st, &plan);
-        Ok(())
-    }
-
-    /// Loads the groups of these chunks, and the one at the old end if a growing file must erase entries
-    /// there. Returns those to write.
-    fn load_groups(
+    /// Loads a flight that makes a version of `size` bytes: takes the chunks out of the buffer once nothing
+    /// can fail any more.
+    fn load_flight(
         &self,
         st: &mut State,
-        identity: &Identity,
         size: u64,
         changed: &Changed,
-    ) -> Result<BTreeSet<u64>> {
-        let source = self.source(identity);
-        st.tree.trim_cache();
-        let mut groups: BTreeSet<u64> = changed.all().map(layout::group_of).collect();
-        for group in &groups {
-            st.tree.load(source, *group)?;
+        stripe: Option<usize>,
+    ) -> Result<Flight> {
+        self.check_writable(st)?;
+        self.finish_pending(st)?;
+        self.keep_mtime(st)?;
+        let identity = self.identity(st)?;
+        self.load_groups(st, &identity, st.tree.size(), changed.all())?;
+        self.commit_if_rewritten(st, changed)?;
+        let epoch = self.begin_epoch(st, &identity)?;
+        let mut nonces = vec![0; changed.chunks.len() * 10];
+        random::fill(&mut nonces)?;
+
+        let chunks = changed.chunks.len();
+        let share = Some(Share::new(self.context.buffered.clone(), chunks));
+        let mut batch = None;
+        if !changed.chunks.is_empty() {
+            let (input, output, offsets) = self.load_buffers(st, &changed.chunks, stripe);
+            let keys = vec![identity.keys.chunk.clone()];
+            let nonces = nonces.as_chunks::<10>().0;
+            let job = |((index, nonce), offset): ((&u64, &[u8; 10]), usize)| ChunkJob {
+                key: 0,
+                id: ChunkId { index: *index, epoch, nonce: *nonce },
+                len: layout::chunk_len(size, *index),
+                offset,
+                tag: [0; 16],
+                ok: false,
+            };
+            let jobs = changed.chunks.iter().zip(nonces).zip(offsets).map(job).collect();
+            batch = Some(Batch { op: Op::Seal, keys, jobs, input, output });
         }
-        if size > st.tree.size() {
-            let last = layout::groups(st.tree.size()) - 1;
-            st.tree.load(source, last)?;
-            if st.tree.is_stale(last) {
-                groups.insert(last);
+        let work = Mutex::new(Work { batch, share, stage: Stage::Loaded });
+        Ok(Flight { identity, epoch, size, holes: changed.holes.clone(), span: changed.span(), chunks, work })
+    }
+
+    /// Takes chunks out of the buffer: a stripe with the buffers that it lies in, others into new ones. Returns
+    /// those, and where in them each chunk is.
+    fn load_buffers(
+        &self,
+        st: &mut State,
+        chunks: &[u64],
+        stripe: Option<usize>,
+    ) -> (Buffer, Buffer, Vec<usize>) {
+        if let Some(place) = stripe {
+            let stripe = st.buffer.take_stripe(place);
+            let offsets = chunks.iter().map(|index| stripe.place(*index) * CHUNK).collect();
+            let (input, output) = stripe.into_buffers();
+            return (input, output, offsets);
+        }
+        let (mut input, output) = self.context.router.buffers.get_pair(chunks.len() * CHUNK);
+        for (index, place) in chunks.iter().zip(input.as_chunks_mut::<CHUNK>().0) {
+            if let Some(plain) = st.buffer.get(*index) {
+                *place = *plain;
             }
+            st.buffer.remove(*index);
         }
-        Ok(groups)
+        (input, output, (0..chunks.len()).map(|at| at * CHUNK).collect())
     }
 
     /// A chunk is written once an epoch: before a second time the epoch ends.
@@ -164,193 +270,21 @@ impl File {
         }
         Ok(())
     }
-
-    fn seal(&self, st: &State, identity: &Identity, changed: &Changed, plan: &mut Plan) -> Result<()> {
-        for index in changed.all() {
-            if base_slot(st, index)?.is_some_and(|(_, slot)| !slot.is_hole()) {
-                plan.protected.insert(index);
-            }
-        }
-        let epoch = plan.epoch;
-        for &index in &changed.holes {
-            let id = ChunkId { index, epoch, nonce: [0; 10] };
-            let tag = identity.keys.chunk.hole_tag(&id);
-            plan.holes.push((index, Slot { nonce: id.nonce, epoch, tag }));
-        }
-        if changed.chunks.is_empty() {
-            return Ok(());
-        }
-        self.seal_chunks(st, identity, &changed.chunks, plan)
-    }
-
-    fn seal_chunks(&self, st: &State, identity: &Identity, chunks: &[u64], plan: &mut Plan) -> Result<()> {
-        let mut nonces = vec![0; chunks.len() * 10];
-        random::fill(&mut nonces)?;
-        let router = &self.context.router;
-        let (input, output) = router.buffers.get_pair(chunks.len() * CHUNK);
-        let mut batch = Batch {
-            op: Op::Seal,
-            keys: vec![identity.keys.chunk.clone()],
-            jobs: Vec::with_capacity(chunks.len()),
-            input,
-            output,
-        };
-        for (at, (index, nonce)) in chunks.iter().zip(nonces.as_chunks::<10>().0).enumerate() {
-            let len = layout::chunk_len(plan.size, *index);
-            let offset = at * CHUNK;
-            if let Some(plain) = st.buffer.get(*index) {
-                batch.input[offset..offset + len].copy_from_slice(&plain[..len]);
-            }
-            let id = ChunkId { index: *index, epoch: plan.epoch, nonce: *nonce };
-            batch.jobs.push(ChunkJob { key: 0, id, len, offset, tag: [0; 16], ok: false });
-        }
-        let bytes = batch.jobs.iter().map(|job| job.len).sum();
-        metrics::measure(Activity::Batch, bytes, || router.run(&mut batch))?;
-        for job in &batch.jobs {
-            let slot = Slot { nonce: job.id.nonce, epoch: plan.epoch, tag: job.tag };
-            plan.chunks.push((job.id.index, slot));
-        }
-        plan.sealed = Some(batch.output);
-        Ok(())
-    }
-
-    /// Brings a plan to the store. An error before the first overwrite of base data leaves memory as it was
-    /// (the caller takes the tree back); an error after it leaves `pending` writes behind.
-    fn write_plan(&self, st: &mut State, identity: &Identity, plan: &Plan) -> Result<()> {
-        let source = self.source(identity);
-        if plan.size > st.tree.size() {
-            st.tree.grow(source, plan.size)?;
-        }
-        for (index, slot) in plan.chunks.iter().chain(&plan.holes) {
-            let entry = with_slot(st, *index, *slot)?;
-            st.tree.set_entry(*index, entry);
-        }
-        st.tree.update(source, &plan.groups)?;
-        let target = Version { epoch: plan.epoch, size: plan.size, root: st.tree.root() };
-        let record = self.encode_record(st, identity, target, false);
-
-        let mut slots = Writes::default();
-        self.add_record_and_entries(st, &record, &plan.groups, &mut slots);
-        let data = data_writes(plan);
-        self.grow_store(st, plan)?;
-        if plan.protected.is_empty() {
-            slots.add_all(&data);
-            slots.write(&*self.store)?;
-            self.accept(st, record, plan);
-            return Ok(());
-        }
-        slots.write(&*self.store)?;
-        if self.context.durability == Durability::Strict {
-            self.sync_store(st)?;
-        }
-        self.accept(st, record, plan);
-        if let Err(e) = data.write(&*self.store) {
-            st.pending = data.into_pending();
-            self.restore_mtime(st);
-            return Err(e.into());
-        }
-        Ok(())
-    }
-
-    fn add_record_and_entries<'a>(
-        &self,
-        st: &mut State,
-        record: &'a NewRecord,
-        groups: &BTreeSet<u64>,
-        writes: &mut Writes<'a>,
-    ) {
-        if groups.contains(&0) {
-            // The header page in one piece: a kill keeps all of it or nothing.
-            let mut page = st.records.sectors.as_flattened().to_vec();
-            page[record.offset() as usize..][..record.sector.len()].copy_from_slice(&record.sector);
-            page.extend_from_slice(&st.tree.entries_bytes(0));
-            writes.add_owned(0, page);
-        } else {
-            writes.add(record.offset(), &record.sector);
-        }
-        for group in groups.iter().filter(|g| **g > 0) {
-            writes.add_owned(layout::entries_offset(*group), st.tree.entries_bytes(*group));
-        }
-    }
-
-    /// Extends the store before the barrier (a base tail that grows must not lose its old end to a torn
-    /// size), and where no chunk that is written reaches the end.
-    fn grow_store(&self, st: &State, plan: &Plan) -> Result<()> {
-        let reaches_end = plan.chunks.last().is_some_and(|(index, _)| index + 1 == layout::chunks(plan.size));
-        if reaches_end && plan.protected.is_empty() {
-            return Ok(());
-        }
-        let wanted = layout::stored_size(plan.size);
-        if st.records.on_disk == OnDisk::Nothing || self.store.len()? < wanted {
-            self.store.set_len(wanted)?;
-        }
-        Ok(())
-    }
-
-    /// Record and slots are in the store.
-    fn accept(&self, st: &mut State, record: NewRecord, plan: &Plan) {
-        st.records.accept(record);
-        st.tree.keep();
-        st.uncommitted += (plan.chunks.len() * CHUNK) as u64;
-        st.note_change();
-    }
-
-    fn after_data(&self, st: &mut State, plan: &Plan) {
-        for (index, _) in &plan.holes {
-            if plan.protected.contains(index) {
-                let len = layout::chunk_len(plan.size, *index) as u64;
-                if let Err(e) = self.store.punch(layout::chunk_offset(*index), len) {
-                    log::debug!("space of a hole could not be freed: {e}");
-                }
-            }
-        }
-        for (index, _) in plan.chunks.iter().chain(&plan.holes) {
-            st.buffer.remove(*index);
-        }
-        self.restore_mtime(st);
-    }
-
-    /// Completes the overwrites of a flush that failed half-way.
-    pub(super) fn finish_pending(&self, st: &mut State) -> Result<()> {
-        while let Some(write) = st.pending.last() {
-            self.store.write_at(&write.bytes, write.offset)?;
-            st.pending.pop();
-        }
-        Ok(())
-    }
 }
 
-/// The slot that the durable base has for a chunk of a loaded group, and its place.
-pub(super) fn base_slot(st: &State, index: u64) -> Result<Option<(usize, Slot)>> {
-    if index >= layout::chunks(st.base.size) {
-        return Ok(None);
-    }
-    Ok(st.tree.entry(index)?.current(Some(st.base.epoch), None))
+/// Size of the flushed version once all flights have landed.
+fn planned_size(st: &State) -> u64 {
+    st.flights.back().map_or(0, |flight| flight.size).max(st.tree.size())
 }
 
-/// The chunk's entry with a new slot, which never takes the place of the base's.
-pub(super) fn with_slot(st: &State, index: u64, slot: Slot) -> Result<Entry> {
-    let mut entry = Entry([Some(slot), None]);
-    if let Some((place, base)) = base_slot(st, index)? {
-        entry.0[place] = Some(base);
-        entry.0[1 - place] = Some(slot);
-    }
-    Ok(entry)
+/// The size of the flushed version once these chunks are in it, too.
+fn end_of(st: &State, changed: &Changed) -> u64 {
+    st.size.min(changed.span().end * layout::CHUNK).max(planned_size(st))
 }
 
-fn data_writes(plan: &Plan) -> Writes<'_> {
-    let mut writes = Writes::default();
-    if let Some(sealed) = &plan.sealed {
-        for (at, (index, _)) in plan.chunks.iter().enumerate() {
-            let len = layout::chunk_len(plan.size, *index);
-            writes.add(layout::chunk_offset(*index), &sealed[at * CHUNK..][..len]);
-        }
-    }
-    writes
-}
-
-impl Writes<'_> {
-    fn into_pending(self) -> Vec<Pending> {
-        self.into_owned().into_iter().map(|(offset, bytes)| Pending { offset, bytes }).collect()
-    }
+/// The chunk that the flushed version ends in the middle of, if the file has grown since. It must be written
+/// again before, or together with, what makes the version larger: its tag is over its length.
+fn growing_end(st: &State) -> Option<u64> {
+    let planned = planned_size(st);
+    (st.size > planned && !planned.is_multiple_of(layout::CHUNK)).then_some(planned / layout::CHUNK)
 }

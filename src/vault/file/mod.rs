@@ -1,23 +1,27 @@
 //! One file's content over a `BackingFile`: reading, writing, commit, recovery.
 //!
 //! `state` is what is known of the file, `tree` its slots and digests, `buffer` what was written and not
-//! yet flushed. `read` is the way to an application: `few` opens some chunks, `span` a long run of them, `ahead` says which
-//! ones will be asked for, `background` has the threads that open them by then. `write`, `flush`, `commit` are the way of a byte to the disk; `recover` is what a crash on
-//! that way leaves to do.
+//! yet flushed, the chunks of a stream in a `stripe`. `read` is the way to an application: `few` opens some
+//! chunks, `span` a long run of them, `ahead` says which ones will be asked for, `background` has the threads that open
+//! them by then. `write`, `flush`, `flight`, `version`, `commit` are the way of a byte to the disk; `recover` is
+//! what a crash on that way leaves to do.
 
 mod ahead;
 mod background;
 mod buffer;
 mod commit;
 mod few;
+mod flight;
 mod flush;
 mod read;
 mod recover;
 mod span;
 mod state;
+mod stripe;
 #[cfg(test)]
 mod test;
 mod tree;
+mod version;
 mod write;
 mod writes;
 
@@ -27,10 +31,7 @@ use ahead::Ahead;
 use parking_lot::{Mutex, RwLock};
 use state::{Fault, OnDisk, State};
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::AtomicUsize},
     time::{Duration, Instant},
 };
 
@@ -65,8 +66,8 @@ pub struct Context {
     pub durability: Durability,
     /// Nothing may be written: recovery stays in memory.
     pub read_only: bool,
-    /// Chunks in the write buffers of all files.
-    pub buffered: Buffered,
+    /// What was written to all files and is not in the store.
+    pub buffered: Arc<Buffered>,
     /// Bytes opened ahead of the readers of all files.
     pub ahead: Arc<AtomicUsize>,
     /// Bytes of memory for contents on their way.
@@ -146,7 +147,8 @@ impl File {
     /// As `flush`.
     pub fn flush_at_close(&self) -> Result<()> {
         let mut st = self.state.write();
-        if self.context.buffered.load(Ordering::Relaxed) < LEFT_AT_CLOSE && self.needs_sync(&mut st)? {
+        self.land_all(&mut st);
+        if !st.flight_failed && self.context.buffered.chunks() < LEFT_AT_CLOSE && self.needs_sync(&mut st)? {
             return Ok(());
         }
         self.flush_all(&mut st)

@@ -154,11 +154,12 @@ impl File {
             groups.clone().any(|g| !st.tree.is_loaded(g)).then_some(groups)
         };
         let st = self.state.read();
-        if missing(&st).is_none() {
+        if missing(&st).is_none() && !File::in_flight(&st, &chunks) {
             return Ok(st);
         }
         drop(st);
         let mut st = self.state.write();
+        self.land(&mut st, chunks.clone());
         if let Some((groups, identity)) = missing(&st).zip(st.identity.clone()) {
             st.tree.trim_cache();
             for group in groups {
@@ -215,6 +216,7 @@ impl File {
 
     /// The content of a chunk as an application sees it, zeros past the end of the file.
     pub(super) fn read_chunk(&self, st: &mut State, index: u64) -> Result<super::buffer::Plain> {
+        self.land(st, index..index + 1);
         let mut plain = super::buffer::Plain::zeros();
         if index < layout::chunks(st.tree.size())
             && let Some(identity) = st.identity.clone()

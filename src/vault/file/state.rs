@@ -3,6 +3,7 @@
 use super::{
     File,
     buffer::{Buffered, WriteBuffer},
+    flight::Flight,
     tree::{Source, Tree},
 };
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
     vault::{Damage, Error, Result, Time},
 };
 use std::{
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -83,6 +85,10 @@ pub(super) struct State {
     /// Size with what is buffered.
     pub(super) size: u64,
     pub(super) buffer: WriteBuffer,
+    /// On their way to the store, in the order of their landing. Their chunks are not in the buffer.
+    pub(super) flights: VecDeque<Arc<Flight>>,
+    /// One of them failed, and nobody was told.
+    pub(super) flight_failed: bool,
     pub(super) pending: Vec<Pending>,
     pub(super) mtime: Option<Time>,
     /// When the application last changed the content.
@@ -111,7 +117,7 @@ pub(super) const NO_VERSION: Version = Version { epoch: 0, size: 0, root: ALL_HO
 
 impl State {
     /// A file that nothing was committed to.
-    pub(super) fn never_committed(buffered: &Buffered) -> Self {
+    pub(super) fn never_committed(buffered: &Arc<Buffered>) -> Self {
         let records = Records { sectors: [[0; RECORD]; 2], newest: 1, sequence: 0, on_disk: OnDisk::Nothing };
         State::over(None, records, NO_VERSION, buffered)
     }
@@ -121,7 +127,7 @@ impl State {
         identity: Option<Arc<Identity>>,
         records: Records,
         base: Version,
-        buffered: &Buffered,
+        buffered: &Arc<Buffered>,
     ) -> Self {
         State {
             identity,
@@ -132,6 +138,8 @@ impl State {
             tree: Tree::new(base.root, base.size, base.epoch),
             size: base.size,
             buffer: WriteBuffer::new(buffered.clone()),
+            flights: VecDeque::new(),
+            flight_failed: false,
             pending: Vec::new(),
             mtime: None,
             written_at: None,
@@ -169,6 +177,7 @@ impl State {
     /// Whether the store holds all there is, under a clean record (or nothing at all).
     pub(super) fn at_rest(&self) -> bool {
         self.buffer.is_empty()
+            && self.flights.is_empty()
             && self.pending.is_empty()
             && self.open_epoch.is_none()
             && self.size == self.tree.size()

@@ -14,6 +14,7 @@ mod ahead;
 mod crash;
 mod faults;
 mod model;
+mod streams;
 mod tamper;
 
 /// A small generator of repeatable numbers (splitmix64).
@@ -37,16 +38,22 @@ impl Rng {
 }
 
 pub(super) fn context_with(cipher: Cipher, integrity: Integrity, read_only: bool) -> Arc<Context> {
-    Arc::new(Context {
-        keys: FileKdf::new(Secret::new_with(|key| key.fill(7)), cipher, integrity),
+    let keys = FileKdf::new(Secret::new_with(|key| key.fill(7)), cipher, integrity);
+    Arc::new(Context { keys, read_only, ..context_over(Background::default()) })
+}
+
+/// One with these threads in the background.
+pub(super) fn context_over(background: Background) -> Context {
+    Context {
+        keys: FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes256, Integrity::Kmac128),
         router: Router::new(EngineChoice::Cpu, 64 << 20).unwrap(),
         durability: Durability::Strict,
-        read_only,
+        read_only: false,
         buffered: Arc::default(),
         ahead: Arc::default(),
         memory: 64 << 20,
-        background: Background::default(),
-    })
+        background,
+    }
 }
 
 pub(super) fn context() -> Arc<Context> {
@@ -57,7 +64,7 @@ pub(super) fn open(store: &Arc<FaultyFile>, context: &Arc<Context>) -> Arc<File>
     File::open(store.clone(), context.clone()).unwrap()
 }
 
-pub(super) fn read_all(file: &File) -> Result<Vec<u8>, Error> {
+pub(super) fn read_all(file: &Arc<File>) -> Result<Vec<u8>, Error> {
     let mut out = vec![0; file.size() as usize + 100];
     let n = file.read(0, &mut out)?;
     assert_eq!(n as u64, file.size());
@@ -66,7 +73,7 @@ pub(super) fn read_all(file: &File) -> Result<Vec<u8>, Error> {
 }
 
 /// Brings a file to rest, as the keeper does.
-pub(super) fn rest(file: &File) {
+pub(super) fn rest(file: &Arc<File>) {
     let rest = file.rest_flush().unwrap();
     file.rest_sync().unwrap();
     if file.rest_settle(rest).unwrap() {
@@ -129,7 +136,7 @@ fn a_close_does_not_sync() {
     rest(&file);
     assert_eq!(read_all(&open(&store, &context)).unwrap(), log);
     drop(file);
-    assert_eq!(context.buffered.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_eq!(context.buffered.chunks(), 0);
 }
 
 #[test]

@@ -195,9 +195,10 @@ impl Tree {
         Ok(leaf)
     }
 
-    /// Drops leaves that the store holds, once there are too many. To be called where none is in use.
+    /// Drops leaves that the store holds, once there are too many. To be called where none is in use. What a
+    /// change that is on its way replaced stays: the store does not have it yet.
     pub(super) fn trim_cache(&mut self) {
-        if self.leaves.len() < CACHED_LEAVES || self.resident {
+        if self.leaves.len() < CACHED_LEAVES || self.resident || self.journal.is_some() {
             return;
         }
         let mut keep = CACHED_LEAVES / 2;

@@ -1,16 +1,25 @@
 //! Writing: into the buffer, flushed when there is enough of it.
 
-use super::{File, buffer::Plain, read::pieces, state::State};
+use super::{File, read::pieces, state::State, stripe::Stripe};
 use crate::{
     crypto::chunk::CHUNK,
     format::layout,
     vault::{Error, Result, Time},
 };
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::Ordering},
+};
 
-/// Buffered bytes that a write flushes.
+/// Bytes outside stripes that a write flushes.
 const FLUSH_AT: usize = 16 << 20;
+/// The same of all files together, and how many of its own make it worth a file's while.
+const MOST_SINGLE: usize = 32 << 20;
+const WORTH_FLUSHING: usize = 1 << 20;
 /// Flushed bytes that a write commits: recovery stays short.
 const COMMIT_AT: u64 = 1 << 30;
+/// The part of the buffers' memory that stripes leave to others.
+const SPARED: usize = 2;
 
 impl File {
     /// Writes all of `data`; buffered until `flush`.
@@ -18,7 +27,7 @@ impl File {
     /// # Errors
     /// `TooLarge`; or what an earlier part of the buffer met on its way to the store, and then nothing of
     /// `data` was taken.
-    pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+    pub fn write(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
         let mut st = self.state.write();
         self.write_locked(&mut st, offset, data)
     }
@@ -27,56 +36,95 @@ impl File {
     ///
     /// # Errors
     /// As `write`.
-    pub fn append(&self, data: &[u8]) -> Result<u64> {
+    pub fn append(self: &Arc<Self>, data: &[u8]) -> Result<u64> {
         let mut st = self.state.write();
         let offset = st.size;
         self.write_locked(&mut st, offset, data)?;
         Ok(offset)
     }
 
-    fn write_locked(&self, st: &mut State, offset: u64, data: &[u8]) -> Result<()> {
+    fn write_locked(self: &Arc<Self>, st: &mut State, offset: u64, data: &[u8]) -> Result<()> {
         self.check_writable(st)?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= layout::MAX_SIZE);
-        let end = end.ok_or(Error::TooLarge)?;
+        end.ok_or(Error::TooLarge)?;
         if data.is_empty() {
             return Ok(());
         }
-        if st.buffer.bytes() >= FLUSH_AT {
-            // The last chunk will most likely be written on: it stays.
-            self.flush_below(st, st.size / layout::CHUNK)?;
-            if st.uncommitted >= COMMIT_AT {
-                self.commit(st)?;
-            }
+        let single = st.buffer.single_bytes();
+        let crowded = || self.context.buffered.single.load(Ordering::Relaxed) * CHUNK >= MOST_SINGLE;
+        if st.flight_failed || single >= FLUSH_AT || single >= WORTH_FLUSHING && crowded() {
+            self.make_room(st)?;
+        }
+        if st.uncommitted >= COMMIT_AT {
+            self.commit(st)?;
         }
         if offset > st.size {
             self.grow(st, offset)?;
         }
         for piece in pieces(offset, data.len()) {
             let part = &data[piece.out.clone()];
-            let before = layout::chunk_len(st.size, piece.index);
-            let whole = piece.start == 0 && part.len() >= before;
-            let plain = self.buffered(st, piece.index, whole)?;
-            plain[piece.start..][..part.len()].copy_from_slice(part);
+            let place = piece.start..piece.start + part.len();
+            self.buffered(st, piece.index, place.clone())?[place.clone()].copy_from_slice(part);
+            st.size = st.size.max(offset + piece.out.end as u64);
+            // A stripe whose last chunk will be written on does not go yet.
+            if place.end == CHUNK {
+                self.launch_full(st, piece.index);
+            }
         }
-        st.size = st.size.max(end);
         st.touch();
         Ok(())
     }
 
-    /// The buffered copy of a chunk; read in first unless it will be written as a whole.
-    fn buffered<'a>(&self, st: &'a mut State, index: u64, whole: bool) -> Result<&'a mut Plain> {
+    /// The buffered copy of a chunk, of which the caller will write these bytes; the others are read in.
+    fn buffered<'a>(
+        &self,
+        st: &'a mut State,
+        index: u64,
+        written: Range<usize>,
+    ) -> Result<&'a mut [u8; CHUNK]> {
         if st.buffer.get(index).is_none() {
-            let plain = if whole { Plain::zeros() } else { self.read_chunk(st, index)? };
-            st.buffer.insert(index, plain);
+            if written.start == 0 && written.end >= layout::chunk_len(st.size, index) {
+                self.begin_stripe(st, index);
+                st.buffer.put(index)[written.end..].fill(0);
+            } else {
+                self.fetch(st, index)?;
+            }
         }
-        Ok(st.buffer.get_mut(index).expect("just inserted")) // invariant: inserted above if it was absent
+        Ok(st.buffer.get_mut(index).expect("just put in")) // invariant: put in above if it was absent
+    }
+
+    /// Reads a chunk into the buffer.
+    fn fetch(&self, st: &mut State, index: u64) -> Result<()> {
+        let plain = self.read_chunk(st, index)?;
+        if st.buffer.get(index).is_none() {
+            self.begin_stripe(st, index);
+            st.buffer.insert(index, &plain);
+        }
+        Ok(())
+    }
+
+    /// Begins a stripe if the chunk, which is not buffered, goes on a stream; if there is memory for one.
+    fn begin_stripe(&self, st: &mut State, index: u64) {
+        let Some(window) = st.buffer.wants_stripe(index) else { return };
+        let buffers = &self.context.router.buffers;
+        let get = || buffers.try_get_pair(Stripe::bytes(&window), buffers.usage().bound / SPARED);
+        let mut pair = get();
+        while pair.is_none() && !st.flights.is_empty() {
+            // Its own flights hold some. What one of them could not store is met by the next write.
+            let _ = self.land_first(st);
+            pair = get();
+        }
+        // What failed meanwhile is in the buffer again, perhaps in this window.
+        if let Some(pair) = pair {
+            st.buffer.begin_stripe(window, pair);
+        }
     }
 
     /// Extends with a hole. A partial last chunk with data gets a new length, so it is written again.
     fn grow(&self, st: &mut State, size: u64) -> Result<()> {
         let last = st.size / layout::CHUNK;
         if !st.size.is_multiple_of(layout::CHUNK) && !st.buffer.holds(last) && self.has_data(st, last)? {
-            self.buffered(st, last, false)?;
+            self.fetch(st, last)?;
         }
         st.size = size;
         Ok(())
@@ -84,6 +132,7 @@ impl File {
 
     /// Whether the flushed version has data for a chunk.
     fn has_data(&self, st: &mut State, index: u64) -> Result<bool> {
+        self.land(st, index..index + 1);
         if index >= layout::chunks(st.tree.size()) {
             return Ok(false);
         }
@@ -101,6 +150,7 @@ impl File {
             return Err(Error::TooLarge);
         }
         let mut st = self.state.write();
+        self.land_all(&mut st);
         self.check_writable(&mut st)?;
         if size > st.size {
             self.grow(&mut st, size)?;
@@ -126,6 +176,7 @@ impl File {
     /// As `write`.
     pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
         let mut st = self.state.write();
+        self.land_all(&mut st);
         self.check_writable(&mut st)?;
         let end = offset.saturating_add(len).min(st.size);
         if offset >= end {
@@ -150,8 +201,8 @@ impl File {
         for piece in pieces(from, to.saturating_sub(from) as usize) {
             let buffered = st.buffer.get(piece.index).is_some();
             if buffered || (!st.buffer.holds(piece.index) && self.has_data(st, piece.index)?) {
-                let plain = self.buffered(st, piece.index, false)?;
-                plain[piece.start..][..piece.out.len()].fill(0);
+                let place = piece.start..piece.start + piece.out.len();
+                self.buffered(st, piece.index, place.clone())?[place].fill(0);
             }
         }
         Ok(())
@@ -184,6 +235,7 @@ impl File {
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let end = offset.checked_add(len).filter(|end| *end <= layout::MAX_SIZE).ok_or(Error::TooLarge)?;
         let mut st = self.state.write();
+        self.land_all(&mut st);
         self.check_writable(&mut st)?;
         self.keep_mtime(&mut st)?;
         let first = layout::chunk_offset(offset / layout::CHUNK);

@@ -116,11 +116,17 @@ struct Run {
     log: Vec<String>,
     rng: Rng,
     cuts: u64,
+    /// Every so many calls there is a crash.
+    every: u64,
 }
 
 impl Run {
     fn new(seed: u64, cuts: u64) -> Self {
-        let (store, context) = (FaultyFile::new(), context());
+        Run::over(context(), seed, cuts)
+    }
+
+    fn over(context: Arc<Context>, seed: u64, cuts: u64) -> Self {
+        let store = FaultyFile::new();
         let file = open(&store, &context);
         let mut oracle = Oracle::default();
         oracle.note(&[]);
@@ -133,13 +139,14 @@ impl Run {
             log: vec![format!("seed {seed}")],
             rng: Rng(seed),
             cuts,
+            every: 1,
         }
     }
 
     /// Does one operation, then crashes at each of its steps.
     fn act(&mut self, op: &str, arg: u64) {
         self.log.push(format!("{op}{arg}"));
-        self.store.record();
+        self.store.record_every(self.every);
         let before = self.oracle.clone();
         match op {
             "write" => self.write(arg as usize * U, U),
@@ -158,6 +165,7 @@ impl Run {
                 self.oracle.note(&self.model);
                 self.file.punch(arg * 4096, 4096).unwrap();
             }
+            "stream" => self.stream(arg * layout::CHUNK),
             "flush" => self.file.flush().unwrap(),
             "sync" => self.file.sync().unwrap(),
             "rest" => rest(&self.file),
@@ -184,6 +192,22 @@ impl Run {
         self.model[offset..offset + len].copy_from_slice(&data);
         self.oracle.note(&self.model);
         self.file.write(offset as u64, &data).unwrap();
+    }
+
+    /// Writes two stripes' worth from here on, in one go.
+    fn stream(&mut self, offset: u64) {
+        let data = self.rng.bytes((48 + 64) * 4096 + 1000);
+        let (before, end) = (self.model.len() as u64, offset + data.len() as u64);
+        self.model.resize(self.model.len().max(end as usize), 0);
+        self.model[offset as usize..end as usize].copy_from_slice(&data);
+        // What goes behind makes the file longer stripe by stripe.
+        let windows = (0..).map(|group| layout::first_chunk(group + 1) * layout::CHUNK);
+        let sizes = [before.next_multiple_of(layout::CHUNK)].into_iter().chain(windows);
+        for size in sizes.take_while(|size| *size < end).filter(|size| *size > before) {
+            self.oracle.note(&self.model[..size as usize]);
+        }
+        self.oracle.note(&self.model);
+        self.file.write(offset, &data).unwrap();
     }
 
     /// Crashes for good and goes on with what is left.
@@ -264,6 +288,31 @@ fn named_sequences() {
     }
 }
 
+/// Streams, whose stripes go behind: new ones, ones over synced data, ones over what is on its way.
+fn streams(context: &dyn Fn() -> Arc<Context>, cuts: u64) {
+    let cases: &[&[(&str, u64)]] = &[
+        &[("stream", 0), ("sync", 0), ("stream", 0), ("flush", 0), ("sync", 0)],
+        &[("append", 3), ("sync", 0), ("stream", 48), ("stream", 0), ("rest", 0), ("truncate", 385)],
+        &[("append", 3), ("flush", 0), ("stream", 1), ("chunk", 70), ("punch", 80), ("sync", 0)],
+    ];
+    for (at, case) in cases.iter().enumerate() {
+        let mut run = Run { every: 7, ..Run::over(context(), at as u64, cuts) };
+        for (op, arg) in *case {
+            run.act(op, *arg);
+        }
+    }
+}
+
+#[test]
+fn streams_step_by_step() {
+    streams(&|| Arc::new(context_over(Background::at_once())), 1);
+}
+
+#[test]
+fn streams_behind_the_application() {
+    streams(&context, 1);
+}
+
 #[test]
 fn random_sequences() {
     let ops = [
@@ -292,16 +341,8 @@ fn random_sequences() {
 /// The oracle itself: without the barrier before an overwrite (relaxed durability) it must find damage.
 #[test]
 fn without_the_barrier_an_overwrite_is_lost() {
-    let relaxed = Arc::new(Context {
-        keys: FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes256, Integrity::Kmac128),
-        router: Router::new(EngineChoice::Cpu, 64 << 20).unwrap(),
-        durability: Durability::Relaxed,
-        read_only: false,
-        buffered: Arc::default(),
-        ahead: Arc::default(),
-        memory: 64 << 20,
-        background: Background::default(),
-    });
+    let relaxed =
+        Arc::new(Context { durability: Durability::Relaxed, ..context_over(Background::default()) });
     let store = FaultyFile::new();
     let file = open(&store, &relaxed);
     file.write(0, &[1; 4096]).unwrap();

@@ -14,11 +14,11 @@ fn errno(e: &Error) -> Option<i32> {
 fn fail_each_call(
     failure: Failure,
     prepare: &[u8],
-    change: impl Fn(&File) -> Result<(), Error>,
+    change: impl Fn(&Arc<File>) -> Result<(), Error>,
     want: &[u8],
 ) {
-    for nth in 0..200 {
-        let context = context();
+    for nth in 0..400 {
+        let context = Arc::new(context_over(Background::at_once()));
         let store = FaultyFile::new();
         let file = open(&store, &context);
         file.write(0, prepare).unwrap();
@@ -59,6 +59,16 @@ fn a_failing_store_during_overwrites() {
     want[3000..500_000].fill(8);
     for failure in [Failure::Errno(libc::EIO), Failure::Partial(libc::ENOSPC)] {
         fail_each_call(failure, &vec![1; 600_000], |f| f.write(3000, &vec![8; 497_000]), &want);
+    }
+}
+
+/// Stripes that go behind: whatever fails, the next flush says so, and nothing is gone.
+#[test]
+fn a_failing_store_during_streams() {
+    let data = Rng(8).bytes(150 * 4096);
+    for failure in [ENOSPC, Failure::Partial(libc::EIO)] {
+        fail_each_call(failure, &[1; 5000], |f| f.write(0, &data), &data);
+        fail_each_call(failure, &vec![1; 150 * 4096], |f| f.write(0, &data), &data);
     }
 }
 

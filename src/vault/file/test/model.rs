@@ -3,7 +3,7 @@
 use super::*;
 
 /// One random step on a file and its model.
-pub(super) fn step(file: &File, model: &mut Vec<u8>, rng: &mut Rng, largest: u64) -> &'static str {
+pub(super) fn step(file: &Arc<File>, model: &mut Vec<u8>, rng: &mut Rng, largest: u64) -> &'static str {
     let offset = rng.below(model.len() as u64 + 5000).min(largest);
     let len = match rng.below(4) {
         0 => rng.below(10),

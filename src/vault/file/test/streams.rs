@@ -1,0 +1,183 @@
+//! Stripes on their way to the store while the application goes on.
+
+use super::*;
+use crate::vault::file::background::Job;
+use crossbeam_channel::Receiver;
+
+/// Bytes of the first three windows.
+const THREE: usize = (48 + 64 + 64) * 4096;
+
+/// A file whose flights wait for the test.
+fn by_hand() -> (Arc<FaultyFile>, Arc<Context>, Receiver<Job>) {
+    let (background, jobs) = Background::by_hand();
+    (FaultyFile::new(), Arc::new(context_over(background)), jobs)
+}
+
+/// Two stripes that took off, and a third that has not ended.
+fn taken_off(file: &Arc<File>, seed: u64) -> Vec<u8> {
+    let data = Rng(seed).bytes(THREE - 5000);
+    file.write(0, &data).unwrap();
+    assert_eq!(file.state.read().flights.len(), 2);
+    data
+}
+
+#[test]
+fn what_is_on_its_way_counts_as_buffered_and_is_read_back() {
+    let (store, context, jobs) = by_hand();
+    let file = open(&store, &context);
+    let data = taken_off(&file, 1);
+    let buffered = || context.buffered.chunks();
+    assert_eq!((buffered(), jobs.len(), store.calls()), (THREE / 4096 - 1, 2, 0));
+    assert!(!file.at_rest() && !file.is_flushed());
+    assert!(read_all(&file).unwrap() == data);
+    assert!(store.calls() > 0, "a read brought them to the store");
+    rest(&file);
+    assert_eq!(buffered(), 0);
+    jobs.try_iter().for_each(|job| job());
+    assert!(read_all(&open(&store, &context)).unwrap() == data);
+    assert_eq!(context.router.buffers.in_use(), 0);
+}
+
+#[test]
+fn the_background_lands_what_is_ready_in_order() {
+    let (store, context, jobs) = by_hand();
+    let file = open(&store, &context);
+    let data = taken_off(&file, 2);
+    let (first, second) = (jobs.recv().unwrap(), jobs.recv().unwrap());
+    second();
+    assert_eq!((store.calls(), file.state.read().flights.len()), (0, 2), "the second waits for the first");
+    first();
+    assert_eq!(file.state.read().flights.len(), 0);
+    let killed = open(&killed(&store.snapshot()), &context);
+    assert!(read_all(&killed).unwrap() == data[..(48 + 64) * 4096]);
+}
+
+#[test]
+fn a_chunk_on_its_way_is_written_again() {
+    for landed in [0, 1, 2] {
+        let (store, context, jobs) = by_hand();
+        let file = open(&store, &context);
+        let mut want = taken_off(&file, 3);
+        jobs.try_iter().take(landed).for_each(|job| job());
+        for (offset, len) in [(10_000, 3), (4096, 4096), (47 * 4096 - 1, 2 * 4096), (60 * 4096, 80 * 4096)] {
+            let again = Rng(offset as u64).bytes(len);
+            file.write(offset as u64, &again).unwrap();
+            want[offset..offset + len].copy_from_slice(&again);
+        }
+        assert!(read_all(&file).unwrap() == want);
+        rest(&file);
+        assert!(read_all(&open(&store, &context)).unwrap() == want);
+    }
+}
+
+#[test]
+fn other_operations_meet_what_is_on_its_way() {
+    type Change = fn(&Arc<File>, &mut Vec<u8>);
+    let changes: [Change; 6] = [
+        |file, want| {
+            file.truncate(20_001).unwrap();
+            want.truncate(20_001);
+        },
+        |file, want| {
+            file.truncate(1 << 20).unwrap();
+            want.resize(1 << 20, 0);
+        },
+        |file, want| {
+            file.punch(5000, 100_000).unwrap();
+            want[5000..105_000].fill(0);
+        },
+        |file, want| {
+            file.allocate(0, 1 << 20, false).unwrap();
+            want.resize(1 << 20, 0);
+        },
+        |file, want| assert_eq!(file.seek(0, false).unwrap(), want.len() as u64),
+        |file, _| assert!(file.salt(true).unwrap().is_some()),
+    ];
+    for (at, change) in changes.iter().enumerate() {
+        let (store, context, jobs) = by_hand();
+        let file = open(&store, &context);
+        let mut want = taken_off(&file, 4);
+        change(&file, &mut want);
+        jobs.try_iter().for_each(|job| job());
+        assert!(read_all(&file).unwrap() == want, "change {at}");
+        rest(&file);
+        assert!(read_all(&open(&store, &context)).unwrap() == want, "change {at}, reopened");
+    }
+}
+
+#[test]
+fn an_error_behind_comes_out_of_the_next_call_and_nothing_is_gone() {
+    type Call = fn(&Arc<File>) -> Result<(), Error>;
+    let calls: [Call; 4] =
+        [|file| file.write(0, b"x"), |file| file.flush(), |file| file.sync(), |file| file.flush_at_close()];
+    for nth in [0, 1, 60, 110] {
+        for call in calls {
+            let (store, context, jobs) = by_hand();
+            let file = open(&store, &context);
+            let data = taken_off(&file, 5);
+            store.fail_from(nth, ENOSPC);
+            jobs.try_iter().for_each(|job| job());
+            assert_eq!(file.state.read().flights.len(), 0);
+            assert!(read_all(&file).unwrap() == data, "still there");
+            let error = call(&file).unwrap_err();
+            assert!(matches!(error, Error::Store(e) if e.raw_os_error() == Some(libc::ENOSPC)));
+            assert!(read_all(&file).unwrap() == data);
+            store.mend();
+            file.sync().unwrap();
+            assert!(read_all(&open(&store, &context)).unwrap() == data);
+        }
+    }
+}
+
+#[test]
+fn a_failed_sync_behind_ends_writing() {
+    let (background, jobs) = Background::by_hand();
+    let context = Arc::new(context_over(background));
+    let store = stored(&vec![7; THREE], &context);
+    jobs.try_iter().for_each(drop);
+    let file = open(&store, &context);
+    taken_off(&file, 6);
+    let calls = store.calls();
+    jobs.recv().unwrap()();
+    let barrier = store.syncs();
+    assert!(store.calls() > calls);
+    // The second overwrites, too: record and entries, then the sync.
+    store.fail_from(2, Failure::Errno(libc::EIO));
+    jobs.recv().unwrap()();
+    assert_eq!(store.syncs(), barrier);
+    store.mend();
+    assert!(file.failed());
+    assert!(file.write(0, b"x").is_err() && file.sync().is_err());
+}
+
+/// Two writers of one file, one that reads what they wrote, one that makes it durable.
+#[test]
+fn several_threads_at_once() {
+    const PIECE: usize = 100_000;
+    let (store, context) = (FaultyFile::new(), context());
+    let file = open(&store, &context);
+    let content = |writer: u64, round: u64| Rng(writer * 1000 + round).bytes(PIECE);
+    let place = |writer: u64, round: u64| (round * 2 + writer) * PIECE as u64;
+    std::thread::scope(|scope| {
+        for writer in 0..2 {
+            let file = &file;
+            scope.spawn(move || {
+                for round in 0..60 {
+                    file.write(place(writer, round), &content(writer, round)).unwrap();
+                    let seen = round.saturating_sub(round % 7);
+                    let mut out = vec![0; PIECE];
+                    assert_eq!(file.read(place(writer, seen), &mut out).unwrap(), PIECE);
+                    assert!(out == content(writer, seen));
+                }
+            });
+        }
+        scope.spawn(|| (0..20).for_each(|_| file.sync().unwrap()));
+    });
+    rest(&file);
+    let file = open(&store, &context);
+    for (writer, round) in (0..2).flat_map(|writer| (0..60).map(move |round| (writer, round))) {
+        let mut out = vec![0; PIECE];
+        file.read(place(writer, round), &mut out).unwrap();
+        assert!(out == content(writer, round));
+    }
+}

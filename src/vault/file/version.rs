@@ -1,0 +1,253 @@
+//! A flight's chunks become a part of the version in the store: slots, entries, record, ciphertext.
+//!
+//! What must hold, and why, is in `docs/format.md`, "Writing". The order here: everything that only adds
+//! (record, slots, new chunks) needs no barrier; a chunk that the durable base holds is overwritten only
+//! when the slot that will describe it is durable.
+
+use super::{
+    Durability, File,
+    flight::Flight,
+    state::{Identity, NewRecord, OnDisk, Pending, State},
+    writes::Writes,
+};
+use crate::{
+    crypto::chunk::ChunkId,
+    engine::{Batch, ChunkJob},
+    format::{
+        entry::{Entry, Slot},
+        layout,
+        record::Version,
+    },
+    vault::Result,
+};
+use std::{collections::BTreeSet, io};
+
+/// What a flight brings to the store beside the data.
+pub(super) struct Prepared {
+    record: NewRecord,
+    /// Entries of whole groups, or the header page, and where they go.
+    entries: Vec<(u64, Vec<u8>)>,
+    /// The length that the store gets first, if it is shorter.
+    length: Option<u64>,
+    /// Chunks that the base holds data for are overwritten.
+    protected: bool,
+    /// Where the store has the data of chunks that become holes: offset and length.
+    freed: Vec<(u64, u64)>,
+}
+
+/// Where writing a version ended.
+pub(super) enum WriteError {
+    /// Before any data of the base was overwritten.
+    Slots(io::Error),
+    /// The same, and what was written before may be gone.
+    Sync(io::Error),
+    /// After the slots were durable.
+    Data(io::Error),
+}
+
+impl File {
+    /// Puts a flight's slots into the tree, as a change that the caller keeps or takes back.
+    pub(super) fn prepare_version(
+        &self,
+        st: &mut State,
+        flight: &Flight,
+        batch: Option<&Batch>,
+    ) -> Result<Prepared> {
+        if st.records.on_disk == OnDisk::Nothing && !self.store.is_empty()? {
+            self.store.set_len(0)?; // leavings of a first flush that a crash took the record of
+        }
+        let identity = &*flight.identity;
+        let size = flight.size.max(st.tree.size());
+        let slots = slots(identity, flight, batch);
+        let groups = self.load_groups(st, identity, size, slots.iter().map(|(index, _)| *index))?;
+        let mut protected = BTreeSet::new();
+        for (index, _) in &slots {
+            if base_slot(st, *index)?.is_some_and(|(_, slot)| !slot.is_hole()) {
+                protected.insert(*index);
+            }
+        }
+
+        st.tree.begin();
+        let source = self.source(identity);
+        if size > st.tree.size() {
+            st.tree.grow(source, size)?;
+        }
+        for (index, slot) in &slots {
+            let entry = with_slot(st, *index, *slot)?;
+            st.tree.set_entry(*index, entry);
+        }
+        st.tree.update(source, &groups)?;
+        let target = Version { epoch: flight.epoch, size, root: st.tree.root() };
+        let record = self.encode_record(st, identity, target, false);
+
+        // The store is extended before the barrier (a base tail that grows must not lose its old end to a torn
+        // size), and where no chunk that is written reaches the end.
+        let end = jobs(batch).last().map_or(0, |job| job.id.index + 1);
+        let reaches_end = end > 0 && end == layout::chunks(size) && protected.is_empty();
+        let hole = |index: &&u64| protected.contains(*index);
+        let place = |index: &u64| (layout::chunk_offset(*index), layout::chunk_len(size, *index) as u64);
+        Ok(Prepared {
+            entries: entries(st, &record, &groups),
+            record,
+            length: (!reaches_end).then(|| layout::stored_size(size)),
+            protected: !protected.is_empty(),
+            freed: flight.holes.iter().filter(hole).map(place).collect(),
+        })
+    }
+
+    /// Loads the groups of these chunks, and the one at the old end if a growing file must erase entries
+    /// there. Returns those to write.
+    pub(super) fn load_groups(
+        &self,
+        st: &mut State,
+        identity: &Identity,
+        size: u64,
+        chunks: impl Iterator<Item = u64>,
+    ) -> Result<BTreeSet<u64>> {
+        let source = self.source(identity);
+        st.tree.trim_cache();
+        let mut groups: BTreeSet<u64> = chunks.map(layout::group_of).collect();
+        for group in &groups {
+            st.tree.load(source, *group)?;
+        }
+        if size > st.tree.size() {
+            let last = layout::groups(st.tree.size()) - 1;
+            st.tree.load(source, last)?;
+            if st.tree.is_stale(last) {
+                groups.insert(last);
+            }
+        }
+        Ok(groups)
+    }
+
+    /// Writes a version to the store. Needs nothing of the state.
+    pub(super) fn write_version(
+        &self,
+        prepared: &Prepared,
+        batch: Option<&Batch>,
+    ) -> std::result::Result<(), WriteError> {
+        let mut slots = Writes::default();
+        if prepared.entries.first().is_none_or(|(offset, _)| *offset > 0) {
+            slots.add(prepared.record.offset(), &prepared.record.sector); // else it is in the header page
+        }
+        for (offset, entries) in &prepared.entries {
+            slots.add(*offset, entries);
+        }
+        let mut data = Writes::default();
+        for job in jobs(batch) {
+            data.add(layout::chunk_offset(job.id.index), ciphertext(batch, job));
+        }
+        self.grow_store(prepared).map_err(WriteError::Slots)?;
+        if !prepared.protected {
+            slots.add_all(&data);
+            return slots.write(&*self.store).map_err(WriteError::Slots);
+        }
+        slots.write(&*self.store).map_err(WriteError::Slots)?;
+        if self.context.durability == Durability::Strict {
+            self.store.sync_data().map_err(WriteError::Sync)?;
+        }
+        data.write(&*self.store).map_err(WriteError::Data)
+    }
+
+    fn grow_store(&self, prepared: &Prepared) -> io::Result<()> {
+        match prepared.length {
+            Some(length) if self.store.len()? < length => self.store.set_len(length),
+            _ => Ok(()),
+        }
+    }
+
+    /// Record and slots are in the store. Returns where data of holes may be freed.
+    pub(super) fn accept(&self, st: &mut State, prepared: Prepared, flight: &Flight) -> Vec<(u64, u64)> {
+        st.records.accept(prepared.record);
+        st.tree.keep();
+        st.uncommitted += flight.chunks as u64 * layout::CHUNK;
+        st.note_change();
+        prepared.freed
+    }
+
+    /// The data is there, too: frees the space of holes.
+    pub(super) fn after_data(&self, st: &mut State, freed: &[(u64, u64)], flight: &Flight) {
+        for (offset, len) in freed {
+            if let Err(e) = self.store.punch(*offset, *len) {
+                log::debug!("space of a hole could not be freed: {e}");
+            }
+        }
+        for index in &flight.holes {
+            st.buffer.forget_hole(*index);
+        }
+        self.restore_mtime(st);
+    }
+
+    /// Completes the overwrites of a flush that failed half-way.
+    pub(super) fn finish_pending(&self, st: &mut State) -> Result<()> {
+        while let Some(write) = st.pending.last() {
+            self.store.write_at(&write.bytes, write.offset)?;
+            st.pending.pop();
+        }
+        Ok(())
+    }
+}
+
+fn jobs(batch: Option<&Batch>) -> &[ChunkJob] {
+    batch.map_or(&[], |batch| &batch.jobs)
+}
+
+/// The sealed bytes of a job of the batch.
+fn ciphertext<'a>(batch: Option<&'a Batch>, job: &ChunkJob) -> &'a [u8] {
+    batch.map_or(&[], |batch| &batch.output[job.offset..][..job.len])
+}
+
+/// The writes of a flight's data.
+pub(super) fn pending(batch: Option<&Batch>) -> Vec<Pending> {
+    let write = |job: &ChunkJob| Pending {
+        offset: layout::chunk_offset(job.id.index),
+        bytes: ciphertext(batch, job).to_vec(),
+    };
+    jobs(batch).iter().map(write).collect()
+}
+
+/// The slots of a flight's chunks and holes.
+fn slots(identity: &Identity, flight: &Flight, batch: Option<&Batch>) -> Vec<(u64, Slot)> {
+    let epoch = flight.epoch;
+    let sealed =
+        jobs(batch).iter().map(|job| (job.id.index, Slot { nonce: job.id.nonce, epoch, tag: job.tag }));
+    let hole = |index: &u64| {
+        let id = ChunkId { index: *index, epoch, nonce: [0; 10] };
+        (*index, Slot { nonce: id.nonce, epoch, tag: identity.keys.chunk.hole_tag(&id) })
+    };
+    sealed.chain(flight.holes.iter().map(hole)).collect()
+}
+
+/// The entries of these groups, and where they go.
+fn entries(st: &mut State, record: &NewRecord, groups: &BTreeSet<u64>) -> Vec<(u64, Vec<u8>)> {
+    let page = |group: &u64| {
+        let bytes = st.tree.entries_bytes(*group);
+        if *group > 0 {
+            return (layout::entries_offset(*group), bytes);
+        }
+        // The header page in one piece: a kill keeps all of it or nothing.
+        let mut header = st.records.sectors.as_flattened().to_vec();
+        header[record.offset() as usize..][..record.sector.len()].copy_from_slice(&record.sector);
+        header.extend_from_slice(&bytes);
+        (0, header)
+    };
+    groups.iter().map(page).collect()
+}
+
+/// The slot that the durable base has for a chunk of a loaded group, and its place.
+fn base_slot(st: &State, index: u64) -> Result<Option<(usize, Slot)>> {
+    if index >= layout::chunks(st.base.size) {
+        return Ok(None);
+    }
+    Ok(st.tree.entry(index)?.current(Some(st.base.epoch), None))
+}
+
+/// The chunk's entry with a new slot, which never takes the place of the base's.
+pub(super) fn with_slot(st: &State, index: u64, slot: Slot) -> Result<Entry> {
+    let mut entry = Entry([Some(slot), None]);
+    if let Some((place, base)) = base_slot(st, index)? {
+        entry.0[place] = Some(base);
+        entry.0[1 - place] = Some(slot);
+    }
+    Ok(entry)
+}
