@@ -62,6 +62,7 @@ fn plan(args: MountArgs) -> Plan {
         read_only: args.read_only,
         engine: args.engine.into(),
         durability: args.durability.into(),
+        ..OpenOptions::default()
     };
     Plan { vault: args.vault, mount: args.mount, open, allow_other: args.allow_other, flags: args.options }
 }

@@ -17,7 +17,7 @@ const GRAIN: usize = 16 * PAGE;
 
 /// A request that no buffer was returned for during this time is served beyond the bound: callers that
 /// hold a buffer and wait for a second one must not wait for each other for ever.
-const STALL: Duration = Duration::from_millis(500);
+const STALL: Duration = Duration::from_secs(2);
 
 /// A buffer of a pool; goes back to it on drop.
 pub struct Buffer {
@@ -135,6 +135,20 @@ impl BufferPool {
         state.free_bytes = 0;
     }
 
+    /// Frees the kept buffers if none came back since the last call; whether there were any. What is
+    /// locked for a device stays: to lock it again takes long.
+    pub fn rest(&self) -> bool {
+        let mut state = self.shared.state.lock();
+        let returns = state.returns;
+        if std::mem::replace(&mut state.rested_at, returns) != returns {
+            return false;
+        }
+        let before = state.free.len();
+        state.free.retain(|memory| matches!(memory.bytes, Bytes::Locked(_)));
+        state.free_bytes = state.free.iter().map(|memory| memory.capacity).sum();
+        state.free.len() < before
+    }
+
     /// Bytes that buffers in use hold at the moment.
     pub fn in_use(&self) -> usize {
         self.shared.state.lock().in_use
@@ -227,6 +241,8 @@ struct State {
     serving: u64,
     /// Counts the buffers that came back.
     returns: u64,
+    /// `returns` when it was last looked whether the pool is in use.
+    rested_at: u64,
     source: Option<Source>,
 }
 
@@ -349,6 +365,18 @@ mod tests {
             assert!(state.free_bytes <= 1 << 20);
             assert_eq!(state.free_bytes, state.free.iter().map(|memory| memory.capacity).sum::<usize>());
         }
+    }
+
+    #[test]
+    fn a_pool_that_nobody_asks_keeps_nothing() {
+        let pool = BufferPool::new(1 << 20);
+        drop(pool.get_pair(100_000));
+        assert!(!pool.rest(), "came back since the last call");
+        assert!(pool.rest());
+        assert!(!pool.rest(), "there are no more");
+        assert!(pool.shared.state.lock().free.is_empty());
+        assert_eq!(pool.shared.state.lock().free_bytes, 0);
+        assert_eq!(pool.get(100_000).len(), 100_000);
     }
 
     #[test]

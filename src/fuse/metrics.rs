@@ -28,6 +28,7 @@ impl Server {
             "bound": memory.bound,
             "ahead_of_readers": memory.ahead,
             "behind_writers": memory.behind,
+            "slots": memory.slots,
         });
         all.insert("memory".to_owned(), buffers);
         let engines = self.vault.engines().into_iter().map(|engine| {

@@ -2,11 +2,12 @@
 
 use super::{
     Dir, Durability, Error, Files, OpenError, OpenFile, Result, StatFs,
-    file::{Background, Context},
+    file::{Background, Context, SlotMemory},
     init::{is_store_read_only, read_config_in},
     lock::WriteLock,
     pending::Pending,
     process,
+    resources::{Budget, MEMORY},
 };
 use crate::{
     crypto::{kdf::FileKdf, secret::Secret},
@@ -24,9 +25,6 @@ use crate::{
 };
 use parking_lot::{Mutex, RwLock};
 use std::{collections::HashSet, io, path::Path, sync::Arc};
-
-/// Memory of the engine's buffers, in bytes.
-const BUFFERS: usize = 256 << 20;
 
 /// What opens a key slot.
 pub enum Unlock {
@@ -56,7 +54,7 @@ impl Unlock {
 }
 
 /// How to open.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct OpenOptions {
     /// Take no write lock and write nothing.
     pub read_only: bool,
@@ -64,6 +62,19 @@ pub struct OpenOptions {
     pub engine: EngineChoice,
     /// What an overwrite survives.
     pub durability: Durability,
+    /// Bytes of memory for contents on their way.
+    pub memory: usize,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            read_only: false,
+            engine: EngineChoice::default(),
+            durability: Durability::default(),
+            memory: MEMORY,
+        }
+    }
 }
 
 /// An open vault.
@@ -130,14 +141,16 @@ impl Vault {
         process::prepare();
         let master = unlock.with_secret(|secret| config.unlock(&secret))??;
         let settings = config.settings();
+        let budget = Budget::of(options.memory);
         let context = Context {
             keys: FileKdf::new(contents_key(&master), settings.cipher, settings.integrity),
-            router: Router::new(options.engine, BUFFERS)?,
+            router: Router::new(options.engine, budget.buffers)?,
             durability: options.durability,
             read_only: options.read_only,
             buffered: Arc::default(),
             ahead: Arc::default(),
-            memory: BUFFERS,
+            slots: SlotMemory::new(budget.slots),
+            budget,
             background: Background::default(),
         };
         let failed =

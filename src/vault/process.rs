@@ -3,7 +3,7 @@
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 
 /// Raises the number of descriptors as far as it goes (every open file and directory holds one), and
-/// keeps keys and plaintext out of core dumps.
+/// keeps keys and plaintext out of core dumps, and freed memory out of the process.
 pub(super) fn prepare() {
     let files = getrlimit(Resource::Nofile);
     let wishes = [
@@ -15,7 +15,36 @@ pub(super) fn prepare() {
             log::warn!("limit {resource:?} stays as it is: {e}");
         }
     }
+    keep_little();
     if let Err(e) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         log::warn!("the process stays open to debuggers of its own user: {e}");
+    }
+}
+
+/// Allocations of so many bytes are given back to the system when they are freed.
+#[cfg(target_env = "gnu")]
+const LARGE: libc::c_int = 128 << 10;
+/// Heaps of the allocator: each keeps the most that it ever held.
+#[cfg(target_env = "gnu")]
+const HEAPS: libc::c_int = 4;
+
+/// Has the allocator keep little of what is freed. By itself it keeps several times the most that was ever in
+/// use, in as many heaps as there are threads.
+fn keep_little() {
+    #[cfg(target_env = "gnu")]
+    for (what, value) in [(libc::M_MMAP_THRESHOLD, LARGE), (libc::M_ARENA_MAX, HEAPS)] {
+        // SAFETY: sets a number of the allocator, which may be done at any time.
+        if unsafe { libc::mallopt(what, value) } == 0 {
+            log::warn!("the allocator keeps its setting {what}");
+        }
+    }
+}
+
+/// Gives memory that was freed back to the system.
+pub(super) fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the allocator releases pages that hold nothing.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }

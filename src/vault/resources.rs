@@ -4,6 +4,30 @@ use super::Vault;
 use crate::{crypto::chunk::CHUNK, engine::EngineCounters};
 use std::sync::atomic::Ordering;
 
+/// Memory for contents of an open vault, in bytes.
+pub(super) const MEMORY: usize = 256 << 20;
+
+/// How that memory is shared out, in bytes. The parts are less than all of it: the rest is for requests, and
+/// for what the allocator cannot use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Buffers, those that are kept for reuse included.
+    pub buffers: usize,
+    /// Of these: what is opened ahead of readers. While it is being opened it takes twice as much.
+    pub ahead: usize,
+    /// Chunks that were written one by one and not flushed yet.
+    pub behind: usize,
+    /// Leaves of slots.
+    pub slots: usize,
+}
+
+impl Budget {
+    /// Of so many bytes.
+    pub fn of(memory: usize) -> Self {
+        Budget { buffers: memory / 4 * 3, ahead: memory / 4, behind: memory / 8, slots: memory / 16 }
+    }
+}
+
 /// Memory for contents, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
@@ -17,6 +41,8 @@ pub struct Memory {
     pub ahead: usize,
     /// Written and not in the store yet: what is in stripes or on its way is a part of `buffers`.
     pub behind: usize,
+    /// Slots of chunks; beside `buffers`.
+    pub slots: usize,
 }
 
 impl Vault {
@@ -30,6 +56,7 @@ impl Vault {
             bound: buffers.bound,
             ahead: context.ahead.load(Ordering::Relaxed),
             behind: context.buffered.chunks().saturating_mul(CHUNK),
+            slots: context.slots.bytes(),
         }
     }
 

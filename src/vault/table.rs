@@ -7,6 +7,7 @@ use super::{
     Result, Time,
     ctime::ChangeTimes,
     file::{Context, File, Rest},
+    process,
 };
 use crate::store::DirFile;
 use parking_lot::{Condvar, Mutex};
@@ -299,6 +300,9 @@ impl Files {
     }
 
     fn tick(&self) {
+        if self.context.router.buffers.rest() {
+            process::give_back_memory();
+        }
         if self.crowds() > 0 {
             self.make_room();
         }

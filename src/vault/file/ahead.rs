@@ -29,7 +29,7 @@ const KEPT_BEHIND: u64 = 1;
 const STEPS: u64 = 8;
 /// Shortest request with gaps worth a window of its own: below, opening it at once costs less.
 const GAP_REQUEST: u64 = 16 << 10;
-/// Windows that nobody read from for so long are given up.
+/// A file that nobody read from for so long gives up its windows.
 const IDLE: Duration = Duration::from_secs(2);
 
 /// A run of chunks opened ahead.
@@ -176,17 +176,19 @@ impl Ahead {
         if let Some(first) = windows.first() {
             let (stream, number) = (first.stream, first.number);
             self.windows.retain(|w| w.stream != stream || w.number + KEPT_BEHIND >= number);
-            self.used_at = Instant::now();
         }
+        self.used_at = Instant::now();
         Found { windows, begun }
     }
 
-    /// Gives up what was opened for readers that stopped reading.
-    pub(super) fn rest(&mut self) {
-        if !self.windows.is_empty() && self.used_at.elapsed() >= IDLE {
+    /// Gives up what was opened for readers if all of them stopped reading; whether they did.
+    pub(super) fn rest(&mut self) -> bool {
+        let idle = self.used_at.elapsed() >= IDLE;
+        if idle {
             self.windows.clear();
             self.streams.clear();
         }
+        idle
     }
 
     /// The place in `streams` of the reader whose next step this is.

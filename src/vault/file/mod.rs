@@ -1,7 +1,7 @@
 //! One file's content over a `BackingFile`: reading, writing, commit, recovery.
 //!
-//! `state` is what is known of the file, `tree` its slots and digests, `buffer` what was written and not
-//! yet flushed, the chunks of a stream in a `stripe`. `read` is the way to an application: `few` opens some
+//! `state` is what is known of the file, `tree` its slots and digests, of which `slots` says how
+//! many stay in memory, `buffer` what was written and not yet flushed, the chunks of a stream in a `stripe`. `read` is the way to an application: `few` opens some
 //! chunks, `span` a long run of them, `ahead` says which ones will be asked for, `background` has the threads that open
 //! them by then. `write`, `flush`, `flight`, `version`, `commit` are the way of a byte to the disk; `recover` is
 //! what a crash on that way leaves to do.
@@ -15,6 +15,7 @@ mod flight;
 mod flush;
 mod read;
 mod recover;
+mod slots;
 mod span;
 mod state;
 mod stripe;
@@ -25,7 +26,7 @@ mod version;
 mod write;
 mod writes;
 
-use super::{Result, Time};
+use super::{Result, Time, resources::Budget};
 use crate::{crypto::kdf::FileKdf, engine::Router, format::layout, store::BackingFile};
 use ahead::Ahead;
 use parking_lot::{Mutex, RwLock};
@@ -38,13 +39,10 @@ use std::{
 pub use background::Background;
 pub use buffer::Buffered;
 pub use commit::Rest;
+pub use slots::SlotMemory;
 
 /// Chunks in all buffers up to which a close may leave some there (64 MiB).
 const LEFT_AT_CLOSE: usize = 16 << 10;
-
-/// The part of the memory that may be opened ahead: while it is being opened it takes twice as much, and
-/// writers need some.
-const AHEAD_SHARE: usize = 4;
 
 /// What an overwrite survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,8 +68,10 @@ pub struct Context {
     pub buffered: Arc<Buffered>,
     /// Bytes opened ahead of the readers of all files.
     pub ahead: Arc<AtomicUsize>,
-    /// Bytes of memory for contents on their way.
-    pub memory: usize,
+    /// Leaves of slots in memory.
+    pub slots: SlotMemory,
+    /// How much memory each of these may take.
+    pub budget: Budget,
     /// Threads that open ahead.
     pub background: Background,
 }
@@ -105,8 +105,8 @@ impl File {
     }
 
     fn over(store: Arc<dyn BackingFile>, context: Arc<Context>) -> File {
-        let state = RwLock::new(State::never_committed(&context.buffered));
-        let ahead = Mutex::new(Ahead::new(context.ahead.clone(), context.memory / AHEAD_SHARE));
+        let state = RwLock::new(State::never_committed(&context));
+        let ahead = Mutex::new(Ahead::new(context.ahead.clone(), context.budget.ahead));
         File { context, store, state, ahead, size_hidden: false }
     }
 
@@ -193,9 +193,15 @@ impl File {
         self.state.read().changed_at
     }
 
-    /// Lets go of what was opened ahead of readers that stopped reading.
+    /// Lets go of what was opened ahead of readers that stopped reading, and of the slots of a file at rest.
     pub fn rest_readers(&self) {
-        self.ahead.lock().rest();
+        let idle = self.ahead.lock().rest();
+        if idle
+            && let Some(mut st) = self.state.try_write()
+            && st.at_rest()
+        {
+            st.tree.rest();
+        }
     }
 
     /// How long the oldest change has been waiting to become durable.

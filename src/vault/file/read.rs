@@ -45,10 +45,6 @@ impl File {
             let windows = self.look_ahead(bytes.clone(), size, content);
             metrics::asked(Cache::Ahead, !windows.is_empty());
             match &windows[..] {
-                [] if len > FEW => {
-                    let span = self.open_span(chunks)?;
-                    return Ok(give(span.part(offset, len)));
-                }
                 [] => {}
                 [window] if window.chunks.start <= chunks.start && chunks.end <= window.chunks.end => {
                     let span = window.content(|chunks| self.open_span(chunks));
@@ -57,10 +53,14 @@ impl File {
                     }
                 }
                 some => {
-                    few.resize(len, 0);
-                    self.gather(some, bytes, content, few)?;
-                    return Ok(give(few));
+                    let mut gathered = self.context.router.buffers.get(len);
+                    let read = self.gather(some, bytes, content, &mut gathered)?;
+                    return Ok(give(&gathered[..read]));
                 }
+            }
+            if len > FEW {
+                let span = self.open_span(chunks)?;
+                return Ok(give(span.part(offset, len)));
             }
         }
         few.resize(len, 0);
@@ -81,8 +81,15 @@ impl File {
         windows
     }
 
-    /// Copies a request together from the windows that hold parts of it, and reads the rest.
-    fn gather(&self, windows: &[Arc<Window>], bytes: Range<u64>, content: u64, out: &mut [u8]) -> Result<()> {
+    /// Copies a request together from the windows that hold parts of it, and reads the rest. Returns how many
+    /// bytes there are: fewer only where the file was cut meanwhile.
+    fn gather(
+        &self,
+        windows: &[Arc<Window>],
+        bytes: Range<u64>,
+        content: u64,
+        out: &mut [u8],
+    ) -> Result<usize> {
         let mut done = 0;
         for window in windows {
             let from = (window.chunks.start * layout::CHUNK).clamp(bytes.start, bytes.end);
@@ -91,12 +98,15 @@ impl File {
             if before < done || span.content != content {
                 continue;
             }
-            self.read(bytes.start + done as u64, &mut out[done..before])?;
+            done += self.read(bytes.start + done as u64, &mut out[done..before])?;
+            if done < before {
+                return Ok(done);
+            }
             let part = span.part(from, out.len() - before);
             out[before..before + part.len()].copy_from_slice(part);
             done = before + part.len();
         }
-        self.read(bytes.start + done as u64, &mut out[done..]).map(drop)
+        Ok(done + self.read(bytes.start + done as u64, &mut out[done..])?)
     }
 
     /// Reads up to `out.len()` bytes; fewer only at the end of the file.

@@ -5,6 +5,7 @@
 
 use super::{
     File,
+    slots::SlotMemory,
     state::{Fault, Identity, OnDisk, Records, State},
     tree::{Tree, decode_entries, encode_entries, read_entries},
 };
@@ -114,7 +115,7 @@ impl File {
         version: Version,
         stored: u64,
     ) -> Result<()> {
-        *st = State::over(Some(identity), records, version, &self.context.buffered);
+        *st = State::over(Some(identity), records, version, &self.context);
         st.skip_epochs()?;
         if stored != layout::stored_size(version.size) {
             let intact = layout::plain_size(stored).min(version.size.saturating_sub(1));
@@ -143,11 +144,12 @@ impl File {
         let outcome = self.choose(&dirty)?;
         let epochs = dirty.groups.iter().flatten().flat_map(|e| e.0).flatten().map(|slot| slot.epoch);
         let epoch = epochs.chain([target.epoch, base.epoch]).max().unwrap_or(target.epoch);
-        let tree = Tree::build(&identity.keys, outcome.groups.clone(), outcome.size, epoch);
+        let tree =
+            Tree::build(&identity.keys, outcome.groups.clone(), outcome.size, epoch, &self.context.slots);
         let version = Version { epoch, size: outcome.size, root: tree.root() };
         records.on_disk = OnDisk::Dirty;
         let before = dirty.groups;
-        *st = State::over(Some(identity), records, version, &self.context.buffered);
+        *st = State::over(Some(identity), records, version, &self.context);
         st.tree = tree;
         st.mtime = Some(crate::vault::Time { seconds, nanoseconds });
         if outcome.unreadable > 0 {
@@ -333,7 +335,9 @@ impl Dirty<'_> {
                 .map(|index| Entry([pick(self, index).filter(|_| index < end), None]));
             slots.collect()
         });
-        Tree::build(&self.identity.keys, groups.collect(), size, u64::MAX).root()
+        // Counts nowhere: it is gone at once.
+        let memory = SlotMemory::new(0);
+        Tree::build(&self.identity.keys, groups.collect(), size, u64::MAX, &memory).root()
     }
 }
 

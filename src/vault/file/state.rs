@@ -1,8 +1,8 @@
 //! What is known of one open file, and the commit records that make it known on disk.
 
 use super::{
-    File,
-    buffer::{Buffered, WriteBuffer},
+    Context, File,
+    buffer::WriteBuffer,
     flight::Flight,
     tree::{Source, Tree},
 };
@@ -117,9 +117,9 @@ pub(super) const NO_VERSION: Version = Version { epoch: 0, size: 0, root: ALL_HO
 
 impl State {
     /// A file that nothing was committed to.
-    pub(super) fn never_committed(buffered: &Arc<Buffered>) -> Self {
+    pub(super) fn never_committed(context: &Context) -> Self {
         let records = Records { sectors: [[0; RECORD]; 2], newest: 1, sequence: 0, on_disk: OnDisk::Nothing };
-        State::over(None, records, NO_VERSION, buffered)
+        State::over(None, records, NO_VERSION, context)
     }
 
     /// A file at rest at `base`.
@@ -127,7 +127,7 @@ impl State {
         identity: Option<Arc<Identity>>,
         records: Records,
         base: Version,
-        buffered: &Arc<Buffered>,
+        context: &Context,
     ) -> Self {
         State {
             identity,
@@ -135,9 +135,9 @@ impl State {
             base,
             open_epoch: None,
             last_epoch: base.epoch,
-            tree: Tree::new(base.root, base.size, base.epoch),
+            tree: Tree::new(base.root, base.size, base.epoch, &context.slots),
             size: base.size,
-            buffer: WriteBuffer::new(buffered.clone()),
+            buffer: WriteBuffer::new(context.buffered.clone()),
             flights: VecDeque::new(),
             flight_failed: false,
             pending: Vec::new(),

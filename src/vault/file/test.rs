@@ -1,6 +1,6 @@
 //! The content of a file against a plain byte vector: reopened, killed, cut off from power, failing.
 
-use super::{Background, Context, Durability, File};
+use super::{Background, Budget, Context, Durability, File, SlotMemory};
 use crate::{
     crypto::{cipher::Cipher, kdf::FileKdf, mac::Integrity, secret::Secret},
     engine::{EngineChoice, Router},
@@ -51,7 +51,8 @@ pub(super) fn context_over(background: Background) -> Context {
         read_only: false,
         buffered: Arc::default(),
         ahead: Arc::default(),
-        memory: 64 << 20,
+        slots: SlotMemory::new(1 << 20),
+        budget: Budget::of(64 << 20),
         background,
     }
 }

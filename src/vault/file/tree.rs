@@ -3,6 +3,7 @@
 //! What is in memory has been verified against the root. A leaf holds no slot past the end of the
 //! version and none newer than it, so a chunk's current slot is simply the newer of its two.
 
+use super::slots::{Share, SlotMemory};
 use crate::{
     crypto::kdf::FileKeys,
     format::{
@@ -17,9 +18,6 @@ use std::collections::{BTreeSet, HashMap};
 
 /// Children of a node page.
 const FANOUT: usize = layout::FANOUT as usize;
-/// Leaves that stay in memory, in each file, without being needed.
-const CACHED_LEAVES: usize = 1024;
-
 /// Where the tree is loaded from and verified with.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
@@ -66,6 +64,8 @@ pub(super) struct Tree {
     /// Groups whose stored entries may hold more than the current slots.
     touched: BTreeSet<u64>,
     journal: Option<Journal>,
+    /// Of the leaves of all files.
+    share: Share,
     /// Nothing may be dropped from memory: the store may hold something else (a read-only recovery, a
     /// flush that failed half-way).
     pub(super) resident: bool,
@@ -73,7 +73,7 @@ pub(super) struct Tree {
 
 impl Tree {
     /// The tree of a version whose root was authenticated.
-    pub(super) fn new(root: Digest, size: u64, newest_epoch: u64) -> Self {
+    pub(super) fn new(root: Digest, size: u64, newest_epoch: u64, memory: &SlotMemory) -> Self {
         Tree {
             leaves: HashMap::new(),
             nodes: HashMap::new(),
@@ -82,13 +82,20 @@ impl Tree {
             newest_epoch,
             touched: BTreeSet::new(),
             journal: None,
+            share: Share::of(memory),
             resident: false,
         }
     }
 
     /// The tree over these leaves, every node computed anew.
-    pub(super) fn build(keys: &FileKeys, leaves: Vec<Vec<Entry>>, size: u64, newest_epoch: u64) -> Self {
-        let mut tree = Tree::new(ALL_HOLES, size, newest_epoch);
+    pub(super) fn build(
+        keys: &FileKeys,
+        leaves: Vec<Vec<Entry>>,
+        size: u64,
+        newest_epoch: u64,
+        memory: &SlotMemory,
+    ) -> Self {
+        let mut tree = Tree::new(ALL_HOLES, size, newest_epoch, memory);
         let mut digests: Vec<Digest> =
             leaves.iter().enumerate().map(|(g, entries)| digest_of(keys, g as u64, entries)).collect();
         let levels = layout::levels(digests.len() as u64);
@@ -167,6 +174,7 @@ impl Tree {
             return Err(damaged_leaf(group, "digest does not match the tree"));
         }
         self.leaves.insert(group, leaf);
+        self.share.count(self.leaves.len());
         Ok(())
     }
 
@@ -195,17 +203,28 @@ impl Tree {
         Ok(leaf)
     }
 
-    /// Drops leaves that the store holds, once there are too many. To be called where none is in use. What a
+    /// Drops all leaves that the store holds. To be called where none is in use, and nothing was changed since
+    /// the last clean record.
+    pub(super) fn rest(&mut self) {
+        if !self.resident && self.journal.is_none() {
+            self.leaves = HashMap::new();
+            self.share.count(0);
+        }
+    }
+
+    /// Drops leaves that the store holds, once all files have too many. To be called where none is in use. What a
     /// change that is on its way replaced stays: the store does not have it yet.
     pub(super) fn trim_cache(&mut self) {
-        if self.leaves.len() < CACHED_LEAVES || self.resident || self.journal.is_some() {
+        let mut keep = self.share.count(self.leaves.len());
+        if keep == self.leaves.len() || self.resident || self.journal.is_some() {
             return;
         }
-        let mut keep = CACHED_LEAVES / 2;
         self.leaves.retain(|_, _| {
+            let stays = keep > 0;
             keep = keep.saturating_sub(1);
-            keep > 0
+            stays
         });
+        self.share.count(self.leaves.len());
     }
 
     fn group_digest(&mut self, source: Source, group: u64) -> Result<Digest> {

@@ -4,6 +4,7 @@ mod concurrent;
 mod files;
 mod hostile;
 mod listing;
+mod memory;
 mod model;
 mod names;
 mod nodes;

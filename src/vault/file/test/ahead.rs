@@ -91,7 +91,7 @@ fn windows_are_bounded_and_go_with_the_file() {
     for at in (0..16 * MIB).step_by(MIB) {
         for file in &files {
             assert!(read_to(file, at, MIB) == content[at..at + MIB]);
-            assert!(context.ahead.load(Ordering::Relaxed) <= context.memory / 4);
+            assert!(context.ahead.load(Ordering::Relaxed) <= context.budget.ahead);
         }
     }
     assert!(context.ahead.load(Ordering::Relaxed) > 0, "something is opened ahead");
