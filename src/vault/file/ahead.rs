@@ -134,6 +134,8 @@ pub(super) struct Ahead {
     content: u64,
     requests: u64,
     last: u64,
+    /// Whether who reads the beginning goes on, as far as was seen last.
+    goes_on: bool,
     windows_begun: u64,
     used_at: Instant,
     /// Bytes in the windows of all files, and how many there may be.
@@ -150,6 +152,7 @@ impl Ahead {
             content: 0,
             requests: 0,
             last: 0,
+            goes_on: true,
             windows_begun: 0,
             used_at: Instant::now(),
             total,
@@ -198,6 +201,7 @@ impl Ahead {
         };
         if let Some(number) = self.streams.iter().position(steps_to) {
             let stream = &mut self.streams[number];
+            self.goes_on |= stream.at == 0;
             let step = if bytes.start == stream.end {
                 (bytes.end - bytes.start) as i64
             } else {
@@ -225,12 +229,17 @@ impl Ahead {
         self.new_stream(bytes)
     }
 
-    /// Remembers a reader. One that starts at the beginning will most likely go on.
+    /// Remembers a reader. One that starts at the beginning will most likely go on, unless the last one that
+    /// did has not: it is a header that is read there, time and again.
     fn new_stream(&mut self, bytes: &Range<u64>) -> Option<usize> {
-        if self.streams.len() == STREAMS {
-            let oldest = (0..STREAMS).min_by_key(|n| self.streams[*n].used)?;
-            let gone = self.streams.swap_remove(oldest).id;
-            self.windows.retain(|w| w.stream != gone);
+        let returns = |s: &Stream| bytes.start == 0 && s.at == 0 && !s.foreseen;
+        let same = self.streams.iter().position(returns);
+        let full = self.streams.len() == STREAMS;
+        let oldest = || (0..STREAMS).min_by_key(|n| self.streams[*n].used);
+        if let Some(place) = same.or_else(|| if full { oldest() } else { None }) {
+            let gone = self.streams.swap_remove(place);
+            self.goes_on &= gone.at > 0 || gone.foreseen;
+            self.windows.retain(|w| w.stream != gone.id);
         }
         self.streams.push(Stream {
             id: self.requests,
@@ -246,7 +255,7 @@ impl Ahead {
             edge: None,
             used: self.requests,
         });
-        (bytes.start == 0).then_some(self.streams.len() - 1)
+        (bytes.start == 0 && self.goes_on).then_some(self.streams.len() - 1)
     }
 
     /// Windows up to the reach of a stream.
