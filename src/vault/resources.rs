@@ -15,8 +15,11 @@ pub struct Budget {
     pub buffers: usize,
     /// Of these: what is opened ahead of readers. While it is being opened it takes twice as much.
     pub ahead: usize,
-    /// Chunks that were written one by one and not flushed yet.
+    /// Chunks that were written one by one and not flushed yet: from here on the larger files flush theirs,
+    /// from twice as many on all do.
     pub behind: usize,
+    /// What was written and not flushed, in buffers or beside them, up to which a close may leave some.
+    pub left_at_close: usize,
     /// Leaves of slots.
     pub slots: usize,
 }
@@ -24,7 +27,13 @@ pub struct Budget {
 impl Budget {
     /// Of so many bytes.
     pub fn of(memory: usize) -> Self {
-        Budget { buffers: memory / 4 * 3, ahead: memory / 4, behind: memory / 8, slots: memory / 16 }
+        Budget {
+            buffers: memory / 4 * 3,
+            ahead: memory / 4,
+            behind: memory / 16,
+            left_at_close: memory / 4,
+            slots: memory / 16,
+        }
     }
 }
 

@@ -27,7 +27,12 @@ mod write;
 mod writes;
 
 use super::{Result, Time, resources::Budget};
-use crate::{crypto::kdf::FileKdf, engine::Router, format::layout, store::BackingFile};
+use crate::{
+    crypto::{chunk::CHUNK, kdf::FileKdf},
+    engine::Router,
+    format::layout,
+    store::BackingFile,
+};
 use ahead::Ahead;
 use parking_lot::{Mutex, RwLock};
 use state::{Fault, OnDisk, State};
@@ -40,9 +45,6 @@ pub use background::Background;
 pub use buffer::Buffered;
 pub use commit::Rest;
 pub use slots::SlotMemory;
-
-/// Chunks in all buffers up to which a close may leave some there (64 MiB).
-const LEFT_AT_CLOSE: usize = 16 << 10;
 
 /// What an overwrite survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -148,7 +150,8 @@ impl File {
     pub fn flush_at_close(&self) -> Result<()> {
         let mut st = self.state.write();
         self.land_all(&mut st);
-        if !st.flight_failed && self.context.buffered.chunks() < LEFT_AT_CLOSE && self.needs_sync(&mut st)? {
+        let room = self.context.buffered.chunks() * CHUNK < self.context.budget.left_at_close;
+        if room && !st.flight_failed && self.needs_sync(&mut st)? {
             return Ok(());
         }
         self.flush_all(&mut st)

@@ -48,8 +48,11 @@ impl Share {
         let before = std::mem::replace(&mut self.leaves, leaves);
         let rest = total.fetch_add(leaves, Ordering::Relaxed) - before;
         total.fetch_sub(before, Ordering::Relaxed);
-        // Half of them, so that the next ones find room for a while.
-        if leaves > FEW && rest + leaves > self.all.most { leaves / 2 } else { leaves }
+        if leaves <= FEW || rest + leaves <= self.all.most {
+            return leaves;
+        }
+        // So that the next ones find room for a while: half of them where they are most of all, else a few.
+        if leaves > self.all.most / 2 { (leaves / 2).max(FEW) } else { FEW }
     }
 }
 
@@ -69,10 +72,10 @@ mod tests {
         let (mut a, mut b) = (Share::of(&all), Share::of(&all));
         assert_eq!(a.count(60), 60);
         assert_eq!(b.count(40), 40);
-        assert_eq!(b.count(41), 20);
-        assert_eq!(b.count(20), 20);
-        assert_eq!(all.bytes(), 80 * LEAF);
-        assert_eq!(a.count(90), 45);
+        assert_eq!(b.count(41), FEW);
+        assert_eq!(b.count(FEW), FEW);
+        assert_eq!(all.bytes(), (60 + FEW) * LEAF);
+        assert_eq!(a.count(96), 48);
         drop(a);
         assert_eq!(b.count(100), 100);
         drop(b);
@@ -84,6 +87,6 @@ mod tests {
         let all = SlotMemory::new(LEAF);
         let mut shares: Vec<Share> = (0..10).map(|_| Share::of(&all)).collect();
         assert!(shares.iter_mut().all(|share| share.count(FEW) == FEW));
-        assert_eq!(shares[0].count(FEW + 2), FEW / 2 + 1);
+        assert_eq!(shares[0].count(FEW + 2), FEW);
     }
 }

@@ -13,8 +13,7 @@ use std::{
 
 /// Bytes outside stripes that a write flushes.
 const FLUSH_AT: usize = 16 << 20;
-/// The same of all files together, and how many of its own make it worth a file's while.
-const MOST_SINGLE: usize = 32 << 20;
+/// How many of them make it worth a file's while, where all files together have their share of the memory.
 const WORTH_FLUSHING: usize = 1 << 20;
 /// Flushed bytes that a write commits: recovery stays short.
 const COMMIT_AT: u64 = 1 << 30;
@@ -51,8 +50,10 @@ impl File {
             return Ok(());
         }
         let single = st.buffer.single_bytes();
-        let crowded = || self.context.buffered.single.load(Ordering::Relaxed) * CHUNK >= MOST_SINGLE;
-        if st.flight_failed || single >= FLUSH_AT || single >= WORTH_FLUSHING && crowded() {
+        let (all, share) =
+            (self.context.buffered.single.load(Ordering::Relaxed) * CHUNK, self.context.budget.behind);
+        let crowded = single >= WORTH_FLUSHING && all >= share || single > 0 && all >= 2 * share;
+        if st.flight_failed || single >= FLUSH_AT || crowded {
             self.make_room(st)?;
         }
         if st.uncommitted >= COMMIT_AT {

@@ -92,6 +92,8 @@ fn windows_are_bounded_and_go_with_the_file() {
         for file in &files {
             assert!(read_to(file, at, MIB) == content[at..at + MIB]);
             assert!(context.ahead.load(Ordering::Relaxed) <= context.budget.ahead);
+            // Beside the share of all: what a window of each takes.
+            assert!(context.slots.bytes() <= 2 << 20);
         }
     }
     assert!(context.ahead.load(Ordering::Relaxed) > 0, "something is opened ahead");
