@@ -14,6 +14,7 @@ mod large;
 pub mod list;
 pub mod pieces;
 mod queue;
+mod short;
 mod source;
 mod walk;
 mod work;

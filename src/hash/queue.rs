@@ -183,6 +183,15 @@ impl<P, C: Content> Queue<P, C> {
     }
 
     fn next(&self, state: &mut State<P, C>) -> Option<Task<P, C>> {
+        let task = self.pick(state)?;
+        // Whoever was woken for what is left may have come too early for it.
+        if !(state.trees.is_empty() && state.serials.is_empty() && state.batches.is_empty()) {
+            self.ready.notify_one();
+        }
+        Some(task)
+    }
+
+    fn pick(&self, state: &mut State<P, C>) -> Option<Task<P, C>> {
         if let Some((tree, part)) = state.next_part() {
             return Some(Task::Part(tree, part));
         }
@@ -216,5 +225,38 @@ impl<P, C: Content> Queue<P, C> {
         if state.busy == 0 {
             self.ready.notify_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::large::Large, *};
+    use std::{fs::File, os::fd::OwnedFd, path::PathBuf};
+
+    fn pass(number: u64) -> Pass<OwnedFd> {
+        let content = OwnedFd::from(File::open("/dev/null").expect("a file"));
+        Pass { large: Arc::new(Large::new(number, PathBuf::new(), content, 1 << 30, 1)), function: 0 }
+    }
+
+    #[test]
+    fn long_files_are_shared_by_all_threads() {
+        let queue: Queue<(), OwnedFd> = Queue::new(4);
+        (0..20).for_each(|number| queue.add_serial(pass(number)));
+        queue.found_all();
+        for _ in 0..4 {
+            let Some(Task::Serial(passes)) = queue.take() else { panic!("long files") };
+            assert_eq!(passes.len(), 5);
+        }
+        (20..23).for_each(|number| queue.add_serial(pass(number)));
+        assert!(queue.one_more(1, 0).is_none(), "another function's");
+        for _ in 0..3 {
+            assert!(queue.one_more(0, 6).is_none(), "more than its share");
+            assert!(queue.one_more(0, 5).is_some());
+        }
+        assert!(queue.one_more(0, 5).is_none() && queue.try_take().is_none(), "none is left");
+        (0..8).for_each(|_| queue.serial_done());
+        (23..200).for_each(|number| queue.add_serial(pass(number)));
+        let Some(Task::Serial(passes)) = queue.try_take() else { panic!("long files") };
+        assert_eq!(passes.len(), LANES, "more than a vector has lanes");
     }
 }

@@ -1,19 +1,19 @@
 //! The threads that read and hash, and the order in which their results come out: that of the walk.
 
 use super::{
-    flights::{Cargo, Hangar, only},
-    gpu::{Gpu, Slot},
+    flights::Hangar,
+    gpu::Gpu,
     large::{Large, Pass, Tree},
-    queue::{Job, Queue, Task},
-    source::{Content, Source},
-    walk::{Found, walk},
+    queue::{Queue, Task},
+    source::Source,
+    walk::walk,
 };
-use crate::crypto::hash::{Digest, Function, md6::Md6};
+use crate::crypto::hash::{Digest, Function};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::{
     collections::VecDeque,
     io,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -25,10 +25,6 @@ use std::{
 const BUFFER: usize = 1 << 20;
 /// The longest file that a batch takes, if any function is no tree.
 const SMALL: usize = 128 << 10;
-
-/// Bytes of a file that are read before its size is asked for: few files are longer, and long ones are not to be
-/// read twice.
-const PROBE: usize = 16 << 10;
 
 /// How to work.
 pub struct Options<'a> {
@@ -99,7 +95,7 @@ pub fn run<S: Source>(
 }
 
 /// Results with their numbers.
-type Results = Vec<(u64, Record)>;
+pub(super) type Results = Vec<(u64, Record)>;
 
 fn in_order(incoming: &Receiver<Results>, options: &Options, each: &mut dyn FnMut(Record)) {
     // What came before its turn, from number `next` on.
@@ -121,26 +117,18 @@ fn in_order(incoming: &Receiver<Results>, options: &Options, each: &mut dyn FnMu
     }
 }
 
-/// A file that was read as a short one.
-enum Short<C> {
-    /// All of it: so many bytes.
-    All(usize),
-    /// It is longer: its size.
-    Longer(u64, C),
-}
-
 /// A thread that reads and hashes.
 pub(super) struct Worker<'a, S: Source> {
-    source: &'a S,
+    pub(super) source: &'a S,
     pub(super) queue: &'a Queue<S::Place, S::Content>,
     functions: &'a [Function],
-    options: &'a Options<'a>,
-    results: Sender<Results>,
+    pub(super) options: &'a Options<'a>,
+    pub(super) results: Sender<Results>,
     pub(super) buffer: Vec<u8>,
     /// Its part of the GPU.
     pub(super) hangar: Option<Hangar<'a, S::Content>>,
     /// The longest file that a batch takes.
-    small: usize,
+    pub(super) small: usize,
 }
 
 impl<'a, S: Source> Worker<'a, S> {
@@ -188,7 +176,7 @@ impl<'a, S: Source> Worker<'a, S> {
         self.options.stop
     }
 
-    fn stopped(&self) -> bool {
+    pub(super) fn stopped(&self) -> bool {
         self.options.stop.load(Ordering::Relaxed)
     }
 
@@ -212,135 +200,14 @@ impl<'a, S: Source> Worker<'a, S> {
         let _ = self.results.send(vec![(number, Record { path, result })]);
     }
 
-    /// Short files, as they came off a slot: number, path, bytes, digest.
-    pub(super) fn emit_files(&self, files: Vec<(u64, PathBuf, u64, Digest)>) {
-        let record = |(number, path, size, digest)| {
-            (number, Record { path, result: Ok(Hashed { size, digests: vec![digest] }) })
-        };
-        let _ = self.results.send(files.into_iter().map(record).collect());
-    }
-
-    /// Reads files side by side and hashes many at once, here or on a GPU.
-    fn batch(&mut self, jobs: Vec<Job<S::Place>>) {
-        match only(self.functions) {
-            Some(md6) => match self.slot() {
-                Some(slot) => self.batch_flying(slot, md6, jobs),
-                None => self.batch_here(jobs),
-            },
-            None => self.batch_here(jobs),
-        }
-    }
-
-    /// As `batch`, on a GPU while it has slots.
-    fn batch_flying(&mut self, mut slot: Slot, md6: &Md6, jobs: Vec<Job<S::Place>>) {
-        let (mut cargo, mut failed) = (Cargo::new(md6), Vec::new());
-        let mut jobs = jobs.into_iter();
-        while let Some((number, Found { path, place })) = jobs.next() {
-            if self.stopped() {
-                break;
-            }
-            let at = cargo.end();
-            match self.read_short(&path, place, &mut slot.input()[at..at + self.small + 1]) {
-                Ok(Short::All(len)) => cargo.add_file(number, path, len),
-                Ok(Short::Longer(size, content)) => self.add_large(number, path, content, size),
-                Err(e) => failed.push((number, Record { path, result: Err(e) })),
-            }
-            if !cargo.has_room(self.small + 1) {
-                self.send(slot, std::mem::replace(&mut cargo, Cargo::new(md6)));
-                let Some(next) = self.slot() else {
-                    let _ = self.results.send(failed);
-                    return self.batch_here(jobs.collect());
-                };
-                slot = next;
-            }
-        }
-        let _ = self.results.send(failed);
-        self.send(slot, cargo);
-    }
-
-    /// Reads a file if it is not longer than `self.small`, one byte less than `out`.
-    fn read_short(
-        &self,
-        path: &Path,
-        place: io::Result<S::Place>,
-        out: &mut [u8],
-    ) -> io::Result<Short<S::Content>> {
-        let content = self.source.open(path, &place?)?;
-        let probe = PROBE.min(out.len());
-        let mut len = content.read_full(&mut out[..probe], 0)?;
-        if len == probe {
-            let size = content.size()?;
-            if size > self.small as u64 {
-                return Ok(Short::Longer(size, content));
-            }
-            len += content.read_full(&mut out[probe..], probe as u64)?;
-        }
-        if len <= self.small {
-            return Ok(Short::All(len));
-        }
-        match content.size()? {
-            size if size >= len as u64 => Ok(Short::Longer(size, content)),
-            _ => Err(io::Error::other("its size is not known before it is read")),
-        }
-    }
-
-    /// Reads files side by side and hashes as many at once as the buffer holds.
-    fn batch_here(&mut self, jobs: Vec<Job<S::Place>>) {
-        let mut results = Vec::with_capacity(jobs.len());
-        let mut held: Vec<(u64, PathBuf, usize)> = Vec::with_capacity(jobs.len());
-        let mut used = 0;
-        for (number, Found { path, place }) in jobs {
-            if self.stopped() {
-                break;
-            }
-            if self.buffer.len() - used <= self.small {
-                self.flush(&mut held, &mut used, &mut results);
-            }
-            let room = used..used + self.small + 1;
-            let mut buffer = std::mem::take(&mut self.buffer);
-            let read = self.read_short(&path, place, &mut buffer[room]);
-            self.buffer = buffer;
-            match read {
-                Ok(Short::All(len)) => {
-                    held.push((number, path, len));
-                    used += len;
-                }
-                Ok(Short::Longer(size, content)) => self.add_large(number, path, content, size),
-                Err(e) => results.push((number, Record { path, result: Err(e) })),
-            }
-        }
-        self.flush(&mut held, &mut used, &mut results);
-        let _ = self.results.send(results);
-    }
-
-    fn flush(&self, held: &mut Vec<(u64, PathBuf, usize)>, used: &mut usize, results: &mut Results) {
-        let mut rest = &self.buffer[..*used];
-        let mut messages = Vec::with_capacity(held.len());
-        for (_, _, len) in held.iter() {
-            let (message, others) = rest.split_at(*len);
-            messages.push(message);
-            rest = others;
-        }
-        let digests: Vec<Vec<Digest>> = self.functions().iter().map(|f| f.digests(&messages)).collect();
-        for (at, (number, path, len)) in held.drain(..).enumerate() {
-            let digests = digests.iter().map(|of_function| of_function[at]).collect();
-            results.push((number, Record { path, result: Ok(Hashed { size: len as u64, digests }) }));
-        }
-        self.options.progress.bytes.fetch_add(*used as u64, Ordering::Relaxed);
-        if only(self.functions).is_some() {
-            self.announce(*used as u64);
-        }
-        *used = 0;
-    }
-
     /// Says that there is so much for a GPU; short files are counted when they are done, as a sign of more.
-    fn announce(&self, bytes: u64) {
+    pub(super) fn announce(&self, bytes: u64) {
         if let Some(gpu) = self.options.gpu {
             gpu.announce(bytes);
         }
     }
 
-    fn add_large(&self, number: u64, path: PathBuf, content: S::Content, size: u64) {
+    pub(super) fn add_large(&self, number: u64, path: PathBuf, content: S::Content, size: u64) {
         let large = Arc::new(Large::new(number, path, content, size, self.functions().len()));
         for (at, function) in self.functions().iter().enumerate() {
             if Gpu::takes(function) {

@@ -1,0 +1,152 @@
+//! Short files: many are read side by side and hashed as one batch, here or on a GPU. What turns out to be long is
+//! put back into the queue.
+
+use super::{
+    flights::{Cargo, only},
+    gpu::Slot,
+    queue::Job,
+    source::{Content, Source},
+    walk::Found,
+    work::{Hashed, Record, Results, Worker},
+};
+use crate::crypto::hash::{Digest, md6::Md6};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::atomic::Ordering,
+};
+
+/// Bytes of a file that are read before its size is asked for: few files are longer, and long ones are not to be
+/// read twice.
+const PROBE: usize = 16 << 10;
+
+/// A file that was read as a short one.
+enum Short<C> {
+    /// All of it: so many bytes.
+    All(usize),
+    /// It is longer: its size.
+    Longer(u64, C),
+}
+
+impl<S: Source> Worker<'_, S> {
+    /// Reads files side by side and hashes many at once, here or on a GPU.
+    pub(super) fn batch(&mut self, jobs: Vec<Job<S::Place>>) {
+        match only(self.functions()) {
+            Some(md6) => match self.slot() {
+                Some(slot) => self.batch_flying(slot, md6, jobs),
+                None => self.batch_here(jobs),
+            },
+            None => self.batch_here(jobs),
+        }
+    }
+
+    /// As `batch`, on a GPU while it has slots.
+    fn batch_flying(&mut self, mut slot: Slot, md6: &Md6, jobs: Vec<Job<S::Place>>) {
+        let (mut cargo, mut failed) = (Cargo::new(md6), Vec::new());
+        let mut jobs = jobs.into_iter();
+        while let Some((number, Found { path, place })) = jobs.next() {
+            if self.stopped() {
+                break;
+            }
+            let at = cargo.end();
+            match self.read_short(&path, place, &mut slot.input()[at..at + self.small + 1]) {
+                Ok(Short::All(len)) => cargo.add_file(number, path, len),
+                Ok(Short::Longer(size, content)) => self.add_large(number, path, content, size),
+                Err(e) => failed.push((number, Record { path, result: Err(e) })),
+            }
+            if !cargo.has_room(self.small + 1) {
+                self.send(slot, std::mem::replace(&mut cargo, Cargo::new(md6)));
+                let Some(next) = self.slot() else {
+                    let _ = self.results.send(failed);
+                    return self.batch_here(jobs.collect());
+                };
+                slot = next;
+            }
+        }
+        let _ = self.results.send(failed);
+        self.send(slot, cargo);
+    }
+
+    /// Reads a file if it is not longer than `self.small`, one byte less than `out`.
+    fn read_short(
+        &self,
+        path: &Path,
+        place: io::Result<S::Place>,
+        out: &mut [u8],
+    ) -> io::Result<Short<S::Content>> {
+        let content = self.source.open(path, &place?)?;
+        let probe = PROBE.min(out.len());
+        let mut len = content.read_full(&mut out[..probe], 0)?;
+        if len == probe {
+            let size = content.size()?;
+            if size > self.small as u64 {
+                return Ok(Short::Longer(size, content));
+            }
+            len += content.read_full(&mut out[probe..], probe as u64)?;
+        }
+        if len <= self.small {
+            return Ok(Short::All(len));
+        }
+        match content.size()? {
+            size if size >= len as u64 => Ok(Short::Longer(size, content)),
+            _ => Err(io::Error::other("its size is not known before it is read")),
+        }
+    }
+
+    /// Reads files side by side and hashes as many at once as the buffer holds.
+    fn batch_here(&mut self, jobs: Vec<Job<S::Place>>) {
+        let mut results = Vec::with_capacity(jobs.len());
+        let mut held: Vec<(u64, PathBuf, usize)> = Vec::with_capacity(jobs.len());
+        let mut used = 0;
+        for (number, Found { path, place }) in jobs {
+            if self.stopped() {
+                break;
+            }
+            if self.buffer.len() - used <= self.small {
+                self.flush(&mut held, &mut used, &mut results);
+            }
+            let room = used..used + self.small + 1;
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let read = self.read_short(&path, place, &mut buffer[room]);
+            self.buffer = buffer;
+            match read {
+                Ok(Short::All(len)) => {
+                    held.push((number, path, len));
+                    used += len;
+                }
+                Ok(Short::Longer(size, content)) => self.add_large(number, path, content, size),
+                Err(e) => results.push((number, Record { path, result: Err(e) })),
+            }
+        }
+        self.flush(&mut held, &mut used, &mut results);
+        let _ = self.results.send(results);
+    }
+
+    fn flush(&self, held: &mut Vec<(u64, PathBuf, usize)>, used: &mut usize, results: &mut Results) {
+        let mut rest = &self.buffer[..*used];
+        let mut messages = Vec::with_capacity(held.len());
+        for (_, _, len) in held.iter() {
+            let (message, others) = rest.split_at(*len);
+            messages.push(message);
+            rest = others;
+        }
+        let digests: Vec<Vec<Digest>> = self.functions().iter().map(|f| f.digests(&messages)).collect();
+        for (at, (number, path, len)) in held.drain(..).enumerate() {
+            let digests = digests.iter().map(|of_function| of_function[at]).collect();
+            results.push((number, Record { path, result: Ok(Hashed { size: len as u64, digests }) }));
+        }
+        self.options.progress.bytes.fetch_add(*used as u64, Ordering::Relaxed);
+        if only(self.functions()).is_some() {
+            self.announce(*used as u64);
+        }
+        *used = 0;
+    }
+
+    /// Short files, as they came off a slot: number, path, bytes, digest.
+    pub(super) fn emit_files(&self, files: Vec<(u64, PathBuf, u64, Digest)>) {
+        let record = |(number, path, size, digest)| {
+            (number, Record { path, result: Ok(Hashed { size, digests: vec![digest] }) })
+        };
+        let _ = self.results.send(files.into_iter().map(record).collect());
+    }
+}
