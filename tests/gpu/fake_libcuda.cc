@@ -282,6 +282,7 @@ EXPORT cuMemAlloc_v2(uint64_t* address, size_t length) {
 }
 EXPORT cuMemFree_v2(uint64_t address) {
   BEGIN();
+  finish(current);
   return free(reinterpret_cast<void*>(address)), SUCCESS;
 }
 EXPORT cuMemHostRegister_v2(void*, size_t, unsigned) {

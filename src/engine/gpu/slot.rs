@@ -58,7 +58,7 @@ impl Slot {
         let limits = shape.limits();
         let described = limits.keys * KEY_SLOT + limits.chunks * DESCRIPTOR;
         let event = Arc::new(Event::new(context)?);
-        Ok(Slot {
+        let slot = Slot {
             described: HostMemory::new(context, described)?,
             results: HostMemory::new(context, limits.chunks * RESULT)?,
             described_there: DeviceMemory::new(context, described)?,
@@ -70,7 +70,10 @@ impl Slot {
             event,
             context: context.clone(),
             limits,
-        })
+        };
+        // Gaps between chunks are copied back, though no kernel writes them: what is there must be known.
+        slot.wipe()?;
+        Ok(slot)
     }
 
     /// Submits a piece: its upload, its kernels, its download, and the wiping of its keys on the device. Returns
@@ -229,7 +232,7 @@ impl Slot {
         }
     }
 
-    /// Submits zeros over all that the device holds of it.
+    /// Submits zeros over all that the device has for it.
     ///
     /// # Errors
     /// What the driver says.
