@@ -22,7 +22,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
 ];
 
 /// Files that may contain `unsafe`, and why it cannot be avoided there.
-const MAY_BE_UNSAFE: [(&str, &str); 27] = [
+const MAY_BE_UNSAFE: [(&str, &str); 29] = [
     ("cli/descriptors.rs", "close_range has no safe binding"),
     ("crypto/aes.rs", "calls functions that need processor features, after detecting them"),
     ("crypto/hash/lanes.rs", "calls functions that need processor features, after detecting them"),
@@ -46,7 +46,9 @@ const MAY_BE_UNSAFE: [(&str, &str); 27] = [
     ("engine/gpu/kernels.rs", "launches a kernel whose contract only its author knows"),
     ("engine/gpu/pipeline.rs", "the device reads and writes a batch while its caller waits"),
     ("engine/gpu/poison.rs", "a launch whose pointers are wrong on purpose"),
-    ("engine/gpu/slot.rs", "tells the device which memory to read and write"),
+    ("engine/gpu/shared.rs", "memory that another process maps as well"),
+    ("engine/gpu/slot.rs", "tells another process which memory to read and write"),
+    ("engine/gpu/worker/lane.rs", "tells the device which memory to read and write"),
     ("engine/pool.rs", "threads that outlive a batch borrow it while its caller waits"),
     ("hash/gpu/slot.rs", "tells the device which memory to read and write"),
     ("vault/process.rs", "the allocator's settings have no safe binding"),

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     crypto::{cipher::Cipher, mac::Integrity},
-    engine::EngineChoice,
+    engine::{self, EngineChoice},
     format::name::NameMode,
     vault::Durability,
 };
@@ -76,6 +76,9 @@ pub enum Command {
     /// The process behind a mount; `mount` starts it
     #[command(hide = true)]
     Serve(MountArgs),
+    /// The process of a GPU; whatever uses one starts it
+    #[command(hide = true, name = engine::GPU_COMMAND)]
+    GpuWorker,
 }
 
 /// Arguments of `init`.

@@ -9,15 +9,12 @@ use super::{
     progress::Spinner,
 };
 use crate::vault::Unlock;
-use rustix::{
-    fs::{Mode, OFlags},
-    io::Errno,
-};
+use rustix::io::Errno;
 use std::{
     ffi::OsString,
     fs::File,
     io::{Read, Write},
-    os::{fd::OwnedFd, unix::process::CommandExt},
+    os::unix::process::CommandExt,
     process::{Child, Command, Stdio},
 };
 
@@ -111,7 +108,7 @@ impl Report {
             Failure::new(Code::Usage, "no key on standard input", "`serve` is started by `warpcrypt mount`.")
         })?;
         let to = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3).map_err(failed)?;
-        let null = null().map_err(failed)?;
+        let null = descriptors::null().map_err(failed)?;
         rustix::stdio::dup2_stdin(&null).map_err(failed)?;
         rustix::stdio::dup2_stdout(&null).map_err(failed)?;
         rustix::process::setsid().map_err(failed)?;
@@ -138,9 +135,5 @@ impl Report {
 }
 
 fn let_go_of_terminal() -> Result<(), Errno> {
-    rustix::stdio::dup2_stderr(null()?)
-}
-
-fn null() -> Result<OwnedFd, Errno> {
-    rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+    rustix::stdio::dup2_stderr(descriptors::null()?)
 }

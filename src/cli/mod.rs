@@ -7,6 +7,7 @@ mod descriptors;
 mod devices;
 mod exit;
 mod generate;
+mod gpu_worker;
 mod hashing;
 mod info;
 mod init;
@@ -24,6 +25,7 @@ mod trial;
 mod umount;
 mod vaults;
 
+use crate::engine;
 use args::{Cli, Command};
 use clap::Parser;
 use exit::Outcome;
@@ -40,6 +42,7 @@ pub fn main() -> ExitCode {
         Err(e) => e.exit(),
     };
     keep_secrets_in();
+    engine::start_gpus_with("/proc/self/exe");
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
@@ -59,6 +62,7 @@ fn run(command: Command) -> Outcome {
         Command::Try(args) => trial::run(&args),
         Command::Mount(args) => mount::run(args),
         Command::Serve(args) => mount::serve_for_parent(args),
+        Command::GpuWorker => gpu_worker::run(),
         Command::Umount(args) => umount::run(&args),
         Command::Bench(args) => bench::run(args.command),
         Command::Completions { shell } => generate::completions(shell),

@@ -1,6 +1,6 @@
 //! Page-aligned buffers from a bounded pool: the pool's bound is the back-pressure.
 
-use super::gpu::HostMemory;
+use super::gpu::LentMemory;
 use crate::metrics::{self, Activity};
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -41,21 +41,20 @@ impl DerefMut for Buffer {
 }
 
 impl Buffer {
-    /// The page-locked memory that it lies in, if it does.
-    pub(super) fn locked(&self) -> Option<&HostMemory> {
+    /// The memory of a GPU's process that it lies in, if it does.
+    pub(super) fn lent(&self) -> Option<&LentMemory> {
         match &self.memory.bytes {
             Bytes::Heap(_) => None,
-            Bytes::Locked(memory) => Some(memory),
+            Bytes::Lent(memory) => Some(memory),
         }
     }
 
-    /// Moves the content into new memory of the heap and returns the memory that it was in, which somebody
-    /// else may still be writing to.
-    pub(super) fn desert(&mut self) -> Memory {
+    /// Moves the content into new memory of the heap, where that process writes nothing any more.
+    pub(super) fn desert(&mut self) {
         let mut memory = Memory::new(self.memory.capacity);
         let start = memory.start;
         memory.bytes_mut()[start..][..self.len].copy_from_slice(self);
-        std::mem::replace(&mut self.memory, memory)
+        self.memory = memory;
     }
 }
 
@@ -144,7 +143,7 @@ impl BufferPool {
             return false;
         }
         let before = state.free.len();
-        state.free.retain(|memory| matches!(memory.bytes, Bytes::Locked(_)));
+        state.free.retain(|memory| matches!(memory.bytes, Bytes::Lent(_)));
         state.free_bytes = state.free.iter().map(|memory| memory.capacity).sum();
         state.free.len() < before
     }
@@ -166,8 +165,8 @@ fn capacity(len: usize) -> usize {
     len.max(1).div_ceil(unit).saturating_mul(unit)
 }
 
-/// Makes page-locked memory of at least so many bytes, page-aligned, if it can.
-pub(super) type Source = Arc<dyn Fn(usize) -> Option<HostMemory> + Send + Sync>;
+/// Makes memory that a GPU reaches of at least so many bytes, page-aligned, if it can.
+pub(super) type Source = Arc<dyn Fn(usize) -> Option<LentMemory> + Send + Sync>;
 
 /// Bytes with a page-aligned part of `capacity` bytes that begins at `start`.
 #[derive(Default)]
@@ -179,7 +178,7 @@ pub(super) struct Memory {
 
 enum Bytes {
     Heap(Vec<u8>),
-    Locked(HostMemory),
+    Lent(LentMemory),
 }
 
 impl Default for Bytes {
@@ -196,29 +195,29 @@ impl Memory {
     }
 
     fn from_source(source: Option<Source>, capacity: usize) -> Self {
-        let locked = source.filter(|_| capacity > PAGE).and_then(|source| source(capacity));
-        locked.map_or_else(
+        let lent = source.filter(|_| capacity > PAGE).and_then(|source| source(capacity));
+        lent.map_or_else(
             || Memory::new(capacity),
-            |memory| Memory { bytes: Bytes::Locked(memory), start: 0, capacity },
+            |memory| Memory { bytes: Bytes::Lent(memory), start: 0, capacity },
         )
     }
 
     /// Whether the same device reaches both.
     fn is_beside(&self, other: &Memory) -> bool {
-        matches!((&self.bytes, &other.bytes), (Bytes::Locked(a), Bytes::Locked(b)) if a.is_beside(b))
+        matches!((&self.bytes, &other.bytes), (Bytes::Lent(a), Bytes::Lent(b)) if a.is_beside(b))
     }
 
     fn bytes(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Heap(bytes) => bytes,
-            Bytes::Locked(memory) => memory,
+            Bytes::Lent(memory) => memory,
         }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.bytes {
             Bytes::Heap(bytes) => bytes,
-            Bytes::Locked(memory) => memory,
+            Bytes::Lent(memory) => memory,
         }
     }
 }
@@ -312,9 +311,9 @@ impl Shared {
 }
 
 impl State {
-    /// Frees kept buffers that were locked for a device which has failed since: new ones are of more use.
+    /// Frees kept buffers that were lent to a device which has failed since: new ones are of more use.
     fn drop_stale(&mut self) {
-        let stale = |memory: &Memory| matches!(&memory.bytes, Bytes::Locked(locked) if locked.is_stale());
+        let stale = |memory: &Memory| matches!(&memory.bytes, Bytes::Lent(lent) if lent.is_stale());
         self.free.retain(|memory| !stale(memory));
         self.free_bytes = self.free.iter().map(|memory| memory.capacity).sum();
     }

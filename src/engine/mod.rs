@@ -21,7 +21,10 @@ pub use batch::{Batch, ChunkJob, Engine, EngineError, Op};
 pub use buffer::{Buffer, BufferPool, Usage};
 pub use contest::{Contest, Times};
 pub use cpu::CpuEngine;
-pub use gpu::{Description, DriverError, Fault, GpuEngine, Shape, devices as gpus, driver, lab};
+pub use gpu::{COMMAND as GPU_COMMAND, serve as serve_gpu, start_gpus_with};
+pub use gpu::{
+    ChannelError, Description, DriverError, Fault, GpuEngine, Shape, devices as gpus, driver, lab,
+};
 pub use gpu::{DeviceMemory, HostMemory, Module};
 pub use profile::{Curve, Function, Profile, crossover};
 pub use records::forget as forget_measurements;

@@ -1,6 +1,9 @@
 //! Random batches, done by an engine and compared with the CPU's.
 
-use crate::{fake, support::random::Random};
+use crate::{
+    fake,
+    support::{mounted::program_path, random::Random},
+};
 use std::{sync::Arc, time::Duration};
 use warpcrypt::{
     crypto::{
@@ -8,12 +11,21 @@ use warpcrypt::{
         cipher::Cipher,
         mac::Integrity,
     },
-    engine::{Batch, BufferPool, ChunkJob, CpuEngine, Engine, EngineError, GpuEngine, Op, Shape},
+    engine::{
+        Batch, BufferPool, ChunkJob, CpuEngine, Engine, EngineError, Fault, GpuEngine, Op, Shape,
+        start_gpus_with,
+    },
 };
 
 /// A ring that small batches fill.
 pub const SMALL: Shape =
     Shape { piece: 64 << 10, slots: 3, wide: 12, direct: 6, timeout: Duration::from_secs(20) };
+
+/// The engine on the first device, in processes of the program under test.
+pub fn open(shape: Shape, pause: Duration) -> Result<GpuEngine, Fault> {
+    start_gpus_with(program_path());
+    GpuEngine::with_shape(0, shape, pause)
+}
 
 /// Keys of every cipher with every integrity function.
 pub fn all_keys() -> Vec<Arc<ChunkKeys>> {
@@ -118,7 +130,7 @@ fn agrees_with_the_cpu() {
 #[test]
 #[ignore = "runs over the made-up driver"]
 fn over_fake_agrees_with_the_cpu() {
-    let gpu = GpuEngine::with_shape(0, SMALL, Duration::from_millis(20)).expect("a device");
+    let gpu = open(SMALL, Duration::from_millis(20)).expect("a device");
     assert_eq!(gpu.description().name, "Fake GPU");
     let (cpu, keys) = (CpuEngine::new(), all_keys());
     let [heap, locked] = [(); 2].map(|()| BufferPool::new(usize::MAX));
@@ -148,7 +160,7 @@ fn refuses_bad_jobs() {
 #[test]
 #[ignore = "runs over the made-up driver"]
 fn over_fake_refuses_bad_jobs() {
-    let gpu = GpuEngine::with_shape(0, SMALL, Duration::from_millis(20)).expect("a device");
+    let gpu = open(SMALL, Duration::from_millis(20)).expect("a device");
     let (pool, keys) = (BufferPool::new(usize::MAX), all_keys());
     type Spoil = fn(&mut ChunkJob);
     let spoils: [Spoil; 6] = [

@@ -1,6 +1,7 @@
 //! The made-up driver: building it, and running tests of this program over it.
 
 use crate::support::{command::run, say, which};
+use rustix::process::Pid;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -11,6 +12,7 @@ use std::{
     },
 };
 use tempfile::TempDir;
+use warpcrypt::engine::GPU_COMMAND;
 
 /// Where the driver lies; built once. `None` without g++, which `REQUIRE_GXX=1` forbids.
 pub fn driver() -> Option<&'static Path> {
@@ -60,6 +62,19 @@ fn run_again(test: &str, prepare: impl FnOnce(&mut Command) -> &mut Command, sec
 /// The same over the made-up driver, if it can be built.
 pub fn run_here(test: &str, variables: &[(&str, &str)], seconds: u64) -> Option<String> {
     driver().map(|library| run_over(library, test, variables, seconds))
+}
+
+/// The processes of GPUs that a process has started.
+pub fn processes_of(parent: u32) -> Vec<Pid> {
+    let processes = fs::read_dir("/proc").expect("processes");
+    let child = |entry: fs::DirEntry| {
+        let number: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let line = fs::read_to_string(entry.path().join("cmdline")).ok()?;
+        let status = fs::read_to_string(entry.path().join("status")).ok()?;
+        let is_child = status.lines().any(|line| line == format!("PPid:\t{parent}"));
+        (is_child && line.split('\0').any(|word| word == GPU_COMMAND)).then(|| Pid::from_raw(number))?
+    };
+    processes.flatten().filter_map(child).collect()
 }
 
 /// Orders a fault: `call` is a function's name, or `name:k` for its k-th call from now on.

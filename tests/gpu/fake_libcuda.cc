@@ -1,7 +1,8 @@
 // A libcuda.so.1 whose device is the CPU: it runs the kernels' own source. Streams are threads, so copies and
 // kernels end after the calls that submitted them, as on a device; and it fails when it is told to.
 //
-// The file that FAKE_CUDA_FAULT names says how, and is read at every call: "N CALL FAULT", where N numbers the
+// The file that FAKE_CUDA_FAULT names says how, and is read at every call; whoever carries an order out takes it
+// away, so it happens in one process. It holds "N CALL FAULT", where N numbers the
 // order (a new number starts the count again), CALL is the name of a function followed by ":K" for its
 // K-th call from then on, and FAULT is one of
 //   error    the call fails, this once
@@ -21,6 +22,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 
 #define EXPORT extern "C" __attribute__((visibility("default"))) int
@@ -109,6 +111,7 @@ std::string fault_of(const std::string& call) {
     order = {number, name.substr(0, colon), fault, colon == std::string::npos ? 1 : atol(name.c_str() + colon + 1)};
   }
   if (order.call != call || --order.left != 0) return "";
+  if (unlink(path)) return order.left = -1, "";
   return order.fault;
 }
 

@@ -1,10 +1,11 @@
 //! A device that fails at work: the batch ends right all the same, and the engine comes back.
 
 use crate::{
-    batches::{SMALL, all_keys, assert_same, copy, damaged, random_batch},
-    fake::{self, order},
+    batches::{SMALL, all_keys, assert_same, copy, damaged, open, random_batch},
+    fake::{self, order, processes_of},
     support::random::Random,
 };
+use rustix::process::{Signal, kill_process};
 use std::{
     thread::sleep,
     time::{Duration, Instant},
@@ -54,7 +55,7 @@ fn errors_cost_no_batch() {
 #[test]
 #[ignore = "runs over the made-up driver"]
 fn over_fake_errors_cost_no_batch() {
-    let gpu = GpuEngine::with_shape(0, SMALL, Duration::from_millis(10)).expect("a device");
+    let gpu = open(SMALL, Duration::from_millis(10)).expect("a device");
     let (cpu, keys, mut random) = (CpuEngine::new(), all_keys(), Random::new("faults"));
     let [heap, locked] = [(); 2].map(|()| BufferPool::new(usize::MAX));
     gpu.supply(&locked);
@@ -98,7 +99,7 @@ fn a_device_that_hangs_holds_up_nobody() {
 #[ignore = "runs over the made-up driver"]
 fn over_fake_hangs() {
     let shape = Shape { timeout: Duration::from_secs(2), ..SMALL };
-    let gpu = GpuEngine::with_shape(0, shape, Duration::from_millis(10)).expect("a device");
+    let gpu = open(shape, Duration::from_millis(10)).expect("a device");
     let (cpu, keys, mut random) = (CpuEngine::new(), all_keys(), Random::new("hangs"));
     for call in ["cuMemcpyHtoDAsync_v2:2", "cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuEventRecord"] {
         let pool = BufferPool::new(usize::MAX);
@@ -109,6 +110,52 @@ fn over_fake_hangs() {
 }
 
 #[test]
+fn a_process_that_ends_or_stands_still_costs_no_batch() {
+    fake::run_here("faults::over_fake_process_is_hit", &[], 300);
+}
+
+#[test]
+#[ignore = "runs over the made-up driver"]
+fn over_fake_process_is_hit() {
+    let shape = Shape { timeout: Duration::from_secs(2), ..SMALL };
+    let gpu = open(shape, Duration::from_millis(10)).expect("a device");
+    let (cpu, keys, mut random) = (CpuEngine::new(), all_keys(), Random::new("processes"));
+    let [heap, lent] = [(); 2].map(|()| BufferPool::new(usize::MAX));
+    gpu.supply(&lent);
+    for (number, signal) in [Signal::KILL, Signal::STOP, Signal::ABORT, Signal::KILL].into_iter().enumerate()
+    {
+        for pool in [&heap, &lent] {
+            let mut batch = big_batch(&mut random, &keys, pool);
+            let mut expected = copy(&batch);
+            cpu.run(&mut expected).expect("a good batch");
+            let [process] = processes_of(std::process::id())[..] else { panic!("one process") };
+            if number < 3 {
+                kill_process(process, signal).expect("it is there");
+                gpu.run(&mut batch).expect_err("its process was hit");
+            } else {
+                // In the middle of a batch that would never end.
+                order("cuLaunchKernel", "hang");
+                std::thread::scope(|scope| {
+                    let running = scope.spawn(|| gpu.run(&mut batch).expect_err("its process was hit"));
+                    sleep(Duration::from_millis(200));
+                    kill_process(process, signal).expect("it is there");
+                    running.join().expect("no panic");
+                });
+            }
+            assert!(batch.input[..] == expected.input[..], "{signal:?}: the input was changed");
+            cpu.run(&mut batch).expect("a good batch");
+            assert_same(&batch, &expected);
+            await_service(&gpu, &format!("{signal:?}"));
+            // Another process, and it works.
+            assert!(!processes_of(std::process::id()).contains(&process), "{signal:?}: it is still there");
+            crate::batches::compare(&gpu, &cpu, big_batch(&mut random, &keys, pool)).expect("a good batch");
+        }
+    }
+    drop(gpu);
+    assert!(processes_of(std::process::id()).is_empty(), "a process is left");
+}
+
+#[test]
 fn many_callers_survive_a_lost_device() {
     fake::run_here("faults::over_fake_many_callers", &[], 300);
 }
@@ -116,7 +163,7 @@ fn many_callers_survive_a_lost_device() {
 #[test]
 #[ignore = "runs over the made-up driver"]
 fn over_fake_many_callers() {
-    let gpu = GpuEngine::with_shape(0, SMALL, Duration::from_millis(10)).expect("a device");
+    let gpu = open(SMALL, Duration::from_millis(10)).expect("a device");
     let (cpu, keys, pool) = (CpuEngine::new(), all_keys(), BufferPool::new(usize::MAX));
     gpu.supply(&pool);
     std::thread::scope(|scope| {

@@ -30,6 +30,7 @@ fn duplex() -> f64 {
     // SAFETY: every pointer is to live memory of that size; the streams are waited for before the end.
     unsafe {
         let mut context = ptr::null_mut();
+        assert_eq!(sys::cuInit(0), sys::CUresult::CUDA_SUCCESS);
         assert_eq!(sys::cuCtxCreate_v2(&mut context, 0, 0), sys::CUresult::CUDA_SUCCESS);
         let mut lanes = [(ptr::null_mut::<c_void>(), 0, ptr::null_mut()); 2];
         for (host, device, stream) in &mut lanes {
@@ -167,6 +168,7 @@ fn rates() {
     let base = Shape::default();
     let shapes = [
         ("default", base),
+        ("16 slots", Shape { slots: 16, ..base }),
         ("pieces of 8 MiB", Shape { piece: 8 << 20, ..base }),
         ("never direct", Shape { direct: 0, ..base }),
     ];

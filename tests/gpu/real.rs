@@ -2,17 +2,18 @@
 
 use crate::{
     batches::{SMALL, all_keys, round},
-    support::{random::Random, say},
+    support::{mounted::program_path, random::Random, say},
 };
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
-use warpcrypt::engine::{BufferPool, CpuEngine, GpuEngine, Shape, gpus};
+use warpcrypt::engine::{BufferPool, CpuEngine, GpuEngine, Shape, gpus, start_gpus_with};
 
 /// Whether there is a device. Without one the test is skipped aloud, or fails if `REQUIRE_GPU=1`.
 pub fn ready() -> bool {
+    start_gpus_with(program_path());
     let Err(why) = gpus() else { return true };
     assert!(std::env::var_os("REQUIRE_GPU").is_none_or(|v| v != "1"), "REQUIRE_GPU=1, but {why}");
     say(format_args!("SKIPPED: a real GPU: {why}"));

@@ -3,7 +3,7 @@
 use crate::{
     batches::{all_keys, assert_same, copy, random_batch},
     fake::{self, order},
-    support::random::Random,
+    support::{mounted::program_path, random::Random},
 };
 use std::{
     sync::Arc,
@@ -12,7 +12,7 @@ use std::{
 };
 use warpcrypt::{
     crypto::chunk::ChunkKeys,
-    engine::{Batch, BufferPool, CpuEngine, Engine, EngineChoice, EngineCounters, Router},
+    engine::{Batch, BufferPool, CpuEngine, Engine, EngineChoice, EngineCounters, Router, start_gpus_with},
 };
 
 const DEVICES: [&str; 2] = ["2", "3"];
@@ -27,7 +27,7 @@ fn all_devices_work() {
 #[test]
 #[ignore = "runs over the made-up driver"]
 fn over_fake_all_work() {
-    let router = Router::new(EngineChoice::Gpu, usize::MAX).expect("devices");
+    let router = router();
     work(&router);
     let counters = router.counters();
     assert_eq!(counters.len(), 1 + devices());
@@ -48,7 +48,7 @@ fn one_that_fails_at_work_is_left_out_and_comes_back() {
 #[test]
 #[ignore = "runs over the made-up driver"]
 fn over_fake_one_fails() {
-    let router = Router::new(EngineChoice::Gpu, usize::MAX).expect("devices");
+    let router = router();
     order("cuLaunchKernel:5", "error");
     work(&router);
     let counters = router.counters();
@@ -75,12 +75,17 @@ fn one_that_fails_at_the_start_is_left_out() {
 #[test]
 #[ignore = "runs over the made-up driver"]
 fn over_fake_one_does_not_start() {
-    order("cuCtxCreate_v2:2", "error");
-    let router = Router::new(EngineChoice::Gpu, usize::MAX).expect("devices");
+    order("cuCtxCreate_v2", "error");
+    let router = router();
     work(&router);
     let counters = router.counters();
     assert_eq!(counters.len(), devices());
     assert!(counters[1..].iter().all(|counters| counters.batches + counters.failed > 0), "{counters:?}");
+}
+
+fn router() -> Router {
+    start_gpus_with(program_path());
+    Router::new(EngineChoice::Gpu, usize::MAX).expect("devices")
 }
 
 fn devices() -> usize {

@@ -1,14 +1,13 @@
 //! Drivers that are not there, too old, without a device, broken, or that fail while the engine starts.
 
 use crate::{
-    batches::SMALL,
+    batches::{SMALL, open},
     fake::{self, order},
 };
 use std::{fs, time::Duration};
-use warpcrypt::engine::GpuEngine;
 
 fn reason() -> String {
-    GpuEngine::with_shape(0, SMALL, Duration::from_millis(20)).err().expect("there is no engine").to_string()
+    open(SMALL, Duration::from_millis(20)).err().expect("there is no engine").to_string()
 }
 
 #[test]
@@ -82,5 +81,5 @@ fn over_fake_fails_to_start() {
     order("cuLaunchKernel:2", "wrong");
     assert!(reason().contains("wrong result"));
     order("none", "none");
-    assert!(GpuEngine::with_shape(0, SMALL, Duration::from_millis(20)).is_ok());
+    assert!(open(SMALL, Duration::from_millis(20)).is_ok());
 }

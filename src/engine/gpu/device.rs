@@ -1,13 +1,12 @@
-//! One device in service: its context, its kernels and the ring of slots.
+//! One device in service: its process and the ring of slots.
 
 use super::{
-    driver::{Context, Description, HostMemory},
+    driver::Description,
     fault::Fault,
-    kernels::Kernels,
     plan::Limits,
+    process::{LentMemory, Process},
     slot::Slot,
 };
-use crate::engine::buffer::Memory;
 use parking_lot::{Condvar, Mutex};
 use std::{
     sync::{
@@ -54,14 +53,11 @@ impl Shape {
 
 /// A device with everything that it needs to run batches.
 pub(super) struct Device {
-    pub context: Arc<Context>,
+    pub process: Arc<Process>,
     pub description: Description,
-    pub kernels: Kernels,
     pub shape: Shape,
     ring: Mutex<Ring>,
     returned: Condvar,
-    /// What failed work may still be using; freed with the device.
-    graves: Mutex<(Vec<Slot>, Vec<Memory>)>,
     /// Chunks on the device.
     pub flying: AtomicUsize,
     /// Counts the samples, to spread them.
@@ -77,33 +73,31 @@ struct Ring {
 }
 
 impl Device {
-    /// Opens the device of that number, loads the kernels and makes the ring.
+    /// Has the process open the device of that number, and makes the ring.
     ///
     /// # Errors
     /// Why it cannot be used.
-    pub fn open(number: usize, shape: Shape) -> Result<Self, Fault> {
-        let (context, description) = Context::open(number)?;
-        let kernels = Kernels::load(&context, &description)?;
-        let free = (0..shape.slots).map(|_| Slot::new(&context, &shape)).collect::<Result<_, _>>()?;
+    pub fn open(process: Arc<Process>, number: usize, shape: Shape) -> Result<Self, Fault> {
+        let description = process.open(number, shape.limits())?;
+        let free = (0..shape.slots).map(|_| Slot::new(&process, shape.limits())).collect::<Result<_, _>>()?;
         Ok(Device {
-            context,
+            process,
             description,
-            kernels,
             shape,
             ring: Mutex::new(Ring { free, waiting: 0, broken: false }),
             returned: Condvar::new(),
-            graves: Mutex::default(),
             flying: AtomicUsize::new(0),
             samples: AtomicU64::new(0),
         })
     }
 
-    /// Page-locked memory of the host, if there is any to be had.
-    pub fn lock_memory(&self, len: usize) -> Option<HostMemory> {
+    /// Memory that the device reaches, if there is any to be had.
+    pub fn lend_memory(&self, len: usize) -> Option<LentMemory> {
         if self.ring.lock().broken {
             return None;
         }
-        HostMemory::new(&self.context, len).ok()
+        let lent = self.process.lend(len);
+        lent.inspect_err(|fault| log::debug!("gpu: no memory for {len} bytes: {fault}")).ok()
     }
 
     /// A free slot, if there is one that nobody else waits for.
@@ -133,17 +127,11 @@ impl Device {
         self.returned.notify_one();
     }
 
-    /// Ends the service: whoever waits for a slot gets none.
+    /// Ends the service, and the process with it: whoever waits for a slot gets none.
     pub fn end_service(&self) {
         self.ring.lock().broken = true;
         self.returned.notify_all();
-    }
-
-    /// Keeps what the device may still be reading or writing.
-    pub fn bury(&self, slots: impl IntoIterator<Item = Slot>, memory: impl IntoIterator<Item = Memory>) {
-        let mut graves = self.graves.lock();
-        graves.0.extend(slots);
-        graves.1.extend(memory);
+        self.process.kill();
     }
 
     /// A number below `end` that differs from call to call.
@@ -151,25 +139,5 @@ impl Device {
         // The multiplier of Fibonacci hashing: neighbouring counts land far from each other.
         let count = self.samples.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ((u128::from(count) * end as u128) >> 64) as usize
-    }
-}
-
-impl Drop for Device {
-    /// Wipes the device's memory and waits for it; of a device that was given up, leaves all as it is.
-    fn drop(&mut self) {
-        let graves = std::mem::take(self.graves.get_mut());
-        if self.context.is_given_up() {
-            std::mem::forget(graves);
-            return;
-        }
-        // After an error the driver refuses, and clears what it takes back by itself.
-        let mut slots = self.ring.get_mut().free.iter().chain(&graves.0);
-        let wiped = slots.try_for_each(Slot::wipe);
-        let ended = self.context.synchronize();
-        if let (Err(fault), _) | (_, Err(fault)) = (wiped, ended.map_err(Fault::from)) {
-            log::debug!("gpu: not wiped: {fault}");
-            // Nothing could be waited for: memory of the host is freed only once the device cannot reach it.
-            self.context.destroy();
-        }
     }
 }

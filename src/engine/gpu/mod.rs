@@ -1,22 +1,29 @@
-//! The GPU engine: batches go through page-locked memory to CUDA kernels and come back as the bytes that the
-//! CPU would have made. Whatever the driver does, a batch ends with its result or with an error and its
-//! input intact; then the engine leaves service and comes back once the device passes a test.
+//! The GPU engine: batches go through shared, page-locked memory to CUDA kernels and come back as the bytes that the
+//! CPU would have made. The driver is spoken to by a process of its own (`worker`), one for each device. Whatever that
+//! does, a batch ends with its result or with an error and its input intact; then the process is killed, the engine
+//! leaves service, and it comes back once the device passes a test in a new process.
 
+mod channel;
 mod device;
 pub mod driver;
 mod fault;
 mod kernels;
+mod message;
 mod pipeline;
 mod plan;
 mod poison;
+mod process;
 mod selftest;
+mod shared;
 mod slot;
+mod worker;
 
+pub use channel::ChannelError;
 pub use device::Shape;
-pub use driver::{Description, DeviceMemory, DriverError, Module, lab};
+pub use driver::{Description, DeviceMemory, DriverError, HostMemory, Module, lab};
 pub use fault::Fault;
-
-pub use driver::HostMemory;
+pub use process::{COMMAND, LentMemory, start_gpus_with};
+pub use worker::serve;
 
 use super::{
     batch::{Batch, Engine, EngineError},
@@ -26,6 +33,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use device::Device;
 use parking_lot::Mutex;
 use poison::Poison;
+use process::Process;
 use std::{
     sync::{Arc, Weak},
     thread,
@@ -35,15 +43,12 @@ use std::{
 /// The longest pause between two tests of a device that failed.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// A device that is not ready after this time is none.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// Devices of the driver, at least one: what can be told without opening them.
 ///
 /// # Errors
 /// Why there is none.
-pub fn devices() -> Result<usize, DriverError> {
-    driver::devices()
+pub fn devices() -> Result<usize, Fault> {
+    Process::start()?.count()
 }
 
 /// Seals and opens on a CUDA device.
@@ -80,7 +85,7 @@ impl GpuEngine {
     /// # Errors
     /// As `open`.
     pub fn with_shape(number: usize, shape: Shape, pause: Duration) -> Result<Self, Fault> {
-        let device = ready_device(number, shape)?;
+        let device = ready_device(Process::start()?, number, shape)?;
         let description = device.description.clone();
         let (stop, stopped) = bounded(0);
         let inner = Arc::new(Inner { number, shape, pause, device: Mutex::new(Some(device)), stopped });
@@ -108,15 +113,15 @@ impl GpuEngine {
         let inner = Arc::downgrade(&self.inner);
         Arc::new(move |len| {
             let device = inner.upgrade()?.device.lock().clone();
-            device?.lock_memory(len)
+            device?.lend_memory(len)
         })
     }
 
     /// Whether the device copies from and to a buffer without the CPU's help.
     pub(super) fn reaches(&self, buffer: &Buffer) -> bool {
         let device = self.inner.device.lock();
-        let context = device.as_ref().map(|device| &device.context);
-        context.zip(buffer.locked()).is_some_and(|(context, memory)| memory.is_of(context))
+        let process = device.as_ref().map(|device| &device.process);
+        process.zip(buffer.lent()).is_some_and(|(process, memory)| memory.is_of(process))
     }
 
     fn failed(&self, fault: &Fault) -> EngineError {
@@ -145,16 +150,11 @@ impl Engine for GpuEngine {
     }
 }
 
-/// A device that passed the test. Opened on a thread of its own, which a driver that hangs keeps.
-fn ready_device(number: usize, shape: Shape) -> Result<Arc<Device>, Fault> {
-    let (sender, ready) = bounded(1);
-    let open = move || {
-        let device = Device::open(number, shape).map(Arc::new);
-        // Nobody waits any more for one that comes too late.
-        let _ = sender.send(device.and_then(|device| selftest::self_test(&device).map(|()| device)));
-    };
-    thread::Builder::new().name("gpu-open".to_owned()).spawn(open).map_err(Fault::Thread)?;
-    ready.recv_timeout(OPEN_TIMEOUT).unwrap_or(Err(Fault::Driver(DriverError::TimedOut(OPEN_TIMEOUT))))
+/// The device of that process, which has passed the test.
+fn ready_device(process: Arc<Process>, number: usize, shape: Shape) -> Result<Arc<Device>, Fault> {
+    let device = Arc::new(Device::open(process, number, shape)?);
+    selftest::self_test(&device)?;
+    Ok(device)
 }
 
 impl Inner {
@@ -169,26 +169,31 @@ impl Inner {
             let mut current = this.device.lock();
             current.take_if(|current| Arc::ptr_eq(current, device))
         };
-        let Some(failed) = failed else { return };
+        if failed.is_none() {
+            return;
+        }
         let number = this.number;
         log::warn!("gpu {number}: {fault}; the CPU works in its place until it passes a test");
         let (inner, stopped, pause) = (Arc::downgrade(this), this.stopped.clone(), this.pause);
-        let revive = move || revive(failed, &inner, &stopped, pause);
+        let process = device.process.clone();
+        let revive = move || revive(process, &inner, &stopped, pause);
         if let Err(e) = thread::Builder::new().name("gpu-test".to_owned()).spawn(revive) {
             log::warn!("gpu {number}: stays out of service: no thread to test it: {e}");
         }
     }
 }
 
-/// Clears a failed device away and tests it until it passes or the engine is gone. On a thread of its own:
-/// a driver that hangs holds up nobody else.
-fn revive(failed: Arc<Device>, engine: &Weak<Inner>, stopped: &Receiver<()>, mut pause: Duration) {
-    let (mut failed, mut said) = (Some(failed), String::new());
+/// Tests a device in new processes until it passes or the engine is gone; one after the other, and only when the last,
+/// at first the failed one, is gone. On a thread of its own: a driver that hangs holds up nobody else.
+fn revive(mut last: Arc<Process>, engine: &Weak<Inner>, stopped: &Receiver<()>, mut pause: Duration) {
+    let mut said = String::new();
     while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-        // Those who were at work on it when it failed are done within the time-out.
-        failed.take_if(|device| Arc::strong_count(device) == 1);
         let Some((number, shape)) = engine.upgrade().map(|inner| (inner.number, inner.shape)) else { return };
-        let tested = if failed.is_some() { Err(Fault::OutOfService) } else { ready_device(number, shape) };
+        let tested =
+            if last.is_gone() { Process::start() } else { Err(Fault::Lingers) }.and_then(|process| {
+                last = process.clone();
+                ready_device(process, number, shape).inspect_err(|_| last.kill())
+            });
         match (tested, engine.upgrade()) {
             (Ok(device), Some(inner)) => {
                 log::info!("gpu {number}: passed the test, in service again");

@@ -11,12 +11,7 @@ use crate::{
     crypto::chunk::Tag,
     engine::{Batch, Op},
 };
-use std::{
-    collections::VecDeque,
-    ops::Range,
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, ops::Range, sync::atomic::Ordering};
 use zeroize::Zeroizing;
 
 /// Pieces that a batch is cut into at least, while they do not get shorter than `SHORTEST`.
@@ -112,7 +107,7 @@ impl Work<'_> {
             way(self.shape, self.device.flying.fetch_add(chunks, Ordering::Relaxed).saturating_add(chunks));
         // SAFETY: the buffers are borrowed by `self`, which touches none of a piece's bytes before its `wait`,
         // and `drop` takes them out of the batch if there was no such end.
-        match unsafe { slot.submit(&piece, self.batch, &self.device.kernels, way) } {
+        match unsafe { slot.submit(&piece, self.batch, way) } {
             Ok(own) => {
                 let samples = samples(self.device, self.batch, &piece);
                 self.flights.push_back(Flight { slot, piece, own, samples });
@@ -120,37 +115,20 @@ impl Work<'_> {
             }
             Err(fault) => {
                 self.device.flying.fetch_sub(chunks, Ordering::Relaxed);
-                self.device.bury([slot], []);
                 Err(fault)
             }
         }
     }
 
-    /// Waits for a piece; from then on it counts no more as on the device.
-    fn land(&self, flight: &mut Flight, limit: Duration) -> Result<(), Fault> {
-        let landed = flight.slot.wait(limit);
-        self.device.flying.fetch_sub(flight.piece.chunks.len(), Ordering::Relaxed);
-        landed
-    }
-
     /// Waits for the oldest piece and takes its results; false if there is none.
     fn finish_oldest(&mut self) -> Result<bool, Fault> {
         let Some(mut flight) = self.flights.pop_front() else { return Ok(false) };
-        if let Err(fault) = self.land(&mut flight, self.device.shape.timeout) {
-            self.lose(flight, &fault);
-            return Err(fault);
-        }
+        let landed = flight.slot.wait(self.device.shape.timeout);
+        self.device.flying.fetch_sub(flight.piece.chunks.len(), Ordering::Relaxed);
+        landed?;
         let delivered = self.deliver(&flight);
         self.device.put(flight.slot);
         delivered.map(|()| true)
-    }
-
-    /// Leaves a piece to the device that did not end as it should.
-    fn lose(&self, flight: Flight, fault: &Fault) {
-        if fault.is_time_out() {
-            self.device.context.give_up();
-        }
-        self.device.bury([flight.slot], []);
     }
 
     fn deliver(&mut self, flight: &Flight) -> Result<(), Fault> {
@@ -167,24 +145,18 @@ impl Work<'_> {
 }
 
 impl Drop for Work<'_> {
-    /// After a failure: waits for what is still on the device, and where that cannot be told, moves the batch
-    /// to other memory.
+    /// After a failure: ends the device's process. It may be a while until nothing writes to the memory that it was
+    /// lent, so the batch moves to other memory.
     fn drop(&mut self) {
         if !self.touched {
             return;
         }
         self.device.end_service();
-        let end = Instant::now() + self.device.shape.timeout;
-        while let Some(mut flight) = self.flights.pop_front() {
-            let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            match self.land(&mut flight, left) {
-                Ok(()) => self.device.bury([flight.slot], []),
-                Err(fault) => self.lose(flight, &fault),
-            }
-        }
+        let chunks: usize = self.flights.iter().map(|flight| flight.piece.chunks.len()).sum();
+        self.device.flying.fetch_sub(chunks, Ordering::Relaxed);
         for buffer in [&mut self.batch.input, &mut self.batch.output] {
-            if buffer.locked().is_some() {
-                self.device.bury([], [buffer.desert()]);
+            if buffer.lent().is_some() {
+                buffer.desert();
             }
         }
     }

@@ -4,6 +4,7 @@ use crate::{
     crypto::{chunk::ChunkKeys, cipher::Cipher, mac::Integrity},
     engine::{Batch, ChunkJob, Op},
 };
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Bytes of a key slot.
@@ -33,11 +34,28 @@ pub(super) fn class(keys: &ChunkKeys) -> Class {
 }
 
 /// The most that one piece may hold.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Limits {
     pub bytes: usize,
     pub chunks: usize,
     pub keys: usize,
+}
+
+impl Limits {
+    /// Bytes of the key slots and descriptors of such a piece.
+    pub fn described(&self) -> usize {
+        self.keys * KEY_SLOT + self.chunks * DESCRIPTOR
+    }
+
+    /// Where its results begin, behind key slots and descriptors.
+    pub fn results_at(&self) -> usize {
+        self.described().next_multiple_of(4096)
+    }
+
+    /// Bytes of key slots, descriptors and results.
+    pub fn desk(&self) -> usize {
+        self.results_at() + self.chunks * RESULT
+    }
 }
 
 /// One chunk of a piece.
@@ -52,7 +70,7 @@ pub(super) struct Placed {
 }
 
 /// Bytes that lie in one row in the batch's buffers and on the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Run {
     /// Where in the batch's buffers.
     pub host: usize,

@@ -2,12 +2,20 @@
 //! every `N`th batch, in the middle of whatever else it is doing. `fault:N` is a kernel that faults: the context is of
 //! no more use. `refuse:N` is a call that fails, and nothing else with it.
 
-use super::{device::Device, driver::Stream, fault::Fault};
+use super::{
+    device::Device,
+    driver::{Context, DriverError, Stream},
+    fault::Fault,
+    kernels::Kernels,
+};
 use crate::engine::Op;
 use std::{
     env,
     num::NonZero,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// No address on any device: neither mapped nor aligned.
@@ -39,21 +47,24 @@ impl Poison {
     pub fn count(&self, device: &Device) -> Result<(), Fault> {
         if (self.batches.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(self.every.get()) {
             log::warn!("gpu: made to fail on purpose, as WARPCRYPT_GPU_POISON asks for");
-            return fail(device, self.faults);
+            return device.process.poison(self.faults);
         }
         Ok(())
     }
 }
 
 /// Launches a kernel whose pointers all lead nowhere; unless it shall fault, on more threads than there can be.
-fn fail(device: &Device, faults: bool) -> Result<(), Fault> {
-    let stream = Stream::new(&device.context)?;
-    let (kernel, mut geometry) = device.kernels.choose(Op::Seal, 0, 1, false);
+///
+/// # Errors
+/// What the driver says.
+pub(super) fn fail(context: &Arc<Context>, kernels: &Kernels, faults: bool) -> Result<(), DriverError> {
+    let stream = Stream::new(context)?;
+    let (kernel, mut geometry) = kernels.choose(Op::Seal, 0, 1, false);
     if !faults {
         geometry.threads = TOO_MANY;
     }
     // SAFETY: breaks the kernel's contract: the device's memory protection stops it at its first access, before
     // it has read or written anything. No kernel has more parameters than this, and the count among them is 1
     // at whichever place.
-    unsafe { stream.launch(kernel, geometry, &mut [NOWHERE; 16]) }.map_err(Fault::from)
+    unsafe { stream.launch(kernel, geometry, &mut [NOWHERE; 16]) }
 }

@@ -31,7 +31,7 @@ pub(super) fn self_test(device: &Arc<Device>) -> Result<(), Fault> {
         check_open(device, &pool, &shape)?;
         // From now on without the CPU's copies.
         let source = device.clone();
-        pool.set_source(Arc::new(move |len| source.lock_memory(len)));
+        pool.set_source(Arc::new(move |len| source.lend_memory(len)));
     }
     Ok(())
 }

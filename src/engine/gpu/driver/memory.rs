@@ -1,15 +1,12 @@
 //! Memory of the device, and memory of the host that the device reads and writes.
 
-use super::{Context, DriverError, Result, check};
+use super::{super::shared::Mapping, Context, DriverError, Result, check};
 use cudarc::driver::sys;
 use std::{
     alloc::{self, Layout},
     ops::{Deref, DerefMut},
-    ptr::{self, NonNull},
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    ptr::NonNull,
+    sync::Arc,
 };
 use zeroize::Zeroize;
 
@@ -61,15 +58,91 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Page-locked memory of the host, page-aligned and zeroed: the device reads and writes it directly, and the
-/// CPU reads it at full speed. Stays valid after its context is gone; wiped on drop.
-pub struct HostMemory {
+/// Memory of the host that is locked for the device, which reads and writes it directly.
+struct Lock {
     start: NonNull<u8>,
     /// Where the device finds it.
     mapped: sys::CUdeviceptr,
+    context: Arc<Context>,
+}
+
+// SAFETY: an address and a handle; neither gives access by itself.
+unsafe impl Send for Lock {}
+// SAFETY: as above.
+unsafe impl Sync for Lock {}
+
+impl Lock {
+    /// Locks `len` bytes from `start` on.
+    ///
+    /// # Safety
+    /// They stay mapped until the lock is gone.
+    ///
+    /// # Errors
+    /// What the driver says: out of memory.
+    unsafe fn new(context: &Arc<Context>, start: NonNull<u8>, len: usize) -> Result<Self> {
+        context.enter()?;
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+        // SAFETY: the caller's promise: they are unlocked before they go.
+        unsafe { call!(cuMemHostRegister_v2(start.as_ptr().cast(), len, flags))? };
+        let mut lock = Lock { start, mapped: 0, context: context.clone() };
+        // SAFETY: just registered as mapped; writes an address to a live place.
+        unsafe { call!(cuMemHostGetDevicePointer_v2(&mut lock.mapped, start.as_ptr().cast(), 0))? };
+        Ok(lock)
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if self.context.cleans_up() {
+            // SAFETY: locked by `new` in this context.
+            let _ = unsafe { sys::cuMemHostUnregister(self.start.as_ptr().cast()) };
+        }
+    }
+}
+
+/// Shared memory that the device reads and writes.
+pub struct Registered {
+    // Dropped first: what is locked must be mapped.
+    lock: Lock,
+    mapping: Mapping,
+}
+
+impl Registered {
+    /// Locks it.
+    ///
+    /// # Errors
+    /// What the driver says: out of memory.
+    pub fn new(context: &Arc<Context>, mapping: Mapping) -> Result<Self> {
+        let start = NonNull::new(mapping.as_ptr()).ok_or(refused())?;
+        // SAFETY: the mapping is kept beside the lock, and dropped after it.
+        let lock = unsafe { Lock::new(context, start, mapping.len())? };
+        Ok(Registered { lock, mapping })
+    }
+
+    /// The address of its first byte, as kernels take it.
+    pub fn address(&self) -> u64 {
+        self.lock.mapped
+    }
+
+    /// Its first byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.mapping.as_ptr()
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.mapping.len()
+    }
+}
+
+/// Page-locked memory of the process's own, page-aligned and zeroed: the device reads and writes it directly, and the
+/// CPU reads it at full speed. Wiped on drop.
+pub struct HostMemory {
+    /// `None` only while it is made and dropped: what is locked is unlocked before it is freed.
+    lock: Option<Lock>,
+    start: NonNull<u8>,
     layout: Layout,
-    context: Weak<Context>,
-    given_up: Arc<AtomicBool>,
+    context: Arc<Context>,
 }
 
 // SAFETY: plain memory, owned.
@@ -77,18 +150,30 @@ unsafe impl Send for HostMemory {}
 // SAFETY: as above.
 unsafe impl Sync for HostMemory {}
 
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        // A device that hangs may still write there.
+        if !self.context.is_given_up() {
+            self.zeroize();
+            self.lock = None;
+            // SAFETY: allocated by `new` with this layout.
+            unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
+        }
+    }
+}
+
 impl HostMemory {
     /// Allocates and locks `len` bytes, 1 at least.
     ///
     /// # Errors
     /// What the driver says: out of memory.
     pub fn new(context: &Arc<Context>, len: usize) -> Result<Self> {
-        context.enter()?;
-        let refused = DriverError::Call { call: "cuMemHostRegister_v2", code: 2, name: "no memory".into() };
         let align = if len < HUGE_PAGE { 4096 } else { HUGE_PAGE };
-        let layout = Layout::from_size_align(len.max(1), align).map_err(|_| refused.clone())?;
+        let layout = Layout::from_size_align(len.max(1), align).map_err(|_| refused())?;
         // SAFETY: the size is not zero.
-        let start = NonNull::new(unsafe { alloc::alloc(layout) }).ok_or(refused)?;
+        let start = NonNull::new(unsafe { alloc::alloc(layout) }).ok_or(refused())?;
+        // Freed by its drop if it cannot be locked.
+        let mut memory = HostMemory { lock: None, start, layout, context: context.clone() };
         // SAFETY: changes how the kernel backs these bytes, not what they are; they are then all written.
         unsafe {
             // Without huge pages it is memory all the same.
@@ -96,39 +181,19 @@ impl HostMemory {
                 rustix::mm::madvise(start.as_ptr().cast(), layout.size(), rustix::mm::Advice::LinuxHugepage);
             start.as_ptr().write_bytes(0, layout.size());
         }
-        // Freed by its drop if it cannot be locked: then the context of nothing is asked to unlock it.
-        let given_up = context.given_up.clone();
-        let mut memory = HostMemory { start, mapped: 0, layout, context: Weak::new(), given_up };
-        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
-        // SAFETY: the bytes are ours, and unlocked before they are freed.
-        unsafe { call!(cuMemHostRegister_v2(start.as_ptr().cast(), layout.size(), flags))? };
-        memory.context = Arc::downgrade(context);
-        // SAFETY: just registered as mapped; writes an address to a live place.
-        unsafe { call!(cuMemHostGetDevicePointer_v2(&mut memory.mapped, start.as_ptr().cast(), 0))? };
+        // SAFETY: the bytes are kept beside the lock, and freed after it.
+        memory.lock = Some(unsafe { Lock::new(context, start, layout.size())? });
         Ok(memory)
     }
 
-    /// The address of its first byte, as kernels of its context take it.
+    /// The address of its first byte, as kernels take it.
     pub fn address(&self) -> u64 {
-        self.mapped
-    }
-
-    /// Whether it was locked for this context.
-    pub fn is_of(&self, context: &Arc<Context>) -> bool {
-        ptr::eq(self.context.as_ptr(), Arc::as_ptr(context))
+        self.lock.as_ref().map_or(0, |lock| lock.mapped) // invariant: it is there outside of `new` and `drop`
     }
 }
 
-impl HostMemory {
-    /// Whether the two were locked for the same context.
-    pub fn is_beside(&self, other: &HostMemory) -> bool {
-        self.context.ptr_eq(&other.context)
-    }
-
-    /// Whether the context that it was locked for is gone, or given up: no device reaches it any more.
-    pub fn is_stale(&self) -> bool {
-        self.context.strong_count() == 0 || self.given_up.load(Ordering::Acquire)
-    }
+fn refused() -> DriverError {
+    DriverError::Call { call: "cuMemHostRegister_v2", code: 2, name: "no memory".into() }
 }
 
 impl Deref for HostMemory {
@@ -143,22 +208,5 @@ impl DerefMut for HostMemory {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and borrowed alone.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
-    }
-}
-
-impl Drop for HostMemory {
-    fn drop(&mut self) {
-        if self.given_up.load(Ordering::Acquire) {
-            return;
-        }
-        self.zeroize();
-        if let Some(context) = self.context.upgrade()
-            && context.cleans_up()
-        {
-            // SAFETY: locked by `new` in this context.
-            let _ = unsafe { sys::cuMemHostUnregister(self.start.as_ptr().cast()) };
-        }
-        // SAFETY: allocated by `new` with this layout.
-        unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
     }
 }

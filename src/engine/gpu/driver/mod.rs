@@ -5,6 +5,7 @@
 //! give_up`): a driver that hangs must not be asked for anything more.
 
 use cudarc::driver::sys;
+use serde::{Deserialize, Serialize};
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_uint},
     panic::catch_unwind,
@@ -25,6 +26,7 @@ pub mod lab;
 mod memory;
 mod stream;
 
+pub(super) use memory::Registered;
 pub use memory::{DeviceMemory, HostMemory};
 pub use stream::{Event, Geometry, Stream};
 
@@ -154,7 +156,7 @@ fn find() -> Result<usize> {
 }
 
 /// A device, as it describes itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// Its name.
     pub name: String,
@@ -169,8 +171,7 @@ pub struct Description {
 /// A context of our own on one device. Destroyed when the last thing in it is gone.
 pub struct Context {
     raw: sys::CUcontext,
-    given_up: Arc<AtomicBool>,
-    destroyed: AtomicBool,
+    given_up: AtomicBool,
 }
 
 // SAFETY: contexts may be used from any thread; the driver locks what it shares.
@@ -207,10 +208,7 @@ impl Context {
             processors: usize::try_from(processors).unwrap_or(1).max(1),
             shared_memory: usize::try_from(shared_memory).unwrap_or(0),
         };
-        Ok((
-            Arc::new(Context { raw, given_up: Arc::default(), destroyed: AtomicBool::new(false) }),
-            description,
-        ))
+        Ok((Arc::new(Context { raw, given_up: AtomicBool::new(false) }), description))
     }
 
     /// Makes it this thread's current context, which every other call here needs.
@@ -243,25 +241,18 @@ impl Context {
         self.given_up.load(Ordering::Acquire)
     }
 
-    /// Destroys it now, with all that is in it: afterwards the device touches no memory any more. For a
-    /// context that nobody submits to.
-    pub fn destroy(&self) {
-        if !self.is_given_up() && !self.destroyed.swap(true, Ordering::AcqRel) {
-            // SAFETY: the first call; whatever else is in it makes no call from here on (`cleans_up`). An
-            // error leaves nothing to do.
-            let _ = unsafe { sys::cuCtxDestroy_v2(self.raw) };
-        }
-    }
-
     /// Whether to call the driver for cleaning up; enters the context.
     fn cleans_up(&self) -> bool {
-        !self.is_given_up() && !self.destroyed.load(Ordering::Acquire) && self.enter().is_ok()
+        !self.is_given_up() && self.enter().is_ok()
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        self.destroy();
+        if !self.is_given_up() {
+            // SAFETY: whatever else is in it holds on to it, so nothing is left. An error leaves nothing to do.
+            let _ = unsafe { sys::cuCtxDestroy_v2(self.raw) };
+        }
     }
 }
 

@@ -1,0 +1,27 @@
+//! `gpu-worker`: the process that a GPU is used from. Its standard input is a socket of the program that started it.
+
+use super::{
+    descriptors,
+    exit::{Code, Failure, Outcome},
+};
+use crate::engine;
+
+/// Runs `gpu-worker` until the other end of the socket is closed.
+pub fn run() -> Outcome {
+    let failed = |e: rustix::io::Errno| Failure::plain(Code::Failed, format!("starting: {e}"));
+    descriptors::close_inherited();
+    if rustix::net::sockopt::socket_type(rustix::stdio::stdin()) != Ok(rustix::net::SocketType::SEQPACKET) {
+        return Err(Failure::new(
+            Code::Usage,
+            "no socket on standard input",
+            "`gpu-worker` is started by whatever uses a GPU.",
+        ));
+    }
+    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(failed)?;
+    let null = descriptors::null().map_err(failed)?;
+    // Nothing but this one descriptor keeps the socket open.
+    rustix::stdio::dup2_stdin(&null).map_err(failed)?;
+    rustix::process::chdir("/").map_err(failed)?;
+    engine::serve_gpu(socket);
+    Ok(())
+}

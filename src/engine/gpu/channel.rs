@@ -1,0 +1,184 @@
+//! Messages between two processes over a pair of sockets, each with a descriptor if need be. Whatever arrives is
+//! checked for its shape; a process that ends closes its sockets, which the other sees.
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    fd::{BorrowedFd, OwnedFd},
+    io::Errno,
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
+    },
+};
+use serde::{Serialize, de::DeserializeOwned};
+use std::{
+    io::{IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    time::{Duration, Instant},
+};
+
+/// Bytes of a message at most.
+const LONGEST: usize = 64 << 10;
+
+/// Why there is no message.
+#[derive(Debug, thiserror::Error)]
+pub enum ChannelError {
+    /// The other side is gone.
+    #[error("its process ended")]
+    Closed,
+    /// Nothing came in time.
+    #[error("no answer within {} ms", .0.as_millis())]
+    TimedOut(Duration),
+    /// What came is no message.
+    #[error("an answer that makes no sense")]
+    Garbled,
+    /// What the system says.
+    #[error("its socket: {0}")]
+    System(#[from] Errno),
+}
+
+/// One end of a pair of sockets. Messages arrive whole and in order.
+pub(super) struct Channel(OwnedFd);
+
+impl From<OwnedFd> for Channel {
+    fn from(socket: OwnedFd) -> Self {
+        Channel(socket)
+    }
+}
+
+impl Channel {
+    /// A pair: this end, and the one to hand over.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn pair() -> Result<(Self, OwnedFd), Errno> {
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (mine, other) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
+        Ok((Channel(mine), other))
+    }
+
+    /// Sends a message, without waiting for room.
+    ///
+    /// # Errors
+    /// If the other side is gone, or reads nothing any more.
+    pub fn send(&self, message: &impl Serialize, handed: Option<BorrowedFd<'_>>) -> Result<(), ChannelError> {
+        let bytes = serde_json::to_vec(message).map_err(|_| ChannelError::Garbled)?;
+        if bytes.len() > LONGEST {
+            return Err(ChannelError::Garbled);
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if let Some(handed) = &handed {
+            control.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(handed)));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = retry(|| rustix::net::sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, flags));
+        match sent {
+            Ok(_) => Ok(()),
+            Err(Errno::PIPE | Errno::CONNRESET) => Err(ChannelError::Closed),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits for the next message, at most as long as `limit`; for ever without one.
+    ///
+    /// # Errors
+    /// As the variants of `ChannelError` say.
+    pub fn receive<T: DeserializeOwned>(
+        &self,
+        limit: Option<Duration>,
+    ) -> Result<(T, Option<OwnedFd>), ChannelError> {
+        if let Some(limit) = limit {
+            self.await_message(limit)?;
+        }
+        let mut bytes = vec![0; LONGEST];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let got =
+            retry(|| rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags));
+        let got = match got {
+            Ok(got) if got.bytes > 0 => got,
+            Ok(_) | Err(Errno::CONNRESET) => return Err(ChannelError::Closed),
+            Err(error) => return Err(error.into()),
+        };
+        let handed = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+            _ => None,
+        });
+        if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            return Err(ChannelError::Garbled);
+        }
+        let message = serde_json::from_slice(&bytes[..got.bytes]).map_err(|_| ChannelError::Garbled)?;
+        Ok((message, handed))
+    }
+
+    /// Ends the conversation: the other side sees it closed.
+    pub fn close(&self) {
+        // One that is closed already needs no closing.
+        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+    }
+
+    fn await_message(&self, limit: Duration) -> Result<(), ChannelError> {
+        let end = Instant::now() + limit;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            let mut wanted = [PollFd::new(&self.0, PollFlags::IN)];
+            match rustix::event::poll(&mut wanted, Some(&left)) {
+                Ok(0) => return Err(ChannelError::TimedOut(limit)),
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::AsFd;
+
+    fn pair() -> (Channel, Channel) {
+        let (a, b) = Channel::pair().expect("sockets");
+        (a, b.into())
+    }
+
+    #[test]
+    fn messages_and_descriptors_arrive_in_order() {
+        let (a, b) = pair();
+        let file = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
+        rustix::fs::ftruncate(&file, 77).expect("longer");
+        a.send(&(1, "one"), None).expect("sent");
+        a.send(&(2, "two"), Some(file.as_fd())).expect("sent");
+        let limit = Some(Duration::from_secs(20));
+        let ((number, text), none): ((u32, String), _) = b.receive(limit).expect("a message");
+        assert!((number, &text[..]) == (1, "one") && none.is_none());
+        let ((number, _), handed): ((u32, String), _) = b.receive(limit).expect("a message");
+        let handed = handed.expect("a descriptor");
+        assert_eq!((number, rustix::fs::fstat(handed).expect("a file").st_size), (2, 77));
+    }
+
+    #[test]
+    fn silence_nonsense_and_the_end_are_errors() {
+        let (a, b) = pair();
+        let nothing = b.receive::<u32>(Some(Duration::from_millis(1)));
+        assert!(matches!(nothing, Err(ChannelError::TimedOut(_))));
+        a.send(&"no number", None).expect("sent");
+        assert!(matches!(b.receive::<u32>(None), Err(ChannelError::Garbled)));
+        assert!(matches!(a.send(&vec![0_u8; LONGEST], None), Err(ChannelError::Garbled)));
+        drop(a);
+        assert!(matches!(b.receive::<u32>(None), Err(ChannelError::Closed)));
+        assert!(matches!(b.send(&1, None), Err(ChannelError::Closed)));
+    }
+}

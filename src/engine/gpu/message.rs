@@ -1,0 +1,72 @@
+//! What the program and the process of its GPU say to each other. Key slots, descriptors, bytes and results are in
+//! shared memory; messages only say where.
+
+use super::{
+    driver::Description,
+    plan::{Limits, Run},
+};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// Names a memory that was lent to the other process.
+pub(super) type MemoryId = u64;
+
+/// What the program asks of the process as a whole. Every request but `Forget` gets one answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Request {
+    /// How many devices are there?
+    Count,
+    /// Open the device of that number, for pieces of at most so much.
+    Open { number: usize, limits: Limits },
+    /// Map and lock the memory that is handed over.
+    Lend { memory: MemoryId, len: usize },
+    /// Let go of it; nothing uses it.
+    Forget { memory: MemoryId },
+    /// Make another queue, which takes its orders from the socket that is handed over. Its desk was lent before.
+    Lane { desk: MemoryId },
+    /// Have the device fail: by a kernel that faults, or by a call that it refuses.
+    Poison { faults: bool },
+}
+
+/// What the process answers, to requests and orders.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Done,
+    Devices(usize),
+    Opened(Description),
+    Failed(String),
+}
+
+/// A piece to seal or open. Its key slots and descriptors lie at the beginning of the lane's desk, its results go
+/// behind them.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Order {
+    /// Otherwise sealed.
+    pub opens: bool,
+    pub keys: usize,
+    pub chunks: usize,
+    /// Which of the chunks each class has.
+    pub classes: Vec<(usize, Range<usize>)>,
+    /// A warp for each chunk.
+    pub wide: bool,
+    pub input: Side,
+    pub output: Side,
+}
+
+/// How a piece's bytes get to the device, or back.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Side {
+    /// Copied, run by run, between this memory and the device.
+    Copied(MemoryId, Vec<Run>),
+    /// The kernels read or write this memory; descriptors have places in it.
+    Direct(MemoryId),
+}
+
+impl Side {
+    /// The memory.
+    pub fn memory(&self) -> MemoryId {
+        match self {
+            Side::Copied(memory, _) | Side::Direct(memory) => *memory,
+        }
+    }
+}

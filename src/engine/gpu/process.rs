@@ -1,0 +1,261 @@
+//! The process that a GPU is used from, as the program that starts it sees it: asked over a socket, and killed once it
+//! has failed.
+
+use super::{
+    channel::{Channel, ChannelError},
+    driver::Description,
+    fault::Fault,
+    message::{Answer, MemoryId, Request},
+    plan::Limits,
+    shared::SharedMemory,
+};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use parking_lot::Mutex;
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    process::{Pid, PidfdFlags, Signal},
+};
+use std::{
+    io,
+    ops::{Deref, DerefMut},
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+/// The hidden command that such a process is started with.
+pub const COMMAND: &str = "gpu-worker";
+
+/// A device that is not open after this time is none.
+const OPEN_LIMIT: Duration = Duration::from_secs(30);
+/// An answer that takes longer will not come.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// What a process that is no more needed may take to wipe the device.
+const END_LIMIT: Duration = Duration::from_secs(3);
+
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Says which program to start for a GPU: one that calls `serve_gpu` with its standard input when its only argument is
+/// `gpu-worker`. Without one no GPU is used: a program that knows nothing of this must not be started again. What was
+/// said first holds.
+pub fn start_gpus_with(program: impl Into<PathBuf>) {
+    let _ = PROGRAM.set(program.into());
+}
+
+/// Such a process, with at most one device. Ends with its last owner.
+pub(super) struct Process {
+    control: Channel,
+    /// Held from a request to its answer: so answers belong to the last request.
+    asking: Mutex<()>,
+    handle: OwnedFd,
+    /// Disconnected once it is gone.
+    ended: Receiver<()>,
+    killed: AtomicBool,
+    lent: AtomicU64,
+}
+
+impl Process {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// What the system says, or that no program was named.
+    pub fn start() -> Result<Arc<Self>, Fault> {
+        let program = PROGRAM.get().ok_or(Fault::NoProgram)?;
+        let (control, other) = Channel::pair().map_err(ChannelError::from)?;
+        let mut command = Command::new(program);
+        command.arg0("warpcrypt").arg(COMMAND).process_group(0);
+        command.stdin(other).stdout(Stdio::null()).stderr(Stdio::null());
+        let (started, start) = bounded(1);
+        let (end, ended) = bounded(0);
+        // On a thread that lives as long as it: the kernel kills it when the thread that started it ends.
+        let keep = move || keep(command, &started, end);
+        thread::Builder::new().name("gpu-process".to_owned()).spawn(keep).map_err(Fault::Thread)?;
+        let handle = start.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+        Ok(Arc::new(Process {
+            control,
+            asking: Mutex::new(()),
+            handle: handle.map_err(Fault::Start)?,
+            ended,
+            killed: AtomicBool::new(false),
+            lent: AtomicU64::new(0),
+        }))
+    }
+
+    /// Devices of the driver, at least one.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn count(&self) -> Result<usize, Fault> {
+        match self.ask(&Request::Count, None, OPEN_LIMIT)? {
+            Answer::Devices(count) => Ok(count),
+            _ => Err(ChannelError::Garbled.into()),
+        }
+    }
+
+    /// Opens a device for pieces of at most so much.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn open(&self, number: usize, limits: Limits) -> Result<Description, Fault> {
+        match self.ask(&Request::Open { number, limits }, None, OPEN_LIMIT)? {
+            Answer::Opened(description) => Ok(description),
+            _ => Err(ChannelError::Garbled.into()),
+        }
+    }
+
+    /// A socket that takes orders for pieces, which are described on that desk.
+    ///
+    /// # Errors
+    /// What the driver or the system says.
+    pub fn lane(&self, desk: &LentMemory) -> Result<Channel, Fault> {
+        let (mine, other) = Channel::pair().map_err(ChannelError::from)?;
+        self.ask(&Request::Lane { desk: desk.id }, Some(other.as_fd()), ANSWER_LIMIT)?;
+        Ok(mine)
+    }
+
+    /// Memory that the device reaches, zeroed.
+    ///
+    /// # Errors
+    /// What the driver or the system says: out of memory.
+    pub fn lend(self: &Arc<Self>, len: usize) -> Result<LentMemory, Fault> {
+        let (memory, file) = SharedMemory::new(len).map_err(ChannelError::from)?;
+        let id = self.lent.fetch_add(1, Ordering::Relaxed);
+        let request = Request::Lend { memory: id, len: memory.len() };
+        self.ask(&request, Some(file.as_fd()), ANSWER_LIMIT)?;
+        Ok(LentMemory { memory, id, process: Arc::downgrade(self) })
+    }
+
+    /// Takes memory back. Whether that is heard does not matter to who had it.
+    fn forget(&self, memory: MemoryId) {
+        let _ = self.control.send(&Request::Forget { memory }, None);
+    }
+
+    /// Has the device fail, for tests.
+    ///
+    /// # Errors
+    /// What the driver says of a call that it refuses. A fault shows later.
+    pub fn poison(&self, faults: bool) -> Result<(), Fault> {
+        self.ask(&Request::Poison { faults }, None, ANSWER_LIMIT).map(|_| ())
+    }
+
+    fn ask(
+        &self,
+        request: &Request,
+        handed: Option<BorrowedFd<'_>>,
+        limit: Duration,
+    ) -> Result<Answer, Fault> {
+        let asking = self.asking.lock();
+        let answer = self.control.send(request, handed).and_then(|()| self.control.receive(Some(limit)));
+        drop(asking);
+        match answer {
+            Ok((Answer::Failed(why), _)) => Err(Fault::Refused(why)),
+            Ok((answer, _)) => Ok(answer),
+            Err(error) => {
+                // What comes late would be taken for the answer to another request.
+                self.kill();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Ends it whatever it is doing. It may take a while to be gone, and longer until the device is done.
+    pub fn kill(&self) {
+        if !self.killed.swap(true, Ordering::AcqRel) {
+            // One that is gone already needs none.
+            let _ = rustix::process::pidfd_send_signal(&self.handle, Signal::KILL);
+        }
+    }
+
+    /// Whether nothing of it is left. One that a driver holds may stay although it was killed.
+    pub fn is_gone(&self) -> bool {
+        self.ended.try_recv() == Err(TryRecvError::Disconnected)
+    }
+
+    /// Whether it was killed.
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Process {
+    /// Gives it the time to wipe what is on the device.
+    fn drop(&mut self) {
+        self.control.close();
+        if !self.is_killed() && self.ended.recv_timeout(END_LIMIT).is_err_and(|e| e.is_timeout()) {
+            self.kill();
+        }
+    }
+}
+
+/// Starts the process and waits until it is gone.
+fn keep(mut command: Command, started: &Sender<io::Result<OwnedFd>>, _end: Sender<()>) {
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return drop(started.send(Err(error))),
+    };
+    drop(command); // It holds the other end of the socket.
+    let handle = handle_of(&child).inspect_err(|_| _ = child.kill());
+    let _ = started.send(handle);
+    let _ = child.wait();
+}
+
+fn handle_of(child: &Child) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(child.id() as i32).ok_or(io::ErrorKind::NotFound)?;
+    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+/// Memory that the device of a process reads and writes without the CPU's help. Wiped on drop.
+pub struct LentMemory {
+    memory: SharedMemory,
+    id: MemoryId,
+    process: Weak<Process>,
+}
+
+impl LentMemory {
+    /// What the process knows it by.
+    pub(super) fn id(&self) -> MemoryId {
+        self.id
+    }
+
+    /// Whether the process has it.
+    pub(super) fn is_of(&self, process: &Arc<Process>) -> bool {
+        Weak::as_ptr(&self.process) == Arc::as_ptr(process)
+    }
+
+    /// Whether the same process has both.
+    pub fn is_beside(&self, other: &LentMemory) -> bool {
+        self.process.ptr_eq(&other.process)
+    }
+
+    /// Whether the process is gone, or about to go: no device reaches it any more.
+    pub fn is_stale(&self) -> bool {
+        self.process.upgrade().is_none_or(|process| process.is_killed())
+    }
+}
+
+impl Deref for LentMemory {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.memory
+    }
+}
+
+impl DerefMut for LentMemory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory
+    }
+}
+
+impl Drop for LentMemory {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.upgrade() {
+            process.forget(self.id);
+        }
+    }
+}

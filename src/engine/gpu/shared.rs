@@ -1,0 +1,139 @@
+//! Memory that the program shares with the process of a GPU: a file without a name, which neither can shorten.
+
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    fs::{MemfdFlags, SealFlags},
+    io::Errno,
+    mm::{Advice, MapFlags, ProtFlags},
+};
+use std::{
+    ffi::c_void,
+    ops::{Deref, DerefMut},
+    ptr::{self, NonNull},
+};
+use zeroize::Zeroize;
+
+/// Without these the other side could take pages away, and touching them would end this process.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Such a file in a process's address space, page-aligned.
+pub(super) struct Mapping {
+    start: NonNull<c_void>,
+    len: usize,
+}
+
+// SAFETY: plain memory, owned; the address alone gives no access.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps a file that was handed over, of exactly `len` bytes.
+    ///
+    /// # Errors
+    /// If it is not such a file, or what the system says.
+    pub fn of(file: &OwnedFd, len: usize) -> Result<Self, Errno> {
+        let whole = u64::try_from(rustix::fs::fstat(file)?.st_size) == Ok(len as u64);
+        if !whole || len == 0 || !rustix::fs::fcntl_get_seals(file)?.contains(SEALS) {
+            return Err(Errno::INVAL);
+        }
+        Mapping::new(file, len)
+    }
+
+    fn new(file: &OwnedFd, len: usize) -> Result<Self, Errno> {
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
+        // SAFETY: a new place of the kernel's choice.
+        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, access, flags, file.as_fd(), 0)? };
+        let mapping = Mapping { start: NonNull::new(start).ok_or(Errno::NOMEM)?, len };
+        // SAFETY: keeps the pages out of core dumps and changes no byte. Where it is refused, dumps are off all the same.
+        let _ = unsafe { rustix::mm::madvise(start, len, Advice::LinuxDontDump) };
+        Ok(mapping)
+    }
+
+    /// Its first byte. Whoever reads or writes there must know what the other process does at that time.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr().cast()
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; nothing that was borrowed from it is left. Pages that a device is still writing to
+        // are kept by the driver until it is done.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr(), self.len) };
+    }
+}
+
+/// Memory made to be handed to the other process, zeroed at first and wiped on drop.
+pub(super) struct SharedMemory(Mapping);
+
+impl SharedMemory {
+    /// `len` bytes, 1 at least, and the file to hand over.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(len: usize) -> Result<(Self, OwnedFd), Errno> {
+        let len = len.max(1);
+        let file = rustix::fs::memfd_create("gpu", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, len as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SEALS)?;
+        Ok((SharedMemory(Mapping::new(&file, len)?), file))
+    }
+}
+
+impl Deref for SharedMemory {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: mapped with this length. The other process writes only where it was told to, while whoever told it
+        // waits and reads nothing there.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), self.0.len()) }
+    }
+}
+
+impl DerefMut for SharedMemory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr(), self.0.len()) }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        self.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_see_the_same_bytes() {
+        let (mut memory, file) = SharedMemory::new(10_000).expect("memory");
+        assert!(memory.len() == 10_000 && memory.iter().all(|byte| *byte == 0));
+        memory[9_999] = 7;
+        let other = Mapping::of(&file, 10_000).expect("the same");
+        // SAFETY: within the mapping, and nobody writes there.
+        assert_eq!(unsafe { other.as_ptr().add(9_999).read() }, 7);
+        drop(memory);
+        // SAFETY: as above.
+        assert_eq!(unsafe { other.as_ptr().add(9_999).read() }, 0, "wiped");
+    }
+
+    #[test]
+    fn a_file_that_could_shrink_or_has_another_length_is_refused() {
+        let (_memory, file) = SharedMemory::new(8192).expect("memory");
+        for len in [0, 1, 8191, 8193] {
+            assert!(Mapping::of(&file, len).is_err(), "{len}");
+        }
+        assert!(rustix::fs::ftruncate(&file, 4096).is_err());
+        let loose = rustix::fs::memfd_create("loose", MemfdFlags::CLOEXEC).expect("a file");
+        rustix::fs::ftruncate(&loose, 8192).expect("longer");
+        assert!(Mapping::of(&loose, 8192).is_err());
+    }
+}
