@@ -168,7 +168,6 @@ fn rates() {
     let base = Shape::default();
     let shapes = [
         ("default", base),
-        ("16 slots", Shape { slots: 16, ..base }),
         ("pieces of 8 MiB", Shape { piece: 8 << 20, ..base }),
         ("never direct", Shape { direct: 0, ..base }),
     ];
