@@ -15,8 +15,14 @@ use crate::{
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
+    value_parser,
 };
 use std::path::PathBuf;
+
+/// Least `--memory`: some batches of the largest kind, and requests, must fit.
+pub const LEAST_MEMORY: i64 = 32;
+/// Most `--memory`: a tebibyte.
+pub const MOST_MEMORY: i64 = 1 << 20;
 
 /// An encrypted, authenticated directory for Linux: mount it and forget it.
 #[derive(Debug, Parser)]
@@ -123,11 +129,14 @@ pub struct MountArgs {
     /// overwritten at that moment may be lost (and are detected)
     #[arg(long, value_enum, default_value_t = DurabilityArg::Strict)]
     pub durability: DurabilityArg,
+    /// Memory for contents on their way between programs and the vault, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = value_parser!(u32).range(LEAST_MEMORY..=MOST_MEMORY))]
+    pub memory: u32,
     /// Log to this file instead of the system's log
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
     /// Mount options as in fstab: ro, allow_other, noexec, nosuid, nodev, noatime, password-file=F,
-    /// key-file=F, log-file=F, engine=E, durability=D
+    /// key-file=F, log-file=F, engine=E, durability=D, memory=MIB
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
     /// What opens the vault.

@@ -82,6 +82,7 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
         DurabilityArg::Relaxed => "relaxed",
     };
     line.extend(["--engine".into(), engine.into(), "--durability".into(), durability.into()]);
+    line.extend(["--memory".into(), args.memory.to_string().into()]);
     if let Some(file) = &args.log_file {
         line.extend(["--log-file".into(), file.into()]);
     }

@@ -15,6 +15,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Bytes of what `--memory` counts.
+const MIB: usize = 1 << 20;
+
 /// Runs `mount`.
 pub fn run(args: MountArgs) -> Outcome {
     let args = prepare(args)?;
@@ -62,7 +65,7 @@ fn plan(args: MountArgs) -> Plan {
         read_only: args.read_only,
         engine: args.engine.into(),
         durability: args.durability.into(),
-        ..OpenOptions::default()
+        memory: args.memory as usize * MIB,
     };
     Plan { vault: args.vault, mount: args.mount, open, allow_other: args.allow_other, flags: args.options }
 }

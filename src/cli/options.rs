@@ -1,7 +1,7 @@
 //! `-o` as in fstab: what belongs to us becomes our own options, what belongs to the kernel is passed on.
 
 use super::{
-    args::{DurabilityArg, EngineArg, MountArgs},
+    args::{DurabilityArg, EngineArg, LEAST_MEMORY, MOST_MEMORY, MountArgs},
     exit::{Code, Failure, Outcome},
 };
 use clap::ValueEnum;
@@ -42,6 +42,9 @@ pub fn absorb(mut args: MountArgs) -> Outcome<MountArgs> {
             ("log-file", Some(file)) => args.log_file = Some(PathBuf::from(file)),
             ("engine", Some(engine)) => args.engine = parse::<EngineArg>(&option, engine)?,
             ("durability", Some(level)) => args.durability = parse::<DurabilityArg>(&option, level)?,
+            ("memory", Some(memory)) => {
+                args.memory = mebibytes(memory).ok_or_else(|| unknown(&option))?;
+            }
             (name, None) if KERNEL.contains(&name) => args.options.push(option),
             (name, None) if FOR_OTHERS.contains(&name) => {}
             (name, _) if name.starts_with("x-") || name.is_empty() => {}
@@ -63,6 +66,10 @@ pub fn absorb(mut args: MountArgs) -> Outcome<MountArgs> {
 
 fn parse<T: ValueEnum>(option: &str, value: &str) -> Outcome<T> {
     T::from_str(value, false).map_err(|_| unknown(option))
+}
+
+fn mebibytes(value: &str) -> Option<u32> {
+    value.parse().ok().filter(|&memory| (LEAST_MEMORY..=MOST_MEMORY).contains(&i64::from(memory)))
 }
 
 fn unknown(option: &str) -> Failure {
@@ -87,16 +94,20 @@ mod tests {
 
     #[test]
     fn ours_and_the_kernels_are_told_apart() {
-        let args = options("ro,noexec,nodev,defaults,x-systemd.automount,engine=cpu,key-file=/k").unwrap();
+        let args =
+            options("ro,noexec,nodev,defaults,x-systemd.automount,engine=cpu,key-file=/k,memory=64").unwrap();
         assert!(args.read_only && !args.allow_other);
         assert_eq!(args.options, ["noexec", "nodev"]);
         assert_eq!(args.engine, EngineArg::Cpu);
+        assert_eq!(args.memory, 64);
         assert_eq!(args.unlock.secret.key_file.as_deref(), Some("/k".as_ref()));
     }
 
     #[test]
     fn unknown_options_and_two_sources_are_refused() {
-        for text in ["fsname=x", "ro=1", "engine=fast", "noexec=1", "key-file=/k,password-file=/p"] {
+        for text in
+            ["fsname=x", "ro=1", "engine=fast", "memory=1", "noexec=1", "key-file=/k,password-file=/p"]
+        {
             assert_eq!(options(text).unwrap_err().code, Code::Usage, "{text}");
         }
     }

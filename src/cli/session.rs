@@ -24,6 +24,8 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it looks.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The part of the memory for contents that requests from the kernel may take; the vault leaves it free.
+const REQUESTS_SHARE: usize = 16;
 
 /// What is mounted where, and how.
 pub struct Plan {
@@ -84,7 +86,8 @@ impl Mounted {
             allow_other: plan.allow_other,
             source: plan.vault.clone().into(),
             flags: plan.flags.clone(),
-            ..MountOptions::default()
+            loops: None,
+            requests: plan.open.memory / REQUESTS_SHARE,
         };
         fuse::mount(vault, &plan.mount, &options).map(Mounted).map_err(|e| refused(plan, &e))
     }

@@ -1,14 +1,8 @@
 //! What is agreed with the kernel when a mount begins.
 
 use fuser::{InitFlags, KernelConfig};
-use std::{fs, time::Duration};
+use std::time::Duration;
 
-/// Page size that the kernel counts requests in.
-const PAGE: u32 = 4096;
-/// Largest request worth having: beyond, buffers leave the caches.
-const LARGEST: u32 = 4 << 20;
-/// Largest request where the kernel does not say what it allows.
-const USUAL: u32 = 1 << 20;
 /// Requests in the background at once: read-ahead and direct I/O in pieces.
 const BACKGROUND: u16 = 128;
 
@@ -41,22 +35,25 @@ const READ_ONLY_INSTEAD: (InitFlags, InitFlags) = (
     InitFlags::FUSE_AUTO_INVAL_DATA,
 );
 
+/// Bytes of the largest requests.
+#[derive(Debug, Clone, Copy)]
+pub struct Largest {
+    /// Of reading.
+    pub read: u32,
+    /// Of writing; each event loop has a buffer of this size.
+    pub write: u32,
+}
+
 /// Negotiates.
-pub fn agree(config: &mut KernelConfig, read_only: bool) {
+pub fn agree(config: &mut KernelConfig, read_only: bool, largest: Largest) {
     let mut wanted = WANTED;
     if read_only {
         wanted = (wanted - READ_ONLY_INSTEAD.0) | READ_ONLY_INSTEAD.1;
     }
     // Each of these keeps the kernel's own value where it refuses.
     let _ = config.add_capabilities(wanted & config.capabilities());
-    let _ = config.set_max_write(largest_request());
-    let _ = config.set_max_readahead(largest_request()).or_else(|most| config.set_max_readahead(most));
+    let _ = config.set_max_write(largest.write);
+    let _ = config.set_max_readahead(largest.read).or_else(|most| config.set_max_readahead(most));
     let _ = config.set_max_background(BACKGROUND);
     let _ = config.set_time_granularity(Duration::from_nanos(1));
-}
-
-fn largest_request() -> u32 {
-    let limit = fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit");
-    let pages = limit.ok().and_then(|pages| pages.trim().parse::<u32>().ok());
-    pages.map_or(USUAL, |pages| pages.saturating_mul(PAGE).clamp(PAGE, LARGEST))
 }

@@ -1,7 +1,8 @@
 //! The kernel's requests as fuser delivers them: each is handed to [`Server`] and answered.
 
 use super::{
-    attr, capabilities,
+    attr,
+    capabilities::{self, Largest},
     errno::{Answer, READ_ONLY_ATTRIBUTE, UNSUPPORTED_REQUEST, VALUE_TOO_LARGE},
     files,
     metrics::is_metrics,
@@ -21,8 +22,8 @@ use fuser::{
 };
 use std::{ffi::OsStr, io, path::Path, sync::Arc, time::SystemTime};
 
-/// A mounted vault.
-pub struct Mounted(pub Arc<Server>);
+/// A mounted vault, and the largest requests that are agreed on with the kernel.
+pub struct Mounted(pub Arc<Server>, pub Largest);
 
 fn new_node(request: &Request, mode: u32, umask: u32) -> NewNode {
     // The kernel has applied the umask already; applying it again changes nothing and relies on nothing.
@@ -60,7 +61,7 @@ fn value(reply: ReplyXattr, room: u32, result: Answer<Vec<u8>>) {
 
 impl Filesystem for Mounted {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        capabilities::agree(config, self.0.read_only);
+        capabilities::agree(config, self.0.read_only, self.1);
         Ok(())
     }
 

@@ -22,6 +22,7 @@ mod nodes;
 mod preload;
 mod server;
 mod session;
+mod settings;
 mod workers;
 
 pub use device::unmount;

@@ -1,6 +1,9 @@
 //! A mount from its beginning to its end.
 
-use super::{device, device::Device, filesystem::Mounted, loops::Loops, server::Server};
+use super::{
+    capabilities::Largest, device, device::Device, filesystem::Mounted, loops::Loops, server::Server,
+    settings,
+};
 use crate::vault::Vault;
 use fuser::{Config, SessionACL};
 use parking_lot::Mutex;
@@ -12,7 +15,7 @@ use std::{
     ffi::OsString,
     fs, io,
     os::{fd::OwnedFd, unix::fs::MetadataExt},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -28,11 +31,11 @@ const FEWEST_LOOPS: usize = 2;
 const MOST_DIRS: usize = 4096;
 /// The part of the process's descriptors that directories may take.
 const DIRS_SHARE: u64 = 4;
-/// Bytes that the kernel reads ahead of a sequential reader, where the mount may set it.
-const READ_AHEAD_KIB: u32 = 4096;
+/// Bytes of the smallest request that is worth a limit.
+const SMALL_REQUEST: u32 = 128 << 10;
 
 /// How to mount.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct MountOptions {
     /// Nothing may be written.
     pub read_only: bool,
@@ -44,6 +47,8 @@ pub struct MountOptions {
     pub flags: Vec<String>,
     /// Event loops; by default as many as there are cores, from 2 to 16.
     pub loops: Option<usize>,
+    /// Bytes that the buffers of requests may take, in all event loops together.
+    pub requests: usize,
 }
 
 /// A mount. Dropping it ends the mount and waits until everything is in the vault.
@@ -81,6 +86,9 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
         allow_other,
         flags: &options.flags,
     };
+    let read = settings::raise_largest_request();
+    let write = read.min(u32::try_from(options.requests / count).unwrap_or(u32::MAX));
+    let largest = Largest { read, write: write.max(SMALL_REQUEST) };
     let fd = device.mount()?;
     let ended = Arc::new(AtomicBool::new(false));
     let unmounter = Unmounter { target: target.clone(), ended: ended.clone(), one_at_a_time: Arc::default() };
@@ -89,7 +97,7 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     config.n_threads = Some(count);
     config.clone_fd = count > 1;
     let _ = requests.set(fd.try_clone().inspect_err(|_| unmounter.give_up())?); // nobody else sets it
-    let session = fuser::Session::from_fd(Mounted(server.clone()), fd, config.acl, config);
+    let session = fuser::Session::from_fd(Mounted(server.clone(), largest), fd, config.acl, config);
     let session = session.inspect_err(|_| unmounter.give_up())?;
     server.connect(session.notifier());
     let last_resort = unmounter.clone();
@@ -113,7 +121,9 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let session = Session { unmounter, thread: Some(thread) };
     // The first answer: from here on every program sees the mount.
     let answer = fs::metadata(&target)?;
-    read_ahead(&answer);
+    if let Some(advice) = settings::raise_read_ahead(answer.dev()) {
+        log::info!("{advice}");
+    }
     Ok(session)
 }
 
@@ -183,12 +193,4 @@ fn room_for_dirs() -> usize {
         Some(most) => usize::try_from(most / DIRS_SHARE).unwrap_or(MOST_DIRS).min(MOST_DIRS),
         None => MOST_DIRS,
     }
-}
-
-/// Lets the kernel read further ahead than it does by default; only root may ask for that.
-fn read_ahead(mount: &fs::Metadata) {
-    let (major, minor) = (rustix::fs::major(mount.dev()), rustix::fs::minor(mount.dev()));
-    let setting = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
-    // A mount without it is slower, not wrong.
-    let _ = fs::write(setting, READ_AHEAD_KIB.to_string());
 }
