@@ -10,6 +10,7 @@ use crate::{
     crypto::{cipher::Cipher, mac::Integrity},
     engine::{self, EngineChoice},
     format::name::NameMode,
+    fuse::CacheMode,
     vault::Durability,
 };
 use clap::{
@@ -129,6 +130,10 @@ pub struct MountArgs {
     /// overwritten at that moment may be lost (and are detected)
     #[arg(long, value_enum, default_value_t = DurabilityArg::Strict)]
     pub durability: DurabilityArg,
+    /// Whether the kernel caches contents. auto: not of files that are only written; kernel: of all but
+    /// O_DIRECT; direct: of none
+    #[arg(long, value_enum, default_value_t = CacheArg::Auto)]
+    pub cache: CacheArg,
     /// Memory for contents on their way between programs and the vault, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = value_parser!(u32).range(LEAST_MEMORY..=MOST_MEMORY))]
     pub memory: u32,
@@ -136,7 +141,7 @@ pub struct MountArgs {
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
     /// Mount options as in fstab: ro, allow_other, noexec, nosuid, nodev, noatime, password-file=F,
-    /// key-file=F, log-file=F, engine=E, durability=D, memory=MIB
+    /// key-file=F, log-file=F, engine=E, durability=D, cache=C, memory=MIB
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
     /// What opens the vault.
@@ -343,6 +348,25 @@ impl From<DurabilityArg> for Durability {
         match arg {
             DurabilityArg::Strict => Durability::Strict,
             DurabilityArg::Relaxed => Durability::Relaxed,
+        }
+    }
+}
+
+/// `--cache`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum CacheArg {
+    Auto,
+    Kernel,
+    Direct,
+}
+
+impl From<CacheArg> for CacheMode {
+    fn from(arg: CacheArg) -> Self {
+        match arg {
+            CacheArg::Auto => CacheMode::Auto,
+            CacheArg::Kernel => CacheMode::Kernel,
+            CacheArg::Direct => CacheMode::Direct,
         }
     }
 }

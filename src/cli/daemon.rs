@@ -2,7 +2,7 @@
 //! another until the mount answers or has failed.
 
 use super::{
-    args::{DurabilityArg, EngineArg, MountArgs},
+    args::{CacheArg, DurabilityArg, EngineArg, MountArgs},
     descriptors,
     exit::{Code, Failure, Outcome},
     password,
@@ -81,8 +81,13 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
         DurabilityArg::Strict => "strict",
         DurabilityArg::Relaxed => "relaxed",
     };
+    let cache = match args.cache {
+        CacheArg::Auto => "auto",
+        CacheArg::Kernel => "kernel",
+        CacheArg::Direct => "direct",
+    };
     line.extend(["--engine".into(), engine.into(), "--durability".into(), durability.into()]);
-    line.extend(["--memory".into(), args.memory.to_string().into()]);
+    line.extend(["--cache".into(), cache.into(), "--memory".into(), args.memory.to_string().into()]);
     if let Some(file) = &args.log_file {
         line.extend(["--log-file".into(), file.into()]);
     }

@@ -67,7 +67,14 @@ fn plan(args: MountArgs) -> Plan {
         durability: args.durability.into(),
         memory: args.memory as usize * MIB,
     };
-    Plan { vault: args.vault, mount: args.mount, open, allow_other: args.allow_other, flags: args.options }
+    Plan {
+        vault: args.vault,
+        mount: args.mount,
+        open,
+        allow_other: args.allow_other,
+        cache: args.cache.into(),
+        flags: args.options,
+    }
 }
 
 /// Options folded in, paths absolute, and all that can be checked before anybody types a password.

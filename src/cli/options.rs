@@ -1,7 +1,7 @@
 //! `-o` as in fstab: what belongs to us becomes our own options, what belongs to the kernel is passed on.
 
 use super::{
-    args::{DurabilityArg, EngineArg, LEAST_MEMORY, MOST_MEMORY, MountArgs},
+    args::{CacheArg, DurabilityArg, EngineArg, LEAST_MEMORY, MOST_MEMORY, MountArgs},
     exit::{Code, Failure, Outcome},
 };
 use clap::ValueEnum;
@@ -42,6 +42,7 @@ pub fn absorb(mut args: MountArgs) -> Outcome<MountArgs> {
             ("log-file", Some(file)) => args.log_file = Some(PathBuf::from(file)),
             ("engine", Some(engine)) => args.engine = parse::<EngineArg>(&option, engine)?,
             ("durability", Some(level)) => args.durability = parse::<DurabilityArg>(&option, level)?,
+            ("cache", Some(cache)) => args.cache = parse::<CacheArg>(&option, cache)?,
             ("memory", Some(memory)) => {
                 args.memory = mebibytes(memory).ok_or_else(|| unknown(&option))?;
             }
@@ -94,20 +95,28 @@ mod tests {
 
     #[test]
     fn ours_and_the_kernels_are_told_apart() {
-        let args =
-            options("ro,noexec,nodev,defaults,x-systemd.automount,engine=cpu,key-file=/k,memory=64").unwrap();
+        let args = options(
+            "ro,noexec,nodev,defaults,x-systemd.automount,engine=cpu,key-file=/k,cache=direct,memory=64",
+        )
+        .unwrap();
         assert!(args.read_only && !args.allow_other);
         assert_eq!(args.options, ["noexec", "nodev"]);
         assert_eq!(args.engine, EngineArg::Cpu);
-        assert_eq!(args.memory, 64);
+        assert_eq!((args.cache, args.memory), (CacheArg::Direct, 64));
         assert_eq!(args.unlock.secret.key_file.as_deref(), Some("/k".as_ref()));
     }
 
     #[test]
     fn unknown_options_and_two_sources_are_refused() {
-        for text in
-            ["fsname=x", "ro=1", "engine=fast", "memory=1", "noexec=1", "key-file=/k,password-file=/p"]
-        {
+        for text in [
+            "fsname=x",
+            "ro=1",
+            "engine=fast",
+            "cache=all",
+            "memory=1",
+            "noexec=1",
+            "key-file=/k,password-file=/p",
+        ] {
             assert_eq!(options(text).unwrap_err().code, Code::Usage, "{text}");
         }
     }

@@ -5,7 +5,7 @@ use super::{
     vaults,
 };
 use crate::{
-    fuse::{self, MountOptions, Session},
+    fuse::{self, CacheMode, MountOptions, Session},
     metrics,
     vault::{OpenOptions, Unlock, Vault},
 };
@@ -37,6 +37,8 @@ pub struct Plan {
     pub open: OpenOptions,
     /// Other users may enter.
     pub allow_other: bool,
+    /// Where open files are cached.
+    pub cache: CacheMode,
     /// Mount flags by their names in mount(8).
     pub flags: Vec<String>,
 }
@@ -49,6 +51,7 @@ impl Plan {
             mount: mount.to_owned(),
             open: OpenOptions::default(),
             allow_other: false,
+            cache: CacheMode::default(),
             flags: Vec::new(),
         }
     }
@@ -87,6 +90,7 @@ impl Mounted {
             source: plan.vault.clone().into(),
             flags: plan.flags.clone(),
             loops: None,
+            cache: plan.cache,
             requests: plan.open.memory / REQUESTS_SHARE,
         };
         fuse::mount(vault, &plan.mount, &options).map(Mounted).map_err(|e| refused(plan, &e))

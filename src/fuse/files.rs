@@ -1,6 +1,6 @@
 //! Requests on open files: opening, reading, writing, making durable, space.
 
-use super::{attr, errno, handles::FileHandle, inodes::Node, server::Server};
+use super::{attr, caching::InUse, errno, handles::FileHandle, inodes::Node, server::Server};
 use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, SetTime, Target};
 use fuser::{FopenFlags, OpenAccMode, OpenFlags, WriteFlags};
 use std::{cell::RefCell, sync::Arc};
@@ -26,19 +26,25 @@ fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     })
 }
 
+/// Whether a handle goes past the kernel's page cache.
+fn past(mode: FopenFlags) -> bool {
+    mode.contains(FopenFlags::FOPEN_DIRECT_IO)
+}
+
 /// Whether an open with these flags may write.
-pub fn writes(flags: OpenFlags) -> bool {
+fn writes(flags: OpenFlags) -> bool {
     flags.acc_mode() != OpenAccMode::O_RDONLY
 }
 
 impl Server {
     /// How the kernel is to treat a file opened with `flags`. Its page cache stays valid over opens as
-    /// long as only this mount writes; O_DIRECT goes past it. Closing what cannot write has nothing to flush.
-    pub fn open_mode(&self, flags: OpenFlags) -> FopenFlags {
+    /// long as only this mount writes. Closing what cannot write has nothing to flush.
+    pub fn open_mode(&self, flags: OpenFlags, in_use: &InUse) -> FopenFlags {
         let mut mode = FopenFlags::empty();
-        if flags.0 & libc::O_DIRECT != 0 {
+        if self.caching.past(flags, in_use) {
             mode |= FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        } else if !self.read_only {
+        }
+        if !self.read_only {
             mode |= FopenFlags::FOPEN_KEEP_CACHE;
         }
         if !writes(flags) {
@@ -54,10 +60,9 @@ impl Server {
             self.writable()?;
         }
         let node = self.inodes.get(number)?;
-        let mut opened = node.opened.lock();
-        let first = !std::mem::replace(&mut *opened, true);
+        let mut in_use = node.in_use.lock();
         let file = self.file_to_open(&node, write || cut)?;
-        let mut mode = self.open_mode(flags);
+        let mut mode = self.open_mode(flags, &in_use);
         if file.file.size_hidden() {
             // The kernel believes in another size: it would end reads there, or fill up to it with zeros. So
             // it has to ask for attributes anew, and for every byte.
@@ -68,11 +73,24 @@ impl Server {
             let now = SetAttr { size: Some(0), mtime: Some(SetTime::Now), ..SetAttr::default() };
             self.take_privileges(number, &file, user)?;
             self.vault.set_attr(Target::File(&file), &now)?;
-        } else if first && !write && mode.contains(FopenFlags::FOPEN_KEEP_CACHE) {
+        } else if in_use.untouched() && !write && !self.read_only && !past(mode) {
             self.preload(number, &file);
         }
-        drop(opened);
-        Ok((self.handles.add_file(FileHandle { node: number, file, write }), mode))
+        Ok((self.give_out(&node, &mut in_use, file, flags, mode), mode))
+    }
+
+    /// Gives out a handle of a file opened with `flags`, which the kernel is to treat as `mode` says.
+    pub fn give_out(
+        &self,
+        node: &Arc<Node>,
+        in_use: &mut InUse,
+        file: Arc<OpenFile>,
+        flags: OpenFlags,
+        mode: FopenFlags,
+    ) -> u64 {
+        in_use.opened(past(mode));
+        let (node, write) = (node.clone(), writes(flags));
+        self.handles.add_file(FileHandle { node, file, write, past: past(mode) })
     }
 
     fn file_to_open(&self, node: &Node, write: bool) -> Result<Arc<OpenFile>> {
@@ -115,7 +133,7 @@ impl Server {
         self.writable()?;
         let handle = self.handles.file(handle)?;
         if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            self.take_privileges(handle.node, &handle.file, user)?;
+            self.take_privileges(handle.node.number, &handle.file, user)?;
         }
         handle.file.file.write(offset, data)
     }
@@ -140,15 +158,15 @@ impl Server {
         let keep = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => {
-                self.take_privileges(handle.node, &handle.file, user)?;
+                self.take_privileges(handle.node.number, &handle.file, user)?;
                 file.allocate(offset, len, keep)
             }
             libc::FALLOC_FL_PUNCH_HOLE if keep => {
-                self.take_privileges(handle.node, &handle.file, user)?;
+                self.take_privileges(handle.node.number, &handle.file, user)?;
                 file.punch(offset, len)
             }
             libc::FALLOC_FL_ZERO_RANGE => {
-                self.take_privileges(handle.node, &handle.file, user)?;
+                self.take_privileges(handle.node.number, &handle.file, user)?;
                 file.punch(offset, len)?;
                 file.allocate(offset, len, keep)
             }
@@ -173,7 +191,7 @@ impl Server {
     pub fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64, user: u32) -> Result<u32> {
         self.writable()?;
         let (source, target) = (self.handles.file(from.0)?, self.handles.file(to.0)?);
-        self.take_privileges(target.node, &target.file, user)?;
+        self.take_privileges(target.node.number, &target.file, user)?;
         let len = len.min(COPY_MOST);
         let mut copied = 0;
         while copied < len {

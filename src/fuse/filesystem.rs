@@ -4,7 +4,6 @@ use super::{
     attr,
     capabilities::{self, Largest},
     errno::{Answer, READ_ONLY_ATTRIBUTE, UNSUPPORTED_REQUEST, VALUE_TOO_LARGE},
-    files,
     metrics::is_metrics,
     names::Entry,
     server::Server,
@@ -61,6 +60,7 @@ fn value(reply: ReplyXattr, room: u32, result: Answer<Vec<u8>>) {
 
 impl Filesystem for Mounted {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        self.0.caching.agreed(config.kernel_abi());
         capabilities::agree(config, self.0.read_only, self.1);
         Ok(())
     }
@@ -220,14 +220,14 @@ impl Filesystem for Mounted {
         let flags = OpenFlags(flags);
         let made = self
             .0
-            .answer(Activity::Create, parent.0, |s| s.create(parent.0, name, new, files::writes(flags)));
+            .answer(Activity::Create, parent.0, |s| s.create(parent.0, name, new, flags));
         match made {
-            Ok((Entry { id, stat }, handle)) => reply.created(
+            Ok((Entry { id, stat }, handle, mode)) => reply.created(
                 &self.0.attr_ttl(&stat),
                 &attr::file_attr(id.number, &stat),
                 Generation(id.generation),
                 FileHandle(handle),
-                self.0.open_mode(flags),
+                mode,
             ),
             Err(e) => reply.error(e),
         }

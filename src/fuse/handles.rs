@@ -1,6 +1,6 @@
 //! Handles: what open and opendir gave out.
 
-use super::errno;
+use super::{errno, inodes::Node};
 use crate::vault::{Dir, Listing, OpenFile, Result};
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -14,12 +14,14 @@ use std::{
 /// An open file.
 #[derive(Clone)]
 pub struct FileHandle {
-    /// Number of its node.
-    pub node: u64,
+    /// Its node.
+    pub node: Arc<Node>,
     /// The file, shared with the other handles of its inode.
     pub file: Arc<OpenFile>,
     /// Whether it may write.
     pub write: bool,
+    /// Whether it goes past the kernel's page cache.
+    pub past: bool,
 }
 
 /// An open directory.
@@ -72,10 +74,10 @@ impl Handles {
         }
     }
 
-    /// Takes a handle back; returns the file if it was one's.
-    pub fn remove(&self, handle: u64) -> Option<Arc<OpenFile>> {
+    /// Takes a handle back; returns it if it was a file's.
+    pub fn remove(&self, handle: u64) -> Option<FileHandle> {
         match self.open.write().remove(&handle)? {
-            Handle::File(file) => Some(file.file),
+            Handle::File(file) => Some(file),
             Handle::Dir(_) => None,
         }
     }

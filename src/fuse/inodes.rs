@@ -2,7 +2,7 @@
 //!
 //! Locks: a node's names are locked before the table, never the other way round.
 
-use super::errno;
+use super::{caching::InUse, errno};
 use crate::vault::{Kind, Pin, Result, Stat, StoredName};
 use parking_lot::{Mutex, RwLock};
 use std::{collections::HashMap, sync::Arc};
@@ -92,8 +92,8 @@ pub struct Node {
     /// Whether it is known to have no extended attribute: the kernel and `ls` ask for some of every file.
     /// Locked for writing while one is set, or the store is asked whether there is any.
     pub bare: RwLock<bool>,
-    /// Whether it was opened or cut since the kernel knows it. Locked while the first opening is answered.
-    pub opened: Mutex<bool>,
+    /// How a file is in use. Locked while an opening is decided, and while the kernel is given content.
+    pub in_use: Mutex<InUse>,
 }
 
 impl Node {
@@ -104,7 +104,7 @@ impl Node {
             kind,
             names: RwLock::default(),
             bare: RwLock::default(),
-            opened: Mutex::default(),
+            in_use: Mutex::default(),
         })
     }
 }

@@ -6,6 +6,7 @@
 //! as many event loops awake as there is work for; `device` and `session` make a mount and end it.
 
 mod attr;
+mod caching;
 mod capabilities;
 mod device;
 mod dirs;
@@ -25,5 +26,6 @@ mod session;
 mod settings;
 mod workers;
 
+pub use caching::CacheMode;
 pub use device::unmount;
 pub use session::{MountOptions, Session, Unmounter, mount};

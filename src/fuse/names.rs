@@ -2,12 +2,11 @@
 
 use super::{
     attr, errno,
-    handles::FileHandle,
     inodes::{Id, Name, Names},
     server::Server,
 };
 use crate::vault::{Dir, Error, Kind, NewNode, RenameMode, Result, Spot, Stat, Target, There};
-use fuser::RenameFlags;
+use fuser::{FopenFlags, OpenFlags, RenameFlags};
 use std::ffi::OsStr;
 
 /// What a reply tells of a node.
@@ -29,14 +28,23 @@ impl Server {
         }
     }
 
-    /// Makes a regular file and opens it.
-    pub fn create(&self, parent: u64, name: &OsStr, new: NewNode, write: bool) -> Result<(Entry, u64)> {
+    /// Makes a regular file and opens it. Returns its handle too, and how the kernel is to treat it.
+    pub fn create(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        new: NewNode,
+        flags: OpenFlags,
+    ) -> Result<(Entry, u64, FopenFlags)> {
         self.writable()?;
         let dir = self.dir(parent)?;
         let (stored, stat, file) = self.vault.create(&dir, name, new)?;
         let id = self.made(parent, stored, &stat);
-        let handle = self.handles.add_file(FileHandle { node: id.number, file, write });
-        Ok((Entry { id, stat }, handle))
+        let node = self.inodes.get(id.number)?;
+        let mut in_use = node.in_use.lock();
+        let mode = self.open_mode(flags, &in_use);
+        let handle = self.give_out(&node, &mut in_use, file, flags, mode);
+        Ok((Entry { id, stat }, handle, mode))
     }
 
     /// Makes a regular file without opening it, a FIFO, a socket or a device.

@@ -19,6 +19,22 @@ enum Prefer {
     Name,
 }
 
+/// A change of a file's size, while it is under way. It waits for a preload, and none begins meanwhile.
+struct Cut(Arc<Node>);
+
+impl Cut {
+    fn begin(node: Arc<Node>) -> Cut {
+        node.in_use.lock().cut();
+        Cut(node)
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        self.0.in_use.lock().cut_done();
+    }
+}
+
 impl Server {
     /// Attributes of a node; of one that is gone and not open, the last ones.
     pub fn getattr(&self, number: u64, handle: Option<u64>) -> Result<Stat> {
@@ -41,9 +57,10 @@ impl Server {
     /// Changes attributes and returns the new ones. `user` is the caller.
     pub fn setattr(&self, number: u64, handle: Option<u64>, mut changes: SetAttr, user: u32) -> Result<Stat> {
         self.writable()?;
-        if changes.size.is_some() {
-            *self.inodes.get(number)?.opened.lock() = true; // waits for a preload, and is the last
-        }
+        let _cut = match changes.size {
+            Some(_) => Some(Cut::begin(self.inodes.get(number)?)),
+            None => None,
+        };
         if let Some(file) = self.file_of(number, handle) {
             self.drop_privileges(&mut changes, user, || self.vault.stat(Target::File(&file)))?;
             return self.vault.set_attr(Target::File(&file), &changes);
@@ -136,7 +153,7 @@ impl Server {
     /// The file of a handle that the kernel gave with a request on `number`.
     fn file_of(&self, number: u64, handle: Option<u64>) -> Option<Arc<OpenFile>> {
         let handle = self.handles.file(handle?).ok()?;
-        (handle.node == number).then_some(handle.file)
+        (handle.node.number == number).then_some(handle.file)
     }
 
     fn with_node<T>(&self, node: &Node, prefer: Prefer, work: impl FnOnce(Target) -> Result<T>) -> Result<T> {

@@ -9,11 +9,12 @@ use fuser::INodeNo;
 const MOST: u64 = 64 << 10;
 
 impl Server {
-    /// Gives the kernel the content of a small file; its node is opened for the first time, and locked.
+    /// Gives the kernel the content of a small file; its node is untouched, and its use locked.
     ///
     /// The kernel locks a page until a read of it is answered, and taking content waits for that lock. Nobody
-    /// has opened the node before and whoever wants to now waits, so no read of it can be under way; and no
-    /// cut, after which the kernel would take the content for a longer file.
+    /// has the node open and whoever wants to now waits, so no read of it can be under way; and no cut, after
+    /// which the kernel would take the content for a longer file; and no write past the cache, which the content
+    /// would overtake.
     pub fn preload(&self, node: u64, file: &OpenFile) {
         let size = file.file.size();
         let Some(kernel) = self.kernel().filter(|_| size > 0 && size <= MOST) else { return };

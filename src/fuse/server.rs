@@ -1,9 +1,10 @@
 //! What all requests share: the vault, the tables, and the way from a node's number to a place in the store.
 
 use super::{
+    caching::{CacheMode, Caching},
     dirs::Dirs,
     errno::{self, Answer, Reporter},
-    handles::Handles,
+    handles::{FileHandle, Handles},
     inodes::{self, Id, Inodes, Name, Node, ROOT},
     loops::{Busy, Loops},
     workers::Workers,
@@ -34,6 +35,7 @@ pub struct Server {
     pub handles: Handles,
     pub dirs: Dirs,
     pub read_only: bool,
+    pub caching: Caching,
     reporter: Reporter,
     workers: Workers,
     loops: Arc<Loops>,
@@ -48,6 +50,7 @@ impl Server {
     pub fn new(
         vault: Arc<Vault>,
         read_only: bool,
+        cache: CacheMode,
         loops: Arc<Loops>,
         open_dirs: usize,
     ) -> Result<Arc<Server>> {
@@ -57,6 +60,7 @@ impl Server {
             handles: Handles::default(),
             dirs: Dirs::new(open_dirs),
             read_only: read_only || vault.read_only(),
+            caching: Caching::new(cache),
             reporter: Reporter::default(),
             workers: Workers::new(),
             loops,
@@ -150,8 +154,9 @@ impl Server {
 
     /// Takes back the handle of a file or directory.
     pub fn release(&self, handle: u64) -> Result<()> {
-        if let Some(file) = self.handles.remove(handle) {
+        if let Some(FileHandle { node, file, past, .. }) = self.handles.remove(handle) {
             self.vault.files().release(file);
+            node.in_use.lock().closed(past);
         }
         Ok(())
     }
@@ -166,7 +171,6 @@ impl Server {
         let id = self.found(parent, stored, stat);
         if let Ok(node) = self.inodes.get(id.number) {
             *node.bare.write() = !self.read_only;
-            *node.opened.lock() = true; // what is written is in the kernel's cache already
         }
         id
     }

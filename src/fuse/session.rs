@@ -1,8 +1,8 @@
 //! A mount from its beginning to its end.
 
 use super::{
-    capabilities::Largest, device, device::Device, filesystem::Mounted, loops::Loops, server::Server,
-    settings,
+    caching::CacheMode, capabilities::Largest, device, device::Device, filesystem::Mounted, loops::Loops,
+    server::Server, settings,
 };
 use crate::vault::Vault;
 use fuser::{Config, SessionACL};
@@ -47,6 +47,8 @@ pub struct MountOptions {
     pub flags: Vec<String>,
     /// Event loops; by default as many as there are cores, from 2 to 16.
     pub loops: Option<usize>,
+    /// Which open files go past the kernel's page cache.
+    pub cache: CacheMode,
     /// Bytes that the buffers of requests may take, in all event loops together.
     pub requests: usize,
 }
@@ -75,7 +77,7 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let requests = Arc::new(OnceLock::new());
     let from = requests.clone();
     let loops = Loops::new(count, Box::new(move || from.get().is_some_and(request_waits)));
-    let server = Server::new(vault.clone(), options.read_only, loops.clone(), room_for_dirs())
+    let server = Server::new(vault.clone(), options.read_only, options.cache, loops.clone(), room_for_dirs())
         .map_err(|e| io::Error::other(e.to_string()))?;
     let root = rustix::process::geteuid().is_root();
     let allow_other = options.allow_other || root;

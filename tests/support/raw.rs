@@ -1,7 +1,13 @@
 //! Shared memory mappings of files, and close(2). The only unsafe code of the tests.
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
-use std::{ffi::c_void, fs::File, io, os::fd::IntoRawFd, ptr};
+use std::{
+    ffi::c_void,
+    fs::File,
+    io,
+    os::{fd::IntoRawFd, unix::fs::FileExt},
+    ptr,
+};
 
 /// A shared mapping of a part of a file.
 pub struct Mapping {
@@ -31,6 +37,13 @@ impl Mapping {
         assert!(at + data.len() <= self.len);
         // SAFETY: the range lies inside the mapping, which is writable and not a Rust object.
         unsafe { ptr::copy_nonoverlapping(data.as_ptr(), self.start.cast::<u8>().add(at), data.len()) }
+    }
+
+    /// Writes all of it to a file, straight from the mapping. Nobody may change it meanwhile.
+    pub fn write_to(&self, file: &File, offset: u64) -> io::Result<()> {
+        // SAFETY: the range is the whole mapping, of which nobody has another slice.
+        let bytes = unsafe { std::slice::from_raw_parts(self.start.cast::<u8>(), self.len) };
+        file.write_all_at(bytes, offset)
     }
 
     /// Writes what was changed to the file.
