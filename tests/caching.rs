@@ -335,6 +335,31 @@ fn count(numbers: &Value, what: [&str; 3]) -> u64 {
     numbers[what[0]][what[1]][what[2]].as_u64().unwrap_or_else(|| panic!("{what:?} in {numbers}"))
 }
 
+/// Past its cache, the kernel leaves it to the filesystem.
+#[test]
+fn a_write_with_o_dsync_is_durable_when_it_returns() {
+    if !ready(&[]) {
+        return;
+    }
+    const WRITES: u64 = 5;
+    for mode in MODES {
+        let vault = Vault::new("aes-256-ctr");
+        let mount = vault.mount_with(&["--cache", mode]);
+        for flags in [OFlags::DSYNC, OFlags::SYNC, OFlags::DSYNC | OFlags::DIRECT] {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).custom_flags(flags.bits().cast_signed());
+            let file = options.open(mount.join(format!("{flags:?}"))).expect("open");
+            let before = count(&numbers(&mount), ["store", "sync", "count"]);
+            for at in 0..WRITES {
+                file.write_all_at(&[1; PAGE], at * PAGE as u64).expect("write");
+            }
+            let syncs = count(&numbers(&mount), ["store", "sync", "count"]) - before;
+            assert!(syncs >= WRITES, "{mode}: {flags:?}: {syncs} syncs");
+        }
+        mount.unmount();
+    }
+}
+
 /// Bytes that the kernel asks for when a file is read that was just written.
 fn asked_again(mode: &str, len: usize) -> u64 {
     let vault = Vault::in_memory("aes-256-ctr");

@@ -128,14 +128,26 @@ impl Server {
         BUFFER.with_borrow_mut(|few| file.file.read_to(offset, size, few, give))
     }
 
-    /// Writes all of `data`.
-    pub fn write(&self, handle: u64, offset: u64, data: &[u8], flags: WriteFlags, user: u32) -> Result<()> {
+    /// Writes all of `data`. `flags` are the request's, and those that the file is open with at the moment.
+    pub fn write(
+        &self,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        (flags, open): (WriteFlags, OpenFlags),
+        user: u32,
+    ) -> Result<()> {
         self.writable()?;
         let handle = self.handles.file(handle)?;
         if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             self.take_privileges(handle.node.number, &handle.file, user)?;
         }
-        handle.file.file.write(offset, data)
+        handle.file.file.write(offset, data)?;
+        // Through its cache the kernel asks for durability itself; past it, it leaves that to us.
+        if handle.past && open.0 & libc::O_DSYNC != 0 && !flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            self.vault.sync_file(&handle.file)?;
+        }
+        Ok(())
     }
 
     /// Brings what is buffered to the store, so that close(2) can report what went wrong.

@@ -218,9 +218,7 @@ impl Filesystem for Mounted {
         let _busy = self.0.busy();
         let new = new_node(request, mode, umask);
         let flags = OpenFlags(flags);
-        let made = self
-            .0
-            .answer(Activity::Create, parent.0, |s| s.create(parent.0, name, new, flags));
+        let made = self.0.answer(Activity::Create, parent.0, |s| s.create(parent.0, name, new, flags));
         match made {
             Ok((Entry { id, stat }, handle, mode)) => reply.created(
                 &self.0.attr_ttl(&stat),
@@ -277,13 +275,16 @@ impl Filesystem for Mounted {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-        _: OpenFlags,
+        open: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let _busy = self.0.busy();
         let user = request.uid();
-        match self.0.answer(Activity::Write, number.0, |s| s.write(handle.0, offset, data, flags, user)) {
+        match self
+            .0
+            .answer(Activity::Write, number.0, |s| s.write(handle.0, offset, data, (flags, open), user))
+        {
             Ok(()) => {
                 metrics::bytes(Activity::Write, data.len());
                 reply.written(data.len() as u32); // The kernel's own request: at most max_write.
