@@ -75,7 +75,9 @@ impl Filesystem for Mounted {
         }
     }
 
+    /// Also called for each node of a request to forget many.
     fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
+        let _busy = self.0.busy_in_part();
         let _ = self.0.answer(Activity::Forget, number.0, |s| {
             s.inodes.forget(number.0, lookups);
             Ok(())

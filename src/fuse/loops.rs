@@ -78,11 +78,14 @@ impl Drop for Known {
 }
 
 /// A loop's work on one request. It may rest when this is dropped: after the answer.
-pub struct Busy<'a>(&'a Loops);
+pub struct Busy<'a> {
+    loops: &'a Loops,
+    whole: bool,
+}
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.0.finish();
+        self.loops.finish(self.whole);
     }
 }
 
@@ -135,6 +138,15 @@ impl Loops {
 
     /// Says that the calling loop works on a request.
     pub fn begin(self: &Arc<Self>) -> Busy<'_> {
+        self.work(true)
+    }
+
+    /// Says that the calling loop works on a part of a request: it does not rest afterwards.
+    pub fn begin_part(self: &Arc<Self>) -> Busy<'_> {
+        self.work(false)
+    }
+
+    fn work(self: &Arc<Self>, whole: bool) -> Busy<'_> {
         let known = THIS_LOOP.with_borrow_mut(|this| {
             let known = this.is_some();
             this.get_or_insert_with(|| Known(self.clone()));
@@ -151,7 +163,7 @@ impl Loops {
             state.watching = true;
             self.watch.notify_one();
         }
-        Busy(self)
+        Busy { loops: self, whole }
     }
 
     /// Whether no loop waits, nor can be woken: whoever works for long would keep the others waiting.
@@ -209,13 +221,13 @@ impl Loops {
     }
 
     /// The calling loop has answered: it rests, or goes back to wait for the next request.
-    fn finish(&self) {
+    fn finish(&self, whole: bool) {
         let mut state = self.state.lock();
         state.busy -= 1;
         if thread::panicking() {
             return; // Its thread ends, which ends all rest.
         }
-        if state.ready == 0 || state.awake() < state.wanted() || state.ended {
+        if !whole || state.ready == 0 || state.awake() < state.wanted() || state.ended {
             state.ready += 1;
             let alone = state.ready == 1 && !state.resting.is_empty();
             drop(state);

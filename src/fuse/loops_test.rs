@@ -202,3 +202,21 @@ fn a_mount_ends_whoever_rests() {
         mount.end();
     }
 }
+
+#[test]
+fn no_loop_rests_between_the_parts_of_a_request() {
+    let mount = Mount::new();
+    let loops = mount.loops.clone();
+    for _ in 0..2 * COUNT {
+        mount.one(); // One loop waits, so that each of the others may rest.
+    }
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        for _ in 0..100 {
+            drop(loops.begin_part());
+        }
+        done.send(()).unwrap();
+    });
+    ended.recv_timeout(NEVER).expect("all parts are done");
+    mount.end();
+}

@@ -114,6 +114,11 @@ impl Server {
         self.loops.begin()
     }
 
+    /// Says that this event loop works on one of the parts that fuser makes of a request.
+    pub fn busy_in_part(&self) -> Busy<'_> {
+        self.loops.begin_part()
+    }
+
     /// Runs a request that may take long: here if another event loop is free, else on a worker, so that
     /// one that waits for a disk never keeps the others waiting.
     pub fn slowly(self: &Arc<Self>, job: impl FnOnce(&Server) + Send + 'static) {
