@@ -490,7 +490,10 @@ fn small_files_are_whole_whoever_opens_them_first() {
                 scope.spawn(move || {
                     for i in (0..FILES).map(|i| (i + reader * round) % FILES) {
                         let read = fs::read(mount.join(i.to_string())).unwrap();
-                        assert!(read.iter().all(|&byte| byte == i as u8 || byte == 0xee), "file {i}");
+                        // Until a cut is answered the kernel keeps the old size, and fills up to it with zeros.
+                        let cut = i % 3 == 0;
+                        let known = |&byte: &u8| byte == i as u8 || byte == 0xee || cut && byte == 0;
+                        assert!(read.iter().all(known), "file {i}");
                     }
                 });
             }
