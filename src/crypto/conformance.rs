@@ -26,6 +26,13 @@ fn permutations() -> Vec<Permutation> {
     } else {
         println!("SKIPPED: Keccak with BMI: the processor has none");
     }
+    #[cfg(target_arch = "x86_64")]
+    if super::keccak_vl::available() {
+        // SAFETY: the processor has the features, as was just seen.
+        all.push(("AVX-512", |state, rounds| unsafe { super::keccak_vl::permute(state, rounds) }));
+    } else {
+        println!("SKIPPED: Keccak with AVX-512: the processor has none");
+    }
     all
 }
 

@@ -1,7 +1,7 @@
 //! `Keccak-p[1600]` (FIPS 202, section 3): the permutation, and the place that picks its implementation.
 
 #[cfg(target_arch = "x86_64")]
-use super::keccak_bmi;
+use super::{keccak_bmi, keccak_vl};
 
 /// The state: 25 lanes, lane (x, y) at `x + 5 * y`.
 pub type State = [u64; 25];
@@ -57,10 +57,15 @@ const ROUND_CONSTANTS: [u64; 24] = [
 /// Permutes `state` with the implementation that suits this machine.
 pub fn permute(state: &mut State, rounds: Rounds) {
     #[cfg(target_arch = "x86_64")]
-    if keccak_bmi::available() {
-        // SAFETY: the processor has the features, as was just seen.
-        unsafe { keccak_bmi::permute(state, rounds) };
-        return;
+    {
+        if keccak_vl::available() {
+            // SAFETY: the processor has the features, as was just seen.
+            return unsafe { keccak_vl::permute(state, rounds) };
+        }
+        if keccak_bmi::available() {
+            // SAFETY: the processor has the features, as was just seen.
+            return unsafe { keccak_bmi::permute(state, rounds) };
+        }
     }
     permute_portable(state, rounds);
 }

@@ -24,6 +24,8 @@ pub mod keccak;
 mod keccak_bmi;
 #[cfg(target_arch = "x86_64")]
 mod keccak_lanes;
+#[cfg(target_arch = "x86_64")]
+mod keccak_vl;
 pub mod kuznyechik;
 #[cfg(target_arch = "x86_64")]
 mod kuznyechik_avx2;

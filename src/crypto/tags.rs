@@ -9,7 +9,7 @@ use super::{
 };
 #[cfg(target_arch = "x86_64")]
 use super::{
-    hash::{lanes::States, lanes_avx2, lanes_avx512},
+    hash::{lanes::States, lanes_avx2, lanes_avx512, lanes_vl},
     keccak::Rounds,
 };
 use zeroize::Zeroizing;
@@ -121,6 +121,9 @@ fn mixed_tags(chunks: &[Sealed], out: &mut [Tag]) -> usize {
 fn some_tags(chunks: &[Sealed], out: &mut [Tag]) -> usize {
     #[cfg(target_arch = "x86_64")]
     {
+        if (2..=4).contains(&chunks.len()) && lanes_vl::available() {
+            return four_vl(chunks, out);
+        }
         if chunks.len() >= 2 && lanes_avx512::available() {
             return eight_avx512(chunks, out);
         }
@@ -138,6 +141,15 @@ pub(super) fn eight_avx512(chunks: &[Sealed], out: &mut [Tag]) -> usize {
     assert!(lanes_avx512::available());
     // SAFETY: the processor has the features, as was just seen.
     vector_tags::<8>(chunks, out, |s, b, rate, rounds| unsafe { lanes_avx512::absorb(s, b, rate, rounds) })
+}
+
+/// The tags of up to four chunks that are alike; returns how many. The processor must have AVX-512 for vectors of
+/// any length.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn four_vl(chunks: &[Sealed], out: &mut [Tag]) -> usize {
+    assert!(lanes_vl::available());
+    // SAFETY: the processor has the features, as was just seen.
+    vector_tags::<4>(chunks, out, |s, b, rate, rounds| unsafe { lanes_vl::absorb(s, b, rate, rounds) })
 }
 
 /// The tags of up to four chunks that are alike; returns how many. The processor must have AVX2.

@@ -13,7 +13,7 @@ use super::{
 #[cfg(target_arch = "x86_64")]
 use super::{
     aes_ni, aes_vaes256, aes_vaes512,
-    hash::{lanes_avx2, lanes_avx512},
+    hash::{lanes_avx2, lanes_avx512, lanes_vl},
     kuznyechik_avx2, kuznyechik_avx512,
 };
 
@@ -192,6 +192,11 @@ pub fn tags() -> Vec<Tags> {
             all.push(Tags { name: "AVX2", width: 4, make: tags::four_avx2 });
         } else {
             say_missing("Keccak with AVX2");
+        }
+        if lanes_vl::available() {
+            all.push(Tags { name: "AVX-512, four", width: 4, make: tags::four_vl });
+        } else {
+            say_missing("Keccak with AVX-512 of 256 bits");
         }
         if lanes_avx512::available() {
             all.push(Tags { name: "AVX-512", width: 8, make: tags::eight_avx512 });

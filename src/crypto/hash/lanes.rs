@@ -2,7 +2,7 @@
 //! and the filling of the lanes. Messages of any length may be mixed; a lane that is done takes the next.
 
 #[cfg(target_arch = "x86_64")]
-use super::{lanes_avx2, lanes_avx512};
+use super::{lanes_avx2, lanes_avx512, lanes_vl};
 use crate::crypto::keccak::{self, Rounds, State};
 
 /// The largest rate in bytes: that of SHAKE128.
@@ -28,6 +28,10 @@ pub(in crate::crypto) struct Job<'a> {
 pub(in crate::crypto) fn absorb(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     #[cfg(target_arch = "x86_64")]
     {
+        if (2..=4).contains(&jobs.len()) && lanes_vl::available() {
+            // SAFETY: the processor has the features, as was just seen.
+            return fill::<4>(jobs, rate, rounds, |s, d| unsafe { lanes_vl::absorb(s, d, rate, rounds) });
+        }
         if jobs.len() > 1 && lanes_avx512::available() {
             // SAFETY: the processor has the features, as was just seen.
             return fill::<8>(jobs, rate, rounds, |s, d| unsafe { lanes_avx512::absorb(s, d, rate, rounds) });

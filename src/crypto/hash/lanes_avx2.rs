@@ -61,7 +61,7 @@ pub(super) fn four(messages: [&[u8]; 4], at: usize, count: usize) -> [__m256i; 4
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn load(words: &[u64; 4]) -> __m256i {
+pub(super) fn load(words: &[u64; 4]) -> __m256i {
     // SAFETY: reads the 32 bytes of the array.
     unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
 }

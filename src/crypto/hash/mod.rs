@@ -12,6 +12,8 @@ pub(super) mod lanes;
 pub(super) mod lanes_avx2;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod lanes_avx512;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod lanes_vl;
 pub mod md6;
 mod sponges;
 #[cfg(test)]

@@ -97,6 +97,13 @@ fn every_width_absorbs_like_the_portable_code() {
             } else {
                 println!("SKIPPED: Keccak with AVX2: the processor has none");
             }
+            if lanes_vl::available() {
+                // SAFETY: the processor has the features, as was just seen.
+                let four = |s: &mut _, d: [&[u8]; 4]| unsafe { lanes_vl::absorb(s, d, rate, rounds) };
+                assert_eq!(run(&|jobs| lanes::fill::<4>(jobs, rate, rounds, four)), want, "AVX-512, four");
+            } else {
+                println!("SKIPPED: Keccak with AVX-512 of 256 bits: the processor has none");
+            }
             if lanes_avx512::available() {
                 // SAFETY: the processor has the features, as was just seen.
                 let eight = |s: &mut _, d: [&[u8]; 8]| unsafe { lanes_avx512::absorb(s, d, rate, rounds) };

@@ -1,0 +1,42 @@
+//! Keccak for x86-64 processors with AVX-512: each lane of the state in a register of its own, of which there are
+//! enough, with three-way logic and rotations in one instruction. Constant-time: no branch and no address depends
+//! on the state.
+
+use super::{
+    keccak::{Rounds, State},
+    keccak_lanes::round,
+};
+use std::arch::x86_64::{
+    __m128i, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_rol_epi64, _mm_ternarylogic_epi64, _mm_xor_si128,
+};
+
+/// Whether this processor has what `permute` is compiled for.
+pub(super) fn available() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl")
+}
+
+/// As `keccak::permute_portable`.
+#[target_feature(enable = "avx512f,avx512vl")]
+pub(super) fn permute(state: &mut State, rounds: Rounds) {
+    let mut lanes: [__m128i; 25] = std::array::from_fn(|lane| _mm_cvtsi64_si128(state[lane] as i64));
+    for constant in rounds.constants() {
+        let constant = _mm_cvtsi64_si128(*constant as i64);
+        lanes = round!(lanes, constant, xor3, _mm_xor_si128, _mm_rol_epi64, chi);
+    }
+    for (word, lane) in state.iter_mut().zip(lanes) {
+        *word = _mm_cvtsi128_si64(lane) as u64;
+    }
+}
+
+/// `a ^ b ^ c`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+fn xor3(a: __m128i, b: __m128i, c: __m128i) -> __m128i {
+    _mm_ternarylogic_epi64::<0x96>(a, b, c)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+fn chi(a: __m128i, b: __m128i, c: __m128i) -> __m128i {
+    _mm_ternarylogic_epi64::<0xd2>(a, b, c)
+}
