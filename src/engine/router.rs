@@ -1,7 +1,7 @@
 //! The only place that decides which engine runs a batch.
 
 use super::{
-    Batch, BufferPool, CpuEngine, Engine, EngineError,
+    Batch, BufferPool, CpuEngine, Engine, EngineError, Op,
     profile::Function,
     team::{Choice, EngineCounters, Tally, Team},
 };
@@ -100,9 +100,14 @@ impl Router {
             }
             // Ends with the team, whose sender it waits for.
             for function in needed {
-                let Some(team) = team.upgrade() else { return };
-                if let Some(Err(e)) = team.get().map(|team| team.measure(function, &cpu)) {
-                    log::info!("the engines were not measured: {e}");
+                // What is written is read some time, and what is read was perhaps changed.
+                let other = if function.op == Op::Seal { Op::Open } else { Op::Seal };
+                for op in [function.op, other] {
+                    let Some(team) = team.upgrade() else { return };
+                    let function = Function { op, ..function };
+                    if let Some(Err(e)) = team.get().map(|team| team.measure(function, &cpu)) {
+                        log::info!("the engines were not measured: {e}");
+                    }
                 }
             }
         };

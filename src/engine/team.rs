@@ -19,9 +19,7 @@ use std::sync::{
 /// Nanoseconds for each byte that the CPU has to copy because the device does not reach it.
 const COPY: f64 = 0.15;
 /// Batches up to this many bytes are measured while a mount is at work; what larger ones take is concluded from it.
-const MEASURED: usize = 16 << 20;
-/// A measurement is kept for others if the rest of the machine wants less of the processors than this share.
-const QUIET: f64 = 0.5;
+const MEASURED: usize = 8 << 20;
 
 /// A GPU and what is known of it.
 pub(super) struct Gpu {
@@ -174,21 +172,22 @@ impl Team {
     }
 
     fn measure_all(&self, function: Function, cpu: &CpuEngine, partner: &Partner) -> Result<(), EngineError> {
-        let pool = BufferPool::new(usize::MAX);
-        let is_quiet = || partner.demand.of_others(0) < QUIET;
+        let in_service = || self.gpus.iter().filter(|gpu| gpu.engine.in_service());
+        let known = |line: &Line| line.curve(function).is_some();
+        if known(&partner.line) && in_service().all(|gpu| known(&gpu.line)) {
+            return Ok(());
+        }
+        // Keeps no buffer: memory is the mount's, not this one's.
+        let pool = BufferPool::new(0);
         let measure = |engine: &dyn Engine, line: &Line, key: Key| {
-            if line.curve(function).is_some() {
-                return Ok(());
-            }
-            let quiet = is_quiet();
-            let curve = measure::curve(engine, cpu, function, MEASURED, &pool)?;
-            if quiet && is_quiet() {
+            if !known(line) {
+                let curve = measure::curve(engine, cpu, function, MEASURED, &pool)?;
                 key.keep([(function, curve.clone())]);
+                line.know(function, curve);
             }
-            line.know(function, curve);
             Ok(())
         };
-        for gpu in self.gpus.iter().filter(|gpu| gpu.engine.in_service()) {
+        for gpu in in_service() {
             gpu.engine.supply(&pool);
             measure(&gpu.engine, &gpu.line, Key::new(cpu, Some(gpu.engine.description())))?;
         }
