@@ -114,11 +114,24 @@ fn rate(
     done.into_inner() as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Median time of one batch alone.
-fn latency(engine: &dyn Engine, keys: &Arc<ChunkKeys>, pool: &BufferPool, bytes: usize, op: Op) -> Duration {
+/// Median time of one batch alone, one after the other; if `fresh`, the CPU writes the batch's buffers before each, as it
+/// does when it reads from a store.
+fn latency(
+    engine: &dyn Engine,
+    keys: &Arc<ChunkKeys>,
+    pool: &BufferPool,
+    bytes: usize,
+    op: Op,
+    fresh: bool,
+) -> Duration {
     let mut batch = prepared(keys, pool, bytes, op);
+    let content = batch.input.to_vec();
     let mut times: Vec<Duration> = (0..201)
         .map(|_| {
+            if fresh {
+                batch.input.copy_from_slice(&content);
+                batch.output.fill(0);
+            }
             let start = Instant::now();
             engine.run(&mut batch).expect("a good batch");
             start.elapsed()
@@ -190,7 +203,7 @@ fn rates() {
             }
             for bytes in [64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20] {
                 let [seal, open] =
-                    [Op::Seal, Op::Open].map(|op| latency(&gpu, &keys, &pool, bytes, op).as_micros());
+                    [Op::Seal, Op::Open].map(|op| latency(&gpu, &keys, &pool, bytes, op, false).as_micros());
                 println!(
                     "{}; one batch of {} KiB alone: seal {seal}, open {open} us",
                     named(pair),
@@ -208,5 +221,34 @@ fn rates() {
             cpu.threads(),
             named(pair)
         );
+    }
+}
+
+/// Batches that are read and written in the host's memory up to so many chunks, and copied beyond.
+#[test]
+#[ignore = "prints figures"]
+fn direct_and_copied() {
+    if !real::ready() {
+        return;
+    }
+    for round in 0..2 {
+        for direct in [0, 256, 512, 1024] {
+            let shape = Shape { direct, ..Shape::default() };
+            let gpu = GpuEngine::with_shape(0, shape, Duration::from_secs(1)).expect("a device");
+            let pool = BufferPool::new(usize::MAX);
+            gpu.supply(&pool);
+            for pair in PAIRS {
+                let keys = keys(pair);
+                for bytes in [512 << 10, 1 << 20, 3 << 19, 2 << 20, 3 << 20, 4 << 20] {
+                    let [seal, open] = [Op::Seal, Op::Open]
+                        .map(|op| latency(&gpu, &keys, &pool, bytes, op, true).as_micros());
+                    println!(
+                        "round {round}, direct up to {direct}, {}; {} KiB: seal {seal}, open {open} us",
+                        named(pair),
+                        bytes >> 10
+                    );
+                }
+            }
+        }
     }
 }
