@@ -26,6 +26,7 @@ pub fn all(dir: &Path, random: &mut Random) -> Vec<Box<dyn Writer>> {
     vec![
         Box::new(Appender { path: dir.join("log"), sure: Vec::new(), tried: Vec::new(), random: seed() }),
         Box::new(Overwriter::new(dir.join("table"), seed())),
+        Box::new(Streamer { path: dir.join("stream"), sure: 0, tried: 0 }),
         Box::new(Replacer { dir: dir.to_path_buf(), sure: 0, tried: 0 }),
         Box::new(Stepper { path: dir.join("steps"), states: vec![Vec::new()], random: seed() }),
         Box::new(Maker { dir: dir.to_path_buf(), sure: 0, random: seed() }),
@@ -142,6 +143,58 @@ impl Writer for Overwriter {
             let version =
                 version.unwrap_or_else(|| panic!("chunk {index} is no version of {sure} to {tried}"));
             (*sure, *tried) = (version, version);
+        }
+    }
+}
+
+/// Writes a file of several stripes from one end to the other, again and again, a sync after each round.
+struct Streamer {
+    path: PathBuf,
+    /// The last durable round, and the last one begun; 0 for none.
+    sure: u32,
+    tried: u32,
+}
+
+impl Streamer {
+    const CHUNKS: u64 = 1300;
+    /// Chunks of one write.
+    const PIECE: u64 = 250;
+
+    fn chunk(index: u64, round: u32) -> Vec<u8> {
+        (index << 32 | u64::from(round)).to_be_bytes().repeat(CHUNK / 8)
+    }
+}
+
+impl Writer for Streamer {
+    fn step(&mut self) -> io::Result<()> {
+        self.tried += 1;
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&self.path)?;
+        for first in (0..Streamer::CHUNKS).step_by(Streamer::PIECE as usize) {
+            let chunks = first..Streamer::CHUNKS.min(first + Streamer::PIECE);
+            let bytes: Vec<u8> = chunks.flat_map(|index| Streamer::chunk(index, self.tried)).collect();
+            file.write_all_at(&bytes, first * CHUNK as u64)?;
+        }
+        file.sync_all()?;
+        self.sure = self.tried;
+        Ok(())
+    }
+
+    fn check(&mut self) {
+        let found = match fs::read(&self.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && self.sure == 0 => Vec::new(),
+            found => found.expect("read the stream"),
+        };
+        assert!(
+            self.sure == 0 || found.len() as u64 == Streamer::CHUNKS * CHUNK as u64,
+            "size of the stream"
+        );
+        for (index, bytes) in found.as_chunks::<CHUNK>().0.iter().enumerate() {
+            // Before the first sync there may be zeros.
+            let known = |round: u32| match round {
+                0 => *bytes == [0; CHUNK],
+                round => bytes[..] == Streamer::chunk(index as u64, round),
+            };
+            assert!((self.sure..=self.tried).any(known), "chunk {index} of the stream is of no round");
         }
     }
 }

@@ -14,8 +14,8 @@ use std::{
 };
 use zeroize::Zeroize;
 
-/// Stripes of a file that fill at the same time: for several writers of one file.
-const STRIPES: usize = 4;
+/// Stripes of a file that fill at the same time, for several writers of it, or wait to be sent on their way.
+const STRIPES: usize = 8;
 /// So many chunks one behind the other are a stream.
 const STREAM: u64 = if cfg!(test) { 4 } else { 64 };
 
@@ -194,10 +194,10 @@ impl WriteBuffer {
         ((due || begins) && !covered()).then(|| Stripe::window(index))
     }
 
-    /// Begins a stripe, which takes over the chunks of its window. If there are too many, the oldest ends.
+    /// Begins a stripe, which takes over the chunks of its window. If there are too many, an old one ends.
     pub(super) fn begin_stripe(&mut self, window: Range<u64>, buffers: (Buffer, Buffer)) {
         if self.stripes.len() == STRIPES {
-            self.spill(0);
+            self.spill(self.stripes.iter().position(|stripe| !stripe.is_full()).unwrap_or(0));
         }
         let mut stripe = Stripe::new(window.clone(), buffers);
         for index in self.single(window) {
@@ -231,6 +231,11 @@ impl WriteBuffer {
     /// The place in `stripes` of the one that has this chunk.
     pub(super) fn stripe_of(&self, index: u64) -> Option<usize> {
         self.stripes.iter().position(|stripe| stripe.get(index).is_some())
+    }
+
+    /// The place in `stripes` of the one whose window this chunk is in.
+    pub(super) fn stripe_over(&self, index: u64) -> Option<usize> {
+        self.stripes.iter().position(|stripe| stripe.covers(index))
     }
 
     /// Takes a stripe out.

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use std::{ops::Range, sync::Arc};
 
 /// Flights of a file that are on their way at the same time: one is written while the next is sealed.
-const MOST: usize = 3;
+pub(super) const MOST: usize = 3;
 
 /// Chunks on their way to the store.
 pub(super) struct Flight {
@@ -40,15 +40,15 @@ pub(super) struct Flight {
 
 /// What is worked on.
 pub(super) struct Work {
-    /// `None` if there are holes alone, or nothing.
-    pub(super) batch: Option<Batch>,
+    /// One for each stripe; none if there are holes alone, or nothing.
+    pub(super) batches: Vec<Batch>,
     /// Counts its chunks as buffered.
     pub(super) share: Option<Share>,
     pub(super) stage: Stage,
 }
 
 pub(super) enum Stage {
-    /// Plaintext is in the batch.
+    /// Plaintext is in the batches.
     Loaded,
     /// Slots are known.
     Sealed,
@@ -74,17 +74,16 @@ pub(super) enum Outcome {
 }
 
 impl Flight {
-    /// Seals the batch, unless that was done.
+    /// Seals the batches, unless that was done.
     fn seal(work: &mut Work, router: &Router) {
         if !matches!(work.stage, Stage::Loaded) {
             return;
         }
-        let Some(batch) = &mut work.batch else {
-            work.stage = Stage::Sealed;
-            return;
+        let run = |batch: &mut Batch| {
+            let bytes = batch.jobs.iter().map(|job| job.len).sum();
+            metrics::measure(Activity::Batch, bytes, || router.run(batch))
         };
-        let bytes = batch.jobs.iter().map(|job| job.len).sum();
-        work.stage = match metrics::measure(Activity::Batch, bytes, || router.run(batch)) {
+        work.stage = match work.batches.iter_mut().try_for_each(run) {
             Ok(()) => Stage::Sealed,
             Err(e) => Stage::Done(Outcome::Refused(e.into())),
         };
@@ -108,13 +107,13 @@ impl File {
 
     /// Lets a flight take off in the background; waits for the first one if there are too many.
     pub(super) fn launch(self: &Arc<Self>, st: &mut State, flight: Flight) {
-        while st.flights.len() >= MOST {
-            if self.land_first(st).is_err() {
-                break; // its chunks are buffered again, and the next write meets the error
-            }
-        }
         let flight = Arc::new(flight);
         st.flights.push_back(flight.clone());
+        while st.flights.len() > MOST {
+            if let Err(e) = self.land_first(st) {
+                log::debug!("what was written could not be stored behind: {e}");
+            }
+        }
         if !self.context.background.has_threads() {
             return self.land_all(st);
         }
@@ -177,7 +176,7 @@ impl File {
     /// Puts the slots of a sealed flight, the first one, into the tree.
     fn prepare(&self, st: &mut State, flight: &Flight, work: &mut Work) {
         if matches!(work.stage, Stage::Sealed) {
-            work.stage = match self.prepare_version(st, flight, work.batch.as_ref()) {
+            work.stage = match self.prepare_version(st, flight, &work.batches) {
                 Ok(prepared) => Stage::Prepared(prepared),
                 Err(e) => {
                     st.tree.take_back();
@@ -190,7 +189,7 @@ impl File {
     /// Brings a prepared flight to the store.
     fn bring(&self, work: &mut Work) {
         let Stage::Prepared(prepared) = &work.stage else { return };
-        let written = self.write_version(prepared, work.batch.as_ref());
+        let written = self.write_version(prepared, &work.batches);
         if let Stage::Prepared(prepared) = std::mem::replace(&mut work.stage, Stage::Landed) {
             work.stage = Stage::Done(match written {
                 Ok(()) => Outcome::Written(prepared),
@@ -206,7 +205,7 @@ impl File {
         st.flights.pop_front();
         work.share = None;
         // Whoever still knows of the flight must not keep its memory.
-        let batch = work.batch.take();
+        let batches = std::mem::take(&mut work.batches);
         let Stage::Done(outcome) = std::mem::replace(&mut work.stage, Stage::Landed) else { return Ok(()) };
         let error = match outcome {
             Outcome::Written(prepared) => {
@@ -226,17 +225,17 @@ impl File {
             }
             Outcome::Unfinished(prepared, e) => {
                 self.accept(st, prepared, flight);
-                st.pending = version::pending(batch.as_ref());
+                st.pending = version::pending(&batches);
                 e
             }
         };
         self.restore_mtime(st);
         st.flight_failed = true;
-        give_back(st, batch);
+        give_back(st, &batches);
         for behind in std::mem::take(&mut st.flights) {
             let mut work = behind.work.lock();
             (work.stage, work.share) = (Stage::Landed, None);
-            give_back(st, work.batch.take());
+            give_back(st, &std::mem::take(&mut work.batches));
         }
         Err(error)
     }
@@ -249,9 +248,8 @@ fn take_back(st: &mut State) {
 }
 
 /// Puts what could not be written into the buffer again, unless that has something newer.
-fn give_back(st: &mut State, batch: Option<Batch>) {
-    let Some(batch) = batch else { return };
-    for job in &batch.jobs {
+fn give_back(st: &mut State, batches: &[Batch]) {
+    for (batch, job) in version::jobs(batches) {
         if !st.buffer.holds(job.id.index) {
             let mut plain = Plain::zeros();
             plain[..job.len].copy_from_slice(&batch.input[job.offset..][..job.len]);

@@ -4,9 +4,9 @@
 //! themselves. A flush waits for its flights; full stripes take off behind the application's back.
 
 use super::{
-    File,
+    Durability, File,
     buffer::Share,
-    flight::{Flight, Stage, Work},
+    flight::{Flight, MOST, Stage, Work},
     state::{OnDisk, State},
     stripe::Stripe,
 };
@@ -21,6 +21,9 @@ use crate::{
 };
 use parking_lot::Mutex;
 use std::{ops::Range, sync::Arc};
+
+/// Full stripes that wait for one sync together, at most, while others are on their way: 8 MiB.
+const GATHERED: usize = 4;
 
 /// Chunks that a flush is about, ascending.
 #[derive(Default)]
@@ -42,9 +45,12 @@ impl Changed {
         Changed { chunks: st.buffer.single(0..bound), holes: st.buffer.holes(0..bound) }
     }
 
-    /// Those of a stripe.
-    fn of_stripe(st: &State, place: usize) -> Self {
-        Changed { chunks: st.buffer.stripes()[place].chunks().collect(), holes: Vec::new() }
+    /// Those of some stripes.
+    fn of_stripes(st: &State, windows: &[u64]) -> Self {
+        let of = |first: &u64| st.buffer.stripe_over(*first).map(|place| st.buffer.stripes()[place].chunks());
+        let mut chunks: Vec<u64> = windows.iter().filter_map(of).flatten().collect();
+        chunks.sort_unstable();
+        Changed { chunks, holes: Vec::new() }
     }
 
     fn is_empty(&self) -> bool {
@@ -66,42 +72,36 @@ impl Changed {
     }
 }
 
+/// Plaintext taken out of the buffer: chunks, where in the input each is, and the buffers.
+struct Load {
+    chunks: Vec<(u64, usize)>,
+    input: Buffer,
+    output: Buffer,
+}
+
 impl File {
     /// Flushes all that is buffered or on its way.
     pub(super) fn flush_all(&self, st: &mut State) -> Result<()> {
         self.land_all(st);
-        if growing_end(st).is_some_and(|end| st.buffer.stripe_of(end).is_none()) {
-            self.flush_single(st, u64::MAX)?;
+        let changed = Changed::all_of(st);
+        let size = st.size.max(st.tree.size());
+        if !changed.is_empty() || size > st.tree.size() {
+            let windows: Vec<u64> = st.buffer.stripes().iter().map(Stripe::first).collect();
+            self.flush_now(st, size, &changed, &windows)?;
         }
-        while let Some(place) = self.next_stripe(st) {
-            let changed = Changed::of_stripe(st, place);
-            let size = end_of(st, &changed);
-            self.flush_now(st, size, &changed, Some(place))?;
-        }
-        self.flush_single(st, u64::MAX)?;
         st.flight_failed = false;
         Ok(())
     }
 
-    /// The stripe to flush next.
-    fn next_stripe(&self, st: &State) -> Option<usize> {
-        if let Some(end) = growing_end(st)
-            && let Some(place) = st.buffer.stripe_of(end)
-        {
-            return Some(place);
-        }
-        (!st.buffer.stripes().is_empty()).then_some(0)
-    }
-
     /// Flushes the chunks below `bound` that are buffered by themselves.
     fn flush_single(&self, st: &mut State, bound: u64) -> Result<()> {
-        match self.load_single(st, bound)? {
+        match self.flight_of_single(st, bound)? {
             Some(flight) => self.fly(st, flight),
             None => Ok(()),
         }
     }
 
-    fn load_single(&self, st: &mut State, bound: u64) -> Result<Option<Flight>> {
+    fn flight_of_single(&self, st: &mut State, bound: u64) -> Result<Option<Flight>> {
         let size = st.size.min(bound.saturating_mul(layout::CHUNK)).max(planned_size(st));
         if size > planned_size(st)
             && let Some(place) = growing_end(st).and_then(|end| st.buffer.stripe_of(end))
@@ -112,7 +112,7 @@ impl File {
         if changed.is_empty() && size == planned_size(st) {
             return Ok(None);
         }
-        self.load_flight(st, size, &changed, None).map(Some)
+        self.load_flight(st, size, &changed, &[]).map(Some)
     }
 
     /// Makes room in a buffer that is full. If something could not be stored behind, it is tried here and now,
@@ -127,37 +127,45 @@ impl File {
             return Ok(());
         }
         self.land_all(st);
-        if let Some(flight) = self.load_single(st, bound)? {
+        if let Some(flight) = self.flight_of_single(st, bound)? {
             self.launch(st, flight);
         }
         Ok(())
     }
 
-    /// Sends the stripe that a chunk is in on its way, if it is full. If that fails its chunks stay buffered, and
-    /// the next write meets the error.
-    pub(super) fn launch_full(self: &Arc<Self>, st: &mut State, index: u64) {
-        let full = st.buffer.stripe_of(index).filter(|place| st.buffer.stripes()[*place].is_full());
-        if full.is_some()
-            && let Err(e) = self.launch_stripe(st, index)
-        {
+    /// Sends full stripes on their way. Where that takes a sync, and one is on its way already, some gather. If
+    /// it fails their chunks stay buffered, and the next write meets the error.
+    pub(super) fn launch_full(self: &Arc<Self>, st: &mut State) {
+        let ripe = |stripe: &&Stripe| stripe.is_full() && stripe.end() * layout::CHUNK <= st.size;
+        let full: Vec<u64> = st.buffer.stripes().iter().filter(ripe).map(Stripe::first).collect();
+        let base_end = layout::chunks(st.base.size);
+        let overwrites =
+            self.context.durability == Durability::Strict && full.iter().any(|first| *first < base_end);
+        let few = full.len() < if overwrites { GATHERED } else { 1 };
+        if full.is_empty() || few && st.flights.len() >= MOST {
+            return;
+        }
+        if let Err(e) = self.launch_stripes(st, &full) {
             log::debug!("what was written could not be stored behind: {e}");
             st.flight_failed = true;
-            if let Some(place) = st.buffer.stripe_of(index) {
-                st.buffer.spill(place);
+            for first in full {
+                if let Some(place) = st.buffer.stripe_over(first) {
+                    st.buffer.spill(place);
+                }
             }
         }
     }
 
-    fn launch_stripe(self: &Arc<Self>, st: &mut State, index: u64) -> Result<()> {
-        self.land(st, Stripe::window(index));
-        let outside = |end: &u64| !Stripe::window(index).contains(end) && st.buffer.get(*end).is_some();
+    fn launch_stripes(self: &Arc<Self>, st: &mut State, windows: &[u64]) -> Result<()> {
+        windows.iter().for_each(|first| self.land(st, Stripe::window(*first)));
+        let outside =
+            |end: &u64| !windows.contains(&Stripe::window(*end).start) && st.buffer.get(*end).is_some();
         if let Some(end) = growing_end(st).filter(outside) {
             self.flush_end(st, end)?;
         }
-        let Some(place) = st.buffer.stripe_of(index) else { return Ok(()) };
-        let changed = Changed::of_stripe(st, place);
+        let changed = Changed::of_stripes(st, windows);
         let size = end_of(st, &changed);
-        let flight = self.load_flight(st, size, &changed, Some(place))?;
+        let flight = self.load_flight(st, size, &changed, windows)?;
         self.launch(st, flight);
         Ok(())
     }
@@ -170,11 +178,11 @@ impl File {
         }
         let changed = Changed { chunks: vec![end], holes: Vec::new() };
         let size = end_of(st, &changed);
-        self.flush_now(st, size, &changed, None)
+        self.flush_now(st, size, &changed, &[])
     }
 
-    fn flush_now(&self, st: &mut State, size: u64, changed: &Changed, stripe: Option<usize>) -> Result<()> {
-        let flight = self.load_flight(st, size, changed, stripe)?;
+    fn flush_now(&self, st: &mut State, size: u64, changed: &Changed, windows: &[u64]) -> Result<()> {
+        let flight = self.load_flight(st, size, changed, windows)?;
         self.fly(st, flight)
     }
 
@@ -192,18 +200,12 @@ impl File {
     /// Gives a file that has none its salt and a record of an empty version.
     pub(super) fn write_first_record(&self, st: &mut State) -> Result<()> {
         self.land_all(st);
-        self.flush_now(st, st.tree.size(), &Changed::default(), None)
+        self.flush_now(st, st.tree.size(), &Changed::default(), &[])
     }
 
-    /// Loads a flight that makes a version of `size` bytes: takes the chunks out of the buffer once nothing
-    /// can fail any more.
-    fn load_flight(
-        &self,
-        st: &mut State,
-        size: u64,
-        changed: &Changed,
-        stripe: Option<usize>,
-    ) -> Result<Flight> {
+    /// Loads a flight that makes a version of `size` bytes: takes the chunks out of the buffer once nothing can
+    /// fail any more. `windows` are those of the stripes that the chunks are in, each by its first chunk.
+    fn load_flight(&self, st: &mut State, size: u64, changed: &Changed, windows: &[u64]) -> Result<Flight> {
         self.check_writable(st)?;
         self.finish_pending(st)?;
         self.keep_mtime(st)?;
@@ -211,53 +213,51 @@ impl File {
         self.load_groups(st, &identity, st.tree.size(), changed.all())?;
         self.commit_if_rewritten(st, changed)?;
         let epoch = self.begin_epoch(st, &identity)?;
-        let mut nonces = vec![0; changed.chunks.len() * 10];
+        let chunks = changed.chunks.len();
+        let mut nonces = vec![0; chunks * 10];
         random::fill(&mut nonces)?;
 
-        let chunks = changed.chunks.len();
         let share = Some(Share::new(self.context.buffered.clone(), chunks));
-        let mut batch = None;
-        if !changed.chunks.is_empty() {
-            let (input, output, offsets) = self.load_buffers(st, &changed.chunks, stripe);
-            let keys = vec![identity.keys.chunk.clone()];
-            let nonces = nonces.as_chunks::<10>().0;
-            let job = |((index, nonce), offset): ((&u64, &[u8; 10]), usize)| ChunkJob {
-                key: 0,
-                id: ChunkId { index: *index, epoch, nonce: *nonce },
-                len: layout::chunk_len(size, *index),
-                offset,
-                tag: [0; 16],
-                ok: false,
-            };
-            let jobs = changed.chunks.iter().zip(nonces).zip(offsets).map(job).collect();
-            batch = Some(Batch { op: Op::Seal, keys, jobs, input, output });
-        }
-        let work = Mutex::new(Work { batch, share, stage: Stage::Loaded });
+        let mut loads = load_stripes(st, windows);
+        loads.extend(self.load_singles(st, &changed.chunks));
+        let mut nonces = nonces.as_chunks().0.iter();
+        let mut next_nonce = || *nonces.next().expect("enough"); // invariant: one for each of these chunks was drawn
+        let mut job = |(index, offset)| ChunkJob {
+            key: 0,
+            id: ChunkId { index, epoch, nonce: next_nonce() },
+            len: layout::chunk_len(size, index),
+            offset,
+            tag: [0; 16],
+            ok: false,
+        };
+        let batch = |load: Load| Batch {
+            op: Op::Seal,
+            keys: vec![identity.keys.chunk.clone()],
+            jobs: load.chunks.into_iter().map(&mut job).collect(),
+            input: load.input,
+            output: load.output,
+        };
+        let batches = Vec::from_iter(loads.into_iter().map(batch));
+        let work = Mutex::new(Work { batches, share, stage: Stage::Loaded });
         Ok(Flight { identity, epoch, size, holes: changed.holes.clone(), span: changed.span(), chunks, work })
     }
 
-    /// Takes chunks out of the buffer: a stripe with the buffers that it lies in, others into new ones. Returns
-    /// those, and where in them each chunk is.
-    fn load_buffers(
-        &self,
-        st: &mut State,
-        chunks: &[u64],
-        stripe: Option<usize>,
-    ) -> (Buffer, Buffer, Vec<usize>) {
-        if let Some(place) = stripe {
-            let stripe = st.buffer.take_stripe(place);
-            let offsets = chunks.iter().map(|index| stripe.place(*index) * CHUNK).collect();
-            let (input, output) = stripe.into_buffers();
-            return (input, output, offsets);
+    /// Takes those of these chunks that are buffered by themselves into two buffers.
+    fn load_singles(&self, st: &mut State, chunks: &[u64]) -> Option<Load> {
+        let singles: Vec<u64> =
+            chunks.iter().copied().filter(|index| st.buffer.get(*index).is_some()).collect();
+        if singles.is_empty() {
+            return None;
         }
-        let (mut input, output) = self.context.router.buffers.get_pair(chunks.len() * CHUNK);
-        for (index, place) in chunks.iter().zip(input.as_chunks_mut::<CHUNK>().0) {
+        let (mut input, output) = self.context.router.buffers.get_pair(singles.len() * CHUNK);
+        for (index, place) in singles.iter().zip(input.as_chunks_mut::<CHUNK>().0) {
             if let Some(plain) = st.buffer.get(*index) {
                 *place = *plain;
             }
             st.buffer.remove(*index);
         }
-        (input, output, (0..chunks.len()).map(|at| at * CHUNK).collect())
+        let chunks = singles.into_iter().enumerate().map(|(at, index)| (index, at * CHUNK)).collect();
+        Some(Load { chunks, input, output })
     }
 
     /// A chunk is written once an epoch: before a second time the epoch ends.
@@ -270,6 +270,17 @@ impl File {
         }
         Ok(())
     }
+}
+
+/// Takes stripes with the buffers that they lie in.
+fn load_stripes(st: &mut State, windows: &[u64]) -> Vec<Load> {
+    let take = |first: &u64| {
+        let stripe = st.buffer.stripe_over(*first).map(|place| st.buffer.take_stripe(place))?;
+        let chunks = stripe.chunks().map(|index| (index, stripe.place(index) * CHUNK)).collect();
+        let (input, output) = stripe.into_buffers();
+        Some(Load { chunks, input, output })
+    };
+    windows.iter().filter_map(take).collect()
 }
 
 /// Size of the flushed version once all flights have landed.

@@ -25,15 +25,23 @@ impl Stripe {
         layout::first_chunk(first)..layout::first_chunk(first + GROUPS)
     }
 
-    /// Bytes of each of the two buffers of a window.
-    pub(super) fn bytes(window: &Range<u64>) -> usize {
-        (window.end - window.start) as usize * CHUNK
-    }
+    /// Bytes of each of the two buffers of a stripe: the same for all, so that they are used again.
+    pub(super) const BYTES: usize = (GROUPS * layout::GROUP) as usize * CHUNK;
 
-    /// Nothing of a window, over two buffers of its length.
+    /// Nothing of a window, over two buffers of `BYTES`.
     pub(super) fn new(window: Range<u64>, (input, output): (Buffer, Buffer)) -> Self {
         let written = vec![false; (window.end - window.start) as usize];
         Stripe { window, written, count: 0, input, output }
+    }
+
+    /// The first chunk of the window.
+    pub(super) fn first(&self) -> u64 {
+        self.window.start
+    }
+
+    /// Behind the last chunk of the window.
+    pub(super) fn end(&self) -> u64 {
+        self.window.end
     }
 
     /// Chunks written.

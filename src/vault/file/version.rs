@@ -51,14 +51,14 @@ impl File {
         &self,
         st: &mut State,
         flight: &Flight,
-        batch: Option<&Batch>,
+        batches: &[Batch],
     ) -> Result<Prepared> {
         if st.records.on_disk == OnDisk::Nothing && !self.store.is_empty()? {
             self.store.set_len(0)?; // leavings of a first flush that a crash took the record of
         }
         let identity = &*flight.identity;
         let size = flight.size.max(st.tree.size());
-        let slots = slots(identity, flight, batch);
+        let slots = slots(identity, flight, batches);
         let groups = self.load_groups(st, identity, size, slots.iter().map(|(index, _)| *index))?;
         let mut protected = BTreeSet::new();
         for (index, _) in &slots {
@@ -82,7 +82,7 @@ impl File {
 
         // The store is extended before the barrier (a base tail that grows must not lose its old end to a torn
         // size), and where no chunk that is written reaches the end.
-        let end = jobs(batch).last().map_or(0, |job| job.id.index + 1);
+        let end = jobs(batches).map(|(_, job)| job.id.index + 1).max().unwrap_or(0);
         let reaches_end = end > 0 && end == layout::chunks(size) && protected.is_empty();
         let hole = |index: &&u64| protected.contains(*index);
         let place = |index: &u64| (layout::chunk_offset(*index), layout::chunk_len(size, *index) as u64);
@@ -124,7 +124,7 @@ impl File {
     pub(super) fn write_version(
         &self,
         prepared: &Prepared,
-        batch: Option<&Batch>,
+        batches: &[Batch],
     ) -> std::result::Result<(), WriteError> {
         let mut slots = Writes::default();
         if prepared.entries.first().is_none_or(|(offset, _)| *offset > 0) {
@@ -134,8 +134,12 @@ impl File {
             slots.add(*offset, entries);
         }
         let mut data = Writes::default();
-        for job in jobs(batch) {
-            data.add(layout::chunk_offset(job.id.index), ciphertext(batch, job));
+        for batch in batches {
+            for run in batch.jobs.chunk_by(are_adjacent) {
+                let (first, last) = (&run[0], &run[run.len() - 1]);
+                let bytes = &batch.output[first.offset..last.offset + last.len];
+                data.add(layout::chunk_offset(first.id.index), bytes);
+            }
         }
         self.grow_store(prepared).map_err(WriteError::Slots)?;
         if !prepared.protected {
@@ -188,29 +192,31 @@ impl File {
     }
 }
 
-fn jobs(batch: Option<&Batch>) -> &[ChunkJob] {
-    batch.map_or(&[], |batch| &batch.jobs)
+/// The jobs of some batches, each with its batch.
+pub(super) fn jobs(batches: &[Batch]) -> impl Iterator<Item = (&Batch, &ChunkJob)> {
+    batches.iter().flat_map(|batch| batch.jobs.iter().map(move |job| (batch, job)))
 }
 
-/// The sealed bytes of a job of the batch.
-fn ciphertext<'a>(batch: Option<&'a Batch>, job: &ChunkJob) -> &'a [u8] {
-    batch.map_or(&[], |batch| &batch.output[job.offset..][..job.len])
+/// Whether the second chunk is behind the first in the batch and in the store.
+fn are_adjacent(first: &ChunkJob, second: &ChunkJob) -> bool {
+    let apart = |job: &ChunkJob| layout::chunk_offset(job.id.index).wrapping_sub(job.offset as u64);
+    second.offset == first.offset + first.len && apart(first) == apart(second)
 }
 
 /// The writes of a flight's data.
-pub(super) fn pending(batch: Option<&Batch>) -> Vec<Pending> {
-    let write = |job: &ChunkJob| Pending {
+pub(super) fn pending(batches: &[Batch]) -> Vec<Pending> {
+    let write = |(batch, job): (&Batch, &ChunkJob)| Pending {
         offset: layout::chunk_offset(job.id.index),
-        bytes: ciphertext(batch, job).to_vec(),
+        bytes: batch.output[job.offset..][..job.len].to_vec(),
     };
-    jobs(batch).iter().map(write).collect()
+    jobs(batches).map(write).collect()
 }
 
 /// The slots of a flight's chunks and holes.
-fn slots(identity: &Identity, flight: &Flight, batch: Option<&Batch>) -> Vec<(u64, Slot)> {
+fn slots(identity: &Identity, flight: &Flight, batches: &[Batch]) -> Vec<(u64, Slot)> {
     let epoch = flight.epoch;
     let sealed =
-        jobs(batch).iter().map(|job| (job.id.index, Slot { nonce: job.id.nonce, epoch, tag: job.tag }));
+        jobs(batches).map(|(_, job)| (job.id.index, Slot { nonce: job.id.nonce, epoch, tag: job.tag }));
     let hole = |index: &u64| {
         let id = ChunkId { index: *index, epoch, nonce: [0; 10] };
         (*index, Slot { nonce: id.nonce, epoch, tag: identity.keys.chunk.hole_tag(&id) })

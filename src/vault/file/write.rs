@@ -62,14 +62,15 @@ impl File {
         if offset > st.size {
             self.grow(st, offset)?;
         }
+        self.launch_full(st);
         for piece in pieces(offset, data.len()) {
             let part = &data[piece.out.clone()];
             let place = piece.start..piece.start + part.len();
             self.buffered(st, piece.index, place.clone())?[place.clone()].copy_from_slice(part);
             st.size = st.size.max(offset + piece.out.end as u64);
             // A stripe whose last chunk will be written on does not go yet.
-            if place.end == CHUNK {
-                self.launch_full(st, piece.index);
+            if place.end == CHUNK && Stripe::window(piece.index + 1).start == piece.index + 1 {
+                self.launch_full(st);
             }
         }
         st.touch();
@@ -108,7 +109,7 @@ impl File {
     fn begin_stripe(&self, st: &mut State, index: u64) {
         let Some(window) = st.buffer.wants_stripe(index) else { return };
         let buffers = &self.context.router.buffers;
-        let get = || buffers.try_get_pair(Stripe::bytes(&window), buffers.usage().bound / SPARED);
+        let get = || buffers.try_get_pair(Stripe::BYTES, buffers.usage().bound / SPARED);
         let mut pair = get();
         while pair.is_none() && !st.flights.is_empty() {
             // Its own flights hold some. What one of them could not store is met by the next write.

@@ -150,6 +150,32 @@ fn a_failed_sync_behind_ends_writing() {
     assert!(file.write(0, b"x").is_err() && file.sync().is_err());
 }
 
+#[test]
+fn stripes_over_stored_data_share_a_sync() {
+    let (background, jobs) = Background::by_hand();
+    let context = Arc::new(context_over(background));
+    let store = stored(&vec![7; 8 * 64 * 4096], &context);
+    jobs.try_iter().for_each(drop);
+    let file = open(&store, &context);
+    let data = Rng(9).bytes((48 + 5 * 64) * 4096);
+    file.write(0, &data).unwrap();
+    let batches = || -> Vec<usize> {
+        file.state.read().flights.iter().map(|flight| flight.work.lock().batches.len()).collect()
+    };
+    assert_eq!(batches(), [1, 1, 1], "three on their way, three gather");
+    jobs.try_iter().for_each(|job| job());
+    file.write(0, &data[..1]).unwrap();
+    assert_eq!(batches(), [3]);
+    let syncs = store.syncs();
+    jobs.recv().unwrap()();
+    assert_eq!(store.syncs(), syncs + 1);
+    file.flush().unwrap();
+    let want = [&data[..], &vec![7; 8 * 64 * 4096 - data.len()]].concat();
+    assert!(read_all(&file).unwrap() == want);
+    rest(&file);
+    assert!(read_all(&open(&store, &context)).unwrap() == want);
+}
+
 /// Two writers of one file, one that reads what they wrote, one that makes it durable.
 #[test]
 fn several_threads_at_once() {
