@@ -53,6 +53,8 @@ impl File {
                     }
                 }
                 some => {
+                    // First, so that nobody holds a buffer while waiting for those who want one.
+                    some.iter().for_each(|window| drop(window.content(|chunks| self.open_span(chunks))));
                     let mut gathered = self.context.router.buffers.get(len);
                     let read = self.gather(some, bytes, content, &mut gathered)?;
                     return Ok(give(&gathered[..read]));
