@@ -299,6 +299,49 @@ fn writers_of_every_kind_at_once_lose_nothing() {
     }
 }
 
+/// Readers that follow a file that grows, some opened before its writer and some after.
+#[test]
+fn who_follows_a_growing_file_sees_what_was_written_and_no_zeros() {
+    if !ready(&[]) {
+        return;
+    }
+    const LINES: usize = 20_000;
+    let lens = || (0..LINES).map(|line| 1 + line % 100);
+    for mode in MODES {
+        let vault = Vault::in_memory("aes-256-ctr");
+        let mount = vault.mount_with(&["--cache", mode]);
+        for early in [true, false] {
+            let path = mount.join(if early { "early" } else { "late" });
+            fs::write(&path, []).expect("create");
+            let first = early.then(|| Kind::Read.open(&path));
+            let writer = Kind::Append.open(&path);
+            let readers: Vec<_> = first.into_iter().chain([(); 2].map(|()| Kind::Read.open(&path))).collect();
+            let end: usize = lens().sum();
+            thread::scope(|threads| {
+                for reader in &readers {
+                    threads.spawn(move || {
+                        let (mut at, mut piece) = (0, vec![0; 1 << 16]);
+                        while at < end {
+                            let read = reader.read_at(&mut piece, at as u64).expect("read");
+                            let other = piece[..read].iter().position(|&byte| byte != b'x');
+                            assert!(
+                                other.is_none(),
+                                "{mode}: byte {} was never written",
+                                at + other.unwrap()
+                            );
+                            at += read;
+                        }
+                    });
+                }
+                for len in lens() {
+                    writer.write_all_at(&vec![b'x'; len], 0).expect("append");
+                }
+            });
+        }
+        mount.unmount();
+    }
+}
+
 /// The kernel fetches the pages to write from the mount itself, in the midst of the write.
 #[test]
 fn a_mapping_can_be_written_to_a_file_and_to_its_own() {

@@ -5,9 +5,10 @@
 //! request, however small. What is only written gains from the one and has no part in the other.
 //!
 //! The kernel keeps its pages right: a write past the cache brings written pages of the range (mapped ones) to the
-//! vault first, and drops the range's pages before and after. One thing it cannot do: where a program writes past
-//! the cache while another changes the same page in its mapping, one change may be lost. So a file that
-//! is open through the cache is never opened past it by our own choice.
+//! vault first, and drops the range's pages before and after. Two things it cannot do. Who reads the last page
+//! through the cache while it is appended to past it may find zeros behind the old end; and where a program
+//! writes past the cache while another changes the same page in its mapping, one change may be lost. So while a
+//! file is open one way, it is opened the same way by our own choice.
 
 use fuser::{OpenAccMode, OpenFlags, Version};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ const COHERENT: Version = Version(7, 42);
 /// Where the contents of open files are cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheMode {
-    /// In the kernel, but for files that are only written.
+    /// In the kernel, but for files that are opened only to be written, and that are open so.
     #[default]
     Auto,
     /// In the kernel, but for what is opened with O_DIRECT.
@@ -52,8 +53,8 @@ impl Caching {
             CacheMode::Direct => true,
             CacheMode::Kernel => false,
             CacheMode::Auto => {
-                let only_written = flags.acc_mode() == OpenAccMode::O_WRONLY;
-                only_written && in_use.cached == 0 && self.coherent.load(Ordering::Relaxed)
+                let better = flags.acc_mode() == OpenAccMode::O_WRONLY || in_use.past > 0;
+                better && in_use.cached == 0 && self.coherent.load(Ordering::Relaxed)
             }
         };
         chosen || flags.0 & libc::O_DIRECT != 0
@@ -126,19 +127,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_written_goes_past_the_cache_unless_it_is_open_through_it() {
+    fn what_is_only_written_goes_past_the_cache_and_all_go_the_way_that_a_file_is_open() {
         let auto = rule(CacheMode::Auto, COHERENT);
         let (write, both) = (OpenFlags(libc::O_WRONLY), OpenFlags(libc::O_RDWR));
         let mut in_use = InUse::default();
         assert!(auto.past(write, &in_use));
         assert!(!auto.past(both, &in_use) && !auto.past(OpenFlags(libc::O_RDONLY), &in_use));
         in_use.opened(true);
-        assert!(auto.past(write, &in_use));
+        assert!(auto.past(write, &in_use) && auto.past(both, &in_use));
+        in_use.closed(true);
         in_use.opened(false);
         assert!(!auto.past(write, &in_use));
         assert!(auto.past(OpenFlags(libc::O_RDWR | libc::O_DIRECT), &in_use));
         in_use.closed(false);
-        assert!(auto.past(write, &in_use));
+        assert!(auto.past(write, &in_use) && !auto.past(both, &in_use));
         assert!(!rule(CacheMode::Auto, Version(7, 41)).past(write, &in_use));
         assert!(!rule(CacheMode::Kernel, COHERENT).past(write, &in_use));
         assert!(rule(CacheMode::Direct, Version(7, 41)).past(both, &in_use));

@@ -160,8 +160,9 @@ impl Server {
     /// Takes back the handle of a file or directory.
     pub fn release(&self, handle: u64) -> Result<()> {
         if let Some(FileHandle { node, file, past, .. }) = self.handles.remove(handle) {
-            self.vault.files().release(file);
+            // First, so that whoever opens the file now may find it closed: no request of the handle is under way.
             node.in_use.lock().closed(past);
+            self.vault.files().release(file);
         }
         Ok(())
     }
