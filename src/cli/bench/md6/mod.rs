@@ -61,9 +61,15 @@ fn md6(bits: u16, rounds: Option<u16>) -> Md6 {
 fn cpu(bench: &Bench, threads: usize, md6: &Md6, bytes: usize, file: usize) -> Outcome<Option<Spread>> {
     bench.next(&format!("CPU, {threads} threads, {} KiB, {md6:?}", bytes / KIB))?;
     let (function, len) = (Function::Md6(md6.clone()), bytes.min(CPU_MOST));
-    let part = file.min(512 * KIB);
-    Ok(bench.cpu(threads, (len, part), len as f64 / 1e9, &|data| {
-        // As many files at a time as stay in the cache.
+    let part_len = function.part_len().unwrap_or(file);
+    Ok(bench.cpu(threads, (len, file.min(part_len)), len as f64 / 1e9, &|data| {
+        // As `hash` does it: long files in parts, and as many short ones at a time as stay in the cache.
+        if file > part_len {
+            return data
+                .chunks(part_len)
+                .zip(0..)
+                .for_each(|(part, index)| drop(function.part(index, part, false)));
+        }
         let messages: Vec<&[u8]> = data.chunks(file).collect();
         messages.chunks((MIB / file).max(1)).for_each(|some| drop(function.digests(some)));
     }))
