@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Compares `warpcrypt hash` with hashdeep and OpenSSL on files in memory, in one run, interleaved.
 
-    benches/hash.py PROGRAM [--folder /dev/shm] [--rounds 5] [--small 100000] > benches/results/NAME.md
+    benches/hash.py PROGRAM [--folder /dev/shm] [--rounds 5] [--small 100000] [--large 16] [--mib 32] [--gpu]
+        > benches/results/NAME.md
 
-It makes a tree of small files (4 KiB) and a few large ones, hashes each with every program in turn, and prints
+It makes a tree of small files (4 KiB) and some large ones, hashes each with every program in turn, and prints
 medians as tables: seconds, gigabytes per second, processor seconds, and how many times as fast as the yardstick.
-hashdeep and `warpcrypt` get a thread for each processor, OpenSSL a process for each.
+hashdeep and `warpcrypt` get a thread for each processor, OpenSSL a process for each; those that are not there are left
+out. With --gpu, MD6 is hashed by the processors, by the GPU, and by both.
 """
 
 import argparse
+import concurrent.futures
 import datetime
 import os
 import platform
@@ -23,11 +26,18 @@ CORES = len(os.sched_getaffinity(0))
 
 
 def make(folder, count, size, each):
-    for number in range(count):
-        name = f"{folder}/{number // each:04}/{number % each:04}"
-        os.makedirs(os.path.dirname(name), exist_ok=True)
-        with open(name, "wb") as file:
-            file.write(os.urandom(size))
+    """`count` files of `size` bytes of noise that begin differently, `each` of them in a folder."""
+    noise = os.urandom(size)
+
+    def write(number):
+        with open(f"{folder}/{number // each:04}/{number % each:04}", "wb") as file:
+            file.write(number.to_bytes(8))
+            file.write(memoryview(noise)[8:])
+
+    for number in range(0, count, each):
+        os.makedirs(f"{folder}/{number // each:04}")
+    with concurrent.futures.ThreadPoolExecutor(CORES) as threads:
+        list(threads.map(write, range(count)))
 
 
 def timed(command):
@@ -62,7 +72,7 @@ def table(title, size, commands, rounds, yardsticks):
     print("|---|" + "---:|" * (3 + 2 * len(yardsticks)))
     for name in commands:
         ratios = "".join(f" | {walls[y] / walls[name]:.1f} | {cpus[y] / cpus[name]:.1f}" for y in yardsticks)
-        print(f"| {name} | {walls[name]:.2f} | {size / walls[name] / 1e9:.2f} | {cpus[name]:.2f}{ratios} |")
+        print(f"| {name} | {walls[name]:.3f} | {size / walls[name] / 1e9:.2f} | {cpus[name]:.2f}{ratios} |")
 
 
 def main():
@@ -72,29 +82,38 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--small", type=int, default=100_000)
     parser.add_argument("--large", type=int, default=16)
+    parser.add_argument("--mib", type=int, default=32)
+    parser.add_argument("--gpu", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="warpcrypt-bench-", dir=arguments.folder) as place:
         small, large = f"{place}/small", f"{place}/large"
         make(small, arguments.small, 4096, 1000)
-        make(large, arguments.large, 32 << 20, 1000)
+        make(large, arguments.large, arguments.mib << 20, 1000)
         with open("/proc/cpuinfo") as info:
             model = next(line.split(":")[1].strip() for line in info if line.startswith("model name"))
         today = datetime.datetime.now(datetime.timezone.utc).date()
         print(f"# Hashing files in memory\n\n{model}, {CORES} cores, Linux {platform.release()}, {today}; load average "
               f"at the start {os.getloadavg()[0]:.1f}. Medians of {arguments.rounds}, interleaved; "
               f"`benches/hash.py`, files on {arguments.folder}.")
-        ours = {f"warpcrypt {name}": name for name in ["k12", "sha3-256", "shake128", "md6-256"]}
+        ours = {f"warpcrypt {name}": ["-c", name] for name in ["k12", "sha3-256", "shake128", "md6-256"]}
+        if arguments.gpu:
+            del ours["warpcrypt md6-256"]
+            engines = {"the processors": "cpu", "the GPU": "gpu", "both": "auto"}
+            ours |= {f"warpcrypt md6-256, {who}": ["-c", "md6-256", "--engine", engine]
+                     for who, engine in engines.items()}
         def theirs(algorithms, folder):
+            if not shutil.which("hashdeep"):
+                return {}
             return {f"hashdeep {name}": ["hashdeep", "-c", name, "-r", "-j", str(CORES), folder] for name in algorithms}
         def hashes(folder):
-            return {name: [arguments.program, "hash", "-c", function, folder] for name, function in ours.items()}
-        table(f"{arguments.small:,} files of 4 KiB", arguments.small * 4096,
-              theirs(["md5", "sha1", "tiger", "sha256"], small) | hashes(small), arguments.rounds,
-              ["hashdeep md5", "hashdeep sha1"])
+            return {name: [arguments.program, "hash", *options, folder] for name, options in ours.items()}
+        commands = theirs(["md5", "sha1", "tiger", "sha256"], small)
+        table(f"{arguments.small:,} files of 4 KiB", arguments.small * 4096, commands | hashes(small),
+              arguments.rounds, list(commands)[:2])
         commands = theirs(["md5", "sha256"], large)
         if shutil.which("openssl"):
             commands["openssl sha3-256"] = openssl(large)
-        table(f"{arguments.large} files of 32 MiB", arguments.large * (32 << 20), commands | hashes(large),
+        table(f"{arguments.large} files of {arguments.mib} MiB", arguments.large * (arguments.mib << 20), commands | hashes(large),
               arguments.rounds, list(commands)[1:])
 
 
