@@ -171,7 +171,6 @@ impl<S: Source> Worker<'_, S> {
             Ok(slot) => {
                 let values = slot.values().to_vec();
                 if let Some(hangar) = &mut self.hangar {
-                    hangar.gpu.count(values.len());
                     hangar.free.push(slot);
                 }
                 self.deliver(cargo, &values);

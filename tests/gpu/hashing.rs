@@ -28,7 +28,7 @@ fn tree() -> tempfile::TempDir {
 fn lines(root: &Path, driver: Option<(&Path, &str)>, args: &[&str]) -> (String, String) {
     let orders = tempfile::NamedTempFile::new().expect("file");
     let mut command = Vault::program();
-    command.args(["hash", "-l", "-j", "2"]).args(args).arg(".").current_dir(root);
+    command.args(["hash", "-l"]).args(args).arg(".").current_dir(root);
     if let Some((library, order)) = driver {
         fs::write(orders.path(), order).expect("order");
         command.env("LD_LIBRARY_PATH", library).env("FAKE_CUDA_FAULT", orders.path());
@@ -45,9 +45,10 @@ fn a_gpu_gives_the_same_digests() {
     let Some(library) = fake::driver() else { return };
     let place = tree();
     for functions in ["md6-256", "md6-128,k12", "md6-511"] {
-        let (want, _) = lines(place.path(), None, &["-c", functions, "--engine", "cpu"]);
+        let (want, _) = lines(place.path(), None, &["-j", "2", "-c", functions, "--engine", "cpu"]);
         assert_eq!(want.lines().count(), 2 + 9 + 150, "{want}");
-        let (found, said) = lines(place.path(), Some((library, "")), &["-c", functions, "--engine", "gpu"]);
+        let (found, said) =
+            lines(place.path(), Some((library, "")), &["-j", "2", "-c", functions, "--engine", "gpu"]);
         assert!(found == want && said.is_empty(), "{functions}: {said}");
     }
 }
@@ -56,7 +57,7 @@ fn a_gpu_gives_the_same_digests() {
 fn a_gpu_that_fails_costs_no_digest() {
     let Some(library) = fake::driver() else { return };
     let place = tree();
-    let (want, _) = lines(place.path(), None, &["-c", "md6-160", "--engine", "cpu"]);
+    let (want, _) = lines(place.path(), None, &["-j", "2", "-c", "md6-160", "--engine", "cpu"]);
     // The test of the device takes six launches.
     for order in [
         "1 cuLaunchKernel:13 error",
@@ -69,10 +70,25 @@ fn a_gpu_that_fails_costs_no_digest() {
         "1 cuMemAlloc_v2:9 memory",
     ] {
         let (found, said) =
-            lines(place.path(), Some((library, order)), &["-c", "md6-160", "--engine", "gpu"]);
+            lines(place.path(), Some((library, order)), &["-j", "2", "-c", "md6-160", "--engine", "gpu"]);
         assert!(found == want, "{order}: other digests");
         assert!(said.contains("the CPU hashes in its place"), "{order}: {said}");
     }
+}
+
+/// More than a device is opened for: it joins in at some point, or is still being opened at the end.
+#[test]
+fn a_gpu_that_joins_in_changes_no_digest() {
+    let Some(library) = fake::driver() else { return };
+    let place = tempfile::tempdir().expect("directory");
+    for (name, len) in [("long", 270 << 20), ("longer", 280 << 20)] {
+        let file = fs::File::create(place.path().join(name)).expect("file");
+        file.set_len(len + 77).expect("a hole");
+    }
+    let common = ["-j", "1", "-c", "md6-64"];
+    let (want, _) = lines(place.path(), None, &[&common[..], &["--engine", "cpu"]].concat());
+    let (found, said) = lines(place.path(), Some((library, "")), &common);
+    assert!(found == want && said.is_empty(), "{said}");
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub struct HashArgs {
     /// bits), shake256 (512 bits), k12. Without it: those of the list of known hashes, else sha3-256
     #[arg(long, short = 'c', value_name = "FUNCTION", value_delimiter = ',', value_parser = function)]
     pub compute: Vec<Function>,
-    /// What hashes md6-N: the processors, and beside them a GPU if there is one and at least 1 GiB to hash; the
+    /// What hashes md6-N: the processors, and beside them a GPU if there is one and enough to hash (512 MiB a thread); the
     /// processors alone; or a GPU alone, an error without one. Other functions are for the processors
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     pub engine: EngineArg,

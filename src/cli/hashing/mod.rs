@@ -39,7 +39,7 @@ pub fn run(args: &HashArgs) -> Outcome {
         return Err(Failure::new(Code::Usage, "lines as sha3sum's hold one digest", advice));
     }
     log::to_standard_error();
-    let gpu = gpu(args.engine, &functions)?;
+    let gpu = gpu(args.engine, &functions, place::threads(&args.place))?;
     let mut known = Known::default();
     for (path, content) in args.known.iter().zip(&lists).filter(|(_, content)| !content.is_empty()) {
         let files = list::parse(content, &functions);
@@ -66,11 +66,11 @@ pub fn run(args: &HashArgs) -> Outcome {
 }
 
 /// What hashes beside the processors, or in their place.
-fn gpu(engine: EngineArg, functions: &[Function]) -> Outcome<Option<Gpu>> {
+fn gpu(engine: EngineArg, functions: &[Function], threads: usize) -> Outcome<Option<Gpu>> {
     let takes = functions.iter().any(Gpu::takes);
     match engine {
         EngineArg::Cpu => Ok(None),
-        EngineArg::Auto => Ok(takes.then(Gpu::later)),
+        EngineArg::Auto => Ok(takes.then(|| Gpu::later(threads))),
         EngineArg::Gpu if takes => Gpu::open().map(Some).map_err(vaults::no_gpu),
         EngineArg::Gpu => Err(Failure::new(
             Code::Usage,

@@ -21,12 +21,12 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread,
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
-/// Bytes from which on a device is worth being opened, which takes some tenths of a second.
-const WORTH: u64 = 1 << 30;
+/// Bytes for each thread from which on a device is worth being opened: they take longer than that on the CPU.
+const WORTH: u64 = 512 << 20;
 /// A device that is not ready after this time is none.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -35,6 +35,10 @@ pub struct Gpu {
     shared: Arc<Shared>,
     /// The CPU hashes nothing that the device can, unless it failed.
     alone: bool,
+    /// Bytes from which on the device is opened.
+    worth: u64,
+    /// Opens it.
+    opener: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
@@ -43,9 +47,7 @@ struct Shared {
     /// Somebody opens it, or has.
     asked: AtomicBool,
     /// Bytes that were found for it.
-    expected: AtomicU64,
-    /// Messages and parts that it hashed.
-    done: AtomicU64,
+    found: AtomicU64,
 }
 
 impl Gpu {
@@ -56,12 +58,14 @@ impl Gpu {
     pub fn open() -> Result<Self, Fault> {
         let shared = Shared { asked: AtomicBool::new(true), ..Shared::default() };
         *shared.device.lock() = Some(ready_device()?);
-        Ok(Gpu { shared: Arc::new(shared), alone: true })
+        Ok(Gpu { shared: Arc::new(shared), alone: true, worth: 0, opener: Mutex::default() })
     }
 
-    /// Opens it in the background once there is enough to do; until then, and whenever it is busy, the CPU works.
-    pub fn later() -> Self {
-        Gpu { shared: Arc::default(), alone: false }
+    /// Opens it in the background once there is enough to do for so many threads; until then, and whenever it is busy,
+    /// the CPU works.
+    pub fn later(threads: usize) -> Self {
+        let worth = WORTH.saturating_mul(threads as u64);
+        Gpu { shared: Arc::default(), alone: false, worth, opener: Mutex::default() }
     }
 
     /// Whether it hashes a function.
@@ -69,16 +73,11 @@ impl Gpu {
         matches!(function, Function::Md6(_))
     }
 
-    /// Messages and parts that it hashed so far.
-    pub fn done(&self) -> u64 {
-        self.shared.done.load(Ordering::Relaxed)
-    }
-
     /// Says that so many bytes more are to be hashed that it can hash.
     pub(super) fn announce(&self, bytes: u64) {
         let shared = &self.shared;
-        let expected = shared.expected.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        if expected < WORTH || shared.asked.swap(true, Ordering::Relaxed) {
+        let found = shared.found.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        if found < self.worth || shared.asked.swap(true, Ordering::Relaxed) {
             return;
         }
         let shared = shared.clone();
@@ -86,8 +85,9 @@ impl Gpu {
             Ok(device) => *shared.device.lock() = Some(device),
             Err(fault) => log::debug!("hashing on the CPU alone: {fault}"),
         };
-        if let Err(e) = thread::Builder::new().name("gpu-open".to_owned()).spawn(open) {
-            log::debug!("hashing on the CPU alone: {e}");
+        match thread::Builder::new().name("gpu-open".to_owned()).spawn(open) {
+            Ok(opener) => *self.opener.lock() = Some(opener),
+            Err(e) => log::debug!("hashing on the CPU alone: {e}"),
         }
     }
 
@@ -113,11 +113,6 @@ impl Gpu {
         }
     }
 
-    /// Counts what it hashed.
-    pub(super) fn count(&self, messages: usize) {
-        self.shared.done.fetch_add(messages as u64, Ordering::Relaxed);
-    }
-
     /// Ends its service.
     pub(super) fn fail(&self, fault: &Fault) {
         if let Some(device) = self.shared.device.lock().take() {
@@ -130,8 +125,11 @@ impl Gpu {
 
 impl Drop for Gpu {
     /// Leaves the context to the end of the process, which is sooner done with it than the driver. Slots were wiped
-    /// when the threads ended.
+    /// when the threads ended. A process must not end while the driver begins.
     fn drop(&mut self) {
+        if let Some(opener) = self.opener.get_mut().take() {
+            let _ = opener.join(); // It does nothing that could panic.
+        }
         if let Some(device) = self.shared.device.lock().take() {
             device.context.give_up();
         }
