@@ -1,8 +1,10 @@
 #!/bin/sh
 # Builds the made-up driver: build-fake.sh DIRECTORY makes DIRECTORY/libcuda.so.1. A program that is started with
-# LD_LIBRARY_PATH=DIRECTORY finds one GPU.
+# LD_LIBRARY_PATH=DIRECTORY finds one GPU. By the name libcuda.so too, which is tried first: on a machine with CUDA's
+# development files the real driver would be found by it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 # The shim leaves stack frames by longjmp, which the fortified one takes for an error.
-exec g++ -std=c++17 -O2 -U_FORTIFY_SOURCE -shared -fPIC -pthread -x c++ -I "$here/../../kernels" -I "$here/../kernels" \
+g++ -std=c++17 -O2 -U_FORTIFY_SOURCE -shared -fPIC -pthread -x c++ -I "$here/../../kernels" -I "$here/../kernels" \
     "$here/fake_libcuda.cc" -o "$1/libcuda.so.1"
+ln -sf libcuda.so.1 "$1/libcuda.so"

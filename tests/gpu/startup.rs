@@ -29,6 +29,7 @@ fn says_why_there_is_no_engine() {
             command.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
             crate::support::command::ok(&mut command, 60);
         }
+        fs::copy(&library, dir.path().join("libcuda.so")).expect("the name that is tried first");
         let said = fake::run_over(dir.path(), why, &[], 60);
         assert!(said.contains(expected) || content == "no library" && said.contains("REASON"), "{said}");
     }
