@@ -23,6 +23,9 @@ const CALLS: [&str; 8] = [
     "cuEventSynchronize:2",
 ];
 
+/// How often a fault is ordered until it meets a batch.
+const TRIES: usize = 5;
+
 fn await_service(gpu: &GpuEngine, what: &str) {
     let end = Instant::now() + Duration::from_secs(30);
     while !gpu.in_service() {
@@ -35,8 +38,16 @@ fn await_service(gpu: &GpuEngine, what: &str) {
 fn with_fault(gpu: &GpuEngine, cpu: &CpuEngine, mut batch: Batch, call: &str, fault: &str) {
     let mut expected = copy(&batch);
     cpu.run(&mut expected).expect("a good batch");
-    order(call, fault);
-    let failed = gpu.run(&mut batch).expect_err(call);
+    // Memory of the self-test may still be on its way back to the driver: then that has the fault, and the batch is done.
+    let failed = (0..TRIES).find_map(|_| {
+        order(call, fault);
+        let done = gpu.run(&mut batch);
+        if done.is_ok() {
+            assert_same(&batch, &expected);
+        }
+        done.err()
+    });
+    let failed = failed.unwrap_or_else(|| panic!("{call} {fault}: no batch failed"));
     assert!(!failed.to_string().is_empty());
     assert!(batch.input[..] == expected.input[..], "{call} {fault}: the input was changed");
     cpu.run(&mut batch).expect("a good batch");
