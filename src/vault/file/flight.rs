@@ -109,11 +109,7 @@ impl File {
     pub(super) fn launch(self: &Arc<Self>, st: &mut State, flight: Flight) {
         let flight = Arc::new(flight);
         st.flights.push_back(flight.clone());
-        while st.flights.len() > MOST {
-            if let Err(e) = self.land_first(st) {
-                log::debug!("what was written could not be stored behind: {e}");
-            }
-        }
+        self.land_until(st, MOST);
         if !self.context.background.has_threads() {
             return self.land_all(st);
         }
@@ -133,7 +129,12 @@ impl File {
 
     /// Brings all flights to their end. What failed is buffered again; whoever flushes it meets the error.
     pub(super) fn land_all(&self, st: &mut State) {
-        while !st.flights.is_empty() {
+        self.land_until(st, 0);
+    }
+
+    /// As `land_all`, until no more than `left` are on their way.
+    fn land_until(&self, st: &mut State, left: usize) {
+        while st.flights.len() > left {
             if let Err(e) = self.land_first(st) {
                 log::debug!("what was written could not be stored behind: {e}");
             }

@@ -69,16 +69,19 @@ impl Stripe {
         (index - self.window.start) as usize
     }
 
+    /// Where a chunk is in the buffers, if it was written.
+    fn written_at(&self, index: u64) -> Option<usize> {
+        self.covers(index).then(|| self.place(index)).filter(|place| self.written[*place])
+    }
+
     /// A chunk, if it was written.
     pub(super) fn get(&self, index: u64) -> Option<&[u8; CHUNK]> {
-        let written = self.covers(index) && self.written[self.place(index)];
-        written.then(|| &self.input.as_chunks().0[self.place(index)])
+        self.written_at(index).map(|place| &self.input.as_chunks().0[place])
     }
 
     /// As `get`.
     pub(super) fn get_mut(&mut self, index: u64) -> Option<&mut [u8; CHUNK]> {
-        let written = self.covers(index) && self.written[self.place(index)];
-        written.then(|| self.place(index)).map(|place| &mut self.input.as_chunks_mut().0[place])
+        self.written_at(index).map(|place| &mut self.input.as_chunks_mut().0[place])
     }
 
     /// The place of a chunk of the window, which counts as written from here on; the content is left over.
@@ -90,13 +93,10 @@ impl Stripe {
 
     /// Forgets a chunk; whether there was one.
     pub(super) fn remove(&mut self, index: u64) -> bool {
-        if !self.covers(index) {
-            return false;
-        }
-        let place = self.place(index);
-        let was = std::mem::replace(&mut self.written[place], false);
-        self.count -= usize::from(was);
-        was
+        let Some(place) = self.written_at(index) else { return false };
+        self.written[place] = false;
+        self.count -= 1;
+        true
     }
 
     /// Input and output, to be sealed.
