@@ -12,6 +12,8 @@ mod fake;
 mod faults;
 #[path = "gpu/hashing.rs"]
 mod hashing;
+#[path = "gpu/memory.rs"]
+mod memory;
 #[path = "gpu/mounted.rs"]
 mod mounted;
 #[path = "gpu/rates.rs"]

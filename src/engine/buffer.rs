@@ -19,6 +19,9 @@ const GRAIN: usize = 16 * PAGE;
 /// hold a buffer and wait for a second one must not wait for each other for ever.
 const STALL: Duration = Duration::from_secs(2);
 
+/// A source that gave nothing is asked again after this time at the earliest.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// A buffer of a pool; goes back to it on drop.
 pub struct Buffer {
     memory: Memory,
@@ -126,12 +129,24 @@ impl BufferPool {
         Some((first, second))
     }
 
-    /// From here on takes the memory of new buffers longer than a page from `source`, while that gives any.
+    /// From here on takes the memory of buffers longer than a page from `source`, while that gives any. What is kept
+    /// is replaced by such memory first, so that whoever uses the pool meanwhile need not wait for it.
     pub(super) fn set_source(&self, source: Source) {
+        let take_own = || {
+            let mut state = self.shared.state.lock();
+            let place = state.free.iter().position(Memory::is_own)?;
+            let own = state.free.remove(place);
+            state.free_bytes -= own.capacity;
+            Some(own.capacity)
+        };
+        let kept = self.shared.state.lock().free.len();
+        // No more than these: what comes back meanwhile is replaced when it is taken again.
+        for capacity in (0..kept).map_while(|_| take_own()) {
+            let Some(memory) = Memory::lent_by(&source, capacity) else { break };
+            self.shared.state.lock().keep(memory, self.shared.bound);
+        }
         let mut state = self.shared.state.lock();
-        state.source = Some(source);
-        state.free.clear();
-        state.free_bytes = 0;
+        (state.source, state.refused) = (Some(source), None);
     }
 
     /// Frees the kept buffers if none came back since the last call; whether there were any. What is
@@ -194,12 +209,13 @@ impl Memory {
         Memory { bytes: Bytes::Heap(bytes), start, capacity }
     }
 
-    fn from_source(source: Option<Source>, capacity: usize) -> Self {
-        let lent = source.filter(|_| capacity > PAGE).and_then(|source| source(capacity));
-        lent.map_or_else(
-            || Memory::new(capacity),
-            |memory| Memory { bytes: Bytes::Lent(memory), start: 0, capacity },
-        )
+    fn lent_by(source: &Source, capacity: usize) -> Option<Self> {
+        source(capacity).map(|memory| Memory { bytes: Bytes::Lent(memory), start: 0, capacity })
+    }
+
+    /// Whether it could come from a source but does not.
+    fn is_own(&self) -> bool {
+        self.capacity > PAGE && matches!(self.bytes, Bytes::Heap(_))
     }
 
     /// Whether the same device reaches both.
@@ -243,6 +259,8 @@ struct State {
     /// `returns` when it was last looked whether the pool is in use.
     rested_at: u64,
     source: Option<Source>,
+    /// When the source last gave nothing.
+    refused: Option<Instant>,
 }
 
 impl Shared {
@@ -274,13 +292,28 @@ impl Shared {
     }
 
     /// A buffer over reserved bytes: the latest returned one of this capacity, or a new one. Preferably one that
-    /// the same device reaches as the `other`.
+    /// the same device reaches as the `other`. Memory of the heap only where the source gives none: it would stay in
+    /// use for good, and the device would never reach it.
     fn buffer(self: &Arc<Self>, capacity: usize, len: usize, other: Option<&Buffer>) -> Buffer {
-        let memory = self.reuse(capacity, other).unwrap_or_else(|| {
-            let source = self.state.lock().source.clone();
-            Memory::from_source(source, capacity)
-        });
+        let kept = self.reuse(capacity, other);
+        let source = if kept.as_ref().is_none_or(Memory::is_own) { self.source(capacity) } else { None };
+        let memory = match source {
+            None => kept.unwrap_or_else(|| Memory::new(capacity)),
+            Some(source) => {
+                drop(kept); // First, so that there are never both.
+                let lent = Memory::lent_by(&source, capacity);
+                self.state.lock().refused = lent.is_none().then(Instant::now);
+                lent.unwrap_or_else(|| Memory::new(capacity))
+            }
+        };
         Buffer { memory, len, pool: self.clone() }
+    }
+
+    /// The source of such memory, if there is one that has not just refused.
+    fn source(&self, capacity: usize) -> Option<Source> {
+        let state = self.state.lock();
+        let refused = state.refused.is_some_and(|refused| refused.elapsed() < PAUSE);
+        state.source.clone().filter(|_| capacity > PAGE && !refused)
     }
 
     fn reuse(&self, capacity: usize, other: Option<&Buffer>) -> Option<Memory> {
@@ -289,7 +322,9 @@ impl Shared {
         let fits = |memory: &Memory| memory.capacity == capacity;
         let beside =
             |memory: &Memory| fits(memory) && other.is_some_and(|other| other.memory.is_beside(memory));
-        let place = state.free.iter().rposition(beside).or_else(|| state.free.iter().rposition(fits));
+        let lent = |memory: &Memory| fits(memory) && !memory.is_own();
+        let last = |which: &dyn Fn(&Memory) -> bool| state.free.iter().rposition(which);
+        let place = last(&beside).or_else(|| last(&lent)).or_else(|| last(&fits));
         if let Some(place) = place {
             let memory = state.free.remove(place);
             state.free_bytes -= memory.capacity;
@@ -303,9 +338,7 @@ impl Shared {
         let mut state = self.state.lock();
         state.in_use = state.in_use.saturating_sub(memory.capacity);
         state.returns += 1;
-        state.free_bytes += memory.capacity;
-        state.free.push(memory);
-        state.trim(self.bound);
+        state.keep(memory, self.bound);
         self.returned.notify_all();
     }
 }
@@ -316,6 +349,13 @@ impl State {
         let stale = |memory: &Memory| matches!(&memory.bytes, Bytes::Lent(lent) if lent.is_stale());
         self.free.retain(|memory| !stale(memory));
         self.free_bytes = self.free.iter().map(|memory| memory.capacity).sum();
+    }
+
+    /// Keeps memory for reuse, as far as the bound allows.
+    fn keep(&mut self, memory: Memory, bound: usize) {
+        self.free_bytes += memory.capacity;
+        self.free.push(memory);
+        self.trim(bound);
     }
 
     /// Frees kept buffers, the oldest first, until all together are within the bound.

@@ -236,11 +236,8 @@ impl Team {
         })
     }
 
-    /// Nanoseconds for copying what the device does not reach; with one device that is the same for every choice.
+    /// Nanoseconds for copying what the device does not reach.
     fn copying(&self, gpu: &Gpu, batch: &Batch) -> u64 {
-        if self.gpus.len() < 2 {
-            return 0;
-        }
         let far = [&batch.input, &batch.output].into_iter().filter(|buffer| !gpu.engine.reaches(buffer));
         (far.map(|buffer| buffer.len() as f64).sum::<f64>() * COPY) as u64
     }

@@ -20,7 +20,8 @@ pub(super) struct Slot {
     orders: Channel,
     /// Key slots and descriptors, then results.
     desk: LentMemory,
-    /// Where input and output are gathered when the batch's own buffers do not serve; made when first needed.
+    /// Where input and output are gathered when the batch's own buffers do not serve; made when first needed, and again
+    /// where longer ones are.
     gathered: [Option<LentMemory>; 2],
     process: Arc<Process>,
     limits: Limits,
@@ -63,13 +64,13 @@ impl Slot {
         let direct = own.map(|own| own.is_some() && way == Way::Direct);
         piece.describe(batch, direct, &mut self.desk[..piece.described_len()]);
         if own[0].is_none() {
-            let gathered = self.gathered(0)?;
+            let gathered = self.gathered(0, piece.bytes)?;
             for run in &piece.runs {
                 gathered[run.place..][..run.len].copy_from_slice(&batch.input[run.host..][..run.len]);
             }
         }
         if own[1].is_none() {
-            self.gathered(1)?;
+            self.gathered(1, piece.bytes)?;
         }
         self.orders.send(
             &Order {
@@ -97,11 +98,17 @@ impl Slot {
         serves.then_some(memory)
     }
 
-    /// The slot's own memory for input (0) or output (1).
-    fn gathered(&mut self, side: usize) -> Result<&mut LentMemory, Fault> {
-        match &mut self.gathered[side] {
+    /// The slot's own memory for input (0) or output (1), of so many bytes at least: most pieces are far shorter than
+    /// the longest one, and memory of that length for every slot would be more than all else that a mount takes.
+    fn gathered(&mut self, side: usize, bytes: usize) -> Result<&mut LentMemory, Fault> {
+        let place = &mut self.gathered[side];
+        place.take_if(|memory| memory.len() < bytes);
+        match place {
             Some(memory) => Ok(memory),
-            place => Ok(place.insert(self.process.lend(self.limits.bytes)?)),
+            place => {
+                let len = bytes.next_power_of_two().min(self.limits.bytes);
+                Ok(place.insert(self.process.lend(len)?))
+            }
         }
     }
 
