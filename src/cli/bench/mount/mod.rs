@@ -53,6 +53,9 @@ pub struct MountBenchArgs {
     /// Bytes that a single stream writes, in MiB; each of 4 writes half of it, each of 16 a quarter
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub size: u64,
+    /// Seconds that one phase may last, at most [default: 10 for streams, 2 for random access]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub seconds: Option<u64>,
     /// Small files to unpack
     #[arg(long, default_value_t = 21_000)]
     pub files: usize,
@@ -142,10 +145,14 @@ pub struct Context {
 impl Context {
     fn new(args: &MountBenchArgs, interrupt: Interrupt) -> Self {
         let quick = |usual, quick| if args.quick { quick } else { usual };
+        let usual = Context::usual(args.quick, args.largest, interrupt);
+        let seconds = |usual| args.seconds.map_or(usual, Duration::from_secs);
         Context {
             size: quick(args.size.saturating_mul(1 << 20), 64 << 20),
             most: quick(args.most, 1000),
-            ..Context::usual(args.quick, args.largest, interrupt)
+            limit: seconds(usual.limit),
+            random_limit: seconds(usual.random_limit),
+            ..usual
         }
     }
 
