@@ -6,14 +6,18 @@
 //!
 //! - some loop waits for requests, or works and will wait afterwards;
 //! - as many are awake as worked at once lately;
-//! - a loop that finds a request waiting when it has answered wakes another before it takes that one;
-//! - while requests wait and no loop does, because those awake work for long or are blocked, the watch wakes
-//!   one after another.
+//! - a loop that finds a request waiting when it has answered, and has worked for some time without a pause, wakes
+//!   another before it takes that one;
+//! - while requests wait and none is taken, because the loops that are awake work for long or are blocked, the
+//!   watch wakes one after another.
+//!
+//! The last loop that is awake looks for the next request for a moment before it sleeps ([`Pace`]).
 //!
 //! Loops are fuser's threads. A loop is known here from its first request on; one that is not only waits, and
 //! takes no part in the counts. When the kernel ends the mount, it tells those that wait: a loop that ends
 //! wakes all that rest.
 
+use super::pace::Pace;
 use parking_lot::{Condvar, Mutex};
 use std::{
     cell::RefCell,
@@ -36,6 +40,8 @@ pub type Waiting = Box<dyn Fn() -> bool + Send + Sync>;
 /// The event loops of a mount.
 pub struct Loops {
     count: usize,
+    /// Whether there is a processor for a loop beside the program that it serves.
+    lingers: bool,
     waiting: Waiting,
     state: Mutex<State>,
     watch: Condvar,
@@ -53,6 +59,8 @@ struct State {
     most: [usize; 2],
     /// Whether the watch runs.
     watching: bool,
+    /// Requests that were begun, all in all.
+    begun: u64,
     /// Whether a request began in this window.
     active: bool,
     ended: bool,
@@ -69,11 +77,14 @@ thread_local! {
 }
 
 /// A known loop, from its first request to the end of its thread.
-struct Known(Arc<Loops>);
+struct Known {
+    loops: Arc<Loops>,
+    pace: Pace,
+}
 
 impl Drop for Known {
     fn drop(&mut self) {
-        self.0.end();
+        self.loops.end();
     }
 }
 
@@ -133,7 +144,8 @@ impl Seat {
 impl Loops {
     /// `count` loops; `waiting` says whether the kernel has a request that nobody has taken.
     pub fn new(count: usize, waiting: Waiting) -> Arc<Loops> {
-        Arc::new(Loops { count, waiting, state: Mutex::default(), watch: Condvar::new() })
+        let lingers = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+        Arc::new(Loops { count, lingers, waiting, state: Mutex::default(), watch: Condvar::new() })
     }
 
     /// Says that the calling loop works on a request.
@@ -149,7 +161,8 @@ impl Loops {
     fn work(self: &Arc<Self>, whole: bool) -> Busy<'_> {
         let known = THIS_LOOP.with_borrow_mut(|this| {
             let known = this.is_some();
-            this.get_or_insert_with(|| Known(self.clone()));
+            let new = || Known { loops: self.clone(), pace: Pace::default() };
+            this.get_or_insert_with(new).pace.begin();
             known
         });
         let mut state = self.state.lock();
@@ -157,6 +170,7 @@ impl Loops {
             state.ready -= 1;
         }
         state.busy += 1;
+        state.begun += 1;
         state.most[0] = state.most[0].max(state.busy);
         state.active = true;
         if !state.watching {
@@ -184,7 +198,7 @@ impl Loops {
 
     /// Wakes loops while requests wait and none takes them, until [`Loops::end`].
     pub fn watch(&self) {
-        let mut tick = 0;
+        let (mut tick, mut seen) = (0, 0);
         loop {
             {
                 let mut state = self.state.lock();
@@ -202,7 +216,10 @@ impl Loops {
             }
             thread::sleep(TICK);
             tick += 1;
-            self.relieve();
+            let begun = self.state.lock().begun;
+            if begun == std::mem::replace(&mut seen, begun) {
+                self.relieve();
+            }
         }
     }
 
@@ -229,17 +246,34 @@ impl Loops {
         }
         if !whole || state.ready == 0 || state.awake() < state.wanted() || state.ended {
             state.ready += 1;
-            let alone = state.ready == 1 && !state.resting.is_empty();
+            let (alone, others) = (state.ready == 1, !state.resting.is_empty());
             drop(state);
-            if alone && (self.waiting)() {
-                self.help();
-            }
+            self.go_on(alone, others, whole);
             return;
         }
         let seat = Seat::new();
         state.resting.push(seat.clone());
         drop(state);
         seat.rest();
+    }
+
+    /// The calling loop, the only one awake or not, goes back to wait: is another one needed, or would it sleep for
+    /// a moment only?
+    fn go_on(&self, alone: bool, others: bool, whole: bool) {
+        let needs_help = THIS_LOOP.with_borrow_mut(|this| {
+            let pace = &mut this.as_mut()?.pace;
+            if alone && (self.waiting)() {
+                return Some(others && pace.is_long());
+            }
+            pace.pause();
+            if alone && whole && self.lingers {
+                pace.linger(&self.waiting);
+            }
+            None
+        });
+        if needs_help == Some(true) {
+            self.help();
+        }
     }
 
     /// Wakes another loop, as the calling one is about to take the request that waits.

@@ -20,6 +20,7 @@ mod loops;
 mod metrics;
 mod names;
 mod nodes;
+mod pace;
 mod preload;
 mod server;
 mod session;
