@@ -9,8 +9,6 @@ use std::{cell::RefCell, sync::Arc};
 const COPY_MOST: u64 = 64 << 20;
 /// Bytes copied at once.
 const COPY_PIECE: usize = 1 << 20;
-/// Most bytes of one read; the kernel asks for less.
-const READ_MOST: usize = 16 << 20;
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -109,12 +107,6 @@ impl Server {
             }
             Err(e) => Err(e),
         }
-    }
-
-    /// Reads up to `size` bytes and hands them to `reply`.
-    pub fn read(&self, handle: u64, offset: u64, size: u32, reply: impl FnOnce(&[u8])) -> Result<()> {
-        let handle = self.handles.file(handle)?;
-        self.read_file(&handle.file, offset, (size as usize).min(READ_MOST), reply)
     }
 
     /// Reads up to `size` bytes of a file and hands them to `give`.

@@ -3,10 +3,11 @@
 use super::{
     attr,
     capabilities::{self, Largest},
-    errno::{Answer, READ_ONLY_ATTRIBUTE, UNSUPPORTED_REQUEST, VALUE_TOO_LARGE},
+    errno::{Answer, BAD_HANDLE, READ_ONLY_ATTRIBUTE, UNSUPPORTED_REQUEST, VALUE_TOO_LARGE},
     metrics::is_metrics,
     names::Entry,
     server::Server,
+    together::{Asked, SMALL},
 };
 use crate::{
     metrics::{self, Activity},
@@ -20,6 +21,9 @@ use fuser::{
     WriteFlags,
 };
 use std::{ffi::OsStr, io, path::Path, sync::Arc, time::SystemTime};
+
+/// Most bytes of one read; the kernel asks for less.
+const READ_MOST: usize = 16 << 20;
 
 /// A mounted vault, and the largest requests that are agreed on with the kernel.
 pub struct Mounted(pub Arc<Server>, pub Largest);
@@ -245,7 +249,7 @@ impl Filesystem for Mounted {
     fn read(
         &self,
         _: &Request,
-        number: INodeNo,
+        _: INodeNo,
         handle: FileHandle,
         offset: u64,
         size: u32,
@@ -253,20 +257,17 @@ impl Filesystem for Mounted {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _busy = self.0.busy();
-        let mut reply = Some(reply);
-        let send = |reply: &mut Option<ReplyData>, data: &[u8]| {
-            if let Some(reply) = reply.take() {
-                metrics::bytes(Activity::Read, data.len());
-                metrics::measure(Activity::Reply, data.len(), || reply.data(data));
-            }
+        let _busy = self.0.busy_reading();
+        let Ok(file) = self.0.handles.file(handle.0) else {
+            self.0.read_aside();
+            return reply.error(BAD_HANDLE);
         };
-        let read = self.0.answer(Activity::Read, number.0, |s| {
-            s.read(handle.0, offset, size, |data| send(&mut reply, data))
-        });
-        if let (Err(e), Some(reply)) = (read, reply) {
-            reply.error(e);
+        let len = (size as usize).min(READ_MOST);
+        if len <= SMALL {
+            return self.0.read_small(Asked { file, offset, len, reply });
         }
+        self.0.read_aside();
+        self.0.read_alone(&file, offset, len, reply);
     }
 
     fn write(

@@ -196,8 +196,13 @@ impl Loops {
         self.watch.notify_one();
     }
 
-    /// Wakes loops while requests wait and none takes them, until [`Loops::end`].
-    pub fn watch(&self) {
+    /// Whether the kernel has a request that no loop has taken.
+    pub fn request_waits(&self) -> bool {
+        (self.waiting)()
+    }
+
+    /// Wakes loops while requests wait and none takes them, until [`Loops::end`]; calls `also` as often as it looks.
+    pub fn watch(&self, also: impl Fn()) {
         let (mut tick, mut seen) = (0, 0);
         loop {
             {
@@ -216,6 +221,7 @@ impl Loops {
             }
             thread::sleep(TICK);
             tick += 1;
+            also();
             let begun = self.state.lock().begun;
             if begun == std::mem::replace(&mut seen, begun) {
                 self.relieve();

@@ -69,7 +69,7 @@ impl Mount {
             })
             .collect();
         let watched = loops.clone();
-        threads.push(thread::spawn(move || watched.watch()));
+        threads.push(thread::spawn(move || watched.watch(|| {})));
         Mount { device, loops, threads }
     }
 

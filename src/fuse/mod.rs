@@ -25,6 +25,7 @@ mod preload;
 mod server;
 mod session;
 mod settings;
+mod together;
 mod workers;
 
 pub use caching::CacheMode;

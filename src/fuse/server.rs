@@ -7,6 +7,7 @@ use super::{
     handles::{FileHandle, Handles},
     inodes::{self, Id, Inodes, Name, Node, ROOT},
     loops::{Busy, Loops},
+    together::Aside,
     workers::Workers,
 };
 use crate::{
@@ -36,6 +37,7 @@ pub struct Server {
     pub dirs: Dirs,
     pub read_only: bool,
     pub caching: Caching,
+    pub aside: Aside,
     reporter: Reporter,
     workers: Workers,
     loops: Arc<Loops>,
@@ -61,6 +63,7 @@ impl Server {
             dirs: Dirs::new(open_dirs),
             read_only: read_only || vault.read_only(),
             caching: Caching::new(cache),
+            aside: Aside::default(),
             reporter: Reporter::default(),
             workers: Workers::new(),
             loops,
@@ -91,6 +94,7 @@ impl Server {
     /// Waits for slow requests that are still under way, once no more come.
     pub fn finish(&self) {
         self.loops.end();
+        self.read_aside();
         self.workers.finish();
     }
 
@@ -109,14 +113,28 @@ impl Server {
         answer
     }
 
-    /// Says that this event loop works on a request.
+    /// Says that this event loop works on a request; first does the reads that lie aside.
     pub fn busy(&self) -> Busy<'_> {
+        let busy = self.loops.begin();
+        self.read_aside();
+        busy
+    }
+
+    /// Says that this event loop works on a read, which goes with those that lie aside.
+    pub fn busy_reading(&self) -> Busy<'_> {
         self.loops.begin()
     }
 
     /// Says that this event loop works on one of the parts that fuser makes of a request.
     pub fn busy_in_part(&self) -> Busy<'_> {
-        self.loops.begin_part()
+        let busy = self.loops.begin_part();
+        self.read_aside();
+        busy
+    }
+
+    /// Whether the kernel has a request that no loop has taken.
+    pub fn request_waits(&self) -> bool {
+        self.loops.request_waits()
     }
 
     /// Runs a request that may take long: here if another event loop is free, else on a worker, so that

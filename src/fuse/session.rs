@@ -106,8 +106,9 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let thread = thread::Builder::new()
         .name("mount".into())
         .spawn(move || {
-            let watched = loops.clone();
-            if thread::Builder::new().name("watch".into()).spawn(move || watched.watch()).is_err() {
+            let (watched, served) = (loops.clone(), server.clone());
+            let watch = move || watched.watch(|| served.read_aside());
+            if thread::Builder::new().name("watch".into()).spawn(watch).is_err() {
                 loops.end(); // With nobody to wake them, no loop may rest.
             }
             let served = session.run();

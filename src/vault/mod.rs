@@ -31,7 +31,7 @@ mod tests;
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
 pub use dir::{Dir, StoredName};
 pub use error::{Damage, Error, Result};
-pub use file::{Buffered, Context, Durability, File, Rest};
+pub use file::{Buffered, Context, Durability, File, Rest, Small};
 pub use listing::{DirEntry, Listing};
 pub use make::NewNode;
 pub use open::{OpenOptions, Unlock, Vault};

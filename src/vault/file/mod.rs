@@ -1,8 +1,8 @@
 //! One file's content over a `BackingFile`: reading, writing, commit, recovery.
 //!
 //! `state` is what is known of the file, `tree` its slots and digests, of which `slots` says how
-//! many stay in memory, `buffer` what was written and not yet flushed, the chunks of a stream in a `stripe`. `read` is the way to an application: `few` opens some
-//! chunks, `span` a long run of them, `ahead` says which ones will be asked for, `background` has the threads that open
+//! many stay in memory, `buffer` what was written and not yet flushed, the chunks of a stream in a `stripe`. `read` is the way to an application, `several` that of small reads
+//! that came together: `few` opens some chunks, `span` a long run of them, `ahead` says which ones will be asked for, `background` has the threads that open
 //! them by then. `write`, `flush`, `flight`, `version`, `commit` are the way of a byte to the disk; `recover` is
 //! what a crash on that way leaves to do.
 
@@ -15,6 +15,7 @@ mod flight;
 mod flush;
 mod read;
 mod recover;
+mod several;
 mod slots;
 mod span;
 mod state;
@@ -44,6 +45,7 @@ use std::{
 pub use background::Background;
 pub use buffer::Buffered;
 pub use commit::Rest;
+pub use several::Small;
 pub use slots::SlotMemory;
 
 /// What an overwrite survives.

@@ -72,7 +72,12 @@ impl File {
 
     /// Notes a request, has windows opened ahead of it, and returns those that hold parts of it, in their
     /// order in the file.
-    fn look_ahead(self: &Arc<Self>, bytes: Range<u64>, size: u64, content: u64) -> Vec<Arc<Window>> {
+    pub(super) fn look_ahead(
+        self: &Arc<Self>,
+        bytes: Range<u64>,
+        size: u64,
+        content: u64,
+    ) -> Vec<Arc<Window>> {
         let found = self.ahead.lock().note(bytes, size, content);
         for window in found.begun {
             let file = self.clone();
@@ -85,7 +90,7 @@ impl File {
 
     /// Copies a request together from the windows that hold parts of it, and reads the rest. Returns how many
     /// bytes there are: fewer only where the file was cut meanwhile.
-    fn gather(
+    pub(super) fn gather(
         &self,
         windows: &[Arc<Window>],
         bytes: Range<u64>,
@@ -159,20 +164,14 @@ impl File {
 
     /// The file's state with the groups of these chunks loaded, as far as they exist.
     pub(super) fn read_state(&self, chunks: Range<u64>) -> Result<RwLockReadGuard<'_, State>> {
-        let missing = |st: &State| {
-            let end = chunks.end.min(layout::chunks(st.tree.size()));
-            let first = layout::group_of(chunks.start);
-            let groups = first..if chunks.start < end { layout::group_of(end - 1) + 1 } else { first };
-            groups.clone().any(|g| !st.tree.is_loaded(g)).then_some(groups)
-        };
         let st = self.state.read();
-        if missing(&st).is_none() && !File::in_flight(&st, &chunks) {
+        if File::is_at_hand(&st, &chunks) {
             return Ok(st);
         }
         drop(st);
         let mut st = self.state.write();
         self.land(&mut st, chunks.clone());
-        if let Some((groups, identity)) = missing(&st).zip(st.identity.clone()) {
+        if let Some((groups, identity)) = missing(&st, &chunks).zip(st.identity.clone()) {
             st.tree.trim_cache();
             for group in groups {
                 st.tree.load(self.source(&identity), group)?;
@@ -181,8 +180,27 @@ impl File {
         Ok(RwLockWriteGuard::downgrade(st))
     }
 
+    /// Whether chunks can be read with this state as it is: their groups are loaded, as far as they exist, and
+    /// none is on its way to the store.
+    pub(super) fn is_at_hand(st: &State, chunks: &Range<u64>) -> bool {
+        missing(st, chunks).is_none() && !File::in_flight(st, chunks)
+    }
+
     fn read_loaded(&self, st: &State, offset: u64, out: &mut [u8]) -> Result<()> {
-        let (mut wanted, mut rest) = (Vec::new(), out);
+        let mut wanted = Vec::new();
+        self.read_unstored(st, offset, out, &mut wanted)?;
+        self.open_wanted(st, &mut wanted)
+    }
+
+    /// Reads what is not in the store, and adds what is to `wanted`.
+    pub(super) fn read_unstored<'a>(
+        &self,
+        st: &State,
+        offset: u64,
+        out: &'a mut [u8],
+        wanted: &mut Vec<Wanted<'a>>,
+    ) -> Result<()> {
+        let mut rest = out;
         for Piece { index, start, out } in pieces(offset, rest.len()) {
             let (out, after) = std::mem::take(&mut rest).split_at_mut(out.len());
             rest = after;
@@ -194,9 +212,14 @@ impl File {
                 out.fill(0);
             }
         }
+        Ok(())
+    }
+
+    /// Opens chunks that the flushed version has.
+    pub(super) fn open_wanted(&self, st: &State, wanted: &mut [Wanted]) -> Result<()> {
         match &st.identity {
             Some(identity) if !wanted.is_empty() => {
-                self.open_few(st.tree.size(), &identity.keys.chunk, &mut wanted)
+                self.open_few(st.tree.size(), &identity.keys.chunk, wanted)
             }
             _ => Ok(()),
         }
@@ -238,6 +261,14 @@ impl File {
         self.read_loaded(st, index * layout::CHUNK, &mut plain[..])?;
         Ok(plain)
     }
+}
+
+/// The groups of chunks, if one of them is not loaded.
+fn missing(st: &State, chunks: &Range<u64>) -> Option<Range<u64>> {
+    let end = chunks.end.min(layout::chunks(st.tree.size()));
+    let first = layout::group_of(chunks.start);
+    let groups = first..if chunks.start < end { layout::group_of(end - 1) + 1 } else { first };
+    groups.clone().any(|g| !st.tree.is_loaded(g)).then_some(groups)
 }
 
 /// The part of one chunk that a range covers.

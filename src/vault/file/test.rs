@@ -14,6 +14,7 @@ mod ahead;
 mod crash;
 mod faults;
 mod model;
+mod several;
 mod streams;
 mod tamper;
 

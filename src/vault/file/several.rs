@@ -1,0 +1,86 @@
+//! Small reads of one file that came together: each as if it were alone, but verified side by side, which takes
+//! hardly longer than one of them.
+
+use super::{
+    File,
+    state::{Fault, State},
+};
+use crate::{format::layout, vault::Result};
+use std::{ops::Range, sync::Arc};
+
+/// A read, and where its bytes go.
+pub struct Small<'a> {
+    /// Where in the file.
+    pub offset: u64,
+    /// As long as what is wanted.
+    pub out: &'a mut [u8],
+}
+
+impl Small<'_> {
+    fn end(&self) -> u64 {
+        self.offset.saturating_add(self.out.len() as u64)
+    }
+
+    fn chunks(&self) -> Range<u64> {
+        self.offset / layout::CHUNK..layout::chunks(self.end())
+    }
+
+    /// How much of it there is in a file of `size` bytes.
+    fn len(&self, size: u64) -> usize {
+        self.out.len().min(usize::try_from(size.saturating_sub(self.offset)).unwrap_or(usize::MAX))
+    }
+}
+
+impl File {
+    /// Does these reads. For each: how many bytes there are, fewer than asked for only at the end of the file; or
+    /// an error, as [`File::read`] has them.
+    pub fn read_several(self: &Arc<Self>, reads: &mut [Small]) -> Vec<Result<usize>> {
+        let mut done: Vec<_> = reads.iter_mut().map(|read| self.read_foreseen(read)).collect();
+        let mut rest: Vec<_> = done.iter_mut().zip(&mut *reads).filter(|(done, _)| done.is_none()).collect();
+        self.read_side_by_side(&mut rest);
+        // What remains is not at hand, or something is wrong with one of them: each finds out by itself.
+        let alone = |(done, read): (Option<_>, &mut Small)| match done {
+            Some(result) => result,
+            None => self.read(read.offset, read.out),
+        };
+        done.into_iter().zip(reads).map(alone).collect()
+    }
+
+    /// Notes a read; does it if it was foreseen.
+    fn read_foreseen(self: &Arc<Self>, read: &mut Small) -> Option<Result<usize>> {
+        let (size, content) = {
+            let st = self.state.read();
+            (st.size, st.content)
+        };
+        let len = read.len(size);
+        if len == 0 {
+            return None;
+        }
+        let bytes = read.offset..read.offset + len as u64;
+        let windows = self.look_ahead(bytes.clone(), size, content);
+        if windows.is_empty() {
+            return None;
+        }
+        Some(self.gather(&windows, bytes, content, &mut read.out[..len]))
+    }
+
+    /// Does those reads that need nothing but chunks which are at hand; none of them if one fails.
+    fn read_side_by_side(&self, reads: &mut [(&mut Option<Result<usize>>, &mut Small)]) {
+        let st = self.state.read();
+        let is_easy = |read: &Small| File::is_at_hand(&st, &read.chunks()) && !is_cut_off(&st, read);
+        let mut easy: Vec<_> = reads.iter_mut().filter(|(_, read)| is_easy(read)).collect();
+        let mut wanted = Vec::new();
+        let look = easy.iter_mut().try_for_each(|(_, read)| {
+            let len = read.len(st.size);
+            self.read_unstored(&st, read.offset, &mut read.out[..len], &mut wanted)
+        });
+        if look.and_then(|()| self.open_wanted(&st, &mut wanted)).is_ok() {
+            easy.iter_mut().for_each(|(done, read)| **done = Some(Ok(read.len(st.size))));
+        }
+    }
+}
+
+/// Whether the read goes to where the stored file has the wrong length.
+fn is_cut_off(st: &State, read: &Small) -> bool {
+    matches!(st.fault, Some(Fault::WrongLength(from)) if read.end() > from)
+}
