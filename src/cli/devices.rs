@@ -5,7 +5,7 @@ use super::{
     print,
 };
 use crate::engine::{
-    Curve, Description, Function, Measured, Profile, Survey, crossover, forget_measurements, survey,
+    Curve, Function, Measured, Profile, Survey, Surveyed, crossover, forget_measurements, survey,
 };
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -27,13 +27,15 @@ fn to_json(survey: &Survey) -> Value {
         Ok(Measured { cpu, gpus }) => {
             let gpus = gpus.iter().enumerate().map(|(number, gpu)| match gpu {
                 Err(why) => json!({ "engine": "gpu", "number": number, "available": false, "reason": why }),
-                Ok((device, profile)) => json!({
+                Ok(Surveyed { device, ways, profile }) => json!({
                     "engine": "gpu",
                     "number": number,
                     "available": true,
                     "device": device.name,
                     "driver_cuda_version": version(device.driver),
                     "multiprocessors": device.processors,
+                    "direct_up_to_chunks": ways.direct,
+                    "warp_a_chunk_up_to_chunks": ways.wide,
                     "measured": Function::all().filter_map(|f| function_json(f, cpu, profile)).collect::<Value>(),
                 }),
             });
@@ -66,16 +68,18 @@ fn to_text(survey: &Survey) -> String {
     };
     for (number, gpu) in gpus.iter().enumerate() {
         match gpu {
-            Ok((device, profile)) => gpu_text(&mut text, number, device, cpu, profile),
+            Ok(gpu) => gpu_text(&mut text, number, gpu, cpu),
             Err(why) => text += &format!("gpu {number}  not used: {why}\n"),
         }
     }
     text
 }
 
-fn gpu_text(text: &mut String, number: usize, device: &Description, cpu: &Profile, gpu: &Profile) {
+fn gpu_text(text: &mut String, number: usize, gpu: &Surveyed, cpu: &Profile) {
+    let Surveyed { device, ways, profile: gpu } = gpu;
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "gpu {number}  {}, driver for CUDA {}\n", device.name, version(device.driver));
+    let _ = writeln!(text, "gpu {number}  {}, driver for CUDA {}", device.name, version(device.driver));
+    let _ = writeln!(text, "       fastest here: {ways}\n");
     let _ = writeln!(
         text,
         "{:<16}{:<15}{:<6}{:>10}{:>10}   gpu from",

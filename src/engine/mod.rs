@@ -16,6 +16,7 @@ mod records;
 mod router;
 mod survey;
 mod team;
+mod tuning;
 
 pub use batch::{Batch, ChunkJob, Engine, EngineError, Op};
 pub use buffer::{Buffer, BufferPool, Usage};
@@ -23,11 +24,11 @@ pub use contest::{Contest, Times};
 pub use cpu::CpuEngine;
 pub use gpu::{COMMAND as GPU_COMMAND, serve as serve_gpu, start_gpus_with};
 pub use gpu::{
-    ChannelError, Description, DriverError, Fault, GpuEngine, Shape, devices as gpus, driver, lab,
+    ChannelError, Description, DriverError, Fault, GpuEngine, Shape, Ways, devices as gpus, driver, lab,
 };
 pub use gpu::{DeviceMemory, HostMemory, Module};
 pub use profile::{Curve, Function, Profile, crossover};
-pub use records::forget as forget_measurements;
+pub use records::{forget as forget_measurements, kept_ways};
 pub use router::{EngineChoice, Router};
 pub use survey::{Measured, Survey, Surveyed, survey};
 pub use team::EngineCounters;

@@ -1,10 +1,11 @@
 //! A survey of this machine's engines: every function measured on each, once.
 
 use super::{
-    BufferPool, CpuEngine, Description, Engine, EngineError, Fault, GpuEngine, measure,
+    BufferPool, CpuEngine, Description, Engine, EngineError, Fault, GpuEngine, Ways, measure,
     open::open_all,
     profile::{Function, LARGEST, Profile},
     records::Key,
+    tuning,
 };
 
 /// The engines of this machine.
@@ -15,15 +16,22 @@ pub struct Survey {
     pub measured: Result<Measured, String>,
 }
 
-/// A device and its profile, or what it fails at.
-pub type Surveyed = Result<(Description, Profile), String>;
+/// A device that was measured.
+pub struct Surveyed {
+    /// Which it is.
+    pub device: Description,
+    /// The ways that pieces go on it.
+    pub ways: Ways,
+    /// What it takes for batches.
+    pub profile: Profile,
+}
 
 /// What was measured where there is a GPU.
 pub struct Measured {
     /// The CPU's profile.
     pub cpu: Profile,
-    /// Every device by its number: its profile, or what it fails at.
-    pub gpus: Vec<Surveyed>,
+    /// Every device by its number, or what it fails at.
+    pub gpus: Vec<Result<Surveyed, String>>,
 }
 
 /// Looks for the engines and measures what was not measured before.
@@ -47,10 +55,21 @@ fn measured(cpu: &CpuEngine) -> Result<Measured, String> {
         let gpu = gpu.map_err(|fault| fault.to_string())?;
         gpu.supply(&pool);
         let key = Key::new(cpu, Some(gpu.description()));
+        let ways = tuned(&key, &gpu, cpu, &pool).map_err(|error| error.to_string())?;
         let profile = complete(&key, &gpu, cpu, &pool).map_err(|error| error.to_string())?;
-        Ok((gpu.description().clone(), profile))
+        Ok(Surveyed { device: gpu.description().clone(), ways, profile })
     };
     Ok(Measured { cpu: of_cpu, gpus: opened.into_iter().map(profile).collect() })
+}
+
+/// The ways that are kept for a device, or were measured and are kept from now on; it takes them.
+fn tuned(key: &Key, gpu: &GpuEngine, cpu: &CpuEngine, pool: &BufferPool) -> Result<Ways, EngineError> {
+    let ways = match key.ways() {
+        Some(ways) => ways,
+        None => tuning::ways(gpu, cpu, pool).inspect(|ways| key.keep_ways(*ways))?,
+    };
+    gpu.set_ways(ways);
+    Ok(ways)
 }
 
 /// What is kept for an engine, with what that lacks measured, and kept from now on.

@@ -133,9 +133,9 @@ impl Team {
     ///
     /// # Errors
     /// If there is none that works: why the first does not.
-    pub fn of_gpus() -> Result<Self, String> {
+    pub fn of_gpus(cpu: &CpuEngine) -> Result<Self, String> {
         let gpu = |engine| Gpu { engine, line: Line::new(&Profile::new()), tally: Tally::default() };
-        Ok(Team { cpu: None, gpus: working()?.into_iter().map(gpu).collect() })
+        Ok(Team { cpu: None, gpus: working(cpu)?.into_iter().map(gpu).collect() })
     }
 
     /// The devices beside the CPU, and the functions that they need measured, as they come to be needed.
@@ -147,7 +147,7 @@ impl Team {
             let line = Line::new(&Key::new(cpu, Some(engine.description())).profile());
             Gpu { engine, line, tally: Tally::default() }
         };
-        let gpus = working()?.into_iter().map(gpu).collect();
+        let gpus = working(cpu)?.into_iter().map(gpu).collect();
         let (wanted, needed) = unbounded();
         let partner = Partner {
             line: Line::new(&Key::new(cpu, None).profile()),
@@ -249,13 +249,18 @@ impl Team {
     }
 }
 
-/// Every device that works, one at least. What the others lack is logged.
-fn working() -> Result<Vec<GpuEngine>, String> {
+/// Every device that works, one at least, with its kept ways. What the others lack is logged.
+fn working(cpu: &CpuEngine) -> Result<Vec<GpuEngine>, String> {
     let opened = open_all().map_err(|error| error.to_string())?;
     let (mut engines, mut first, several) = (Vec::new(), None, opened.len() > 1);
     for (number, result) in opened.into_iter().enumerate() {
         match result {
-            Ok(engine) => engines.push(engine),
+            Ok(engine) => {
+                if let Some(ways) = Key::new(cpu, Some(engine.description())).ways() {
+                    engine.set_ways(ways);
+                }
+                engines.push(engine);
+            }
             Err(fault) => {
                 if several {
                     log::warn!("gpu {number}: not used: {fault}");

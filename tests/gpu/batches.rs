@@ -12,14 +12,14 @@ use warpcrypt::{
         mac::Integrity,
     },
     engine::{
-        Batch, BufferPool, ChunkJob, CpuEngine, Engine, EngineError, Fault, GpuEngine, Op, Shape,
+        Batch, BufferPool, ChunkJob, CpuEngine, Engine, EngineError, Fault, GpuEngine, Op, Shape, Ways,
         start_gpus_with,
     },
 };
 
 /// A ring that small batches fill.
 pub const SMALL: Shape =
-    Shape { piece: 64 << 10, slots: 3, wide: 12, direct: 6, timeout: Duration::from_secs(20) };
+    Shape { piece: 64 << 10, slots: 3, ways: Ways { wide: 12, direct: 6 }, timeout: Duration::from_secs(20) };
 
 /// The engine on the first device, in processes of the program under test.
 pub fn open(shape: Shape, pause: Duration) -> Result<GpuEngine, Fault> {

@@ -18,7 +18,7 @@ use warpcrypt::{
         cipher::Cipher,
         mac::Integrity,
     },
-    engine::{Batch, BufferPool, ChunkJob, CpuEngine, Engine, GpuEngine, Op, Shape},
+    engine::{Batch, BufferPool, ChunkJob, CpuEngine, Engine, GpuEngine, Op, Shape, Ways},
 };
 
 const PAIRS: [(Cipher, Integrity); 2] =
@@ -182,7 +182,7 @@ fn rates() {
     let shapes = [
         ("default", base),
         ("pieces of 8 MiB", Shape { piece: 8 << 20, ..base }),
-        ("never direct", Shape { direct: 0, ..base }),
+        ("never direct", Shape { ways: Ways { direct: 0, ..base.ways }, ..base }),
     ];
     for (name, shape) in shapes {
         let gpu = GpuEngine::with_shape(0, shape, Duration::from_secs(1)).expect("a device");
@@ -233,7 +233,8 @@ fn direct_and_copied() {
     }
     for round in 0..2 {
         for direct in [0, 256, 512, 1024] {
-            let shape = Shape { direct, ..Shape::default() };
+            let base = Shape::default();
+            let shape = Shape { ways: Ways { direct, ..base.ways }, ..base };
             let gpu = GpuEngine::with_shape(0, shape, Duration::from_secs(1)).expect("a device");
             let pool = BufferPool::new(usize::MAX);
             gpu.supply(&pool);

@@ -9,7 +9,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use warpcrypt::engine::{BufferPool, CpuEngine, GpuEngine, Shape, gpus, start_gpus_with};
+use warpcrypt::engine::{BufferPool, CpuEngine, GpuEngine, Shape, Ways, gpus, start_gpus_with};
 
 /// Whether there is a device. Without one the test is skipped aloud, or fails if `REQUIRE_GPU=1`.
 pub fn ready() -> bool {
@@ -31,7 +31,10 @@ fn random_batches_agree_with_the_cpu() {
     let (most, end) =
         (number("GPU_BATCHES", 300), Instant::now() + Duration::from_secs(number("GPU_SECONDS", 20)));
     let done = AtomicU64::new(0);
-    for (number, shape) in [Shape::default(), SMALL, Shape { wide: 0, ..SMALL }].into_iter().enumerate() {
+    for (number, shape) in [Shape::default(), SMALL, Shape { ways: Ways { wide: 0, ..SMALL.ways }, ..SMALL }]
+        .into_iter()
+        .enumerate()
+    {
         let gpu = GpuEngine::with_shape(0, shape, Duration::from_secs(1)).expect("a device");
         let (keys, pool) = (all_keys(), BufferPool::new(usize::MAX));
         let heap = BufferPool::new(usize::MAX);

@@ -7,7 +7,7 @@ use crate::{
         signals::Interrupt,
     },
     engine::{
-        DeviceMemory, DriverError,
+        DeviceMemory, DriverError, kept_ways,
         lab::{Lab, Launch},
     },
     report::{Report, Spread, significant},
@@ -83,6 +83,9 @@ impl Bench {
                     device.name, device.processors, version.0, version.1
                 );
                 report.about("GPU", text);
+                let kept = kept_ways(device).map(|ways| format!("{ways}: measured on this device, and kept"));
+                let unknown = || "not measured on this device yet: `warpcrypt devices` does".to_owned();
+                report.about("filesystem", kept.unwrap_or_else(unknown));
             }
             Err(why) => report.about("GPU", format!("none: {why}; the CPU's columns alone")),
         }

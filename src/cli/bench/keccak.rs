@@ -201,6 +201,9 @@ fn by_count(bench: &Bench, device: Option<&Device>, counts: &[usize]) -> Outcome
     Ok(Section::new(title).text(winners).text(paper).plot(plot).table(table))
 }
 
+/// A variant takes the lead if it is by so much better than the leader: less is noise.
+const LEAD: f64 = 1.05;
+
 /// Which variant is best for how many states.
 fn winners(lines: &[(&str, Vec<(f64, f64)>)]) -> String {
     let Some((_, first)) = lines.first() else { return "Not measured: there is no GPU.".to_owned() };
@@ -208,7 +211,8 @@ fn winners(lines: &[(&str, Vec<(f64, f64)>)]) -> String {
     let mut last = "";
     for (at, (count, _)) in first.iter().enumerate() {
         let best = lines.iter().max_by(|a, b| a.1[at].1.total_cmp(&b.1[at].1));
-        if let Some((name, line)) = best.filter(|best| best.0 != last) {
+        let led = lines.iter().find(|line| line.0 == last).map_or(0.0, |line| line.1[at].1 * LEAD);
+        if let Some((name, line)) = best.filter(|best| best.1[at].1 > led) {
             let separator = if last.is_empty() { "" } else { ";" };
             let (states, rate) = (if *count == 1.0 { "state" } else { "states" }, significant(line[at].1));
             text += &format!("{separator} from {count} {states} on {name} ({rate} million/s)");

@@ -6,6 +6,7 @@ use super::{
     plan::Limits,
     process::{LentMemory, Process},
     slot::Slot,
+    ways::Ways,
 };
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -28,19 +29,15 @@ pub struct Shape {
     pub piece: usize,
     /// Pieces on the device at a time.
     pub slots: usize,
-    /// While the device has no more chunks than this, a tag is made by a warp, which is soonest done; otherwise
-    /// by a thread, of which the device has more.
-    pub wide: usize,
-    /// While it has no more than this, nothing is copied to it: the kernels read and write the host's memory, so that
-    /// transfers and work overlap within a piece. Means something up to `wide` only.
-    pub direct: usize,
+    /// Which way pieces go until the device was measured.
+    pub ways: Ways,
     /// A piece that is not done after this time means that the device hangs.
     pub timeout: Duration,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { piece: 16 << 20, slots: 12, wide: 8192, direct: 1024, timeout: Duration::from_secs(10) }
+        Shape { piece: 16 << 20, slots: 12, ways: Ways::default(), timeout: Duration::from_secs(10) }
     }
 }
 

@@ -16,6 +16,7 @@ mod process;
 mod selftest;
 mod shared;
 mod slot;
+mod ways;
 mod worker;
 
 pub use channel::ChannelError;
@@ -23,6 +24,7 @@ pub use device::Shape;
 pub use driver::{Description, DeviceMemory, DriverError, HostMemory, Module, lab};
 pub use fault::Fault;
 pub use process::{COMMAND, LentMemory, start_gpus_with};
+pub use ways::Ways;
 pub use worker::serve;
 
 use super::{
@@ -65,6 +67,7 @@ struct Inner {
     /// Which of the driver's devices.
     number: usize,
     shape: Shape,
+    ways: Mutex<Ways>,
     /// Until the first test of a device that failed; doubles from test to test.
     pause: Duration,
     device: Mutex<Option<Arc<Device>>>,
@@ -88,7 +91,8 @@ impl GpuEngine {
         let device = ready_device(Process::start()?, number, shape)?;
         let description = device.description.clone();
         let (stop, stopped) = bounded(0);
-        let inner = Arc::new(Inner { number, shape, pause, device: Mutex::new(Some(device)), stopped });
+        let (ways, device) = (Mutex::new(shape.ways), Mutex::new(Some(device)));
+        let inner = Arc::new(Inner { number, shape, ways, pause, device, stopped });
         let (name, poison) = (format!("gpu {number}"), Poison::from_environment());
         Ok(GpuEngine { description, name, poison, inner, _stop: stop })
     }
@@ -124,6 +128,27 @@ impl GpuEngine {
         process.zip(buffer.lent()).is_some_and(|(process, memory)| memory.is_of(process))
     }
 
+    /// Has pieces go these ways from now on, which were found to be the fastest on this device.
+    pub(super) fn set_ways(&self, ways: Ways) {
+        *self.inner.ways.lock() = ways;
+    }
+
+    /// As `run`, with pieces that go these ways.
+    pub(super) fn run_by(&self, batch: &mut Batch, ways: Ways) -> Result<(), EngineError> {
+        let order = batch.check()?;
+        if order.is_empty() {
+            return Ok(());
+        }
+        let device = self.inner.device.lock().clone();
+        let device = device.ok_or_else(|| self.failed(&Fault::OutOfService))?;
+        let poisoned = self.poison.as_ref().map_or(Ok(()), |poison| poison.count(&device));
+        let done = poisoned.and_then(|()| pipeline::run(&device, batch, &order, ways));
+        done.map_err(|fault| {
+            Inner::fail(&self.inner, &device, &fault);
+            self.failed(&fault)
+        })
+    }
+
     fn failed(&self, fault: &Fault) -> EngineError {
         EngineError::Failed { engine: self.name().to_owned(), cause: fault.to_string() }
     }
@@ -135,18 +160,8 @@ impl Engine for GpuEngine {
     }
 
     fn run(&self, batch: &mut Batch) -> Result<(), EngineError> {
-        let order = batch.check()?;
-        if order.is_empty() {
-            return Ok(());
-        }
-        let device = self.inner.device.lock().clone();
-        let device = device.ok_or_else(|| self.failed(&Fault::OutOfService))?;
-        let poisoned = self.poison.as_ref().map_or(Ok(()), |poison| poison.count(&device));
-        let done = poisoned.and_then(|()| pipeline::run(&device, batch, &order, &self.inner.shape));
-        done.map_err(|fault| {
-            Inner::fail(&self.inner, &device, &fault);
-            self.failed(&fault)
-        })
+        let ways = *self.inner.ways.lock();
+        self.run_by(batch, ways)
     }
 }
 

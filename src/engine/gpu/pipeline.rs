@@ -2,10 +2,11 @@
 //! different pieces at the same time.
 
 use super::{
-    device::{Device, Shape},
+    device::Device,
     fault::Fault,
     plan::{Limits, Piece, Placed, next_piece, result_len},
-    slot::{Slot, Way},
+    slot::Slot,
+    ways::Ways,
 };
 use crate::{
     crypto::chunk::Tag,
@@ -19,13 +20,13 @@ const OVERLAP: usize = 4;
 /// Bytes: copying less takes hardly less time.
 const SHORTEST: usize = 1 << 20;
 
-/// Runs a checked batch; `order` is that of `Batch::check`, and `shape` says which way its pieces go.
+/// Runs a checked batch; `order` is that of `Batch::check`, and `ways` says which way its pieces go.
 ///
 /// # Errors
 /// If the device failed; the batch's input is intact, and nothing writes to its output any more.
-pub(super) fn run(device: &Device, batch: &mut Batch, order: &[usize], shape: &Shape) -> Result<(), Fault> {
-    let limits = limits(device, batch, order, shape);
-    let mut work = Work { device, batch, shape, flights: VecDeque::new(), touched: false };
+pub(super) fn run(device: &Device, batch: &mut Batch, order: &[usize], ways: Ways) -> Result<(), Fault> {
+    let limits = limits(device, batch, order, ways);
+    let mut work = Work { device, batch, ways, flights: VecDeque::new(), touched: false };
     let mut rest = order;
     while let Some(piece) = next_piece(work.batch, &mut rest, limits) {
         let slot = work.slot()?;
@@ -38,23 +39,14 @@ pub(super) fn run(device: &Device, batch: &mut Batch, order: &[usize], shape: &S
 
 /// A device without work gets the batch in several pieces, so that copies and kernels overlap; a busy one has
 /// other pieces for that, and without copies there is nothing to overlap.
-fn limits(device: &Device, batch: &Batch, order: &[usize], shape: &Shape) -> Limits {
+fn limits(device: &Device, batch: &Batch, order: &[usize], ways: Ways) -> Limits {
     let most = device.shape.limits();
-    if device.flying.load(Ordering::Relaxed) > 0 || order.len() <= shape.direct {
+    if device.flying.load(Ordering::Relaxed) > 0 || order.len() <= ways.direct {
         return most;
     }
     let bytes = order.iter().map(|job| batch.jobs[*job].len).fold(0, usize::saturating_add);
     let share = bytes.div_ceil(OVERLAP).next_multiple_of(4096).max(SHORTEST);
     Limits { bytes: share.min(most.bytes), ..most }
-}
-
-/// The way of a piece with which `chunks` chunks are on the device.
-fn way(shape: &Shape, chunks: usize) -> Way {
-    match chunks {
-        _ if chunks > shape.wide => Way::Narrow,
-        _ if chunks > shape.direct => Way::Wide,
-        _ => Way::Direct,
-    }
 }
 
 /// A piece on the device.
@@ -79,7 +71,7 @@ struct Sample {
 struct Work<'a> {
     device: &'a Device,
     batch: &'a mut Batch,
-    shape: &'a Shape,
+    ways: Ways,
     /// The oldest first.
     flights: VecDeque<Flight>,
     /// The device may be using the batch's buffers, or the slots.
@@ -103,8 +95,8 @@ impl Work<'_> {
     fn submit(&mut self, mut slot: Slot, piece: Piece) -> Result<(), Fault> {
         self.touched = true;
         let chunks = piece.chunks.len();
-        let way =
-            way(self.shape, self.device.flying.fetch_add(chunks, Ordering::Relaxed).saturating_add(chunks));
+        let flying = self.device.flying.fetch_add(chunks, Ordering::Relaxed).saturating_add(chunks);
+        let way = self.ways.of(flying);
         // SAFETY: the buffers are borrowed by `self`, which touches none of a piece's bytes before its `wait`,
         // and `drop` takes them out of the batch if there was no such end.
         match unsafe { slot.submit(&piece, self.batch, way) } {

@@ -1,11 +1,7 @@
 //! What a device must get right before it is given work: every kernel, at the lengths where something
 //! changes, compared with the CPU.
 
-use super::{
-    device::{Device, Shape},
-    fault::Fault,
-    pipeline,
-};
+use super::{device::Device, fault::Fault, pipeline, ways::Ways};
 use crate::{
     crypto::{
         chunk::{CHUNK, ChunkId, ChunkKeys, Tag},
@@ -25,10 +21,9 @@ const LENGTHS: [usize; 8] = [1, 16, 105, 106, 137, 138, 4095, CHUNK];
 /// What failed.
 pub(super) fn self_test(device: &Arc<Device>) -> Result<(), Fault> {
     let pool = BufferPool::new(usize::MAX);
-    for (wide, direct) in [(0, 0), (usize::MAX, 0), (usize::MAX, usize::MAX)] {
-        let shape = Shape { wide, direct, ..device.shape };
-        check_seal(device, &pool, &shape)?;
-        check_open(device, &pool, &shape)?;
+    for ways in Ways::FORCED.into_iter().rev() {
+        check_seal(device, &pool, ways)?;
+        check_open(device, &pool, ways)?;
         // From now on without the CPU's copies.
         let source = device.clone();
         pool.set_source(Arc::new(move |len| source.lend_memory(len)));
@@ -36,9 +31,9 @@ pub(super) fn self_test(device: &Arc<Device>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn check_seal(device: &Device, pool: &BufferPool, shape: &Shape) -> Result<(), Fault> {
+fn check_seal(device: &Device, pool: &BufferPool, ways: Ways) -> Result<(), Fault> {
     let mut sealed = batch(pool);
-    run(device, &mut sealed, shape)?;
+    run(device, &mut sealed, ways)?;
     for job in &sealed.jobs {
         let (ciphertext, tag) = by_cpu(&sealed, job);
         if !job.ok || tag != job.tag || ciphertext != sealed.output[job.offset..][..job.len] {
@@ -49,7 +44,7 @@ fn check_seal(device: &Device, pool: &BufferPool, shape: &Shape) -> Result<(), F
 }
 
 /// Every fourth chunk is damaged.
-fn check_open(device: &Device, pool: &BufferPool, shape: &Shape) -> Result<(), Fault> {
+fn check_open(device: &Device, pool: &BufferPool, ways: Ways) -> Result<(), Fault> {
     let mut opened = batch(pool);
     let plain = opened.input.to_vec();
     opened.op = Op::Open;
@@ -60,7 +55,7 @@ fn check_open(device: &Device, pool: &BufferPool, shape: &Shape) -> Result<(), F
         job.tag = tag;
         job.tag[number % 16] ^= u8::from(number % 4 == 3);
     }
-    run(device, &mut opened, shape)?;
+    run(device, &mut opened, ways)?;
     for (number, job) in opened.jobs.iter().enumerate() {
         let (good, output) = (number % 4 != 3, &opened.output[job.offset..][..job.len]);
         let expected = |(at, byte): (usize, &u8)| *byte == if good { plain[job.offset + at] } else { 0 };
@@ -71,9 +66,9 @@ fn check_open(device: &Device, pool: &BufferPool, shape: &Shape) -> Result<(), F
     Ok(())
 }
 
-fn run(device: &Device, batch: &mut Batch, shape: &Shape) -> Result<(), Fault> {
+fn run(device: &Device, batch: &mut Batch, ways: Ways) -> Result<(), Fault> {
     let order = batch.check().map_err(|_| Fault::Wrong("the self-test's own batch"))?;
-    pipeline::run(device, batch, &order, shape)
+    pipeline::run(device, batch, &order, ways)
 }
 
 fn by_cpu(batch: &Batch, job: &ChunkJob) -> (Vec<u8>, Tag) {

@@ -6,6 +6,7 @@ use super::{
     message::{Answer, Order, Side},
     plan::{ALIGNMENT, KEY_SLOT, Limits, Piece, Run},
     process::{LentMemory, Process},
+    ways::Way,
 };
 use crate::engine::{Batch, Buffer, Op};
 use std::{sync::Arc, time::Duration};
@@ -25,17 +26,6 @@ pub(super) struct Slot {
     gathered: [Option<LentMemory>; 2],
     process: Arc<Process>,
     limits: Limits,
-}
-
-/// How a piece is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    /// Copied to the device, a thread for each tag.
-    Narrow,
-    /// Copied to the device, a warp for each chunk.
-    Wide,
-    /// By the same kernels, which read and write the host's memory.
-    Direct,
 }
 
 impl Slot {
