@@ -15,8 +15,6 @@ use crate::{
 };
 use std::{collections::VecDeque, ops::Range, path::PathBuf, sync::Arc};
 
-/// Slots of a thread: one is read into while the other is on its way.
-const OWN: usize = 2;
 /// One of so many slots has a message hashed on the CPU too, to be compared.
 const SAMPLE: u64 = 16;
 
@@ -114,7 +112,7 @@ impl<S: Source> Worker<'_, S> {
             if let Some(slot) = hangar.free.pop() {
                 return Some(slot);
             }
-            if hangar.flights.len() < OWN
+            if hangar.flights.len() < gpu::OWN
                 && let Some(slot) = hangar.gpu.slot()
             {
                 return Some(slot);
@@ -182,6 +180,14 @@ impl<S: Source> Worker<'_, S> {
     pub(super) fn land_all(&mut self) {
         while self.hangar.as_ref().is_some_and(|hangar| !hangar.flights.is_empty()) {
             self.land();
+        }
+    }
+
+    /// Gives the slots back: there is nothing to do any more.
+    pub(super) fn leave(&mut self) {
+        self.land_all();
+        if let Some(hangar) = &mut self.hangar {
+            hangar.gpu.put(std::mem::take(&mut hangar.free));
         }
     }
 

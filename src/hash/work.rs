@@ -147,6 +147,9 @@ impl<'a, S: Source> Worker<'a, S> {
 
     /// Something to do; what is on its way lands before the thread waits for more.
     fn next(&mut self) -> Option<Task<S::Place, S::Content>> {
+        if let Some(gpu) = self.options.gpu {
+            gpu.open_if_worth();
+        }
         self.queue.try_take().or_else(|| {
             self.land_all();
             self.queue.take()
@@ -165,7 +168,7 @@ impl<'a, S: Source> Worker<'a, S> {
                 self.queue.abandon();
             }
         }
-        self.land_all();
+        self.leave();
     }
 
     pub(super) fn functions(&self) -> &'a [Function] {

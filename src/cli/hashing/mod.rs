@@ -71,7 +71,7 @@ fn gpu(engine: EngineArg, functions: &[Function], threads: usize) -> Outcome<Opt
     match engine {
         EngineArg::Cpu => Ok(None),
         EngineArg::Auto => Ok(takes.then(|| Gpu::later(threads))),
-        EngineArg::Gpu if takes => Gpu::open().map(Some).map_err(vaults::no_gpu),
+        EngineArg::Gpu if takes => Gpu::open(threads).map(Some).map_err(vaults::no_gpu),
         EngineArg::Gpu => Err(Failure::new(
             Code::Usage,
             "a GPU hashes none of these functions",

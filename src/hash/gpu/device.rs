@@ -7,7 +7,7 @@ use crate::{
         driver::{Context, Geometry, Kernel, Module},
     },
 };
-use std::sync::{Arc, atomic::AtomicUsize};
+use std::sync::Arc;
 
 /// `kernels/hash.cu`, compiled.
 static FATBIN: &[u8] = include_bytes!("../../../kernels/hash.fatbin");
@@ -25,8 +25,6 @@ pub(super) struct Device {
     alone: Kernel,
     shared: Kernel,
     processors: usize,
-    /// Slots that there are.
-    pub slots: AtomicUsize,
 }
 
 impl Device {
@@ -39,7 +37,7 @@ impl Device {
         let module = Module::load(&context, FATBIN)?;
         let alone = module.kernel("md6_nodes", 0)?;
         let shared = module.kernel("md6_nodes_shared", (THREADS * DESK) as usize)?;
-        Ok(Device { context, alone, shared, processors: description.processors, slots: AtomicUsize::new(0) })
+        Ok(Device { context, alone, shared, processors: description.processors })
     }
 
     /// The kernel for so many nodes of a level, and its geometry.

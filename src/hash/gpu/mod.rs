@@ -21,7 +21,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::Duration,
 };
 
@@ -30,42 +30,54 @@ const WORTH: u64 = 512 << 20;
 /// A device that is not ready after this time is none.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Slots of a thread: one is read into while the other is on its way.
+pub(super) const OWN: usize = 2;
+/// Slots of all threads together, at most.
+const SLOTS: usize = 32;
+
 /// The first GPU, or the prospect of it.
 pub struct Gpu {
-    shared: Arc<Shared>,
+    device: Mutex<Option<Arc<Device>>>,
+    /// Slots that no thread has.
+    free: Mutex<Vec<Slot>>,
+    /// How many there are to be.
+    slots: usize,
     /// The CPU hashes nothing that the device can, unless it failed.
     alone: bool,
     /// Bytes from which on the device is opened.
     worth: u64,
-    /// Opens it.
-    opener: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Default)]
-struct Shared {
-    device: Mutex<Option<Arc<Device>>>,
-    /// Somebody opens it, or has.
-    asked: AtomicBool,
     /// Bytes that were found for it.
     found: AtomicU64,
+    /// Somebody opens it, or has.
+    asked: AtomicBool,
 }
 
 impl Gpu {
-    /// Opens the device now; the CPU hashes nothing that it can.
+    fn new(threads: usize, alone: bool) -> Self {
+        Gpu {
+            device: Mutex::default(),
+            free: Mutex::default(),
+            slots: threads.saturating_mul(OWN).min(SLOTS),
+            alone,
+            worth: WORTH.saturating_mul(threads as u64),
+            found: AtomicU64::new(0),
+            asked: AtomicBool::new(alone),
+        }
+    }
+
+    /// Opens the device now, for so many threads; the CPU hashes nothing that it can.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn open() -> Result<Self, Fault> {
-        let shared = Shared { asked: AtomicBool::new(true), ..Shared::default() };
-        *shared.device.lock() = Some(ready_device()?);
-        Ok(Gpu { shared: Arc::new(shared), alone: true, worth: 0, opener: Mutex::default() })
+    pub fn open(threads: usize) -> Result<Self, Fault> {
+        let gpu = Gpu::new(threads, true);
+        gpu.begin(ready_device()?);
+        Ok(gpu)
     }
 
-    /// Opens it in the background once there is enough to do for so many threads; until then, and whenever it is busy,
-    /// the CPU works.
+    /// Opens it once there is enough to do for so many threads; until then, and whenever it is busy, the CPU works.
     pub fn later(threads: usize) -> Self {
-        let worth = WORTH.saturating_mul(threads as u64);
-        Gpu { shared: Arc::default(), alone: false, worth, opener: Mutex::default() }
+        Gpu::new(threads, false)
     }
 
     /// Whether it hashes a function.
@@ -75,25 +87,36 @@ impl Gpu {
 
     /// Says that so many bytes more are to be hashed that it can hash.
     pub(super) fn announce(&self, bytes: u64) {
-        let shared = &self.shared;
-        let found = shared.found.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        if found < self.worth || shared.asked.swap(true, Ordering::Relaxed) {
+        self.found.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Opens the device, once, if there is enough to do. The thread that comes here first does nothing else until it is
+    /// open: a driver that has a processor for itself is ready sooner, by more than what the thread would have hashed.
+    pub(super) fn open_if_worth(&self) {
+        let enough = self.found.load(Ordering::Relaxed) >= self.worth;
+        if !enough || self.asked.swap(true, Ordering::Relaxed) {
             return;
         }
-        let shared = shared.clone();
-        let open = move || match ready_device() {
-            Ok(device) => *shared.device.lock() = Some(device),
+        match ready_device() {
+            Ok(device) => self.begin(device),
             Err(fault) => log::debug!("hashing on the CPU alone: {fault}"),
-        };
-        match thread::Builder::new().name("gpu-open".to_owned()).spawn(open) {
-            Ok(opener) => *self.opener.lock() = Some(opener),
-            Err(e) => log::debug!("hashing on the CPU alone: {e}"),
+        }
+    }
+
+    /// Puts the device in service and makes its slots: here, so that no thread waits for the driver.
+    fn begin(&self, device: Arc<Device>) {
+        *self.device.lock() = Some(device.clone());
+        for _ in 0..self.slots {
+            match Slot::new(&device) {
+                Ok(slot) => self.free.lock().push(slot),
+                Err(fault) => return self.fail(&fault),
+            }
         }
     }
 
     /// Whether it is in service.
     pub(super) fn serves(&self) -> bool {
-        self.shared.device.lock().is_some()
+        self.device.lock().is_some()
     }
 
     /// Whether to wait for it rather than to have the CPU hash.
@@ -101,21 +124,23 @@ impl Gpu {
         self.alone && self.serves()
     }
 
-    /// Another slot, if it is in service and has not too many.
+    /// A slot that no thread has, if it is in service.
     pub(super) fn slot(&self) -> Option<Slot> {
-        let device = self.shared.device.lock().clone()?;
-        match Slot::new(&device) {
-            Ok(slot) => slot,
-            Err(fault) => {
-                self.fail(&fault);
-                None
-            }
+        if self.serves() { self.free.lock().pop() } else { None }
+    }
+
+    /// Takes back slots that are needed no more.
+    pub(super) fn put(&self, slots: Vec<Slot>) {
+        let wiped = slots.into_iter().map(Slot::begin_wiping).collect::<Result<Vec<_>, _>>();
+        match wiped {
+            Ok(slots) => self.free.lock().extend(slots),
+            Err(fault) => self.fail(&fault.into()),
         }
     }
 
     /// Ends its service.
     pub(super) fn fail(&self, fault: &Fault) {
-        if let Some(device) = self.shared.device.lock().take() {
+        if let Some(device) = self.device.lock().take() {
             // Whatever it still does, it does to memory that stays.
             device.context.give_up();
             log::warn!("gpu: {fault}; the CPU hashes in its place");
@@ -124,13 +149,11 @@ impl Gpu {
 }
 
 impl Drop for Gpu {
-    /// Leaves the context to the end of the process, which is sooner done with it than the driver. Slots were wiped
-    /// when the threads ended. A process must not end while the driver begins.
+    /// Leaves the context and the memory in it to the end of the process, which is sooner done with them than the driver.
     fn drop(&mut self) {
-        if let Some(opener) = self.opener.get_mut().take() {
-            let _ = opener.join(); // It does nothing that could panic.
-        }
-        if let Some(device) = self.shared.device.lock().take() {
+        let slots = std::mem::take(self.free.get_mut());
+        if let Some(device) = self.device.get_mut().take() {
+            slots.iter().for_each(Slot::end_wiping);
             device.context.give_up();
         }
     }
@@ -153,7 +176,7 @@ fn tested(device: &Arc<Device>) -> Result<(), Fault> {
     const LENGTHS: [usize; 2] = [70_001, 40_000];
     let md6 =
         Md6::new(256).and_then(|md6| md6.with_key(b"test")).map_err(|_| Fault::Wrong("no such hash"))?;
-    let Some(mut slot) = Slot::new(device)? else { return Err(Fault::Wrong("no slot for a test")) };
+    let mut slot = Slot::new(device)?;
     let second = LENGTHS[0].next_multiple_of(16);
     let all = &mut slot.input()[..second + LENGTHS[1]];
     all.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * 31 + at / 256 * 7) as u8);

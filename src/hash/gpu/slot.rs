@@ -12,10 +12,11 @@ use crate::{
     },
 };
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
+use zeroize::Zeroize;
 
 /// Bytes of messages that a slot holds.
 pub const BYTES: usize = 4 << 20;
@@ -27,8 +28,6 @@ const VALUES: usize = BYTES / 512 * 2 + 16 * TREES;
 const LAYERS: usize = 80;
 /// What is described: layers of all levels; a tree of `BYTES` has seven.
 const DESCRIBED: usize = LAYERS + 8 * TREES * LAYER;
-/// Slots of all threads together.
-const SLOTS: usize = 32;
 /// What is not done after this time means that the device hangs.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks at whether it is done.
@@ -63,17 +62,13 @@ pub struct Failed {
 }
 
 impl Slot {
-    /// Another slot; `None` if there are enough.
+    /// Another slot.
     ///
     /// # Errors
     /// What the driver says.
-    pub(super) fn new(device: &Arc<Device>) -> Result<Option<Self>, Fault> {
-        let (order, next) = (Ordering::Relaxed, |slots| (slots < SLOTS).then_some(slots + 1));
-        if device.slots.fetch_update(order, order, next).is_err() {
-            return Ok(None);
-        }
+    pub(super) fn new(device: &Arc<Device>) -> Result<Self, Fault> {
         let context = &device.context;
-        Ok(Some(Slot {
+        Ok(Slot {
             input: HostMemory::new(context, BYTES)?,
             described: HostMemory::new(context, DESCRIBED)?,
             values: HostMemory::new(context, TREES * VALUE)?,
@@ -84,7 +79,7 @@ impl Slot {
             event: Event::new(context)?,
             trees: 0,
             device: device.clone(),
-        }))
+        })
     }
 
     /// Where messages go.
@@ -160,26 +155,42 @@ impl Slot {
         self.stream.record(&self.event)
     }
 
-    /// Wipes the device's memory.
-    fn wipe(&self) -> Result<(), DriverError> {
+    /// Wipes the messages, and has the device wipe its memory.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub(super) fn begin_wiping(mut self) -> Result<Self, DriverError> {
+        self.input.zeroize();
+        // Others' slots are not to be waited for either.
+        self.clear().inspect_err(|_| self.device.context.give_up())?;
+        Ok(self)
+    }
+
+    /// Waits until the device has wiped its memory.
+    pub(super) fn end_wiping(&self) {
+        if let Err(error) = self.event.wait() {
+            log::debug!("gpu: not wiped: {error}");
+        }
+    }
+
+    fn clear(&self) -> Result<(), DriverError> {
         self.device.context.enter()?;
         self.stream.clear(&self.described_there, 0, DESCRIBED)?;
         self.stream.clear(&self.input_there, 0, BYTES)?;
         self.stream.clear(&self.values_there, 0, VALUES * VALUE)?;
-        self.stream.record(&self.event)?;
-        self.event.wait()
+        self.stream.record(&self.event)
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if !self.device.context.is_given_up()
-            && let Err(error) = self.wipe()
-        {
+        if self.device.context.is_given_up() {
+            return;
+        }
+        if let Err(error) = self.clear().and_then(|()| self.event.wait()) {
             log::debug!("gpu: not wiped: {error}");
             self.device.context.give_up();
         }
-        self.device.slots.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
