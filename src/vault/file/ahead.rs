@@ -29,6 +29,9 @@ const KEPT_BEHIND: u64 = 1;
 const STEPS: u64 = 8;
 /// Shortest request with gaps worth a window of its own: below, opening it at once costs less.
 const GAP_REQUEST: u64 = 16 << 10;
+/// Steps in a row that make a reader one with a pattern: of the places where one of `STREAMS` readers would go on, a
+/// reader of random places hits one by chance every now and then, but hardly the next one too.
+const STEADY: u32 = 2;
 /// A file that nobody read from for so long gives up its windows.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -110,7 +113,8 @@ struct Stream {
     end: u64,
     /// From the request before that to it.
     step: i64,
-    foreseen: bool,
+    /// How often it has gone on as expected; to begin at the beginning counts as once.
+    foreseen: u32,
     reach: u64,
     /// Where the next window is due: its start, or its end for a reader that goes backward.
     edge: Option<u64>,
@@ -194,7 +198,7 @@ impl Ahead {
         idle
     }
 
-    /// The place in `streams` of the reader whose next step this is.
+    /// The place in `streams` of the reader whose next step this is, if it has a pattern.
     fn recognise(&mut self, bytes: &Range<u64>) -> Option<usize> {
         let steps_to = |s: &Stream| {
             bytes.start == s.end || s.step != 0 && s.at.checked_add_signed(s.step) == Some(bytes.start)
@@ -211,13 +215,16 @@ impl Ahead {
                 stream.edge = None;
             }
             (stream.at, stream.end, stream.step) = (bytes.start, bytes.end, step);
-            (stream.used, stream.foreseen) = (self.requests, true);
+            (stream.used, stream.foreseen) = (self.requests, stream.foreseen.saturating_add(1));
+            if stream.foreseen < STEADY {
+                return None;
+            }
             stream.reach = (stream.reach * 2).max((bytes.end - bytes.start) * 2).min(LAST_REACH);
             return Some(number);
         }
         // Requests of one reader that overtook one another.
         let near = |s: &&mut Stream| {
-            s.foreseen && bytes.end > s.end.saturating_sub(s.reach) && bytes.start < s.end + s.reach
+            s.foreseen >= STEADY && bytes.end > s.end.saturating_sub(s.reach) && bytes.start < s.end + s.reach
         };
         if let Some(stream) = self.streams.iter_mut().find(near) {
             stream.used = self.requests;
@@ -232,13 +239,13 @@ impl Ahead {
     /// Remembers a reader. One that starts at the beginning will most likely go on, unless the last one that
     /// did has not: it is a header that is read there, time and again.
     fn new_stream(&mut self, bytes: &Range<u64>) -> Option<usize> {
-        let returns = |s: &Stream| bytes.start == 0 && s.at == 0 && !s.foreseen;
+        let returns = |s: &Stream| bytes.start == 0 && s.at == 0 && s.foreseen < STEADY;
         let same = self.streams.iter().position(returns);
         let full = self.streams.len() == STREAMS;
         let oldest = || (0..STREAMS).min_by_key(|n| self.streams[*n].used);
         if let Some(place) = same.or_else(|| if full { oldest() } else { None }) {
             let gone = self.streams.swap_remove(place);
-            self.goes_on &= gone.at > 0 || gone.foreseen;
+            self.goes_on &= gone.at > 0 || gone.foreseen >= STEADY;
             self.windows.retain(|w| w.stream != gone.id);
         }
         self.streams.push(Stream {
@@ -250,7 +257,7 @@ impl Ahead {
             } else {
                 bytes.start.wrapping_sub(self.last) as i64
             },
-            foreseen: false,
+            foreseen: if bytes.start == 0 { STEADY - 1 } else { 0 },
             reach: FIRST_REACH,
             edge: None,
             used: self.requests,

@@ -1,6 +1,6 @@
 //! Readers with a pattern get what they would have got without read-ahead, and no more memory than there is.
 
-use super::*;
+use super::{super::ahead::Ahead, *};
 use std::sync::atomic::Ordering;
 
 const MIB: usize = 1 << 20;
@@ -147,4 +147,22 @@ fn nothing_is_opened_ahead_of_a_header_that_is_read_again() {
     read_to(&file, 0, 65_536);
     read_to(&file, 65_536, 65_536);
     assert!(context.ahead.load(Ordering::Relaxed) > 0);
+}
+
+/// Of places in a random order some are next to each other by chance.
+#[test]
+fn next_to_nothing_is_opened_ahead_of_a_reader_of_random_places() {
+    for (len, size) in [(4096, 8 << 20), (4096, 64 << 20), (65_536, 64 << 20)] {
+        let (mut rng, mut begun) = (Rng(len ^ size), 0);
+        for _ in 0..10 {
+            let mut ahead = Ahead::new(Arc::default(), 1 << 30);
+            let mut places: Vec<u64> = (0..size / len).collect();
+            while !places.is_empty() {
+                let start = len * places.swap_remove(rng.below(places.len() as u64) as usize);
+                let found = ahead.note(start..start + len, size, 1);
+                begun += found.begun.iter().map(|w| (w.chunks.end - w.chunks.start) * 4096).sum::<u64>();
+            }
+        }
+        assert!(begun < size / 2, "{begun} of ten times {size} bytes, {len} at once");
+    }
 }
