@@ -178,6 +178,21 @@ impl MacKey {
         out
     }
 
+    /// 256-bit digests of several messages, computed side by side.
+    pub fn digests(&self, messages: &[impl AsRef<[u8]>]) -> Vec<[u8; 32]> {
+        let (rate, rounds) = self.shape();
+        let mut end = [self.suffix; 4];
+        end[..3].copy_from_slice(right_encode(256).as_ref());
+        let mut states = Zeroizing::new(vec![*self.state(); messages.len()]);
+        let states_and_messages = states.iter_mut().zip(messages);
+        let mut jobs: Vec<Job> = states_and_messages
+            .map(|(state, message)| Job { state, data: message.as_ref(), end: &end })
+            .collect();
+        lanes::absorb(&mut jobs, rate, rounds);
+        let digest = |state: &State| std::array::from_fn(|i| state[i / 8].to_le_bytes()[i % 8]);
+        states.iter().map(digest).collect()
+    }
+
     /// 256-bit digest.
     pub fn digest(&self, parts: &[&[u8]]) -> [u8; 32] {
         let mut out = [0; 32];
@@ -189,6 +204,18 @@ impl MacKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digests_of_several_messages_are_those_of_each() {
+        for integrity in Integrity::ALL {
+            let key = MacKey::new(integrity, &[5; 32], b"test");
+            for count in [0, 1, 2, 5, 9] {
+                let messages: Vec<Vec<u8>> = (0..count).map(|n| vec![n as u8; 700 * n + 1]).collect();
+                let each: Vec<[u8; 32]> = messages.iter().map(|message| key.digest(&[message])).collect();
+                assert_eq!(key.digests(&messages), each);
+            }
+        }
+    }
 
     /// Keys that are absorbed side by side are those that are absorbed one by one, any number of them.
     #[test]

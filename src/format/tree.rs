@@ -10,14 +10,27 @@ pub const ALL_HOLES: Digest = [0; 32];
 
 /// Digest of a group: its number and the current slot of each chunk (48 or 64 of them). Zero if all are `None`.
 pub fn leaf_digest(keys: &FileKeys, group: u64, slots: &[Option<Slot>]) -> Digest {
-    if slots.iter().all(Option::is_none) {
-        return ALL_HOLES;
-    }
-    let mut bytes = Vec::with_capacity(slots.len() * SLOT);
-    for slot in slots {
-        bytes.extend_from_slice(&slot.map_or([0; SLOT], |slot| slot.encode()));
-    }
-    keys.leaf.digest(&[&group.to_be_bytes(), &bytes])
+    leaf_message(group, slots).map_or(ALL_HOLES, |message| keys.leaf.digest(&[&message]))
+}
+
+/// The same of several groups, computed side by side.
+pub fn leaf_digests(keys: &FileKeys, leaves: &[(u64, Vec<Option<Slot>>)]) -> Vec<Digest> {
+    let messages: Vec<_> = leaves.iter().map(|(group, slots)| leaf_message(*group, slots)).collect();
+    let held: Vec<&Vec<u8>> = messages.iter().flatten().collect();
+    let mut digests = keys.leaf.digests(&held).into_iter();
+    messages
+        .iter()
+        .map(|message| message.as_ref().and_then(|_| digests.next()).unwrap_or(ALL_HOLES))
+        .collect()
+}
+
+fn leaf_message(group: u64, slots: &[Option<Slot>]) -> Option<Vec<u8>> {
+    slots.iter().any(Option::is_some).then(|| {
+        let mut bytes = Vec::with_capacity(size_of::<u64>() + slots.len() * SLOT);
+        bytes.extend_from_slice(&group.to_be_bytes());
+        slots.iter().for_each(|slot| bytes.extend_from_slice(&slot.map_or([0; SLOT], |slot| slot.encode())));
+        bytes
+    })
 }
 
 /// Digest of node page `k` of `level` (1 and up) over its 128 children. Zero if all are zero.
@@ -47,6 +60,14 @@ mod tests {
     fn a_subtree_of_holes_is_zero() {
         assert_eq!(leaf_digest(&keys(), 5, &[None; 64]), ALL_HOLES);
         assert_eq!(node_digest(&keys(), 1, 0, &[ALL_HOLES; 128]), ALL_HOLES);
+    }
+
+    #[test]
+    fn digests_of_several_leaves_are_those_of_each() {
+        let leaves: Vec<_> =
+            (0..20).map(|g| (g, if g % 5 == 2 { vec![None; 64] } else { slots(64) })).collect();
+        let each: Vec<Digest> = leaves.iter().map(|(g, slots)| leaf_digest(&keys(), *g, slots)).collect();
+        assert_eq!(leaf_digests(&keys(), &leaves), each);
     }
 
     #[test]

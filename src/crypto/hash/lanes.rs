@@ -7,8 +7,8 @@ use crate::crypto::keccak::{self, Rounds, State};
 
 /// The largest rate in bytes: that of SHAKE128.
 const RATE_MAX: usize = 168;
-/// What follows a message before the padding: up to two bytes of the mode's and the domain byte.
-const END_MAX: usize = 3;
+/// What follows a message before the padding: up to three bytes of the mode's and the domain byte.
+const END_MAX: usize = 4;
 
 /// `N` states, lane by lane: lane (x, y) of state i at `[x + 5 * y][i]`.
 pub(in crate::crypto) type States<const N: usize> = [[u64; N]; 25];

@@ -17,6 +17,11 @@ use std::{ops::Range, sync::Arc};
 
 /// Bytes up to which a read goes chunk by chunk on the caller's thread; more go through a batch.
 const FEW: usize = 7 * CHUNK;
+/// Chunks of a run from which on the slots of the groups behind it are brought along, and how many groups that are
+/// (8 MiB). Who reads a long run often goes on, and whoever brings slots into memory keeps the file's other readers
+/// waiting until those before have the chunks that they read.
+const LONG: u64 = layout::GROUP;
+const ALONG: u64 = 32;
 /// Bytes that a long read opens at once.
 const SPAN: usize = 4 << 20;
 
@@ -173,8 +178,11 @@ impl File {
         self.land(&mut st, chunks.clone());
         if let Some((groups, identity)) = missing(&st, &chunks).zip(st.identity.clone()) {
             st.tree.trim_cache();
-            for group in groups {
-                st.tree.load(self.source(&identity), group)?;
+            let source = self.source(&identity);
+            st.tree.load_all(source, groups.clone())?;
+            if chunks.end - chunks.start >= LONG {
+                let end = layout::groups(st.tree.size()).min(groups.end + ALONG);
+                st.tree.load_along(source, groups.end..end);
             }
         }
         Ok(RwLockWriteGuard::downgrade(st))

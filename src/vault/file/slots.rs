@@ -42,6 +42,11 @@ impl Share {
         Share { all: all.clone(), leaves: 0 }
     }
 
+    /// How many more there may be, in all files together.
+    pub(super) fn room(&self) -> usize {
+        self.all.most.saturating_sub(self.all.leaves.load(Ordering::Relaxed))
+    }
+
     /// Says how many the file has now; returns how many of them it should keep.
     pub(super) fn count(&mut self, leaves: usize) -> usize {
         let total = &self.all.leaves;
@@ -72,11 +77,14 @@ mod tests {
         let (mut a, mut b) = (Share::of(&all), Share::of(&all));
         assert_eq!(a.count(60), 60);
         assert_eq!(b.count(40), 40);
+        assert_eq!(a.room(), 0);
         assert_eq!(b.count(41), FEW);
         assert_eq!(b.count(FEW), FEW);
         assert_eq!(all.bytes(), (60 + FEW) * LEAF);
         assert_eq!(a.count(96), 48);
+        assert_eq!(b.room(), 0);
         drop(a);
+        assert_eq!(b.room(), 100 - FEW);
         assert_eq!(b.count(100), 100);
         drop(b);
         assert_eq!(all.bytes(), 0);

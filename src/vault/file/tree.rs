@@ -9,15 +9,21 @@ use crate::{
     format::{
         entry::{ENTRY, Entry, Slot},
         layout,
-        tree::{ALL_HOLES, Digest, leaf_digest, node_digest},
+        tree::{ALL_HOLES, Digest, leaf_digest, leaf_digests, node_digest},
     },
     store::BackingFile,
     vault::{Damage, Result},
 };
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::Range,
+};
 
 /// Children of a node page.
 const FANOUT: usize = layout::FANOUT as usize;
+/// Leaves whose digests are computed side by side.
+const TOGETHER: usize = 8;
+
 /// Where the tree is loaded from and verified with.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
@@ -161,21 +167,53 @@ impl Tree {
 
     /// Brings the slots of `group` into memory.
     pub(super) fn load(&mut self, source: Source, group: u64) -> Result<()> {
-        if self.leaves.contains_key(&group) {
-            return Ok(());
+        self.load_all(source, group..group + 1)
+    }
+
+    /// Brings the slots of these groups into memory, several at once.
+    ///
+    /// # Errors
+    /// Of the first that could not be read or does not verify; those that do are in memory.
+    pub(super) fn load_all(&mut self, source: Source, groups: Range<u64>) -> Result<()> {
+        let mut outcome = Ok(());
+        let missing: Vec<u64> = groups.filter(|group| !self.is_loaded(*group)).collect();
+        for some in missing.chunks(TOGETHER) {
+            let (mut read, mut slots) = (Vec::new(), Vec::new());
+            for &group in some {
+                match self.unverified(source, group) {
+                    Ok((wanted, leaf)) => {
+                        slots.push((group, leaf.entries.iter().map(current).collect()));
+                        read.push((group, wanted, leaf));
+                    }
+                    Err(e) => outcome = outcome.and(Err(e)),
+                }
+            }
+            for ((group, wanted, leaf), found) in read.into_iter().zip(leaf_digests(source.keys, &slots)) {
+                if found == wanted {
+                    self.leaves.insert(group, leaf);
+                } else {
+                    outcome = outcome.and(Err(damaged_leaf(group, "digest does not match the tree")));
+                }
+            }
         }
-        let wanted = self.group_digest(source, group)?;
-        let leaf = if wanted == ALL_HOLES && !self.touched.contains(&group) && group > 0 {
-            Leaf { entries: vec![Entry::default(); layout::entries_in(group)], stale: false }
-        } else {
-            self.read_leaf(source, group)?
-        };
-        if digest_of(source.keys, group, &leaf.entries) != wanted {
-            return Err(damaged_leaf(group, "digest does not match the tree"));
-        }
-        self.leaves.insert(group, leaf);
         self.share.count(self.leaves.len());
-        Ok(())
+        outcome
+    }
+
+    /// The same with as many of these groups as there is room for, and as can be had: nobody needs them yet.
+    pub(super) fn load_along(&mut self, source: Source, groups: Range<u64>) {
+        let end = groups.end.min(groups.start.saturating_add(self.share.room() as u64));
+        let _ = self.load_all(source, groups.start..end); // Whoever needs one that cannot be had meets the error.
+    }
+
+    /// The digest that a group must have, and what the store has of it.
+    fn unverified(&mut self, source: Source, group: u64) -> Result<(Digest, Leaf)> {
+        let wanted = self.group_digest(source, group)?;
+        if wanted == ALL_HOLES && !self.touched.contains(&group) && group > 0 {
+            let entries = vec![Entry::default(); layout::entries_in(group)];
+            return Ok((wanted, Leaf { entries, stale: false }));
+        }
+        Ok((wanted, self.read_leaf(source, group)?))
     }
 
     fn read_leaf(&self, source: Source, group: u64) -> Result<Leaf> {
