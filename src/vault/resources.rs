@@ -2,7 +2,6 @@
 
 use super::Vault;
 use crate::{crypto::chunk::CHUNK, engine::EngineCounters};
-use std::sync::atomic::Ordering;
 
 /// Memory for contents of an open vault, in bytes.
 pub(super) const MEMORY: usize = 256 << 20;
@@ -63,7 +62,7 @@ impl Vault {
             buffers: buffers.in_use,
             peak: buffers.peak,
             bound: buffers.bound,
-            ahead: context.ahead.load(Ordering::Relaxed),
+            ahead: context.ahead.bytes(),
             behind: context.buffered.chunks().saturating_mul(CHUNK),
             slots: context.slots.bytes(),
         }

@@ -35,6 +35,21 @@ const STEADY: u32 = 2;
 /// A file that nobody read from for so long gives up its windows.
 const IDLE: Duration = Duration::from_secs(2);
 
+/// What is opened ahead of the readers of all files.
+#[derive(Default)]
+pub struct Opened {
+    bytes: AtomicUsize,
+    /// Files that are read so.
+    files: AtomicUsize,
+}
+
+impl Opened {
+    /// Bytes in windows.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
 /// A run of chunks opened ahead.
 pub(super) struct Window {
     pub(super) chunks: Range<u64>,
@@ -42,7 +57,7 @@ pub(super) struct Window {
     number: u64,
     stage: Mutex<Stage>,
     opened: Condvar,
-    total: Arc<AtomicUsize>,
+    all: Arc<Opened>,
 }
 
 enum Stage {
@@ -101,7 +116,7 @@ impl Drop for Ended<'_> {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        self.total.fetch_sub(Window::bytes(&self.chunks), Ordering::Relaxed);
+        self.all.bytes.fetch_sub(Window::bytes(&self.chunks), Ordering::Relaxed);
     }
 }
 
@@ -142,14 +157,16 @@ pub(super) struct Ahead {
     goes_on: bool,
     windows_begun: u64,
     used_at: Instant,
-    /// Bytes in the windows of all files, and how many there may be.
-    total: Arc<AtomicUsize>,
+    /// The windows of all files, and how many bytes may be in them.
+    all: Arc<Opened>,
     most: usize,
+    /// Whether this file is one of those.
+    counts: bool,
 }
 
 impl Ahead {
-    /// No readers yet; `total` counts the bytes in all files' windows, of which there may be `most`.
-    pub(super) fn new(total: Arc<AtomicUsize>, most: usize) -> Self {
+    /// No readers yet. In the windows of all files there may be `most` bytes.
+    pub(super) fn new(all: Arc<Opened>, most: usize) -> Self {
         Ahead {
             streams: Vec::new(),
             windows: Vec::new(),
@@ -159,9 +176,26 @@ impl Ahead {
             goes_on: true,
             windows_begun: 0,
             used_at: Instant::now(),
-            total,
+            all,
             most,
+            counts: false,
         }
+    }
+
+    /// Says whether this is one of the files that are read so.
+    fn count(&mut self, counts: bool) {
+        match (std::mem::replace(&mut self.counts, counts), counts) {
+            (false, true) => _ = self.all.files.fetch_add(1, Ordering::Relaxed),
+            (true, false) => _ = self.all.files.fetch_sub(1, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    /// How far ahead of a reader windows may be so that every file gets its share: about as much again is in the
+    /// window that the reader is in and in those that are kept behind it.
+    fn farthest(&self) -> u64 {
+        let files = self.all.files.load(Ordering::Relaxed).max(1);
+        ((self.most / files / 2) as u64).clamp(FIRST_REACH, LAST_REACH)
     }
 
     /// Notes a request for bytes of a file of `size` bytes and this content.
@@ -172,18 +206,17 @@ impl Ahead {
             self.content = content;
         }
         self.requests += 1;
-        let begun = match self.recognise(&bytes) {
-            Some(number) => self.plan(number, &bytes, size),
-            None => Vec::new(),
-        };
+        let steps = self.recognise(&bytes);
         self.last = bytes.start;
         let chunks = bytes.start / layout::CHUNK..layout::chunks(bytes.end);
         let holds = |w: &&Arc<Window>| w.chunks.start < chunks.end && chunks.start < w.chunks.end;
         let windows: Vec<_> = self.windows.iter().filter(holds).cloned().collect();
+        // What is behind makes room for what is ahead.
         if let Some(first) = windows.first() {
             let (stream, number) = (first.stream, first.number);
             self.windows.retain(|w| w.stream != stream || w.number + KEPT_BEHIND >= number);
         }
+        let begun = steps.map_or_else(Vec::new, |number| self.plan(number, &bytes, size));
         self.used_at = Instant::now();
         Found { windows, begun }
     }
@@ -194,6 +227,7 @@ impl Ahead {
         if idle {
             self.windows.clear();
             self.streams.clear();
+            self.count(false);
         }
         idle
     }
@@ -267,8 +301,10 @@ impl Ahead {
 
     /// Windows up to the reach of a stream.
     fn plan(&mut self, number: usize, bytes: &Range<u64>, size: u64) -> Vec<Arc<Window>> {
+        self.count(true);
         let stream = &self.streams[number];
-        let (id, reach, step, len) = (stream.id, stream.reach, stream.step, bytes.end - bytes.start);
+        let (id, step, len) = (stream.id, stream.step, bytes.end - bytes.start);
+        let reach = stream.reach.min(self.farthest());
         let unit = len.next_multiple_of(layout::CHUNK);
         let width = (reach / 2).min(WINDOW).max(unit) / unit * unit;
         let mut begun = Vec::new();
@@ -327,8 +363,8 @@ impl Ahead {
     fn begin(&mut self, stream: u64, bytes: Range<u64>, begun: &mut Vec<Arc<Window>>) -> bool {
         let chunks = bytes.start / layout::CHUNK..layout::chunks(bytes.end);
         let size = Window::bytes(&chunks);
-        if self.total.fetch_add(size, Ordering::Relaxed) + size > self.most {
-            self.total.fetch_sub(size, Ordering::Relaxed);
+        if self.all.bytes.fetch_add(size, Ordering::Relaxed) + size > self.most {
+            self.all.bytes.fetch_sub(size, Ordering::Relaxed);
             return false;
         }
         self.windows_begun += 1;
@@ -338,10 +374,16 @@ impl Ahead {
             number: self.windows_begun,
             stage: Mutex::new(Stage::Waiting),
             opened: Condvar::new(),
-            total: self.total.clone(),
+            all: self.all.clone(),
         });
         self.windows.push(window.clone());
         begun.push(window);
         true
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.count(false);
     }
 }

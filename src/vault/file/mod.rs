@@ -38,10 +38,11 @@ use ahead::Ahead;
 use parking_lot::{Mutex, RwLock};
 use state::{Fault, OnDisk, State};
 use std::{
-    sync::{Arc, atomic::AtomicUsize},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+pub use ahead::Opened;
 pub use background::Background;
 pub use buffer::Buffered;
 pub use commit::Rest;
@@ -70,8 +71,8 @@ pub struct Context {
     pub read_only: bool,
     /// What was written to all files and is not in the store.
     pub buffered: Arc<Buffered>,
-    /// Bytes opened ahead of the readers of all files.
-    pub ahead: Arc<AtomicUsize>,
+    /// What is opened ahead of the readers of all files.
+    pub ahead: Arc<Opened>,
     /// Leaves of slots in memory.
     pub slots: SlotMemory,
     /// How much memory each of these may take.

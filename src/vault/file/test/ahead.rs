@@ -1,7 +1,6 @@
 //! Readers with a pattern get what they would have got without read-ahead, and no more memory than there is.
 
 use super::{super::ahead::Ahead, *};
-use std::sync::atomic::Ordering;
 
 const MIB: usize = 1 << 20;
 
@@ -91,12 +90,12 @@ fn windows_are_bounded_and_go_with_the_file() {
     for at in (0..16 * MIB).step_by(MIB) {
         for file in &files {
             assert!(read_to(file, at, MIB) == content[at..at + MIB]);
-            assert!(context.ahead.load(Ordering::Relaxed) <= context.budget.ahead);
+            assert!(context.ahead.bytes() <= context.budget.ahead);
             // Beside the share of all: what a window of each takes.
             assert!(context.slots.bytes() <= 2 << 20);
         }
     }
-    assert!(context.ahead.load(Ordering::Relaxed) > 0, "something is opened ahead");
+    assert!(context.ahead.bytes() > 0, "something is opened ahead");
     drop(files);
     assert_none_left(&context);
 }
@@ -104,7 +103,7 @@ fn windows_are_bounded_and_go_with_the_file() {
 /// Jobs that were still waiting hold their windows a little longer.
 fn assert_none_left(context: &Context) {
     for _ in 0..1000 {
-        if context.ahead.load(Ordering::Relaxed) == 0 {
+        if context.ahead.bytes() == 0 {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -146,7 +145,7 @@ fn nothing_is_opened_ahead_of_a_header_that_is_read_again() {
     // One that goes on is believed again.
     read_to(&file, 0, 65_536);
     read_to(&file, 65_536, 65_536);
-    assert!(context.ahead.load(Ordering::Relaxed) > 0);
+    assert!(context.ahead.bytes() > 0);
 }
 
 /// Of places in a random order some are next to each other by chance.
@@ -164,5 +163,21 @@ fn next_to_nothing_is_opened_ahead_of_a_reader_of_random_places() {
             }
         }
         assert!(begun < size / 2, "{begun} of ten times {size} bytes, {len} at once");
+    }
+}
+
+/// However many files are read, each gets its share of what may be opened ahead.
+#[test]
+fn all_readers_of_many_files_find_windows() {
+    let (all, piece) = (Arc::default(), MIB as u64);
+    let mut files: Vec<Ahead> = (0..16).map(|_| Ahead::new(Arc::clone(&all), 64 * MIB)).collect();
+    for step in 0..100 {
+        let bytes = step * piece..(step + 1) * piece;
+        let missed = files
+            .iter_mut()
+            .filter_map(|file| file.note(bytes.clone(), 1 << 30, 1).windows.is_empty().then_some(()));
+        // The first ones took more before the last ones came.
+        let missed = missed.count();
+        assert!(step < 20 || missed == 0, "{missed} at step {step}");
     }
 }
