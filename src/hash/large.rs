@@ -15,6 +15,8 @@ use std::{
 
 /// Bytes read at a time of each of several files.
 const STRETCH: usize = 128 << 10;
+/// Stretches of each file until they are shared anew: some milliseconds.
+const TURN: usize = 16;
 
 /// An open long file.
 pub(super) struct Large<C> {
@@ -62,6 +64,25 @@ pub(super) struct Pass<C: Content> {
     pub large: Arc<Large<C>>,
     /// Its number among the functions.
     pub function: usize,
+}
+
+/// A long file that is hashed from its beginning to its end, and how far that is.
+pub(super) struct Lane<C: Content> {
+    pub pass: Pass<C>,
+    serial: Serial,
+    offset: u64,
+}
+
+impl<C: Content> Lane<C> {
+    /// At the beginning.
+    pub(super) fn new(pass: Pass<C>, serial: Serial) -> Self {
+        Lane { pass, serial, offset: 0 }
+    }
+
+    /// Whether something of it is hashed already.
+    pub(super) fn is_begun(&self) -> bool {
+        self.offset > 0
+    }
 }
 
 /// What comes of a part: what a `Join` takes, or the digest if it is all of the file.
@@ -162,62 +183,62 @@ impl<S: super::Source> Worker<'_, S> {
         }
     }
 
-    /// Hashes several long files side by side; one that ends is followed by another.
-    pub(super) fn serial(&mut self, passes: Vec<Pass<S::Content>>) {
-        let Some(number) = passes.first().map(|pass| pass.function) else { return };
-        let Some(fresh) = self.functions()[number].serial() else { return };
-        let stretch = STRETCH - STRETCH % fresh.block();
-        self.reserve(LANES * stretch);
-        let mut lanes: Vec<Lane<S::Content>> =
-            passes.into_iter().map(|pass| Lane { pass, serial: fresh.clone(), offset: 0 }).collect();
-        while !lanes.is_empty() {
-            let mut lens = Vec::with_capacity(lanes.len());
-            let (mut at, stop) = (0, self.stop());
-            let mut buffer = std::mem::take(&mut self.buffer);
-            lanes.retain(|lane| {
-                let large = &lane.pass.large;
-                let len = (large.size - lane.offset).min(stretch as u64) as usize;
-                match read_exactly(&large.content, &mut buffer[at..at + len], lane.offset, stop) {
-                    Ok(()) => {
-                        lens.push(len);
-                        at += len;
-                        true
-                    }
-                    Err(e) => {
-                        self.end_serial(&lane.pass, Err(e));
-                        false
-                    }
-                }
-            });
-            let mut rest = &buffer[..at];
-            let mut pieces = Vec::with_capacity(lanes.len());
-            for (lane, len) in lanes.iter_mut().zip(&lens) {
-                let (data, others) = rest.split_at(*len);
-                rest = others;
-                lane.offset += *len as u64;
-                let last = lane.offset == lane.pass.large.size;
-                pieces.push(Piece { serial: &mut lane.serial, data, last });
-            }
-            Serial::advance(&mut pieces);
-            drop(pieces);
-            self.buffer = buffer;
-            self.progress_in(number, at as u64);
-            lanes.retain(|lane| {
-                let ended = lane.offset == lane.pass.large.size;
-                if ended {
-                    self.end_serial(&lane.pass, Ok(lane.serial.digest()));
-                }
-                !ended
-            });
-            while let Some(pass) = self.queue.one_more(number, lanes.len()) {
-                lanes.push(Lane { pass, serial: fresh.clone(), offset: 0 });
+    /// Hashes several long files side by side for a turn, or until one ends. The others go back to the queue, where
+    /// threads without work find their share of them: no file has to wait for the thread that began it.
+    pub(super) fn serial(&mut self, mut lanes: Vec<Lane<S::Content>>) {
+        let taken = lanes.len();
+        for _ in 0..TURN {
+            self.advance(&mut lanes);
+            if lanes.len() < taken {
+                break;
             }
         }
+        self.queue.put_back(lanes, taken);
     }
 
-    fn end_serial(&self, pass: &Pass<S::Content>, result: io::Result<Digest>) {
-        self.queue.serial_done();
-        self.finish_pass(pass, result);
+    /// Reads a stretch of each file and hashes them; what ends, or cannot be read, is through.
+    fn advance(&mut self, lanes: &mut Vec<Lane<S::Content>>) {
+        let Some(Lane { pass, serial, .. }) = lanes.first() else { return };
+        let (function, stretch) = (pass.function, STRETCH - STRETCH % serial.block());
+        self.reserve(LANES * stretch);
+        let mut lens = Vec::with_capacity(lanes.len());
+        let (mut at, stop) = (0, self.stop());
+        let mut buffer = std::mem::take(&mut self.buffer);
+        lanes.retain(|lane| {
+            let large = &lane.pass.large;
+            let len = (large.size - lane.offset).min(stretch as u64) as usize;
+            match read_exactly(&large.content, &mut buffer[at..at + len], lane.offset, stop) {
+                Ok(()) => {
+                    lens.push(len);
+                    at += len;
+                    true
+                }
+                Err(e) => {
+                    self.finish_pass(&lane.pass, Err(e));
+                    false
+                }
+            }
+        });
+        let mut rest = &buffer[..at];
+        let mut pieces = Vec::with_capacity(lanes.len());
+        for (lane, len) in lanes.iter_mut().zip(&lens) {
+            let (data, others) = rest.split_at(*len);
+            rest = others;
+            lane.offset += *len as u64;
+            let last = lane.offset == lane.pass.large.size;
+            pieces.push(Piece { serial: &mut lane.serial, data, last });
+        }
+        Serial::advance(&mut pieces);
+        drop(pieces);
+        self.buffer = buffer;
+        self.progress_in(function, at as u64);
+        lanes.retain(|lane| {
+            let ended = lane.offset == lane.pass.large.size;
+            if ended {
+                self.finish_pass(&lane.pass, Ok(lane.serial.digest()));
+            }
+            !ended
+        });
     }
 
     fn finish_pass(&self, pass: &Pass<S::Content>, result: io::Result<Digest>) {
@@ -237,13 +258,6 @@ fn read_exactly(content: &impl Content, out: &mut [u8], offset: u64, stop: &Atom
         read if read == out.len() => Ok(()),
         _ => Err(io::Error::other("it became shorter while it was read")),
     }
-}
-
-/// A file that is being hashed from its beginning to its end.
-struct Lane<C: Content> {
-    pass: Pass<C>,
-    serial: Serial,
-    offset: u64,
 }
 
 impl<C: Content> Tree<C> {

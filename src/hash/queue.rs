@@ -2,7 +2,7 @@
 //! several at once. Long files go first, for they take longest.
 
 use super::{
-    large::{Pass, Tree},
+    large::{Lane, Tree},
     source::Content,
     walk::Found,
 };
@@ -26,7 +26,7 @@ pub(super) enum Task<P, C: Content> {
     /// A part of a long file.
     Part(Arc<Tree<C>>, u64),
     /// Long files of one function, side by side.
-    Serial(Vec<Pass<C>>),
+    Serial(Vec<Lane<C>>),
 }
 
 pub(super) struct Queue<P, C: Content> {
@@ -43,7 +43,8 @@ struct State<P, C: Content> {
     batches: VecDeque<Vec<Job<P>>>,
     /// Long files of tree functions, with the number of the part that is next.
     trees: VecDeque<(Arc<Tree<C>>, u64)>,
-    serials: VecDeque<Pass<C>>,
+    /// Those that were begun come first.
+    serials: VecDeque<Lane<C>>,
     /// Of them, those that are being hashed.
     serials_taken: usize,
     /// More files may be found.
@@ -114,26 +115,19 @@ impl<P, C: Content> Queue<P, C> {
     }
 
     /// Takes in a long file that is hashed from its beginning to its end.
-    pub(super) fn add_serial(&self, pass: Pass<C>) {
-        self.state.lock().serials.push_back(pass);
+    pub(super) fn add_serial(&self, lane: Lane<C>) {
+        self.state.lock().serials.push_back(lane);
         self.ready.notify_one();
     }
 
-    /// A long file more of this function, for a thread that hashes `own` of them, if it has less than its share.
-    pub(super) fn one_more(&self, function: usize, own: usize) -> Option<Pass<C>> {
+    /// Takes back what is left of so many long files that were taken.
+    pub(super) fn put_back(&self, left: Vec<Lane<C>>, taken: usize) {
         let mut state = self.state.lock();
-        if own >= self.share(&state) {
-            return None;
+        state.serials_taken -= taken;
+        left.into_iter().rev().for_each(|lane| state.serials.push_front(lane));
+        if !state.serials.is_empty() {
+            self.ready.notify_one();
         }
-        let at = state.serials.iter().position(|pass| pass.function == function)?;
-        let pass = state.serials.remove(at)?;
-        state.serials_taken += 1;
-        Some(pass)
-    }
-
-    /// Says that a long file that was taken is through.
-    pub(super) fn serial_done(&self) {
-        self.state.lock().serials_taken -= 1;
     }
 
     /// Long files that a thread hashes side by side: a lane costs the same, used or not, so those that there are go
@@ -196,15 +190,20 @@ impl<P, C: Content> Queue<P, C> {
             return Some(Task::Part(tree, part));
         }
         let more_may_come = state.walking || !state.batches.is_empty();
-        if state.serials.len() >= LANES || !more_may_come && !state.serials.is_empty() {
-            let share = self.share(state);
-            let function = state.serials[0].function;
-            let mut passes = Vec::new();
-            while passes.len() < share && state.serials.front().is_some_and(|p| p.function == function) {
-                passes.extend(state.serials.pop_front());
+        if let Some(first) = state.serials.front()
+            && (first.is_begun() || state.serials.len() >= LANES || !more_may_come)
+        {
+            let (share, function) = (self.share(state), first.pass.function);
+            let (mut lanes, mut at) = (Vec::new(), 0);
+            while lanes.len() < share && at < state.serials.len() {
+                if state.serials[at].pass.function == function {
+                    lanes.extend(state.serials.remove(at));
+                } else {
+                    at += 1;
+                }
             }
-            state.serials_taken += passes.len();
-            return Some(Task::Serial(passes));
+            state.serials_taken += lanes.len();
+            return Some(Task::Serial(lanes));
         }
         let batch = state.batches.pop_front()?;
         self.room.notify_one();
@@ -230,33 +229,59 @@ impl<P, C: Content> Queue<P, C> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::large::Large, *};
+    use super::{
+        super::large::{Large, Pass},
+        *,
+    };
+    use crate::crypto::hash::Function;
     use std::{fs::File, os::fd::OwnedFd, path::PathBuf};
 
-    fn pass(number: u64) -> Pass<OwnedFd> {
+    fn lane(number: u64, function: usize) -> Lane<OwnedFd> {
         let content = OwnedFd::from(File::open("/dev/null").expect("a file"));
-        Pass { large: Arc::new(Large::new(number, PathBuf::new(), content, 1 << 30, 1)), function: 0 }
+        let large = Arc::new(Large::new(number, PathBuf::new(), content, 1 << 30, 1));
+        let serial = Function::Sha3(256).serial().expect("no tree");
+        Lane::new(Pass { large, function }, serial)
+    }
+
+    fn taken(queue: &Queue<(), OwnedFd>) -> Vec<Lane<OwnedFd>> {
+        let Some(Task::Serial(lanes)) = queue.try_take() else { panic!("long files") };
+        lanes
+    }
+
+    fn numbers(lanes: &[Lane<OwnedFd>]) -> Vec<u64> {
+        lanes.iter().map(|lane| lane.pass.large.number).collect()
     }
 
     #[test]
     fn long_files_are_shared_by_all_threads() {
         let queue: Queue<(), OwnedFd> = Queue::new(4);
-        (0..20).for_each(|number| queue.add_serial(pass(number)));
+        (0..20).for_each(|number| queue.add_serial(lane(number, 0)));
         queue.found_all();
-        for _ in 0..4 {
-            let Some(Task::Serial(passes)) = queue.take() else { panic!("long files") };
-            assert_eq!(passes.len(), 5);
+        let [first, second, third, fourth] = [0; 4].map(|_| taken(&queue));
+        for (lanes, from) in [(&first, 0), (&second, 5), (&third, 10), (&fourth, 15)] {
+            assert_eq!(numbers(lanes), (from..from + 5).collect::<Vec<_>>());
         }
-        (20..23).for_each(|number| queue.add_serial(pass(number)));
-        assert!(queue.one_more(1, 0).is_none(), "another function's");
-        for _ in 0..3 {
-            assert!(queue.one_more(0, 6).is_none(), "more than its share");
-            assert!(queue.one_more(0, 5).is_some());
-        }
-        assert!(queue.one_more(0, 5).is_none() && queue.try_take().is_none(), "none is left");
-        (0..8).for_each(|_| queue.serial_done());
-        (23..200).for_each(|number| queue.add_serial(pass(number)));
-        let Some(Task::Serial(passes)) = queue.try_take() else { panic!("long files") };
-        assert_eq!(passes.len(), LANES, "more than a vector has lanes");
+        assert!(queue.try_take().is_none(), "none is left");
+        // Two threads are through with theirs: the third's are for all who have none.
+        queue.put_back(Vec::new(), first.len());
+        queue.put_back(Vec::new(), second.len());
+        queue.put_back(third, 5);
+        assert_eq!([0, 0].map(|_| numbers(&taken(&queue))), [[10, 11, 12].to_vec(), [13, 14].to_vec()]);
+        queue.put_back(Vec::new(), 5);
+        queue.put_back(fourth, 5);
+        (20..200).for_each(|number| queue.add_serial(lane(number, 0)));
+        assert_eq!(
+            numbers(&taken(&queue)),
+            [15, 16, 17, 18, 19, 20, 21, 22],
+            "as many as a vector has lanes"
+        );
+    }
+
+    #[test]
+    fn long_files_are_taken_function_by_function() {
+        let queue: Queue<(), OwnedFd> = Queue::new(4);
+        (0..20).for_each(|number| queue.add_serial(lane(number, number as usize % 2)));
+        let expected = [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9], [10, 12, 14, 16, 18]];
+        assert_eq!([0; 3].map(|_| numbers(&taken(&queue))), expected);
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     flights::Hangar,
     gpu::Gpu,
-    large::{Large, Pass, Tree},
+    large::{Lane, Large, Pass, Tree},
     queue::{Queue, Task},
     source::Source,
     walk::walk,
@@ -161,7 +161,7 @@ impl<'a, S: Source> Worker<'a, S> {
             match task {
                 Task::Batch(jobs) => self.batch(jobs),
                 Task::Part(tree, index) => self.part(tree, index),
-                Task::Serial(passes) => self.serial(passes),
+                Task::Serial(lanes) => self.serial(lanes),
             }
             self.queue.done();
             if self.stopped() {
@@ -217,9 +217,11 @@ impl<'a, S: Source> Worker<'a, S> {
                 self.announce(size);
             }
             let pass = Pass { large: large.clone(), function: at };
-            match function.part_len() {
-                Some(part_len) => self.queue.add_tree(Tree::new(pass, function, part_len)),
-                None => self.queue.add_serial(pass),
+            // A function is one or the other.
+            if let Some(part_len) = function.part_len() {
+                self.queue.add_tree(Tree::new(pass, function, part_len));
+            } else if let Some(serial) = function.serial() {
+                self.queue.add_serial(Lane::new(pass, serial));
             }
         }
     }
