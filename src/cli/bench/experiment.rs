@@ -85,7 +85,7 @@ impl Bench {
                 report.about("GPU", text);
                 let kept = kept_ways(device).map(|ways| format!("{ways}: measured on this device, and kept"));
                 let unknown = || "not measured on this device yet: `warpcrypt devices` does".to_owned();
-                report.about("filesystem", kept.unwrap_or_else(unknown));
+                report.about("engine", kept.unwrap_or_else(unknown));
             }
             Err(why) => report.about("GPU", format!("none: {why}; the CPU's columns alone")),
         }
