@@ -2,7 +2,7 @@
 //!
 //! Chunks of a stream lie in stripes, all others each by itself.
 
-use super::stripe::Stripe;
+use super::stripe::{Length, Stripe};
 use crate::{crypto::chunk::CHUNK, engine::Buffer, format::layout};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use std::{
 use zeroize::Zeroize;
 
 /// Stripes of a file that fill at the same time, for several writers of it, or wait to be sent on their way.
-const STRIPES: usize = 8;
+pub(super) const STRIPES: usize = 8;
 /// So many chunks one behind the other are a stream.
 const STREAM: u64 = if cfg!(test) { 4 } else { 64 };
 
@@ -26,6 +26,8 @@ pub struct Buffered {
     pub single: AtomicUsize,
     /// In stripes or on flights: in buffers of the pool.
     pub pooled: AtomicUsize,
+    /// Files that are written as streams: each from its first stripe until all of it is flushed.
+    pub streams: AtomicUsize,
 }
 
 impl Buffered {
@@ -51,6 +53,22 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.total.pooled.fetch_sub(self.chunks, Ordering::Relaxed);
+    }
+}
+
+/// A file counted as streamed until this is dropped.
+struct Streamed(Arc<Buffered>);
+
+impl Streamed {
+    fn new(total: Arc<Buffered>) -> Self {
+        total.streams.fetch_add(1, Ordering::Relaxed);
+        Streamed(total)
+    }
+}
+
+impl Drop for Streamed {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -85,8 +103,9 @@ impl Drop for Plain {
 /// The write-behind buffer of a file. A chunk is in one place of it at most.
 pub(super) struct WriteBuffer {
     chunks: BTreeMap<u64, Plain>,
-    /// Oldest first.
+    /// Oldest first. Their windows do not overlap.
     stripes: Vec<Stripe>,
+    streamed: Option<Streamed>,
     punched: BTreeSet<u64>,
     /// The chunk behind the last new one, and how many came one behind the other.
     next: u64,
@@ -108,6 +127,7 @@ impl WriteBuffer {
         WriteBuffer {
             chunks: BTreeMap::new(),
             stripes: Vec::new(),
+            streamed: None,
             punched: BTreeSet::new(),
             next: 0,
             run: 0,
@@ -186,16 +206,21 @@ impl WriteBuffer {
         *self.put(index) = *plain;
     }
 
-    /// The window of `index`, if a stripe should begin there before the chunk is put in.
-    pub(super) fn wants_stripe(&self, index: u64) -> Option<Range<u64>> {
-        let due = index == self.next && self.run.is_multiple_of(STREAM) && self.run > 0;
-        let begins = index == self.next && self.run >= STREAM && Stripe::window(index).start == index;
-        let covered = || self.stripes.iter().any(|stripe| stripe.covers(index));
-        ((due || begins) && !covered()).then(|| Stripe::window(index))
+    /// The window of `index`, if a stripe should begin there before the chunk is put in: of this length, or shorter
+    /// if another stripe has a part of that.
+    pub(super) fn wants_stripe(&self, index: u64, length: Length) -> Option<Range<u64>> {
+        if index != self.next || self.run < STREAM {
+            return None;
+        }
+        let apart = |a: &Range<u64>, b: Range<u64>| a.end <= b.start || b.end <= a.start;
+        let is_free = |window: &Range<u64>| self.stripes.iter().all(|stripe| apart(window, stripe.window()));
+        let window = length.and_shorter().map(|length| length.window(index)).find(is_free)?;
+        (self.run.is_multiple_of(STREAM) || window.start == index).then_some(window)
     }
 
     /// Begins a stripe, which takes over the chunks of its window. If there are too many, an old one ends.
     pub(super) fn begin_stripe(&mut self, window: Range<u64>, buffers: (Buffer, Buffer)) {
+        self.streamed.get_or_insert_with(|| Streamed::new(self.total.clone()));
         if self.stripes.len() == STRIPES {
             self.spill(self.stripes.iter().position(|stripe| !stripe.is_full()).unwrap_or(0));
         }
@@ -221,6 +246,11 @@ impl WriteBuffer {
                 self.chunks.insert(index, plain);
             }
         }
+    }
+
+    /// All of it was flushed: whoever streamed into it may have ended.
+    pub(super) fn end_streams(&mut self) {
+        self.streamed = None;
     }
 
     /// The stripes.

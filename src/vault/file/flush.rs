@@ -5,7 +5,7 @@
 
 use super::{
     Durability, File,
-    buffer::Share,
+    buffer::{STRIPES, Share},
     flight::{Flight, MOST, Stage, Work},
     state::{OnDisk, State},
     stripe::Stripe,
@@ -22,8 +22,10 @@ use crate::{
 use parking_lot::Mutex;
 use std::{ops::Range, sync::Arc};
 
-/// Full stripes that wait for one sync together, at most, while others are on their way: 8 MiB.
-const GATHERED: usize = 4;
+/// Bytes of full stripes that wait for one sync together, at most, while others are on their way.
+const GATHERED: usize = if cfg!(test) { 1 << 20 } else { 8 << 20 };
+/// The part of the memory for stripes that those may take which wait so in all files.
+const WAITING: usize = 4;
 
 /// Chunks that a flush is about, ascending.
 #[derive(Default)]
@@ -89,6 +91,7 @@ impl File {
             let windows: Vec<u64> = st.buffer.stripes().iter().map(Stripe::first).collect();
             self.flush_now(st, size, &changed, &windows)?;
         }
+        st.buffer.end_streams();
         st.flight_failed = false;
         Ok(())
     }
@@ -137,11 +140,15 @@ impl File {
     /// it fails their chunks stay buffered, and the next write meets the error.
     pub(super) fn launch_full(self: &Arc<Self>, st: &mut State) {
         let ripe = |stripe: &&Stripe| stripe.is_full() && stripe.end() * layout::CHUNK <= st.size;
-        let full: Vec<u64> = st.buffer.stripes().iter().filter(ripe).map(Stripe::first).collect();
+        let ripe = || st.buffer.stripes().iter().filter(ripe);
+        let full: Vec<u64> = ripe().map(Stripe::first).collect();
         let base_end = layout::chunks(st.base.size);
         let overwrites =
             self.context.durability == Durability::Strict && full.iter().any(|first| *first < base_end);
-        let few = full.len() < if overwrites { GATHERED } else { 1 };
+        let (streams, memory) = self.streams();
+        let gathered = GATHERED.min(memory / WAITING / streams / 2);
+        let few =
+            overwrites && full.len() < STRIPES / 2 && ripe().map(Stripe::bytes).sum::<usize>() < gathered;
         if full.is_empty() || few && st.flights.len() >= MOST {
             return;
         }
@@ -157,9 +164,16 @@ impl File {
     }
 
     fn launch_stripes(self: &Arc<Self>, st: &mut State, windows: &[u64]) -> Result<()> {
-        windows.iter().for_each(|first| self.land(st, Stripe::window(*first)));
-        let outside =
-            |end: &u64| !windows.contains(&Stripe::window(*end).start) && st.buffer.get(*end).is_some();
+        for first in windows {
+            if let Some(place) = st.buffer.stripe_over(*first) {
+                self.land(st, st.buffer.stripes()[place].window());
+            }
+        }
+        let within = |end: &u64| {
+            let stripe = st.buffer.stripe_over(*end).map(|place| &st.buffer.stripes()[place]);
+            stripe.is_some_and(|stripe| windows.contains(&stripe.first()))
+        };
+        let outside = |end: &u64| !within(end) && st.buffer.get(*end).is_some();
         if let Some(end) = growing_end(st).filter(outside) {
             self.flush_end(st, end)?;
         }

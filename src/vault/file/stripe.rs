@@ -3,9 +3,41 @@
 use crate::{crypto::chunk::CHUNK, engine::Buffer, format::layout};
 use std::ops::Range;
 
-/// Groups of a window: whole ones, so that no entries are written twice and chunks and entries make one
-/// contiguous write. Tests have short ones, to cross their borders often.
-const GROUPS: u64 = if cfg!(test) { 1 } else { 8 };
+/// The length of the windows that begin now, in groups, a power of two. Whole groups: so no entries are written twice,
+/// and chunks and entries make one contiguous write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Length(u64);
+
+impl Length {
+    /// 256 KiB.
+    pub(super) const SHORTEST: Length = Length(1);
+    /// 2 MiB. Tests have short ones, to cross their borders often.
+    const LONGEST: Length = Length(if cfg!(test) { 2 } else { 8 });
+
+    /// The length where so many files are streamed at once and their stripes may take so many bytes: the longest of
+    /// which each stream can have two, one that fills and one on its way. Longer ones are faster, because there are
+    /// fewer of them to wait for; but a stream that gets no memory for a stripe is far slower than one with a short one.
+    pub(super) fn of(streams: usize, memory: usize) -> Self {
+        let fits = |length: &Length| length.bytes().saturating_mul(4 * streams) <= memory;
+        Length::LONGEST.and_shorter().find(fits).unwrap_or(Length::SHORTEST)
+    }
+
+    /// This one and all that are shorter.
+    pub(super) fn and_shorter(self) -> impl Iterator<Item = Length> {
+        std::iter::successors(Some(self), |length| (length.0 > 1).then_some(Length(length.0 / 2)))
+    }
+
+    /// Bytes of each of the two buffers of a stripe: the same for all of a length, so that they are used again.
+    fn bytes(self) -> usize {
+        (self.0 * layout::GROUP) as usize * CHUNK
+    }
+
+    /// The window that a chunk is in. It is made of two of half the length.
+    pub(super) fn window(self, index: u64) -> Range<u64> {
+        let first = layout::group_of(index) / self.0 * self.0;
+        layout::first_chunk(first)..layout::first_chunk(first + self.0)
+    }
+}
 
 /// Whole chunks of plaintext of one window, those that were written; zeros past the end of the file.
 pub(super) struct Stripe {
@@ -19,16 +51,14 @@ pub(super) struct Stripe {
 }
 
 impl Stripe {
-    /// The window that a chunk is in.
-    pub(super) fn window(index: u64) -> Range<u64> {
-        let first = layout::group_of(index) / GROUPS * GROUPS;
-        layout::first_chunk(first)..layout::first_chunk(first + GROUPS)
+    /// Bytes of each of the two buffers that a window needs: as many as any window of that length, the first one of a
+    /// file too, which has fewer chunks.
+    pub(super) fn bytes_for(window: &Range<u64>) -> usize {
+        let groups = layout::group_of(window.end - 1) + 1 - layout::group_of(window.start);
+        (groups * layout::GROUP) as usize * CHUNK
     }
 
-    /// Bytes of each of the two buffers of a stripe: the same for all, so that they are used again.
-    pub(super) const BYTES: usize = (GROUPS * layout::GROUP) as usize * CHUNK;
-
-    /// Nothing of a window, over two buffers of `BYTES`.
+    /// Nothing of a window, over two buffers of `bytes_for` it.
     pub(super) fn new(window: Range<u64>, (input, output): (Buffer, Buffer)) -> Self {
         let written = vec![false; (window.end - window.start) as usize];
         Stripe { window, written, count: 0, input, output }
@@ -52,6 +82,16 @@ impl Stripe {
     /// Whether every chunk of the window was.
     pub(super) fn is_full(&self) -> bool {
         self.count == self.written.len()
+    }
+
+    /// Its window.
+    pub(super) fn window(&self) -> Range<u64> {
+        self.window.clone()
+    }
+
+    /// Bytes of the window at most.
+    pub(super) fn bytes(&self) -> usize {
+        self.input.len()
     }
 
     /// Whether the chunk is in the window, written or not.
@@ -102,5 +142,42 @@ impl Stripe {
     /// Input and output, to be sealed.
     pub(super) fn into_buffers(self) -> (Buffer, Buffer) {
         (self.input, self.output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_streams_the_shorter() {
+        let memory = 40 * Length::LONGEST.bytes();
+        let lengths: Vec<Length> = (0..100).map(|streams| Length::of(streams, memory)).collect();
+        assert!(lengths.is_sorted_by(|few, more| few >= more));
+        assert_eq!(
+            (lengths[0], lengths[10], lengths[11]),
+            (Length::LONGEST, Length::LONGEST, Length::SHORTEST)
+        );
+        for (streams, length) in lengths.iter().enumerate().take(20) {
+            assert!(2 * streams * 2 * length.bytes() <= memory, "{streams}");
+        }
+        assert_eq!(Length::of(usize::MAX / 8, memory), Length::SHORTEST);
+    }
+
+    #[test]
+    fn windows_cover_all_chunks_and_halves_make_a_whole() {
+        for length in Length(16).and_shorter() {
+            let mut end = 0;
+            for _ in 0..20 {
+                let window = length.window(end);
+                assert_eq!(window.start, end);
+                assert!(window.clone().all(|index| length.window(index) == window));
+                assert_eq!(Stripe::bytes_for(&window), length.bytes());
+                let halves = length.and_shorter().nth(1).unwrap_or(length);
+                assert_eq!(halves.window(end).start, end);
+                assert_eq!(halves.window(window.end - 1).end, window.end);
+                end = window.end;
+            }
+        }
     }
 }

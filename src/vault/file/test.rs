@@ -8,7 +8,7 @@ use crate::{
     store::{BackingFile, Failure, FaultyFile, Snapshot},
     vault::Error,
 };
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 mod ahead;
 mod crash;
@@ -43,17 +43,26 @@ pub(super) fn context_with(cipher: Cipher, integrity: Integrity, read_only: bool
     Arc::new(Context { keys, read_only, ..context_over(Background::default()) })
 }
 
-/// One with these threads in the background.
+/// One with these threads in the background. Stripes are as short as they get, so that few bytes cross the borders
+/// of several.
 pub(super) fn context_over(background: Background) -> Context {
+    let context = context_of_few(background);
+    context.buffered.streams.store(1 << 20, Ordering::Relaxed);
+    context
+}
+
+/// The same where few files are streamed.
+pub(super) fn context_of_few(background: Background) -> Context {
+    let budget = Budget::of(64 << 20);
     Context {
         keys: FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes256, Integrity::Kmac128),
-        router: Router::new(EngineChoice::Cpu, 64 << 20).unwrap(),
+        router: Router::new(EngineChoice::Cpu, budget.buffers).unwrap(),
         durability: Durability::Strict,
         read_only: false,
         buffered: Arc::default(),
         ahead: Arc::default(),
         slots: SlotMemory::new(1 << 20),
-        budget: Budget::of(64 << 20),
+        budget,
         background,
     }
 }

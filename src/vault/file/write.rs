@@ -1,6 +1,11 @@
 //! Writing: into the buffer, flushed when there is enough of it.
 
-use super::{File, read::pieces, state::State, stripe::Stripe};
+use super::{
+    File,
+    read::pieces,
+    state::State,
+    stripe::{Length, Stripe},
+};
 use crate::{
     crypto::chunk::CHUNK,
     format::layout,
@@ -17,8 +22,10 @@ const FLUSH_AT: usize = 16 << 20;
 const WORTH_FLUSHING: usize = 1 << 20;
 /// Flushed bytes that a write commits: recovery stays short.
 const COMMIT_AT: u64 = 1 << 30;
-/// The part of the buffers' memory that stripes leave to others.
-const SPARED: usize = 2;
+/// The part of the buffers' memory that stripes leave to others: of a file that has none, and of one that has some
+/// already. So there is one for each stream although some are quicker to take them.
+const SPARED: usize = 4;
+const SPARED_BY_SECOND: usize = 2;
 
 impl File {
     /// Writes all of `data`; buffered until `flush`.
@@ -69,7 +76,7 @@ impl File {
             self.buffered(st, piece.index, place.clone())?[place.clone()].copy_from_slice(part);
             st.size = st.size.max(offset + piece.out.end as u64);
             // A stripe whose last chunk will be written on does not go yet.
-            if place.end == CHUNK && Stripe::window(piece.index + 1).start == piece.index + 1 {
+            if place.end == CHUNK && Length::SHORTEST.window(piece.index + 1).start == piece.index + 1 {
                 self.launch_full(st);
             }
         }
@@ -107,19 +114,30 @@ impl File {
 
     /// Begins a stripe if the chunk, which is not buffered, goes on a stream; if there is memory for one.
     fn begin_stripe(&self, st: &mut State, index: u64) {
-        let Some(window) = st.buffer.wants_stripe(index) else { return };
+        let (streams, memory) = self.streams();
+        let Some(window) = st.buffer.wants_stripe(index, Length::of(streams, memory)) else { return };
         let buffers = &self.context.router.buffers;
-        let get = || buffers.try_get_pair(Stripe::BYTES, buffers.usage().bound / SPARED);
-        let mut pair = get();
+        let get = |st: &State| {
+            let is_first = st.flights.is_empty() && st.buffer.stripes().is_empty();
+            let spared = self.context.budget.buffers / if is_first { SPARED } else { SPARED_BY_SECOND };
+            buffers.try_get_pair(Stripe::bytes_for(&window), spared)
+        };
+        let mut pair = get(st);
         while pair.is_none() && !st.flights.is_empty() {
             // Its own flights hold some. What one of them could not store is met by the next write.
             let _ = self.land_first(st);
-            pair = get();
+            pair = get(st);
         }
         // What failed meanwhile is in the buffer again, perhaps in this window.
         if let Some(pair) = pair {
             st.buffer.begin_stripe(window, pair);
         }
+    }
+
+    /// How many files are written as streams, this one too, and the memory for stripes of all of them, in bytes.
+    pub(super) fn streams(&self) -> (usize, usize) {
+        let bound = self.context.budget.buffers;
+        (self.context.buffered.streams.load(Ordering::Relaxed).max(1), bound - bound / SPARED)
     }
 
     /// Extends with a hole. A partial last chunk with data gets a new length, so it is written again.

@@ -150,30 +150,106 @@ fn a_failed_sync_behind_ends_writing() {
     assert!(file.write(0, b"x").is_err() && file.sync().is_err());
 }
 
+/// Bytes of a long window, but the first.
+const LONG: usize = 128 * 4096;
+
 #[test]
 fn stripes_over_stored_data_share_a_sync() {
     let (background, jobs) = Background::by_hand();
-    let context = Arc::new(context_over(background));
-    let store = stored(&vec![7; 8 * 64 * 4096], &context);
+    let context = Arc::new(context_of_few(background));
+    let store = stored(&vec![7; 6 * LONG], &context);
     jobs.try_iter().for_each(drop);
     let file = open(&store, &context);
-    let data = Rng(9).bytes((48 + 5 * 64) * 4096);
-    file.write(0, &data).unwrap();
     let batches = || -> Vec<usize> {
         file.state.read().flights.iter().map(|flight| flight.work.lock().batches.len()).collect()
     };
-    assert_eq!(batches(), [1, 1, 1], "three on their way, three gather");
-    jobs.try_iter().for_each(|job| job());
-    file.write(0, &data[..1]).unwrap();
-    assert_eq!(batches(), [3]);
+    let data = Rng(9).bytes(5 * LONG - 16 * 4096);
+    file.write(0, &data[..4 * LONG]).unwrap();
+    assert_eq!((batches(), jobs.len()), (vec![1, 1, 1], 3), "three on their way, one waits");
+    file.write(4 * LONG as u64, &data[4 * LONG..]).unwrap();
+    assert_eq!((batches(), jobs.len()), (vec![1, 1, 2], 4), "two go together, and push the first one on");
     let syncs = store.syncs();
-    jobs.recv().unwrap()();
-    assert_eq!(store.syncs(), syncs + 1);
+    jobs.try_iter().for_each(|job| job());
+    assert_eq!((batches(), store.syncs()), (vec![], syncs + 3));
     file.flush().unwrap();
-    let want = [&data[..], &vec![7; 8 * 64 * 4096 - data.len()]].concat();
+    let want = [&data[..], &vec![7; 6 * LONG - data.len()]].concat();
     assert!(read_all(&file).unwrap() == want);
     rest(&file);
     assert!(read_all(&open(&store, &context)).unwrap() == want);
+}
+
+#[test]
+fn a_file_counts_as_streamed_until_it_is_flushed() {
+    let context = Arc::new(context_of_few(Background::at_once()));
+    let streams = || context.buffered.streams.load(Ordering::Relaxed);
+    let files: Vec<_> = (0..3).map(|_| open(&FaultyFile::new(), &context)).collect();
+    files[0].write(0, &[1; 4096]).unwrap();
+    assert_eq!(streams(), 0, "one chunk is no stream");
+    files.iter().for_each(|file| file.write(0, &vec![1; 3 * LONG]).unwrap());
+    assert_eq!(streams(), 3);
+    files[0].write(3 * LONG as u64, &vec![1; LONG]).unwrap();
+    assert_eq!(streams(), 3);
+    files[0].flush().unwrap();
+    assert_eq!(streams(), 2);
+    drop(files);
+    assert_eq!(streams(), 0);
+}
+
+/// Files whose flights never land by themselves: whoever comes first takes what it can get.
+#[test]
+fn every_stream_gets_a_stripe() {
+    let (background, jobs) = Background::by_hand();
+    let context = Arc::new(context_of_few(background));
+    let files: Vec<_> = (0..18).map(|_| open(&FaultyFile::new(), &context)).collect();
+    let data = Rng(11).bytes(9 * LONG - 5000);
+    for file in &files {
+        file.write(0, &data).unwrap();
+        assert_eq!(context.buffered.single.load(Ordering::Relaxed), 0);
+    }
+    assert_eq!(context.router.buffers.usage().bound, context.budget.buffers);
+    assert!(context.router.buffers.in_use() <= context.budget.buffers / 4 * 3);
+    jobs.try_iter().for_each(|job| job());
+    assert!(files.iter().all(|file| read_all(file).unwrap() == data));
+}
+
+/// Streams from anywhere while the number of other streams changes: long stripes beside short ones.
+#[test]
+fn stripes_of_all_lengths_side_by_side() {
+    let context = Arc::new(context_of_few(Background::default()));
+    for seed in 0..20 {
+        let (store, rng) = (FaultyFile::new(), &mut Rng(seed));
+        let mut file = open(&store, &context);
+        let mut model = vec![0; 3 * LONG];
+        let mut lengths = std::collections::BTreeSet::new();
+        file.truncate(model.len() as u64).unwrap();
+        for _ in 0..60 {
+            context.buffered.streams.fetch_xor(1 << 20, Ordering::Relaxed);
+            let from = rng.below(model.len() as u64) as usize;
+            let len = rng.below(400_000) as usize;
+            let data = rng.bytes(len.min(model.len() - from));
+            file.write(from as u64, &data).unwrap();
+            model[from..][..data.len()].copy_from_slice(&data);
+            {
+                let st = file.state.read();
+                lengths.extend(st.buffer.stripes().iter().map(|stripe| stripe.bytes()));
+                let mut ends: Vec<_> = st.buffer.stripes().iter().map(|s| (s.first(), s.end())).collect();
+                ends.sort_unstable();
+                assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{ends:?}");
+            }
+            match rng.below(12) {
+                0 => file.flush().unwrap(),
+                1 => {
+                    rest(&file);
+                    file = open(&store, &context);
+                }
+                _ => {}
+            }
+        }
+        assert!(read_all(&file).unwrap() == model, "seed {seed}");
+        rest(&file);
+        assert!(read_all(&open(&store, &context)).unwrap() == model, "seed {seed}");
+        assert_eq!(lengths.len(), 2, "long ones and short ones");
+    }
 }
 
 /// Two writers of one file, one that reads what they wrote, one that makes it durable.
