@@ -42,24 +42,39 @@ const COLOURS: [RGBColor; 14] = [
     RGBColor(160, 200, 0),
 ];
 
-/// Which colour each thing of a report has.
-pub(super) struct Palette(Vec<String>);
+/// Which colour each thing of a report has, as a place in `COLOURS`.
+pub(super) struct Palette(Vec<(String, usize)>);
 
 impl Palette {
+    /// Names take the colours one after the other. After the last one colours come again, but none that another name of
+    /// the same plot has, and none of those that the report gave away, as long as there are others.
     fn of(report: &Report) -> Self {
-        let mut names = report.names.clone();
-        for name in report.sections.iter().flat_map(|s| &s.plots).flat_map(Plot::names) {
-            if !names.iter().any(|known| known == name) {
-                names.push(name.to_owned());
+        let plots: Vec<Vec<&str>> = report.sections.iter().flat_map(|s| &s.plots).map(Plot::names).collect();
+        let given = report.names.len();
+        let mut palette: Vec<(String, usize)> =
+            report.names.iter().cloned().zip((0..COLOURS.len()).cycle()).collect();
+        for name in plots.iter().flatten() {
+            if palette.iter().any(|(known, _)| known == name) {
+                continue;
             }
+            let beside =
+                |other: &str| plots.iter().any(|names| names.contains(name) && names.contains(&other));
+            let is_free = |place: &usize, given: usize| {
+                let mut others = palette.iter().enumerate().filter(|(_, (_, taken))| taken == place);
+                !others.any(|(number, (other, _))| number < given || beside(other))
+            };
+            let next = || (palette.len()..palette.len() + COLOURS.len()).map(|place| place % COLOURS.len());
+            let free = next().find(|place| is_free(place, given)).or_else(|| next().find(|p| is_free(p, 0)));
+            let place = free.unwrap_or(palette.len() % COLOURS.len());
+            palette.push(((*name).to_owned(), place));
         }
-        Palette(names)
+        Palette(palette)
     }
 
-    /// The colour of a name; after the last one the first comes again.
+    /// The colour of a name.
     pub(super) fn colour(&self, name: &str) -> RGBColor {
-        let place = self.0.iter().position(|known| known == name).unwrap_or(0);
-        COLOURS[place % COLOURS.len()]
+        let known = self.0.iter().find(|(known, _)| known == name);
+        COLOURS[known.map_or(0, |(_, place)| *place)]
     }
 }
 
@@ -141,4 +156,36 @@ fn put_table(page: &mut String, table: &Table) {
         *page += "</tr>\n";
     }
     *page += "</table></div>\n";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Axis;
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_plot_has_a_colour_twice_and_those_given_away_do_not_come_again() {
+        let plots =
+            [(0..13).collect::<Vec<_>>(), (13..25).collect(), [vec![0, 13, 20], (25..30).collect()].concat()];
+        let mut report = Report::new("sample", "A sample");
+        report.colours(["always"]);
+        let mut section = Section::new("First");
+        for names in &plots {
+            let plot = Plot::lines("Rate", Axis::bytes("size"), Axis::log("rate", "GB/s"));
+            let line = |plot: Plot, name: &i32| plot.line(&name.to_string(), vec![(1.0, 1.0)]);
+            section = section.plot(names.iter().fold(plot.line("always", vec![]), line));
+        }
+        report.section(section);
+        let palette = Palette::of(&report);
+        let colour = |name: &str| {
+            let RGBColor(r, g, b) = palette.colour(name);
+            (r, g, b)
+        };
+        for names in &plots {
+            let colours: HashSet<_> = names.iter().map(|name| colour(&name.to_string())).collect();
+            assert_eq!(colours.len(), names.len(), "{names:?}");
+            assert!(!colours.contains(&colour("always")), "{names:?}");
+        }
+    }
 }
