@@ -181,3 +181,19 @@ fn all_readers_of_many_files_find_windows() {
         assert!(step < 20 || missed == 0, "{missed} at step {step}");
     }
 }
+
+/// What comes along with a long read is not needed yet: what is wrong with it is told to who needs it.
+#[test]
+fn slots_come_along_with_a_long_read_as_far_as_they_can_be_had() {
+    let context = context();
+    let store = stored(&vec![1; 4 * MIB], &context);
+    let bad = layout::group_of((3 * MIB / 4096) as u64);
+    store.write_at(&[0xaa; 8], layout::entries_offset(bad)).unwrap();
+    let file = open(&store, &context);
+    let loaded = |group| file.state.read().tree.is_loaded(group);
+    read_to(&file, 0, 16 << 10);
+    assert!(!loaded(2));
+    assert!(read_to(&file, 0, MIB).iter().all(|byte| *byte == 1));
+    assert!(loaded(bad - 1) && !loaded(bad) && loaded(bad + 1));
+    assert!(file.read_to(3 * MIB as u64, MIB, &mut Vec::new(), |_| ()).is_err());
+}
