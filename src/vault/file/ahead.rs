@@ -1,17 +1,12 @@
 //! Read-ahead: which readers of a file go through it in steps, and what is opened before they ask for it.
 //!
-//! Nothing here touches the store. A window is a run of chunks that somebody opens in the background; a
-//! reader that gets there first opens it itself.
+//! Nothing here touches the store, nor opens a window.
 
-use super::span::Span;
-use crate::{crypto::chunk::CHUNK, format::layout, vault::Result};
-use parking_lot::{Condvar, Mutex};
+use super::window::{Opened, Window};
+use crate::format::layout;
 use std::{
     ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -34,91 +29,6 @@ const GAP_REQUEST: u64 = 16 << 10;
 const STEADY: u32 = 2;
 /// A file that nobody read from for so long gives up its windows.
 const IDLE: Duration = Duration::from_secs(2);
-
-/// What is opened ahead of the readers of all files.
-#[derive(Default)]
-pub struct Opened {
-    bytes: AtomicUsize,
-    /// Files that are read so.
-    files: AtomicUsize,
-}
-
-impl Opened {
-    /// Bytes in windows.
-    pub fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
-}
-
-/// A run of chunks opened ahead.
-pub(super) struct Window {
-    pub(super) chunks: Range<u64>,
-    stream: u64,
-    number: u64,
-    stage: Mutex<Stage>,
-    opened: Condvar,
-    all: Arc<Opened>,
-}
-
-enum Stage {
-    Waiting,
-    Opening,
-    Open(Arc<Span>),
-    Failed,
-}
-
-impl Window {
-    fn bytes(chunks: &Range<u64>) -> usize {
-        (chunks.end - chunks.start) as usize * CHUNK
-    }
-
-    /// Opens it with `open`, unless somebody has begun to.
-    pub(super) fn open(&self, open: impl FnOnce(Range<u64>) -> Result<Span>) {
-        {
-            let mut stage = self.stage.lock();
-            if !matches!(*stage, Stage::Waiting) {
-                return;
-            }
-            *stage = Stage::Opening;
-        }
-        let ended = Ended(self);
-        if let Ok(span) = open(self.chunks.clone()) {
-            *self.stage.lock() = Stage::Open(Arc::new(span));
-        }
-        drop(ended);
-    }
-
-    /// Its content, opened by `open` if nobody has begun to; waits for whoever has. `None` if that failed:
-    /// the reader then finds out by itself what is wrong with the bytes that it wants.
-    pub(super) fn content(&self, open: impl FnOnce(Range<u64>) -> Result<Span>) -> Option<Arc<Span>> {
-        self.open(open);
-        let mut stage = self.stage.lock();
-        self.opened.wait_while(&mut stage, |stage| matches!(stage, Stage::Opening));
-        match &*stage {
-            Stage::Open(span) => Some(span.clone()),
-            _ => None,
-        }
-    }
-}
-
-/// Says that an opening has ended, however it did.
-struct Ended<'a>(&'a Window);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        let mut stage = self.0.stage.lock();
-        if matches!(*stage, Stage::Opening) {
-            *stage = Stage::Failed;
-        }
-        self.0.opened.notify_all();
-    }
-}
-
-impl Drop for Window {
-    fn drop(&mut self) {
-        self.all.bytes.fetch_sub(Window::bytes(&self.chunks), Ordering::Relaxed);
-    }
-}
 
 /// A reader that goes through the file in equal steps.
 struct Stream {
@@ -362,20 +272,9 @@ impl Ahead {
     /// Adds a window, unless that would be more memory than there is.
     fn begin(&mut self, stream: u64, bytes: Range<u64>, begun: &mut Vec<Arc<Window>>) -> bool {
         let chunks = bytes.start / layout::CHUNK..layout::chunks(bytes.end);
-        let size = Window::bytes(&chunks);
-        if self.all.bytes.fetch_add(size, Ordering::Relaxed) + size > self.most {
-            self.all.bytes.fetch_sub(size, Ordering::Relaxed);
-            return false;
-        }
+        let numbers = (stream, self.windows_begun + 1);
+        let Some(window) = Window::new(&self.all, self.most, chunks, numbers) else { return false };
         self.windows_begun += 1;
-        let window = Arc::new(Window {
-            chunks,
-            stream,
-            number: self.windows_begun,
-            stage: Mutex::new(Stage::Waiting),
-            opened: Condvar::new(),
-            all: self.all.clone(),
-        });
         self.windows.push(window.clone());
         begun.push(window);
         true

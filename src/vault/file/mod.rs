@@ -2,7 +2,7 @@
 //!
 //! `state` is what is known of the file, `tree` its slots and digests, of which `slots` says how
 //! many stay in memory, `buffer` what was written and not yet flushed, the chunks of a stream in a `stripe`. `read` is the way to an application, `several` that of small reads
-//! that came together: `few` opens some chunks, `span` a long run of them, `ahead` says which ones will be asked for, `background` has the threads that open
+//! that came together: `few` opens some chunks, `span` a long run of them, `ahead` says which `window`s will be asked for, `background` has the threads that open
 //! them by then. `write`, `flush`, `flight`, `version`, `commit` are the way of a byte to the disk; `recover` is
 //! what a crash on that way leaves to do.
 
@@ -24,6 +24,7 @@ mod stripe;
 mod test;
 mod tree;
 mod version;
+mod window;
 mod write;
 mod writes;
 
@@ -42,12 +43,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use ahead::Opened;
 pub use background::Background;
 pub use buffer::Buffered;
 pub use commit::Rest;
 pub use several::Small;
 pub use slots::SlotMemory;
+pub use window::Opened;
 
 /// What an overwrite survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,9 +2,9 @@
 
 use super::{
     File,
-    ahead::Window,
     few::Wanted,
     state::{Fault, State, wrong_length},
+    window::Window,
 };
 use crate::{
     crypto::chunk::{CHUNK, ChunkId},

@@ -1,7 +1,11 @@
 //! The slots and digests of the newest flushed version, loaded as needed and verified as they are.
 //!
 //! What is in memory has been verified against the root. A leaf holds no slot past the end of the
-//! version and none newer than it, so a chunk's current slot is simply the newer of its two.
+//! version and none newer than it, so a chunk's current slot is simply the newer of its two. `load` brings it in from
+//! the store, `change` makes the next version of it.
+
+mod change;
+mod load;
 
 use super::slots::{Share, SlotMemory};
 use crate::{
@@ -9,20 +13,16 @@ use crate::{
     format::{
         entry::{ENTRY, Entry, Slot},
         layout,
-        tree::{ALL_HOLES, Digest, leaf_digest, leaf_digests, node_digest},
+        tree::{ALL_HOLES, Digest, leaf_digest, node_digest},
     },
     store::BackingFile,
     vault::{Damage, Result},
 };
-use std::{
-    collections::{BTreeSet, HashMap},
-    ops::Range,
-};
+use change::Journal;
+use std::collections::{BTreeSet, HashMap};
 
 /// Children of a node page.
 const FANOUT: usize = layout::FANOUT as usize;
-/// Leaves whose digests are computed side by side.
-const TOGETHER: usize = 8;
 
 /// Where the tree is loaded from and verified with.
 #[derive(Clone, Copy)]
@@ -49,14 +49,6 @@ impl Node {
     fn empty() -> Self {
         Node { children: Box::new([ALL_HOLES; FANOUT]), unsaved: true }
     }
-}
-
-/// What a change replaced, so that a change that could not be stored can be taken back.
-struct Journal {
-    leaves: HashMap<u64, Option<Leaf>>,
-    nodes: HashMap<(u32, u64), Option<Node>>,
-    root: Digest,
-    size: u64,
 }
 
 /// Slots and digests of one version.
@@ -163,302 +155,6 @@ impl Tree {
     /// Whether the stored entries of `group` hold some past the end that a growing file must erase.
     pub(super) fn is_stale(&self, group: u64) -> bool {
         self.leaves.get(&group).is_some_and(|l| l.stale)
-    }
-
-    /// Brings the slots of `group` into memory.
-    pub(super) fn load(&mut self, source: Source, group: u64) -> Result<()> {
-        self.load_all(source, group..group + 1)
-    }
-
-    /// Brings the slots of these groups into memory, several at once.
-    ///
-    /// # Errors
-    /// Of the first that could not be read or does not verify; those that do are in memory.
-    pub(super) fn load_all(&mut self, source: Source, groups: Range<u64>) -> Result<()> {
-        let mut outcome = Ok(());
-        let missing: Vec<u64> = groups.filter(|group| !self.is_loaded(*group)).collect();
-        for some in missing.chunks(TOGETHER) {
-            let (mut read, mut slots) = (Vec::new(), Vec::new());
-            for &group in some {
-                match self.unverified(source, group) {
-                    Ok((wanted, leaf)) => {
-                        slots.push((group, leaf.entries.iter().map(current).collect()));
-                        read.push((group, wanted, leaf));
-                    }
-                    Err(e) => outcome = outcome.and(Err(e)),
-                }
-            }
-            for ((group, wanted, leaf), found) in read.into_iter().zip(leaf_digests(source.keys, &slots)) {
-                if found == wanted {
-                    self.leaves.insert(group, leaf);
-                } else {
-                    outcome = outcome.and(Err(damaged_leaf(group, "digest does not match the tree")));
-                }
-            }
-        }
-        self.share.count(self.leaves.len());
-        outcome
-    }
-
-    /// The same with as many of these groups as there is room for, and as can be had: nobody needs them yet.
-    pub(super) fn load_along(&mut self, source: Source, groups: Range<u64>) {
-        let end = groups.end.min(groups.start.saturating_add(self.share.room() as u64));
-        let _ = self.load_all(source, groups.start..end); // Whoever needs one that cannot be had meets the error.
-    }
-
-    /// The digest that a group must have, and what the store has of it.
-    fn unverified(&mut self, source: Source, group: u64) -> Result<(Digest, Leaf)> {
-        let wanted = self.group_digest(source, group)?;
-        if wanted == ALL_HOLES && !self.touched.contains(&group) && group > 0 {
-            let entries = vec![Entry::default(); layout::entries_in(group)];
-            return Ok((wanted, Leaf { entries, stale: false }));
-        }
-        Ok((wanted, self.read_leaf(source, group)?))
-    }
-
-    fn read_leaf(&self, source: Source, group: u64) -> Result<Leaf> {
-        let raw = read_entries(source.store, group)?;
-        let mut leaf = Leaf { entries: decode_entries(&raw), stale: false };
-        let end = layout::chunks(self.size);
-        let first = layout::first_chunk(group);
-        let canonical = !self.touched.contains(&group);
-        for (place, entry) in leaf.entries.iter_mut().enumerate() {
-            if entry.0.iter().flatten().any(|s| s.epoch > self.newest_epoch) {
-                return Err(damaged_leaf(group, "a slot is newer than the commit record"));
-            }
-            let past_end = first + place as u64 >= end;
-            if past_end && *entry != Entry::default() {
-                leaf.stale = true;
-                *entry = Entry::default();
-            }
-            if canonical && (leaf.stale || entry.0.iter().flatten().count() > 1) {
-                return Err(damaged_leaf(group, "holds slots that no commit left there"));
-            }
-        }
-        if canonical && encode_entries(&leaf.entries) != raw {
-            return Err(damaged_leaf(group, "bytes of an empty slot are set"));
-        }
-        Ok(leaf)
-    }
-
-    /// Drops all leaves that the store holds. To be called where none is in use, and nothing was changed since
-    /// the last clean record.
-    pub(super) fn rest(&mut self) {
-        if !self.resident && self.journal.is_none() {
-            self.leaves = HashMap::new();
-            self.share.count(0);
-        }
-    }
-
-    /// Drops leaves that the store holds, once all files have too many. To be called where none is in use. What a
-    /// change that is on its way replaced stays: the store does not have it yet.
-    pub(super) fn trim_cache(&mut self) {
-        let mut keep = self.share.count(self.leaves.len());
-        if keep == self.leaves.len() || self.resident || self.journal.is_some() {
-            return;
-        }
-        self.leaves.retain(|_, _| {
-            let stays = keep > 0;
-            keep = keep.saturating_sub(1);
-            stays
-        });
-        self.share.count(self.leaves.len());
-    }
-
-    fn group_digest(&mut self, source: Source, group: u64) -> Result<Digest> {
-        if group >= layout::groups(self.size) {
-            return Ok(ALL_HOLES);
-        }
-        self.digest_at(source, 0, group)
-    }
-
-    /// Digest of leaf `k` (level 0) or node page `k` of `level`.
-    fn digest_at(&mut self, source: Source, level: u32, k: u64) -> Result<Digest> {
-        if level == self.levels() {
-            return Ok(self.root);
-        }
-        self.load_node(source, level + 1, k / FANOUT as u64)?;
-        let parent = &self.nodes[&(level + 1, k / FANOUT as u64)];
-        Ok(parent.children[(k % FANOUT as u64) as usize])
-    }
-
-    fn load_node(&mut self, source: Source, level: u32, k: u64) -> Result<()> {
-        if self.nodes.contains_key(&(level, k)) {
-            return Ok(());
-        }
-        let wanted = self.digest_at(source, level, k)?;
-        let mut node = Node::empty();
-        node.unsaved = false;
-        if wanted != ALL_HOLES {
-            let mut page = [0; layout::PAGE as usize];
-            read_exact(source.store, &mut page, layout::node_offset(level, k))?;
-            for (child, bytes) in node.children.iter_mut().zip(page.as_chunks::<32>().0) {
-                *child = *bytes;
-            }
-            if node_digest(source.keys, level, k, &node.children) != wanted {
-                return Err(Damage {
-                    what: format!("node page {k} of level {level}"),
-                    reason: "digest does not match the tree",
-                }
-                .into());
-            }
-        }
-        self.nodes.insert((level, k), node);
-        Ok(())
-    }
-
-    /// Starts a change that `keep` or `take_back` ends.
-    pub(super) fn begin(&mut self) {
-        self.journal =
-            Some(Journal { leaves: HashMap::new(), nodes: HashMap::new(), root: self.root, size: self.size });
-    }
-
-    /// The change since `begin` is in the store.
-    pub(super) fn keep(&mut self) {
-        self.journal = None;
-    }
-
-    /// Undoes the change since `begin`.
-    pub(super) fn take_back(&mut self) {
-        let Some(journal) = self.journal.take() else { return };
-        self.root = journal.root;
-        self.size = journal.size;
-        for (group, leaf) in journal.leaves {
-            match leaf {
-                Some(leaf) => self.leaves.insert(group, leaf),
-                None => self.leaves.remove(&group),
-            };
-        }
-        for (place, node) in journal.nodes {
-            match node {
-                Some(node) => self.nodes.insert(place, node),
-                None => self.nodes.remove(&place),
-            };
-        }
-    }
-
-    fn note_leaf(&mut self, group: u64) {
-        if let Some(journal) = &mut self.journal {
-            journal.leaves.entry(group).or_insert_with(|| self.leaves.get(&group).cloned());
-        }
-    }
-
-    fn note_node(&mut self, place: (u32, u64)) {
-        if let Some(journal) = &mut self.journal {
-            journal.nodes.entry(place).or_insert_with(|| self.nodes.get(&place).cloned());
-        }
-    }
-
-    /// Gives the version a larger size; everything new is a hole.
-    pub(super) fn grow(&mut self, source: Source, size: u64) -> Result<()> {
-        let (before, after) = (self.levels(), layout::levels(layout::groups(size)));
-        let mut digest = self.root;
-        for level in before + 1..=after {
-            let mut node = Node::empty();
-            node.children[0] = digest;
-            digest = node_digest(source.keys, level, 0, &node.children);
-            self.note_node((level, 0));
-            self.nodes.insert((level, 0), node);
-        }
-        self.root = digest;
-        self.size = size;
-        Ok(())
-    }
-
-    /// Sets the entry of a chunk whose group is loaded. `update` must follow.
-    pub(super) fn set_entry(&mut self, index: u64, entry: Entry) {
-        let group = layout::group_of(index);
-        self.note_leaf(group);
-        self.touched.insert(group);
-        if let Some(leaf) = self.leaves.get_mut(&group) {
-            leaf.entries[layout::place_in_group(index)] = entry;
-        }
-    }
-
-    /// Computes the digests above these groups (loaded, in ascending order).
-    pub(super) fn update(&mut self, source: Source, groups: &BTreeSet<u64>) -> Result<()> {
-        let mut changed: Vec<(u64, Digest)> = Vec::with_capacity(groups.len());
-        for group in groups {
-            let leaf = &self.leaves[group]; // invariant: the caller loaded it
-            changed.push((*group, digest_of(source.keys, *group, &leaf.entries)));
-        }
-        for level in 1..=self.levels() {
-            changed = self.update_level(source, level, &changed)?;
-        }
-        if let [(0, root)] = changed[..] {
-            self.root = root;
-        }
-        Ok(())
-    }
-
-    fn update_level(
-        &mut self,
-        source: Source,
-        level: u32,
-        below: &[(u64, Digest)],
-    ) -> Result<Vec<(u64, Digest)>> {
-        let mut changed = Vec::new();
-        for siblings in below.chunk_by(|a, b| a.0 / FANOUT as u64 == b.0 / FANOUT as u64) {
-            let k = siblings[0].0 / FANOUT as u64;
-            self.load_node(source, level, k)?;
-            self.note_node((level, k));
-            let node = self.nodes.get_mut(&(level, k)).expect("just loaded"); // invariant: load_node put it there
-            for (child, digest) in siblings {
-                node.children[(child % FANOUT as u64) as usize] = *digest;
-            }
-            node.unsaved = true;
-            changed.push((k, node_digest(source.keys, level, k, &node.children)));
-        }
-        Ok(changed)
-    }
-
-    /// Cuts the version to `size`. The group of the new last chunk is loaded and its slot already set.
-    pub(super) fn shrink(&mut self, source: Source, size: u64) -> Result<()> {
-        let last_group = layout::groups(size) - 1;
-        self.load(source, last_group)?;
-        let (before, after) = (self.levels(), layout::levels(layout::groups(size)));
-        let mut boundary = last_group;
-        for level in 1..=before {
-            let (k, place) = (boundary / FANOUT as u64, (boundary % FANOUT as u64) as usize);
-            self.load_node(source, level, k)?;
-            self.note_node((level, k));
-            let node = self.nodes.get_mut(&(level, k)).expect("just loaded"); // invariant: load_node put it there
-            node.children[place + 1..].fill(ALL_HOLES);
-            node.unsaved = true;
-            boundary = k;
-        }
-        self.cut_entries(last_group, layout::chunks(size));
-        self.size = size;
-        self.drop_past(last_group, after);
-        self.update(source, &BTreeSet::from([last_group]))
-    }
-
-    fn cut_entries(&mut self, group: u64, end: u64) {
-        self.note_leaf(group);
-        let first = layout::first_chunk(group);
-        let Some(leaf) = self.leaves.get_mut(&group) else { return };
-        for (place, entry) in leaf.entries.iter_mut().enumerate() {
-            if first + place as u64 >= end && *entry != Entry::default() {
-                *entry = Entry::default();
-                leaf.stale = true;
-                self.touched.insert(group);
-            }
-        }
-    }
-
-    fn drop_past(&mut self, last_group: u64, levels: u32) {
-        let groups: Vec<u64> = self.leaves.keys().copied().filter(|g| *g > last_group).collect();
-        for group in groups {
-            self.note_leaf(group);
-            self.leaves.remove(&group);
-        }
-        let past = |level: u32, k: u64| level > levels || k > last_group / (FANOUT as u64).pow(level);
-        let nodes: Vec<(u32, u64)> = self.nodes.keys().copied().filter(|(l, k)| past(*l, *k)).collect();
-        for place in nodes {
-            self.note_node(place);
-            self.nodes.remove(&place);
-        }
-        self.touched.retain(|g| *g <= last_group);
     }
 
     /// The stored form of a loaded group's entries, once `erased` past its end.
@@ -584,13 +280,6 @@ pub(super) fn encode_entries(entries: &[Entry]) -> Vec<u8> {
         entry.encode(bytes);
     }
     raw
-}
-
-/// Reads a whole structure; what the store lacks is zeros, which will not authenticate.
-fn read_exact(store: &dyn BackingFile, buf: &mut [u8], offset: u64) -> Result<()> {
-    let n = store.read_at(buf, offset)?;
-    buf[n..].fill(0);
-    Ok(())
 }
 
 fn damaged_leaf(group: u64, reason: &'static str) -> crate::vault::Error {

@@ -1,0 +1,177 @@
+//! From one version to the next: entries set, sizes changed, digests computed anew, and all of it taken back if it
+//! could not be stored.
+
+use super::{FANOUT, Leaf, Node, Source, Tree, digest_of};
+use crate::{
+    format::{
+        entry::Entry,
+        layout,
+        tree::{ALL_HOLES, Digest, node_digest},
+    },
+    vault::Result,
+};
+use std::collections::{BTreeSet, HashMap};
+
+/// What a change replaced, so that a change that could not be stored can be taken back.
+pub(super) struct Journal {
+    leaves: HashMap<u64, Option<Leaf>>,
+    nodes: HashMap<(u32, u64), Option<Node>>,
+    root: Digest,
+    size: u64,
+}
+
+impl Tree {
+    /// Starts a change that `keep` or `take_back` ends.
+    pub(in crate::vault::file) fn begin(&mut self) {
+        self.journal =
+            Some(Journal { leaves: HashMap::new(), nodes: HashMap::new(), root: self.root, size: self.size });
+    }
+
+    /// The change since `begin` is in the store.
+    pub(in crate::vault::file) fn keep(&mut self) {
+        self.journal = None;
+    }
+
+    /// Undoes the change since `begin`.
+    pub(in crate::vault::file) fn take_back(&mut self) {
+        let Some(journal) = self.journal.take() else { return };
+        self.root = journal.root;
+        self.size = journal.size;
+        for (group, leaf) in journal.leaves {
+            match leaf {
+                Some(leaf) => self.leaves.insert(group, leaf),
+                None => self.leaves.remove(&group),
+            };
+        }
+        for (place, node) in journal.nodes {
+            match node {
+                Some(node) => self.nodes.insert(place, node),
+                None => self.nodes.remove(&place),
+            };
+        }
+    }
+
+    fn note_leaf(&mut self, group: u64) {
+        if let Some(journal) = &mut self.journal {
+            journal.leaves.entry(group).or_insert_with(|| self.leaves.get(&group).cloned());
+        }
+    }
+
+    fn note_node(&mut self, place: (u32, u64)) {
+        if let Some(journal) = &mut self.journal {
+            journal.nodes.entry(place).or_insert_with(|| self.nodes.get(&place).cloned());
+        }
+    }
+
+    /// Gives the version a larger size; everything new is a hole.
+    pub(in crate::vault::file) fn grow(&mut self, source: Source, size: u64) -> Result<()> {
+        let (before, after) = (self.levels(), layout::levels(layout::groups(size)));
+        let mut digest = self.root;
+        for level in before + 1..=after {
+            let mut node = Node::empty();
+            node.children[0] = digest;
+            digest = node_digest(source.keys, level, 0, &node.children);
+            self.note_node((level, 0));
+            self.nodes.insert((level, 0), node);
+        }
+        self.root = digest;
+        self.size = size;
+        Ok(())
+    }
+
+    /// Sets the entry of a chunk whose group is loaded. `update` must follow.
+    pub(in crate::vault::file) fn set_entry(&mut self, index: u64, entry: Entry) {
+        let group = layout::group_of(index);
+        self.note_leaf(group);
+        self.touched.insert(group);
+        if let Some(leaf) = self.leaves.get_mut(&group) {
+            leaf.entries[layout::place_in_group(index)] = entry;
+        }
+    }
+
+    /// Computes the digests above these groups (loaded, in ascending order).
+    pub(in crate::vault::file) fn update(&mut self, source: Source, groups: &BTreeSet<u64>) -> Result<()> {
+        let mut changed: Vec<(u64, Digest)> = Vec::with_capacity(groups.len());
+        for group in groups {
+            let leaf = &self.leaves[group]; // invariant: the caller loaded it
+            changed.push((*group, digest_of(source.keys, *group, &leaf.entries)));
+        }
+        for level in 1..=self.levels() {
+            changed = self.update_level(source, level, &changed)?;
+        }
+        if let [(0, root)] = changed[..] {
+            self.root = root;
+        }
+        Ok(())
+    }
+
+    fn update_level(
+        &mut self,
+        source: Source,
+        level: u32,
+        below: &[(u64, Digest)],
+    ) -> Result<Vec<(u64, Digest)>> {
+        let mut changed = Vec::new();
+        for siblings in below.chunk_by(|a, b| a.0 / FANOUT as u64 == b.0 / FANOUT as u64) {
+            let k = siblings[0].0 / FANOUT as u64;
+            self.load_node(source, level, k)?;
+            self.note_node((level, k));
+            let node = self.nodes.get_mut(&(level, k)).expect("just loaded"); // invariant: load_node put it there
+            for (child, digest) in siblings {
+                node.children[(child % FANOUT as u64) as usize] = *digest;
+            }
+            node.unsaved = true;
+            changed.push((k, node_digest(source.keys, level, k, &node.children)));
+        }
+        Ok(changed)
+    }
+
+    /// Cuts the version to `size`. The group of the new last chunk is loaded and its slot already set.
+    pub(in crate::vault::file) fn shrink(&mut self, source: Source, size: u64) -> Result<()> {
+        let last_group = layout::groups(size) - 1;
+        self.load(source, last_group)?;
+        let (before, after) = (self.levels(), layout::levels(layout::groups(size)));
+        let mut boundary = last_group;
+        for level in 1..=before {
+            let (k, place) = (boundary / FANOUT as u64, (boundary % FANOUT as u64) as usize);
+            self.load_node(source, level, k)?;
+            self.note_node((level, k));
+            let node = self.nodes.get_mut(&(level, k)).expect("just loaded"); // invariant: load_node put it there
+            node.children[place + 1..].fill(ALL_HOLES);
+            node.unsaved = true;
+            boundary = k;
+        }
+        self.cut_entries(last_group, layout::chunks(size));
+        self.size = size;
+        self.drop_past(last_group, after);
+        self.update(source, &BTreeSet::from([last_group]))
+    }
+
+    fn cut_entries(&mut self, group: u64, end: u64) {
+        self.note_leaf(group);
+        let first = layout::first_chunk(group);
+        let Some(leaf) = self.leaves.get_mut(&group) else { return };
+        for (place, entry) in leaf.entries.iter_mut().enumerate() {
+            if first + place as u64 >= end && *entry != Entry::default() {
+                *entry = Entry::default();
+                leaf.stale = true;
+                self.touched.insert(group);
+            }
+        }
+    }
+
+    fn drop_past(&mut self, last_group: u64, levels: u32) {
+        let groups: Vec<u64> = self.leaves.keys().copied().filter(|g| *g > last_group).collect();
+        for group in groups {
+            self.note_leaf(group);
+            self.leaves.remove(&group);
+        }
+        let past = |level: u32, k: u64| level > levels || k > last_group / (FANOUT as u64).pow(level);
+        let nodes: Vec<(u32, u64)> = self.nodes.keys().copied().filter(|(l, k)| past(*l, *k)).collect();
+        for place in nodes {
+            self.note_node(place);
+            self.nodes.remove(&place);
+        }
+        self.touched.retain(|g| *g <= last_group);
+    }
+}

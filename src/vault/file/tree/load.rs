@@ -1,0 +1,169 @@
+//! From the store into memory, and out of it again: every page verified against the digest above it.
+
+use super::{
+    FANOUT, Leaf, Node, Source, Tree, current, damaged_leaf, decode_entries, encode_entries, read_entries,
+};
+use crate::{
+    format::{
+        entry::Entry,
+        layout,
+        tree::{ALL_HOLES, Digest, leaf_digests, node_digest},
+    },
+    store::BackingFile,
+    vault::{Damage, Result},
+};
+use std::{collections::HashMap, ops::Range};
+
+/// Leaves whose digests are computed side by side.
+const TOGETHER: usize = 8;
+
+impl Tree {
+    /// Brings the slots of `group` into memory.
+    pub(in crate::vault::file) fn load(&mut self, source: Source, group: u64) -> Result<()> {
+        self.load_all(source, group..group + 1)
+    }
+
+    /// Brings the slots of these groups into memory, several at once.
+    ///
+    /// # Errors
+    /// Of the first that could not be read or does not verify; those that do are in memory.
+    pub(in crate::vault::file) fn load_all(&mut self, source: Source, groups: Range<u64>) -> Result<()> {
+        let mut outcome = Ok(());
+        let missing: Vec<u64> = groups.filter(|group| !self.is_loaded(*group)).collect();
+        for some in missing.chunks(TOGETHER) {
+            let (mut read, mut slots) = (Vec::new(), Vec::new());
+            for &group in some {
+                match self.unverified(source, group) {
+                    Ok((wanted, leaf)) => {
+                        slots.push((group, leaf.entries.iter().map(current).collect()));
+                        read.push((group, wanted, leaf));
+                    }
+                    Err(e) => outcome = outcome.and(Err(e)),
+                }
+            }
+            for ((group, wanted, leaf), found) in read.into_iter().zip(leaf_digests(source.keys, &slots)) {
+                if found == wanted {
+                    self.leaves.insert(group, leaf);
+                } else {
+                    outcome = outcome.and(Err(damaged_leaf(group, "digest does not match the tree")));
+                }
+            }
+        }
+        self.share.count(self.leaves.len());
+        outcome
+    }
+
+    /// The same with as many of these groups as there is room for, and as can be had: nobody needs them yet.
+    pub(in crate::vault::file) fn load_along(&mut self, source: Source, groups: Range<u64>) {
+        let end = groups.end.min(groups.start.saturating_add(self.share.room() as u64));
+        let _ = self.load_all(source, groups.start..end); // Whoever needs one that cannot be had meets the error.
+    }
+
+    /// The digest that a group must have, and what the store has of it.
+    fn unverified(&mut self, source: Source, group: u64) -> Result<(Digest, Leaf)> {
+        let wanted = self.group_digest(source, group)?;
+        if wanted == ALL_HOLES && !self.touched.contains(&group) && group > 0 {
+            let entries = vec![Entry::default(); layout::entries_in(group)];
+            return Ok((wanted, Leaf { entries, stale: false }));
+        }
+        Ok((wanted, self.read_leaf(source, group)?))
+    }
+
+    fn read_leaf(&self, source: Source, group: u64) -> Result<Leaf> {
+        let raw = read_entries(source.store, group)?;
+        let mut leaf = Leaf { entries: decode_entries(&raw), stale: false };
+        let end = layout::chunks(self.size);
+        let first = layout::first_chunk(group);
+        let canonical = !self.touched.contains(&group);
+        for (place, entry) in leaf.entries.iter_mut().enumerate() {
+            if entry.0.iter().flatten().any(|s| s.epoch > self.newest_epoch) {
+                return Err(damaged_leaf(group, "a slot is newer than the commit record"));
+            }
+            let past_end = first + place as u64 >= end;
+            if past_end && *entry != Entry::default() {
+                leaf.stale = true;
+                *entry = Entry::default();
+            }
+            if canonical && (leaf.stale || entry.0.iter().flatten().count() > 1) {
+                return Err(damaged_leaf(group, "holds slots that no commit left there"));
+            }
+        }
+        if canonical && encode_entries(&leaf.entries) != raw {
+            return Err(damaged_leaf(group, "bytes of an empty slot are set"));
+        }
+        Ok(leaf)
+    }
+
+    /// Drops all leaves that the store holds. To be called where none is in use, and nothing was changed since
+    /// the last clean record.
+    pub(in crate::vault::file) fn rest(&mut self) {
+        if !self.resident && self.journal.is_none() {
+            self.leaves = HashMap::new();
+            self.share.count(0);
+        }
+    }
+
+    /// Drops leaves that the store holds, once all files have too many. To be called where none is in use. What a
+    /// change that is on its way replaced stays: the store does not have it yet.
+    pub(in crate::vault::file) fn trim_cache(&mut self) {
+        let mut keep = self.share.count(self.leaves.len());
+        if keep == self.leaves.len() || self.resident || self.journal.is_some() {
+            return;
+        }
+        self.leaves.retain(|_, _| {
+            let stays = keep > 0;
+            keep = keep.saturating_sub(1);
+            stays
+        });
+        self.share.count(self.leaves.len());
+    }
+
+    pub(super) fn group_digest(&mut self, source: Source, group: u64) -> Result<Digest> {
+        if group >= layout::groups(self.size) {
+            return Ok(ALL_HOLES);
+        }
+        self.digest_at(source, 0, group)
+    }
+
+    /// Digest of leaf `k` (level 0) or node page `k` of `level`.
+    pub(super) fn digest_at(&mut self, source: Source, level: u32, k: u64) -> Result<Digest> {
+        if level == self.levels() {
+            return Ok(self.root);
+        }
+        self.load_node(source, level + 1, k / FANOUT as u64)?;
+        let parent = &self.nodes[&(level + 1, k / FANOUT as u64)];
+        Ok(parent.children[(k % FANOUT as u64) as usize])
+    }
+
+    pub(super) fn load_node(&mut self, source: Source, level: u32, k: u64) -> Result<()> {
+        if self.nodes.contains_key(&(level, k)) {
+            return Ok(());
+        }
+        let wanted = self.digest_at(source, level, k)?;
+        let mut node = Node::empty();
+        node.unsaved = false;
+        if wanted != ALL_HOLES {
+            let mut page = [0; layout::PAGE as usize];
+            read_exact(source.store, &mut page, layout::node_offset(level, k))?;
+            for (child, bytes) in node.children.iter_mut().zip(page.as_chunks::<32>().0) {
+                *child = *bytes;
+            }
+            if node_digest(source.keys, level, k, &node.children) != wanted {
+                return Err(Damage {
+                    what: format!("node page {k} of level {level}"),
+                    reason: "digest does not match the tree",
+                }
+                .into());
+            }
+        }
+        self.nodes.insert((level, k), node);
+        Ok(())
+    }
+}
+
+/// Reads a whole structure; what the store lacks is zeros, which will not authenticate.
+fn read_exact(store: &dyn BackingFile, buf: &mut [u8], offset: u64) -> Result<()> {
+    let n = store.read_at(buf, offset)?;
+    buf[n..].fill(0);
+    Ok(())
+}
