@@ -88,6 +88,9 @@ std::mutex shim;    // which runs one kernel at a time
 std::vector<Context*> contexts;
 std::vector<Stream*> streams;
 thread_local Context* current = nullptr;
+// Whether the order that the thread's latest call met is a wrong result. Not asked of `order` later: another thread that
+// has read the same order counts its own call there meanwhile.
+thread_local bool spoils = false;
 
 struct Order {
   std::string number, call, fault;
@@ -118,6 +121,7 @@ std::string fault_of(const std::string& call) {
 // The status that every call begins with; `stream` is the one it is for.
 int begin(const char* call, Stream* stream = nullptr, bool needs_context = true) {
   std::string fault = fault_of(call);
+  spoils = fault == "wrong";
   if (fault == "hang" && stream) {
     stream->hang();
     return SUCCESS;
@@ -330,12 +334,7 @@ EXPORT cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsig
     return SUCCESS;
   }
   auto body = (*static_cast<Bind*>(function))(values);
-  bool wrong;
-  {
-    std::lock_guard<std::mutex> lock(global);
-    wrong = order.call == "cuLaunchKernel" && order.fault == "wrong" && order.left == 0;
-    if (wrong) order.left = -1;
-  }
+  bool wrong = spoils;
   const Md6Layer* layer = wrong && hash ? *static_cast<const Md6Layer**>(values[1]) : nullptr;
   uint8_t* hashed = wrong && hash ? *static_cast<uint8_t**>(values[6]) : nullptr;
   wrong = wrong && !hash;

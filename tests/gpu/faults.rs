@@ -3,7 +3,7 @@
 use crate::{
     batches::{SMALL, all_keys, assert_same, copy, damaged, open, random_batch},
     fake::{self, order, processes_of},
-    support::random::Random,
+    support::{random::Random, say},
 };
 use rustix::process::{Signal, kill_process};
 use std::{
@@ -43,6 +43,7 @@ fn with_fault(gpu: &GpuEngine, cpu: &CpuEngine, mut batch: Batch, call: &str, fa
         order(call, fault);
         let done = gpu.run(&mut batch);
         if done.is_ok() {
+            say(format_args!("{call} {fault}: ordered again"));
             assert_same(&batch, &expected);
         }
         done.err()
