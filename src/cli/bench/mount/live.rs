@@ -1,6 +1,9 @@
 //! A contender that is mounted, and what its process has used.
 
-use super::contender::{Contender, Place};
+use super::{
+    contender::{Contender, Place},
+    usage::{self, Usage},
+};
 use crate::{
     cli::{
         exit::{Code, Failure, Outcome},
@@ -27,15 +30,6 @@ pub struct Live<'a> {
     folder: PathBuf,
     place: Place,
     server: Option<Child>,
-}
-
-/// What a process has used.
-#[derive(Debug, Clone, Copy)]
-pub struct Usage {
-    /// Processor seconds since its start.
-    pub cpu: f64,
-    /// The most memory that it had, in bytes, since it was last reset.
-    pub peak: u64,
 }
 
 impl<'a> Live<'a> {
@@ -120,19 +114,10 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    /// What the serving process has used so far; `None` if there is none, or it may not be looked at.
+    /// What the serving process and those that it started have used so far; `None` if there is none, or it may not be
+    /// looked at.
     pub fn usage(&self) -> Option<Usage> {
-        let process = PathBuf::from(format!("/proc/{}", self.server.as_ref()?.id()));
-        let stat = fs::read_to_string(process.join("stat")).ok()?;
-        // Fields 14 and 15 of proc_pid_stat(5); the second may hold blanks and ends with a parenthesis.
-        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
-        let used = ticks(11)?.checked_add(ticks(12)?)?;
-        let status = fs::read_to_string(process.join("status")).ok()?;
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-        let kib: u64 = peak.trim().strip_suffix(" kB")?.parse().ok()?;
-        let cpu = used as f64 / rustix::param::clock_ticks_per_second() as f64;
-        Some(Usage { cpu, peak: kib << 10 })
+        usage::of(self.server.as_ref()?.id())
     }
 
     /// From here on the peak of memory counts anew, where that is allowed.

@@ -10,6 +10,7 @@ pub mod ramdisk;
 mod random;
 mod small;
 mod streams;
+mod usage;
 
 use super::{ReportArgs, deliver};
 use crate::{
@@ -112,7 +113,7 @@ impl Group {
 }
 
 /// What the load costs stands in a section of its own.
-const COST: &str = "Processor time and memory of the mount's process";
+const COST: &str = "Processor time and memory of the mount's processes";
 
 #[derive(Debug, Clone, Copy)]
 enum Part {
