@@ -32,10 +32,12 @@ impl Offer {
     }
 }
 
-/// What the CPU's offer is raised by, in nanoseconds: twice (for the others, and for the batch itself) the time that
-/// all threads together spend on it, `work`, times the share of the processors that others want.
-pub(super) fn price(work: f64, others: f64) -> u64 {
-    (2.0 * work * others) as u64
+/// What the CPU's offer is raised by, in nanoseconds, for a batch on which all threads together spend `work`, while
+/// others want the share `others` of the `processors`. Where `n` others share `p` processors fairly with its `p` threads,
+/// the batch takes n/p longer than alone, and they lose n²/p of the time that it takes alone: that counts twice, since
+/// they lose what was in the caches besides.
+pub(super) fn price(work: f64, others: f64, processors: usize) -> u64 {
+    (2.0 * work * others * (others + 1.0 / processors.max(1) as f64)) as u64
 }
 
 /// Whether the second of two engines gets a batch, the `number`th of its class. An engine that has just been plainly
@@ -66,6 +68,14 @@ mod tests {
         assert!(takes_second(offer(100), offer(90), 3));
         assert!(!takes_second(offer(90), offer(100), 3));
         assert!(!takes_second(offer(100), offer(90).raised(50), 3));
+    }
+
+    #[test]
+    fn a_price_is_little_for_few_others_and_much_for_many() {
+        // 16 milliseconds of work: one on 16 idle processors.
+        let price = |others: f64| price(16e6, others / 16.0, 16) as f64 / 1e6;
+        assert_eq!((price(0.0), price(1.0), price(4.0)), (0.0, 0.25, 2.5));
+        assert_eq!(price(16.0), 34.0);
     }
 
     #[test]

@@ -10,8 +10,11 @@ use std::{
 
 /// The kernel is asked again after this time at the earliest.
 const PAUSE: Duration = Duration::from_millis(1);
-/// What was seen longer ago than this counts no more.
+/// What was seen longer ago than this counts hardly more.
 const MEMORY: Duration = Duration::from_millis(10);
+/// What is seen once makes at most this share of the mean: a thread of the kernel, or one of ours that is about to
+/// sleep, may be at work just at that moment.
+const ONCE: f64 = 0.25;
 
 /// The demand for processors.
 pub(super) struct Demand {
@@ -52,7 +55,7 @@ pub(super) struct Mean {
 impl Mean {
     /// Takes in what is seen now, so much time after the last time.
     pub fn add(&mut self, seen: f64, passed: Duration) {
-        let weight = (passed.as_secs_f64() / MEMORY.as_secs_f64()).min(1.0);
+        let weight = (passed.as_secs_f64() / MEMORY.as_secs_f64()).min(ONCE);
         self.value += (seen - self.value) * weight;
     }
 }
@@ -99,15 +102,15 @@ mod tests {
                     }
                 });
             }
-            // Each look after such a pause counts alone.
+            // Each look after such a pause counts as much as one can.
             let look = |own| {
                 thread::sleep(2 * MEMORY);
                 demand.of_others(own)
             };
             let shares: Vec<f64> = (0..50).map(|_| look(0)).collect();
-            let without = look(100_000);
+            let without = (0..50).map(|_| look(100_000)).last();
             stop.store(true, Relaxed);
-            assert!(shares.contains(&1.0) && without == 0.0, "{shares:?} {without}");
+            assert!(shares.contains(&1.0) && without < Some(0.01), "{shares:?} {without:?}");
         });
     }
 
@@ -120,11 +123,11 @@ mod tests {
     #[test]
     fn a_mean_forgets() {
         let mut mean = Mean::default();
-        mean.add(8.0, MEMORY / 4);
-        assert_eq!(mean.value, 2.0);
-        mean.add(4.0, MEMORY / 2);
-        assert_eq!(mean.value, 3.0);
-        mean.add(1.0, 3 * MEMORY);
+        mean.add(8.0, MEMORY / 8);
         assert_eq!(mean.value, 1.0);
+        mean.add(9.0, MEMORY / 4);
+        assert_eq!(mean.value, 3.0);
+        mean.add(7.0, 3 * MEMORY);
+        assert_eq!(mean.value, 4.0, "one look is not all");
     }
 }

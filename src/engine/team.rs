@@ -112,7 +112,7 @@ impl Partner {
     fn price(&self, work: Work) -> u64 {
         let active = self.line.active();
         let own = if active > 0 { active + self.threads - 1 } else { 0 };
-        price(self.line.occupied(work) as f64 * self.threads as f64, self.demand.of_others(own))
+        price(self.line.occupied(work) as f64 * self.threads as f64, self.demand.of_others(own), self.threads)
     }
 
     fn want(&self, function: Function) {

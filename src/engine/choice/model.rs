@@ -88,7 +88,11 @@ impl Machine {
                             looked = now;
                         }
                         let processors = self.processors as f64;
-                        let price = price(self.sealing * 1000.0, (others.value / processors).min(1.0));
+                        let price = price(
+                            self.sealing * 1000.0,
+                            (others.value / processors).min(1.0),
+                            self.processors,
+                        );
                         let on_cpu = cpu.offer(work).raised(price);
                         let on_gpu = match policy {
                             Policy::Cpu => false,
@@ -133,14 +137,14 @@ fn as_fast_as_the_better_engine_on_any_machine() {
                         let [cpu, gpu, choice] =
                             [Policy::Cpu, Policy::Gpu, Policy::Choice].map(|policy| machine.batches(policy));
                         let better = cpu.max(gpu) as f64;
-                        assert!(choice as f64 > 0.8 * better, "{choice} of {cpu} and {gpu}: {machine:?}");
+                        assert!(choice as f64 > 0.85 * better, "{choice} of {cpu} and {gpu}: {machine:?}");
                         (all, close) = (all + 1, close + usize::from(choice as f64 > 0.95 * better));
                     }
                 }
             }
         }
     }
-    assert!(close * 10 > all * 8, "{close} of {all} are within a twentieth");
+    assert!(close * 20 > all * 19, "{close} of {all} are within a twentieth");
 }
 
 /// What was measured beside an H200: sealing there leaves the processors to the streams.
