@@ -9,7 +9,6 @@ mod demand;
 mod gpu;
 mod line;
 mod measure;
-mod open;
 mod pool;
 mod profile;
 mod records;
@@ -20,7 +19,7 @@ mod tuning;
 
 pub use batch::{Batch, ChunkJob, Engine, EngineError, Op};
 pub use buffer::{Buffer, BufferPool, Usage};
-pub use contest::{Contest, Times};
+pub use contest::{Contest, Series, Times};
 pub use cpu::CpuEngine;
 pub use gpu::{COMMAND as GPU_COMMAND, serve as serve_gpu, start_gpus_with};
 pub use gpu::{

@@ -2,7 +2,6 @@
 
 use super::{
     BufferPool, CpuEngine, Description, Engine, EngineError, Fault, GpuEngine, Ways, measure,
-    open::open_all,
     profile::{Function, LARGEST, Profile},
     records::Key,
     tuning,
@@ -41,7 +40,7 @@ pub fn survey() -> Survey {
 }
 
 fn measured(cpu: &CpuEngine) -> Result<Measured, String> {
-    let opened = open_all().map_err(|error| error.to_string())?;
+    let opened = GpuEngine::open_all().map_err(|error| error.to_string())?;
     if opened.iter().all(Result::is_err) {
         let first = opened.into_iter().find_map(Result::err);
         return Err(first.map_or_else(|| "there is no device".to_owned(), |fault| fault.to_string()));

@@ -6,7 +6,6 @@ use super::{
     demand::Demand,
     line::{Line, Turn, Work},
     measure,
-    open::open_all,
     profile::{Function, Profile, crossover},
     records::Key,
 };
@@ -251,7 +250,7 @@ impl Team {
 
 /// Every device that works, one at least, with its kept ways. What the others lack is logged.
 fn working(cpu: &CpuEngine) -> Result<Vec<GpuEngine>, String> {
-    let opened = open_all().map_err(|error| error.to_string())?;
+    let opened = GpuEngine::open_all().map_err(|error| error.to_string())?;
     let (mut engines, mut first, several) = (Vec::new(), None, opened.len() > 1);
     for (number, result) in opened.into_iter().enumerate() {
         match result {

@@ -42,7 +42,9 @@ use std::{
     time::Duration,
 };
 
-/// The longest pause between two tests of a device that failed.
+/// The pause before a device that failed is tested.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause between two tests of one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Devices of the driver, at least one: what can be told without opening them.
@@ -75,12 +77,31 @@ struct Inner {
 }
 
 impl GpuEngine {
+    /// Opens every device, all at once (each takes a while, mostly waiting), and tests them: by its number the engine, or
+    /// why it is none.
+    ///
+    /// # Errors
+    /// Why there is no device at all.
+    pub(super) fn open_all() -> Result<Vec<Result<Self, Fault>>, Fault> {
+        // The process that counts them goes on with the first: the driver takes long to start.
+        let first = Process::start()?;
+        let count = first.count()?;
+        let open = |number| {
+            let process = if number == 0 { first.clone() } else { Process::start()? };
+            Self::in_process(process, number, Shape::default(), PAUSE)
+        };
+        Ok(thread::scope(|scope| {
+            let opening: Vec<_> = (0..count).map(|number| scope.spawn(move || open(number))).collect();
+            opening.into_iter().map(|one| one.join().unwrap_or(Err(Fault::OutOfService))).collect()
+        }))
+    }
+
     /// Opens the device of that number, below `devices()`, and tests it.
     ///
     /// # Errors
     /// Why there is no device, or what it gets wrong.
     pub fn open(number: usize) -> Result<Self, Fault> {
-        Self::with_shape(number, Shape::default(), Duration::from_secs(1))
+        Self::with_shape(number, Shape::default(), PAUSE)
     }
 
     /// The same with another ring, and another pause before a failed device is tested.
@@ -88,7 +109,16 @@ impl GpuEngine {
     /// # Errors
     /// As `open`.
     pub fn with_shape(number: usize, shape: Shape, pause: Duration) -> Result<Self, Fault> {
-        let device = ready_device(Process::start()?, number, shape)?;
+        Self::in_process(Process::start()?, number, shape, pause)
+    }
+
+    fn in_process(
+        process: Arc<Process>,
+        number: usize,
+        shape: Shape,
+        pause: Duration,
+    ) -> Result<Self, Fault> {
+        let device = ready_device(process, number, shape)?;
         let description = device.description.clone();
         let (stop, stopped) = bounded(0);
         let (ways, device) = (Mutex::new(shape.ways), Mutex::new(Some(device)));
