@@ -3,24 +3,30 @@
 use super::{Batch, Engine, EngineError, Router, measure, profile::Function};
 use std::time::{Duration, Instant};
 
+/// What one took for its batches, one right after the other. One more ran before them, which does not count: which
+/// threads are awake, and in which caches, depends on what ran before.
+pub type Series = [Duration; 3];
+
 /// More than the wanted runs are made during this time, up to so many times as many.
-const LITTLE: Duration = Duration::from_millis(150);
-const MOST: usize = 10;
+const LITTLE: Duration = Duration::from_millis(100);
+const MOST: usize = 4;
+/// Who is first, second and third in a round, by the round: each follows each other one as often.
+const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1], [2, 0, 1], [1, 0, 2]];
 
 /// Open engines, and the router that chooses among them.
 pub struct Contest {
     router: Router,
 }
 
-/// What each took for the same batch, by run.
+/// What each took for the same batch, series by series.
 #[derive(Debug, Clone, Default)]
 pub struct Times {
     /// The CPU engine.
-    pub cpu: Vec<Duration>,
+    pub cpu: Vec<Series>,
     /// The first GPU.
-    pub gpu: Vec<Duration>,
+    pub gpu: Vec<Series>,
     /// The router.
-    pub auto: Vec<Duration>,
+    pub auto: Vec<Series>,
     /// Share of the router's batches that went to a GPU.
     pub on_gpu: f64,
 }
@@ -34,11 +40,9 @@ impl Contest {
         Ok(Contest { router: Router::joined(usize::MAX)? })
     }
 
-    /// Runs one batch of `bytes`, a multiple of 4096, on each in turn, `runs` times or more while that takes little
-    /// time. Before each run the CPU writes the batch's buffers, as it does when it reads from a store: so
-    /// none finds in the caches what another left there. Each runs twice in a row, and the second time counts: which
-    /// threads are still awake, and in which caches, depends on what ran before, and for all of them that
-    /// is then the same as in a series of their own.
+    /// Runs one batch of `bytes`, a multiple of 4096, in short series on each in turn, until each has `runs` runs that
+    /// count, or more while that takes little time. Before each run the CPU writes the batch's buffers, as it does when
+    /// it reads from a store: so none finds in the caches what another left there.
     ///
     /// # Errors
     /// If an engine fails.
@@ -58,26 +62,30 @@ impl Contest {
         };
         let on_gpus = || router.counters()[1..].iter().map(|counters| counters.batches).sum::<u64>();
         let before = on_gpus();
+        let mut timed = |turn: usize| {
+            batch.input.copy_from_slice(&content);
+            batch.output.fill(0);
+            let start = Instant::now();
+            runs_on(turn, &mut batch).map(|()| start.elapsed())
+        };
         let (mut times, end) = ([const { Vec::new() }; 3], Instant::now() + LITTLE);
-        for run in 0.. {
-            for place in 0..3 {
-                let turn = if run % 2 == 0 { place } else { 2 - place };
-                for counts in [false, true] {
-                    batch.input.copy_from_slice(&content);
-                    batch.output.fill(0);
-                    let start = Instant::now();
-                    runs_on(turn, &mut batch)?;
-                    if counts {
-                        times[turn].push(start.elapsed());
-                    }
+        for round in 0.. {
+            for turn in ORDERS[round % ORDERS.len()] {
+                timed(turn)?;
+                let mut series = Series::default();
+                for time in &mut series {
+                    *time = timed(turn)?;
                 }
+                times[turn].push(series);
             }
-            if run + 1 >= runs && (Instant::now() > end || run + 1 >= MOST * runs) {
+            let done = times[0].as_flattened().len();
+            if done >= runs && (Instant::now() > end || done >= MOST * runs) {
                 break;
             }
         }
         let [cpu, gpu, auto] = times;
-        let on_gpu = (on_gpus() - before) as f64 / (2 * auto.len()) as f64;
+        let asked = auto.len() + auto.as_flattened().len();
+        let on_gpu = (on_gpus() - before) as f64 / asked as f64;
         Ok(Times { cpu, gpu, auto, on_gpu })
     }
 }
