@@ -3,6 +3,7 @@
 use crate::{
     batches::{all_keys, assert_same, copy, random_batch},
     fake::{self, order},
+    real,
     support::{mounted::program_path, random::Random},
 };
 use std::{
@@ -12,7 +13,9 @@ use std::{
 };
 use warpcrypt::{
     crypto::chunk::ChunkKeys,
-    engine::{Batch, BufferPool, CpuEngine, Engine, EngineChoice, EngineCounters, Router, start_gpus_with},
+    engine::{
+        Batch, BufferPool, CpuEngine, Engine, EngineChoice, EngineCounters, Router, gpus, start_gpus_with,
+    },
 };
 
 const DEVICES: [&str; 2] = ["2", "3"];
@@ -24,8 +27,17 @@ fn all_devices_work() {
     }
 }
 
+/// The same on real devices.
 #[test]
-#[ignore = "runs over the made-up driver"]
+fn all_real_devices_work() {
+    if real::several() {
+        let count = gpus().expect("devices").to_string();
+        fake::run_real("several::over_fake_all_work", &[("FAKE_CUDA_DEVICES", &count)], 300);
+    }
+}
+
+#[test]
+#[ignore = "runs over the made-up driver, or where it is told to on real ones"]
 fn over_fake_all_work() {
     let router = router();
     work(&router);
