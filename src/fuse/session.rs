@@ -108,7 +108,8 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
         .spawn(move || {
             let (watched, served) = (loops.clone(), server.clone());
             let watch = move || watched.watch(|| served.read_aside());
-            if thread::Builder::new().name("watch".into()).spawn(watch).is_err() {
+            let watch = thread::Builder::new().name("watch".into()).spawn(watch);
+            if watch.is_err() {
                 loops.end(); // With nobody to wake them, no loop may rest.
             }
             let served = session.run();
@@ -117,6 +118,7 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
             }
             ended.store(true, Ordering::Release);
             server.finish();
+            let _ = watch.map(JoinHandle::join); // It has the server, whose keys are wiped when nobody has it any more.
             let rested = vault.shut_down().map_err(|e| io::Error::other(e.to_string()));
             served.and(rested)
         })
