@@ -38,6 +38,8 @@ const PASSWORD: &str = "benchmark";
 pub struct Contender {
     /// Its name in tables and plots.
     pub name: String,
+    /// Whether it takes part without being named.
+    pub is_usual: bool,
     tool: Tool,
 }
 
@@ -45,11 +47,29 @@ pub struct Contender {
 enum Tool {
     Store,
     Plain { direct: bool, memory: bool },
-    Warpcrypt { cipher: &'static str, engine: &'static str },
+    Warpcrypt(Vault),
     Gocryptfs,
     Securefs,
     Encfs,
     Cryfs,
+}
+
+/// A vault and how it is mounted, in the words of the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Vault {
+    cipher: &'static str,
+    integrity: &'static str,
+    engine: &'static str,
+    cache: &'static str,
+}
+
+impl Vault {
+    const USUAL: Vault = Vault { cipher: "aes-256-ctr", integrity: "kmac128", engine: "auto", cache: "auto" };
+    const KUZNYECHIK: Vault = Vault { cipher: "kuznyechik-ctr", ..Vault::USUAL };
+
+    const fn on(self, engine: &'static str) -> Vault {
+        Vault { engine, ..self }
+    }
 }
 
 /// Where a contender keeps what it needs.
@@ -65,23 +85,27 @@ pub struct Place {
 impl Contender {
     /// All that can take part on this machine.
     pub fn all(dir: &Path) -> Vec<Contender> {
-        let named = |name: &str, tool| Contender { name: name.to_owned(), tool };
-        let warpcrypt = |cipher, engine| Tool::Warpcrypt { cipher, engine };
-        let (aes, kuznyechik) = ("aes-256-ctr", "kuznyechik-ctr");
+        let named = |name: &str, tool| Contender { name: name.to_owned(), is_usual: true, tool };
+        let vault = |name: &str, vault| named(name, Tool::Warpcrypt(vault));
+        let rare = |name: &str, tool| Contender { is_usual: false, ..vault(name, tool) };
         let mut all = vec![
             named(&store_name(dir), Tool::Store),
             named("FUSE ceiling", Tool::Plain { direct: true, memory: true }),
             named("pass-through", Tool::Plain { direct: false, memory: false }),
             named("pass-through direct", Tool::Plain { direct: true, memory: false }),
-            named("warpcrypt", warpcrypt(aes, "auto")),
-            named("warpcrypt kuznyechik", warpcrypt(kuznyechik, "auto")),
+            vault("warpcrypt", Vault::USUAL),
+            vault("warpcrypt kuznyechik", Vault::KUZNYECHIK),
+            rare("warpcrypt direct", Vault { cache: "direct", ..Vault::USUAL }),
+            rare("warpcrypt turboshake", Vault { integrity: "turboshake128", ..Vault::USUAL }),
         ];
         if engine::gpus().is_ok() {
             all.extend([
-                named("warpcrypt cpu", warpcrypt(aes, "cpu")),
-                named("warpcrypt gpu", warpcrypt(aes, "gpu")),
-                named("kuznyechik cpu", warpcrypt(kuznyechik, "cpu")),
-                named("kuznyechik gpu", warpcrypt(kuznyechik, "gpu")),
+                vault("warpcrypt cpu", Vault::USUAL.on("cpu")),
+                vault("warpcrypt gpu", Vault::USUAL.on("gpu")),
+                vault("kuznyechik cpu", Vault::KUZNYECHIK.on("cpu")),
+                vault("kuznyechik gpu", Vault::KUZNYECHIK.on("gpu")),
+                rare("cpu direct", Vault { cache: "direct", ..Vault::USUAL.on("cpu") }),
+                rare("gpu direct", Vault { cache: "direct", ..Vault::USUAL.on("gpu") }),
             ]);
         }
         let peers = [
@@ -98,12 +122,13 @@ impl Contender {
 
     /// The store itself, and a vault of every cipher and key size on every engine of this machine.
     pub fn ciphers(dir: &Path) -> Vec<Contender> {
-        let mut all = vec![Contender { name: store_name(dir), tool: Tool::Store }];
+        let mut all = vec![Contender { name: store_name(dir), is_usual: true, tool: Tool::Store }];
         let engines: &[&str] = if engine::gpus().is_ok() { &["cpu", "gpu"] } else { &["cpu"] };
         for engine in engines {
             all.extend(Cipher::ALL.map(|cipher| Contender {
                 name: format!("{} {engine}", cipher.name()),
-                tool: Tool::Warpcrypt { cipher: cipher.name(), engine },
+                is_usual: true,
+                tool: Tool::Warpcrypt(Vault { cipher: cipher.name(), ..Vault::USUAL.on(engine) }),
             }));
         }
         all
@@ -135,12 +160,9 @@ impl Contender {
     fn init(&self, place: &Place) -> Option<Command> {
         let mut command = Command::new(self.program());
         match self.tool {
-            Tool::Warpcrypt { cipher, .. } => {
-                command
-                    .arg("init")
-                    .arg(&place.store)
-                    .args(["--cipher", cipher, "--key-file"])
-                    .arg(&place.key);
+            Tool::Warpcrypt(vault) => {
+                command.arg("init").arg(&place.store).arg("--key-file").arg(&place.key);
+                command.args(["--cipher", vault.cipher, "--integrity", vault.integrity]);
             }
             Tool::Gocryptfs => {
                 command
@@ -167,8 +189,9 @@ impl Contender {
                 command.args(["bench", "plain"]).arg(store).arg(mount);
                 command.args(direct.then_some("--direct")).args(memory.then_some("--memory"));
             }
-            Tool::Warpcrypt { engine, .. } => {
-                command.arg("mount").arg(store).arg(mount).args(["--foreground", "--engine", engine]);
+            Tool::Warpcrypt(vault) => {
+                command.arg("mount").arg(store).arg(mount).arg("--foreground");
+                command.args(["--engine", vault.engine, "--cache", vault.cache]);
                 command.arg("--key-file").arg(&place.key);
             }
             Tool::Gocryptfs => {
@@ -199,7 +222,7 @@ impl Contender {
 
     fn program(&self) -> PathBuf {
         match self.tool {
-            Tool::Store | Tool::Plain { .. } | Tool::Warpcrypt { .. } => {
+            Tool::Store | Tool::Plain { .. } | Tool::Warpcrypt(_) => {
                 env::current_exe().unwrap_or_else(|_| "warpcrypt".into())
             }
             Tool::Gocryptfs | Tool::Securefs | Tool::Encfs | Tool::Cryfs => self.name.clone().into(),

@@ -48,7 +48,7 @@ pub struct MountBenchArgs {
     /// What to measure
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = Group::USUAL)]
     pub groups: Vec<Group>,
-    /// Compare only these filesystems; without it all that are installed
+    /// Compare only these filesystems; without it all usual ones that are installed
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub only: Vec<String>,
     /// Bytes that a single stream writes, in MiB; each of 4 writes half of it, each of 16 a quarter
@@ -193,7 +193,7 @@ pub fn run(args: &MountBenchArgs) -> Outcome {
         let known = format!("Here there are: {}.", known.join(", "));
         return Err(Failure::new(Code::Usage, format!("no filesystem is called `{unknown}`"), known));
     }
-    contenders.retain(|c| args.only.is_empty() || args.only.contains(&c.name));
+    contenders.retain(|c| if args.only.is_empty() { c.is_usual } else { args.only.contains(&c.name) });
     let mut bench = Bench::new(contenders, &dir, Context::new(args, interrupt))?;
     if args.groups.contains(&Group::Small) {
         bench.archive = Some(Archive::make(&bench.folder.0, if args.quick { 300 } else { args.files })?);
