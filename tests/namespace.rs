@@ -26,7 +26,9 @@ fn an_unmount_names_the_namespace_that_keeps_the_mount() {
     let table = format!("/proc/{}/mountinfo", other.pid());
     let entered =
         || fs::read_link(format!("/proc/{}/exe", other.pid())).is_ok_and(|exe| !exe.ends_with("unshare"));
+    let end = Instant::now() + Duration::from_secs(20);
     while !entered() {
+        assert!(Instant::now() < end, "unshare(1) makes no namespace here");
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(fs::read_to_string(table).is_ok_and(|t| t.contains(&mount.path().display().to_string())));
