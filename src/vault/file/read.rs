@@ -3,7 +3,7 @@
 use super::{
     File,
     few::Wanted,
-    state::{Fault, State, wrong_length},
+    state::{Fault, State},
     window::Window,
 };
 use crate::{
@@ -39,11 +39,11 @@ impl File {
         few: &mut Vec<u8>,
         give: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
-        let (size, content, whole) = {
+        let (size, len, content, whole) = {
             let st = self.state.read();
-            (st.size, st.content, !matches!(st.fault, Some(Fault::WrongLength(_))))
+            let whole = !matches!(st.fault, Some(Fault::WrongLength(_)));
+            (st.size, st.available(offset, len), st.content, whole)
         };
-        let len = len.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
         if len > 0 && whole {
             let bytes = offset..offset + len as u64;
             let chunks = bytes.start / layout::CHUNK..layout::chunks(bytes.end);
@@ -131,10 +131,8 @@ impl File {
         }
         let end = offset.saturating_add(out.len() as u64);
         let st = self.read_state(offset / layout::CHUNK..end.div_ceil(layout::CHUNK))?;
-        if matches!(st.fault, Some(Fault::WrongLength(from)) if end > from) {
-            return Err(wrong_length());
-        }
-        let len = out.len().min(usize::try_from(st.size.saturating_sub(offset)).unwrap_or(usize::MAX));
+        st.check_length(end)?;
+        let len = st.available(offset, out.len());
         self.read_loaded(&st, offset, &mut out[..len])?;
         Ok(len)
     }
@@ -146,10 +144,7 @@ impl File {
             let at = offset + done as u64;
             let size = {
                 let st = self.state.read();
-                if matches!(st.fault, Some(Fault::WrongLength(from)) if offset.saturating_add(out.len() as u64) > from)
-                {
-                    return Err(wrong_length());
-                }
+                st.check_length(offset.saturating_add(out.len() as u64))?;
                 st.size
             };
             let end = size.min(at.saturating_add((out.len() - done).min(SPAN) as u64));

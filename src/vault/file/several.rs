@@ -1,10 +1,7 @@
 //! Small reads of one file that came together: each as if it were alone, but verified side by side, which takes
 //! hardly longer than one of them.
 
-use super::{
-    File,
-    state::{Fault, State},
-};
+use super::{File, state::State};
 use crate::{format::layout, vault::Result};
 use std::{ops::Range, sync::Arc};
 
@@ -25,9 +22,9 @@ impl Small<'_> {
         self.offset / layout::CHUNK..layout::chunks(self.end())
     }
 
-    /// How much of it there is in a file of `size` bytes.
-    fn len(&self, size: u64) -> usize {
-        self.out.len().min(usize::try_from(size.saturating_sub(self.offset)).unwrap_or(usize::MAX))
+    /// How much of it there is.
+    fn len(&self, st: &State) -> usize {
+        st.available(self.offset, self.out.len())
     }
 }
 
@@ -48,11 +45,10 @@ impl File {
 
     /// Notes a read; does it if it was foreseen.
     fn read_foreseen(self: &Arc<Self>, read: &mut Small) -> Option<Result<usize>> {
-        let (size, content) = {
+        let (size, len, content) = {
             let st = self.state.read();
-            (st.size, st.content)
+            (st.size, read.len(&st), st.content)
         };
-        let len = read.len(size);
         if len == 0 {
             return None;
         }
@@ -67,20 +63,16 @@ impl File {
     /// Does those reads that need nothing but chunks which are at hand; none of them if one fails.
     fn read_side_by_side(&self, reads: &mut [(&mut Option<Result<usize>>, &mut Small)]) {
         let st = self.state.read();
-        let is_easy = |read: &Small| File::is_at_hand(&st, &read.chunks()) && !is_cut_off(&st, read);
+        let is_easy =
+            |read: &Small| File::is_at_hand(&st, &read.chunks()) && st.check_length(read.end()).is_ok();
         let mut easy: Vec<_> = reads.iter_mut().filter(|(_, read)| is_easy(read)).collect();
         let mut wanted = Vec::new();
         let look = easy.iter_mut().try_for_each(|(_, read)| {
-            let len = read.len(st.size);
+            let len = read.len(&st);
             self.read_unstored(&st, read.offset, &mut read.out[..len], &mut wanted)
         });
         if look.and_then(|()| self.open_wanted(&st, &mut wanted)).is_ok() {
-            easy.iter_mut().for_each(|(done, read)| **done = Some(Ok(read.len(st.size))));
+            easy.iter_mut().for_each(|(done, read)| **done = Some(Ok(read.len(&st))));
         }
     }
-}
-
-/// Whether the read goes to where the stored file has the wrong length.
-fn is_cut_off(st: &State, read: &Small) -> bool {
-    matches!(st.fault, Some(Fault::WrongLength(from)) if read.end() > from)
 }

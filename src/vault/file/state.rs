@@ -116,6 +116,22 @@ pub(super) fn new_content() -> u64 {
 pub(super) const NO_VERSION: Version = Version { epoch: 0, size: 0, root: ALL_HOLES };
 
 impl State {
+    /// How many of `len` bytes from `offset` on there are.
+    pub(super) fn available(&self, offset: u64, len: usize) -> usize {
+        len.min(usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX))
+    }
+
+    /// Whether what is read up to `end` is where the stored file has the right length.
+    ///
+    /// # Errors
+    /// `Damaged` if it is not.
+    pub(super) fn check_length(&self, end: u64) -> Result<()> {
+        match self.fault {
+            Some(Fault::WrongLength(from)) if end > from => Err(wrong_length()),
+            _ => Ok(()),
+        }
+    }
+
     /// A file that nothing was committed to.
     pub(super) fn never_committed(context: &Context) -> Self {
         let records = Records { sectors: [[0; RECORD]; 2], newest: 1, sequence: 0, on_disk: OnDisk::Nothing };
