@@ -48,8 +48,6 @@ pub fn is_no_entry(e: &Error) -> bool {
     matches!(e, Error::Store(e) if e.raw_os_error() == Some(libc::ENOENT))
 }
 
-/// A handle that was never given out.
-pub const BAD_HANDLE: Errno = Errno::EBADF;
 /// Says that a request is not served and need not be sent again.
 pub const UNSUPPORTED_REQUEST: Errno = Errno::ENOSYS;
 /// An extended attribute that does not fit the caller's buffer.

@@ -3,7 +3,7 @@
 use super::{
     attr,
     capabilities::{self, Largest},
-    errno::{Answer, BAD_HANDLE, READ_ONLY_ATTRIBUTE, UNSUPPORTED_REQUEST, VALUE_TOO_LARGE},
+    errno::{Answer, READ_ONLY_ATTRIBUTE, UNSUPPORTED_REQUEST, VALUE_TOO_LARGE},
     metrics::is_metrics,
     names::Entry,
     server::Server,
@@ -249,7 +249,7 @@ impl Filesystem for Mounted {
     fn read(
         &self,
         _: &Request,
-        _: INodeNo,
+        number: INodeNo,
         handle: FileHandle,
         offset: u64,
         size: u32,
@@ -258,16 +258,18 @@ impl Filesystem for Mounted {
         reply: ReplyData,
     ) {
         let _busy = self.0.busy_reading();
-        let Ok(file) = self.0.handles.file(handle.0) else {
-            self.0.read_aside();
-            return reply.error(BAD_HANDLE);
-        };
         let len = (size as usize).min(READ_MOST);
-        if len <= SMALL {
-            return self.0.read_small(Asked { file, offset, len, reply });
+        match self.0.handles.file(handle.0) {
+            Ok(file) if len <= SMALL => self.0.read_small(Asked { file, offset, len, reply }),
+            Ok(file) => {
+                self.0.read_aside();
+                self.0.read_alone(&file, offset, len, reply);
+            }
+            Err(e) => {
+                self.0.read_aside();
+                self.0.answer_read(number.0, reply, Err(e));
+            }
         }
-        self.0.read_aside();
-        self.0.read_alone(&file, offset, len, reply);
     }
 
     fn write(

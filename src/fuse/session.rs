@@ -106,8 +106,8 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let thread = thread::Builder::new()
         .name("mount".into())
         .spawn(move || {
-            let (watched, served) = (loops.clone(), server.clone());
-            let watch = move || watched.watch(|| served.read_aside());
+            let (watched, reader) = (loops.clone(), server.clone());
+            let watch = move || watched.watch(|| reader.read_aside());
             let watch = thread::Builder::new().name("watch".into()).spawn(watch);
             if watch.is_err() {
                 loops.end(); // With nobody to wake them, no loop may rest.

@@ -115,7 +115,7 @@ impl Server {
         match done {
             Ok(done) => {
                 for ((read, small), result) in reads.into_iter().zip(small).zip(done) {
-                    self.send(number, read.reply, result.map(|len| &small.out[..len]));
+                    self.answer_read(number, read.reply, result.map(|len| &small.out[..len]));
                 }
             }
             Err(e) => reads.into_iter().for_each(|read| read.reply.error(e)),
@@ -138,7 +138,8 @@ impl Server {
         }
     }
 
-    fn send(&self, number: u64, reply: ReplyData, result: Result<&[u8]>) {
+    /// Answers a read of the node `number` with what was read, or why nothing was.
+    pub fn answer_read(&self, number: u64, reply: ReplyData, result: Result<&[u8]>) {
         match result {
             Ok(data) => send(reply, data),
             Err(e) => {
