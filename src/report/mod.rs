@@ -10,6 +10,7 @@ mod svg;
 mod table;
 
 pub use plot::{Axis, Bar, Line, Plot};
+pub use scale::binary;
 pub use stats::Spread;
 pub use table::{Cell, Column, Table, significant};
 

@@ -127,7 +127,8 @@ impl ValueFormatter<f64> for Scale {
     }
 }
 
-fn binary(bytes: f64) -> String {
+/// Bytes in the largest unit of which there is at least one: `1 KiB`, `1.5 MiB`.
+pub fn binary(bytes: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = ((bytes.log2() / 10.0).floor().max(0.0) as usize).min(units.len() - 1);
     format!("{} {}", bytes / 1024_f64.powi(power as i32), units[power])

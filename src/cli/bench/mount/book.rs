@@ -1,6 +1,6 @@
 //! Collects what was measured and makes the report of it.
 
-use crate::report::{Axis, Cell, Column, Plot, Report, Section, Spread, Table};
+use crate::report::{Axis, Cell, Column, Plot, Report, Section, Spread, Table, binary};
 use std::collections::HashMap;
 
 /// One thing that is measured, of every contender.
@@ -131,7 +131,9 @@ impl Book {
         let mut table = Table::new(&file, columns);
         for &at in members {
             let measure = &self.measures[at];
-            let name = measure.at.map_or(measure.name.clone(), |x| format!("{} ({x})", measure.name));
+            let shown = |x: f64| if is_rate(&measure.unit) { binary(x) } else { x.to_string() };
+            let name =
+                measure.at.map_or(measure.name.clone(), |x| format!("{} ({})", measure.name, shown(x)));
             let median = |contender: usize| self.spread(at, contender).map(|spread| spread.median);
             let mut row: Vec<Cell> = vec![name.into(), measure.unit.clone().into()];
             row.extend((0..self.contenders.len()).map(|contender| median(contender).into()));

@@ -8,7 +8,7 @@ use super::{
 use crate::cli::exit::{Failure, Outcome};
 use std::{
     fs::{self, File},
-    io,
+    io, iter,
     os::unix::fs::FileExt,
     path::Path,
     time::Instant,
@@ -19,37 +19,47 @@ const BLOCK: usize = 1 << 20;
 /// Of small files so many are taken that they have this many bytes together, …
 const TOGETHER: u64 = 64 << 20;
 /// … but no more than this many files.
-const MOST_FILES: u64 = 1000;
+const MOST_FILES: u64 = 256;
 /// Bytes of a file in a large directory.
 const LITTLE: usize = 100;
 
-/// Writes and reads files of 1 KiB, 4 KiB, … up to the context's largest. Reports seconds for a gigabyte.
+/// Writes files of 1 KiB, 4 KiB, … up to the context's largest, then reads all of them. Reports gigabytes a second.
 ///
 /// # Errors
 /// Of any read or write.
 pub fn sizes(context: &Context, live: &mut Live, put: &mut dyn FnMut(&str, &str, f64, f64)) -> Outcome {
-    let mut size = 1 << 10;
-    while size <= context.largest {
-        let files = (TOGETHER / size).clamp(1, MOST_FILES);
-        let folder = live.dir().join("sizes");
-        let failed = |e: io::Error| Failure::io(format!("files of {size} bytes"), &e);
+    let failed = |size: u64| move |e: io::Error| Failure::io(format!("files of {size} bytes"), &e);
+    let mut rate = |name: &str, size: u64, bytes: u64, start: Instant| {
+        put(name, "GB/s", size as f64, bytes as f64 / 1e9 / start.elapsed().as_secs_f64());
+    };
+    let mut written = Vec::new();
+    for (size, files) in sizes_up_to(context.largest) {
+        let folder = live.dir().join(size.to_string());
         let start = Instant::now();
-        let written = write_files(context, &folder, files, size).map_err(failed)?;
-        let gigabytes = written as f64 / 1e9;
-        put("write, by size of the file", "GB/s", size as f64, gigabytes / start.elapsed().as_secs_f64());
-        live.remount()?;
-        let start = Instant::now();
-        let read = read_files(context, &folder, files).map_err(failed)?;
-        let gigabytes = read as f64 / 1e9;
-        put("read, by size of the file", "GB/s", size as f64, gigabytes / start.elapsed().as_secs_f64());
-        fs::remove_dir_all(&folder).map_err(failed)?;
+        let bytes = write_files(context, &folder, files, size).map_err(failed(size))?;
+        rate("write, by size of the file", size, bytes, start);
+        written.push((size, files, folder));
         context.interrupt.check()?;
-        if written < files * size {
+        if bytes < files * size {
             break; // The time was over: larger ones would say the same.
         }
-        size *= 4;
     }
-    Ok(())
+    // Once for all sizes: mounting takes longer than most of what is measured here.
+    live.remount()?;
+    for (size, files, folder) in &written {
+        let start = Instant::now();
+        let bytes = read_files(context, folder, *files).map_err(failed(*size))?;
+        rate("read, by size of the file", *size, bytes, start);
+        context.interrupt.check()?;
+    }
+    written.iter().try_for_each(|(size, _, folder)| fs::remove_dir_all(folder).map_err(failed(*size)))
+}
+
+/// The sizes of files in bytes, and how many files there are of each.
+pub fn sizes_up_to(largest: u64) -> impl Iterator<Item = (u64, u64)> {
+    iter::successors(Some(1 << 10), |size| Some(size * 4))
+        .take_while(move |size| *size <= largest)
+        .map(|size| (size, (TOGETHER / size).clamp(1, MOST_FILES)))
 }
 
 fn write_files(context: &Context, folder: &Path, files: u64, size: u64) -> io::Result<u64> {

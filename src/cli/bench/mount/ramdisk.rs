@@ -2,7 +2,7 @@
 //! cipher and key size, on the CPU and on the GPU. After a project of 2010 on a GeForce 8800 that set out to measure
 //! this; the chapter for its results is empty.
 
-use super::{Bench, Context, Group, contender::Contender};
+use super::{Bench, Context, Group, contender::Contender, growth::sizes_up_to};
 use crate::{
     cli::{
         bench::{ReportArgs, deliver},
@@ -13,6 +13,7 @@ use crate::{
     report::Report,
 };
 use clap::Args;
+use indicatif::HumanBytes;
 use std::path::PathBuf;
 
 /// Arguments of `bench ramdisk`.
@@ -44,7 +45,12 @@ pub fn run(args: &RamdiskArgs) -> Outcome {
     let interrupt = Interrupt::watch()?;
     let dir = args.dir.canonicalize().map_err(|e| Failure::io(args.dir.display(), &e))?;
     let context = Context::usual(args.quick, args.largest, interrupt);
-    let mut bench = Bench::new(Contender::ciphers(&dir), &dir, context)?;
+    let contenders = Contender::ciphers(&dir);
+    let bytes: u64 = sizes_up_to(context.largest).map(|(size, files)| size * files).sum();
+    let (mounts, runs) = (contenders.len(), u64::from(args.runs));
+    let all = HumanBytes(bytes * mounts as u64 * runs);
+    eprintln!("{mounts} filesystems, {runs} times {} each: {all} to write and to read", HumanBytes(bytes));
+    let mut bench = Bench::new(contenders, &dir, context)?;
     bench.measure(args.runs as usize, &[Group::Sizes])?;
     let mut report = Report::new("ramdisk", "Whole files on a RAM disk, by cipher and key size");
     report.about(
@@ -52,7 +58,7 @@ pub fn run(args: &RamdiskArgs) -> Outcome {
         "S. Waloschek and others, AES on a GeForce 8800 (2010): random files on a RAM disk; no figures",
     );
     report.about("runs", format!("{}, medians", args.runs));
-    report.about("files", "1 KiB to the largest, of small ones 64 MiB together, 1000 at most; 1 MiB at once");
+    report.about("files", "1 KiB to the largest, of small ones 64 MiB together, 256 at most; 1 MiB at once; read after all are written and the filesystem was mounted anew");
     report.about("tags", "kmac128");
     bench.finish(&mut report);
     deliver(&report, &args.report)
