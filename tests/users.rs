@@ -156,6 +156,38 @@ fn a_mount_is_closed_to_others_until_it_is_opened() {
     mount.unmount();
 }
 
+#[test]
+fn who_is_given_an_open_file_may_write_and_close_it() {
+    if !ready_as_root(&["setpriv", "fusermount3", "python3"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    // /bin/echo says it if what it wrote cannot be closed.
+    let given = "setpriv --reuid 61001 --regid 61001 --clear-groups /bin/echo words >f; echo $?; cat f";
+    let said = act(mount.path(), ROOT, given);
+    assert!(said.ends_with("0\nwords\nexit 0\n"), "{said}");
+    mount.unmount();
+
+    let home = Home::new();
+    ok(&mut home.warpcrypt(&["init", "v", "--key-file", "key"]), 60);
+    ok(&mut home.warpcrypt(&["mount", "v", "mnt", "--key-file", "key"]), 60);
+    let given = "import os, socket
+ours, its = socket.socketpair()
+if os.fork() == 0:
+    os.setgroups([])
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+    socket.send_fds(its, [b'x'], [os.open('mnt/f', os.O_WRONLY | os.O_CREAT)])
+    os._exit(0)
+fd = socket.recv_fds(ours, 1, 1)[1][0]
+os.write(fd, b'words')
+os.close(fd)";
+    ok(Command::new("python3").arg("-c").arg(given).current_dir(home.place.path()), 60);
+    assert!(act(home.place.path(), NOBODY, "cat mnt/f").contains("\nwords"));
+    ok(&mut home.warpcrypt(&["umount", "mnt"]), 60);
+}
+
 /// A place where a user without privileges has a vault, and a program to mount it with.
 struct Home {
     place: tempfile::TempDir,

@@ -95,7 +95,8 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let ended = Arc::new(AtomicBool::new(false));
     let unmounter = Unmounter { target: target.clone(), ended: ended.clone(), one_at_a_time: Arc::default() };
     let mut config = Config::default();
-    config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
+    // The kernel keeps out who may not enter. Whoever is given an open file may close it, too.
+    config.acl = SessionACL::All;
     config.n_threads = Some(count);
     config.clone_fd = count > 1;
     let _ = requests.set(fd.try_clone().inspect_err(|_| unmounter.give_up())?); // nobody else sets it
