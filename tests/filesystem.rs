@@ -332,7 +332,7 @@ fn users_are_kept_apart() {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
-    let mount = vault.mount();
+    let mount = vault.mount_with(&["--allow-other"]);
     fs::set_permissions(mount.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let dir = |name: &str, mode| {
         fs::create_dir(mount.join(name)).unwrap();
@@ -373,7 +373,7 @@ fn writing_takes_privileges_away() {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
-    let mount = vault.mount();
+    let mount = vault.mount_with(&["--allow-other"]);
     fs::set_permissions(mount.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let file = mount.join("file");
     fs::write(&file, "content").unwrap();

@@ -139,7 +139,7 @@ fn others_are_told_nothing() {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
-    let mount = vault.mount();
+    let mount = vault.mount_with(&["--allow-other"]);
     fs::set_permissions(mount.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
     let mut other = Command::new("setpriv");
     other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(env!("CARGO_BIN_EXE_warpcrypt"));

@@ -141,18 +141,119 @@ fn users_may_do_what_they_may_elsewhere() {
     mount.unmount();
 }
 
+/// What root does to what permission bits forbid, step by step.
+const STEPS_OF_ROOT: &[&str] = &[
+    "umask 027; echo a >f; mkdir d; echo b >d/g; mkfifo p; ln -s d/g l; cp /bin/true run; stat -c '%A %u:%g' *",
+    // Bits that forbid it to everybody but root.
+    "chmod 000 f d; cat f; echo more >>f; cat f; ls d; cat d/g; cd d; pwd -P >/dev/null; echo c >h; rm h; cat l",
+    "chmod 444 f; echo over >f; truncate -s 2 f; touch f; touch -d 2001-02-03 f; stat -c '%A %s %y' f",
+    "chmod 555 d; touch d/new; mkdir d/sub; mv d/new d/sub/; ln d/g d/sub/g; rm -r d/sub; ls -A d",
+    // access(2), chdir(2) and execution.
+    "chmod 600 run; ./run; echo $?; test -x run; echo $?; test -w run -a -r run; echo $?; test -x p; echo $?",
+    "chmod 001 run; ./run; echo $?; test -x run; echo $?; test -x d; echo $?; test -x f; echo $?; test -x l; echo $?",
+    "chmod 755 run; ./run; echo $?; cd f; cd nothing; test -e nothing; echo $?; cd d/..; ls",
+    // What belongs to others, with the sticky bit.
+    "chown 61001:61002 f d d/g; chmod 1700 d; echo mine >>d/g; rm d/g; touch d/x; chmod 604 f; stat -c '%A %u:%g' f d d/x",
+    "chown -h 61002 l; stat -c %u l; chgrp 61100 d; chmod 2750 d; mkdir d/s; touch d/t; stat -c '%A %u:%g' d/s d/t",
+    "chmod 6755 run; echo x >>run; stat -c %A run; chmod 6755 run; chown 61001 run; stat -c %A run; truncate -s 9 run",
+    "setfattr -n user.a -v 1 f; chmod 000 f; getfattr --only-values -n user.a f; setfattr -x user.a f; getfattr -d f",
+    "mknod null c 1 3; stat -c '%A %t:%T' null; chmod 000 p; rm -f p; rm -r d; ls -l --time-style=+ f run l",
+];
+
 #[test]
-fn a_mount_is_closed_to_others_until_it_is_opened() {
-    if !ready_as_root(&["setpriv"]) {
+fn permission_bits_bind_root_nowhere() {
+    if !ready_as_root(&["setpriv", "setfattr", "getfattr"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mut mount = vault.mount();
+    assert!(!kernel_judges(mount.path()), "or this test shows nothing");
+    let outside = common_place(vault.place_path().join("common"));
+    let mut inside = common_place(mount.join("common"));
+    for (number, script) in STEPS_OF_ROOT.iter().enumerate() {
+        assert_eq!(act(&inside, ROOT, script), act(&outside, ROOT, script), "left: in the mount");
+        if number % 3 == 2 {
+            mount = mount.remount();
+            inside = mount.join("common");
+        }
+    }
+    mount.unmount();
+}
+
+/// Whether the kernel compares permission bits on a mount, by its table.
+fn kernel_judges(mount: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the kernel's table");
+    let path = mount.to_str().expect("UTF-8");
+    let line = table.lines().find(|line| line.split(' ').nth(4) == Some(path)).expect("a mount");
+    line.contains("default_permissions")
+}
+
+#[test]
+fn a_mount_is_closed_to_others_until_they_are_allowed() {
+    if !ready_as_root(&["setpriv", "python3"]) {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
     let mount = vault.mount();
     fs::write(mount.join("f"), "secret").expect("write");
-    assert!(
-        !act(vault.place_path(), ANN, "cat mnt/f").contains("secret"),
-        "the root of a vault is its owner's"
-    );
+    for path in [mount.path(), &mount.join("f")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("mode");
+    }
+    let refused = |script: &str| {
+        let said = act(vault.place_path(), ANN, script);
+        assert!(said.contains("Permission denied") && !said.contains("secret"), "{said}");
+    };
+    refused("ls mnt");
+    refused("cat mnt/f");
+    refused("echo x >mnt/g");
+    // One who has all of root's ids but the one for files, as a server that acts for others: the names that
+    // the kernel holds it may see, but not use.
+    let client = "import ctypes, os, sys
+os.chdir('mnt')
+os.stat('f')
+ctypes.CDLL(None).setfsuid(61001)
+acts = [lambda: open('f'), lambda: open('g', 'w'), lambda: os.listdir('.'), lambda: os.unlink('f'), lambda: os.mkdir('d'),
+    lambda: os.rename('f', 'g'), lambda: os.link('f', 'g'), lambda: os.symlink('f', 'g'), lambda: os.chmod('f', 0),
+    lambda: os.utime('f'), lambda: os.truncate('f', 0), lambda: os.mkfifo('p'), lambda: os.chown('f', 1, 1), lambda: os.stat('g'),
+    lambda: os.setxattr('f', 'user.a', b''), lambda: os.listxattr('f'), lambda: os.getxattr('f', 'user.a'), lambda: os.chdir('.')]
+for number, act in enumerate(acts):
+    try:
+        act()
+        sys.exit(number + 1)
+    except PermissionError:
+        pass";
+    let done = run(Command::new("python3").arg("-c").arg(client).current_dir(vault.place_path()), 60);
+    assert_eq!(done.code(), 0, "the first act that was not refused; {}", done.stderr);
+    assert_eq!(fs::read(mount.join("f")).expect("read"), b"secret");
+    mount.unmount();
+
+    let mount = vault.mount_with(&["--allow-other"]);
+    assert!(kernel_judges(mount.path()));
+    assert!(act(vault.place_path(), ANN, "cat mnt/f").contains("secret"));
+    mount.unmount();
+}
+
+#[test]
+fn root_without_its_rights_is_bound_where_the_kernel_judges() {
+    if !ready_as_root(&["setpriv"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount_with(&["-o", "default_permissions"]);
+    assert!(kernel_judges(mount.path()));
+    let steps = "umask 022; echo a >f; chmod 400 f; echo b >f; cat f; mkdir d; echo c >d/g; chmod 500 d; rm d/g; touch d/h; ls d
+        chmod 400 d; cat d/g; cd d; chmod 600 of-ann; cat of-ann; touch of-ann; rm -f of-ann; chown 0 of-ann; ls of-ann";
+    let bound = |place: PathBuf| {
+        let place = common_place(place);
+        act(&place, ROOT, "echo ann >of-ann; chown 61001 . of-ann; chmod 600 of-ann");
+        let mut command = Command::new("setpriv");
+        command.args(["--inh-caps=-all", "--bounding-set=-all", "--groups", "0", "sh", "-c", steps]);
+        let done = run(command.current_dir(place).env("LC_ALL", "C"), 60);
+        format!("{}{}", done.text(), done.stderr)
+    };
+    let outside = bound(vault.place_path().join("common"));
+    assert!(outside.contains("f: Permission denied"), "{outside}");
+    assert_eq!(bound(mount.join("common")), outside, "left: in the mount");
     mount.unmount();
 }
 

@@ -120,7 +120,7 @@ pub struct MountArgs {
     /// Change nothing in the vault; several read-only mounts may stand side by side
     #[arg(long, short = 'r')]
     pub read_only: bool,
-    /// Let other users in (a mount by root always does); file permissions decide what they may do
+    /// Let other users in; file permissions decide what they may do
     #[arg(long)]
     pub allow_other: bool,
     /// What encrypts
@@ -140,8 +140,8 @@ pub struct MountArgs {
     /// Log to this file instead of the system's log
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
-    /// Mount options as in fstab: ro, allow_other, noexec, nosuid, nodev, noatime, password-file=F,
-    /// key-file=F, log-file=F, engine=E, durability=D, cache=C, memory=MIB
+    /// Mount options as in fstab: ro, allow_other, default_permissions, noexec, nosuid, nodev, noatime,
+    /// password-file=F, key-file=F, log-file=F, engine=E, durability=D, cache=C, memory=MIB
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
     /// What opens the vault.

@@ -8,21 +8,23 @@ use clap::ValueEnum;
 use std::path::PathBuf;
 
 /// Options that the kernel (or fusermount3) understands.
-const KERNEL: [&str; 11] =
-    ["dev", "nodev", "suid", "nosuid", "exec", "noexec", "atime", "noatime", "sync", "async", "dirsync"];
-/// Options for mount(8) and the init system; they mean nothing here.
-const FOR_OTHERS: [&str; 10] = [
-    "rw",
-    "relatime",
-    "defaults",
-    "auto",
-    "noauto",
-    "nofail",
-    "user",
-    "users",
-    "_netdev",
+const KERNEL: [&str; 12] = [
+    "dev",
+    "nodev",
+    "suid",
+    "nosuid",
+    "exec",
+    "noexec",
+    "atime",
+    "noatime",
+    "sync",
+    "async",
+    "dirsync",
     "default_permissions",
 ];
+/// Options for mount(8) and the init system; they mean nothing here.
+const FOR_OTHERS: [&str; 9] =
+    ["rw", "relatime", "defaults", "auto", "noauto", "nofail", "user", "users", "_netdev"];
 
 /// Takes our own options out of `-o` into the fields they stand for; the kernel's stay in `args.options`.
 ///

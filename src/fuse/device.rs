@@ -3,6 +3,7 @@
 //! fuser could do the former, but it takes a mount that has ended for one that still stands and would
 //! unmount whatever is mounted there by then, and it gives the mount no type of its own.
 
+use super::permissions::{DEFAULT_PERMISSIONS, Judge};
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
@@ -38,6 +39,8 @@ pub struct Device<'a> {
     pub read_only: bool,
     /// Others than the user may enter.
     pub allow_other: bool,
+    /// Who judges by permission bits.
+    pub judge: Judge,
     /// Flags by their names in mount(8).
     pub flags: &'a [String],
 }
@@ -83,23 +86,27 @@ impl Device<'_> {
 
     fn kernel_data(&self, fd: &OwnedFd) -> String {
         let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-        let other = if self.allow_other { ",allow_other" } else { "" };
-        format!(
-            "fd={},rootmode=40000,user_id={user},group_id={group},default_permissions{other}",
-            fd.as_raw_fd()
-        )
+        let mut data = format!("fd={},rootmode=40000,user_id={user},group_id={group}", fd.as_raw_fd());
+        for option in self.rules() {
+            data.push(',');
+            data.push_str(option);
+        }
+        data
+    }
+
+    /// What the kernel is told about who may do what.
+    fn rules(&self) -> impl Iterator<Item = &str> {
+        let judges = (self.judge == Judge::Kernel).then_some(DEFAULT_PERMISSIONS);
+        judges.into_iter().chain(self.allow_other.then_some("allow_other"))
     }
 
     fn helper_options(&self) -> OsString {
-        let mut options = OsString::from("default_permissions,subtype=");
+        let mut options = OsString::from("subtype=");
         options.push(SUBTYPE);
         options.push(if self.read_only { ",ro" } else { ",rw" });
-        if self.allow_other {
-            options.push(",allow_other");
-        }
-        for flag in self.flags {
+        for option in self.rules().chain(self.flags.iter().map(String::as_str)) {
             options.push(",");
-            options.push(flag);
+            options.push(option);
         }
         options.push(",fsname=");
         options.push(escaped(self.source));
@@ -210,6 +217,7 @@ mod tests {
             source: OsStr::new("/a,b\\c"),
             read_only: true,
             allow_other: true,
+            judge: Judge::Kernel,
             flags,
         }
     }
@@ -227,6 +235,6 @@ mod tests {
     #[test]
     fn the_helpers_options_cannot_be_extended_by_a_path() {
         let options = device(&["noexec".to_owned()]).helper_options();
-        assert_eq!(options, "default_permissions,subtype=warpcrypt,ro,allow_other,noexec,fsname=/a\\,b\\\\c");
+        assert_eq!(options, "subtype=warpcrypt,ro,default_permissions,allow_other,noexec,fsname=/a\\,b\\\\c");
     }
 }

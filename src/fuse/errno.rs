@@ -43,6 +43,11 @@ pub fn not_dir() -> Error {
     Error::os(libc::ENOTDIR)
 }
 
+/// An operation that the bits of a node forbid.
+pub fn no_access() -> Error {
+    Error::os(libc::EACCES)
+}
+
 /// Whether the store found no such name.
 pub fn is_no_entry(e: &Error) -> bool {
     matches!(e, Error::Store(e) if e.raw_os_error() == Some(libc::ENOENT))
@@ -52,6 +57,9 @@ pub fn is_no_entry(e: &Error) -> bool {
 pub const UNSUPPORTED_REQUEST: Errno = Errno::ENOSYS;
 /// An extended attribute that does not fit the caller's buffer.
 pub const VALUE_TOO_LARGE: Errno = Errno::ERANGE;
+
+/// A mount that the caller may not enter.
+pub const CLOSED: Errno = Errno::EACCES;
 
 /// Whether an answer says that something went wrong, not just that a program asked for what is not there.
 pub fn is_failure(answer: Errno) -> bool {

@@ -69,9 +69,9 @@ impl Filesystem for Mounted {
         Ok(())
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _busy = self.0.busy();
-        match self.0.answer(Activity::Lookup, parent.0, |s| s.lookup(parent.0, name)) {
+        match self.0.named(request.uid(), Activity::Lookup, parent.0, |s| s.lookup(parent.0, name)) {
             Ok(Some(found)) => entry(&self.0, reply, Ok(found)),
             // Node 0 says that there is none, and for how long that may be relied on.
             Ok(None) => reply.entry(&self.0.absent_ttl(), &attr::none(), Generation(0)),
@@ -88,9 +88,12 @@ impl Filesystem for Mounted {
         });
     }
 
-    fn getattr(&self, _: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, request: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
         let _busy = self.0.busy();
-        match self.0.answer(Activity::Getattr, number.0, |s| s.getattr(number.0, handle.map(|h| h.0))) {
+        match self
+            .0
+            .named(request.uid(), Activity::Getattr, number.0, |s| s.getattr(number.0, handle.map(|h| h.0)))
+        {
             Ok(stat) => reply.attr(&self.0.attr_ttl(&stat), &attr::file_attr(number.0, &stat)),
             Err(e) => reply.error(e),
         }
@@ -120,7 +123,7 @@ impl Filesystem for Mounted {
         let user = request.uid();
         let work = move |s: &Server| {
             let handle = handle.map(|h| h.0);
-            match s.answer(Activity::Setattr, number.0, |s| s.setattr(number.0, handle, changes, user)) {
+            match s.named(user, Activity::Setattr, number.0, |s| s.setattr(number.0, handle, changes, user)) {
                 Ok(stat) => reply.attr(&s.attr_ttl(&stat), &attr::file_attr(number.0, &stat)),
                 Err(e) => reply.error(e),
             }
@@ -129,9 +132,9 @@ impl Filesystem for Mounted {
         if size.is_some() { self.0.slowly(work) } else { work(&self.0) }
     }
 
-    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
+    fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
         let _busy = self.0.busy();
-        match self.0.answer(Activity::Readlink, number.0, |s| s.readlink(number.0)) {
+        match self.0.named(request.uid(), Activity::Readlink, number.0, |s| s.readlink(number.0)) {
             Ok(target) => reply.data(target.as_encoded_bytes()),
             Err(e) => reply.error(e),
         }
@@ -152,7 +155,9 @@ impl Filesystem for Mounted {
         entry(
             &self.0,
             reply,
-            self.0.answer(Activity::Mknod, parent.0, |s| s.mknod(parent.0, name, new, mode, rdev)),
+            self.0.named(request.uid(), Activity::Mknod, parent.0, |s| {
+                s.mknod(parent.0, name, new, mode, rdev)
+            }),
         );
     }
 
@@ -167,17 +172,21 @@ impl Filesystem for Mounted {
     ) {
         let _busy = self.0.busy();
         let new = new_node(request, mode, umask);
-        entry(&self.0, reply, self.0.answer(Activity::Mkdir, parent.0, |s| s.mkdir(parent.0, name, new)));
+        entry(
+            &self.0,
+            reply,
+            self.0.named(request.uid(), Activity::Mkdir, parent.0, |s| s.mkdir(parent.0, name, new)),
+        );
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _busy = self.0.busy();
-        done(reply, self.0.answer(Activity::Unlink, parent.0, |s| s.unlink(parent.0, name)));
+        done(reply, self.0.named(request.uid(), Activity::Unlink, parent.0, |s| s.unlink(parent.0, name)));
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _busy = self.0.busy();
-        done(reply, self.0.answer(Activity::Rmdir, parent.0, |s| s.rmdir(parent.0, name)));
+        done(reply, self.0.named(request.uid(), Activity::Rmdir, parent.0, |s| s.rmdir(parent.0, name)));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -186,14 +195,15 @@ impl Filesystem for Mounted {
         entry(
             &self.0,
             reply,
-            self.0
-                .answer(Activity::Symlink, parent.0, |s| s.symlink(parent.0, name, target.as_os_str(), new)),
+            self.0.named(request.uid(), Activity::Symlink, parent.0, |s| {
+                s.symlink(parent.0, name, target.as_os_str(), new)
+            }),
         );
     }
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -203,12 +213,16 @@ impl Filesystem for Mounted {
     ) {
         let _busy = self.0.busy();
         let (from, to) = ((parent.0, name), (newparent.0, newname));
-        done(reply, self.0.answer(Activity::Rename, parent.0, |s| s.rename(from, to, flags)));
+        done(reply, self.0.named(request.uid(), Activity::Rename, parent.0, |s| s.rename(from, to, flags)));
     }
 
-    fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn link(&self, request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _busy = self.0.busy();
-        entry(&self.0, reply, self.0.answer(Activity::Link, number.0, |s| s.link(number.0, parent.0, name)));
+        entry(
+            &self.0,
+            reply,
+            self.0.named(request.uid(), Activity::Link, number.0, |s| s.link(number.0, parent.0, name)),
+        );
     }
 
     fn create(
@@ -224,7 +238,8 @@ impl Filesystem for Mounted {
         let _busy = self.0.busy();
         let new = new_node(request, mode, umask);
         let flags = OpenFlags(flags);
-        let made = self.0.answer(Activity::Create, parent.0, |s| s.create(parent.0, name, new, flags));
+        let made =
+            self.0.named(request.uid(), Activity::Create, parent.0, |s| s.create(parent.0, name, new, flags));
         match made {
             Ok((Entry { id, stat }, handle, mode)) => reply.created(
                 &self.0.attr_ttl(&stat),
@@ -240,9 +255,11 @@ impl Filesystem for Mounted {
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let _busy = self.0.busy();
         let user = request.uid();
-        self.0.slowly(move |s| match s.answer(Activity::Open, number.0, |s| s.open(number.0, flags, user)) {
-            Ok((handle, mode)) => reply.opened(FileHandle(handle), mode),
-            Err(e) => reply.error(e),
+        self.0.slowly(move |s| {
+            match s.named(user, Activity::Open, number.0, |s| s.open(number.0, flags, user)) {
+                Ok((handle, mode)) => reply.opened(FileHandle(handle), mode),
+                Err(e) => reply.error(e),
+            }
         });
     }
 
@@ -322,9 +339,9 @@ impl Filesystem for Mounted {
         self.0.slowly(move |s| done(reply, s.answer(Activity::Fsync, number.0, |s| s.fsync(handle.0))));
     }
 
-    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let _busy = self.0.busy();
-        match self.0.answer(Activity::Opendir, number.0, |s| s.opendir(number.0)) {
+        match self.0.named(request.uid(), Activity::Opendir, number.0, |s| s.opendir(number.0)) {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(e) => reply.error(e),
         }
@@ -382,7 +399,7 @@ impl Filesystem for Mounted {
 
     fn setxattr(
         &self,
-        _: &Request,
+        request: &Request,
         number: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -396,7 +413,9 @@ impl Filesystem for Mounted {
         }
         done(
             reply,
-            self.0.answer(Activity::Setxattr, number.0, |s| s.setxattr(number.0, name, value, flags)),
+            self.0.named(request.uid(), Activity::Setxattr, number.0, |s| {
+                s.setxattr(number.0, name, value, flags)
+            }),
         );
     }
 
@@ -405,24 +424,29 @@ impl Filesystem for Mounted {
         if let Some(numbers) = self.0.metrics(number.0, name, request.uid()) {
             return value(reply, size, Ok(numbers));
         }
-        let result = self.0.answer(Activity::Getxattr, number.0, |s| s.getxattr(number.0, name));
+        let result =
+            self.0.named(request.uid(), Activity::Getxattr, number.0, |s| s.getxattr(number.0, name));
         value(reply, size, result);
     }
 
-    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let _busy = self.0.busy();
-        let result = self.0.answer(Activity::Listxattr, number.0, |s| s.listxattr(number.0));
+        let result = self.0.named(request.uid(), Activity::Listxattr, number.0, |s| s.listxattr(number.0));
         value(reply, size, result);
     }
 
-    fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _busy = self.0.busy();
-        done(reply, self.0.answer(Activity::Removexattr, number.0, |s| s.removexattr(number.0, name)));
+        done(
+            reply,
+            self.0.named(request.uid(), Activity::Removexattr, number.0, |s| s.removexattr(number.0, name)),
+        );
     }
 
-    /// Never sent: every mount has `default_permissions`, so the kernel decides.
-    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
-        reply.error(UNSUPPORTED_REQUEST);
+    /// Sent for access(2) and chdir(2) where the kernel does not judge by permission bits.
+    fn access(&self, request: &Request, number: INodeNo, wanted: AccessFlags, reply: ReplyEmpty) {
+        let _busy = self.0.busy();
+        done(reply, self.0.named(request.uid(), Activity::Access, number.0, |s| s.access(number.0, wanted)));
     }
 
     fn fallocate(

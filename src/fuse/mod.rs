@@ -21,6 +21,7 @@ mod metrics;
 mod names;
 mod nodes;
 mod pace;
+mod permissions;
 mod preload;
 mod server;
 mod session;

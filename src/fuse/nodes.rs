@@ -3,9 +3,11 @@
 use super::{
     attr, errno,
     inodes::{self, Node},
+    permissions,
     server::Server,
 };
 use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, Stat, StatFs, Target};
+use fuser::AccessFlags;
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt,
@@ -52,6 +54,11 @@ impl Server {
             Err(e) if errno::is_no_entry(&e) => node.names.read().gone().copied().ok_or(e),
             other => other,
         }
+    }
+
+    /// Whether root may do what is `wanted` with a node.
+    pub fn access(&self, number: u64, wanted: AccessFlags) -> Result<()> {
+        permissions::root_may(&self.getattr(number, None)?, wanted)
     }
 
     /// Changes attributes and returns the new ones. `user` is the caller.

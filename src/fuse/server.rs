@@ -7,6 +7,7 @@ use super::{
     handles::{FileHandle, Handles},
     inodes::{self, Id, Inodes, Name, Node, ROOT},
     loops::{Busy, Loops},
+    permissions::Judge,
     together::Aside,
     workers::Workers,
 };
@@ -36,6 +37,7 @@ pub struct Server {
     pub handles: Handles,
     pub dirs: Dirs,
     pub read_only: bool,
+    pub judge: Judge,
     pub caching: Caching,
     pub aside: Aside,
     reporter: Reporter,
@@ -45,13 +47,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `vault` with these event loops and room for `open_dirs` open directories.
+    /// Serves `vault` where `judge` judges, with these event loops and room for `open_dirs` open directories.
     ///
     /// # Errors
     /// If the root does not answer.
     pub fn new(
         vault: Arc<Vault>,
         read_only: bool,
+        judge: Judge,
         cache: CacheMode,
         loops: Arc<Loops>,
         open_dirs: usize,
@@ -62,6 +65,7 @@ impl Server {
             handles: Handles::default(),
             dirs: Dirs::new(open_dirs),
             read_only: read_only || vault.read_only(),
+            judge,
             caching: Caching::new(cache),
             aside: Aside::default(),
             reporter: Reporter::default(),
@@ -111,6 +115,19 @@ impl Server {
             metrics::failed(activity);
         }
         answer
+    }
+
+    /// As [`Server::answer`], for a request by `user` that reaches a node by its name or by what a name led to.
+    /// Those on handles are answered to all: whoever has one was let in, or was given it.
+    pub fn named<T>(
+        &self,
+        user: u32,
+        activity: Activity,
+        node: u64,
+        work: impl FnOnce(&Self) -> Result<T>,
+    ) -> Answer<T> {
+        self.judge.admit(user)?;
+        self.answer(activity, node, work)
     }
 
     /// Says that this event loop works on a request; first does the reads that lie aside.

@@ -1,8 +1,15 @@
 //! A mount from its beginning to its end.
 
 use super::{
-    caching::CacheMode, capabilities::Largest, device, device::Device, filesystem::Mounted, loops::Loops,
-    server::Server, settings,
+    caching::CacheMode,
+    capabilities::Largest,
+    device,
+    device::Device,
+    filesystem::Mounted,
+    loops::Loops,
+    permissions::{DEFAULT_PERMISSIONS, Judge},
+    server::Server,
+    settings,
 };
 use crate::vault::Vault;
 use fuser::{Config, SessionACL};
@@ -39,11 +46,12 @@ const SMALL_REQUEST: u32 = 128 << 10;
 pub struct MountOptions {
     /// Nothing may be written.
     pub read_only: bool,
-    /// Others than the user may enter; always so for root.
+    /// Others than the user may enter.
     pub allow_other: bool,
     /// What the kernel's table says is mounted: the vault's path.
     pub source: OsString,
-    /// Flags by their names in mount(8): `noexec`, `suid`, ….
+    /// Flags by their names in mount(8): `noexec`, `suid`, …; `default_permissions` if the kernel is to judge
+    /// by permission bits where they would bind nobody.
     pub flags: Vec<String>,
     /// Event loops; by default as many as there are cores, from 2 to 16.
     pub loops: Option<usize>,
@@ -77,16 +85,18 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let requests = Arc::new(OnceLock::new());
     let from = requests.clone();
     let loops = Loops::new(count, Box::new(move || from.get().is_some_and(request_waits)));
-    let server = Server::new(vault.clone(), options.read_only, options.cache, loops.clone(), room_for_dirs())
-        .map_err(|e| io::Error::other(e.to_string()))?;
-    let root = rustix::process::geteuid().is_root();
-    let allow_other = options.allow_other || root;
+    let judge = Judge::on_mount(options.allow_other, &options.flags);
+    let server =
+        Server::new(vault.clone(), options.read_only, judge, options.cache, loops.clone(), room_for_dirs())
+            .map_err(|e| io::Error::other(e.to_string()))?;
+    let flags = options.flags.iter().filter(|flag| *flag != DEFAULT_PERMISSIONS).cloned().collect::<Vec<_>>();
     let device = Device {
         target: &target,
         source: &options.source,
         read_only: server.read_only,
-        allow_other,
-        flags: &options.flags,
+        allow_other: options.allow_other,
+        judge,
+        flags: &flags,
     };
     let read = settings::raise_largest_request();
     let write = read.min(u32::try_from(options.requests / count).unwrap_or(u32::MAX));

@@ -33,6 +33,7 @@ pub enum Activity {
     Getxattr,
     Listxattr,
     Removexattr,
+    Access,
     Fallocate,
     Lseek,
     Copy,
@@ -57,7 +58,7 @@ pub(super) const ACTIVITIES: usize = Activity::ALL.len();
 
 impl Activity {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Activity; 40] = [
+    pub const ALL: [Activity; 41] = [
         Activity::Lookup,
         Activity::Forget,
         Activity::Getattr,
@@ -86,6 +87,7 @@ impl Activity {
         Activity::Getxattr,
         Activity::Listxattr,
         Activity::Removexattr,
+        Activity::Access,
         Activity::Fallocate,
         Activity::Lseek,
         Activity::Copy,
@@ -142,6 +144,7 @@ impl Activity {
             Activity::Getxattr => "getxattr",
             Activity::Listxattr => "listxattr",
             Activity::Removexattr => "removexattr",
+            Activity::Access => "access",
             Activity::Fallocate => "fallocate",
             Activity::Lseek => "lseek",
             Activity::Copy => "copy",
