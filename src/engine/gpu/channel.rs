@@ -1,6 +1,7 @@
 //! Messages between two processes over a pair of sockets, each with a descriptor if need be. Whatever arrives is
 //! checked for its shape; a process that ends closes its sockets, which the other sees.
 
+use parking_lot::Mutex;
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
     fd::{BorrowedFd, OwnedFd},
@@ -38,11 +39,15 @@ pub enum ChannelError {
 }
 
 /// One end of a pair of sockets. Messages arrive whole and in order.
-pub(super) struct Channel(OwnedFd);
+pub(super) struct Channel {
+    socket: OwnedFd,
+    /// Where messages arrive: made once, because clearing so much takes longer than most messages.
+    space: Mutex<Box<[u8]>>,
+}
 
 impl From<OwnedFd> for Channel {
     fn from(socket: OwnedFd) -> Self {
-        Channel(socket)
+        Channel { socket, space: Mutex::new(vec![0; LONGEST].into()) }
     }
 }
 
@@ -54,7 +59,7 @@ impl Channel {
     pub fn pair() -> Result<(Self, OwnedFd), Errno> {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (mine, other) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
-        Ok((Channel(mine), other))
+        Ok((mine.into(), other))
     }
 
     /// Sends a message, without waiting for room.
@@ -72,7 +77,7 @@ impl Channel {
             control.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(handed)));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = retry(|| rustix::net::sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, flags));
+        let sent = retry(|| rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, flags));
         match sent {
             Ok(_) => Ok(()),
             Err(Errno::PIPE | Errno::CONNRESET) => Err(ChannelError::Closed),
@@ -91,12 +96,13 @@ impl Channel {
         if let Some(limit) = limit {
             self.await_message(limit)?;
         }
-        let mut bytes = vec![0; LONGEST];
+        let mut bytes = self.space.lock();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC;
-        let got =
-            retry(|| rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags));
+        let got = retry(|| {
+            rustix::net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)
+        });
         let got = match got {
             Ok(got) if got.bytes > 0 => got,
             Ok(_) | Err(Errno::CONNRESET) => return Err(ChannelError::Closed),
@@ -116,7 +122,7 @@ impl Channel {
     /// Ends the conversation: the other side sees it closed.
     pub fn close(&self) {
         // One that is closed already needs no closing.
-        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
     fn await_message(&self, limit: Duration) -> Result<(), ChannelError> {
@@ -124,7 +130,7 @@ impl Channel {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-            let mut wanted = [PollFd::new(&self.0, PollFlags::IN)];
+            let mut wanted = [PollFd::new(&self.socket, PollFlags::IN)];
             match rustix::event::poll(&mut wanted, Some(&left)) {
                 Ok(0) => return Err(ChannelError::TimedOut(limit)),
                 Ok(_) => return Ok(()),

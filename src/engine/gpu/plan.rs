@@ -152,7 +152,7 @@ impl Piece {
 
 /// Takes the next piece off `rest`: places in the jobs of a checked batch, in the order of their offsets.
 pub(super) fn next_piece(batch: &Batch, rest: &mut &[usize], limits: Limits) -> Option<Piece> {
-    let mut piece = Piece::default();
+    let mut piece = Piece { chunks: Vec::with_capacity(rest.len().min(limits.chunks)), ..Piece::default() };
     while let Some((job, after)) = rest.split_first()
         && piece.add(*job, &batch.jobs[*job], limits)
     {

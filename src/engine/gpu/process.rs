@@ -56,7 +56,8 @@ pub(super) struct Process {
     handle: OwnedFd,
     /// Disconnected once it is gone.
     ended: Receiver<()>,
-    killed: AtomicBool,
+    /// Whether it was killed, or nobody needs it any more; known to the memory that it was lent.
+    over: Arc<AtomicBool>,
     lent: AtomicU64,
 }
 
@@ -82,7 +83,7 @@ impl Process {
             asking: Mutex::new(()),
             handle: handle.map_err(Fault::Start)?,
             ended,
-            killed: AtomicBool::new(false),
+            over: Arc::default(),
             lent: AtomicU64::new(0),
         }))
     }
@@ -128,7 +129,7 @@ impl Process {
         let id = self.lent.fetch_add(1, Ordering::Relaxed);
         let request = Request::Lend { memory: id, len: memory.len() };
         self.ask(&request, Some(file.as_fd()), ANSWER_LIMIT)?;
-        Ok(LentMemory { memory, id, process: Arc::downgrade(self) })
+        Ok(LentMemory { memory, id, process: Arc::downgrade(self), over: self.over.clone() })
     }
 
     /// Takes memory back. Whether that is heard does not matter to who had it.
@@ -166,20 +167,19 @@ impl Process {
 
     /// Ends it whatever it is doing. It may take a while to be gone, and longer until the device is done.
     pub fn kill(&self) {
-        if !self.killed.swap(true, Ordering::AcqRel) {
-            // One that is gone already needs none.
-            let _ = rustix::process::pidfd_send_signal(&self.handle, Signal::KILL);
+        if !self.over.swap(true, Ordering::AcqRel) {
+            self.send_kill();
         }
+    }
+
+    fn send_kill(&self) {
+        // One that is gone already needs none.
+        let _ = rustix::process::pidfd_send_signal(&self.handle, Signal::KILL);
     }
 
     /// Whether nothing of it is left. One that a driver holds may stay although it was killed.
     pub fn is_gone(&self) -> bool {
         self.ended.try_recv() == Err(TryRecvError::Disconnected)
-    }
-
-    /// Whether it was killed.
-    pub fn is_killed(&self) -> bool {
-        self.killed.load(Ordering::Acquire)
     }
 }
 
@@ -187,8 +187,9 @@ impl Drop for Process {
     /// Gives it the time to wipe what is on the device.
     fn drop(&mut self) {
         self.control.close();
-        if !self.is_killed() && self.ended.recv_timeout(END_LIMIT).is_err_and(|e| e.is_timeout()) {
-            self.kill();
+        let killed = self.over.swap(true, Ordering::AcqRel);
+        if !killed && self.ended.recv_timeout(END_LIMIT).is_err_and(|e| e.is_timeout()) {
+            self.send_kill();
         }
     }
 }
@@ -215,6 +216,8 @@ pub struct LentMemory {
     memory: SharedMemory,
     id: MemoryId,
     process: Weak<Process>,
+    /// That of the process.
+    over: Arc<AtomicBool>,
 }
 
 impl LentMemory {
@@ -235,7 +238,7 @@ impl LentMemory {
 
     /// Whether the process is gone, or about to go: no device reaches it any more.
     pub fn is_stale(&self) -> bool {
-        self.process.upgrade().is_none_or(|process| process.is_killed())
+        self.over.load(Ordering::Acquire)
     }
 }
 

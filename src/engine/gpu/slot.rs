@@ -26,6 +26,8 @@ pub(super) struct Slot {
     gathered: [Option<LentMemory>; 2],
     process: Arc<Process>,
     limits: Limits,
+    /// Keys of the piece that was submitted.
+    keys: usize,
 }
 
 impl Slot {
@@ -36,7 +38,7 @@ impl Slot {
     pub fn new(process: &Arc<Process>, limits: Limits) -> Result<Self, Fault> {
         let desk = process.lend(limits.desk())?;
         let orders = process.lane(&desk)?;
-        Ok(Slot { orders, desk, gathered: [None, None], process: process.clone(), limits })
+        Ok(Slot { orders, desk, gathered: [None, None], process: process.clone(), limits, keys: 0 })
     }
 
     /// Submits a piece: its upload, its kernels, its download, and the wiping of its keys on the device. Returns
@@ -52,6 +54,7 @@ impl Slot {
         // The batch's own buffers, if they serve.
         let own = [&batch.input, &batch.output].map(|buffer| self.own(piece, batch, buffer, way));
         let direct = own.map(|own| own.is_some() && way == Way::Direct);
+        self.keys = piece.keys.len();
         piece.describe(batch, direct, &mut self.desk[..piece.described_len()]);
         if own[0].is_none() {
             let gathered = self.gathered(0, piece.bytes)?;
@@ -119,7 +122,7 @@ impl Slot {
     /// What the driver says, or that there is no answer: then the other process may still be at it.
     pub fn wait(&mut self, limit: Duration) -> Result<(), Fault> {
         let (answer, _) = self.orders.receive(Some(limit))?;
-        self.desk[..self.limits.keys * KEY_SLOT].zeroize();
+        self.desk[..self.keys * KEY_SLOT].zeroize();
         match answer {
             Answer::Done => Ok(()),
             Answer::Failed(why) => Err(Fault::Refused(why)),

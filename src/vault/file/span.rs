@@ -53,7 +53,9 @@ impl File {
         let end = st.size.min(chunks.end * layout::CHUNK);
         let (content, stored_size) = (st.content, st.tree.size());
         let chunks = chunks.start..layout::chunks(end);
-        let mut parts = Parts::default();
+        // Most chunks of a file are stored.
+        let stored = Vec::with_capacity((chunks.end - chunks.start) as usize);
+        let mut parts = Parts { stored, ..Parts::default() };
         for index in chunks.clone() {
             let place = place(&chunks, index);
             if let Some(plain) = st.buffer.get(index) {
