@@ -114,23 +114,36 @@ fn rate(
     done.into_inner() as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Median time of one batch alone, one after the other; if `fresh`, the CPU writes the batch's buffers before each, as it
-/// does when it reads from a store.
-fn latency(
+/// What happens before each of several batches alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    /// The CPU writes the batch's buffers, as it does when it reads from a store.
+    Writing,
+    /// The thread sleeps for a millisecond.
+    Sleep,
+}
+
+/// Times of one batch alone, 201 of them, the shortest first.
+fn latencies(
     engine: &dyn Engine,
     keys: &Arc<ChunkKeys>,
     pool: &BufferPool,
     bytes: usize,
     op: Op,
-    fresh: bool,
-) -> Duration {
+    before: Before,
+) -> Vec<Duration> {
     let mut batch = prepared(keys, pool, bytes, op);
     let content = batch.input.to_vec();
     let mut times: Vec<Duration> = (0..201)
         .map(|_| {
-            if fresh {
-                batch.input.copy_from_slice(&content);
-                batch.output.fill(0);
+            match before {
+                Before::Nothing => {}
+                Before::Writing => {
+                    batch.input.copy_from_slice(&content);
+                    batch.output.fill(0);
+                }
+                Before::Sleep => thread::sleep(Duration::from_millis(1)),
             }
             let start = Instant::now();
             engine.run(&mut batch).expect("a good batch");
@@ -138,7 +151,19 @@ fn latency(
         })
         .collect();
     times.sort();
-    times[times.len() / 2]
+    times
+}
+
+/// The median of those, in microseconds.
+fn latency(
+    engine: &dyn Engine,
+    keys: &Arc<ChunkKeys>,
+    pool: &BufferPool,
+    bytes: usize,
+    op: Op,
+    before: Before,
+) -> u128 {
+    latencies(engine, keys, pool, bytes, op, before)[100].as_micros()
 }
 
 fn named((cipher, integrity): (Cipher, Integrity)) -> String {
@@ -203,7 +228,7 @@ fn rates() {
             }
             for bytes in [64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20] {
                 let [seal, open] =
-                    [Op::Seal, Op::Open].map(|op| latency(&gpu, &keys, &pool, bytes, op, false).as_micros());
+                    [Op::Seal, Op::Open].map(|op| latency(&gpu, &keys, &pool, bytes, op, Before::Nothing));
                 println!(
                     "{}; one batch of {} KiB alone: seal {seal}, open {open} us",
                     named(pair),
@@ -242,13 +267,47 @@ fn direct_and_copied() {
                 let keys = keys(pair);
                 for bytes in [512 << 10, 1 << 20, 3 << 19, 2 << 20, 3 << 20, 4 << 20] {
                     let [seal, open] = [Op::Seal, Op::Open]
-                        .map(|op| latency(&gpu, &keys, &pool, bytes, op, true).as_micros());
+                        .map(|op| latency(&gpu, &keys, &pool, bytes, op, Before::Writing));
                     println!(
                         "round {round}, direct up to {direct}, {}; {} KiB: seal {seal}, open {open} us",
                         named(pair),
                         bytes >> 10
                     );
                 }
+            }
+        }
+    }
+}
+
+/// One batch alone, in several series: what it takes, and how much that differs. And what several callers of such
+/// batches get done.
+#[test]
+#[ignore = "prints figures"]
+fn alone() {
+    if !real::ready() {
+        return;
+    }
+    let gpu = GpuEngine::open(0).expect("a device");
+    let pool = BufferPool::new(usize::MAX);
+    gpu.supply(&pool);
+    for round in 0..5 {
+        for (pair, op) in [(PAIRS[0], Op::Seal), (PAIRS[1], Op::Open)] {
+            let keys = keys(pair);
+            for bytes in [1 << 20, 4 << 20] {
+                for before in [Before::Nothing, Before::Writing, Before::Sleep] {
+                    let times = latencies(&gpu, &keys, &pool, bytes, op, before);
+                    let [low, median, high] = [20, 100, 180].map(|place| times[place].as_micros());
+                    println!(
+                        "round {round}, {}; {op:?} {} KiB, before it {before:?}: median {median} us, \
+                         four fifths within {low} to {high}",
+                        named(pair),
+                        bytes >> 10
+                    );
+                }
+            }
+            for (callers, bytes) in [(4, 1 << 20), (8, 4 << 20)] {
+                let rate = rate(&gpu, &keys, &pool, callers, bytes, op) / 1e9;
+                println!("round {round}, {}; {op:?}, {callers} callers: {rate:.1} GB/s", named(pair));
             }
         }
     }

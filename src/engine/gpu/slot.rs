@@ -16,6 +16,10 @@ use zeroize::Zeroize;
 /// than one by the device for each.
 const SHORT_RUN: usize = 64 << 10;
 
+/// The caller of a piece that is not copied dozes this long at most before it sleeps. Such a piece takes less, and a
+/// processor that has to be woken up a good part of that.
+const ATTENTION: Duration = Duration::from_millis(1);
+
 /// A lane of the device's process, and the memory that it shares with it.
 pub(super) struct Slot {
     orders: Channel,
@@ -26,8 +30,9 @@ pub(super) struct Slot {
     gathered: [Option<LentMemory>; 2],
     process: Arc<Process>,
     limits: Limits,
-    /// Keys of the piece that was submitted.
+    /// Of the piece that was submitted: how many keys it has, and whether nothing is copied for it.
     keys: usize,
+    is_short: bool,
 }
 
 impl Slot {
@@ -38,7 +43,8 @@ impl Slot {
     pub fn new(process: &Arc<Process>, limits: Limits) -> Result<Self, Fault> {
         let desk = process.lend(limits.desk())?;
         let orders = process.lane(&desk)?;
-        Ok(Slot { orders, desk, gathered: [None, None], process: process.clone(), limits, keys: 0 })
+        let process = process.clone();
+        Ok(Slot { orders, desk, gathered: [None, None], process, limits, keys: 0, is_short: false })
     }
 
     /// Submits a piece: its upload, its kernels, its download, and the wiping of its keys on the device. Returns
@@ -54,7 +60,7 @@ impl Slot {
         // The batch's own buffers, if they serve.
         let own = [&batch.input, &batch.output].map(|buffer| self.own(piece, batch, buffer, way));
         let direct = own.map(|own| own.is_some() && way == Way::Direct);
-        self.keys = piece.keys.len();
+        (self.keys, self.is_short) = (piece.keys.len(), direct == [true; 2]);
         piece.describe(batch, direct, &mut self.desk[..piece.described_len()]);
         if own[0].is_none() {
             let gathered = self.gathered(0, piece.bytes)?;
@@ -121,6 +127,9 @@ impl Slot {
     /// # Errors
     /// What the driver says, or that there is no answer: then the other process may still be at it.
     pub fn wait(&mut self, limit: Duration) -> Result<(), Fault> {
+        if self.is_short {
+            self.orders.doze(ATTENTION.min(limit))?;
+        }
         let (answer, _) = self.orders.receive(Some(limit))?;
         self.desk[..self.keys * KEY_SLOT].zeroize();
         match answer {

@@ -15,45 +15,18 @@ use crate::engine::{
 use std::{
     num::NonZero,
     ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
-/// A piece for which nothing is copied is short: its event is asked for again and again during this time before the
-/// thread goes to sleep, because waking up would take a good part of what such a piece takes.
-const ATTENTION: Duration = Duration::from_micros(500);
-
-/// Counts the lanes that ask, so that many short pieces keep few cores busy.
-pub(super) struct Attentive {
-    lanes: AtomicUsize,
-    most: usize,
-}
-
-impl Attentive {
-    /// For a quarter of the cores at most.
-    pub fn new() -> Self {
-        let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        Attentive { lanes: AtomicUsize::new(0), most: cores.div_ceil(4) }
-    }
-
-    /// Leave to ask, until what is returned is dropped.
-    fn begin(&self) -> Option<Leave<'_>> {
-        let leave = Leave(self);
-        (self.lanes.fetch_add(1, Ordering::Relaxed) < self.most).then_some(leave)
-    }
-}
-
-struct Leave<'a>(&'a Attentive);
-
-impl Drop for Leave<'_> {
-    fn drop(&mut self) {
-        self.0.lanes.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+/// A piece for which nothing is copied is short. Its event is looked at after naps of this length: the driver's own
+/// wait takes a good part of what such a piece takes, and to look without a pause takes a processor.
+const NAP: Duration = Duration::from_micros(20);
+/// After this time of naps it is no short piece, and the thread sleeps until the driver wakes it.
+const PATIENCE: Duration = Duration::from_millis(2);
+/// Nanoseconds that a nap may take longer than asked for: by itself the system allows itself 50,000.
+const SLACK: NonZero<u64> = NonZero::<u64>::MIN;
 
 /// Memory, stream and event.
 pub(super) struct Lane {
@@ -68,7 +41,6 @@ pub(super) struct Lane {
     kernels: Arc<Kernels>,
     lent: Table,
     limits: Limits,
-    attentive: Arc<Attentive>,
 }
 
 impl Lane {
@@ -82,7 +54,6 @@ impl Lane {
         lent: &Table,
         desk: Arc<Registered>,
         limits: Limits,
-        attentive: &Arc<Attentive>,
     ) -> Result<Self, Refusal> {
         let lane = Lane {
             described: DeviceMemory::new(context, limits.described())?,
@@ -95,7 +66,6 @@ impl Lane {
             kernels: kernels.clone(),
             lent: lent.clone(),
             limits,
-            attentive: attentive.clone(),
         };
         // Gaps between chunks are copied back, though no kernel writes them: what is there must be known.
         lane.wipe()?;
@@ -104,6 +74,8 @@ impl Lane {
 
     /// Takes orders until the other side is gone; then wipes what is on the device.
     pub fn work(&self, orders: &Channel) {
+        // Where it is refused naps are longer.
+        let _ = rustix::thread::set_current_timer_slack(Some(SLACK));
         loop {
             let done = match orders.receive(None) {
                 Ok((order, _)) => self.run(&order),
@@ -152,7 +124,7 @@ impl Lane {
         self.stream.record(&self.event)?;
         self.stream.clear(&self.described, 0, order.keys * KEY_SLOT)?;
         let is_short = matches!((&order.input, &order.output), (Side::Direct(_), Side::Direct(_)));
-        if is_short && self.ask()? { Ok(()) } else { Ok(self.event.wait()?) }
+        if is_short && self.nap()? { Ok(()) } else { Ok(self.event.wait()?) }
     }
 
     /// The memory of both sides, if everything is within its bounds.
@@ -205,16 +177,16 @@ impl Lane {
         Ok(())
     }
 
-    /// Asks again and again whether the event has happened, unless another lane does; whether it did.
-    fn ask(&self) -> Result<bool, Refusal> {
-        let Some(_attentive) = self.attentive.begin() else { return Ok(false) };
-        let end = Instant::now() + ATTENTION;
-        let mut happened = self.event.has_happened();
-        while matches!(happened, Ok(false)) && Instant::now() < end {
-            std::hint::spin_loop();
-            happened = self.event.has_happened();
+    /// Waits for the event for a while, in naps; whether it has happened.
+    fn nap(&self) -> Result<bool, Refusal> {
+        let end = Instant::now() + PATIENCE;
+        while !self.event.has_happened()? {
+            if Instant::now() >= end {
+                return Ok(false);
+            }
+            thread::sleep(NAP);
         }
-        Ok(happened?)
+        Ok(true)
     }
 
     /// Writes zeros over all that the device has for it.

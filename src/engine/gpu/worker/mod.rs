@@ -12,7 +12,7 @@ use super::{
     poison,
     shared::Mapping,
 };
-use lane::{Attentive, Lane};
+use lane::Lane;
 use parking_lot::Mutex;
 use rustix::{fd::OwnedFd, process::Signal};
 use std::{collections::HashMap, sync::Arc, thread};
@@ -38,7 +38,6 @@ struct Opened {
     limits: Limits,
     lent: Table,
     lanes: Vec<thread::JoinHandle<()>>,
-    attentive: Arc<Attentive>,
 }
 
 /// Memory of the program that the device reaches.
@@ -86,14 +85,7 @@ fn answer(opened: &mut Option<Opened>, request: Request, handed: Option<OwnedFd>
         (Request::Open { number, limits }, opened @ None) => {
             let (context, description) = Context::open(number)?;
             let kernels = Arc::new(Kernels::load(&context, &description)?);
-            *opened = Some(Opened {
-                context,
-                kernels,
-                limits,
-                lent: Arc::default(),
-                lanes: Vec::new(),
-                attentive: Arc::new(Attentive::new()),
-            });
+            *opened = Some(Opened { context, kernels, limits, lent: Arc::default(), lanes: Vec::new() });
             return Ok(Answer::Opened(description));
         }
         (Request::Lend { memory, len }, Some(opened)) => opened.lend(memory, len, handed)?,
@@ -118,7 +110,7 @@ impl Opened {
         let socket = socket.ok_or(Refusal::Bad("a lane without a socket"))?;
         let desk = self.lent.lock().get(&desk).cloned().filter(|desk| desk.len() >= self.limits.desk());
         let desk = desk.ok_or(Refusal::Bad("a lane without a desk"))?;
-        let lane = Lane::new(&self.context, &self.kernels, &self.lent, desk, self.limits, &self.attentive)?;
+        let lane = Lane::new(&self.context, &self.kernels, &self.lent, desk, self.limits)?;
         let work = move || lane.work(&Channel::from(socket));
         let thread = thread::Builder::new().name("gpu-lane".to_owned()).spawn(work);
         self.lanes.push(thread.map_err(Refusal::Thread)?);
