@@ -7,7 +7,8 @@ use super::{
     keccak_lanes::round,
 };
 use std::arch::x86_64::{
-    __m128i, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_rol_epi64, _mm_ternarylogic_epi64, _mm_xor_si128,
+    __m128i, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_rol_epi64 as rol, _mm_ternarylogic_epi64,
+    _mm_xor_si128 as xor,
 };
 
 /// Whether this processor has what `permute` is compiled for.
@@ -20,8 +21,7 @@ pub(super) fn available() -> bool {
 pub(super) fn permute(state: &mut State, rounds: Rounds) {
     let mut lanes: [__m128i; 25] = std::array::from_fn(|lane| _mm_cvtsi64_si128(state[lane] as i64));
     for constant in rounds.constants() {
-        let constant = _mm_cvtsi64_si128(*constant as i64);
-        lanes = round!(lanes, constant, xor3, _mm_xor_si128, _mm_rol_epi64, chi);
+        lanes = round!(lanes, _mm_cvtsi64_si128(*constant as i64), true);
     }
     for (word, lane) in state.iter_mut().zip(lanes) {
         *word = _mm_cvtsi128_si64(lane) as u64;

@@ -167,7 +167,7 @@ pub(super) fn four_avx2(chunks: &[Sealed], out: &mut [Tag]) -> usize {
 fn vector_tags<const N: usize>(
     chunks: &[Sealed],
     out: &mut [Tag],
-    absorb: impl Fn(&mut States<N>, [&[u8]; N], usize, Rounds),
+    absorb: impl Fn(&mut States<N>, &[[&[u8]; N]], usize, Rounds),
 ) -> usize {
     let count = chunks.len().min(N);
     let lanes: [&Sealed; N] = std::array::from_fn(|i| &chunks[i.min(count - 1)]);
@@ -192,9 +192,12 @@ fn vector_tags<const N: usize>(
         }
         end = macs[0].pad(bytes, end);
     }
-    absorb(&mut states, ends.each_ref().map(|bytes| &bytes[..rate]), rate, rounds);
-    absorb(&mut states, lanes.map(|chunk| &chunk.ciphertext[headed..whole]), rate, rounds);
-    absorb(&mut states, ends.each_ref().map(|bytes| &bytes[rate..end]), rate, rounds);
+    let pieces = [
+        ends.each_ref().map(|bytes| &bytes[..rate]),
+        lanes.map(|chunk| &chunk.ciphertext[headed..whole]),
+        ends.each_ref().map(|bytes| &bytes[rate..end]),
+    ];
+    absorb(&mut states, &pieces, rate, rounds);
     for (lane, tag) in out[..count].iter_mut().enumerate() {
         tag[..8].copy_from_slice(&states[0][lane].to_le_bytes());
         tag[8..].copy_from_slice(&states[1][lane].to_le_bytes());

@@ -30,15 +30,19 @@ pub(in crate::crypto) fn absorb(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     {
         if (2..=4).contains(&jobs.len()) && lanes_vl::available() {
             // SAFETY: the processor has the features, as was just seen.
-            return fill::<4>(jobs, rate, rounds, |s, d| unsafe { lanes_vl::absorb(s, d, rate, rounds) });
+            return fill::<4>(jobs, rate, rounds, |s, d| unsafe { lanes_vl::absorb(s, &[d], rate, rounds) });
         }
         if jobs.len() > 1 && lanes_avx512::available() {
             // SAFETY: the processor has the features, as was just seen.
-            return fill::<8>(jobs, rate, rounds, |s, d| unsafe { lanes_avx512::absorb(s, d, rate, rounds) });
+            return fill::<8>(jobs, rate, rounds, |s, d| unsafe {
+                lanes_avx512::absorb(s, &[d], rate, rounds)
+            });
         }
         if jobs.len() > 1 && lanes_avx2::available() {
             // SAFETY: the processor has the features, as was just seen.
-            return fill::<4>(jobs, rate, rounds, |s, d| unsafe { lanes_avx2::absorb(s, d, rate, rounds) });
+            return fill::<4>(jobs, rate, rounds, |s, d| unsafe {
+                lanes_avx2::absorb(s, &[d], rate, rounds)
+            });
         }
     }
     absorb_portable(jobs, rate, rounds);

@@ -2,11 +2,15 @@
 //! Constant-time: no branch and no address depends on a state.
 
 use super::lanes::States;
-use crate::crypto::{keccak::Rounds, keccak_lanes::round};
+use crate::crypto::{
+    keccak::Rounds,
+    keccak_lanes::{absorb, round},
+};
 use std::arch::x86_64::{
-    __m512i, _mm512_loadu_si512, _mm512_maskz_loadu_epi64, _mm512_permutex2var_epi64, _mm512_rol_epi64,
-    _mm512_set_epi64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_storeu_si512,
-    _mm512_ternarylogic_epi64, _mm512_unpackhi_epi64, _mm512_unpacklo_epi64, _mm512_xor_si512,
+    __m512i, _mm512_loadu_si512, _mm512_maskz_loadu_epi64, _mm512_permutex2var_epi64,
+    _mm512_rol_epi64 as rol, _mm512_set_epi64, _mm512_set1_epi64 as splat, _mm512_setzero_si512,
+    _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_unpackhi_epi64, _mm512_unpacklo_epi64,
+    _mm512_xor_si512 as xor,
 };
 
 /// Whether this processor has what the functions here are compiled for.
@@ -14,39 +18,34 @@ pub(in crate::crypto) fn available() -> bool {
     is_x86_feature_detected!("avx512f")
 }
 
-/// Each state absorbs the blocks of its message; all have the same number of whole blocks of `rate` bytes.
+/// Each state absorbs the blocks of its message's pieces; all have the same number of whole blocks of `rate` bytes.
 #[target_feature(enable = "avx512f")]
-pub(in crate::crypto) fn absorb(states: &mut States<8>, blocks: [&[u8]; 8], rate: usize, rounds: Rounds) {
-    let mut state: [__m512i; 25] = std::array::from_fn(|lane| load(&states[lane]));
-    let words = rate / 8;
-    for block in 0..blocks[0].len() / rate {
-        for first in (0..words).step_by(8) {
-            let count = (words - first).min(8);
-            let rows = eight(blocks, block * rate + 8 * first, count);
-            for (lane, row) in state[first..first + count].iter_mut().zip(rows) {
-                *lane = _mm512_xor_si512(*lane, row);
-            }
-        }
-        for constant in rounds.constants() {
-            state = round!(
-                state,
-                _mm512_set1_epi64(*constant as i64),
-                xor3,
-                _mm512_xor_si512,
-                _mm512_rol_epi64,
-                chi
-            );
-        }
-    }
-    for (lane, vector) in states.iter_mut().zip(state) {
-        store(lane, vector);
+pub(in crate::crypto) fn absorb(states: &mut States<8>, pieces: &[[&[u8]; 8]], rate: usize, rounds: Rounds) {
+    // AMD's processors, and no others in use, have these instructions.
+    if is_x86_feature_detected!("sse4a") {
+        absorb_by::<true>(states, pieces, rate, rounds);
+    } else {
+        absorb_by::<false>(states, pieces, rate, rounds);
     }
 }
 
-/// `count` words (1 to 8) of each message from byte `at` on, word i of all of them in vector i.
+/// The same with the sums of theta or without: `round!` says which is faster where. As two functions, since the two
+/// in one have their spilled vectors unaligned.
+#[inline(never)]
+#[target_feature(enable = "avx512f")]
+pub(super) fn absorb_by<const SUMS: bool>(
+    states: &mut States<8>,
+    pieces: &[[&[u8]; 8]],
+    rate: usize,
+    rounds: Rounds,
+) {
+    absorb!(8: 0 8 16, states, pieces, rate, rounds, SUMS);
+}
+
+/// `count` words (1 to 8) of each message from byte `at` on, word i of all of them in vector i; zeros in the rest.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn eight(messages: [&[u8]; 8], at: usize, count: usize) -> [__m512i; 8] {
+pub(super) fn words(messages: [&[u8]; 8], at: usize, count: usize) -> [__m512i; 8] {
     let mask = (0xff_u16 >> (8 - count)) as u8;
     // A closure for `map` would be called, and not inlined: it lacks the features.
     let mut r = [_mm512_setzero_si512(); 8];

@@ -1,7 +1,7 @@
 //! Four nodes in 256-bit vectors. Constant-time: no branch and no address depends on a node's content.
 
 use super::{
-    super::lanes_avx2::{four, store, xor3},
+    super::lanes_avx2::{store, words, xor3},
     Md6,
     compress::{BLOCK, Node, VALUE, Value, prefix},
     steps::{REGISTER, RING, run},
@@ -29,7 +29,7 @@ pub(super) fn compress(md6: &Md6, nodes: &[Node; 4]) -> [Value; 4] {
     let swap = _mm256_set_epi64x(SWAP_HIGH, SWAP_LOW, SWAP_HIGH, SWAP_LOW);
     let data = nodes.map(|node| &node.data[..]);
     for group in 0..BLOCK / 32 {
-        for (word, row) in register[25 + 4 * group..].iter_mut().zip(four(data, 32 * group, 4)) {
+        for (word, row) in register[25 + 4 * group..].iter_mut().zip(words(data, 32 * group, 4)) {
             *word = _mm256_shuffle_epi8(row, swap);
         }
     }

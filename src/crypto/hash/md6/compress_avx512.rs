@@ -1,7 +1,7 @@
 //! Eight nodes in 512-bit vectors. Constant-time: no branch and no address depends on a node's content.
 
 use super::{
-    super::lanes_avx512::{eight, store, xor3},
+    super::lanes_avx512::{store, words, xor3},
     Md6,
     compress::{BLOCK, Node, VALUE, Value, prefix},
     steps::{REGISTER, RING, run},
@@ -30,7 +30,7 @@ pub(super) fn compress(md6: &Md6, nodes: &[Node; 8]) -> [Value; 8] {
         _mm512_set_epi64(SWAP_HIGH, SWAP_LOW, SWAP_HIGH, SWAP_LOW, SWAP_HIGH, SWAP_LOW, SWAP_HIGH, SWAP_LOW);
     let data = nodes.map(|node| &node.data[..]);
     for group in 0..BLOCK / 64 {
-        for (word, row) in register[25 + 8 * group..].iter_mut().zip(eight(data, 64 * group, 8)) {
+        for (word, row) in register[25 + 8 * group..].iter_mut().zip(words(data, 64 * group, 8)) {
             *word = _mm512_shuffle_epi8(row, swap);
         }
     }
