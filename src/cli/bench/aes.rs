@@ -4,7 +4,7 @@
 
 use super::{
     deliver,
-    experiment::{Bench, Best, ExperimentArgs, compare, failed, grid, noise},
+    experiment::{Bench, Best, ExperimentArgs, Journeys, compare, failed, grid, noise},
 };
 use crate::{
     cli::exit::Outcome,
@@ -277,10 +277,10 @@ fn compared(
             device.bench.next(&format!("CPU, {heading}"))?;
             let len = bytes.min(64 * MIB);
             let work = |data: &mut [u8]| apply(&key, mode, data);
-            let rate = device.bench.cpu(threads, (len, BLOCK), len as f64 / 1e9, &work);
+            let rate = device.bench.cpu(threads, (vec![0x5a; len], BLOCK), len as f64 / 1e9, &work);
             add(&mut table, ("CPU, all cores", shown_mode), *cipher, threads as u32, len, rate);
             plot = plot.bar("CPU, all cores", rate);
-            section = section.text(best.sentence(&format!(" for {heading}"), "GB/s")).plot(plot);
+            section = best.tell(section.plot(plot), &format!(" for {heading}"), "GB/s");
         }
     }
     let text = "Data and result in the device's memory, 256 threads a block; round keys in shared memory and one \
@@ -303,7 +303,7 @@ fn by_threads(device: &Device, bytes: usize) -> Outcome<Section> {
         plot = plot.line(shown, line);
     }
     let paper = "AES-128 in CTR mode. The paper's optimum was 256 threads, with 512 slower again.";
-    Ok(Section::new(title).text(best.sentence("", "GB/s")).text(paper).plot(plot).table(table))
+    Ok(best.tell(Section::new(title), "", "GB/s").text(paper).plot(plot).table(table))
 }
 
 fn by_size(bench: &Bench, device: Option<&Device>, cipher: Cipher, most: usize) -> Outcome<Section> {
@@ -329,17 +329,11 @@ fn by_size(bench: &Bench, device: Option<&Device>, cipher: Cipher, most: usize) 
             let mut rate = |bytes| device.rate((kernel, "ctr"), cipher, (THREADS, bytes));
             lines.push((name, draw(name, THREADS, &mut rate)?));
         }
-        let mut pageable = [vec![0x5a; most], vec![0; most]];
-        let pinned = || Ok([device.lab.pinned(most)?, device.lab.pinned(most)?]);
-        let mut pinned = pinned().map_err(failed)?;
-        for (name, is_pinned) in [("page-locked memory", true), ("pageable memory", false)] {
+        let mut journeys = Journeys::new(device.lab, most)?;
+        for (name, is_pinned) in Journeys::KINDS {
             let mut rate = |bytes| {
                 bench.next(&format!("{name}, {} KiB", bytes / KIB))?;
-                let [from, to]: [&mut [u8]; 2] = if is_pinned {
-                    pinned.each_mut().map(|memory| &mut memory[..bytes])
-                } else {
-                    pageable.each_mut().map(|memory| &mut memory[..bytes])
-                };
+                let [from, to] = journeys.memory(is_pinned, bytes);
                 device.with(("spread", "ctr"), cipher, (THREADS, bytes), |launch| {
                     let (upload, download) = ((&*from, &device.input), (&device.output, to));
                     bench.journey(device.lab, &[*launch], &[upload], download, bytes as f64 / 1e9)
@@ -353,7 +347,8 @@ fn by_size(bench: &Bench, device: Option<&Device>, cipher: Cipher, most: usize) 
         let mut rate = |bytes: usize| {
             bench.next(&format!("{name}, {} KiB", bytes / KIB))?;
             let len = bytes.min(64 * MIB);
-            Ok(bench.cpu(threads, (len, BLOCK), len as f64 / 1e9, &|data| apply(&key, "ctr", data)))
+            Ok(bench
+                .cpu(threads, (vec![0x5a; len], BLOCK), len as f64 / 1e9, &|data| apply(&key, "ctr", data)))
         };
         lines.push((name, draw(name, threads as u32, &mut rate)?));
     }

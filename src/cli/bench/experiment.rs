@@ -7,10 +7,10 @@ use crate::{
         signals::Interrupt,
     },
     engine::{
-        DeviceMemory, DriverError, kept_ways,
+        DeviceMemory, DriverError, HostMemory, kept_ways,
         lab::{Lab, Launch},
     },
-    report::{Report, Spread, significant},
+    report::{Report, Section, Spread, significant},
 };
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -144,21 +144,20 @@ impl Bench {
         Ok(Spread::of(&rates))
     }
 
-    /// `units` over the seconds that `work` takes on data of `len` bytes, shared by threads in parts of a
-    /// multiple of `part` bytes.
-    pub fn cpu(
+    /// `units` over the seconds that `work` takes on data, shared by threads in parts of a multiple of `part`.
+    pub fn cpu<T: Send>(
         &self,
         threads: usize,
-        (len, part): (usize, usize),
+        (mut data, part): (Vec<T>, usize),
         units: f64,
-        work: &(dyn Fn(&mut [u8]) + Sync),
+        work: &(dyn Fn(&mut [T]) + Sync),
     ) -> Option<Spread> {
-        let mut data = vec![0x5a; len];
+        let len = data.len();
         let share = len.div_ceil(threads).next_multiple_of(part);
         let shares = data.chunks_mut(share).count();
         let together = Barrier::new(shares);
-        let per_byte = units / len as f64;
-        let rates = |share: &mut [u8]| -> Vec<f64> {
+        let per_item = units / len as f64;
+        let rates = |share: &mut [T]| -> Vec<f64> {
             // The first pass finds nothing in the caches.
             work(share);
             let mut one = || {
@@ -168,7 +167,7 @@ impl Bench {
                     work(share);
                     passes += 1;
                 }
-                f64::from(passes) * share.len() as f64 * per_byte / start.elapsed().as_secs_f64()
+                f64::from(passes) * share.len() as f64 * per_item / start.elapsed().as_secs_f64()
             };
             (0..RUNS).map(|_| one()).collect()
         };
@@ -186,6 +185,35 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         self.progress.finish_and_clear();
+    }
+}
+
+/// The host's memory to go from and to come back to, pageable and page-locked.
+pub(super) struct Journeys {
+    pageable: [Vec<u8>; 2],
+    pinned: [HostMemory; 2],
+}
+
+impl Journeys {
+    /// Their names in reports, and whether it is page-locked.
+    pub const KINDS: [(&'static str, bool); 2] = [("page-locked memory", true), ("pageable memory", false)];
+
+    /// For data and results of so many bytes.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(lab: &Lab, most: usize) -> Outcome<Self> {
+        let pinned = || Ok([lab.pinned(most)?, lab.pinned(most)?]);
+        Ok(Journeys { pageable: [vec![0x5a; most], vec![0; most]], pinned: pinned().map_err(failed)? })
+    }
+
+    /// The first `len` bytes: of what goes, and of where the results come.
+    pub fn memory(&mut self, is_pinned: bool, len: usize) -> [&mut [u8]; 2] {
+        if is_pinned {
+            self.pinned.each_mut().map(|memory| &mut memory[..len])
+        } else {
+            self.pageable.each_mut().map(|memory| &mut memory[..len])
+        }
     }
 }
 
@@ -233,11 +261,13 @@ impl Best {
         }
     }
 
-    /// A sentence with the winner.
-    pub fn sentence(&self, of: &str, unit: &str) -> String {
+    /// Adds a sentence with the winner, if there is one: without a GPU nothing is compared.
+    pub fn tell(&self, section: Section, of: &str, unit: &str) -> Section {
         match &self.0 {
-            Some((name, rate)) => format!("Best here{of}: {name}, {} {unit}.", significant(*rate)),
-            None => "Not measured: there is no GPU.".to_owned(),
+            Some((name, rate)) => {
+                section.text(format!("Best here{of}: {name}, {} {unit}.", significant(*rate)))
+            }
+            None => section,
         }
     }
 }

@@ -3,10 +3,10 @@
 
 use super::{
     deliver,
-    experiment::{Bench, Best, ExperimentArgs, compare, failed, grid, noise},
+    experiment::{Bench, Best, ExperimentArgs, Journeys, compare, failed, grid, noise},
 };
 use crate::{
-    cli::exit::Outcome,
+    cli::exit::{Failure, Outcome},
     crypto::{
         cipher::{Cipher, CipherKey},
         kuznyechik::Kuznyechik,
@@ -101,7 +101,9 @@ pub fn run(args: &ExperimentArgs) -> Outcome {
         report.section(by_order(&bench, device, most.min(128 * MIB))?);
     }
     report.section(by_size("decryption", "Decryption by size", &bench, device, &sizes, &DECRYPTIONS)?);
-    report.section(transfers(&bench, device, &sizes)?);
+    if let Some(device) = device {
+        report.section(transfers(&bench, device, &sizes)?);
+    }
     drop(bench);
     deliver(&report, &args.report)
 }
@@ -202,7 +204,8 @@ fn apply(key: &CipherKey, decrypts: bool, data: &mut [u8]) {
 fn cpu(bench: &Bench, threads: usize, bytes: usize, decrypts: bool) -> Outcome<Option<Spread>> {
     bench.next(&format!("CPU, {threads} threads, {} KiB", bytes >> 10))?;
     let (bytes, key) = (bytes.min(64 * MIB), CipherKey::new(Cipher::Kuznyechik, &KEY));
-    Ok(bench.cpu(threads, (bytes, BLOCK), bytes as f64 / 1e9, &|data| apply(&key, decrypts, data)))
+    Ok(bench
+        .cpu(threads, (vec![0x5a; bytes], BLOCK), bytes as f64 / 1e9, &|data| apply(&key, decrypts, data)))
 }
 
 fn columns(key: Column) -> Vec<Column> {
@@ -264,11 +267,7 @@ fn by_size(
     }
     let what = "Data and result in the device's memory, 384 threads a block; transfers are not counted, as in the \
                 paper. The CPU's data is not larger than 64 MiB.";
-    Ok(Section::new(title)
-        .text(best.sentence(" with the largest data", "GB/s"))
-        .text(what)
-        .plot(plot)
-        .table(table))
+    Ok(best.tell(Section::new(title), " with the largest data", "GB/s").text(what).plot(plot).table(table))
 }
 
 fn by_threads(bench: &Bench, device: &Device, bytes: usize) -> Outcome<Section> {
@@ -292,7 +291,7 @@ fn by_threads(bench: &Bench, device: &Device, bytes: usize) -> Outcome<Section> 
     }
     let paper = THREAD_COUNTS.iter().zip(PAPER_THREADS[0]).map(|(n, rate)| (f64::from(*n), rate / 1e3));
     plot = plot.line("paper: global", paper.collect());
-    Ok(Section::new(title).text(best.sentence("", "GB/s")).plot(plot).table(table))
+    Ok(best.tell(Section::new(title), "", "GB/s").plot(plot).table(table))
 }
 
 fn by_order(bench: &Bench, device: &Device, bytes: usize) -> Outcome<Section> {
@@ -314,49 +313,40 @@ fn by_order(bench: &Bench, device: &Device, bytes: usize) -> Outcome<Section> {
     Ok(Section::new(title).text(text).plot(plot).table(table))
 }
 
-fn transfers(bench: &Bench, device: Option<&Device>, sizes: &[(usize, usize)]) -> Outcome<Section> {
+fn transfers(bench: &Bench, device: &Device, sizes: &[(usize, usize)]) -> Outcome<Section> {
     let title = "With transfers";
     let mut table = Table::new("transfers", columns(Column::number("size", "B")));
     let mut plot = Plot::lines(title, Axis::bytes("data"), Axis::log("rate", "GB/s"));
     let kernel = "spread_1";
-    if let Some(device) = device {
-        let most = sizes.last().map_or(0, |size| size.1);
-        let mut pageable = [vec![0x5a; most], vec![0; most]];
-        let pinned = || Ok([device.lab.pinned(most)?, device.lab.pinned(most)?]);
-        let mut pinned = pinned().map_err(failed)?;
-        for (shown, is_pinned) in [("pageable memory", false), ("page-locked memory", true)] {
-            let mut line = Vec::new();
-            for (_, bytes) in sizes {
-                bench.next(&format!("{shown}, {} KiB", bytes >> 10))?;
-                let [from, to]: [&mut [u8]; 2] = if is_pinned {
-                    pinned.each_mut().map(|memory| &mut memory[..*bytes])
-                } else {
-                    pageable.each_mut().map(|memory| &mut memory[..*bytes])
-                };
-                let rate = device.with(kernel, THREADS, *bytes, |launch| {
-                    let (upload, download) = ((&*from, &device.input), (&device.output, to));
-                    bench.journey(device.lab, &[*launch], &[upload], download, *bytes as f64 / 1e9)
-                })?;
-                add(&mut table, shown, *bytes as u64, rate, f64::NAN);
-                line.extend(rate.map(|rate| (*bytes as f64, rate.median)));
-            }
-            plot = plot.line(shown, line);
-        }
+    let mut measure = |shown: &str, rate: &mut dyn FnMut(usize) -> Outcome<Option<Spread>>| {
         let mut line = Vec::new();
         for (_, bytes) in sizes {
-            let rate = device.rate(kernel, THREADS, *bytes)?;
-            add(&mut table, "kernel alone", *bytes as u64, rate, f64::NAN);
+            let rate = rate(*bytes)?;
+            add(&mut table, shown, *bytes as u64, rate, f64::NAN);
             line.extend(rate.map(|rate| (*bytes as f64, rate.median)));
         }
-        plot = plot.line("kernel alone", line);
+        Ok::<_, Failure>(line)
+    };
+    let mut lines = Vec::new();
+    let mut journeys = Journeys::new(device.lab, sizes.last().map_or(0, |size| size.1))?;
+    for (shown, is_pinned) in Journeys::KINDS {
+        let mut rate = |bytes: usize| {
+            bench.next(&format!("{shown}, {} KiB", bytes >> 10))?;
+            let [from, to] = journeys.memory(is_pinned, bytes);
+            device.with(kernel, THREADS, bytes, |launch| {
+                let (upload, download) = ((&*from, &device.input), (&device.output, to));
+                bench.journey(device.lab, &[*launch], &[upload], download, bytes as f64 / 1e9)
+            })
+        };
+        lines.push((shown, measure(shown, &mut rate)?));
     }
-    let mut line = Vec::new();
-    for (_, bytes) in sizes {
-        let rate = cpu(bench, bench.cores, *bytes, false)?;
-        add(&mut table, "CPU, all cores", *bytes as u64, rate, f64::NAN);
-        line.extend(rate.map(|rate| (*bytes as f64, rate.median)));
+    let shown = "kernel alone";
+    lines.push((shown, measure(shown, &mut |bytes| device.rate(kernel, THREADS, bytes))?));
+    let shown = "CPU, all cores";
+    lines.push((shown, measure(shown, &mut |bytes| cpu(bench, bench.cores, bytes, false))?));
+    for (shown, line) in lines {
+        plot = plot.line(shown, line);
     }
-    plot = plot.line("CPU, all cores", line);
     let text = "Encryption, tables in shared memory without conflicts: upload, kernel and download one after the other. \
                 The engine of the filesystem overlaps the three.";
     Ok(Section::new(title).text(text).plot(plot).table(table))

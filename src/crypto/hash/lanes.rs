@@ -7,6 +7,8 @@ use crate::crypto::keccak::{self, Rounds, State};
 
 /// The largest rate in bytes: that of SHAKE128.
 const RATE_MAX: usize = 168;
+/// The rate of SHA3-256 in bytes.
+const RATE_SHA3_256: usize = 136;
 /// What follows a message before the padding: up to three bytes of the mode's and the domain byte.
 const END_MAX: usize = 4;
 
@@ -46,6 +48,16 @@ pub(in crate::crypto) fn absorb(jobs: &mut [Job], rate: usize, rounds: Rounds) {
         }
     }
     absorb_portable(jobs, rate, rounds);
+}
+
+/// Permutes each of these states with the 24 rounds of SHA-3, side by side where vectors take several.
+pub fn permute_all(states: &mut [State]) {
+    // As many as stay in the first cache.
+    for some in states.chunks_mut(64) {
+        let mut jobs: Vec<Job> =
+            some.iter_mut().map(|state| Job { state, data: &[0; RATE_SHA3_256], end: &[] }).collect();
+        absorb(&mut jobs, RATE_SHA3_256, Rounds::TwentyFour);
+    }
 }
 
 /// The portable implementation: one after the other.

@@ -20,4 +20,5 @@ mod sponges;
 mod tests;
 
 pub use function::{Digest, Function, Join};
+pub use lanes::permute_all;
 pub use sponges::{Piece, Serial};

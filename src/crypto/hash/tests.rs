@@ -4,7 +4,10 @@ use super::{
     lanes::{Job, absorb, absorb_portable},
     *,
 };
-use crate::crypto::{keccak::Rounds, sha3, turboshake};
+use crate::crypto::{
+    keccak::{self, Rounds, State},
+    sha3, turboshake,
+};
 
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251 * 7 + seed * 13) as u8).collect()
@@ -188,5 +191,17 @@ fn k12_is_what_the_rfc_says() {
             turboshake::turboshake128(&[&node], 0x06, &mut want);
         }
         assert_eq!(Function::K12.digests(&[&message])[0].bytes(), want, "{len} bytes");
+    }
+}
+
+#[test]
+fn states_side_by_side_are_permuted_as_one_alone() {
+    for count in [0, 1, 2, 5, 8, 9, 64, 100] {
+        let mut states: Vec<State> =
+            (0..count).map(|seed| std::array::from_fn(|lane| (seed * 31 + lane) as u64)).collect();
+        let mut expected = states.clone();
+        expected.iter_mut().for_each(|state| keccak::permute(state, Rounds::TwentyFour));
+        permute_all(&mut states);
+        assert_eq!(states, expected, "{count} states");
     }
 }
