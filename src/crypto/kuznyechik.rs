@@ -3,7 +3,7 @@
 
 use super::{
     ctr::{BLOCK, Text},
-    kuznyechik_field::{PI_INVERSE, linear},
+    kuznyechik_field::linear,
     kuznyechik_planes,
     kuznyechik_sbox::{substitute, substitute_inverse},
 };
@@ -37,11 +37,11 @@ impl Kuznyechik {
         let mut keys = RoundKeys { encrypt: [[0; BLOCK]; 10], decrypt: [[0; BLOCK]; 10] };
         keys.encrypt.as_flattened_mut()[..32].copy_from_slice(key);
         let mut pair = [keys.encrypt[0], keys.encrypt[1]];
-        for constant in 1..=32 {
-            let mixed = substitute_linear(&xor(&pair[0], &round_constant(constant)));
+        for (step, constant) in (1..).zip(&CONSTANTS) {
+            let mixed = substitute_linear(&xor(&pair[0], constant));
             pair = [xor(&mixed, &pair[1]), pair[0]];
-            if constant % 8 == 0 {
-                let at = usize::from(constant / 4);
+            if step % 8 == 0 {
+                let at = step / 4;
                 keys.encrypt[at..at + 2].copy_from_slice(&pair);
             }
         }
@@ -167,12 +167,17 @@ impl Kuznyechik {
     }
 }
 
-/// C_i of the key schedule: L of the block that holds the number i.
-fn round_constant(i: u8) -> [u8; BLOCK] {
-    let mut number = [PI_INVERSE[0]; BLOCK];
-    number[BLOCK - 1] = PI_INVERSE[usize::from(i)];
-    substitute_linear(&number)
-}
+/// C_1 to C_32 of the key schedule (section 4.3): L of the block that holds the number.
+static CONSTANTS: [[u8; BLOCK]; 32] = {
+    let mut constants = [[0; BLOCK]; 32];
+    let mut i = 0;
+    while i < 32 {
+        constants[i][BLOCK - 1] = i as u8 + 1;
+        constants[i] = linear(constants[i], false);
+        i += 1;
+    }
+    constants
+};
 
 /// S, then L, of one block.
 pub(super) fn substitute_linear(block: &[u8; BLOCK]) -> [u8; BLOCK] {
