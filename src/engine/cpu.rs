@@ -4,6 +4,10 @@ use super::{
     batch::{Batch, Engine, EngineError, Task},
     pool::Pool,
 };
+use crate::crypto::{
+    chunk::ChunkKeys,
+    tags::{Opened, open_in_place},
+};
 use parking_lot::Mutex;
 use std::{num::NonZero, thread};
 
@@ -31,13 +35,41 @@ impl CpuEngine {
         self.pool.helpers() + 1
     }
 
-    fn share(&self, tasks: &mut [Task<'_>]) -> Result<(), EngineError> {
-        let helpers = tasks.len().div_ceil(GRAIN) - 1;
-        let parts = Mutex::new(tasks.chunks_mut(GRAIN));
+    /// Opens chunks of one file in place. Returns the place of one that does not verify, if one does not: then the
+    /// bytes of all are of no use.
+    ///
+    /// # Errors
+    /// As `run`; the same holds then.
+    pub(super) fn open_in_place(
+        &self,
+        keys: &ChunkKeys,
+        chunks: &mut [Opened],
+    ) -> Result<Option<usize>, EngineError> {
+        let damaged = Mutex::new(None);
+        self.share(chunks, |first, part| {
+            if let Err(place) = open_in_place(keys, part) {
+                damaged.lock().get_or_insert(first + place);
+            }
+        })?;
+        Ok(damaged.into_inner())
+    }
+
+    /// Has all threads do parts of what is to be done, each with the place of its first.
+    fn share<T: Send>(
+        &self,
+        all: &mut [T],
+        work: impl Fn(usize, &mut [T]) + Sync,
+    ) -> Result<(), EngineError> {
+        if all.len() < GRAIN {
+            work(0, all);
+            return Ok(());
+        }
+        let helpers = all.len().div_ceil(GRAIN) - 1;
+        let parts = Mutex::new(all.chunks_mut(GRAIN).enumerate());
         let next = || parts.lock().next();
         let work = || {
-            while let Some(part) = next() {
-                Task::run_all(part);
+            while let Some((number, part)) = next() {
+                work(number * GRAIN, part);
             }
         };
         self.pool.run(helpers, &work).map_err(|_| EngineError::Failed {
@@ -59,11 +91,6 @@ impl Engine for CpuEngine {
     }
 
     fn run(&self, batch: &mut Batch) -> Result<(), EngineError> {
-        let mut tasks = batch.tasks()?;
-        if tasks.len() < GRAIN {
-            Task::run_all(&mut tasks);
-            return Ok(());
-        }
-        self.share(&mut tasks)
+        self.share(&mut batch.tasks()?, |_, part| Task::run_all(part))
     }
 }

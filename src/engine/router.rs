@@ -169,6 +169,32 @@ impl Router {
         }
     }
 
+    /// Whether long runs of chunks are best opened in place: the CPU then finds them in its caches, but a GPU needs
+    /// a second buffer, so that the CPU can do what it failed to.
+    pub fn opens_in_place(&self) -> bool {
+        self.team.get().is_none()
+    }
+
+    /// Any number of chunks of one file, in place, on all cores of the CPU. Returns the place of one that does not
+    /// verify, if one does not: then the bytes of all are of no use.
+    ///
+    /// # Errors
+    /// If the engine failed as a whole; the same holds then.
+    ///
+    /// # Panics
+    /// As `open_few`.
+    pub fn open_in_place(
+        &self,
+        keys: &ChunkKeys,
+        chunks: &mut [Opened],
+    ) -> Result<Option<usize>, EngineError> {
+        let bytes = chunks.iter().map(|chunk| chunk.data.len()).sum();
+        let mut damaged = None;
+        let result = self.cpu.open_in_place(keys, chunks).map(|place| damaged = place);
+        self.tally.count(&result, chunks.len(), bytes);
+        result.map(|()| damaged)
+    }
+
     fn run_on_cpu(&self, batch: &mut Batch, bytes: usize) -> Result<(), EngineError> {
         let result = self.cpu.run(batch);
         self.tally.count(&result, batch.jobs.len(), bytes);

@@ -106,6 +106,34 @@ fn empty_small_and_large_batches_agree_with_single_chunks() {
     }
 }
 
+#[test]
+fn any_number_of_chunks_is_opened_in_place_or_one_that_is_broken_found() {
+    let id = |index| ChunkId { index, epoch: 1, nonce: [3; 10] };
+    for (keys, engine) in all_keys().iter().zip([1, 4].into_iter().cycle().map(CpuEngine::with_threads)) {
+        for count in [0, 1, 15, 16, 17, 33, 100] {
+            let mut data = vec![[0; CHUNK]; count];
+            let seal = |(index, data): (usize, &mut [u8; CHUNK])| {
+                keys.seal(&id(index as u64), &[index as u8; CHUNK], data)
+            };
+            let mut tags: Vec<_> = data.iter_mut().enumerate().map(seal).collect();
+            let open = |data: &mut [[u8; CHUNK]], tags: &[[u8; 16]]| {
+                let mut chunks = Vec::new();
+                for (index, (data, tag)) in data.iter_mut().zip(tags).enumerate() {
+                    chunks.push(Opened { id: id(index as u64), tag: *tag, data });
+                }
+                engine.open_in_place(keys, &mut chunks).expect("no engine fails")
+            };
+            let mut opened = data.clone();
+            assert_eq!(open(&mut opened, &tags), None);
+            assert!(opened.iter().enumerate().all(|(index, data)| *data == [index as u8; CHUNK]));
+            if let Some(last) = tags.last_mut() {
+                last[5] ^= 1;
+                assert_eq!(open(&mut data, &tags), Some(count - 1));
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]

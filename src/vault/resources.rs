@@ -12,7 +12,7 @@ pub(super) const MEMORY: usize = 256 << 20;
 pub struct Budget {
     /// Buffers, those that are kept for reuse included.
     pub buffers: usize,
-    /// Of these: what is opened ahead of readers. While it is being opened it takes twice as much.
+    /// Of these: what is opened ahead of readers. With a GPU it takes twice as much while it is being opened.
     pub ahead: usize,
     /// Chunks that were written one by one and not flushed yet: from here on the larger files flush theirs,
     /// from twice as many on all do.

@@ -2,13 +2,16 @@
 
 use super::{File, read::damaged_chunk, state::Identity};
 use crate::{
-    crypto::chunk::{CHUNK, ChunkId},
+    crypto::{
+        chunk::{CHUNK, ChunkId},
+        tags::Opened,
+    },
     engine::{Batch, Buffer, ChunkJob, Op},
     format::{entry::Slot, layout},
     metrics::{self, Activity},
     vault::Result,
 };
-use std::{io::IoSliceMut, ops::Range, sync::Arc};
+use std::{io::IoSliceMut, ops::Range};
 
 /// Plaintext of a run of whole chunks.
 pub(super) struct Span {
@@ -46,12 +49,11 @@ impl File {
     /// `Damaged` if one does not authenticate, or what leads to it; else the store's.
     pub(super) fn open_span(&self, chunks: Range<u64>) -> Result<Span> {
         // The buffers first: nobody should hold a file while waiting for memory.
-        let (mut input, mut output) =
-            self.context.router.buffers.get_pair((chunks.end - chunks.start) as usize * CHUNK);
+        let (mut content, spare) = self.buffers_for((chunks.end - chunks.start) as usize * CHUNK);
         let st = self.read_state(chunks.clone())?;
         let start = chunks.start * layout::CHUNK;
         let end = st.size.min(chunks.end * layout::CHUNK);
-        let (content, stored_size) = (st.content, st.tree.size());
+        let (version, stored_size) = (st.content, st.tree.size());
         let chunks = chunks.start..layout::chunks(end);
         // Most chunks of a file are stored.
         let stored = Vec::with_capacity((chunks.end - chunks.start) as usize);
@@ -59,7 +61,7 @@ impl File {
         for index in chunks.clone() {
             let place = place(&chunks, index);
             if let Some(plain) = st.buffer.get(index) {
-                input[place..place + CHUNK].copy_from_slice(&plain[..]);
+                content[place..place + CHUNK].copy_from_slice(&plain[..]);
                 parts.buffered.push(index);
             } else if let Some(slot) = self.stored_slot(&st, index)? {
                 parts.stored.push((index, slot));
@@ -68,21 +70,31 @@ impl File {
             }
         }
         let identity = st.identity.clone();
-        self.read_stored(&chunks, stored_size, &parts, &mut input)?;
+        self.read_stored(&chunks, stored_size, &parts, &mut content)?;
         drop(st);
 
         if let Some(identity) = identity.filter(|_| !parts.stored.is_empty()) {
-            (input, output) = self.open_batch(&chunks, stored_size, &parts, &identity, (input, output))?;
+            let stored = Stored { chunks: &chunks, size: stored_size, identity: &identity };
+            match spare {
+                None => self.open_in_place(stored, &parts, &mut content)?,
+                Some(output) => content = self.open_batch(stored, &parts, content, output)?,
+            }
         }
         for &index in &parts.zeros {
             let place = place(&chunks, index);
-            output[place..place + CHUNK].fill(0);
+            content[place..place + CHUNK].fill(0);
         }
-        for &index in &parts.buffered {
-            let place = place(&chunks, index);
-            output[place..place + CHUNK].copy_from_slice(&input[place..place + CHUNK]);
+        Ok(Span { buffer: content, start, len: (end - start) as usize, content: version })
+    }
+
+    /// Where chunks of so many bytes are read to, and where they are opened to unless that is done in place.
+    fn buffers_for(&self, len: usize) -> (Buffer, Option<Buffer>) {
+        let router = &self.context.router;
+        if router.opens_in_place() {
+            return (router.buffers.get(len), None);
         }
-        Ok(Span { buffer: output, start, len: (end - start) as usize, content })
+        let (input, output) = router.buffers.get_pair(len);
+        (input, Some(output))
     }
 
     /// Reads the ciphertext of all stored chunks to their places with one call. What lies between groups
@@ -132,36 +144,69 @@ impl File {
         })
     }
 
-    fn open_batch(
-        &self,
-        chunks: &Range<u64>,
-        size: u64,
-        parts: &Parts,
-        identity: &Arc<Identity>,
-        (input, output): (Buffer, Buffer),
-    ) -> Result<(Buffer, Buffer)> {
+    fn open_in_place(&self, stored: Stored, parts: &Parts, content: &mut [u8]) -> Result<()> {
+        let mut bytes = 0;
+        let (mut at, mut rest) = (0, content);
+        let mut chunks = Vec::with_capacity(parts.stored.len());
+        for (index, slot) in &parts.stored {
+            let (_, from) = std::mem::take(&mut rest).split_at_mut(place(stored.chunks, *index) - at);
+            let (chunk, after) = from.split_at_mut(CHUNK);
+            (at, rest) = (place(stored.chunks, *index) + CHUNK, after);
+            // A tail that was grown since reads as zeros up to the end of its chunk.
+            let (data, grown) = chunk.split_at_mut(layout::chunk_len(stored.size, *index));
+            grown.fill(0);
+            bytes += data.len();
+            chunks.push(Opened { id: chunk_id(*index, slot), tag: slot.tag, data });
+        }
+        let (router, keys) = (&self.context.router, &stored.identity.keys.chunk);
+        let open = || router.open_in_place(keys, &mut chunks);
+        match metrics::measure(Activity::Batch, bytes, open)? {
+            Some(place) => Err(damaged_chunk(parts.stored[place].0)),
+            None => Ok(()),
+        }
+    }
+
+    fn open_batch(&self, stored: Stored, parts: &Parts, input: Buffer, output: Buffer) -> Result<Buffer> {
         let job = |(index, slot): &(u64, Slot)| ChunkJob {
             key: 0,
-            id: ChunkId { index: *index, epoch: slot.epoch, nonce: slot.nonce },
-            len: layout::chunk_len(size, *index),
-            offset: place(chunks, *index),
+            id: chunk_id(*index, slot),
+            len: layout::chunk_len(stored.size, *index),
+            offset: place(stored.chunks, *index),
             tag: slot.tag,
             ok: false,
         };
         let jobs = parts.stored.iter().map(job).collect();
-        let keys = vec![identity.keys.chunk.clone()];
+        let keys = vec![stored.identity.keys.chunk.clone()];
         let mut batch = Batch { op: Op::Open, keys, jobs, input, output };
         let bytes = batch.jobs.iter().map(|job| job.len).sum();
         metrics::measure(Activity::Batch, bytes, || self.context.router.run(&mut batch))?;
         if let Some(job) = batch.jobs.iter().find(|job| !job.ok) {
             return Err(damaged_chunk(job.id.index));
         }
-        // A tail that was grown since reads as zeros up to the end of its chunk.
+        // As above.
         for job in batch.jobs.iter().filter(|job| job.len < CHUNK) {
             batch.output[job.offset + job.len..job.offset + CHUNK].fill(0);
         }
-        Ok((batch.input, batch.output))
+        for &index in &parts.buffered {
+            let place = place(stored.chunks, index);
+            batch.output[place..place + CHUNK].copy_from_slice(&batch.input[place..place + CHUNK]);
+        }
+        Ok(batch.output)
     }
+}
+
+/// Whose chunks are opened.
+#[derive(Clone, Copy)]
+struct Stored<'a> {
+    /// Those that the buffer has places for.
+    chunks: &'a Range<u64>,
+    /// Bytes of the stored version.
+    size: u64,
+    identity: &'a Identity,
+}
+
+fn chunk_id(index: u64, slot: &Slot) -> ChunkId {
+    ChunkId { index, epoch: slot.epoch, nonce: slot.nonce }
 }
 
 fn place(chunks: &Range<u64>, index: u64) -> usize {
