@@ -1,11 +1,6 @@
 //! Reading: from the write buffer, from windows opened ahead, or from the store.
 
-use super::{
-    File,
-    few::Wanted,
-    state::{Fault, State},
-    window::Window,
-};
+use super::{File, few::Wanted, state::State, window::Window};
 use crate::{
     crypto::chunk::{CHUNK, ChunkId},
     format::{entry::Slot, layout},
@@ -25,6 +20,26 @@ const ALONG: u64 = 32;
 /// Bytes that a long read opens at once.
 const SPAN: usize = 4 << 20;
 
+/// A request, as far as there is something to read, and what was opened before it came.
+pub(super) struct Foreseen {
+    bytes: Range<u64>,
+    /// Which content of the file it is for.
+    content: u64,
+    /// Those that hold parts of it, in their order in the file.
+    pub(super) windows: Vec<Arc<Window>>,
+}
+
+impl Foreseen {
+    /// Bytes.
+    pub(super) fn len(&self) -> usize {
+        (self.bytes.end - self.bytes.start) as usize
+    }
+
+    fn chunks(&self) -> Range<u64> {
+        self.bytes.start / layout::CHUNK..layout::chunks(self.bytes.end)
+    }
+}
+
 impl File {
     /// Reads up to `len` bytes, fewer only at the end of the file, and lends them to `give`: out of a window
     /// that was opened ahead, out of the buffer that they were opened in, or, if there are few, out of `few`.
@@ -39,75 +54,68 @@ impl File {
         few: &mut Vec<u8>,
         give: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
-        let (size, len, content, whole) = {
-            let st = self.state.read();
-            let whole = !matches!(st.fault, Some(Fault::WrongLength(_)));
-            (st.size, st.available(offset, len), st.content, whole)
-        };
-        if len > 0 && whole {
-            let bytes = offset..offset + len as u64;
-            let chunks = bytes.start / layout::CHUNK..layout::chunks(bytes.end);
-            let windows = self.look_ahead(bytes.clone(), size, content);
-            metrics::asked(Cache::Ahead, !windows.is_empty());
-            match &windows[..] {
-                [] => {}
-                [window] if window.chunks.start <= chunks.start && chunks.end <= window.chunks.end => {
-                    let span = window.content(|chunks| self.open_span(chunks));
-                    if let Some(span) = span.filter(|span| span.content == content) {
-                        return Ok(give(span.part(offset, len)));
-                    }
-                }
-                some => {
-                    // First, so that nobody holds a buffer while waiting for those who want one.
-                    some.iter().for_each(|window| drop(window.content(|chunks| self.open_span(chunks))));
-                    let mut gathered = self.context.router.buffers.get(len);
-                    let read = self.gather(some, bytes, content, &mut gathered)?;
-                    return Ok(give(&gathered[..read]));
+        let found = self.foresee(offset, len)?;
+        let (len, chunks) = (found.len(), found.chunks());
+        match &found.windows[..] {
+            [] => {}
+            [window] if window.chunks.start <= chunks.start && chunks.end <= window.chunks.end => {
+                let span = window.content(|chunks| self.open_span(chunks));
+                if let Some(span) = span.filter(|span| span.content == found.content) {
+                    return Ok(give(span.part(offset, len)));
                 }
             }
-            if len > FEW {
-                let span = self.open_span(chunks)?;
-                return Ok(give(span.part(offset, len)));
+            some => {
+                // First, so that nobody holds a buffer while waiting for those who want one.
+                some.iter().for_each(|window| drop(window.content(|chunks| self.open_span(chunks))));
+                let mut gathered = self.context.router.buffers.get(len);
+                let read = self.gather(&found, &mut gathered)?;
+                return Ok(give(&gathered[..read]));
             }
+        }
+        if len > FEW {
+            let span = self.open_span(chunks)?;
+            return Ok(give(span.part(offset, len)));
         }
         few.resize(len, 0);
         let read = self.read(offset, few)?;
         Ok(give(&few[..read]))
     }
 
-    /// Notes a request, has windows opened ahead of it, and returns those that hold parts of it, in their
-    /// order in the file.
-    pub(super) fn look_ahead(
-        self: &Arc<Self>,
-        bytes: Range<u64>,
-        size: u64,
-        content: u64,
-    ) -> Vec<Arc<Window>> {
-        let found = self.ahead.lock().note(bytes, size, content);
+    /// Notes a request for `len` bytes, has windows opened ahead of it, and says which hold parts of it.
+    ///
+    /// # Errors
+    /// `Damaged` if the stored file has not the right length for it.
+    pub(super) fn foresee(self: &Arc<Self>, offset: u64, len: usize) -> Result<Foreseen> {
+        let (size, len, content) = {
+            let st = self.state.read();
+            st.check_length(offset.saturating_add(len as u64))?;
+            (st.size, st.available(offset, len), st.content)
+        };
+        let bytes = offset..offset.saturating_add(len as u64);
+        if bytes.is_empty() {
+            return Ok(Foreseen { bytes, content, windows: Vec::new() });
+        }
+        let found = self.ahead.lock().note(bytes.clone(), size, content);
         for window in found.begun {
             let file = self.clone();
             self.context.background.run(move || window.open(|chunks| file.open_span(chunks)));
         }
         let mut windows = found.windows;
         windows.sort_unstable_by_key(|window| window.chunks.start);
-        windows
+        metrics::asked(Cache::Ahead, !windows.is_empty());
+        Ok(Foreseen { bytes, content, windows })
     }
 
     /// Copies a request together from the windows that hold parts of it, and reads the rest. Returns how many
     /// bytes there are: fewer only where the file was cut meanwhile.
-    pub(super) fn gather(
-        &self,
-        windows: &[Arc<Window>],
-        bytes: Range<u64>,
-        content: u64,
-        out: &mut [u8],
-    ) -> Result<usize> {
+    pub(super) fn gather(&self, found: &Foreseen, out: &mut [u8]) -> Result<usize> {
+        let Foreseen { bytes, content, windows } = found;
         let mut done = 0;
         for window in windows {
             let from = (window.chunks.start * layout::CHUNK).clamp(bytes.start, bytes.end);
             let before = (from - bytes.start) as usize;
             let Some(span) = window.content(|chunks| self.open_span(chunks)) else { continue };
-            if before < done || span.content != content {
+            if before < done || span.content != *content {
                 continue;
             }
             done += self.read(bytes.start + done as u64, &mut out[done..before])?;

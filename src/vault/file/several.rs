@@ -45,19 +45,11 @@ impl File {
 
     /// Notes a read; does it if it was foreseen.
     fn read_foreseen(self: &Arc<Self>, read: &mut Small) -> Option<Result<usize>> {
-        let (size, len, content) = {
-            let st = self.state.read();
-            (st.size, read.len(&st), st.content)
-        };
-        if len == 0 {
-            return None;
+        match self.foresee(read.offset, read.out.len()) {
+            Ok(found) if found.windows.is_empty() => None,
+            Ok(found) => Some(self.gather(&found, &mut read.out[..found.len()])),
+            Err(e) => Some(Err(e)),
         }
-        let bytes = read.offset..read.offset + len as u64;
-        let windows = self.look_ahead(bytes.clone(), size, content);
-        if windows.is_empty() {
-            return None;
-        }
-        Some(self.gather(&windows, bytes, content, &mut read.out[..len]))
     }
 
     /// Does those reads that need nothing but chunks which are at hand; none of them if one fails.
