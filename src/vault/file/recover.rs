@@ -75,7 +75,11 @@ impl File {
         let on_disk = if newest.base.is_some() { OnDisk::Dirty } else { OnDisk::Clean };
         let records = Records { sectors, newest: place, sequence: newest.sequence, on_disk };
         match newest.base {
-            None => self.load_clean(st, identity, records, newest.target, stored),
+            None => {
+                self.load_clean(st, identity, records, newest.target, stored)?;
+                st.tree.keep_header(&header);
+                Ok(())
+            }
             Some(base) => self.recover(st, identity, records, newest.target, base, other),
         }
     }

@@ -115,6 +115,16 @@ fn a_small_file_is_one_write_and_no_sync() {
 }
 
 #[test]
+fn the_header_page_is_read_once() {
+    let context = context();
+    let store = stored(&[7; 10_000], &context);
+    let file = open(&store, &context);
+    store.tamper(|bytes| bytes[..layout::PAGE as usize].fill(0xee));
+    assert_eq!(read_all(&file).unwrap(), [7; 10_000]);
+    assert!(File::open(store.clone(), context.clone()).is_err());
+}
+
+#[test]
 fn an_append_costs_one_sync_an_overwrite_two() {
     let (store, context) = (FaultyFile::new(), context());
     let file = open(&store, &context);

@@ -62,6 +62,8 @@ pub(super) struct Tree {
     /// Groups whose stored entries may hold more than the current slots.
     touched: BTreeSet<u64>,
     journal: Option<Journal>,
+    /// The stored entries of group 0 where they were read with the records, until somebody needs them.
+    first: Option<Vec<u8>>,
     /// Of the leaves of all files.
     share: Share,
     /// Nothing may be dropped from memory: the store may hold something else (a read-only recovery, a
@@ -80,9 +82,16 @@ impl Tree {
             newest_epoch,
             touched: BTreeSet::new(),
             journal: None,
+            first: None,
             share: Share::of(memory),
             resident: false,
         }
+    }
+
+    /// Gives it the header page that was read for the records: the entries in it need not be read again. They are
+    /// verified when they are needed.
+    pub(super) fn keep_header(&mut self, page: &[u8; layout::PAGE as usize]) {
+        self.first = Some(page[layout::GROUP0_ENTRIES as usize..].to_vec());
     }
 
     /// The tree over these leaves, every node computed anew.

@@ -69,8 +69,9 @@ impl Tree {
         Ok((wanted, self.read_leaf(source, group)?))
     }
 
-    fn read_leaf(&self, source: Source, group: u64) -> Result<Leaf> {
-        let raw = read_entries(source.store, group)?;
+    fn read_leaf(&mut self, source: Source, group: u64) -> Result<Leaf> {
+        let first = self.first.take_if(|_| group == 0);
+        let raw = first.map_or_else(|| read_entries(source.store, group), Ok)?;
         let mut leaf = Leaf { entries: decode_entries(&raw), stale: false };
         let end = layout::chunks(self.size);
         let first = layout::first_chunk(group);
@@ -99,6 +100,7 @@ impl Tree {
     pub(in crate::vault::file) fn rest(&mut self) {
         if !self.resident && self.journal.is_none() {
             self.leaves = HashMap::new();
+            self.first = None;
             self.share.count(0);
         }
     }
