@@ -16,7 +16,11 @@ const STREAMS: usize = 16;
 const FIRST_REACH: u64 = 128 << 10;
 /// Bytes ahead of a reader at most.
 const LAST_REACH: u64 = 8 << 20;
-/// Bytes of a window at most: what one batch opens.
+/// Windows that these are made of at most. With fewer threads to open them, windows and reach are shorter: long ones
+/// would leave the processor's caches between the store and the reader.
+const WINDOWS_AHEAD: u64 = 8;
+/// Bytes of a window for each thread, and at most: what one batch opens.
+const WINDOW_OF_THREAD: u64 = 256 << 10;
 const WINDOW: u64 = 2 << 20;
 /// Windows behind a reader's present one that stay: requests overtake one another.
 const KEPT_BEHIND: u64 = 1;
@@ -70,13 +74,15 @@ pub(super) struct Ahead {
     /// The windows of all files, and how many bytes may be in them.
     all: Arc<Opened>,
     most: usize,
+    /// Bytes of a window at most.
+    window: u64,
     /// Whether this file is one of those.
     counts: bool,
 }
 
 impl Ahead {
-    /// No readers yet. In the windows of all files there may be `most` bytes.
-    pub(super) fn new(all: Arc<Opened>, most: usize) -> Self {
+    /// No readers yet. In the windows of all files there may be `most` bytes; `threads` open one together.
+    pub(super) fn new(all: Arc<Opened>, most: usize, threads: usize) -> Self {
         Ahead {
             streams: Vec::new(),
             windows: Vec::new(),
@@ -88,6 +94,7 @@ impl Ahead {
             used_at: Instant::now(),
             all,
             most,
+            window: WINDOW_OF_THREAD.saturating_mul(threads as u64).min(WINDOW),
             counts: false,
         }
     }
@@ -101,11 +108,16 @@ impl Ahead {
         }
     }
 
-    /// How far ahead of a reader windows may be so that every file gets its share: about as much again is in the
+    /// How far ahead of a reader windows may be.
+    fn last_reach(&self) -> u64 {
+        LAST_REACH.min(WINDOWS_AHEAD * self.window)
+    }
+
+    /// How far they may be so that every file gets its share: about as much again is in the
     /// window that the reader is in and in those that are kept behind it.
     fn farthest(&self) -> u64 {
         let files = self.all.files.load(Ordering::Relaxed).max(1);
-        ((self.most / files / 2) as u64).clamp(FIRST_REACH, LAST_REACH)
+        ((self.most / files / 2) as u64).min(self.last_reach()).max(FIRST_REACH)
     }
 
     /// Notes a request for bytes of a file of `size` bytes and this content.
@@ -216,7 +228,7 @@ impl Ahead {
         let (id, step, len) = (stream.id, stream.step, bytes.end - bytes.start);
         let reach = stream.reach.min(self.farthest());
         let unit = len.next_multiple_of(layout::CHUNK);
-        let width = (reach / 2).min(WINDOW).max(unit) / unit * unit;
+        let width = (reach / 2).min(self.window).max(unit) / unit * unit;
         let mut begun = Vec::new();
         let mut edge;
         if step == len as i64 {

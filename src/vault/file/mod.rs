@@ -112,7 +112,10 @@ impl File {
 
     fn over(store: Arc<dyn BackingFile>, context: Arc<Context>) -> File {
         let state = RwLock::new(State::never_committed(&context));
-        let ahead = Mutex::new(Ahead::new(context.ahead.clone(), context.budget.ahead));
+        let router = &context.router;
+        // A GPU is fastest with the longest windows.
+        let threads = if router.opens_in_place() { router.threads() } else { usize::MAX };
+        let ahead = Mutex::new(Ahead::new(context.ahead.clone(), context.budget.ahead, threads));
         File { context, store, state, ahead, size_hidden: false }
     }
 

@@ -154,7 +154,7 @@ fn next_to_nothing_is_opened_ahead_of_a_reader_of_random_places() {
     for (len, size) in [(4096, 8 << 20), (4096, 64 << 20), (65_536, 64 << 20)] {
         let (mut rng, mut begun) = (Rng(len ^ size), 0);
         for _ in 0..10 {
-            let mut ahead = Ahead::new(Arc::default(), 1 << 30);
+            let mut ahead = Ahead::new(Arc::default(), 1 << 30, 16);
             let mut places: Vec<u64> = (0..size / len).collect();
             while !places.is_empty() {
                 let start = len * places.swap_remove(rng.below(places.len() as u64) as usize);
@@ -170,7 +170,7 @@ fn next_to_nothing_is_opened_ahead_of_a_reader_of_random_places() {
 #[test]
 fn all_readers_of_many_files_find_windows() {
     let (all, piece) = (Arc::default(), MIB as u64);
-    let mut files: Vec<Ahead> = (0..16).map(|_| Ahead::new(Arc::clone(&all), 64 * MIB)).collect();
+    let mut files: Vec<Ahead> = (0..16).map(|_| Ahead::new(Arc::clone(&all), 64 * MIB, 16)).collect();
     for step in 0..100 {
         let bytes = step * piece..(step + 1) * piece;
         let missed = files
