@@ -42,8 +42,10 @@ fn work_until_killed(vault: &Vault, writers: &mut [Box<dyn Writer>], pause: Dura
             scope.spawn(move || while writer.step().is_ok() {});
         }
         std::thread::sleep(pause);
-        mount.kill();
+        // The dead mount stays until they have all met it: without it they would go on in the directory below.
+        mount.kill_server();
     });
+    mount.kill();
 }
 
 fn survives_kills(cipher: &str, rounds: u64) {
