@@ -191,17 +191,17 @@ fn fio_reads_what_it_wrote() {
         script(&vault.mount_point, &job.split_whitespace().collect::<Vec<_>>().join(" "))
     };
     for (name, options) in kinds {
-        ok(&mut fio(name, options, "--do_verify=1"), 120);
+        ok(&mut fio(name, options, "--do_verify=1"), 300);
     }
     mount = mount.remount();
     for (name, options) in kinds {
-        ok(&mut fio(name, options, "--verify_only=1"), 120);
+        ok(&mut fio(name, options, "--verify_only=1"), 300);
     }
     // The check itself must be able to fail.
     let broken = fs::OpenOptions::new().write(true).open(mount.join("threads.1.0")).expect("fio's file");
     std::os::unix::fs::FileExt::write_all_at(&broken, &[0x77; 100], 5 << 20).expect("write");
     drop(broken);
-    let done = run(&mut fio(kinds[3].0, kinds[3].1, "--verify_only=1"), 120);
+    let done = run(&mut fio(kinds[3].0, kinds[3].1, "--verify_only=1"), 300);
     assert!(!done.status.success(), "fio does not see a changed file");
     mount.unmount();
 }
