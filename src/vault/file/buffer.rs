@@ -201,6 +201,21 @@ impl WriteBuffer {
         }
     }
 
+    /// The same for up to `most` chunks from `index` on, as far as they lie in one stripe; the caller writes all of them.
+    /// `None` if that is none.
+    pub(super) fn put_run(&mut self, index: u64, most: usize) -> Option<&mut [u8]> {
+        let stripe = self.stripes.iter_mut().find(|stripe| most > 0 && stripe.covers(index))?;
+        let (new, places) = stripe.put_run(index, most);
+        let count = (places.len() / CHUNK) as u64;
+        self.total.pooled.fetch_add(new, Ordering::Relaxed);
+        self.run = if index == self.next { self.run + count } else { count };
+        self.next = index + count;
+        if !self.punched.is_empty() {
+            (index..self.next).for_each(|index| _ = self.punched.remove(&index));
+        }
+        Some(places)
+    }
+
     /// Puts a chunk in.
     pub(super) fn insert(&mut self, index: u64, plain: &[u8; CHUNK]) {
         *self.put(index) = *plain;

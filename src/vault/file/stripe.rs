@@ -131,6 +131,18 @@ impl Stripe {
         &mut self.input.as_chunks_mut().0[place]
     }
 
+    /// The same for up to `most` chunks from one of the window on, as far as the window goes; and how many of them
+    /// had not been written.
+    pub(super) fn put_run(&mut self, index: u64, most: usize) -> (usize, &mut [u8]) {
+        let first = self.place(index);
+        let run = first..self.written.len().min(first.saturating_add(most));
+        let written = &mut self.written[run.clone()];
+        let new = written.iter().filter(|written| !**written).count();
+        written.fill(true);
+        self.count += new;
+        (new, self.input.as_chunks_mut::<CHUNK>().0[run].as_flattened_mut())
+    }
+
     /// Forgets a chunk; whether there was one.
     pub(super) fn remove(&mut self, index: u64) -> bool {
         let Some(place) = self.written_at(index) else { return false };

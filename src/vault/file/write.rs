@@ -70,13 +70,24 @@ impl File {
             self.grow(st, offset)?;
         }
         self.launch_full(st);
-        for piece in pieces(offset, data.len()) {
-            let part = &data[piece.out.clone()];
-            let place = piece.start..piece.start + part.len();
-            self.buffered(st, piece.index, place.clone())?[place.clone()].copy_from_slice(part);
-            st.size = st.size.max(offset + piece.out.end as u64);
+        let (mut at, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            let (index, start) = (at / layout::CHUNK, (at % layout::CHUNK) as usize);
+            let whole = if start == 0 { rest.len() / CHUNK } else { 0 };
+            let place = match st.buffer.put_run(index, whole) {
+                Some(run) => run,
+                None => {
+                    let within = start..CHUNK.min(start + rest.len());
+                    &mut self.buffered(st, index, within.clone())?[within]
+                }
+            };
+            let (part, after) = rest.split_at(place.len());
+            place.copy_from_slice(part);
+            (at, rest) = (at + part.len() as u64, after);
+            st.size = st.size.max(at);
             // A stripe whose last chunk will be written on does not go yet.
-            if place.end == CHUNK && Length::SHORTEST.window(piece.index + 1).start == piece.index + 1 {
+            let next = at / layout::CHUNK;
+            if at.is_multiple_of(layout::CHUNK) && Length::SHORTEST.window(next).start == next {
                 self.launch_full(st);
             }
         }
