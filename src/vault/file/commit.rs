@@ -4,7 +4,7 @@ use super::{
     File,
     read::damaged_chunk,
     state::{Identity, OnDisk, State},
-    version::with_slot,
+    version,
 };
 use crate::{
     crypto::chunk::ChunkId,
@@ -186,8 +186,7 @@ impl File {
         let source = self.source(identity);
         if let Some((index, slot)) = retag {
             let slot = self.retagged(st, identity, index, Slot { epoch, ..slot }, size)?;
-            let entry = with_slot(st, index, slot)?;
-            st.tree.set_entry(index, entry);
+            version::set_slots(st, &[(index, slot)])?;
         }
         st.tree.shrink(source, size)?;
         let target = Version { epoch, size, root: st.tree.root() };

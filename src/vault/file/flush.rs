@@ -277,10 +277,12 @@ impl File {
     /// A chunk is written once an epoch: before a second time the epoch ends.
     fn commit_if_rewritten(&self, st: &mut State, changed: &Changed) -> Result<()> {
         let Some(epoch) = st.open_epoch else { return Ok(()) };
-        if changed
-            .any(|index| Ok(st.tree.entry(index)?.0.iter().flatten().any(|slot| slot.epoch == epoch)))?
-        {
-            self.commit(st)?;
+        for run in changed.chunks.chunk_by(are_of_one_group).chain(changed.holes.chunk_by(are_of_one_group)) {
+            let entries = st.tree.entries(layout::group_of(run[0]))?;
+            let slots = |index: &u64| entries[layout::place_in_group(*index)].0.iter().flatten();
+            if run.iter().flat_map(slots).any(|slot| slot.epoch == epoch) {
+                return self.commit(st);
+            }
         }
         Ok(())
     }
@@ -295,6 +297,10 @@ fn load_stripes(st: &mut State, windows: &[u64]) -> Vec<Load> {
         Some(Load { chunks, input, output })
     };
     windows.iter().filter_map(take).collect()
+}
+
+fn are_of_one_group(a: &u64, b: &u64) -> bool {
+    layout::group_of(*a) == layout::group_of(*b)
 }
 
 /// Size of the flushed version once all flights have landed.

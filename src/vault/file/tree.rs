@@ -23,6 +23,8 @@ use std::collections::{BTreeSet, HashMap};
 
 /// Children of a node page.
 const FANOUT: usize = layout::FANOUT as usize;
+/// Leaves whose digests are computed side by side.
+const TOGETHER: usize = 8;
 
 /// Where the tree is loaded from and verified with.
 #[derive(Clone, Copy)]
@@ -154,11 +156,13 @@ impl Tree {
 
     /// The entry of a chunk; as `slot`.
     pub(super) fn entry(&self, index: u64) -> Result<Entry> {
-        let group = layout::group_of(index);
-        match self.leaves.get(&group) {
-            Some(leaf) => Ok(leaf.entries[layout::place_in_group(index)]),
-            None => Err(damaged_leaf(group, "is needed but not loaded")),
-        }
+        Ok(self.entries(layout::group_of(index))?[layout::place_in_group(index)])
+    }
+
+    /// The entries of a group; as `slot`.
+    pub(super) fn entries(&self, group: u64) -> Result<&[Entry]> {
+        let entries = self.leaves.get(&group).map(|leaf| &leaf.entries[..]);
+        entries.ok_or_else(|| damaged_leaf(group, "is needed but not loaded"))
     }
 
     /// Whether the stored entries of `group` hold some past the end that a growing file must erase.

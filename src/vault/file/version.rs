@@ -58,24 +58,17 @@ impl File {
         }
         let identity = &*flight.identity;
         let size = flight.size.max(st.tree.size());
-        let slots = slots(identity, flight, batches);
-        let groups = self.load_groups(st, identity, size, slots.iter().map(|(index, _)| *index))?;
-        let mut protected = BTreeSet::new();
-        for (index, _) in &slots {
-            if base_slot(st, *index)?.is_some_and(|(_, slot)| !slot.is_hole()) {
-                protected.insert(*index);
-            }
-        }
+        let (data, holes) = (slots(flight, batches), hole_slots(identity, flight));
+        let groups =
+            self.load_groups(st, identity, size, data.iter().chain(&holes).map(|(index, _)| *index))?;
 
         st.tree.begin();
         let source = self.source(identity);
         if size > st.tree.size() {
             st.tree.grow(source, size)?;
         }
-        for (index, slot) in &slots {
-            let entry = with_slot(st, *index, *slot)?;
-            st.tree.set_entry(*index, entry);
-        }
+        let (overwritten, punched) = (set_slots(st, &data)?, set_slots(st, &holes)?);
+        let protected = !overwritten.is_empty() || !punched.is_empty();
         st.tree.update(source, &groups)?;
         let target = Version { epoch: flight.epoch, size, root: st.tree.root() };
         let record = self.encode_record(st, identity, target, false);
@@ -83,15 +76,14 @@ impl File {
         // The store is extended before the barrier (a base tail that grows must not lose its old end to a torn
         // size), and where no chunk that is written reaches the end.
         let end = jobs(batches).map(|(_, job)| job.id.index + 1).max().unwrap_or(0);
-        let reaches_end = end > 0 && end == layout::chunks(size) && protected.is_empty();
-        let hole = |index: &&u64| protected.contains(*index);
+        let reaches_end = end > 0 && end == layout::chunks(size) && !protected;
         let place = |index: &u64| (layout::chunk_offset(*index), layout::chunk_len(size, *index) as u64);
         Ok(Prepared {
             entries: entries(st, &record, &groups),
             record,
             length: (!reaches_end).then(|| layout::stored_size(size)),
-            protected: !protected.is_empty(),
-            freed: flight.holes.iter().filter(hole).map(place).collect(),
+            protected,
+            freed: punched.iter().map(place).collect(),
         })
     }
 
@@ -106,7 +98,9 @@ impl File {
     ) -> Result<BTreeSet<u64>> {
         let source = self.source(identity);
         st.tree.trim_cache();
-        let mut groups: BTreeSet<u64> = chunks.map(layout::group_of).collect();
+        let mut groups: Vec<u64> = chunks.map(layout::group_of).collect();
+        groups.dedup();
+        let mut groups = BTreeSet::from_iter(groups);
         for group in &groups {
             st.tree.load(source, *group)?;
         }
@@ -212,16 +206,22 @@ pub(super) fn pending(batches: &[Batch]) -> Vec<Pending> {
     jobs(batches).map(write).collect()
 }
 
-/// The slots of a flight's chunks and holes.
-fn slots(identity: &Identity, flight: &Flight, batches: &[Batch]) -> Vec<(u64, Slot)> {
-    let epoch = flight.epoch;
-    let sealed =
-        jobs(batches).map(|(_, job)| (job.id.index, Slot { nonce: job.id.nonce, epoch, tag: job.tag }));
-    let hole = |index: &u64| {
-        let id = ChunkId { index: *index, epoch, nonce: [0; 10] };
-        (*index, Slot { nonce: id.nonce, epoch, tag: identity.keys.chunk.hole_tag(&id) })
+/// The slots of a flight's chunks.
+fn slots(flight: &Flight, batches: &[Batch]) -> Vec<(u64, Slot)> {
+    let mut slots = Vec::with_capacity(flight.chunks);
+    for (_, job) in jobs(batches) {
+        slots.push((job.id.index, Slot { nonce: job.id.nonce, epoch: flight.epoch, tag: job.tag }));
+    }
+    slots
+}
+
+/// The slots of its holes.
+fn hole_slots(identity: &Identity, flight: &Flight) -> Vec<(u64, Slot)> {
+    let slot = |index: &u64| {
+        let id = ChunkId { index: *index, epoch: flight.epoch, nonce: [0; 10] };
+        (*index, Slot { nonce: id.nonce, epoch: id.epoch, tag: identity.keys.chunk.hole_tag(&id) })
     };
-    sealed.chain(flight.holes.iter().map(hole)).collect()
+    flight.holes.iter().map(slot).collect()
 }
 
 /// The entries of these groups, and where they go.
@@ -240,20 +240,34 @@ fn entries(st: &mut State, record: &NewRecord, groups: &BTreeSet<u64>) -> Vec<(u
     groups.iter().map(page).collect()
 }
 
-/// The slot that the durable base has for a chunk of a loaded group, and its place.
-fn base_slot(st: &State, index: u64) -> Result<Option<(usize, Slot)>> {
-    if index >= layout::chunks(st.base.size) {
-        return Ok(None);
+/// Puts new slots into the entries of chunks of loaded groups; none takes the place of the durable base's. Returns the
+/// chunks that the base has data of.
+pub(super) fn set_slots(st: &mut State, slots: &[(u64, Slot)]) -> Result<Vec<u64>> {
+    let end = layout::chunks(st.base.size);
+    let (mut protected, mut entries) = (Vec::new(), Vec::with_capacity(layout::GROUP as usize));
+    for run in slots.chunk_by(|a, b| layout::group_of(a.0) == layout::group_of(b.0)) {
+        let group = layout::group_of(run[0].0);
+        let before = st.tree.entries(group)?;
+        entries.clear();
+        for (index, slot) in run {
+            let entry = &before[layout::place_in_group(*index)];
+            let base = entry.current(Some(st.base.epoch), None).filter(|_| *index < end);
+            if base.is_some_and(|(_, base)| !base.is_hole()) {
+                protected.push(*index);
+            }
+            entries.push((*index, with_slot(base, *slot)));
+        }
+        st.tree.set_entries(group, &entries);
     }
-    Ok(st.tree.entry(index)?.current(Some(st.base.epoch), None))
+    Ok(protected)
 }
 
-/// The chunk's entry with a new slot, which never takes the place of the base's.
-pub(super) fn with_slot(st: &State, index: u64, slot: Slot) -> Result<Entry> {
+/// An entry of the slot that the base has, which stays in its place, and a new one.
+fn with_slot(base: Option<(usize, Slot)>, slot: Slot) -> Entry {
     let mut entry = Entry([Some(slot), None]);
-    if let Some((place, base)) = base_slot(st, index)? {
+    if let Some((place, base)) = base {
         entry.0[place] = Some(base);
         entry.0[1 - place] = Some(slot);
     }
-    Ok(entry)
+    entry
 }

@@ -1,12 +1,12 @@
 //! From one version to the next: entries set, sizes changed, digests computed anew, and all of it taken back if it
 //! could not be stored.
 
-use super::{FANOUT, Leaf, Node, Source, Tree, digest_of};
+use super::{FANOUT, Leaf, Node, Source, TOGETHER, Tree, current};
 use crate::{
     format::{
         entry::Entry,
         layout,
-        tree::{ALL_HOLES, Digest, node_digest},
+        tree::{ALL_HOLES, Digest, leaf_digests, node_digest},
     },
     vault::Result,
 };
@@ -79,22 +79,27 @@ impl Tree {
         Ok(())
     }
 
-    /// Sets the entry of a chunk whose group is loaded. `update` must follow.
-    pub(in crate::vault::file) fn set_entry(&mut self, index: u64, entry: Entry) {
-        let group = layout::group_of(index);
+    /// Sets the entries of some chunks of a group that is loaded. `update` must follow.
+    pub(in crate::vault::file) fn set_entries(&mut self, group: u64, entries: &[(u64, Entry)]) {
         self.note_leaf(group);
         self.touched.insert(group);
         if let Some(leaf) = self.leaves.get_mut(&group) {
-            leaf.entries[layout::place_in_group(index)] = entry;
+            for (index, entry) in entries {
+                leaf.entries[layout::place_in_group(*index)] = *entry;
+            }
         }
     }
 
     /// Computes the digests above these groups (loaded, in ascending order).
     pub(in crate::vault::file) fn update(&mut self, source: Source, groups: &BTreeSet<u64>) -> Result<()> {
         let mut changed: Vec<(u64, Digest)> = Vec::with_capacity(groups.len());
-        for group in groups {
-            let leaf = &self.leaves[group]; // invariant: the caller loaded it
-            changed.push((*group, digest_of(source.keys, *group, &leaf.entries)));
+        // Several side by side: a digest takes its hash function a while.
+        for some in Vec::from_iter(groups.iter().copied()).chunks(TOGETHER) {
+            let mut slots = Vec::with_capacity(some.len());
+            for group in some {
+                slots.push((*group, self.entries(*group)?.iter().map(current).collect()));
+            }
+            changed.extend(some.iter().copied().zip(leaf_digests(source.keys, &slots)));
         }
         for level in 1..=self.levels() {
             changed = self.update_level(source, level, &changed)?;

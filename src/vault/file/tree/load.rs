@@ -1,7 +1,8 @@
 //! From the store into memory, and out of it again: every page verified against the digest above it.
 
 use super::{
-    FANOUT, Leaf, Node, Source, Tree, current, damaged_leaf, decode_entries, encode_entries, read_entries,
+    FANOUT, Leaf, Node, Source, TOGETHER, Tree, current, damaged_leaf, decode_entries, encode_entries,
+    read_entries,
 };
 use crate::{
     format::{
@@ -13,9 +14,6 @@ use crate::{
     vault::{Damage, Result},
 };
 use std::{collections::HashMap, ops::Range};
-
-/// Leaves whose digests are computed side by side.
-const TOGETHER: usize = 8;
 
 impl Tree {
     /// Brings the slots of `group` into memory.
