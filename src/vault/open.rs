@@ -138,7 +138,7 @@ impl Vault {
             return Err(OpenError::ReadOnlyStore);
         }
         let lock = if options.read_only { None } else { Some(WriteLock::take(&store, path)?) };
-        process::prepare();
+        process::prepare(store.itself());
         let master = unlock.with_secret(|secret| config.unlock(&secret))??;
         let settings = config.settings();
         let budget = Budget::of(options.memory);

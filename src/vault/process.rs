@@ -1,10 +1,19 @@
 //! What an open vault asks of its process.
 
-use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+use rustix::{
+    fd::AsFd,
+    io::fcntl_dupfd_cloexec,
+    process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit},
+};
+
+/// The kernel's table of descriptors is made this large at the start: 128 KiB. It doubles when it is full, for which
+/// a process with several threads waits until each processor has been out of the kernel once (RCU): 10 to 30 ms, and
+/// 100 while a GPU is being opened. Nobody opens or makes a file meanwhile.
+const DESCRIPTORS: i32 = 16 << 10;
 
 /// Raises the number of descriptors as far as it goes (every open file and directory holds one), and
-/// keeps keys and plaintext out of core dumps, and freed memory out of the process.
-pub(super) fn prepare() {
+/// keeps keys and plaintext out of core dumps, and freed memory out of the process. `open` is any descriptor.
+pub(super) fn prepare(open: impl AsFd) {
     let files = getrlimit(Resource::Nofile);
     let wishes = [
         (Resource::Nofile, Rlimit { current: files.maximum, maximum: files.maximum }),
@@ -15,6 +24,8 @@ pub(super) fn prepare() {
             log::warn!("limit {resource:?} stays as it is: {e}");
         }
     }
+    // A lower limit refuses the number: then the table grows as it is needed.
+    drop(fcntl_dupfd_cloexec(open, DESCRIPTORS - 1));
     keep_little();
     if let Err(e) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         log::warn!("the process stays open to debuggers of its own user: {e}");
@@ -46,5 +57,19 @@ pub(super) fn give_back_memory() {
     // SAFETY: the allocator releases pages that hold nothing.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_descriptors_is_large_from_the_start() {
+        prepare(std::io::stderr());
+        let status = std::fs::read_to_string("/proc/self/status").expect("a process");
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")?.trim().parse::<i32>().ok());
+        let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+        assert!(size >= Some(DESCRIPTORS) || most < DESCRIPTORS as u64, "{size:?} of {most}");
     }
 }
