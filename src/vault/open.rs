@@ -139,12 +139,14 @@ impl Vault {
         }
         let lock = if options.read_only { None } else { Some(WriteLock::take(&store, path)?) };
         process::prepare(store.itself());
+        let budget = Budget::of(options.memory);
+        // First: a GPU is opened meanwhile, and is often there once the key is derived from a password.
+        let router = Router::new(options.engine, budget.buffers)?;
         let master = unlock.with_secret(|secret| config.unlock(&secret))??;
         let settings = config.settings();
-        let budget = Budget::of(options.memory);
         let context = Context {
             keys: FileKdf::new(contents_key(&master), settings.cipher, settings.integrity),
-            router: Router::new(options.engine, budget.buffers)?,
+            router,
             durability: options.durability,
             read_only: options.read_only,
             buffered: Arc::default(),
