@@ -31,6 +31,7 @@ use small::Archive;
 use std::{
     fs,
     path::{Path, PathBuf},
+    thread,
     time::Duration,
 };
 
@@ -126,6 +127,9 @@ enum Part {
 
 /// How much of everything.
 pub struct Context {
+    /// Pause after the first mount, of every filesystem. Deriving the key from a password takes as long, which key
+    /// files spare; meanwhile GPUs are opened.
+    settle: Duration,
     /// Bytes of a single stream.
     size: u64,
     /// Longest time of a phase of streams.
@@ -161,6 +165,7 @@ impl Context {
     fn usual(is_quick: bool, largest: u64, interrupt: Interrupt) -> Self {
         let quick = |usual, quick| if is_quick { quick } else { usual };
         Context {
+            settle: Duration::from_millis(quick(500, 0)),
             size: 64 << 20,
             limit: Duration::from_secs(quick(10, 2)),
             random_size: quick(512 << 20, 32 << 20),
@@ -281,6 +286,7 @@ impl Bench {
         self.context.verify = contender.keeps_data();
         let mut live = Live::start(&contender, &self.folder.0)?;
         let Bench { book, context, archive, .. } = self;
+        thread::sleep(context.settle);
         let title = group.title();
         let mut bar = |name: &str, unit: &str, value: f64| {
             let title = if matches!(unit, "s/GB" | "µs each" | "MiB") { COST } else { title };
