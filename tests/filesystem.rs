@@ -15,7 +15,7 @@ use rustix::{
 use std::{
     collections::HashSet,
     fs::{self, File},
-    io::Read,
+    io::{Read, Write},
     os::{
         fd::OwnedFd,
         unix::{
@@ -392,6 +392,33 @@ fn writing_takes_privileges_away() {
     assert_eq!(mode(&file), 0o6777, "root may keep them");
     chown(&file, Some(NOBODY), None).unwrap();
     assert_eq!(mode(&file), 0o777, "a new owner gets none");
+}
+
+/// As `cp -a` and tar set it: before they close the file.
+#[test]
+fn a_time_of_access_that_was_set_stays() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mut mount = vault.mount();
+    let then = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+    let sizes = [0, 10, 5000, 200_000, 5_000_000];
+    let check = |mount: &Mount, when: &str| {
+        for size in sizes {
+            assert_eq!(stat(mount.join(size.to_string())).unwrap().st_atime, then.tv_sec, "{size} {when}");
+        }
+    };
+    for round in ["new", "again"] {
+        for size in sizes {
+            let mut file = File::create(mount.join(size.to_string())).unwrap();
+            file.write_all(&vec![7; size]).unwrap();
+            futimens(&file, &Timestamps { last_access: then, last_modification: then }).unwrap();
+        }
+        check(&mount, round);
+        mount = mount.remount();
+        check(&mount, round);
+    }
 }
 
 /// Files whose content and attribute both say who they are, moved about by many threads: whatever is opened

@@ -68,9 +68,12 @@ fn check(
     log: &[String],
 ) {
     let look = |store: Arc<FaultyFile>, kill: bool, what: &str| {
-        let outcome = File::open(store, context.clone()).map_err(|e| e.to_string());
-        let outcome = outcome.and_then(|f| read_all(&f).map_err(|e| e.to_string()));
-        let verdict = outcome.and_then(|out| oracle.allows(&out, kill));
+        let outcome =
+            File::open(store.clone(), context.clone()).and_then(|file| Ok((read_all(&file)?, file)));
+        let verdict = outcome.map_err(|e| e.to_string()).and_then(|(out, file)| {
+            oracle.allows(&out, kill)?;
+            goes_on(&store, &file, out, context)
+        });
         assert!(verdict.is_ok(), "{what}: {} after {log:?}", verdict.unwrap_err());
     };
     look(killed(before), true, "kill");
@@ -90,6 +93,27 @@ fn check(
         if cut == 0 {
             again(&after, oracle, context, rng);
         }
+    }
+}
+
+/// What a crash left can be written to, and then holds what was written.
+fn goes_on(
+    store: &Arc<FaultyFile>,
+    file: &Arc<File>,
+    mut content: Vec<u8>,
+    context: &Arc<Context>,
+) -> Result<(), String> {
+    const MORE: &[u8] = b"what comes after the crash";
+    let write = || {
+        file.write(0, MORE)?;
+        file.sync()?;
+        read_all(&open(store, context))
+    };
+    content.resize(content.len().max(MORE.len()), 0);
+    content[..MORE.len()].copy_from_slice(MORE);
+    match write().map_err(|e| format!("going on: {e}"))? == content {
+        true => Ok(()),
+        false => Err("what is written after the crash is not what is read".into()),
     }
 }
 

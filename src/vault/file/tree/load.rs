@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     format::{
-        entry::Entry,
+        entry::{ENTRY, Entry},
         layout,
         tree::{ALL_HOLES, Digest, leaf_digests, node_digest},
     },
@@ -69,7 +69,13 @@ impl Tree {
 
     fn read_leaf(&mut self, source: Source, group: u64) -> Result<Leaf> {
         let first = self.first.take_if(|_| group == 0);
-        let raw = first.map_or_else(|| read_entries(source.store, group), Ok)?;
+        let raw = match first {
+            Some(raw) => raw,
+            // Nothing was ever committed. What the store may have is left of a first flush that a crash took
+            // the record of, and goes before the next version comes.
+            None if self.newest_epoch == 0 => vec![0; layout::entries_in(group) * ENTRY],
+            None => read_entries(source.store, group)?,
+        };
         let mut leaf = Leaf { entries: decode_entries(&raw), stale: false };
         let end = layout::chunks(self.size);
         let first = layout::first_chunk(group);
