@@ -29,7 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 use support::{
-    command::run,
+    command::{run, script},
     mounted::{Mount, Vault},
     random::Random,
     ready, ready_as_root,
@@ -392,6 +392,39 @@ fn writing_takes_privileges_away() {
     assert_eq!(mode(&file), 0o6777, "root may keep them");
     chown(&file, Some(NOBODY), None).unwrap();
     assert_eq!(mode(&file), 0o777, "a new owner gets none");
+}
+
+#[test]
+fn writing_takes_capabilities_away() {
+    if !ready_as_root(&[]) {
+        return;
+    }
+    const NAME: &str = "security.capability";
+    // Version 2 of struct vfs_cap_data: CAP_NET_BIND_SERVICE, permitted.
+    const VALUE: [u8; 20] = [0, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount_with(&["--allow-other"]);
+    fs::set_permissions(mount.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let file = mount.join("file");
+    fs::write(&file, "content").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o777)).unwrap();
+    let has = || getxattr(&file, NAME, &mut [0; 64]).is_ok();
+    let writes =
+        ["echo x >>file", ": >file", "truncate -s 3 file", "printf x | dd of=file conv=notrunc 2>/dev/null"];
+    for write in writes.into_iter().chain(["fallocate -l 9000 file"]) {
+        let by_root = || run(&mut script(mount.path(), write), 20).status.success();
+        for who in [&by_root as &dyn Fn() -> bool, &|| nobody(&mount, write)] {
+            setxattr(&file, NAME, &VALUE, XattrFlags::empty()).unwrap();
+            assert!(has());
+            assert!(who(), "{write}");
+            assert!(!has(), "{write}");
+        }
+    }
+    let open_already = File::options().append(true).open(&file).unwrap();
+    (&open_already).write_all(b"x").unwrap();
+    setxattr(&file, NAME, &VALUE, XattrFlags::empty()).unwrap();
+    (&open_already).write_all(b"x").unwrap();
+    assert!(!has(), "given between two writes");
 }
 
 /// As `cp -a` and tar set it: before they close the file.

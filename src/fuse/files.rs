@@ -134,6 +134,9 @@ impl Server {
         if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             self.take_privileges(handle.node.number, &handle.file, user)?;
         }
+        if handle.past {
+            self.take_capabilities(&handle.node)?;
+        }
         handle.file.file.write(offset, data)?;
         // Through its cache the kernel asks for durability itself; past it, it leaves that to us.
         if handle.past && open.0 & libc::O_DSYNC != 0 && !flags.contains(WriteFlags::FUSE_WRITE_CACHE) {

@@ -5,7 +5,10 @@
 use super::{caching::InUse, errno};
 use crate::vault::{Kind, Pin, Result, Stat, StoredName};
 use parking_lot::{Mutex, RwLock};
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 /// The number of the mount's root.
 pub const ROOT: u64 = 1;
@@ -92,6 +95,8 @@ pub struct Node {
     /// Whether it is known to have no extended attribute: the kernel and `ls` ask for some of every file.
     /// Locked for writing while one is set, or the store is asked whether there is any.
     pub bare: RwLock<bool>,
+    /// Whether it may have file capabilities. Changes while `bare` is locked for writing.
+    pub capable: AtomicBool,
     /// How a file is in use. Locked while an opening is decided, and while the kernel is given content.
     pub in_use: Mutex<InUse>,
 }
@@ -104,6 +109,7 @@ impl Node {
             kind,
             names: RwLock::default(),
             bare: RwLock::default(),
+            capable: AtomicBool::new(true),
             in_use: Mutex::default(),
         })
     }

@@ -11,8 +11,11 @@ use fuser::AccessFlags;
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
+
+/// The extended attribute that holds file capabilities (capabilities(7)).
+const CAPABILITY: &str = "security.capability";
 
 /// Which of a node's two sides is the shorter way for a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,9 +99,28 @@ impl Server {
         let node = self.inodes.get(number)?;
         let mut bare = node.bare.write();
         *bare = false;
+        node.capable.store(true, Ordering::Relaxed);
         self.with_node(&node, Prefer::Name, |target| {
             self.vault.set_xattr(target, name, value, create, replace)
         })
+    }
+
+    /// Takes file capabilities away from a file that is written to, by whomever: they were given to what it held.
+    /// The kernel does so itself in what it caches; past its cache it leaves it to us.
+    pub fn take_capabilities(&self, node: &Node) -> Result<()> {
+        if !node.capable.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let bare = node.bare.write();
+        if !*bare && self.with_node(node, Prefer::OpenFile, |target| self.vault.has_xattrs(target))? {
+            let remove = |target: Target| self.vault.remove_xattr(target, OsStr::new(CAPABILITY));
+            match self.with_node(node, Prefer::OpenFile, remove) {
+                Ok(()) | Err(Error::NoAttribute) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        node.capable.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Value of an extended attribute.
