@@ -42,6 +42,7 @@ pub fn main() -> ExitCode {
         Err(e) => e.exit(),
     };
     keep_secrets_in();
+    signals::survive_size_limit();
     engine::start_gpus_with("/proc/self/exe");
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,11 +1,18 @@
 //! Ctrl-C and its like, noticed at safe points instead of ending the process in the middle of something.
 
 use super::exit::{Failure, Outcome};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
 };
+
+/// From here on a write past the limit of file sizes (`ulimit -f`) fails as one on a full disk does, and no
+/// longer kills the process.
+pub fn survive_size_limit() {
+    // Where the system refuses, the limit kills as it does by default.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+}
 
 /// Set once a signal that ends a program has come.
 #[derive(Clone)]

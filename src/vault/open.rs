@@ -165,7 +165,7 @@ impl Vault {
             keys: Keys::derive(&master, settings),
             root: Arc::new(Dir::new(store.try_clone().map_err(failed)?, None)),
             files,
-            pending: Pending::default(),
+            pending: Pending::new(process::descriptors()),
             long_names: Mutex::default(),
             dir_ids: RwLock::default(),
             modes: Mutex::default(),

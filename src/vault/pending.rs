@@ -11,10 +11,12 @@ use std::{ffi::OsString, io, sync::Arc};
 
 /// More than this are made durable by one call for the whole store: each one kept holds a descriptor.
 const MOST: usize = 512;
+/// The part of the process's descriptors that they may take.
+const SHARE: usize = 8;
 
 /// What has yet to be made durable.
-#[derive(Default)]
 pub(super) struct Pending {
+    most: usize,
     queue: Mutex<Queue>,
     /// Held while a queue is made durable: who comes meanwhile may depend on it and has to wait.
     flushing: Mutex<()>,
@@ -27,13 +29,18 @@ struct Queue {
 }
 
 impl Pending {
+    /// Nothing yet; with `descriptors` for the whole process.
+    pub(super) fn new(descriptors: usize) -> Self {
+        Pending { most: MOST.min(descriptors / SHARE), queue: Mutex::default(), flushing: Mutex::default() }
+    }
+
     /// Notes that the file `name` in `dir` was written.
     pub(super) fn add(&self, dir: &Arc<StoreDir>, name: OsString) {
         let mut queue = self.queue.lock();
         if queue.overflown {
             return;
         }
-        if queue.files.len() == MOST {
+        if queue.files.len() >= self.most {
             *queue = Queue { files: Vec::new(), overflown: true };
             return;
         }

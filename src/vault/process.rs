@@ -11,12 +11,14 @@ use rustix::{
 /// 100 while a GPU is being opened. Nobody opens or makes a file meanwhile.
 const DESCRIPTORS: i32 = 16 << 10;
 
-/// Raises the number of descriptors as far as it goes (every open file and directory holds one), and
-/// keeps keys and plaintext out of core dumps, and freed memory out of the process. `open` is any descriptor.
+/// Raises the number of descriptors as far as it goes (every open file and directory holds one), and the size
+/// of files (the kernel holds who writes to the limit of theirs); keeps keys and plaintext out of core dumps,
+/// and freed memory out of the process. `open` is any descriptor.
 pub(super) fn prepare(open: impl AsFd) {
-    let files = getrlimit(Resource::Nofile);
+    let (files, sizes) = (getrlimit(Resource::Nofile), getrlimit(Resource::Fsize));
     let wishes = [
         (Resource::Nofile, Rlimit { current: files.maximum, maximum: files.maximum }),
+        (Resource::Fsize, Rlimit { current: sizes.maximum, maximum: sizes.maximum }),
         (Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }),
     ];
     for (resource, limit) in wishes {
@@ -30,6 +32,12 @@ pub(super) fn prepare(open: impl AsFd) {
     if let Err(e) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         log::warn!("the process stays open to debuggers of its own user: {e}");
     }
+}
+
+/// How many descriptors the process may have.
+pub(super) fn descriptors() -> usize {
+    let most = getrlimit(Resource::Nofile).current;
+    most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX)
 }
 
 /// Allocations of so many bytes are given back to the system when they are freed.

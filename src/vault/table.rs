@@ -11,7 +11,6 @@ use super::{
 };
 use crate::store::DirFile;
 use parking_lot::{Condvar, Mutex};
-use rustix::process::{Resource, getrlimit};
 use std::{
     collections::HashMap,
     io,
@@ -39,7 +38,7 @@ const CROWD: usize = 2048;
 /// So many times as many, and whoever opens another one has to wait for that.
 const PATIENCE: usize = 4;
 /// The part of the process's descriptors that `PATIENCE` crowds may take.
-const SHARE: u64 = 2;
+const SHARE: usize = 2;
 /// Up to so many files are synced one by one, more by one syncfs.
 const SYNC_EACH: usize = 8;
 const SHARDS: usize = 64;
@@ -423,9 +422,7 @@ impl Files {
 
 /// How many files are a crowd, with what the process may open in all.
 fn crowd() -> usize {
-    let share = getrlimit(Resource::Nofile).current.map(|most| most / SHARE);
-    let most = share.and_then(|share| usize::try_from(share).ok()).unwrap_or(usize::MAX);
-    (most / PATIENCE).clamp(1, CROWD)
+    (process::descriptors() / SHARE / PATIENCE).clamp(1, CROWD)
 }
 
 fn keep(files: &Weak<Files>) {

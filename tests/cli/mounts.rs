@@ -4,7 +4,7 @@ use crate::{
     fails, mount_command,
     support::{
         command::{Running, ok, run, sh},
-        mounted::{Vault, is_mounted},
+        mounted::{Vault, is_mounted, program_path},
         ready, ready_as_root,
     },
     text,
@@ -47,6 +47,33 @@ fn what_was_written_is_there_after_umount_and_the_vault_may_be_moved_at_once() {
     let mount = vault.mount();
     mount.unmount();
     fs::remove_dir_all(&vault.store).expect("remove the vault");
+}
+
+/// Limits that a shell sets with `ulimit`.
+#[test]
+fn limits_of_a_process_do_not_end_a_mount() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = |limit: &str| {
+        let line = "\"$1\" mount \"$2\" \"$3\" --key-file \"$4\" --log-file \"$5\"";
+        let paths = [&program_path(), &vault.store, &vault.mount_point, &vault.key, &vault.log];
+        sh("/", &format!("ulimit {limit}; {line}"), &paths.map(|path| path.as_path()), 60);
+    };
+    let inside = |script: &str| sh(&vault.mount_point, script, &[], 120);
+    let unmount = || ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
+    mount("-n 300");
+    inside("for n in $(seq 400); do mkdir -p $n/sub; echo $n >$n/sub/file; done");
+    inside("test $(cat */sub/file | wc -l) = 400; rm -r *");
+    unmount();
+    mount("-S -f 200");
+    inside("head -c 3000000 /dev/zero >large; test $(wc -c <large) = 3000000; rm large");
+    unmount();
+    mount("-f 200");
+    inside("! head -c 3000000 /dev/zero >large 2>&1 || exit 1");
+    inside("rm large; echo small >small; test $(cat small) = small");
+    unmount();
 }
 
 #[test]
