@@ -13,8 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 use support::{
-    command::{Done, Running, ok, run, sh},
-    mounted::Vault,
+    command::{Done, Running, ok, run, script, sh},
+    mounted::{Vault, program_path},
     random::Random,
     ready, skip, which,
 };
@@ -33,6 +33,22 @@ fn write(root: &Path, name: &str, content: impl AsRef<[u8]>) {
     let path = root.join(name);
     fs::create_dir_all(path.parent().expect("a folder")).expect("folder");
     fs::write(path, content).expect("write");
+}
+
+#[test]
+fn a_list_that_cannot_be_added_to_stays_as_it_was() {
+    let place = place();
+    let dir = place.path();
+    for n in 0..100 {
+        write(dir, &format!("t/{n}"), [n]);
+    }
+    let before = "%%%% HASHDEEP-1.0\n%%%% size,sha3-256,filename\n";
+    write(dir, "list", before);
+    // No file may be longer than two blocks of 512 or 1024 bytes.
+    let line = format!("ulimit -f 2; {:?} hash -l -k list --append t >/dev/null", program_path());
+    let done = run(&mut script(dir, &line), 60);
+    assert!(done.code() == 1 && done.stderr.contains("list: File too large"), "{}", done.stderr);
+    assert_eq!(fs::read_to_string(dir.join("list")).expect("the list"), before);
 }
 
 #[test]

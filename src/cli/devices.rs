@@ -16,7 +16,7 @@ pub fn run(as_json: bool, anew: bool) -> Outcome {
         forget_measurements().map_err(|e| Failure::io("the kept measurement", &e))?;
     }
     let survey = survey();
-    print(&if as_json { format!("{:#}\n", to_json(&survey)) } else { to_text(&survey) });
+    print(&if as_json { format!("{:#}\n", to_json(&survey)) } else { to_text(&survey) })?;
     Ok(())
 }
 

@@ -13,8 +13,7 @@ use std::path::Path;
 pub fn completions(shell: Shell) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "warpcrypt", &mut script);
-    print(&String::from_utf8_lossy(&script));
-    Ok(())
+    print(&String::from_utf8_lossy(&script)).map(drop)
 }
 
 /// Writes a man page for the program and one for each command into `dir`.

@@ -15,14 +15,14 @@ use std::{
 /// Runs `info`.
 pub fn run(vault: &Path, as_json: bool) -> Outcome {
     let config = vaults::read(vault)?;
-    print(&if as_json { pretty(&info_json(&config)) } else { info_text(&config) });
+    print(&if as_json { pretty(&info_json(&config)) } else { info_text(&config) })?;
     Ok(())
 }
 
 /// Runs `key list`.
 pub fn list(vault: &Path, as_json: bool) -> Outcome {
     let config = vaults::read(vault)?;
-    print(&if as_json { pretty(&slots_json(&config)) } else { slots_text(&config) });
+    print(&if as_json { pretty(&slots_json(&config)) } else { slots_text(&config) })?;
     Ok(())
 }
 

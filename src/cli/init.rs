@@ -3,10 +3,10 @@
 use super::{
     args::{InitArgs, SecretArgs},
     exit::{Code, Outcome},
-    password, print,
+    password,
     progress::Spinner,
     signals::Interrupt,
-    vaults,
+    tell, vaults,
 };
 use crate::format::{
     config::Settings,
@@ -30,7 +30,7 @@ pub fn run(args: &InitArgs) -> Outcome {
         unmake(args, existed);
     }
     result?;
-    print(&done(args));
+    tell(&done(args));
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use super::{
     info, password, print,
     progress::Spinner,
     signals::Interrupt,
-    vaults,
+    tell, vaults,
 };
 use crate::{
     crypto::secret::Secret,
@@ -29,15 +29,13 @@ pub fn run(action: &KeyAction) -> Outcome {
             let id = changed(vault, &present, |config, _, master, interrupt| {
                 add(config, master, &new, label.as_deref(), interrupt)
             })?;
-            print(&format!("Added key slot {id}.\n"));
+            tell(&format!("Added key slot {id}.\n"));
             Ok(())
         }
         KeyAction::Remove { vault, slot, unlock } => {
             let present = present(vault, unlock)?;
             changed(vault, &present, |config, _, master, _| remove(config, master, *slot))?;
-            print(&format!(
-                "Removed key slot {slot}. Copies of the old warpcrypt.json still open with it.\n"
-            ));
+            tell(&format!("Removed key slot {slot}. Copies of the old warpcrypt.json still open with it.\n"));
             Ok(())
         }
         KeyAction::Recovery { vault, unlock } => recovery(vault, unlock),
@@ -56,7 +54,7 @@ pub fn passwd(args: &PasswdArgs) -> Outcome {
             None => Ok(()),
         }
     })?;
-    print("The password is changed. Copies of the old warpcrypt.json still open with the old one.\n");
+    tell("The password is changed. Copies of the old warpcrypt.json still open with the old one.\n");
     Ok(())
 }
 
@@ -136,7 +134,13 @@ fn recovery(vault: &Path, unlock: &UnlockArgs) -> Outcome {
     })?;
     eprintln!("Key slot {id} opens with this recovery key. Write it down: it is not shown again.");
     let text = key.to_text();
-    print(&text);
-    print("\n");
-    Ok(())
+    let gone = || Failure::plain(Code::Failed, "whoever was to read it has gone away");
+    let heard = print(&text).and_then(|_| print("\n"));
+    heard.and_then(|heard| heard.then_some(()).ok_or_else(gone)).map_err(|failure| {
+        Failure::new(
+            failure.code,
+            format!("the recovery key was not printed: {}", failure.message),
+            format!("Remove its slot with `warpcrypt key remove` ({id}) and make another."),
+        )
+    })
 }

@@ -28,7 +28,7 @@ mod vaults;
 use crate::engine;
 use args::{Cli, Command};
 use clap::Parser;
-use exit::Outcome;
+use exit::{Code, Failure, Outcome};
 use std::{
     io::{self, Write},
     process::ExitCode,
@@ -80,12 +80,30 @@ fn keep_secrets_in() {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-/// Prints a text as it is. A reader that has gone away (`| head`) is no error.
-fn print(text: &str) {
-    print_bytes(text.as_bytes());
+/// Prints what was asked for. A reader that has gone away (`| head`) is no error: then it returns false.
+///
+/// # Errors
+/// If standard output cannot take it (a full disk): who asked would go on with a part of it.
+fn print(text: &str) -> Outcome<bool> {
+    print_bytes(text.as_bytes())
 }
 
 /// As `print`, for text with names that may be no UTF-8.
-fn print_bytes(text: &[u8]) {
-    let _ = io::stdout().lock().write_all(text);
+fn print_bytes(text: &[u8]) -> Outcome<bool> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(unprinted(&e)),
+    }
+}
+
+/// Standard output took no more.
+fn unprinted(error: &io::Error) -> Failure {
+    Failure::plain(Code::Failed, format!("standard output: {error}"))
+}
+
+/// Says what was done. It is done, whether anybody hears of it or not.
+fn tell(text: &str) {
+    let _ = print(text);
 }

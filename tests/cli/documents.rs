@@ -73,6 +73,28 @@ fn a_reader_that_leaves_early_is_no_error() {
 }
 
 #[test]
+fn what_cannot_be_printed_is_an_error() {
+    let vault = Vault::new("aes-256-ctr");
+    let place = text(vault.place_path()).to_owned();
+    let store = text(&vault.store);
+    let commands: [&[&str]; 7] = [
+        &["info", store],
+        &["key", "list", store, "--json"],
+        &["key", "recovery", store, "--key-file", text(&vault.key)],
+        &["devices"],
+        &["completions", "bash"],
+        &["hash", "-l", &place],
+        &["match", "--json", &place],
+    ];
+    for args in commands {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+        let done = Vault::program().args(args).stdout(full).output().expect("started");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(1) && said.contains("No space left"), "{args:?}: {done:?}");
+    }
+}
+
+#[test]
 fn info_and_key_list_speak_json() {
     let vault = Vault::with("kuznyechik-ctr", &["--integrity", "turboshake128", "--names", "plain"]);
     let parse =

@@ -73,7 +73,7 @@ pub fn run(command: BenchCommand) -> Outcome {
 /// # Errors
 /// If a file cannot be written.
 pub fn deliver(report: &Report, args: &ReportArgs) -> Outcome {
-    print(&if args.json { format!("{:#}\n", report.to_json()) } else { report.to_text() });
+    print(&if args.json { format!("{:#}\n", report.to_json()) } else { report.to_text() })?;
     let Some(folder) = &args.output else { return Ok(()) };
     report.write(folder).map_err(|e| Failure::io(folder.display(), &e))
 }

@@ -54,15 +54,20 @@ impl Append {
         };
     }
 
-    /// Writes the lines.
+    /// Writes the lines, all or none.
     ///
     /// # Errors
     /// The filesystem's.
     pub fn store(self) -> Outcome {
         let write = || -> io::Result<()> {
             let mut file = OpenOptions::new().append(true).create(true).open(&self.list)?;
-            file.write_all(&self.lines)?;
-            file.sync_data()
+            let before = file.metadata()?.len();
+            let written = file.write_all(&self.lines).and_then(|()| file.sync_data());
+            if written.is_err() {
+                // The first error counts; what is left of half a line would hide the next run's first.
+                let _ = file.set_len(before);
+            }
+            written
         };
         write().map_err(|e| Failure::plain(Code::Failed, format!("{}: {e}", self.list.display())))
     }

@@ -57,9 +57,9 @@ fn find<S: Source>(
     interrupt.check()?;
     matches.overlaps.retain(|overlap| overlap.bytes >= args.least);
     if args.json {
-        print_bytes(format!("{}\n", as_json(&matches, naming)).as_bytes());
+        print_bytes(format!("{}\n", as_json(&matches, naming)).as_bytes())?;
     } else {
-        print_bytes(&as_lines(&matches, naming));
+        print_bytes(&as_lines(&matches, naming))?;
     }
     if !args.silent {
         for (path, e) in &matches.failed {

@@ -134,8 +134,7 @@ fn all<S: Source>(
         });
     });
     if mode.is_deaf() {
-        // Whoever read has gone away (`| head`): that is no error.
-        return Ok(());
+        return mode.check_output();
     }
     interrupt.check()?;
     mode.finish()

@@ -90,9 +90,17 @@ impl Mode {
         }
     }
 
-    /// Whether whoever read has gone away.
+    /// Whether nothing can be printed any more.
     pub fn is_deaf(&self) -> bool {
         self.output.is_deaf()
+    }
+
+    /// See [`Output::check`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_output(&self) -> Outcome {
+        self.output.check()
     }
 
     /// Prints what stands first.
@@ -167,6 +175,7 @@ impl Mode {
             Task::List | Task::Select { .. } => {}
         }
         self.output.end(members);
+        self.output.check()?;
         if let Some(append) = self.append {
             append.store()?;
         }

@@ -2,6 +2,7 @@
 
 use super::{args::HashArgs, names::Naming};
 use crate::{
+    cli::{exit::Outcome, unprinted},
     crypto::hash::{Digest, Function},
     hash::{Hashed, list},
 };
@@ -30,6 +31,8 @@ pub struct Output {
     begun: bool,
     /// Nobody reads any more.
     deaf: bool,
+    /// Why, if it was not that whoever read has gone away.
+    failed: Option<io::Error>,
 }
 
 impl Output {
@@ -41,12 +44,21 @@ impl Output {
             _ => Format::Hashdeep,
         };
         let out = BufWriter::with_capacity(64 << 10, io::stdout());
-        Output { out, format, functions, naming, begun: false, deaf: false }
+        Output { out, format, functions, naming, begun: false, deaf: false, failed: None }
     }
 
-    /// Whether whoever read has gone away.
+    /// Whether nothing can be printed any more.
     pub fn is_deaf(&self) -> bool {
         self.deaf
+    }
+
+    /// Fails if something could not be printed for another reason than that whoever read has gone away
+    /// (`| head`).
+    ///
+    /// # Errors
+    /// Standard output's.
+    pub fn check(&self) -> Outcome {
+        self.failed.as_ref().map_or(Ok(()), |e| Err(unprinted(e)))
     }
 
     /// Whether it is one JSON document.
@@ -65,8 +77,12 @@ impl Output {
     }
 
     fn put(&mut self, put: impl FnOnce(&mut BufWriter<Stdout>) -> io::Result<()>) {
-        if !self.deaf && put(&mut self.out).is_err() {
+        if self.deaf {
+            return;
+        }
+        if let Err(e) = put(&mut self.out) {
             self.deaf = true;
+            self.failed = Some(e).filter(|e| e.kind() != io::ErrorKind::BrokenPipe);
         }
     }
 

@@ -52,7 +52,7 @@ pub fn run(args: &StatArgs) -> Outcome {
     let target = target(&args.mount)?;
     let mut last = ask(&target)?;
     let Some(seconds) = args.watch else {
-        return deliver(args, &last, None);
+        return deliver(args, &last, None).map(drop);
     };
     if args.prometheus.is_some() {
         deliver(args, &last, None)?;
@@ -65,20 +65,22 @@ pub fn run(args: &StatArgs) -> Outcome {
             thread::sleep(LOOK);
         }
         let now = ask(&target)?;
-        deliver(args, &now, Some(&last))?;
+        if !deliver(args, &now, Some(&last))? {
+            return Ok(());
+        }
         last = now;
     }
 }
 
-fn deliver(args: &StatArgs, now: &Value, before: Option<&Value>) -> Outcome {
+/// False if whoever read has gone away.
+fn deliver(args: &StatArgs, now: &Value, before: Option<&Value>) -> Outcome<bool> {
     match &args.prometheus {
         Some(file) if file.as_os_str() == "-" => print(&prometheus::text(now, &args.mount)),
-        Some(file) => put(file, &prometheus::text(now, &args.mount))?,
+        Some(file) => put(file, &prometheus::text(now, &args.mount)).map(|()| true),
         None if args.json && before.is_some() => print(&format!("{now}\n")),
         None if args.json => print(&format!("{now:#}\n")),
         None => print(&show::text(now, before)),
     }
-    Ok(())
 }
 
 /// Writes a file beside its place and moves it there: who reads it never sees half of it.

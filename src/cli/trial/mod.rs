@@ -12,7 +12,7 @@ use super::{
     progress::{Spinner, bytes_bar},
     session::{Mounted, Plan},
     signals::Interrupt,
-    vaults,
+    tell, vaults,
 };
 use crate::{
     crypto::{cipher::Cipher, mac::Integrity, random},
@@ -59,9 +59,9 @@ pub fn run(args: &TryArgs) -> Outcome {
     removed.map_err(|e| Failure::io("removing the temporary directory", &e))?;
     let run = result?;
     if args.json {
-        print(&json(&run));
+        print(&json(&run))?;
     } else {
-        print("Unmounted, and everything of it removed. All is well.\n");
+        tell("Unmounted, and everything of it removed. All is well.\n");
     }
     Ok(())
 }
@@ -136,7 +136,7 @@ fn random_key() -> Outcome<Unlock> {
 
 fn say(args: &TryArgs, text: &str) {
     if !args.json {
-        print(&format!("{text}\n"));
+        tell(&format!("{text}\n"));
     }
 }
 
