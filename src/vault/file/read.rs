@@ -1,9 +1,12 @@
 //! Reading: from the write buffer, from windows opened ahead, or from the store.
 
-use super::{File, few::Wanted, state::State, window::Window};
+use super::{File, few::Wanted, state::State, tree::current, window::Window};
 use crate::{
     crypto::chunk::{CHUNK, ChunkId},
-    format::{entry::Slot, layout},
+    format::{
+        entry::{Entry, Slot},
+        layout,
+    },
     metrics::{self, Cache},
     vault::{Damage, Error, Result},
 };
@@ -238,10 +241,15 @@ impl File {
 
     /// The slot of a chunk whose content is in the store; `None` for zeros.
     pub(super) fn stored_slot(&self, st: &State, index: u64) -> Result<Option<Slot>> {
-        if st.buffer.is_punched(index) || index >= layout::chunks(st.tree.size()) {
+        if index >= layout::chunks(st.tree.size()) {
             return Ok(None);
         }
-        let Some(slot) = st.tree.slot(index)? else { return Ok(None) };
+        self.slot_to_open(st, index, &st.tree.entry(index)?)
+    }
+
+    /// The same, where its entry is known.
+    pub(super) fn slot_to_open(&self, st: &State, index: u64, entry: &Entry) -> Result<Option<Slot>> {
+        let Some(slot) = current(entry).filter(|_| !st.buffer.is_punched(index)) else { return Ok(None) };
         if !slot.is_hole() {
             return Ok(Some(slot));
         }

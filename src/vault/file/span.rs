@@ -1,13 +1,17 @@
 //! A run of chunks opened at once: one read of the store, one batch, one buffer of plaintext.
 
-use super::{File, read::damaged_chunk, state::Identity};
+use super::{
+    File,
+    read::damaged_chunk,
+    state::{Identity, State},
+};
 use crate::{
     crypto::{
         chunk::{CHUNK, ChunkId},
         tags::Opened,
     },
     engine::{Batch, Buffer, ChunkJob, Op},
-    format::{entry::Slot, layout},
+    format::{entry::Entry, layout},
     metrics::{self, Activity},
     vault::Result,
 };
@@ -35,8 +39,8 @@ impl Span {
 /// What a span is made of, gathered under the file's lock.
 #[derive(Default)]
 struct Parts {
-    /// Chunks that the store has, ascending, and their slots.
-    stored: Vec<(u64, Slot)>,
+    /// Chunks that the store has, ascending, at their places.
+    stored: Vec<ChunkJob>,
     /// Chunks that are not in the store: zeros, or what the write buffer has (copied into the input).
     zeros: Vec<u64>,
     buffered: Vec<u64>,
@@ -53,31 +57,21 @@ impl File {
         let st = self.read_state(chunks.clone())?;
         let start = chunks.start * layout::CHUNK;
         let end = st.size.min(chunks.end * layout::CHUNK);
-        let (version, stored_size) = (st.content, st.tree.size());
+        let version = st.content;
         let chunks = chunks.start..layout::chunks(end);
-        // Most chunks of a file are stored.
-        let stored = Vec::with_capacity((chunks.end - chunks.start) as usize);
-        let mut parts = Parts { stored, ..Parts::default() };
-        for index in chunks.clone() {
-            let place = place(&chunks, index);
-            if let Some(plain) = st.buffer.get(index) {
-                content[place..place + CHUNK].copy_from_slice(&plain[..]);
-                parts.buffered.push(index);
-            } else if let Some(slot) = self.stored_slot(&st, index)? {
-                parts.stored.push((index, slot));
-            } else {
-                parts.zeros.push(index);
-            }
-        }
+        let mut parts = self.parts(&st, &chunks, &mut content)?;
         let identity = st.identity.clone();
-        self.read_stored(&chunks, stored_size, &parts, &mut content)?;
+        self.read_stored(&chunks, st.tree.size(), &parts, &mut content)?;
         drop(st);
 
-        if let Some(identity) = identity.filter(|_| !parts.stored.is_empty()) {
-            let stored = Stored { chunks: &chunks, size: stored_size, identity: &identity };
+        let stored = std::mem::take(&mut parts.stored);
+        if let Some(identity) = identity.filter(|_| !stored.is_empty()) {
             match spare {
-                None => self.open_in_place(stored, &parts, &mut content)?,
-                Some(output) => content = self.open_batch(stored, &parts, content, output)?,
+                None => self.open_in_place(&identity, &stored, &mut content)?,
+                Some(output) => {
+                    let copied = parts.buffered.iter().map(|index| place(&chunks, *index));
+                    content = self.open_batch(&identity, stored, content, output, copied)?;
+                }
             }
         }
         for &index in &parts.zeros {
@@ -85,6 +79,36 @@ impl File {
             content[place..place + CHUNK].fill(0);
         }
         Ok(Span { buffer: content, start, len: (end - start) as usize, content: version })
+    }
+
+    /// Where the content of each chunk is. What is in the write buffer is copied to its place in `content`.
+    fn parts(&self, st: &State, chunks: &Range<u64>, content: &mut [u8]) -> Result<Parts> {
+        let size = st.tree.size();
+        // Most chunks of a file are stored.
+        let stored = Vec::with_capacity((chunks.end - chunks.start) as usize);
+        let mut parts = Parts { stored, ..Parts::default() };
+        let mut first = chunks.start;
+        while first < chunks.end {
+            let end = group_end(first).min(chunks.end);
+            let is_stored = first < layout::chunks(size);
+            let entries = if is_stored { st.tree.entries(layout::group_of(first))? } else { &[] };
+            for index in first..end {
+                let offset = place(chunks, index);
+                let entry = entries.get(layout::place_in_group(index)).unwrap_or(&Entry([None; 2]));
+                if let Some(plain) = st.buffer.get(index) {
+                    content[offset..offset + CHUNK].copy_from_slice(&plain[..]);
+                    parts.buffered.push(index);
+                } else if let Some(slot) = self.slot_to_open(st, index, entry)? {
+                    let id = ChunkId { index, epoch: slot.epoch, nonce: slot.nonce };
+                    let len = layout::chunk_len(size, index);
+                    parts.stored.push(ChunkJob { key: 0, id, len, offset, tag: slot.tag, ok: false });
+                } else {
+                    parts.zeros.push(index);
+                }
+            }
+            first = end;
+        }
+        Ok(parts)
     }
 
     /// Where chunks of so many bytes are read to, and where they are opened to unless that is done in place.
@@ -100,24 +124,25 @@ impl File {
     /// Reads the ciphertext of all stored chunks to their places with one call. What lies between groups
     /// goes aside, and what lies between stored chunks is overwritten later or never looked at.
     fn read_stored(&self, chunks: &Range<u64>, size: u64, parts: &Parts, input: &mut [u8]) -> Result<()> {
-        let (Some((first, _)), Some((last, _))) = (parts.stored.first(), parts.stored.last()) else {
+        let (Some(first), Some(last)) = (parts.stored.first(), parts.stored.last()) else {
             return Ok(());
         };
+        let (first, last) = (first.id.index, last.id.index);
         if !parts.buffered.is_empty() {
-            return self.read_each(chunks, size, parts, input);
+            return self.read_each(&parts.stored, input);
         }
-        let mut aside = vec![0; gaps(*first, *last)];
-        let (mut aside_rest, mut rest) = (&mut aside[..], &mut input[place(chunks, *first)..]);
+        let mut aside = vec![0; gaps(first, last)];
+        let (mut aside_rest, mut rest) = (&mut aside[..], &mut input[place(chunks, first)..]);
         let mut pieces = Vec::new();
-        let (mut index, mut wanted) = (*first, 0);
-        while index <= *last {
-            let end = group_end(index).min(*last + 1);
+        let (mut index, mut wanted) = (first, 0);
+        while index <= last {
+            let end = group_end(index).min(last + 1);
             let bytes = (end - index - 1) as usize * CHUNK + layout::chunk_len(size, end - 1);
             let (piece, after) = std::mem::take(&mut rest).split_at_mut(bytes);
             pieces.push(IoSliceMut::new(piece));
             rest = after;
             wanted += bytes;
-            if end <= *last {
+            if end <= last {
                 let (gap, after) = std::mem::take(&mut aside_rest).split_at_mut(gap_before(end));
                 pieces.push(IoSliceMut::new(gap));
                 aside_rest = after;
@@ -125,58 +150,55 @@ impl File {
             }
             index = end;
         }
-        let got = self.store.read_vectored_at(&mut pieces, layout::chunk_offset(*first))?;
+        let got = self.store.read_vectored_at(&mut pieces, layout::chunk_offset(first))?;
         if got < wanted {
-            let end = layout::chunk_offset(*first) + got as u64;
-            let cut = |index: u64| layout::chunk_offset(index) + layout::chunk_len(size, index) as u64 > end;
-            if let Some((index, _)) = parts.stored.iter().find(|(index, _)| cut(*index)) {
-                return Err(damaged_chunk(*index));
+            let end = layout::chunk_offset(first) + got as u64;
+            let cut = |job: &&ChunkJob| layout::chunk_offset(job.id.index) + job.len as u64 > end;
+            if let Some(job) = parts.stored.iter().find(cut) {
+                return Err(damaged_chunk(job.id.index));
             }
         }
         Ok(())
     }
 
     /// The same chunk by chunk: the buffered ones between them are in the input already.
-    fn read_each(&self, chunks: &Range<u64>, size: u64, parts: &Parts, input: &mut [u8]) -> Result<()> {
-        parts.stored.iter().try_for_each(|(index, _)| {
-            let len = layout::chunk_len(size, *index);
-            self.read_ciphertext(*index, &mut input[place(chunks, *index)..][..len])
-        })
+    fn read_each(&self, stored: &[ChunkJob], input: &mut [u8]) -> Result<()> {
+        stored
+            .iter()
+            .try_for_each(|job| self.read_ciphertext(job.id.index, &mut input[job.offset..][..job.len]))
     }
 
-    fn open_in_place(&self, stored: Stored, parts: &Parts, content: &mut [u8]) -> Result<()> {
+    fn open_in_place(&self, identity: &Identity, stored: &[ChunkJob], content: &mut [u8]) -> Result<()> {
         let mut bytes = 0;
         let (mut at, mut rest) = (0, content);
-        let mut chunks = Vec::with_capacity(parts.stored.len());
-        for (index, slot) in &parts.stored {
-            let (_, from) = std::mem::take(&mut rest).split_at_mut(place(stored.chunks, *index) - at);
+        let mut chunks = Vec::with_capacity(stored.len());
+        for job in stored {
+            let (_, from) = std::mem::take(&mut rest).split_at_mut(job.offset - at);
             let (chunk, after) = from.split_at_mut(CHUNK);
-            (at, rest) = (place(stored.chunks, *index) + CHUNK, after);
+            (at, rest) = (job.offset + CHUNK, after);
             // A tail that was grown since reads as zeros up to the end of its chunk.
-            let (data, grown) = chunk.split_at_mut(layout::chunk_len(stored.size, *index));
+            let (data, grown) = chunk.split_at_mut(job.len);
             grown.fill(0);
             bytes += data.len();
-            chunks.push(Opened { id: chunk_id(*index, slot), tag: slot.tag, data });
+            chunks.push(Opened { id: job.id, tag: job.tag, data });
         }
-        let (router, keys) = (&self.context.router, &stored.identity.keys.chunk);
-        let open = || router.open_in_place(keys, &mut chunks);
+        let open = || self.context.router.open_in_place(&identity.keys.chunk, &mut chunks);
         match metrics::measure(Activity::Batch, bytes, open)? {
-            Some(place) => Err(damaged_chunk(parts.stored[place].0)),
+            Some(place) => Err(damaged_chunk(stored[place].id.index)),
             None => Ok(()),
         }
     }
 
-    fn open_batch(&self, stored: Stored, parts: &Parts, input: Buffer, output: Buffer) -> Result<Buffer> {
-        let job = |(index, slot): &(u64, Slot)| ChunkJob {
-            key: 0,
-            id: chunk_id(*index, slot),
-            len: layout::chunk_len(stored.size, *index),
-            offset: place(stored.chunks, *index),
-            tag: slot.tag,
-            ok: false,
-        };
-        let jobs = parts.stored.iter().map(job).collect();
-        let keys = vec![stored.identity.keys.chunk.clone()];
+    /// `copied` are the places of chunks that are plaintext already.
+    fn open_batch(
+        &self,
+        identity: &Identity,
+        jobs: Vec<ChunkJob>,
+        input: Buffer,
+        output: Buffer,
+        copied: impl Iterator<Item = usize>,
+    ) -> Result<Buffer> {
+        let keys = vec![identity.keys.chunk.clone()];
         let mut batch = Batch { op: Op::Open, keys, jobs, input, output };
         let bytes = batch.jobs.iter().map(|job| job.len).sum();
         metrics::measure(Activity::Batch, bytes, || self.context.router.run(&mut batch))?;
@@ -187,26 +209,11 @@ impl File {
         for job in batch.jobs.iter().filter(|job| job.len < CHUNK) {
             batch.output[job.offset + job.len..job.offset + CHUNK].fill(0);
         }
-        for &index in &parts.buffered {
-            let place = place(stored.chunks, index);
+        for place in copied {
             batch.output[place..place + CHUNK].copy_from_slice(&batch.input[place..place + CHUNK]);
         }
         Ok(batch.output)
     }
-}
-
-/// Whose chunks are opened.
-#[derive(Clone, Copy)]
-struct Stored<'a> {
-    /// Those that the buffer has places for.
-    chunks: &'a Range<u64>,
-    /// Bytes of the stored version.
-    size: u64,
-    identity: &'a Identity,
-}
-
-fn chunk_id(index: u64, slot: &Slot) -> ChunkId {
-    ChunkId { index, epoch: slot.epoch, nonce: slot.nonce }
 }
 
 fn place(chunks: &Range<u64>, index: u64) -> usize {
