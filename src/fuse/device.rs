@@ -41,7 +41,7 @@ pub struct Device<'a> {
     pub allow_other: bool,
     /// Who judges by permission bits.
     pub judge: Judge,
-    /// Flags by their names in mount(8).
+    /// Flags by their names in mount(8). Who judges says `judge`, whatever they say of it.
     pub flags: &'a [String],
 }
 
@@ -64,8 +64,8 @@ impl Device<'_> {
     fn kernel_flags(&self) -> io::Result<MountFlags> {
         let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
         flags.set(MountFlags::RDONLY, self.read_only);
-        for name in self.flags {
-            let (flag, on) = match name.as_str() {
+        for name in self.flags() {
+            let (flag, on) = match name {
                 "dev" => (MountFlags::NODEV, false),
                 "nodev" => (MountFlags::NODEV, true),
                 "suid" => (MountFlags::NOSUID, false),
@@ -94,6 +94,10 @@ impl Device<'_> {
         data
     }
 
+    fn flags(&self) -> impl Iterator<Item = &str> {
+        self.flags.iter().map(String::as_str).filter(|flag| *flag != DEFAULT_PERMISSIONS)
+    }
+
     /// What the kernel is told about who may do what.
     fn rules(&self) -> impl Iterator<Item = &str> {
         let judges = (self.judge == Judge::Kernel).then_some(DEFAULT_PERMISSIONS);
@@ -104,7 +108,7 @@ impl Device<'_> {
         let mut options = OsString::from("subtype=");
         options.push(SUBTYPE);
         options.push(if self.read_only { ",ro" } else { ",rw" });
-        for option in self.rules().chain(self.flags.iter().map(String::as_str)) {
+        for option in self.rules().chain(self.flags()) {
             options.push(",");
             options.push(option);
         }

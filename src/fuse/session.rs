@@ -1,15 +1,8 @@
 //! A mount from its beginning to its end.
 
 use super::{
-    caching::CacheMode,
-    capabilities::Largest,
-    device,
-    device::Device,
-    filesystem::Mounted,
-    loops::Loops,
-    permissions::{DEFAULT_PERMISSIONS, Judge},
-    server::Server,
-    settings,
+    caching::CacheMode, capabilities::Largest, device, device::Device, filesystem::Mounted, loops::Loops,
+    permissions::Judge, server::Server, settings,
 };
 use crate::vault::Vault;
 use fuser::{Config, SessionACL};
@@ -89,14 +82,13 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let server =
         Server::new(vault.clone(), options.read_only, judge, options.cache, loops.clone(), room_for_dirs())
             .map_err(|e| io::Error::other(e.to_string()))?;
-    let flags = options.flags.iter().filter(|flag| *flag != DEFAULT_PERMISSIONS).cloned().collect::<Vec<_>>();
     let device = Device {
         target: &target,
         source: &options.source,
         read_only: server.read_only,
         allow_other: options.allow_other,
         judge,
-        flags: &flags,
+        flags: &options.flags,
     };
     let read = settings::raise_largest_request();
     let write = read.min(u32::try_from(options.requests / count).unwrap_or(u32::MAX));
