@@ -105,27 +105,29 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let session = fuser::Session::from_fd(Mounted(server.clone(), largest), fd, config.acl, config);
     let session = session.inspect_err(|_| unmounter.give_up())?;
     server.connect(session.notifier());
+    let (watched, reader) = (loops.clone(), server.clone());
+    let watch = thread::Builder::new()
+        .name("watch".into())
+        .spawn(move || watched.watch(|| reader.read_aside()))
+        .inspect_err(|_| unmounter.give_up())?;
     let last_resort = unmounter.clone();
     let thread = thread::Builder::new()
         .name("mount".into())
         .spawn(move || {
-            let (watched, reader) = (loops.clone(), server.clone());
-            let watch = move || watched.watch(|| reader.read_aside());
-            let watch = thread::Builder::new().name("watch".into()).spawn(watch);
-            if watch.is_err() {
-                loops.end(); // With nobody to wake them, no loop may rest.
-            }
             let served = session.run();
             if served.is_err() {
                 last_resort.give_up(); // Event loops may be left, and nothing may be written from here on.
             }
             ended.store(true, Ordering::Release);
             server.finish();
-            let _ = watch.map(JoinHandle::join); // It has the server, whose keys are wiped when nobody has it any more.
+            let _ = watch.join(); // It has the server, whose keys are wiped when nobody has it any more.
             let rested = vault.shut_down().map_err(|e| io::Error::other(e.to_string()));
             served.and(rested)
         })
-        .inspect_err(|_| unmounter.give_up())?;
+        .inspect_err(|_| {
+            unmounter.give_up();
+            loops.end(); // So does the watch.
+        })?;
     let session = Session { unmounter, thread: Some(thread) };
     // The first answer: from here on every program sees the mount.
     let answer = fs::metadata(&target)?;
