@@ -127,7 +127,10 @@ impl File {
                 continue;
             }
             let bytes = st.tree.entries_bytes(group);
-            self.store.write_at(&bytes, layout::entries_offset(group))?;
+            if let Err(e) = self.store.write_at(&bytes, layout::entries_offset(group)) {
+                st.tree.resident = true; // the store has older slots still
+                return Err(e.into());
+            }
         }
         Ok(())
     }

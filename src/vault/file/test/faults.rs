@@ -78,6 +78,42 @@ fn a_failing_store_during_a_cut() {
 }
 
 #[test]
+fn a_failing_store_on_the_way_to_rest() {
+    for nth in 0..400 {
+        let context = Arc::new(context_over(Background::at_once()));
+        let store = FaultyFile::new();
+        let file = open(&store, &context);
+        file.write(0, &vec![1; 600_000]).unwrap();
+        rest(&file);
+        file.write(3000, &vec![8; 497_000]).unwrap();
+        store.fail_from(nth, Failure::Errno(libc::EIO));
+        let steps = || {
+            let step = file.rest_flush()?;
+            file.rest_sync()?;
+            if file.rest_settle(step)? {
+                file.rest_sync()?;
+                file.rest_finish(step)?;
+            }
+            Ok::<(), Error>(())
+        };
+        let outcome = steps();
+        store.mend();
+        if outcome.is_ok() {
+            assert!(nth > 2, "rest makes calls");
+            return;
+        }
+        if file.failed() {
+            continue; // a failed sync: proven below
+        }
+        rest(&file);
+        let read = read_all(&open(&store, &context));
+        let read = read.unwrap_or_else(|e| panic!("call {nth}: {e}"));
+        assert!(read[3000..500_000].iter().all(|byte| *byte == 8) && read.len() == 600_000, "call {nth}");
+    }
+    panic!("never succeeded");
+}
+
+#[test]
 fn the_error_reaches_the_application_and_the_data_stays() {
     let (store, context) = (FaultyFile::new(), context());
     let file = open(&store, &context);
