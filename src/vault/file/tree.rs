@@ -170,17 +170,6 @@ impl Tree {
         self.leaves.get(&group).is_some_and(|l| l.stale)
     }
 
-    /// The stored form of a loaded group's entries, once `erased` past its end.
-    pub(super) fn entries_bytes(&mut self, group: u64) -> Vec<u8> {
-        match self.leaves.get_mut(&group) {
-            Some(leaf) => {
-                leaf.stale = false;
-                encode_entries(&leaf.entries)
-            }
-            None => vec![0; layout::entries_in(group) * ENTRY],
-        }
-    }
-
     /// Groups that were written since the last clean record.
     pub(super) fn touched(&self) -> Vec<u64> {
         self.touched.iter().copied().collect()

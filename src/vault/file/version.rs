@@ -101,9 +101,7 @@ impl File {
         let mut groups: Vec<u64> = chunks.map(layout::group_of).collect();
         groups.dedup();
         let mut groups = BTreeSet::from_iter(groups);
-        for group in &groups {
-            st.tree.load(source, *group)?;
-        }
+        st.tree.load_all(source, groups.iter().copied())?;
         if size > st.tree.size() {
             let last = layout::groups(st.tree.size()) - 1;
             st.tree.load(source, last)?;

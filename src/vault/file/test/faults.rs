@@ -77,6 +77,21 @@ fn a_failing_store_during_a_cut() {
     fail_each_call(Failure::Errno(libc::EIO), &vec![1; 600_000], |f| f.truncate(300_001), &vec![1; 300_001]);
 }
 
+/// What stands in the store past the end is erased when the file grows, also if that failed at first.
+#[test]
+fn a_failing_store_while_a_cut_file_grows() {
+    let change = |f: &Arc<File>| {
+        f.truncate(300_001)?;
+        f.write(590_000, &[7; 5000])
+    };
+    let mut want = vec![1; 300_001];
+    want.resize(590_000, 0);
+    want.extend([7; 5000]);
+    for failure in [ENOSPC, Failure::Partial(libc::EIO)] {
+        fail_each_call(failure, &vec![1; 600_000], change, &want);
+    }
+}
+
 #[test]
 fn a_failing_store_on_the_way_to_rest() {
     for nth in 0..400 {

@@ -1,30 +1,38 @@
 //! From one version to the next: entries set, sizes changed, digests computed anew, and all of it taken back if it
 //! could not be stored.
 
-use super::{FANOUT, Leaf, Node, Source, TOGETHER, Tree, current};
+use super::{FANOUT, Leaf, Node, Source, TOGETHER, Tree, current, encode_entries};
 use crate::{
     format::{
-        entry::Entry,
+        entry::{ENTRY, Entry},
         layout,
         tree::{ALL_HOLES, Digest, leaf_digests, node_digest},
     },
     vault::Result,
 };
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-/// What a change replaced, so that a change that could not be stored can be taken back.
+/// What a change replaced, in its order, so that a change that could not be stored can be taken back.
 pub(super) struct Journal {
-    leaves: HashMap<u64, Option<Leaf>>,
-    nodes: HashMap<(u32, u64), Option<Node>>,
+    replaced: Vec<Replaced>,
     root: Digest,
     size: u64,
+}
+
+/// One thing as it was.
+enum Replaced {
+    /// The entry of a chunk: it is what most changes are made of, so a copy of the whole leaf would be too much.
+    Entry(u64, Entry),
+    Leaf(u64, Option<Leaf>),
+    /// A leaf whose stored page holds entries past the end.
+    Stale(u64),
+    Node((u32, u64), Option<Node>),
 }
 
 impl Tree {
     /// Starts a change that `keep` or `take_back` ends.
     pub(in crate::vault::file) fn begin(&mut self) {
-        self.journal =
-            Some(Journal { leaves: HashMap::new(), nodes: HashMap::new(), root: self.root, size: self.size });
+        self.journal = Some(Journal { replaced: Vec::new(), root: self.root, size: self.size });
     }
 
     /// The change since `begin` is in the store.
@@ -37,29 +45,44 @@ impl Tree {
         let Some(journal) = self.journal.take() else { return };
         self.root = journal.root;
         self.size = journal.size;
-        for (group, leaf) in journal.leaves {
-            match leaf {
-                Some(leaf) => self.leaves.insert(group, leaf),
-                None => self.leaves.remove(&group),
-            };
+        for replaced in journal.replaced.into_iter().rev() {
+            self.put_back(replaced);
         }
-        for (place, node) in journal.nodes {
-            match node {
-                Some(node) => self.nodes.insert(place, node),
-                None => self.nodes.remove(&place),
-            };
+    }
+
+    fn put_back(&mut self, replaced: Replaced) {
+        match replaced {
+            Replaced::Entry(index, entry) => _ = self.put_entry(index, entry),
+            Replaced::Leaf(group, Some(leaf)) => _ = self.leaves.insert(group, leaf),
+            Replaced::Leaf(group, None) => _ = self.leaves.remove(&group),
+            Replaced::Stale(group) => self.leaves.get_mut(&group).into_iter().for_each(|l| l.stale = true),
+            Replaced::Node(place, Some(node)) => _ = self.nodes.insert(place, node),
+            Replaced::Node(place, None) => _ = self.nodes.remove(&place),
         }
+    }
+
+    /// The stored form of a loaded group's entries: with it, nothing past the end is left in the store.
+    pub(in crate::vault::file) fn entries_bytes(&mut self, group: u64) -> Vec<u8> {
+        let Some(leaf) = self.leaves.get_mut(&group) else {
+            return vec![0; layout::entries_in(group) * ENTRY];
+        };
+        if std::mem::take(&mut leaf.stale)
+            && let Some(journal) = &mut self.journal
+        {
+            journal.replaced.push(Replaced::Stale(group));
+        }
+        encode_entries(&leaf.entries)
     }
 
     fn note_leaf(&mut self, group: u64) {
         if let Some(journal) = &mut self.journal {
-            journal.leaves.entry(group).or_insert_with(|| self.leaves.get(&group).cloned());
+            journal.replaced.push(Replaced::Leaf(group, self.leaves.get(&group).cloned()));
         }
     }
 
     fn note_node(&mut self, place: (u32, u64)) {
         if let Some(journal) = &mut self.journal {
-            journal.nodes.entry(place).or_insert_with(|| self.nodes.get(&place).cloned());
+            journal.replaced.push(Replaced::Node(place, self.nodes.get(&place).cloned()));
         }
     }
 
@@ -81,13 +104,19 @@ impl Tree {
 
     /// Sets the entries of some chunks of a group that is loaded. `update` must follow.
     pub(in crate::vault::file) fn set_entries(&mut self, group: u64, entries: &[(u64, Entry)]) {
-        self.note_leaf(group);
         self.touched.insert(group);
-        if let Some(leaf) = self.leaves.get_mut(&group) {
-            for (index, entry) in entries {
-                leaf.entries[layout::place_in_group(*index)] = *entry;
+        for (index, entry) in entries {
+            let before = self.put_entry(*index, *entry);
+            if let Some(journal) = &mut self.journal {
+                journal.replaced.extend(before.map(|before| Replaced::Entry(*index, before)));
             }
         }
+    }
+
+    /// Puts an entry into its leaf, if that is loaded; returns the one that was there.
+    fn put_entry(&mut self, index: u64, entry: Entry) -> Option<Entry> {
+        let leaf = self.leaves.get_mut(&layout::group_of(index))?;
+        Some(std::mem::replace(&mut leaf.entries[layout::place_in_group(index)], entry))
     }
 
     /// Computes the digests above these groups (loaded, in ascending order).

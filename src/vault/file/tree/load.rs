@@ -21,13 +21,17 @@ impl Tree {
         self.load_all(source, group..group + 1)
     }
 
-    /// Brings the slots of these groups into memory, several at once.
+    /// Brings the slots of these groups, each given once, into memory, several at once.
     ///
     /// # Errors
     /// Of the first that could not be read or does not verify; those that do are in memory.
-    pub(in crate::vault::file) fn load_all(&mut self, source: Source, groups: Range<u64>) -> Result<()> {
+    pub(in crate::vault::file) fn load_all(
+        &mut self,
+        source: Source,
+        groups: impl IntoIterator<Item = u64>,
+    ) -> Result<()> {
         let mut outcome = Ok(());
-        let missing: Vec<u64> = groups.filter(|group| !self.is_loaded(*group)).collect();
+        let missing: Vec<u64> = groups.into_iter().filter(|group| !self.is_loaded(*group)).collect();
         for some in missing.chunks(TOGETHER) {
             let (mut read, mut slots) = (Vec::new(), Vec::new());
             for &group in some {
