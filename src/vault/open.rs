@@ -2,7 +2,7 @@
 
 use super::{
     Dir, Durability, Error, Files, OpenError, OpenFile, Result, StatFs,
-    file::{Background, Context, SlotMemory},
+    file::{Background, Buffered, Context, SlotMemory},
     init::{is_store_read_only, read_config_in},
     lock::WriteLock,
     pending::Pending,
@@ -149,7 +149,7 @@ impl Vault {
             router,
             durability: options.durability,
             read_only: options.read_only,
-            buffered: Arc::default(),
+            buffered: Arc::new(Buffered::new(budget.behind)),
             ahead: Arc::default(),
             slots: SlotMemory::new(budget.slots),
             budget,

@@ -4,6 +4,7 @@
 
 use super::stripe::{Length, Stripe};
 use crate::{crypto::chunk::CHUNK, engine::Buffer, format::layout};
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
@@ -20,7 +21,7 @@ pub(super) const STRIPES: usize = 8;
 const STREAM: u64 = if cfg!(test) { 4 } else { 64 };
 
 /// Chunks of all files of a vault that were written and are not in the store.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Buffered {
     /// Each in memory of its own.
     pub single: AtomicUsize,
@@ -28,9 +29,34 @@ pub struct Buffered {
     pub pooled: AtomicUsize,
     /// Files that are written as streams: each from its first stripe until all of it is flushed.
     pub streams: AtomicUsize,
+    /// Memory of chunks that are no longer here, for those to come: new memory costs more than what is done with it.
+    spare: Mutex<Vec<Plain>>,
+    /// How many chunks it is kept for, those that are here included.
+    kept: usize,
 }
 
 impl Buffered {
+    /// None yet. Keeps memory that was used for them for so many bytes.
+    pub fn new(kept: usize) -> Self {
+        Buffered { kept: kept / CHUNK, ..Buffered::default() }
+    }
+
+    /// Memory for a chunk. What is in it is left over from something else.
+    fn memory(&self) -> Plain {
+        let spare = self.spare.lock().pop();
+        self.single.fetch_add(1, Ordering::Relaxed);
+        spare.unwrap_or_else(Plain::zeros)
+    }
+
+    /// Takes the memory of a chunk back.
+    fn take_back(&self, memory: Plain) {
+        let others = self.single.fetch_sub(1, Ordering::Relaxed) - 1;
+        let mut spare = self.spare.lock();
+        if others + spare.len() < self.kept {
+            spare.push(memory);
+        }
+    }
+
     /// All of them.
     pub fn chunks(&self) -> usize {
         self.single.load(Ordering::Relaxed) + self.pooled.load(Ordering::Relaxed)
@@ -72,7 +98,7 @@ impl Drop for Streamed {
     }
 }
 
-/// One chunk of plaintext; zeros past the end of the file. Wiped on drop.
+/// One chunk of plaintext; zeros past the end of the file. Wiped when it is freed.
 pub(super) struct Plain(Box<[u8; CHUNK]>);
 
 impl Plain {
@@ -115,7 +141,7 @@ pub(super) struct WriteBuffer {
 
 impl Drop for WriteBuffer {
     fn drop(&mut self) {
-        self.total.single.fetch_sub(self.chunks.len(), Ordering::Relaxed);
+        std::mem::take(&mut self.chunks).into_values().for_each(|plain| self.total.take_back(plain));
         let pooled = self.stripes.iter().map(Stripe::count).sum();
         self.total.pooled.fetch_sub(pooled, Ordering::Relaxed);
     }
@@ -133,6 +159,11 @@ impl WriteBuffer {
             run: 0,
             total,
         }
+    }
+
+    /// Whether a chunk is here by itself.
+    pub(super) fn is_single(&self, index: u64) -> bool {
+        self.chunks.contains_key(&index)
     }
 
     /// Plaintext of a chunk.
@@ -188,17 +219,12 @@ impl WriteBuffer {
         self.run = if index == self.next { self.run + 1 } else { 1 };
         self.next = index + 1;
         self.punched.remove(&index);
-        let new = self.get(index).is_none();
-        match self.stripes.iter_mut().find(|stripe| stripe.covers(index)) {
-            Some(stripe) => {
-                self.total.pooled.fetch_add(usize::from(new), Ordering::Relaxed);
-                stripe.put(index)
-            }
-            None => {
-                self.total.single.fetch_add(usize::from(new), Ordering::Relaxed);
-                self.chunks.entry(index).or_insert_with(Plain::zeros)
-            }
+        if let Some(stripe) = self.stripes.iter_mut().find(|stripe| stripe.covers(index)) {
+            let new = stripe.get(index).is_none();
+            self.total.pooled.fetch_add(usize::from(new), Ordering::Relaxed);
+            return stripe.put(index);
         }
+        self.chunks.entry(index).or_insert_with(|| self.total.memory())
     }
 
     /// The same for up to `most` chunks from `index` on, as far as they lie in one stripe; the caller writes all of them.
@@ -241,11 +267,8 @@ impl WriteBuffer {
         }
         let mut stripe = Stripe::new(window.clone(), buffers);
         for index in self.single(window) {
-            if let Some(plain) = self.chunks.remove(&index) {
-                *stripe.put(index) = *plain;
-            }
+            self.take_single(index, stripe.put(index));
         }
-        self.total.single.fetch_sub(stripe.count(), Ordering::Relaxed);
         self.total.pooled.fetch_add(stripe.count(), Ordering::Relaxed);
         self.stripes.push(stripe);
     }
@@ -253,10 +276,9 @@ impl WriteBuffer {
     /// Takes a stripe apart.
     pub(super) fn spill(&mut self, place: usize) {
         let stripe = self.take_stripe(place);
-        self.total.single.fetch_add(stripe.count(), Ordering::Relaxed);
         for index in stripe.chunks() {
             if let Some(content) = stripe.get(index) {
-                let mut plain = Plain::zeros();
+                let mut plain = self.total.memory();
                 *plain = *content;
                 self.chunks.insert(index, plain);
             }
@@ -298,13 +320,21 @@ impl WriteBuffer {
 
     /// Forgets a chunk: the store has it, or is to have a hole there as it has now.
     pub(super) fn remove(&mut self, index: u64) {
-        if self.chunks.remove(&index).is_some() {
-            self.total.single.fetch_sub(1, Ordering::Relaxed);
+        if let Some(plain) = self.chunks.remove(&index) {
+            self.total.take_back(plain);
         } else if self.stripes.iter_mut().any(|stripe| stripe.remove(index)) {
             self.total.pooled.fetch_sub(1, Ordering::Relaxed);
             self.stripes.retain(|stripe| stripe.count() > 0);
         }
         self.punched.remove(&index);
+    }
+
+    /// Takes a chunk that is here by itself out, to `place`.
+    pub(super) fn take_single(&mut self, index: u64, place: &mut [u8; CHUNK]) {
+        if let Some(plain) = self.chunks.remove(&index) {
+            *place = *plain;
+            self.total.take_back(plain);
+        }
     }
 
     /// The store has the hole.

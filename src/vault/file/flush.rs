@@ -258,17 +258,13 @@ impl File {
 
     /// Takes those of these chunks that are buffered by themselves into two buffers.
     fn load_singles(&self, st: &mut State, chunks: &[u64]) -> Option<Load> {
-        let singles: Vec<u64> =
-            chunks.iter().copied().filter(|index| st.buffer.get(*index).is_some()).collect();
+        let singles: Vec<u64> = chunks.iter().copied().filter(|index| st.buffer.is_single(*index)).collect();
         if singles.is_empty() {
             return None;
         }
         let (mut input, output) = self.context.router.buffers.get_pair(singles.len() * CHUNK);
         for (index, place) in singles.iter().zip(input.as_chunks_mut::<CHUNK>().0) {
-            if let Some(plain) = st.buffer.get(*index) {
-                *place = *plain;
-            }
-            st.buffer.remove(*index);
+            st.buffer.take_single(*index, place);
         }
         let chunks = singles.into_iter().enumerate().map(|(at, index)| (index, at * CHUNK)).collect();
         Some(Load { chunks, input, output })

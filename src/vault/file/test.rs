@@ -1,6 +1,6 @@
 //! The content of a file against a plain byte vector: reopened, killed, cut off from power, failing.
 
-use super::{Background, Budget, Context, Durability, File, SlotMemory};
+use super::{Background, Budget, Buffered, Context, Durability, File, SlotMemory};
 use crate::{
     crypto::{cipher::Cipher, kdf::FileKdf, mac::Integrity, secret::Secret},
     engine::{EngineChoice, Router},
@@ -59,7 +59,7 @@ pub(super) fn context_of_few(background: Background) -> Context {
         router: Router::new(EngineChoice::Cpu, budget.buffers).unwrap(),
         durability: Durability::Strict,
         read_only: false,
-        buffered: Arc::default(),
+        buffered: Arc::new(Buffered::new(budget.behind)),
         ahead: Arc::default(),
         slots: SlotMemory::new(1 << 20),
         budget,

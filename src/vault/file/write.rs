@@ -105,10 +105,11 @@ impl File {
         if st.buffer.get(index).is_none() {
             if written.start == 0 && written.end >= layout::chunk_len(st.size, index) {
                 self.begin_stripe(st, index);
-                st.buffer.put(index)[written.end..].fill(0);
-            } else {
-                self.fetch(st, index)?;
+                let place = st.buffer.put(index);
+                place[written.end..].fill(0);
+                return Ok(place);
             }
+            self.fetch(st, index)?;
         }
         Ok(st.buffer.get_mut(index).expect("just put in")) // invariant: put in above if it was absent
     }
