@@ -31,8 +31,8 @@ pub(super) struct Flight {
     pub(super) size: u64,
     /// Chunks that become holes, ascending.
     pub(super) holes: Vec<u64>,
-    /// From its first chunk to behind its last.
-    pub(super) span: Range<u64>,
+    /// Its chunks, with data and to become holes, ascending.
+    pub(super) all: Vec<u64>,
     /// How many chunks with data it has.
     pub(super) chunks: usize,
     pub(super) work: Mutex<Work>,
@@ -74,6 +74,12 @@ pub(super) enum Outcome {
 }
 
 impl Flight {
+    /// Whether it has a chunk of a range.
+    fn meets(&self, chunks: &Range<u64>) -> bool {
+        let first = self.all.partition_point(|index| *index < chunks.start);
+        self.all.get(first).is_some_and(|index| *index < chunks.end)
+    }
+
     /// Seals the batches, unless that was done.
     fn seal(work: &mut Work, router: &Router) {
         if !matches!(work.stage, Stage::Loaded) {
@@ -93,8 +99,7 @@ impl Flight {
 impl File {
     /// Whether chunks of a range are on their way to the store.
     pub(super) fn in_flight(st: &State, chunks: &Range<u64>) -> bool {
-        let meets = |flight: &Arc<Flight>| flight.span.start < chunks.end && chunks.start < flight.span.end;
-        st.flights.iter().any(meets)
+        st.flights.iter().any(|flight| flight.meets(chunks))
     }
 
     /// Brings all flights to their end if chunks of a range are among them: it is for the store to tell what is
@@ -133,7 +138,7 @@ impl File {
     }
 
     /// As `land_all`, until no more than `left` are on their way.
-    fn land_until(&self, st: &mut State, left: usize) {
+    pub(super) fn land_until(&self, st: &mut State, left: usize) {
         while st.flights.len() > left {
             if let Err(e) = self.land_first(st) {
                 log::debug!("what was written could not be stored behind: {e}");

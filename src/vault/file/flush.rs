@@ -129,11 +129,23 @@ impl File {
             st.flight_failed = false;
             return Ok(());
         }
-        self.land_all(st);
+        let one_more = self.may_join_flights(st, bound);
+        self.land_until(st, usize::from(one_more));
         if let Some(flight) = self.flight_of_single(st, bound)? {
             self.launch(st, flight);
         }
         Ok(())
+    }
+
+    /// Whether the chunks below `bound` that are buffered by themselves may fly while another flight is on its way: one
+    /// can be sealed then while the other is written. A chunk of that one has a slot of the epoch already, and cannot
+    /// get another; and whoever waits for memory must not hold any.
+    fn may_join_flights(&self, st: &State, bound: u64) -> bool {
+        let singles = st.buffer.single(0..bound);
+        let memory = self.context.router.buffers.usage();
+        let room = memory.in_use + 2 * singles.len() * CHUNK <= memory.bound / 2;
+        let again = || singles.iter().any(|index| File::in_flight(st, &(*index..*index + 1)));
+        room && growing_end(st).is_none() && !again()
     }
 
     /// Sends full stripes on their way. Where that takes a sync, and one is on its way already, some gather. If
@@ -253,7 +265,9 @@ impl File {
         };
         let batches = Vec::from_iter(loads.into_iter().map(batch));
         let work = Mutex::new(Work { batches, share, stage: Stage::Loaded });
-        Ok(Flight { identity, epoch, size, holes: changed.holes.clone(), span: changed.span(), chunks, work })
+        let mut all = Vec::from_iter(changed.all());
+        all.sort_unstable();
+        Ok(Flight { identity, epoch, size, holes: changed.holes.clone(), all, chunks, work })
     }
 
     /// Takes those of these chunks that are buffered by themselves into two buffers.

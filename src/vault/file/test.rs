@@ -15,6 +15,7 @@ mod crash;
 mod faults;
 mod model;
 mod several;
+mod single;
 mod streams;
 mod tamper;
 

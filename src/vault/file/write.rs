@@ -16,8 +16,8 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// Bytes outside stripes that a write flushes.
-const FLUSH_AT: usize = 16 << 20;
+/// Bytes outside stripes that a write flushes. Many: chunks of a group share a page of entries and a digest.
+const FLUSH_AT: usize = if cfg!(test) { 1 << 20 } else { 16 << 20 };
 /// How many of them make it worth a file's while, where all files together have their share of the memory.
 const WORTH_FLUSHING: usize = 1 << 20;
 /// Flushed bytes that a write commits: recovery stays short.

@@ -190,6 +190,7 @@ impl Run {
                 self.file.punch(arg * 4096, 4096).unwrap();
             }
             "stream" => self.stream(arg * layout::CHUNK),
+            "scatter" => self.scatter(arg as usize),
             "flush" => self.file.flush().unwrap(),
             "sync" => self.file.sync().unwrap(),
             "rest" => rest(&self.file),
@@ -232,6 +233,18 @@ impl Run {
         }
         self.oracle.note(&self.model);
         self.file.write(offset, &data).unwrap();
+    }
+
+    /// Writes every second chunk from this one on, each by itself.
+    fn scatter(&mut self, first: usize) {
+        let whole = self.model.len() / 4096;
+        for chunk in (first..whole).step_by(2) {
+            let data = self.rng.bytes(4096);
+            self.model[chunk * 4096..][..4096].copy_from_slice(&data);
+            self.file.write(chunk as u64 * layout::CHUNK, &data).unwrap();
+        }
+        // Each chunk is as before or as now.
+        self.oracle.note(&self.model);
     }
 
     /// Crashes for good and goes on with what is left.
@@ -335,6 +348,30 @@ fn streams_step_by_step() {
 #[test]
 fn streams_behind_the_application() {
     streams(&context, 1);
+}
+
+/// Chunks here and there over synced data, with two flights on their way at once.
+#[test]
+fn scattered_overwrites() {
+    let (background, _jobs) = Background::by_hand();
+    let mut run = Run { every: 199, ..Run::over(Arc::new(context_over(background)), 1, 1) };
+    run.model = run.rng.bytes(600 * 4096 + 1000);
+    run.file.write(0, &run.model).unwrap();
+    run.file.sync().unwrap();
+    run.oracle = Oracle::default();
+    run.oracle.note(&run.model);
+    run.oracle.confirm();
+    for (op, arg) in [
+        ("scatter", 0),
+        ("scatter", 1),
+        ("flush", 0),
+        ("scatter", 0),
+        ("sync", 0),
+        ("scatter", 1),
+        ("rest", 0),
+    ] {
+        run.act(op, arg);
+    }
 }
 
 #[test]

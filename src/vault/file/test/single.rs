@@ -1,0 +1,76 @@
+//! Chunks written here and there, each by itself, on their way to the store while the application goes on.
+
+use super::*;
+use crate::vault::file::background::Job;
+use crossbeam_channel::Receiver;
+
+/// Chunks of the file, and how many are written until they fly.
+const CHUNKS: u64 = 700;
+const FULL: u64 = 256;
+
+fn flights(file: &Arc<File>) -> usize {
+    file.state.read().flights.len()
+}
+
+/// A file of `CHUNKS` at rest, whose flights wait for the test.
+fn opened() -> (Arc<FaultyFile>, Arc<Context>, Receiver<Job>, Arc<File>, Vec<u8>) {
+    let (background, jobs) = Background::by_hand();
+    let context = Arc::new(context_over(background));
+    let content = Rng(1).bytes(CHUNKS as usize * 4096);
+    let store = stored(&content, &context);
+    let file = open(&store, &context);
+    jobs.try_iter().for_each(drop);
+    (store, context, jobs, file, content)
+}
+
+/// Writes every second chunk of so many, from `first` on.
+fn scatter(file: &Arc<File>, want: &mut [u8], first: u64, count: u64) {
+    for index in (first..first + 2 * count).step_by(2) {
+        let data = Rng(index + 99).bytes(4096);
+        file.write(index * 4096, &data).unwrap();
+        want[index as usize * 4096..][..4096].copy_from_slice(&data);
+    }
+}
+
+#[test]
+fn two_flights_of_other_chunks_are_on_their_way_at_once() {
+    let (store, context, jobs, file, mut want) = opened();
+    scatter(&file, &mut want, 0, FULL + 1);
+    assert_eq!(flights(&file), 1);
+    scatter(&file, &mut want, 1, FULL);
+    assert_eq!(flights(&file), 2, "no chunk of the first is in the second");
+    let calls = store.calls();
+    scatter(&file, &mut want, 2 * FULL + 2, 50);
+    // A read of what is not on its way waits for nothing.
+    let (at, mut chunk) = ((2 * FULL + 150) as usize * 4096, [0; 4096]);
+    file.read(at as u64, &mut chunk).unwrap();
+    assert!(chunk == want[at..][..4096]);
+    assert_eq!((flights(&file), store.calls()), (2, calls));
+    assert!(read_all(&file).unwrap() == want);
+    assert_eq!(flights(&file), 0, "a read of what is on its way brings it to the store");
+    rest(&file);
+    jobs.try_iter().for_each(|job| job());
+    assert!(read_all(&open(&store, &context)).unwrap() == want);
+}
+
+#[test]
+fn a_chunk_on_its_way_does_not_fly_again_beside_itself() {
+    for landed in [0, 1, 2] {
+        let (store, context, jobs, file, mut want) = opened();
+        scatter(&file, &mut want, 0, FULL + 1);
+        scatter(&file, &mut want, 1, FULL);
+        assert_eq!(flights(&file), 2);
+        jobs.try_iter().take(landed).for_each(|job| job());
+        // One chunk of the second flight is among those that fly now: both land, and the epoch ends.
+        scatter(&file, &mut want, 1, 1);
+        scatter(&file, &mut want, 2 * FULL + 2, 80);
+        scatter(&file, &mut want, 2 * FULL + 3, 80);
+        want[8191..8193].fill(7);
+        file.write(8191, &[7; 2]).unwrap();
+        scatter(&file, &mut want, 3, 120);
+        assert_eq!(flights(&file), 1, "after {landed}");
+        assert!(read_all(&file).unwrap() == want);
+        rest(&file);
+        assert!(read_all(&open(&store, &context)).unwrap() == want);
+    }
+}
