@@ -16,7 +16,9 @@ use support::{
     command::{Done, Running, ok, run, script, sh},
     mounted::{Vault, program_path},
     random::Random,
-    ready, skip, which,
+    ready, skip,
+    store::edit,
+    which,
 };
 use tempfile::TempDir;
 
@@ -306,6 +308,32 @@ fn files_in_a_vault_need_no_mount() {
     let damaged = hash(place.path(), &[&unlock[..], &["-l", "t"]].concat());
     assert_eq!(damaged.code(), 41);
     assert!(damaged.stderr.contains("t/e: "), "{}", damaged.stderr);
+}
+
+/// What is not listed because its name is damaged is missing from the hashes.
+#[test]
+fn a_damaged_name_in_a_vault_is_noticed() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    // Too long to be encrypted in a stored name: it is in a file of its own.
+    for name in ["a", &"long".repeat(60)] {
+        fs::write(mount.join(name), name).expect("write");
+    }
+    mount.unmount();
+    let [store, key] = [&vault.store, &vault.key].map(|path| path.to_str().expect("UTF-8"));
+    let unlock = ["--vault", store, "--key-file", key];
+    let whole = hash(vault.place_path(), &[&unlock[..], &["--sum"]].concat());
+    assert!(whole.code() == 0 && whole.text().lines().count() == 2, "{whole:?}");
+    let names = sh(&vault.store, "ls -d warpcrypt.long.*.name", &[], 60);
+    edit(&vault.store.join(names.trim()), |bytes| bytes[20] ^= 1);
+    let damaged = hash(vault.place_path(), &[&unlock[..], &["--sum"]].concat());
+    assert_eq!((damaged.code(), damaged.text().lines().count()), (41, 1), "{damaged:?}");
+    assert!(damaged.stderr.contains("left out of the listing"), "{damaged:?}");
+    let damaged = matching(vault.place_path(), &unlock);
+    assert!(damaged.code() == 41 && damaged.stderr.contains("left out of the listing"), "{damaged:?}");
 }
 
 fn matching(dir: &Path, args: &[&str]) -> Done {

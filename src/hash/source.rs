@@ -50,6 +50,11 @@ pub trait Source: Sync {
     /// If it cannot be read.
     fn list(&self, path: &Path, place: &Self::Place) -> io::Result<Vec<Listed<Self::Place>>>;
 
+    /// How much the lists of entries left out because it is damaged. What it was has been logged.
+    fn left_out(&self) -> usize {
+        0
+    }
+
     /// Bytes of a file.
     ///
     /// # Errors
@@ -223,6 +228,10 @@ impl Source for Vaulted {
             place: Some((dir.clone(), entry.stored)),
         };
         Ok(entries.into_iter().map(listed).collect())
+    }
+
+    fn left_out(&self) -> usize {
+        self.0.left_out()
     }
 
     fn size(&self, _: &Path, place: &VaultPlace) -> io::Result<u64> {

@@ -63,6 +63,11 @@ impl Vault {
         }
     }
 
+    /// How many reasons to leave something out listings met so far, of those that are still known to be logged.
+    pub fn left_out(&self) -> usize {
+        self.told.lock().len()
+    }
+
     /// Whether a stored name carries an entry: it is neither the vault's own nor a left-over.
     pub(super) fn is_entry(&self, stored: &OsStr) -> bool {
         matches!(self.keys.names.classify(stored.as_bytes()), Class::Entry | Class::Long)

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     cli::{
         exit::{Code, Failure, Outcome},
-        print_bytes,
+        log, print_bytes,
         signals::Interrupt,
     },
     hash::{
@@ -26,6 +26,7 @@ use std::{io, os::unix::ffi::OsStrExt, path::PathBuf};
 /// If files cannot be read.
 pub fn run(args: &MatchArgs) -> Outcome {
     let interrupt = Interrupt::watch()?;
+    log::to_standard_error();
     let naming = Naming::new(args.bare, args.relative)?;
     match &args.place.vault {
         None => find(&Plain::default(), &naming.roots(&args.place.paths), naming, args, &interrupt),
@@ -66,7 +67,7 @@ fn find<S: Source>(
             eprintln!("warpcrypt: {}: {e}", path.display());
         }
     }
-    match matches.failed.len() {
+    match matches.failed.len() + source.left_out() {
         0 => Ok(()),
         n => Err(Failure::plain(Code::Unreadable, format!("{n} could not be read; the rest is done"))),
     }

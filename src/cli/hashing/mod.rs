@@ -137,5 +137,5 @@ fn all<S: Source>(
         return mode.check_output();
     }
     interrupt.check()?;
-    mode.finish()
+    mode.finish(source.left_out())
 }

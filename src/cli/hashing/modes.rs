@@ -163,11 +163,13 @@ impl Mode {
         }
     }
 
-    /// Prints what stands last, stores what was appended, and says how it went.
+    /// Prints what stands last, stores what was appended, and says how it went. `left_out` is how much was not
+    /// found because its name is damaged.
     ///
     /// # Errors
     /// If the audit failed, files could not be read, or the list cannot be added to.
-    pub fn finish(mut self) -> Outcome {
+    pub fn finish(mut self, left_out: usize) -> Outcome {
+        self.audit.unreadable += left_out as u64;
         let mut members = Map::new();
         match self.task {
             Task::Audit => self.finish_audit(&mut members),
