@@ -41,6 +41,7 @@ pub fn main() -> ExitCode {
         // clap's own codes: 0 for help and version, 2 for a wrong line.
         Err(e) => e.exit(),
     };
+    name_process();
     keep_secrets_in();
     signals::survive_size_limit();
     engine::start_gpus_with("/proc/self/exe");
@@ -69,6 +70,12 @@ fn run(command: Command) -> Outcome {
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir),
     }
+}
+
+/// A process that was started as /proc/self/exe would be `exe` in every list of processes.
+fn name_process() {
+    // A name only.
+    let _ = rustix::thread::set_name(c"warpcrypt");
 }
 
 /// No core dumps, and no looking into this process's memory by others of the same user.

@@ -98,10 +98,12 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     Ok(parent.canonicalize()?.join(name))
 }
 
-/// Up to `most` processes that use something below `target`, as "PID (name)". Only those that the
-/// caller may look into are found.
+/// Up to `most` processes other than this one that use something below `target`, as "PID (name)". Only those
+/// that the caller may look into are found.
 pub fn users_of(target: &Path, most: usize) -> Vec<String> {
-    processes().filter(|process| uses(process, target)).take(most).map(|process| describe(&process)).collect()
+    let own = std::process::id().to_string();
+    let others = processes().filter(|process| !process.ends_with(&own));
+    others.filter(|process| uses(process, target)).take(most).map(|process| describe(&process)).collect()
 }
 
 /// The folders of all processes below `/proc`.

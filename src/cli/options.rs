@@ -78,7 +78,7 @@ fn mebibytes(value: &str) -> Option<u32> {
 fn unknown(option: &str) -> Failure {
     Failure::new(
         Code::Usage,
-        format!("unknown mount option `{option}`"),
+        format!("`{option}` is no mount option, or not with this value"),
         "`warpcrypt mount --help` lists the options of -o.",
     )
 }

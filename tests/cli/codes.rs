@@ -203,6 +203,9 @@ fn busy_and_not_mounted() {
     let sleeper = Running::start(script(&vault.mount_point, "exec sleep 60").env("LC_ALL", "C"));
     thread::sleep(Duration::from_millis(200));
     fails(&mut command(&["umount", point]), 23, &format!("{} (sleep)", sleeper.pid()));
+    // Who asks is in the way too, as the shell that it was called from is: that one has to leave.
+    let sleeper_alone = format!("process {} (sleep).", sleeper.pid());
+    fails(command(&["umount", "."]).current_dir(&vault.mount_point), 23, &sleeper_alone);
     drop(sleeper);
     mount.unmount();
 }

@@ -191,6 +191,17 @@ fn options_of_fstab() {
 }
 
 #[test]
+fn the_process_has_the_name_of_the_program() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    let name = fs::read_to_string(format!("/proc/{}/comm", mount.pid.as_raw_nonzero())).expect("its name");
+    assert_eq!(name, "warpcrypt\n");
+}
+
+#[test]
 fn a_mount_holds_nothing_of_the_shell_that_made_it() {
     if !ready(&["flock"]) {
         return;
