@@ -47,7 +47,7 @@ struct Parts {
 }
 
 impl File {
-    /// Opens the chunks of a range, of which the first exists.
+    /// Opens the chunks of a range, as far as they exist: the file may have been cut since the range was chosen.
     ///
     /// # Errors
     /// `Damaged` if one does not authenticate, or what leads to it; else the store's.
@@ -56,7 +56,7 @@ impl File {
         let (mut content, spare) = self.buffers_for((chunks.end - chunks.start) as usize * CHUNK);
         let st = self.read_state(chunks.clone())?;
         let start = chunks.start * layout::CHUNK;
-        let end = st.size.min(chunks.end * layout::CHUNK);
+        let end = st.size.min(chunks.end * layout::CHUNK).max(start);
         let version = st.content;
         let chunks = chunks.start..layout::chunks(end);
         let mut parts = self.parts(&st, &chunks, &mut content)?;

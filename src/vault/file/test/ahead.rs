@@ -52,6 +52,17 @@ fn readers_in_steps_read_what_is_there() {
 }
 
 #[test]
+fn a_range_that_was_cut_off_before_it_was_opened_is_empty() {
+    let context = context();
+    let file = open(&stored(&Rng(1).bytes(3 * MIB), &context), &context);
+    file.truncate(300_000).unwrap();
+    for chunks in [256..512, 74..75] {
+        let start = chunks.start * layout::CHUNK;
+        assert!(file.open_span(chunks).unwrap().part(start, 100).is_empty());
+    }
+}
+
+#[test]
 fn two_readers_and_requests_out_of_order_are_told_apart() {
     let context = context();
     let (file, content) = mixed(&context, 8 * MIB);
