@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     ffi::OsStr,
     fs,
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::Path,
     process::Command,
     time::{Duration, Instant},
@@ -95,6 +95,32 @@ fn openssl_agrees() {
         assert_eq!(audit.code(), 0, "{function}: {}{}", audit.text(), audit.stderr);
         assert!(audit.text().contains("Files matched: 3"), "{}", audit.text());
     }
+}
+
+/// Long files in memory are looked at where they lie; one with a hole is read, and keeps it.
+#[test]
+fn long_files_in_memory_are_hashed_as_others_and_stay_as_they_are() {
+    if rustix::fs::statfs("/dev/shm").map_or(0, |about| about.f_type as u64) != 0x0102_1994 {
+        skip("needs a tmpfs on /dev/shm".into());
+        return;
+    }
+    let place = TempDir::with_prefix_in("warpcrypt-test-", "/dev/shm").expect("temporary directory");
+    let noise = Random::from_seed(9).bytes(40 << 20);
+    write(place.path(), "whole", [&noise[..], &[0; 1 << 20]].concat());
+    write(place.path(), "hole", &noise);
+    let hole = fs::File::options().write(true).open(place.path().join("hole")).expect("open");
+    hole.set_len(41 << 20).expect("a hole");
+    let blocks = |name| fs::metadata(place.path().join(name)).expect("metadata").blocks();
+    let before = (blocks("whole"), blocks("hole"));
+    assert!(before.1 < before.0, "{before:?}");
+    for function in ["sha3-256", "k12", "md6-256,shake128"] {
+        let done = hash(place.path(), &["-b", "-c", function, "hole", "whole"]);
+        assert_eq!(done.code(), 0, "{}", done.stderr);
+        let text = done.text();
+        let of = |name| text.lines().find_map(|line| line.strip_suffix(name)).expect("a line").to_owned();
+        assert_eq!(of(",hole"), of(",whole"), "{function}");
+    }
+    assert_eq!((blocks("whole"), blocks("hole")), before);
 }
 
 /// The numbers of an audit's summary.

@@ -2,8 +2,8 @@
 
 use super::{
     gpu::{self, Failed, Flying, Gpu, Slot},
-    large::Tree,
     source::{Content, Source},
+    tree::Tree,
     work::Worker,
 };
 use crate::{

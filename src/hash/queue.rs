@@ -1,11 +1,7 @@
 //! What is to be done, and by whom: files in batches, parts of long files, and long files that are hashed
 //! several at once. Long files go first, for they take longest.
 
-use super::{
-    large::{Lane, Tree},
-    source::Content,
-    walk::Found,
-};
+use super::{serial::Lane, source::Content, tree::Tree, walk::Found};
 use parking_lot::{Condvar, Mutex};
 use std::{collections::VecDeque, sync::Arc};
 

@@ -3,9 +3,11 @@
 use super::{
     flights::Hangar,
     gpu::Gpu,
-    large::{Lane, Large, Pass, Tree},
+    large::{Large, Pass},
     queue::{Queue, Task},
+    serial::Lane,
     source::Source,
+    tree::Tree,
     walk::walk,
 };
 use crate::crypto::hash::{Digest, Function};
