@@ -206,10 +206,8 @@ pub fn run(args: &MountBenchArgs) -> Outcome {
     bench.measure(args.runs as usize, &args.groups)?;
     let mut report = Report::new("mount", "warpcrypt beside other filesystems");
     report.colours(contender::NAMES);
-    report.about(
-        "runs",
-        format!("{}, medians; the mark on a bar goes from the lowest to the highest", args.runs),
-    );
+    let several = "medians; the mark on a bar goes from the lowest to the highest";
+    report.about("runs", if args.runs == 1 { "1".to_owned() } else { format!("{}, {several}", args.runs) });
     if args.groups.contains(&Group::Streams) {
         report.about(
         "streams",
