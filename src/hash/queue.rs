@@ -3,7 +3,7 @@
 
 use super::{serial::Lane, source::Content, tree::Tree, walk::Found};
 use parking_lot::{Condvar, Mutex};
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, thread};
 
 /// Files of a batch.
 const BATCH: usize = 64;
@@ -211,6 +211,19 @@ impl<P, C: Content> Queue<P, C> {
         self.state.lock().abandoned = true;
         self.ready.notify_all();
         self.room.notify_all();
+    }
+
+    /// For as long as a thread works: where it panics nobody takes anything any more, for its tasks will never be done.
+    pub(super) fn worked_by_this_thread(&self) -> impl Drop + '_ {
+        struct Panics<'a, P, C: Content>(&'a Queue<P, C>);
+        impl<P, C: Content> Drop for Panics<'_, P, C> {
+            fn drop(&mut self) {
+                if thread::panicking() {
+                    self.0.abandon();
+                }
+            }
+        }
+        Panics(self)
     }
 
     /// Ends a task that was taken.

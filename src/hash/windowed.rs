@@ -124,6 +124,15 @@ const FUNCTIONS: [&[&str]; 4] =
     [&["sha3-256"], &["k12"], &["md6-256"], &["shake128", "md6-224", "k12", "sha3-512"]];
 
 #[test]
+fn a_thread_that_panics_ends_the_run() {
+    let (place, _) = folder(&[700_000, 100, 2 << 20, 3 << 20, 5000]);
+    for names in FUNCTIONS {
+        let run = || records(place.path(), names, 3, &unchanged, &|_| panic!("on purpose"));
+        assert!(std::panic::catch_unwind(run).is_err());
+    }
+}
+
+#[test]
 fn windows_show_what_reading_gives() {
     let mib = 1 << 20;
     let lens =

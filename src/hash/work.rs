@@ -159,6 +159,7 @@ impl<'a, S: Source> Worker<'a, S> {
     }
 
     fn work(mut self) {
+        let _watched = self.queue.worked_by_this_thread();
         while let Some(task) = self.next() {
             match task {
                 Task::Batch(jobs) => self.batch(jobs),
