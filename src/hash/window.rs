@@ -9,12 +9,16 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
 };
 
 /// Bytes of a window, at most: each one that is unmapped interrupts all processors.
 const LONGEST: u64 = 128 << 20;
 /// Shorter files are read: copying them costs less than mapping and unmapping them.
 const SHORTEST: u64 = 32 << 20;
+/// With fewer processors all files are read: only many that copy at once wait for memory, and looking costs more than
+/// copying then (for SHA-3 and MD6 on two).
+const MANY: usize = 8;
 /// The type of a tmpfs, as statfs(2) has it.
 const TMPFS: i64 = 0x0102_1994;
 
@@ -31,7 +35,9 @@ impl Window {
     pub fn of_memory(file: impl AsFd, offset: u64) -> Option<Self> {
         let stat = fs::fstat(&file).ok()?;
         let (size, stored) = (stat.st_size as u64, 512 * stat.st_blocks as u64);
-        let in_memory = size >= SHORTEST && stored >= size && fs::fstatfs(&file).ok()?.f_type as i64 == TMPFS;
+        let many = thread::available_parallelism().is_ok_and(|processors| processors.get() >= MANY);
+        let whole = size >= SHORTEST && stored >= size;
+        let in_memory = many && whole && fs::fstatfs(&file).ok()?.f_type as i64 == TMPFS;
         in_memory.then(|| Window::new(file, offset, (size - offset.min(size)).min(LONGEST)))?
     }
 
