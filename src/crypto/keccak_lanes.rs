@@ -1,6 +1,6 @@
 //! `Keccak-p[1600]` over several states at once, one in each 64-bit element of a vector: the parts that
 //! every vector width shares. They work with the functions that the module of a width has under these names:
-//! `xor`, `xor3`, `rol`, `chi` (`a ^ (!b & c)`) and, to absorb, `load`, `store`, `splat`, `words` and `prefetch`.
+//! `xor`, `xor3`, `rol`, `chi` (`a ^ (!b & c)`) and, to absorb, `load`, `store`, `splat` and `words`.
 
 /// One round on 25 vectors.
 ///
@@ -104,7 +104,6 @@ macro_rules! absorb {
         let mut state = std::array::from_fn(|lane| load(&states[lane]));
         for blocks in $pieces {
             for block in (0..blocks[0].len() / rate * rate).step_by(rate) {
-                prefetch(blocks, block);
                 $({
                     let count = (rate / 8).saturating_sub($first).min($n);
                     if count > 0 {

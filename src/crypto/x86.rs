@@ -2,9 +2,8 @@
 
 use super::ctr::Text;
 use std::arch::x86_64::{
-    __m128i, __m256i, __m512i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm_storeu_si128, _mm_xor_si128,
-    _mm256_loadu_si256, _mm256_storeu_si256, _mm256_xor_si256, _mm512_loadu_si512, _mm512_storeu_si512,
-    _mm512_xor_si512,
+    __m128i, __m256i, __m512i, _mm_loadu_si128, _mm_storeu_si128, _mm_xor_si128, _mm256_loadu_si256,
+    _mm256_storeu_si256, _mm256_xor_si256, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_xor_si512,
 };
 
 /// Loads, stores and text under a keystream for one width of vectors.
@@ -74,20 +73,3 @@ width!(
     put_512,
     _mm512_xor_si512
 );
-
-/// Has the bytes loaded that are about to be wanted of each piece, if all are long: those some blocks behind byte `at`,
-/// as many as a sponge takes at once. Processors by themselves foresee none behind the end of a page.
-#[inline]
-pub(super) fn prefetch<const N: usize>(pieces: &[&[u8]; N], at: usize) {
-    const AHEAD: usize = 1024;
-    if pieces[0].len() - at < AHEAD {
-        return;
-    }
-    for piece in pieces {
-        for line in [0, 64, 128] {
-            let address = piece.as_ptr().wrapping_add(at).wrapping_add(AHEAD + line);
-            // SAFETY: it loads nothing that a program could see, and any address may be named.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
-        }
-    }
-}

@@ -5,7 +5,6 @@ use super::lanes::States;
 use crate::crypto::{
     keccak::Rounds,
     keccak_lanes::{absorb, round},
-    x86::prefetch,
 };
 use std::arch::x86_64::{
     __m256i, _mm_cvtsi32_si128, _mm256_andnot_si256, _mm256_cmpgt_epi64, _mm256_loadu_si256,

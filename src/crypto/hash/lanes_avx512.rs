@@ -5,7 +5,6 @@ use super::lanes::States;
 use crate::crypto::{
     keccak::Rounds,
     keccak_lanes::{absorb, round},
-    x86::prefetch,
 };
 use std::arch::x86_64::{
     __m512i, _mm512_loadu_si512, _mm512_maskz_loadu_epi64, _mm512_permutex2var_epi64,

@@ -8,7 +8,6 @@ use super::{
 use crate::crypto::{
     keccak::Rounds,
     keccak_lanes::{absorb, round},
-    x86::prefetch,
 };
 use std::arch::x86_64::{
     __m256i, _mm256_rol_epi64 as rol, _mm256_set1_epi64x as splat, _mm256_ternarylogic_epi64,
