@@ -12,8 +12,11 @@ fn flights(file: &Arc<File>) -> usize {
     file.state.read().flights.len()
 }
 
-/// A file of `CHUNKS` at rest, whose flights wait for the test.
-fn opened() -> (Arc<FaultyFile>, Arc<Context>, Receiver<Job>, Arc<File>, Vec<u8>) {
+/// A store, the flights of a file in it that wait for the test, the file and what is in it.
+type Opened = (Arc<FaultyFile>, Arc<Context>, Receiver<Job>, Arc<File>, Vec<u8>);
+
+/// A file of `CHUNKS` at rest.
+fn opened() -> Opened {
     let (background, jobs) = Background::by_hand();
     let context = Arc::new(context_over(background));
     let content = Rng(1).bytes(CHUNKS as usize * 4096);
