@@ -35,9 +35,10 @@ impl Window {
     pub fn of_memory(file: impl AsFd, offset: u64) -> Option<Self> {
         let stat = fs::fstat(&file).ok()?;
         let (size, stored) = (stat.st_size as u64, 512 * stat.st_blocks as u64);
-        let many = thread::available_parallelism().is_ok_and(|processors| processors.get() >= MANY);
         let whole = size >= SHORTEST && stored >= size;
-        let in_memory = many && whole && fs::fstatfs(&file).ok()?.f_type as i64 == TMPFS;
+        let in_memory = whole && fs::fstatfs(&file).ok()?.f_type as i64 == TMPFS;
+        // Last, for it reads files of the system's.
+        let in_memory = in_memory && thread::available_parallelism().is_ok_and(|count| count.get() >= MANY);
         in_memory.then(|| Window::new(file, offset, (size - offset.min(size)).min(LONGEST)))?
     }
 
