@@ -130,6 +130,14 @@ struct Known {
     generation: u64,
 }
 
+/// A node that was looked up.
+struct Counted {
+    node: Arc<Node>,
+    generation: u64,
+    /// Whether the kernel did not know it before.
+    first: bool,
+}
+
 struct Table {
     nodes: HashMap<u64, Known>,
     foreign: HashMap<Key, u64>,
@@ -172,16 +180,30 @@ impl Inodes {
     }
 
     /// Counts a lookup of a node found under `name`: to be called before the kernel is told of it.
-    pub fn found(&self, stat: &Stat, name: Name) -> Id {
+    ///
+    /// The kernel may ask anew for a name that it knows while that is renamed or removed, so what was found can be out
+    /// of date. Such a node is known already: a name that is new to it is noted only if `stands` says, while
+    /// no name of the node changes, that it stands there. `None`, and nothing is counted, if it does not.
+    pub fn found(&self, stat: &Stat, name: Name, stands: impl FnOnce(&Name) -> bool) -> Option<Id> {
         let key = key(stat);
-        let (mut node, mut generation) = self.count(key, stat.kind);
-        if node.kind != stat.kind || node.names.read().gone().is_some() {
-            (node, generation) = self.renew(&node, key, stat.kind);
+        let Counted { node, generation, first } = self.count(key, stat.kind);
+        let is_same = node.kind == stat.kind;
+        if is_same && node.names.read().known.contains(&name) {
+            return Some(Id { number: node.number, generation });
         }
-        if !node.names.read().known.contains(&name) {
-            node.names.write().add(name);
+        let mut names = node.names.write();
+        if !first && !stands(&name) {
+            drop(names);
+            self.forget(node.number, 1);
+            return None;
         }
-        Id { number: node.number, generation }
+        if is_same && names.gone().is_none() {
+            names.add(name);
+            return Some(Id { number: node.number, generation });
+        }
+        let (node, generation) = self.renew(&node, key, stat.kind);
+        node.names.write().add(name);
+        Some(Id { number: node.number, generation })
     }
 
     /// Takes back `lookups` lookups of a node; after the last one it is no longer known.
@@ -229,7 +251,7 @@ impl Inodes {
         device == self.root.0 && inode > ROOT && inode < FOREIGN
     }
 
-    fn count(&self, key: Key, kind: Kind) -> (Arc<Node>, u64) {
+    fn count(&self, key: Key, kind: Kind) -> Counted {
         let mut table = self.table.lock();
         let number = self.number(&table, key).unwrap_or_else(|| {
             let number = table.next_foreign;
@@ -243,7 +265,7 @@ impl Inodes {
             generation: 0,
         });
         known.lookups = known.lookups.saturating_add(1);
-        (known.node.clone(), known.generation)
+        Counted { node: known.node.clone(), generation: known.generation, first: known.lookups == 1 }
     }
 
     /// Puts a new node in the place of `old`, whose inode number the store has given away again. The

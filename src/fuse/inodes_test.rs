@@ -29,10 +29,19 @@ fn table() -> Inodes {
     Inodes::new((DEVICE, 500))
 }
 
+/// Counts a lookup of what stands where it was found.
+fn found(inodes: &Inodes, stat: &Stat, name: Name) -> Id {
+    inodes.found(stat, name, |_| true).unwrap()
+}
+
+fn nobody_asks(_: &Name) -> bool {
+    panic!("the store is asked for nothing")
+}
+
 #[test]
 fn a_node_keeps_the_stores_number_and_the_root_is_1() {
     let inodes = table();
-    let id = inodes.found(&stat(42, Kind::File, 1), name(ROOT, "a"));
+    let id = found(&inodes, &stat(42, Kind::File, 1), name(ROOT, "a"));
     assert_eq!(id, Id { number: 42, generation: 0 });
     assert_eq!(inodes.number_of((DEVICE, 500)), ROOT);
     assert_eq!(inodes.get(ROOT).unwrap().key, (DEVICE, 500));
@@ -42,23 +51,23 @@ fn a_node_keeps_the_stores_number_and_the_root_is_1() {
 #[test]
 fn other_devices_and_inode_1_get_numbers_of_their_own() {
     let inodes = table();
-    let one = inodes.found(&stat(1, Kind::File, 1), name(ROOT, "one"));
+    let one = found(&inodes, &stat(1, Kind::File, 1), name(ROOT, "one"));
     let other = Stat { dev: 9, ..stat(42, Kind::Dir, 2) };
-    let foreign = inodes.found(&other, name(ROOT, "mount"));
+    let foreign = found(&inodes, &other, name(ROOT, "mount"));
     assert!(one.number >= FOREIGN && foreign.number >= FOREIGN && one.number != foreign.number);
-    assert_eq!(inodes.found(&other, name(ROOT, "mount")), foreign, "stable while known");
+    assert_eq!(found(&inodes, &other, name(ROOT, "mount")), foreign, "stable while known");
     assert_eq!(inodes.find((9, 42)).unwrap().number, foreign.number);
     assert!(inodes.find((DEVICE, 42)).is_none());
     inodes.forget(foreign.number, 2);
     assert!(inodes.find((9, 42)).is_none());
-    assert_ne!(inodes.found(&other, name(ROOT, "mount")).number, foreign.number);
+    assert_ne!(found(&inodes, &other, name(ROOT, "mount")).number, foreign.number);
 }
 
 #[test]
 fn the_last_forget_ends_a_node() {
     let inodes = table();
     for _ in 0..3 {
-        inodes.found(&stat(42, Kind::File, 1), name(ROOT, "a"));
+        found(&inodes, &stat(42, Kind::File, 1), name(ROOT, "a"));
     }
     inodes.forget(42, 2);
     assert!(inodes.get(42).is_ok());
@@ -72,7 +81,7 @@ fn the_last_forget_ends_a_node() {
 #[test]
 fn forgetting_more_than_was_looked_up_does_no_harm() {
     let inodes = table();
-    inodes.found(&stat(42, Kind::File, 1), name(ROOT, "a"));
+    found(&inodes, &stat(42, Kind::File, 1), name(ROOT, "a"));
     inodes.forget(42, u64::MAX);
     assert!(inodes.get(42).is_err());
 }
@@ -80,8 +89,8 @@ fn forgetting_more_than_was_looked_up_does_no_harm() {
 #[test]
 fn hard_links_are_one_node_with_several_names() {
     let inodes = table();
-    inodes.found(&stat(42, Kind::File, 2), name(ROOT, "a"));
-    inodes.found(&stat(42, Kind::File, 2), name(ROOT, "b"));
+    found(&inodes, &stat(42, Kind::File, 2), name(ROOT, "a"));
+    found(&inodes, &stat(42, Kind::File, 2), name(ROOT, "b"));
     let node = inodes.get(42).unwrap();
     let mut names = node.names.write();
     assert_eq!(names.any(), Some(&name(ROOT, "b")));
@@ -96,10 +105,10 @@ fn hard_links_are_one_node_with_several_names() {
 #[test]
 fn a_number_given_away_again_is_a_new_generation_with_one_sum_of_lookups() {
     let inodes = table();
-    inodes.found(&stat(42, Kind::File, 1), name(ROOT, "old"));
+    found(&inodes, &stat(42, Kind::File, 1), name(ROOT, "old"));
     let old = inodes.get(42).unwrap();
     old.names.write().remove(&name(ROOT, "old"), &stat(42, Kind::File, 1), true, None);
-    let id = inodes.found(&stat(42, Kind::File, 1), name(ROOT, "new"));
+    let id = found(&inodes, &stat(42, Kind::File, 1), name(ROOT, "new"));
     assert_eq!(id, Id { number: 42, generation: 1 });
     let new = inodes.get(42).unwrap();
     assert!(!Arc::ptr_eq(&old, &new));
@@ -111,10 +120,27 @@ fn a_number_given_away_again_is_a_new_generation_with_one_sum_of_lookups() {
 }
 
 #[test]
+fn a_name_that_moved_since_it_was_found_is_not_noted() {
+    let inodes = table();
+    let file = stat(42, Kind::File, 1);
+    assert!(inodes.found(&file, name(ROOT, "a"), nobody_asks).is_some(), "the kernel asks under its lock");
+    let node = inodes.get(42).unwrap();
+    node.names.write().replace(&name(ROOT, "a"), name(ROOT, "b"));
+    assert_eq!(inodes.found(&file, name(ROOT, "a"), |_| false), None);
+    assert_eq!(node.names.read().any(), Some(&name(ROOT, "b")));
+    assert!(inodes.found(&file, name(ROOT, "b"), nobody_asks).is_some(), "known");
+    node.names.write().remove(&name(ROOT, "b"), &file, true, None);
+    assert_eq!(inodes.found(&file, name(ROOT, "b"), |_| false), None);
+    assert!(node.names.read().gone().is_some() && Arc::ptr_eq(&node, &inodes.get(42).unwrap()));
+    inodes.forget(42, 2);
+    assert!(inodes.get(42).is_err(), "what was not found was not counted");
+}
+
+#[test]
 fn another_type_under_the_same_number_is_another_node() {
     let inodes = table();
-    inodes.found(&stat(42, Kind::File, 1), name(ROOT, "a"));
-    let id = inodes.found(&stat(42, Kind::Dir, 2), name(ROOT, "a"));
+    found(&inodes, &stat(42, Kind::File, 1), name(ROOT, "a"));
+    let id = found(&inodes, &stat(42, Kind::Dir, 2), name(ROOT, "a"));
     assert_eq!(id.generation, 1);
     assert_eq!(inodes.get(42).unwrap().kind, Kind::Dir);
 }
@@ -122,8 +148,8 @@ fn another_type_under_the_same_number_is_another_node() {
 #[test]
 fn log_lines_name_the_stored_path() {
     let inodes = table();
-    inodes.found(&stat(42, Kind::Dir, 2), name(ROOT, "Dir"));
-    inodes.found(&stat(43, Kind::File, 1), name(42, "File"));
+    found(&inodes, &stat(42, Kind::Dir, 2), name(ROOT, "Dir"));
+    found(&inodes, &stat(43, Kind::File, 1), name(42, "File"));
     assert_eq!(inodes.stored_path(43), "Dir/File");
     assert_eq!(inodes.stored_path(ROOT), "the root directory");
     assert_eq!(inodes.stored_path(99), "inode 99");
@@ -140,7 +166,7 @@ fn lookups_and_forgets_from_many_threads_come_out_even() {
             scope.spawn(move || {
                 for round in 0..2000_u64 {
                     let ino = 100 + round % 5;
-                    let id = inodes.found(&stat(ino, Kind::File, 1), name(ROOT, &format!("{ino}")));
+                    let id = found(&inodes, &stat(ino, Kind::File, 1), name(ROOT, &format!("{ino}")));
                     if let Ok(node) = inodes.get(id.number)
                         && round % 7 == thread
                     {

@@ -98,7 +98,7 @@ impl Server {
                 (Stat { dev: device, ..attr::unknown(e.kind, e.ino) }, Duration::ZERO)
             }
         };
-        let Id { number, generation } = self.found(handle.node, e.stored.clone(), &stat);
+        let Id { number, generation } = self.found(handle.node, &handle.dir, e.stored.clone(), &stat)?;
         let attr = attr::file_attr(number, &stat);
         let full = reply.add(INodeNo(number), e.next, &e.name, &ttl, &attr, fuser::Generation(generation));
         if full {

@@ -21,10 +21,16 @@ impl Server {
     /// Finds a name; `None` if there is none.
     pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<Entry>> {
         let dir = self.dir(parent)?;
-        match self.vault.lookup(&dir, name) {
-            Ok((stored, stat)) => Ok(Some(Entry { id: self.found(parent, stored, &stat), stat })),
-            Err(e) if errno::is_no_entry(&e) => Ok(None),
-            Err(e) => Err(e),
+        loop {
+            let (stored, stat) = match self.vault.lookup(&dir, name) {
+                Ok(found) => found,
+                Err(e) if errno::is_no_entry(&e) => return Ok(None),
+                Err(e) => return Err(e),
+            };
+            // Else it went since: whatever is there now is the answer.
+            if let Some(id) = self.found(parent, &dir, stored, &stat) {
+                return Ok(Some(Entry { id, stat }));
+            }
         }
     }
 
@@ -39,7 +45,7 @@ impl Server {
         self.writable()?;
         let dir = self.dir(parent)?;
         let (stored, stat, file) = self.vault.create(&dir, name, new)?;
-        let id = self.made(parent, stored, &stat);
+        let id = self.made(parent, &dir, stored, &stat)?;
         let node = self.inodes.get(id.number)?;
         let mut in_use = node.in_use.lock();
         let mode = self.open_mode(flags, &in_use);
@@ -53,7 +59,7 @@ impl Server {
         let kind = attr::kind_of_mode(format).ok_or(Error::Invalid("type of node"))?;
         let dir = self.dir(parent)?;
         let (stored, stat) = self.vault.mknod(&dir, name, new, kind, rdev.into())?;
-        Ok(Entry { id: self.made(parent, stored, &stat), stat })
+        Ok(Entry { id: self.made(parent, &dir, stored, &stat)?, stat })
     }
 
     /// Makes a directory.
@@ -61,7 +67,7 @@ impl Server {
         self.writable()?;
         let dir = self.dir(parent)?;
         let (stored, stat) = self.vault.mkdir(&dir, name, new)?;
-        Ok(Entry { id: self.made(parent, stored, &stat), stat })
+        Ok(Entry { id: self.made(parent, &dir, stored, &stat)?, stat })
     }
 
     /// Makes a symbolic link.
@@ -69,7 +75,7 @@ impl Server {
         self.writable()?;
         let dir = self.dir(parent)?;
         let (stored, stat) = self.vault.symlink(&dir, name, target, new)?;
-        Ok(Entry { id: self.made(parent, stored, &stat), stat })
+        Ok(Entry { id: self.made(parent, &dir, stored, &stat)?, stat })
     }
 
     /// Gives a node another name.
@@ -79,7 +85,8 @@ impl Server {
         let to = self.dir(parent)?;
         let (stored, stat) =
             self.with_name(&node, |dir, stored| self.vault.link(Target::Entry(dir, stored), &to, name))?;
-        Ok(Entry { id: self.found(parent, stored, &stat), stat })
+        let id = self.found(parent, &to, stored, &stat).ok_or_else(errno::no_entry)?;
+        Ok(Entry { id, stat })
     }
 
     /// Removes a name of something other than a directory.
@@ -169,3 +176,7 @@ fn rename_mode(flags: RenameFlags) -> Result<RenameMode> {
         _ => Err(Error::Invalid("rename flags")),
     }
 }
+
+#[cfg(test)]
+#[path = "names_test.rs"]
+mod tests;

@@ -202,18 +202,23 @@ impl Server {
         Ok(())
     }
 
-    /// Counts a lookup of what stands as `stored` in `parent`.
-    pub fn found(&self, parent: u64, stored: StoredName, stat: &Stat) -> Id {
-        self.inodes.found(stat, Name { parent, stored })
+    /// Counts a lookup of what was found as `stored` in `dir`, the directory `parent`. `None` if it stands there no more.
+    pub fn found(&self, parent: u64, dir: &Dir, stored: StoredName, stat: &Stat) -> Option<Id> {
+        let now = |name: &Name| self.vault.stat(Target::Entry(dir, &name.stored));
+        let stands = |name: &Name| now(name).is_ok_and(|now| inodes::key(&now) == inodes::key(stat));
+        self.inodes.found(stat, Name { parent, stored }, stands)
     }
 
-    /// Counts a lookup of what was just made as `stored` in `parent`.
-    pub fn made(&self, parent: u64, stored: StoredName, stat: &Stat) -> Id {
-        let id = self.found(parent, stored, stat);
+    /// Counts a lookup of what was just made as `stored` in `dir`, the directory `parent`.
+    ///
+    /// # Errors
+    /// ENOENT if it was removed by another process since.
+    pub fn made(&self, parent: u64, dir: &Dir, stored: StoredName, stat: &Stat) -> Result<Id> {
+        let id = self.found(parent, dir, stored, stat).ok_or_else(errno::no_entry)?;
         if let Ok(node) = self.inodes.get(id.number) {
             *node.bare.write() = !self.read_only;
         }
-        id
+        Ok(id)
     }
 
     /// Does `work` with a name of `node`, which keeps the name as long as that lasts.

@@ -26,7 +26,7 @@ mod target;
 mod xattr;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
 pub use dir::{Dir, StoredName};

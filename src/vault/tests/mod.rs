@@ -33,8 +33,8 @@ use tempfile::TempDir;
 const KEY: &[u8] = b"0123456789abcdef";
 
 /// A vault in a directory that goes with it.
-struct Fixture {
-    vault: Arc<Vault>,
+pub(crate) struct Fixture {
+    pub(crate) vault: Arc<Vault>,
     dir: TempDir,
 }
 
@@ -61,7 +61,7 @@ impl Fixture {
         self.dir
     }
 
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(NameMode::Encrypted)
     }
 
