@@ -4,7 +4,7 @@
 //! record. So closing costs no sync, and reopening a file that was just written no recovery.
 
 use super::{
-    Result, Time,
+    Error, Result, Time,
     ctime::ChangeTimes,
     file::{Context, File, Rest},
     process,
@@ -64,7 +64,7 @@ impl OpenFile {
             || self.file.failed()
     }
 
-    fn complain(&self, e: &super::Error) {
+    fn complain(&self, e: &Error) {
         if !self.complained.swap(true, Ordering::Relaxed) {
             log::error!("inode {}: what was written cannot be stored: {e}", self.key.1);
         }
@@ -85,6 +85,8 @@ pub struct Files {
     crowd: usize,
     /// Files that stayed when room was last made: they are in use.
     in_use: AtomicUsize,
+    /// Whether one left of which something may be gone.
+    lost: AtomicBool,
     device: u64,
     sync_store: SyncStore,
     ctimes: ChangeTimes,
@@ -113,6 +115,7 @@ impl Files {
             departures: AtomicU64::new(0),
             crowd: crowd(),
             in_use: AtomicUsize::new(0),
+            lost: AtomicBool::new(false),
             ctimes: ChangeTimes::default(),
             device,
             sync_store,
@@ -209,9 +212,8 @@ impl Files {
     fn let_go(&self, key: Key) {
         let mut shard = self.shard(key).lock();
         let unused = shard.get(&key).is_some_and(|o| Arc::strong_count(o) == 1 && o.may_go(&self.context));
-        if unused {
-            shard.remove(&key);
-            self.departed();
+        if unused && let Some(open) = shard.remove(&key) {
+            self.departed(&open);
         }
     }
 
@@ -247,7 +249,10 @@ impl Files {
     }
 
     /// Counts a file that leaves; to be called under its shard's lock.
-    fn departed(&self) {
+    fn departed(&self, open: &OpenFile) {
+        if open.file.sync_failed() && !open.unlinked.load(Ordering::Relaxed) {
+            self.lost.store(true, Ordering::Relaxed);
+        }
         self.count.fetch_sub(1, Ordering::Relaxed);
         self.departures.fetch_add(1, Ordering::Release);
     }
@@ -262,7 +267,7 @@ impl Files {
             shard.lock().retain(|_, open| {
                 let stay = Arc::strong_count(open) > 1 || !open.may_go(&self.context);
                 if !stay {
-                    self.departed();
+                    self.departed(open);
                 }
                 stay
             });
@@ -396,7 +401,7 @@ impl Files {
     /// Flushes everything, makes it durable, writes the clean records and ends the keeper.
     ///
     /// # Errors
-    /// The first file's that could not be stored.
+    /// The first file's that could not be stored; EIO if one could not before, whoever heard of it.
     pub fn shut_down(&self) -> Result<()> {
         *self.stop.lock() = true;
         self.wake.notify_all();
@@ -414,9 +419,13 @@ impl Files {
             .filter(|o| !o.unlinked.load(Ordering::Relaxed) && !o.file.at_rest())
             .collect();
         let flushed: Result<()> = left.iter().try_for_each(|open| open.file.flush());
-        self.bring_to_rest(left);
+        self.bring_to_rest(left.clone());
+        // What could not be brought to rest may be durable all the same.
+        let durable = left.iter().filter(|o| !o.file.at_rest()).try_for_each(|o| o.file.sync());
+        drop(left);
         self.reap();
-        flushed
+        flushed.and(durable)?;
+        if self.lost.load(Ordering::Relaxed) { Err(Error::os(libc::EIO)) } else { Ok(()) }
     }
 }
 
@@ -439,3 +448,7 @@ fn keep(files: &Weak<Files>) {
         files.tick();
     }
 }
+
+#[cfg(test)]
+#[path = "table_test.rs"]
+mod tests;

@@ -21,7 +21,7 @@ mod span;
 mod state;
 mod stripe;
 #[cfg(test)]
-mod test;
+pub(super) mod test;
 mod tree;
 mod version;
 mod window;
@@ -217,6 +217,11 @@ impl File {
     /// How long the oldest change has been waiting to become durable.
     pub fn uncommitted_for(&self) -> Duration {
         self.state.read().uncommitted_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Whether an fdatasync failed: what was written before may be gone, although nothing of it is left here.
+    pub fn sync_failed(&self) -> bool {
+        matches!(self.state.read().fault, Some(Fault::SyncFailed))
     }
 
     /// Whether nothing is to be brought to the store: an fdatasync failed, so that only opening the file

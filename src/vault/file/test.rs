@@ -68,7 +68,7 @@ pub(super) fn context_of_few(background: Background) -> Context {
     }
 }
 
-pub(super) fn context() -> Arc<Context> {
+pub(in crate::vault) fn context() -> Arc<Context> {
     context_with(Cipher::Aes256, Integrity::Kmac128, false)
 }
 
