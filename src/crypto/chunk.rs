@@ -179,6 +179,14 @@ impl ChunkKeys {
     pub fn verify(&self, id: &ChunkId, tag: &Tag, ciphertext: &[u8]) -> Result<(), AuthError> {
         if ct_eq(&self.tag(id, ciphertext), tag) { Ok(()) } else { Err(AuthError) }
     }
+
+    /// The same for the tag of a hole.
+    ///
+    /// # Errors
+    /// `AuthError` if it is not that of a hole at this place.
+    pub fn verify_hole(&self, id: &ChunkId, tag: &Tag) -> Result<(), AuthError> {
+        if ct_eq(&self.hole_tag(id), tag) { Ok(()) } else { Err(AuthError) }
+    }
 }
 
 #[cfg(test)]

@@ -223,9 +223,8 @@ impl File {
         let mut bytes = vec![0; layout::chunk_len(st.tree.size(), index)];
         self.read_ciphertext(index, &mut bytes)?;
         let id = |epoch| ChunkId { index, epoch, nonce: old.nonce };
-        if identity.keys.chunk.tag(&id(old.epoch), &bytes) != old.tag {
-            return Err(damaged_chunk(index));
-        }
+        let verified = identity.keys.chunk.verify(&id(old.epoch), &old.tag, &bytes);
+        verified.map_err(|_| damaged_chunk(index))?;
         let kept = &bytes[..layout::chunk_len(size, index)];
         Ok(Slot { tag: identity.keys.chunk.tag(&id(new.epoch), kept), ..new })
     }

@@ -255,7 +255,7 @@ impl File {
         }
         let id = ChunkId { index, epoch: slot.epoch, nonce: slot.nonce };
         match &st.identity {
-            Some(identity) if identity.keys.chunk.hole_tag(&id) == slot.tag => Ok(None),
+            Some(identity) if identity.keys.chunk.verify_hole(&id, &slot.tag).is_ok() => Ok(None),
             _ => Err(damaged_chunk(index)),
         }
     }

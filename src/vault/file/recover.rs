@@ -298,12 +298,12 @@ impl File {
     fn verifies(&self, identity: &Identity, index: u64, slot: Slot, size: u64) -> Result<bool> {
         let id = ChunkId { index, epoch: slot.epoch, nonce: slot.nonce };
         if slot.is_hole() {
-            return Ok(identity.keys.chunk.hole_tag(&id) == slot.tag);
+            return Ok(identity.keys.chunk.verify_hole(&id, &slot.tag).is_ok());
         }
         let mut bytes = [0; CHUNK];
         let bytes = &mut bytes[..layout::chunk_len(size, index)];
         let whole = self.store.read_at(bytes, layout::chunk_offset(index))? == bytes.len();
-        Ok(whole && identity.keys.chunk.tag(&id, bytes) == slot.tag)
+        Ok(whole && identity.keys.chunk.verify(&id, &slot.tag, bytes).is_ok())
     }
 }
 
