@@ -1,22 +1,12 @@
 //! Keys of chunks, expanded: what an implementation outside of this module begins with.
 
-use super::{
-    aes_keys::AesRoundKeys,
-    cipher::Cipher,
-    keccak::State,
-    kuznyechik::Kuznyechik,
-    mac::{Integrity, MacKey},
-};
+use super::{aes_keys::AesRoundKeys, cipher::Cipher, keccak::State, kuznyechik::Kuznyechik, mac::MacKey};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Round keys of a cipher's encryption and the sponge of a MAC with its key absorbed; as secret as the keys,
 /// and wiped on drop.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct ExpandedKeys {
-    #[zeroize(skip)]
-    pub(super) cipher: Cipher,
-    #[zeroize(skip)]
-    pub(super) integrity: Integrity,
     round_keys: [[u8; 16]; 15],
     count: usize,
     keyed: State,
@@ -24,9 +14,8 @@ pub struct ExpandedKeys {
 
 impl ExpandedKeys {
     /// Expands `key`, which has the cipher's length, and copies the state of `mac`.
-    pub(super) fn new(cipher: Cipher, key: &[u8], integrity: Integrity, mac: &MacKey) -> Self {
-        let mut keys =
-            ExpandedKeys { cipher, integrity, round_keys: [[0; 16]; 15], count: 0, keyed: *mac.state() };
+    pub(super) fn new(cipher: Cipher, key: &[u8], mac: &MacKey) -> Self {
+        let mut keys = ExpandedKeys { round_keys: [[0; 16]; 15], count: 0, keyed: *mac.state() };
         if let (Cipher::Kuznyechik, Ok(key)) = (cipher, key.try_into()) {
             let expanded = Kuznyechik::new(key);
             keys.count = expanded.encryption_keys().len();
@@ -37,16 +26,6 @@ impl ExpandedKeys {
             keys.round_keys[..keys.count].copy_from_slice(expanded.encryption_keys());
         }
         keys
-    }
-
-    /// The cipher.
-    pub fn cipher(&self) -> Cipher {
-        self.cipher
-    }
-
-    /// The integrity function.
-    pub fn integrity(&self) -> Integrity {
-        self.integrity
     }
 
     /// Round keys of encryption in the order of use: 11, 13 or 15 of AES, 10 of Kuznyechik.

@@ -163,11 +163,6 @@ impl BufferPool {
         state.free.len() < before
     }
 
-    /// Bytes that buffers in use hold at the moment.
-    pub fn in_use(&self) -> usize {
-        self.shared.state.lock().in_use
-    }
-
     /// What buffers in use hold and held at most, and what they may.
     pub fn usage(&self) -> Usage {
         let state = self.shared.state.lock();
@@ -385,7 +380,7 @@ mod tests {
             assert_eq!(buffer.as_ptr() as usize % 4096, 0);
             buffer.fill(1);
         }
-        assert_eq!(pool.in_use(), 0);
+        assert_eq!(pool.usage().in_use, 0);
     }
 
     #[test]
@@ -453,9 +448,9 @@ mod tests {
         let pair = pool.try_get_pair(GRAIN, 2 * GRAIN);
         assert!(pair.is_some());
         assert!(pool.try_get_pair(GRAIN, GRAIN).is_none());
-        assert_eq!(pool.in_use(), 2 * GRAIN);
+        assert_eq!(pool.usage().in_use, 2 * GRAIN);
         drop(pair);
-        assert_eq!(pool.in_use(), 0);
+        assert_eq!(pool.usage().in_use, 0);
     }
 
     #[test]
@@ -483,11 +478,11 @@ mod tests {
                     for _ in 0..200 {
                         let (a, b) = pool.get_pair(worker * GRAIN / 2);
                         assert_ne!(a.as_ptr(), b.as_ptr());
-                        assert!(pool.in_use() <= 8 * GRAIN);
+                        assert!(pool.usage().in_use <= 8 * GRAIN);
                     }
                 });
             }
         });
-        assert_eq!(pool.in_use(), 0);
+        assert_eq!(pool.usage().in_use, 0);
     }
 }

@@ -6,7 +6,7 @@ use super::{
     team::{Choice, EngineCounters, Tally, Team},
 };
 use crate::crypto::{
-    chunk::{ChunkId, ChunkKeys, Tag},
+    chunk::ChunkKeys,
     tags::{Opened, open_in_place},
 };
 use std::{
@@ -201,21 +201,13 @@ impl Router {
         result
     }
 
-    /// One chunk, inline.
-    ///
-    /// # Panics
-    /// As `ChunkKeys::seal`: if the lengths differ or the index is out of range.
-    pub fn seal_one(&self, keys: &ChunkKeys, id: &ChunkId, plain: &[u8], out: &mut [u8]) -> Tag {
-        keys.seal(id, plain, out)
-    }
-
     /// A few chunks of one file, inline, in place.
     ///
     /// # Errors
     /// The place of the first chunk that does not verify; all are then untouched.
     ///
     /// # Panics
-    /// As `ChunkKeys::open_in_place`: if an index is out of range.
+    /// If an index is out of range.
     pub fn open_few(&self, keys: &ChunkKeys, chunks: &mut [Opened]) -> Result<(), usize> {
         open_in_place(keys, chunks)
     }

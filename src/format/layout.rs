@@ -59,11 +59,6 @@ pub const fn levels(groups: u64) -> u32 {
     levels
 }
 
-/// Node pages of `level` (1 and up) over `groups` groups; none where a single child needs none.
-pub const fn nodes(level: u32, groups: u64) -> u64 {
-    if level > levels(groups) { 0 } else { ((groups - 1) >> (FANOUT_BITS * level)) + 1 }
-}
-
 /// The group of a chunk.
 pub const fn group_of(index: u64) -> u64 {
     if index < GROUP0 { 0 } else { 1 + (index - GROUP0) / GROUP }

@@ -36,6 +36,11 @@ fn a_page_by_page_walk_agrees() {
     }
 }
 
+/// Node pages of `level` (1 and up) over `groups` groups; none where a single child needs none.
+fn nodes(level: u32, groups: u64) -> u64 {
+    if level > levels(groups) { 0 } else { ((groups - 1) >> (FANOUT_BITS * level)) + 1 }
+}
+
 /// Node pages that exist are exactly those that the walk reserves room for.
 #[test]
 fn node_pages_end_where_the_file_does() {

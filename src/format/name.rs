@@ -63,11 +63,6 @@ impl NameMode {
             NameMode::Plain => "plain",
         }
     }
-
-    /// The mode of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.name() == name)
-    }
 }
 
 /// A stored name, and what goes into its sidecar if it is a long one.

@@ -17,8 +17,6 @@ pub const STORED_NAME_MAX: usize = 255;
 pub const NAME_MAX: usize = 160;
 /// Bytes of the random nonce in front of a value.
 pub const NONCE: usize = 16;
-/// A stored value is this much longer than the value.
-pub const VALUE_OVERHEAD: usize = NONCE + SivKey::OVERHEAD;
 
 const _: () = assert!(PREFIX.len() + base64_len(NAME_MAX + SivKey::OVERHEAD) <= STORED_NAME_MAX);
 const _: () = assert!(PREFIX.len() + base64_len(NAME_MAX + 16 + SivKey::OVERHEAD) > STORED_NAME_MAX);
@@ -76,7 +74,7 @@ impl XattrKeys {
         unpad16(&padded).map(<[u8]>::to_vec).ok_or(AuthError)
     }
 
-    /// The stored value: a fresh nonce and the sealed value, `VALUE_OVERHEAD` bytes longer.
+    /// The stored value: a fresh nonce and the sealed value, 32 bytes longer.
     ///
     /// # Errors
     /// When the kernel has no random bytes.
@@ -129,7 +127,7 @@ mod tests {
         for len in [0, 1, 15, 16, 17, 5000] {
             let value = vec![9; len];
             let stored = keys().encode_value(FILE, b"user.x", &value).unwrap();
-            assert_eq!(stored.len(), len + VALUE_OVERHEAD);
+            assert_eq!(stored.len(), len + NONCE + SivKey::OVERHEAD);
             assert_eq!(keys().decode_value(FILE, b"user.x", &stored), Ok(value));
         }
     }

@@ -179,8 +179,8 @@ impl File {
         self.commit(&mut st)
     }
 
-    /// The file's salt. Without one (nothing was ever committed) `create` commits an empty version first:
-    /// what is bound to the salt must not outlive it.
+    /// The file's salt. Without one (nothing was ever committed) `create` writes an empty version first: a kill
+    /// must not leave what is bound to the salt without it.
     ///
     /// # Errors
     /// As `sync`.

@@ -185,11 +185,6 @@ impl HostMemory {
         memory.lock = Some(unsafe { Lock::new(context, start, layout.size())? });
         Ok(memory)
     }
-
-    /// The address of its first byte, as kernels take it.
-    pub fn address(&self) -> u64 {
-        self.lock.as_ref().map_or(0, |lock| lock.mapped) // invariant: it is there outside of `new` and `drop`
-    }
 }
 
 fn refused() -> DriverError {

@@ -35,7 +35,7 @@ fn what_is_on_its_way_counts_as_buffered_and_is_read_back() {
     assert_eq!(buffered(), 0);
     jobs.try_iter().for_each(|job| job());
     assert!(read_all(&open(&store, &context)).unwrap() == data);
-    assert_eq!(context.router.buffers.in_use(), 0);
+    assert_eq!(context.router.buffers.usage().in_use, 0);
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn every_stream_gets_a_stripe() {
         assert_eq!(context.buffered.single.load(Ordering::Relaxed), 0);
     }
     assert_eq!(context.router.buffers.usage().bound, context.budget.buffers);
-    assert!(context.router.buffers.in_use() <= context.budget.buffers / 4 * 3);
+    assert!(context.router.buffers.usage().in_use <= context.budget.buffers / 4 * 3);
     jobs.try_iter().for_each(|job| job());
     assert!(files.iter().all(|file| read_all(file).unwrap() == data));
 }
