@@ -70,6 +70,14 @@ impl File {
             self.grow(st, offset)?;
         }
         self.launch_full(st);
+        let put = self.put(st, offset, data);
+        // Also where it failed half-way: what came before may be on its way already, and the file does not rest.
+        st.touch();
+        put
+    }
+
+    /// Puts bytes into the buffer, and sends stripes that become full on their way.
+    fn put(self: &Arc<Self>, st: &mut State, offset: u64, data: &[u8]) -> Result<()> {
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
             let (index, start) = (at / layout::CHUNK, (at % layout::CHUNK) as usize);
@@ -91,7 +99,6 @@ impl File {
                 self.launch_full(st);
             }
         }
-        st.touch();
         Ok(())
     }
 

@@ -105,6 +105,28 @@ fn other_operations_meet_what_is_on_its_way() {
     }
 }
 
+/// A part of a write that fails is on its way while the keeper brings the file to rest.
+#[test]
+fn a_write_that_fails_half_way_is_a_change() {
+    let (store, context, jobs) = by_hand();
+    let file = open(&store, &context);
+    let before = Rng(6).bytes(THREE + 4096);
+    file.write(0, &before).unwrap();
+    let rest = file.rest_flush().unwrap();
+    file.rest_sync().unwrap();
+    let damage = |bytes: &mut Vec<u8>| bytes[layout::chunk_offset(THREE as u64 / 4096) as usize] ^= 1;
+    store.tamper(damage);
+    let again = Rng(7).bytes(THREE + 1);
+    assert!(file.write(0, &again).is_err(), "needs the rest of the damaged chunk");
+    store.tamper(damage);
+    assert!(!file.state.read().flights.is_empty());
+    assert!(!file.rest_settle(rest).unwrap());
+    jobs.try_iter().for_each(|job| job());
+    file.sync().unwrap();
+    let want = [&again[..THREE], &before[THREE..]].concat();
+    assert!(read_all(&open(&store, &context)).unwrap() == want);
+}
+
 #[test]
 fn an_error_behind_comes_out_of_the_next_call_and_nothing_is_gone() {
     type Call = fn(&Arc<File>) -> Result<(), Error>;
