@@ -4,6 +4,6 @@ mod dir;
 mod faulty;
 mod file;
 
-pub use dir::{DirFile, DirStream, Listed, Node, StoreDir, is_dots};
+pub use dir::{DirFile, DirStream, Filesystem, Listed, Node, StoreDir, is_dots};
 pub use faulty::{Failure, FaultyFile, SECTOR, Snapshot};
 pub use file::BackingFile;

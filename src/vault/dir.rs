@@ -65,6 +65,6 @@ impl Vault {
         if self.read_only() {
             return Ok(());
         }
-        Ok(self.pending.make_durable(&self.root.store)?)
+        Ok(self.pending.make_durable()?)
     }
 }

@@ -158,14 +158,14 @@ impl Vault {
         let failed =
             |source: io::Error| OpenError::Store { action: "cannot read", path: path.into(), source };
         let device = store.itself().stat().map_err(failed)?.st_dev;
-        let whole = store.try_clone().map_err(failed)?;
+        let [of_files, of_names] = [store.filesystem().map_err(failed)?, store.filesystem().map_err(failed)?];
         let files =
-            Files::new(Arc::new(context), device, Box::new(move || whole.sync_all())).map_err(failed)?;
+            Files::new(Arc::new(context), device, Box::new(move || of_files.sync())).map_err(failed)?;
         let mut vault = Vault {
             keys: Keys::derive(&master, settings),
             root: Arc::new(Dir::new(store.try_clone().map_err(failed)?, None)),
             files,
-            pending: Pending::new(process::descriptors()),
+            pending: Pending::new(of_names, process::descriptors()),
             long_names: Mutex::default(),
             dir_ids: RwLock::default(),
             modes: Mutex::default(),
@@ -176,7 +176,7 @@ impl Vault {
         };
         if vault.lock.as_ref().is_some_and(WriteLock::was_left) {
             // What a killed process left in the page cache is not durable yet, and is about to be built upon.
-            store.sync_all().map_err(failed)?;
+            store.filesystem().and_then(|all| all.sync()).map_err(failed)?;
         }
         vault.root = Arc::new(vault.with_id(store).map_err(|e| match e {
             Error::Damaged(damage) => OpenError::DamagedRoot(damage),

@@ -4,7 +4,7 @@
 //! They are written without a barrier, so that making many directories stays fast, and made durable all
 //! together before anything that depends on one of them is promised to be durable.
 
-use crate::store::StoreDir;
+use crate::store::{Filesystem, StoreDir};
 use parking_lot::Mutex;
 use rustix::{fs::OFlags, io::Errno};
 use std::{ffi::OsString, io, sync::Arc};
@@ -16,10 +16,12 @@ const SHARE: usize = 8;
 
 /// What has yet to be made durable.
 pub(super) struct Pending {
+    filesystem: Filesystem,
     most: usize,
     queue: Mutex<Queue>,
-    /// Held while a queue is made durable: who comes meanwhile may depend on it and has to wait.
-    flushing: Mutex<()>,
+    /// Held while a queue is made durable: who comes meanwhile may depend on it and has to wait. True once a sync failed:
+    /// one that succeeds afterwards says nothing about what the failed one lost.
+    failed: Mutex<bool>,
 }
 
 #[derive(Default)]
@@ -30,8 +32,9 @@ struct Queue {
 
 impl Pending {
     /// Nothing yet; with `descriptors` for the whole process.
-    pub(super) fn new(descriptors: usize) -> Self {
-        Pending { most: MOST.min(descriptors / SHARE), queue: Mutex::default(), flushing: Mutex::default() }
+    pub(super) fn new(filesystem: Filesystem, descriptors: usize) -> Self {
+        let (queue, failed) = (Mutex::default(), Mutex::default());
+        Pending { filesystem, most: MOST.min(descriptors / SHARE), queue, failed }
     }
 
     /// Notes that the file `name` in `dir` was written.
@@ -47,35 +50,43 @@ impl Pending {
         queue.files.push((dir.clone(), name));
     }
 
-    /// Makes everything noted so far durable; `root` is any directory of the store.
+    /// Makes everything noted so far durable.
     ///
     /// # Errors
-    /// The store's; everything then stays noted.
-    pub(super) fn make_durable(&self, root: &StoreDir) -> io::Result<()> {
-        let _flushing = self.flushing.lock();
+    /// The store's; everything then stays noted. EIO for good once something may be gone.
+    pub(super) fn make_durable(&self) -> io::Result<()> {
+        let mut failed = self.failed.lock();
+        if *failed {
+            return Err(Errno::IO.into());
+        }
         let queue = std::mem::take(&mut *self.queue.lock());
         let result = if queue.overflown {
-            root.sync_all()
+            self.filesystem.sync()
         } else {
-            queue.files.iter().try_for_each(|(dir, name)| sync_file_in(dir, name))
+            queue.files.iter().try_for_each(|(dir, name)| self.sync_file(dir, name))
         };
-        if result.is_err() {
+        if let Err(e) = &result {
+            *failed = is_loss(e);
             let mut current = self.queue.lock();
             current.overflown |= queue.overflown;
             current.files.extend(queue.files);
         }
         result
     }
+
+    /// Makes one file and its entry durable; one that is gone needs nothing.
+    fn sync_file(&self, dir: &StoreDir, name: &OsString) -> io::Result<()> {
+        let file = dir.open_file(name, OFlags::RDONLY);
+        match file.and_then(|file| Ok(rustix::fs::fsync(file)?)).and_then(|()| dir.sync()) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            // A directory that even its owner may not read or search now: only the whole store can be asked.
+            Err(e) if e.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => self.filesystem.sync(),
+            synced => synced,
+        }
+    }
 }
 
-/// Makes one file and its entry durable; one that is gone needs nothing.
-fn sync_file_in(dir: &StoreDir, name: &OsString) -> io::Result<()> {
-    match dir.open_file(name, OFlags::RDONLY) {
-        Ok(file) => rustix::fs::fsync(file)?,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        // A directory that even its owner may not search now: only the whole store can be asked.
-        Err(e) if e.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => return dir.sync_all(),
-        Err(e) => return Err(e),
-    }
-    dir.sync()
+/// Whether an error says that what was written may be gone.
+fn is_loss(e: &io::Error) -> bool {
+    matches!(Errno::from_io_error(e), Some(Errno::IO | Errno::NOSPC | Errno::DQUOT))
 }

@@ -24,6 +24,7 @@ use std::{
         unix::ffi::{OsStrExt, OsStringExt},
     },
     path::Path,
+    sync::OnceLock,
 };
 
 /// How every descriptor is opened.
@@ -217,13 +218,16 @@ impl StoreDir {
         Ok(rustix::fs::fsync(self.readable()?)?)
     }
 
-    /// Makes everything in the store's filesystem durable.
+    /// The whole filesystem that it is on.
     ///
     /// # Errors
-    /// The store's.
-    pub fn sync_all(&self) -> io::Result<()> {
-        let _counted = Counted::start(Activity::StoreSync, 0);
-        Ok(rustix::fs::syncfs(self.readable()?)?)
+    /// When there are no more descriptors.
+    pub fn filesystem(&self) -> io::Result<Filesystem> {
+        let known = OnceLock::new();
+        if let Ok(fd) = self.readable() {
+            let _ = known.set(fd); // It is new.
+        }
+        Ok(Filesystem { dir: self.try_clone()?, fd: known })
     }
 
     /// Space of the store's filesystem.
@@ -237,6 +241,34 @@ impl StoreDir {
     /// A descriptor of the same directory that can be listed and synced.
     fn readable(&self) -> Result<OwnedFd, Errno> {
         rustix::fs::openat(self, ".", ALWAYS | OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+    }
+}
+
+/// The filesystem of a store.
+///
+/// That something could not be written back is told once to each descriptor that is open, and to nobody who opens one
+/// after another was told: so whoever has to know keeps one of these.
+pub struct Filesystem {
+    dir: StoreDir,
+    /// Not there as long as the directory may not be read.
+    fd: OnceLock<OwnedFd>,
+}
+
+impl Filesystem {
+    /// Makes everything in it durable.
+    ///
+    /// # Errors
+    /// The store's; also of what failed since this was last called.
+    pub fn sync(&self) -> io::Result<()> {
+        let _counted = Counted::start(Activity::StoreSync, 0);
+        let fd = match self.fd.get() {
+            Some(fd) => fd,
+            None => {
+                let fd = self.dir.readable()?;
+                self.fd.get_or_init(|| fd)
+            }
+        };
+        Ok(rustix::fs::syncfs(fd)?)
     }
 }
 
