@@ -4,13 +4,10 @@ use super::{
     caching::CacheMode, capabilities::Largest, device, device::Device, filesystem::Mounted, loops::Loops,
     permissions::Judge, server::Server, settings,
 };
-use crate::vault::Vault;
+use crate::vault::{self, Vault};
 use fuser::{Config, SessionACL};
 use parking_lot::Mutex;
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    process::{Resource, getrlimit},
-};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
     ffi::OsString,
     fs, io,
@@ -30,7 +27,7 @@ const FEWEST_LOOPS: usize = 2;
 /// Directories kept open at most.
 const MOST_DIRS: usize = 4096;
 /// The part of the process's descriptors that directories may take.
-const DIRS_SHARE: u64 = 4;
+const DIRS_SHARE: usize = 4;
 /// Bytes of the smallest request that is worth a limit.
 const SMALL_REQUEST: u32 = 128 << 10;
 
@@ -79,8 +76,9 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let from = requests.clone();
     let loops = Loops::new(count, Box::new(move || from.get().is_some_and(request_waits)));
     let judge = Judge::on_mount(options.allow_other, &options.flags);
+    let open_dirs = (vault::descriptors() / DIRS_SHARE).min(MOST_DIRS);
     let server =
-        Server::new(vault.clone(), options.read_only, judge, options.cache, loops.clone(), room_for_dirs())
+        Server::new(vault.clone(), options.read_only, judge, options.cache, loops.clone(), open_dirs)
             .map_err(|e| io::Error::other(e.to_string()))?;
     let device = Device {
         target: &target,
@@ -195,12 +193,4 @@ fn usual_loops() -> usize {
 fn request_waits(device: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(device, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-}
-
-/// How many directories may be open, with what the process may open in all.
-fn room_for_dirs() -> usize {
-    match getrlimit(Resource::Nofile).current {
-        Some(most) => usize::try_from(most / DIRS_SHARE).unwrap_or(MOST_DIRS).min(MOST_DIRS),
-        None => MOST_DIRS,
-    }
 }

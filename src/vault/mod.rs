@@ -36,6 +36,7 @@ pub use listing::{DirEntry, Listing};
 pub use make::NewNode;
 pub use open::{OpenOptions, Unlock, Vault};
 pub use open_error::OpenError;
+pub use process::descriptors;
 pub use remove::{RenameMode, Spot, There};
 pub use resources::Memory;
 pub use table::{Files, Key, OpenFile, SyncStore};

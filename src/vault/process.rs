@@ -35,7 +35,7 @@ pub(super) fn prepare(open: impl AsFd) {
 }
 
 /// How many descriptors the process may have.
-pub(super) fn descriptors() -> usize {
+pub fn descriptors() -> usize {
     let most = getrlimit(Resource::Nofile).current;
     most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX)
 }
