@@ -1,12 +1,14 @@
-//! The open files: one `OpenFile` an inode, and the keeper that brings idle ones to rest.
+//! The open files: one `OpenFile` an inode. `keeper` brings idle ones to rest.
 //!
 //! A file stays here after its last handle is closed, until the store holds all of it under a clean
 //! record. So closing costs no sync, and reopening a file that was just written no recovery.
 
+mod keeper;
+
 use super::{
     Error, Result, Time,
     ctime::ChangeTimes,
-    file::{Context, File, Rest},
+    file::{Context, File},
     process,
 };
 use crate::store::DirFile;
@@ -15,32 +17,22 @@ use std::{
     collections::HashMap,
     io,
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Device and inode number in the store.
 pub type Key = (u64, u64);
 
-/// How often the keeper looks around.
-const TICK: Duration = Duration::from_secs(1);
-/// A file that did not change for so long is brought to rest.
-const IDLE: Duration = Duration::from_secs(3);
-/// Between two rounds of bringing idle files to rest: each costs the store two syncs.
-const ROUND: Duration = Duration::from_secs(8);
-/// A file that changes all the time is committed when its oldest uncommitted change is this old.
-const COMMIT_AFTER: Duration = Duration::from_secs(10);
 /// Files kept beside those in use before the keeper brings all that nobody uses to rest at once.
 const CROWD: usize = 2048;
 /// So many times as many, and whoever opens another one has to wait for that.
 const PATIENCE: usize = 4;
 /// The part of the process's descriptors that `PATIENCE` crowds may take.
 const SHARE: usize = 2;
-/// Up to so many files are synced one by one, more by one syncfs.
-const SYNC_EACH: usize = 8;
 const SHARDS: usize = 64;
 
 /// An open regular file, shared by all its handles.
@@ -125,7 +117,7 @@ impl Files {
             keeper: Mutex::new(None),
         });
         let weak = Arc::downgrade(&files);
-        let thread = std::thread::Builder::new().name("keeper".into()).spawn(move || keep(&weak))?;
+        let thread = std::thread::Builder::new().name("keeper".into()).spawn(move || keeper::keep(&weak))?;
         *files.keeper.lock() = Some(thread);
         Ok(files)
     }
@@ -302,131 +294,6 @@ impl Files {
             self.in_use.store(self.count.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
-
-    fn tick(&self) {
-        if self.context.router.buffers.rest() {
-            process::give_back_memory();
-        }
-        if self.crowds() > 0 {
-            self.make_room();
-        }
-        let (mut idle, mut busy) = (Vec::new(), Vec::new());
-        for open in self.all() {
-            open.file.rest_readers();
-            if open.unlinked.load(Ordering::Relaxed) || open.file.at_rest() || open.file.failed() {
-                continue;
-            }
-            if open.file.changed_at().elapsed() >= IDLE {
-                idle.push(open);
-            } else if open.file.uncommitted_for() >= COMMIT_AFTER {
-                busy.push(open);
-            }
-        }
-        for open in busy {
-            if let Err(e) = self.sync(&open) {
-                open.complain(&e);
-            }
-        }
-        if self.resting.lock().elapsed() >= ROUND {
-            self.bring_to_rest(idle);
-        }
-        self.reap();
-        self.in_use.fetch_min(self.count.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-
-    /// Flush, sync, settle, sync, clean records: one pair of syncs for all of them.
-    pub(super) fn bring_to_rest(&self, files: Vec<Arc<OpenFile>>) {
-        if self.context.read_only || files.is_empty() {
-            return;
-        }
-        let mut rested = self.resting.lock();
-        let flush = |open: Arc<OpenFile>| {
-            let flushed = match open.file.is_flushed() {
-                true => open.file.rest_flush(),
-                false => self.ctimes.keep(&open, || open.file.rest_flush()),
-            };
-            match flushed {
-                Ok(rest) => Some((open, rest)),
-                Err(e) => {
-                    open.complain(&e);
-                    None
-                }
-            }
-        };
-        let flushed: Vec<_> = files.into_iter().filter_map(flush).collect();
-        let flushed = self.sync_rested(flushed);
-        let settle = |(open, rest): &(Arc<OpenFile>, Rest)| match self
-            .ctimes
-            .keep(open, || open.file.rest_settle(*rest))
-        {
-            Ok(more) => more,
-            Err(e) => {
-                open.complain(&e);
-                false
-            }
-        };
-        let settled: Vec<_> = flushed.into_iter().filter(settle).collect();
-        for (open, rest) in self.sync_rested(settled) {
-            match self.ctimes.keep(&open, || open.file.rest_finish(rest)) {
-                Ok(()) => open.complained.store(false, Ordering::Relaxed),
-                Err(e) => open.complain(&e),
-            }
-        }
-        *rested = Instant::now();
-    }
-
-    /// Makes what these files wrote durable and returns those for which that is known.
-    fn sync_rested(&self, files: Vec<(Arc<OpenFile>, Rest)>) -> Vec<(Arc<OpenFile>, Rest)> {
-        let mut each = files.len() <= SYNC_EACH;
-        if !each && let Err(e) = (self.sync_store)() {
-            log::error!("the store cannot be synced: {e}");
-            each = true; // tells which files it concerns
-        }
-        let synced = |(open, _): &(Arc<OpenFile>, Rest)| {
-            let done = !each && open.key.0 == self.device;
-            done || open.file.rest_sync().inspect_err(|e| open.complain(e)).is_ok()
-        };
-        files.into_iter().filter(synced).collect()
-    }
-
-    /// Makes everything written so far durable.
-    ///
-    /// # Errors
-    /// The first file's that could not be stored.
-    pub fn sync_all(&self) -> Result<()> {
-        let files = self.all();
-        files.iter().filter(|o| !o.file.at_rest() && !self.context.read_only).try_for_each(|o| o.file.sync())
-    }
-
-    /// Flushes everything, makes it durable, writes the clean records and ends the keeper.
-    ///
-    /// # Errors
-    /// The first file's that could not be stored; EIO if one could not before, whoever heard of it.
-    pub fn shut_down(&self) -> Result<()> {
-        *self.stop.lock() = true;
-        self.wake.notify_all();
-        if let Some(keeper) = self.keeper.lock().take()
-            && keeper.thread().id() != std::thread::current().id()
-        {
-            let _ = keeper.join();
-        }
-        if self.context.read_only {
-            return Ok(());
-        }
-        let left: Vec<_> = self
-            .all()
-            .into_iter()
-            .filter(|o| !o.unlinked.load(Ordering::Relaxed) && !o.file.at_rest())
-            .collect();
-        let flushed: Result<()> = left.iter().try_for_each(|open| open.file.flush());
-        self.bring_to_rest(left.clone());
-        // What could not be brought to rest may be durable all the same.
-        let durable = left.iter().filter(|o| !o.file.at_rest()).try_for_each(|o| o.file.sync());
-        drop(left);
-        self.reap();
-        flushed.and(durable)?;
-        if self.lost.load(Ordering::Relaxed) { Err(Error::os(libc::EIO)) } else { Ok(()) }
-    }
 }
 
 /// How many files are a crowd, with what the process may open in all.
@@ -434,21 +301,6 @@ fn crowd() -> usize {
     (process::descriptors() / SHARE / PATIENCE).clamp(1, CROWD)
 }
 
-fn keep(files: &Weak<Files>) {
-    loop {
-        let Some(files) = files.upgrade() else { return };
-        let mut stop = files.stop.lock();
-        if !*stop {
-            files.wake.wait_for(&mut stop, TICK);
-        }
-        if *stop {
-            return;
-        }
-        drop(stop);
-        files.tick();
-    }
-}
-
 #[cfg(test)]
-#[path = "table_test.rs"]
+#[path = "table/test.rs"]
 mod tests;

@@ -1,0 +1,155 @@
+//! The keeper: a thread that brings files to rest some seconds after their last change, many of them with one pair of
+//! syncs, and commits those that change all the time; and the end, when all of them come to rest.
+
+use super::{Files, OpenFile};
+use crate::vault::{Error, Result, file::Rest, process};
+use std::{
+    sync::{Arc, Weak, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+/// How often the keeper looks around.
+const TICK: Duration = Duration::from_secs(1);
+/// A file that did not change for so long is brought to rest.
+const IDLE: Duration = Duration::from_secs(3);
+/// Between two rounds of bringing idle files to rest: each costs the store two syncs.
+const ROUND: Duration = Duration::from_secs(8);
+/// A file that changes all the time is committed when its oldest uncommitted change is this old.
+const COMMIT_AFTER: Duration = Duration::from_secs(10);
+/// Up to so many files are synced one by one, more by one syncfs.
+const SYNC_EACH: usize = 8;
+
+/// Looks around until the table is gone or its keeper is to end.
+pub(super) fn keep(files: &Weak<Files>) {
+    loop {
+        let Some(files) = files.upgrade() else { return };
+        let mut stop = files.stop.lock();
+        if !*stop {
+            files.wake.wait_for(&mut stop, TICK);
+        }
+        if *stop {
+            return;
+        }
+        drop(stop);
+        files.tick();
+    }
+}
+
+impl Files {
+    /// Looks around once.
+    fn tick(&self) {
+        if self.context.router.buffers.rest() {
+            process::give_back_memory();
+        }
+        if self.crowds() > 0 {
+            self.make_room();
+        }
+        let (mut idle, mut busy) = (Vec::new(), Vec::new());
+        for open in self.all() {
+            open.file.rest_readers();
+            if open.unlinked.load(Ordering::Relaxed) || open.file.at_rest() || open.file.failed() {
+                continue;
+            }
+            if open.file.changed_at().elapsed() >= IDLE {
+                idle.push(open);
+            } else if open.file.uncommitted_for() >= COMMIT_AFTER {
+                busy.push(open);
+            }
+        }
+        for open in busy {
+            if let Err(e) = self.sync(&open) {
+                open.complain(&e);
+            }
+        }
+        if self.resting.lock().elapsed() >= ROUND {
+            self.bring_to_rest(idle);
+        }
+        self.reap();
+        self.in_use.fetch_min(self.count.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Flush, sync, settle, sync, clean records: one pair of syncs for all of them.
+    pub(in crate::vault) fn bring_to_rest(&self, files: Vec<Arc<OpenFile>>) {
+        if self.context.read_only || files.is_empty() {
+            return;
+        }
+        let mut rested = self.resting.lock();
+        let flush = |open: Arc<OpenFile>| {
+            let flushed = match open.file.is_flushed() {
+                true => open.file.rest_flush(),
+                false => self.ctimes.keep(&open, || open.file.rest_flush()),
+            };
+            match flushed {
+                Ok(rest) => Some((open, rest)),
+                Err(e) => {
+                    open.complain(&e);
+                    None
+                }
+            }
+        };
+        let flushed: Vec<_> = files.into_iter().filter_map(flush).collect();
+        let flushed = self.sync_rested(flushed);
+        let settle = |(open, rest): &(Arc<OpenFile>, Rest)| match self
+            .ctimes
+            .keep(open, || open.file.rest_settle(*rest))
+        {
+            Ok(more) => more,
+            Err(e) => {
+                open.complain(&e);
+                false
+            }
+        };
+        let settled: Vec<_> = flushed.into_iter().filter(settle).collect();
+        for (open, rest) in self.sync_rested(settled) {
+            match self.ctimes.keep(&open, || open.file.rest_finish(rest)) {
+                Ok(()) => open.complained.store(false, Ordering::Relaxed),
+                Err(e) => open.complain(&e),
+            }
+        }
+        *rested = Instant::now();
+    }
+
+    /// Makes what these files wrote durable and returns those for which that is known.
+    fn sync_rested(&self, files: Vec<(Arc<OpenFile>, Rest)>) -> Vec<(Arc<OpenFile>, Rest)> {
+        let mut each = files.len() <= SYNC_EACH;
+        if !each && let Err(e) = (self.sync_store)() {
+            log::error!("the store cannot be synced: {e}");
+            each = true; // tells which files it concerns
+        }
+        let synced = |(open, _): &(Arc<OpenFile>, Rest)| {
+            let done = !each && open.key.0 == self.device;
+            done || open.file.rest_sync().inspect_err(|e| open.complain(e)).is_ok()
+        };
+        files.into_iter().filter(synced).collect()
+    }
+
+    /// Flushes everything, makes it durable, writes the clean records and ends the keeper.
+    ///
+    /// # Errors
+    /// The first file's that could not be stored; EIO if one could not before, whoever heard of it.
+    pub fn shut_down(&self) -> Result<()> {
+        *self.stop.lock() = true;
+        self.wake.notify_all();
+        if let Some(keeper) = self.keeper.lock().take()
+            && keeper.thread().id() != std::thread::current().id()
+        {
+            let _ = keeper.join();
+        }
+        if self.context.read_only {
+            return Ok(());
+        }
+        let left: Vec<_> = self
+            .all()
+            .into_iter()
+            .filter(|o| !o.unlinked.load(Ordering::Relaxed) && !o.file.at_rest())
+            .collect();
+        let flushed: Result<()> = left.iter().try_for_each(|open| open.file.flush());
+        self.bring_to_rest(left.clone());
+        // What could not be brought to rest may be durable all the same.
+        let durable = left.iter().filter(|o| !o.file.at_rest()).try_for_each(|o| o.file.sync());
+        drop(left);
+        self.reap();
+        flushed.and(durable)?;
+        if self.lost.load(Ordering::Relaxed) { Err(Error::os(libc::EIO)) } else { Ok(()) }
+    }
+}
