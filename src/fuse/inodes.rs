@@ -1,6 +1,7 @@
 //! The nodes that the kernel knows: their numbers, where they stand, and how often they were looked up.
 //!
-//! Locks: a node's names are locked before the table, never the other way round.
+//! Locks: a node's names are locked before the table, never the other way round; names of several nodes in the order
+//! of `Node::order`.
 
 use super::{caching::InUse, errno};
 use crate::vault::{Kind, Pin, Result, Stat, StoredName};
@@ -112,6 +113,12 @@ impl Node {
             capable: AtomicBool::new(true),
             in_use: Mutex::default(),
         })
+    }
+
+    /// Where it stands in the order in which the names of several nodes are locked: directories last, because who uses
+    /// a name of a file, and so keeps it, may have to find the way to the directory.
+    pub fn order(&self) -> (bool, u64) {
+        (self.kind == Kind::Dir, self.number)
     }
 }
 

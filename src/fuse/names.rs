@@ -143,8 +143,8 @@ impl Server {
         }
         let moved = self.inodes.find(moved);
         let there = there.filter(|_| !same).and_then(|inode| self.inodes.find(inode));
-        // Both are locked, in the order of their numbers, until the table says what the store does.
-        let swapped = matches!((&moved, &there), (Some(m), Some(t)) if t.number < m.number);
+        // Both are locked, in their order, until the table says what the store does.
+        let swapped = matches!((&moved, &there), (Some(m), Some(t)) if t.order() < m.order());
         let (mut moved_names, mut there_names);
         if swapped {
             there_names = there.as_ref().map(|n| n.names.write());
