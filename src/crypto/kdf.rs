@@ -26,7 +26,7 @@ pub fn subkey(parent: &Secret<32>, label: &str) -> Secret<32> {
     Secret::new_with(|out| mac.mac(&[label.as_bytes()], out))
 }
 
-/// What Argon2id (RFC 9106) costs.
+/// What Argon2id (RFC 9106) costs. How much of it is accepted is for whoever reads it to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Argon2Cost {
     /// Memory in KiB.
@@ -38,22 +38,10 @@ pub struct Argon2Cost {
 }
 
 impl Argon2Cost {
-    /// The most that is accepted: a vault's configuration is read before it can be authenticated, so
-    /// its numbers must not exhaust the machine.
-    pub const MAX: Argon2Cost = Argon2Cost { memory_kib: 4 << 20, passes: 256, lanes: 64 };
-
     /// # Errors
     /// If a number is out of range.
     fn params(self) -> Result<Params, String> {
         let Argon2Cost { memory_kib, passes, lanes } = self;
-        let max = Self::MAX;
-        if memory_kib > max.memory_kib || passes > max.passes || lanes > max.lanes {
-            return Err(format!(
-                "Argon2id with {memory_kib} KiB, {passes} passes and {lanes} lanes is more than the {} KiB, \
-                 {} passes and {} lanes that are accepted",
-                max.memory_kib, max.passes, max.lanes
-            ));
-        }
         Params::new(memory_kib, passes, lanes, Some(32)).map_err(|cause| {
             format!("Argon2id with {memory_kib} KiB, {passes} passes and {lanes} lanes: {cause}")
         })
@@ -63,8 +51,7 @@ impl Argon2Cost {
 /// Argon2id of a password, 32 bytes.
 ///
 /// # Errors
-/// When the cost is out of range (`Argon2Cost::MAX` is checked before any memory is taken) or the memory
-/// cannot be had.
+/// When Argon2 does not define the cost, or the memory cannot be had.
 pub fn argon2id(password: &[u8], salt: &[u8; 32], cost: Argon2Cost) -> Result<Secret<32>, String> {
     let params = cost.params()?;
     let count = params.block_count();

@@ -24,16 +24,13 @@ fn argon2id_example_of_rfc_9106() {
 }
 
 #[test]
-fn costs_out_of_range_are_refused_before_memory_is_taken() {
+fn costs_that_argon2_does_not_define_are_refused() {
     let good = Argon2Cost { memory_kib: 64, passes: 1, lanes: 1 };
     assert!(argon2id(b"password", &[0; 32], good).is_ok());
     for cost in [
-        Argon2Cost { memory_kib: u32::MAX, ..good },
-        Argon2Cost { memory_kib: Argon2Cost::MAX.memory_kib + 1, ..good },
         Argon2Cost { memory_kib: 7, ..good },
         Argon2Cost { memory_kib: 0, ..good },
         Argon2Cost { passes: 0, ..good },
-        Argon2Cost { passes: u32::MAX, ..good },
         Argon2Cost { lanes: 0, ..good },
         Argon2Cost { lanes: 9, ..good },
         Argon2Cost { lanes: u32::MAX, ..good },
