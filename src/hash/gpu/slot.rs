@@ -1,4 +1,6 @@
-//! A slot: memory that messages are read into, and their way over the device.
+//! A slot: memory that messages are read into, and their way over the device. A lane of the engine
+//! (`engine::gpu::worker`) looks alike, but is told by another process what to send where, and waits for one thing only;
+//! what both can share is the driver's.
 
 use super::device::Device;
 use crate::{
