@@ -167,23 +167,33 @@ fn options_of_fstab() {
     }
     let vault = Vault::new("aes-256-ctr");
     let helper = concat!(env!("CARGO_MANIFEST_DIR"), "/mount-scripts/mount.fuse.warpcrypt");
-    let mut command = Command::new(helper);
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_warpcrypt")).parent().expect("a folder");
     let path = format!("{}:/usr/bin:/bin", program.display());
+    let mount_with = |options: &str| {
+        let mut command = Command::new(helper);
+        command.arg(&vault.store).arg(&vault.mount_point).args(["-n", "-o", options, "-t", "fuse.warpcrypt"]);
+        ok(command.env("PATH", &path), 60);
+        let table = fs::read_to_string("/proc/self/mounts").expect("table");
+        table.lines().find(|l| l.contains(text(&vault.mount_point))).expect("mounted").to_owned()
+    };
     let options = format!(
         "rw,noexec,nofail,x-systemd.automount,key-file={},log-file={}",
         text(&vault.key),
         text(&vault.log)
     );
-    command.arg(&vault.store).arg(&vault.mount_point).args(["-n", "-o", &options, "-t", "fuse.warpcrypt"]);
-    ok(command.env("PATH", path), 60);
-    let table = fs::read_to_string("/proc/self/mounts").expect("table");
-    let line = table.lines().find(|l| l.contains(text(&vault.mount_point))).expect("mounted");
+    let line = mount_with(&options);
     assert!(
         line.contains("fuse.warpcrypt") && line.contains("noexec") && line.contains(text(&vault.store)),
         "{line}"
     );
     assert!(vault.log_text().contains("mounted"), "{}", vault.log_text());
+    // What mount(8) makes of `mount -o remount,ro` and of `remount,rw`: a remount keeps what it does not name.
+    fs::write(vault.mount_point.join("file"), "before").expect("write");
+    for (change, writable) in [("ro", false), ("rw", true)] {
+        let line = mount_with(&format!("{change},remount,key-file={}", text(&vault.key)));
+        assert!(line.contains(&format!(" {change},nosuid,nodev,noexec")), "{line}");
+        assert_eq!(fs::write(vault.mount_point.join("file"), "after").is_ok(), writable);
+    }
     // An argument relative to the working directory, and with a slash behind it.
     let mut umount = Vault::program();
     ok(umount.current_dir(vault.place_path()).args(["umount", "mnt/"]), 60);
