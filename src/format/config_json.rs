@@ -8,6 +8,7 @@ use super::{
 use crate::crypto::{cipher::Cipher, kdf::Argon2Cost, mac::Integrity};
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::Value;
 
 #[derive(Deserialize)]
 struct Probe {
@@ -60,6 +61,7 @@ impl VaultConfig {
         if probe.format != u64::from(VERSION) {
             return Err(ConfigError::UnknownVersion(probe.format));
         }
+        let value: Value = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         let text: Text = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         let settings = Settings {
             cipher: by_name("cipher", &text.cipher, &Cipher::ALL, Cipher::name)?,
@@ -68,24 +70,33 @@ impl VaultConfig {
         };
         let slots: Vec<KeySlot> = text.slots.into_iter().map(KeySlot::try_from).collect::<Result<_, _>>()?;
         check_ids(&slots, text.next_slot)?;
-        Ok(VaultConfig { id: text.vault_id.0, settings, next_slot: text.next_slot, slots, mac: text.mac.0 })
+        let id = text.vault_id.0;
+        let config = VaultConfig { id, settings, next_slot: text.next_slot, slots, mac: text.mac.0 };
+        // An array is read as an object without names, and null as a label that is missing.
+        let same = serde_json::to_value(Text::from(&config)).is_ok_and(|written| written == value);
+        if same { Ok(config) } else { Err(damaged("fields are not in the form that they have".to_owned())) }
     }
 
     /// The text to store.
     pub fn to_json(&self) -> String {
-        let text = Text {
-            format: VERSION,
-            vault_id: Hex(self.id),
-            cipher: self.settings.cipher.name().to_owned(),
-            integrity: self.settings.integrity.name().to_owned(),
-            names: self.settings.names.name().to_owned(),
-            next_slot: self.next_slot,
-            slots: self.slots.iter().map(SlotText::from).collect(),
-            mac: Hex(self.mac),
-        };
         // invariant: strings, numbers and lists of them always serialise
-        let json = serde_json::to_string_pretty(&text).expect("plain data"); // invariant: no map key but strings
+        let json = serde_json::to_string_pretty(&Text::from(self)).expect("plain data"); // invariant: no map key but strings
         json + "\n"
+    }
+}
+
+impl From<&VaultConfig> for Text {
+    fn from(config: &VaultConfig) -> Self {
+        Text {
+            format: VERSION,
+            vault_id: Hex(config.id),
+            cipher: config.settings.cipher.name().to_owned(),
+            integrity: config.settings.integrity.name().to_owned(),
+            names: config.settings.names.name().to_owned(),
+            next_slot: config.next_slot,
+            slots: config.slots.iter().map(SlotText::from).collect(),
+            mac: Hex(config.mac),
+        }
     }
 }
 
@@ -145,8 +156,9 @@ fn by_name<T: Copy>(
     })
 }
 
+/// What is wrong may hold words of the text, which is anybody's: nothing of it may steer a terminal.
 fn damaged(what: String) -> ConfigError {
-    ConfigError::Damaged { what }
+    ConfigError::Damaged { what: what.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect() }
 }
 
 /// Bytes written as lower-case hexadecimal digits, exactly so many.

@@ -200,7 +200,12 @@ fn another_version_is_named() {
 
 #[test]
 fn what_is_no_configuration_is_damaged() {
-    let text = full().0.to_json();
+    let (config, _, _) = full();
+    // Without white space, for an edit of several lines.
+    let value: serde_json::Value = serde_json::from_str(&config.to_json()).unwrap();
+    let salt = &value["slots"][2]["kdf"]["recovery"]["salt"];
+    let listed = value.to_string().replacen(&format!("{{\"salt\":{salt}}}"), &format!("[{salt}]"), 1);
+    let text = config.to_json();
     let cases = [
         ("nothing", String::new()),
         ("no JSON", "warpcrypt".to_owned()),
@@ -221,6 +226,8 @@ fn what_is_no_configuration_is_damaged() {
         ("negative", text.replace("\"created\": 1700000000", "\"created\": -1")),
         ("too long", text.clone() + &" ".repeat(TEXT_MAX)),
         ("nested deeply", "[".repeat(60_000)),
+        ("no label, said", text.replacen("\"label\": \"ключ\"", "\"label\": null", 1)),
+        ("a KDF's fields as a list", listed),
     ];
     for (what, case) in cases {
         assert_ne!(case, text, "{what}");
@@ -280,6 +287,9 @@ fn messages_name_the_cause_and_no_secret() {
     let text = config.to_json().replace("kuznyechik-ctr", "aes-256-ecb");
     let damaged = VaultConfig::parse(text.as_bytes()).err().unwrap().to_string();
     assert!(damaged.contains("aes-256-ecb") && damaged.contains("aes-256-ctr"), "{damaged}");
+    let steers = config.to_json().replacen('{', "{\"\\u001b[2J\\nall is well\": 1,", 1);
+    let damaged = VaultConfig::parse(steers.as_bytes()).err().unwrap().to_string();
+    assert!(damaged.contains("all is well") && !damaged.contains(char::is_control), "{damaged:?}");
 }
 
 proptest! {
