@@ -116,5 +116,47 @@ fn ask(target: &Path) -> Outcome<Value> {
         _ => Failure::io(target.display(), &e.into()),
     })?;
     serde_json::from_slice(&room[..len])
+        .map(printable)
         .map_err(|e| Failure::plain(Code::Failed, format!("{}: its answer: {e}", target.display())))
+}
+
+/// The same with nothing in its words that steers a terminal or ends a line: any user's filesystem can call itself
+/// a vault's.
+fn printable(answer: Value) -> Value {
+    let plain =
+        |text: &str| text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect::<String>();
+    match answer {
+        Value::String(text) => plain(&text).into(),
+        Value::Array(items) => items.into_iter().map(printable).collect(),
+        Value::Object(members) => {
+            members.into_iter().map(|(name, value)| (plain(&name), printable(value))).collect()
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn no_answer_steers_a_terminal_or_a_collector() {
+        let bad = "\u{1b}[2J\nup 1";
+        let group = json!({ bad: { "count": 1, "hits": 1 }, "a\"} 1\\": { "count": 1, "hits": 1 } });
+        let answer = printable(json!({
+            "program": bad, "requests": group, "caches": group, "memory": group,
+            "engines": [{ "name": bad, "description": bad }],
+        }));
+        let shown = show::text(&answer, None);
+        assert!(shown.contains("[2J") && !shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
+        assert!(shown.lines().all(|line| !line.starts_with("up 1")), "{shown}");
+        let collected = prometheus::text(&answer, Path::new("/m"));
+        for line in collected.lines().filter(|line| !line.starts_with('#')) {
+            let (labels, value) = line.rsplit_once("} ").expect("a sample");
+            assert!(labels.starts_with("warpcrypt_") && value.parse::<f64>().is_ok(), "{line}");
+            let quotes = labels.replace("\\\\", "").replace("\\\"", "").matches('"').count();
+            assert!(quotes.is_multiple_of(2), "{line}");
+        }
+    }
 }

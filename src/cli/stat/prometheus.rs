@@ -32,6 +32,7 @@ pub fn text(now: &Value, mount: &Path) -> String {
         let mut lines = Vec::new();
         for group in GROUPS {
             for (activity, numbers) in now[group].as_object().into_iter().flatten() {
+                let activity = escaped(activity);
                 lines.push((format!(",group=\"{group}\",activity=\"{activity}\""), &numbers[key]));
             }
         }
@@ -41,7 +42,7 @@ pub fn text(now: &Value, mount: &Path) -> String {
         [("hits", "Questions that a cache answered."), ("misses", "Questions that it did not.")]
     {
         let caches = now["caches"].as_object().into_iter().flatten();
-        let lines = caches.map(|(cache, numbers)| (format!(",cache=\"{cache}\""), &numbers[key]));
+        let lines = caches.map(|(cache, numbers)| (format!(",cache=\"{}\"", escaped(cache)), &numbers[key]));
         put(&format!("warpcrypt_cache_{key}_total"), help, "counter", lines.collect());
     }
     let engines = [
@@ -60,7 +61,7 @@ pub fn text(now: &Value, mount: &Path) -> String {
         put(name, help, kind, lines.collect());
     }
     let memory = now["memory"].as_object().into_iter().flatten();
-    let lines = memory.map(|(what, bytes)| (format!(",what=\"{what}\""), bytes));
+    let lines = memory.map(|(what, bytes)| (format!(",what=\"{}\"", escaped(what)), bytes));
     put("warpcrypt_memory_bytes", "Memory for contents.", "gauge", lines.collect());
     put("warpcrypt_open_files", "Open files.", "gauge", vec![(String::new(), &now["open_files"])]);
     put(

@@ -54,7 +54,7 @@ pub fn text(now: &Value, before: Option<&Value>) -> String {
 }
 
 fn head(now: &Value) -> String {
-    let up = Duration::from_secs_f64(number(now, &["uptime_seconds"]));
+    let up = Duration::try_from_secs_f64(number(now, &["uptime_seconds"])).unwrap_or_default();
     let size = |what: &str| BinaryBytes(number(now, &["memory", what]) as u64).to_string();
     format!(
         "process {}, warpcrypt {}, up {}, {} open files\nbuffers: {} in use, {} at most so far, {} allowed; {} \
@@ -152,7 +152,9 @@ mod tests {
 
     #[test]
     fn an_answer_of_another_shape_is_no_panic() {
-        for odd in [json!(null), json!([]), json!({ "requests": 1, "engines": [1] })] {
+        let times = [json!(-1), json!(1e300)].map(|time| json!({ "uptime_seconds": time }));
+        for odd in [json!(null), json!([]), json!({ "requests": 1, "engines": [1] })].into_iter().chain(times)
+        {
             assert!(text(&odd, Some(&odd)).contains("process"));
         }
     }
