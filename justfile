@@ -17,6 +17,10 @@ check:
 test:
     REQUIRE_FUSE=1 cargo test --release
 
+# Fuzz a target for some seconds, with a nightly compiler and cargo-fuzz
+fuzz target seconds="600":
+    cargo +nightly fuzz run {{target}} -- -max_total_time={{seconds}}
+
 # See it work
 try:
     cargo run --release -- try

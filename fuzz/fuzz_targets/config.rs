@@ -1,12 +1,33 @@
-//! A configuration from any bytes: refused, or one that reads back as itself.
+//! A configuration with changes: refused, or one that says what its text says and reads back as itself; and nothing
+//! but the configuration that was written opens.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use warpcrypt::format::config::VaultConfig;
+use serde_json::Value;
+use std::sync::LazyLock;
+use warpcrypt::format::{config::VaultConfig, recovery::RecoveryKey, slot::SlotSecret};
+use warpcrypt_fuzz::{Edit, edited};
 
-fuzz_target!(|text: &[u8]| {
-    if let Ok(config) = VaultConfig::parse(text) {
-        let again = VaultConfig::parse(config.to_json().as_bytes());
-        assert_eq!(again.ok(), Some(config));
-    }
+/// One with a slot of each kind, and what opens two of them.
+const WRITTEN: &str = include_str!("config.json");
+const KEY_FILE: &[u8] = &[b'k'; 32];
+const RECOVERY: &str = "NRVRF-R25GX-W2J6R-YWEZ1-772HQ-65B4C-RQNZA-VTVYC-TJ10R-KQBTR-H9QAW-Q3KGQ-A2E0J";
+
+static CONFIG: LazyLock<VaultConfig> =
+    LazyLock::new(|| VaultConfig::parse(WRITTEN.as_bytes()).expect("a configuration"));
+
+fuzz_target!(|edits: Vec<Edit>| {
+    let text = edited(WRITTEN.as_bytes(), &edits);
+    let recovery = RecoveryKey::parse(RECOVERY).expect("a recovery key");
+    let secrets = [SlotSecret::KeyFile(KEY_FILE), SlotSecret::Recovery(&recovery)];
+    let Ok(config) = VaultConfig::parse(&text) else {
+        assert_ne!(text, WRITTEN.as_bytes());
+        return;
+    };
+    let again = config.to_json();
+    let said: Value = serde_json::from_slice(&text).expect("it was parsed");
+    assert_eq!(serde_json::from_str::<Value>(&again).ok(), Some(said));
+    assert_eq!(VaultConfig::parse(again.as_bytes()).ok().as_ref(), Some(&config));
+    let opens = secrets.map(|secret| config.unlock(&secret).is_ok());
+    assert_eq!(opens, [config == *CONFIG; 2]);
 });

@@ -1,20 +1,36 @@
-//! Stored link targets from any bytes are refused; any target that encodes decodes.
+//! Stored link targets with changes are refused; what the key's holder could have sealed decodes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use warpcrypt::{
-    crypto::{cipher::Cipher, secret::Secret},
-    format::link::{LinkKey, target_len},
+    crypto::{cipher::Cipher, kdf::subkey, secret::Secret, siv::SivKey},
+    format::{
+        keys,
+        link::{LinkKey, NONCE, target_len},
+    },
 };
+use warpcrypt_fuzz::{Edit, base64, edited};
 
-static KEY: LazyLock<LinkKey> =
-    LazyLock::new(|| LinkKey::derive(&Secret::new_with(|key| key.fill(1)), Cipher::Kuznyechik));
+static KEYS: LazyLock<(LinkKey, SivKey)> = LazyLock::new(|| {
+    let master = Secret::new_with(|key| key.fill(1));
+    let sealing = SivKey::new(Cipher::Kuznyechik, &subkey(&master, keys::LINKS));
+    (LinkKey::derive(&master, Cipher::Kuznyechik), sealing)
+});
 
-fuzz_target!(|bytes: &[u8]| {
-    assert!(KEY.decode(bytes).is_err());
-    if let Ok(stored) = KEY.encode(bytes) {
-        assert_eq!(target_len(stored.len()), bytes.len());
-        assert_eq!(KEY.decode(stored.as_bytes()).as_deref(), Ok(bytes));
+fuzz_target!(|parts: (&[u8], [u8; NONCE], Vec<Edit>, bool)| {
+    let (target, nonce, edits, encoded) = parts;
+    let (key, sealing) = &*KEYS;
+    assert!(key.decode(target).is_err());
+    let sealed = [&nonce[..], &sealing.seal(&[&nonce], target)].concat();
+    let stored = base64(&sealed).into_bytes();
+    assert_eq!(target_len(stored.len()), target.len());
+    assert_eq!(key.decode(&stored).as_deref(), Ok(target));
+    let changed =
+        if encoded { edited(&stored, &edits) } else { base64(&edited(&sealed, &edits)).into_bytes() };
+    assert_eq!(key.decode(&changed).is_ok(), changed == stored);
+    if let Ok(stored) = key.encode(target) {
+        assert_eq!(target_len(stored.len()), target.len());
+        assert_eq!(key.decode(stored.as_bytes()).as_deref(), Ok(target));
     }
 });

@@ -1,32 +1,77 @@
-//! Stored names and sidecars from any bytes are refused; any name that encodes decodes.
+//! Stored names, sidecars and directory ids with changes are refused; of what the key's holder could have sealed
+//! that alone is a name which is stored just so.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use warpcrypt::{
-    crypto::{cipher::Cipher, secret::Secret},
+    crypto::{
+        cipher::Cipher,
+        kdf::subkey,
+        mac::{Integrity, MacKey},
+        secret::Secret,
+        siv::SivKey,
+    },
     format::{
         dir_id::{DirId, DirIdKey},
-        name::{NameKeys, NameMode},
+        keys,
+        name::{Encoded, LONG, NameKeys, NameMode},
     },
 };
+use warpcrypt_fuzz::{Edit, base64, edited};
 
-static KEYS: LazyLock<[NameKeys; 2]> = LazyLock::new(|| {
+struct Keys {
+    encrypted: NameKeys,
+    plain: NameKeys,
+    ids: DirIdKey,
+    /// What is behind the first of them.
+    sealing: SivKey,
+    hash: MacKey,
+}
+
+static KEYS: LazyLock<Keys> = LazyLock::new(|| {
     let master = Secret::new_with(|key| key.fill(1));
-    [NameMode::Encrypted, NameMode::Plain].map(|mode| NameKeys::derive(&master, Cipher::Aes256, mode))
-});
-static IDS: LazyLock<DirIdKey> = LazyLock::new(|| DirIdKey::derive(&Secret::new_with(|key| key.fill(1))));
-
-fuzz_target!(|parts: (&[u8], &[u8])| {
-    let (name, sidecar) = parts;
-    let dir = DirId([2; 16]);
-    assert!(IDS.decode(name).is_err());
-    assert!(KEYS[0].decode(&dir, name, Some(sidecar)).is_err());
-    for keys in KEYS.iter() {
-        let _ = keys.decode(&dir, name, None);
-        if let Ok(encoded) = keys.encode(&dir, name) {
-            let decoded = keys.decode(&dir, &encoded.stored, encoded.sidecar.as_deref());
-            assert_eq!(decoded.as_deref(), Ok(name));
-        }
+    let cipher = Cipher::Aes256;
+    let long = subkey(&master, keys::LONG_NAMES);
+    Keys {
+        encrypted: NameKeys::derive(&master, cipher, NameMode::Encrypted),
+        plain: NameKeys::derive(&master, cipher, NameMode::Plain),
+        ids: DirIdKey::derive(&master),
+        sealing: SivKey::new(cipher, &subkey(&master, keys::NAMES)),
+        hash: MacKey::new(Integrity::Kmac256, long.expose(), b"warpcrypt v1 long name"),
     }
 });
+
+const DIR: DirId = DirId([2; 16]);
+
+fuzz_target!(|parts: (&[u8], Vec<Edit>, Vec<Edit>)| {
+    let (name, edits, more) = parts;
+    for keys in [&KEYS.encrypted, &KEYS.plain] {
+        canonical(keys, name, None);
+        canonical(keys, name, Some(&edited(name, &edits)));
+        let Ok(encoded) = keys.encode(&DIR, name) else { continue };
+        let decoded = keys.decode(&DIR, &encoded.stored, encoded.sidecar.as_deref());
+        assert_eq!(decoded.as_deref(), Ok(name));
+        let sidecar = encoded.sidecar.map(|sidecar| edited(&sidecar, &more));
+        canonical(keys, &edited(&encoded.stored, &edits), sidecar.as_deref());
+    }
+    assert!(KEYS.encrypted.decode(&DIR, name, Some(name)).is_err());
+    let sealed = KEYS.sealing.seal(&[&DIR.0], name);
+    canonical(&KEYS.encrypted, base64(&sealed).as_bytes(), None);
+    let long = LONG.to_owned() + &base64(&KEYS.hash.digest(&[&sealed]));
+    canonical(&KEYS.encrypted, long.as_bytes(), Some(&sealed));
+
+    assert!(KEYS.ids.decode(name).is_err());
+    let id = KEYS.ids.encode(&DIR);
+    let changed = edited(&id, &edits);
+    assert_eq!(KEYS.ids.decode(&changed).ok(), (changed == id).then_some(DIR));
+});
+
+/// What decodes is what encoding makes: a name has one form.
+fn canonical(keys: &NameKeys, stored: &[u8], sidecar: Option<&[u8]>) {
+    if let Ok(name) = keys.decode(&DIR, stored, sidecar) {
+        let Encoded { stored: again, sidecar: beside } = keys.encode(&DIR, &name).expect("a name");
+        assert_eq!(again, stored);
+        assert!(beside.is_none() || beside.as_deref() == sidecar);
+    }
+}

@@ -1,20 +1,27 @@
-//! A record sector from any bytes: no forgery verifies, and an authentic one reads back as itself.
+//! A record sector with changes: no forgery verifies, and what the key's holder could have written reads back as itself.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use warpcrypt::{
     crypto::mac::{Integrity, MacKey},
-    format::record::{RECORD, Record},
+    format::record::{RECORD, Record, Version},
 };
+use warpcrypt_fuzz::{Edit, edited};
 
 static KEY: LazyLock<MacKey> = LazyLock::new(|| MacKey::new(Integrity::Kmac128, &[1; 32], b"fuzz"));
 
-fuzz_target!(|bytes: &[u8]| {
-    let Some((head, _)) = bytes.split_first_chunk::<{ RECORD - 32 }>() else { return };
+fuzz_target!(|input: (bool, Vec<Edit>)| {
+    let (dirty, edits) = input;
+    let version = |epoch| Version { epoch, size: 100_000, root: [4; 32] };
+    let base = dirty.then(|| version(7));
+    let written = Record { sequence: 3, salt: [5; 32], target: version(8), base }.encode(&KEY);
+    let changed = edited(&written, &edits);
+    let Some((head, _)) = changed.split_first_chunk::<{ RECORD - 32 }>() else { return };
     let mut sector = [0; RECORD];
-    sector[..RECORD - 32].copy_from_slice(head);
-    assert!(Record::decode(&sector, &KEY).is_err());
+    let len = changed.len().min(RECORD);
+    sector[..len].copy_from_slice(&changed[..len]);
+    assert_eq!(Record::decode(&sector, &KEY).is_ok(), sector == written);
     sector[RECORD - 32..].copy_from_slice(&KEY.digest(&[head]));
     if let Ok(record) = Record::decode(&sector, &KEY) {
         assert_eq!(record.encode(&KEY), sector);

@@ -1,22 +1,54 @@
-//! Stored attribute names and values from any bytes are refused; what encodes decodes.
+//! Stored attribute names and values with changes are refused; of what the key's holder could have sealed that alone
+//! is a name which is stored just so.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use warpcrypt::{
-    crypto::{cipher::Cipher, secret::Secret},
-    format::xattr::{Owner, XattrKeys},
+    crypto::{cipher::Cipher, kdf::subkey, secret::Secret, siv::SivKey},
+    format::{
+        dir_id::DirId,
+        keys,
+        xattr::{Owner, PREFIX, STORED_NAME_MAX, VALUE_OVERHEAD, XattrKeys},
+    },
 };
+use warpcrypt_fuzz::{Edit, base64, edited};
 
-static KEYS: LazyLock<XattrKeys> =
-    LazyLock::new(|| XattrKeys::derive(&Secret::new_with(|key| key.fill(1)), Cipher::Aes128));
-
-fuzz_target!(|parts: (&[u8], &[u8])| {
-    let (name, value) = parts;
-    let owner = Owner::File(&[3; 32]);
-    assert!(KEYS.decode_name(name).is_err());
-    assert!(KEYS.decode_value(owner, name, value).is_err());
-    if let Some(stored) = KEYS.encode_name(name) {
-        assert_eq!(KEYS.decode_name(stored.as_bytes()).as_deref(), Ok(name));
-    }
+static KEYS: LazyLock<(XattrKeys, SivKey)> = LazyLock::new(|| {
+    let master = Secret::new_with(|key| key.fill(1));
+    let names = SivKey::new(Cipher::Aes128, &subkey(&master, keys::XATTR_NAMES));
+    (XattrKeys::derive(&master, Cipher::Aes128), names)
 });
+
+fuzz_target!(|parts: (&[u8], &[u8], Vec<Edit>)| {
+    let (name, value, edits) = parts;
+    let (keys, sealing) = &*KEYS;
+    assert!(keys.decode_name(name).is_err());
+    canonical(keys, PREFIX.to_owned() + &base64(&sealing.seal(&[], name)));
+    if let Some(stored) = keys.encode_name(name) {
+        assert_eq!(keys.decode_name(stored.as_bytes()).as_deref(), Ok(name));
+        let changed = edited(stored.as_bytes(), &edits);
+        assert_eq!(keys.decode_name(&changed).is_ok(), changed == stored.as_bytes());
+    }
+
+    let (file, id) = ([3; 32], DirId([3; 16]));
+    let owners = [Owner::File(&file), Owner::Dir(&id)];
+    assert!(keys.decode_value(owners[0], name, value).is_err());
+    let stored = keys.encode_value(owners[0], name, value).expect("random bytes");
+    assert_eq!(stored.len(), value.len() + VALUE_OVERHEAD);
+    assert_eq!(keys.decode_value(owners[0], name, &stored).as_deref(), Ok(value));
+    assert!(keys.decode_value(owners[1], name, &stored).is_err());
+    let changed = edited(&stored, &edits);
+    assert_eq!(keys.decode_value(owners[0], name, &changed).is_ok(), changed == stored);
+    let other = edited(name, &edits);
+    assert_eq!(keys.decode_value(owners[0], &other, &stored).is_ok(), other == name);
+});
+
+/// What decodes is what encoding makes, if a store can have it.
+fn canonical(keys: &XattrKeys, stored: String) {
+    if let Ok(name) = keys.decode_name(stored.as_bytes())
+        && stored.len() <= STORED_NAME_MAX
+    {
+        assert_eq!(keys.encode_name(&name), Some(stored));
+    }
+}

@@ -1,0 +1,222 @@
+//! A stored file that somebody changed, before it is opened and while it is open: what reads is what the file held,
+//! all of it of one version if the record is a clean one; recovery loses nothing that read before it; and what is
+//! written afterwards and confirmed is there.
+#![no_main]
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use std::sync::Arc;
+use warpcrypt::{
+    format::{
+        layout::{CHUNK, chunks},
+        record::Record,
+    },
+    store::FaultyFile,
+    vault::{Error, File},
+};
+use warpcrypt_fuzz::{
+    past::{CONTEXTS, PASTS, newest_record, rest, stored},
+    tamper::{Tamper, tamper},
+};
+
+#[derive(Debug, Arbitrary)]
+struct Input {
+    /// The moment that is changed.
+    moment: u8,
+    before: Vec<Tamper>,
+    /// While the file is open.
+    live: Vec<Tamper>,
+    writes: Vec<Write>,
+}
+
+#[derive(Debug, Clone, Copy, Arbitrary)]
+enum Write {
+    Bytes { at: u32, len: u16 },
+    Cut { to: u32 },
+    Punch { at: u32, len: u16 },
+    Sync,
+    Rest,
+}
+
+/// A file's chunks; none in the place of one that cannot be read.
+type Reading = Vec<Option<Vec<u8>>>;
+
+/// The largest file that is written here.
+const LARGEST: u64 = 130 * CHUNK;
+
+fuzz_target!(|input: Input| {
+    let images: Vec<&[u8]> = PASTS.iter().map(|past| &past.image[..]).collect();
+    let mut image = images[usize::from(input.moment) % images.len()].to_vec();
+    tamper(&mut image, &input.before, &images);
+    let record = newest_record(&image);
+    let Some(shown) = look(&stored(&image), true) else {
+        assert!(look(&stored(&image), false).is_none(), "only a writer opens it");
+        return;
+    };
+    judge(&shown, &image, record.as_ref());
+    let store = stored(&image);
+    let reading = look(&store, false).expect("only a reader opens it");
+    assert!(reading == shown, "a reader and a writer see different files");
+    let again = look(&store, false).expect("a recovered file does not open");
+    assert!(again == reading, "recovery changed what reads");
+
+    let file = open(&store, false).expect("a recovered file does not open");
+    let written = write(&file, reading.clone(), &input.writes);
+    drop(file);
+    if let Some(written) = written {
+        let again = look(&store, false).expect("a file that was written to does not open");
+        assert!(again == written, "what was confirmed is not there");
+    }
+
+    let store = stored(&image);
+    let file = open(&store, false).expect("it opened before");
+    let first = file.read(0, &mut [0; 10]);
+    store.tamper(|bytes| tamper(bytes, &input.live, &images));
+    let live = read(&file);
+    assert_eq!(live.len(), reading.len(), "its size changed while it was open");
+    for (now, before) in live.iter().zip(&reading) {
+        assert!(now.is_none() || now == before, "an open file reads as something else");
+    }
+    drop(first);
+    write(&file, live, &input.writes);
+});
+
+/// Opens a stored file; none if it is refused.
+fn open(store: &Arc<FaultyFile>, read_only: bool) -> Option<Arc<File>> {
+    match File::open(store.clone(), CONTEXTS[usize::from(!read_only)].clone()) {
+        Ok(file) => Some(file),
+        Err(Error::Damaged(_)) => None,
+        Err(error) => panic!("the store is in order, but: {error}"),
+    }
+}
+
+fn look(store: &Arc<FaultyFile>, read_only: bool) -> Option<Reading> {
+    open(store, read_only).map(|file| read(&file))
+}
+
+/// All of it at once, or if something in it cannot be read, chunk by chunk.
+fn read(file: &Arc<File>) -> Reading {
+    let size = file.size() as usize;
+    if let Some(whole) = piece(file, 0, size) {
+        assert_eq!(whole.len(), size);
+        return whole.chunks(CHUNK as usize).map(|chunk| Some(chunk.to_vec())).collect();
+    }
+    (0..chunks(size as u64)).map(|index| piece(file, index * CHUNK, CHUNK as usize)).collect()
+}
+
+fn piece(file: &Arc<File>, at: u64, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    match file.read(at, &mut bytes) {
+        Ok(len) => {
+            bytes.truncate(len);
+            Some(bytes)
+        }
+        Err(Error::Damaged(_)) => None,
+        Err(error) => panic!("the store is in order, but: {error}"),
+    }
+}
+
+/// Whether this may be read from this image.
+fn judge(reading: &Reading, image: &[u8], record: Option<&Record>) {
+    let Some(record) = record else {
+        // Nothing was ever committed, or it looks like that: the limit that the format states.
+        assert!(reading.is_empty(), "contents without a record");
+        return;
+    };
+    let mut may_be: Vec<&[u8]> = Vec::new();
+    for past in PASTS.iter().filter(|past| past.record.salt == record.salt) {
+        let is =
+            |size: u64, root: [u8; 32]| past.record.target.size == size && past.record.target.root == root;
+        let target = is(record.target.size, record.target.root);
+        let unfinished = record
+            .base
+            .is_some_and(|base| is(base.size, base.root) || past.record.target.epoch == record.target.epoch);
+        if target || unfinished {
+            may_be.push(&past.content);
+        }
+    }
+    if record.base.is_some_and(|base| base.size == 0) {
+        may_be.push(&[]);
+    }
+    let sizes: Vec<u64> = may_be.iter().map(|content| chunks(content.len() as u64)).collect();
+    assert!(sizes.contains(&(reading.len() as u64)), "a size that the file never had");
+    if record.base.is_none() {
+        may_be.truncate(1);
+    }
+    for (index, chunk) in reading.iter().enumerate() {
+        let Some(chunk) = chunk else { continue };
+        let from = index * CHUNK as usize;
+        let fits = |content: &&[u8]| {
+            let mut was =
+                content.get(from..content.len().min(from + chunk.len())).unwrap_or_default().to_vec();
+            was.resize(chunk.len(), 0);
+            was == *chunk
+        };
+        assert!(may_be.iter().any(fits), "chunk {index} reads as it never was");
+    }
+    let untouched = PASTS.iter().find(|past| past.image == image);
+    assert!(untouched.is_none() || reading.iter().all(Option::is_some), "an untouched file does not read");
+}
+
+/// Writes to a file that reads as `before`; what it must read as afterwards if all of it was confirmed.
+fn write(file: &Arc<File>, before: Reading, writes: &[Write]) -> Option<Reading> {
+    let mut is = Model { chunks: before, size: file.size() };
+    for write in writes.iter().take(20) {
+        match *write {
+            Write::Bytes { at, len } => {
+                let (at, bytes) = (u64::from(at) % LARGEST, vec![0xda; usize::from(len)]);
+                file.write(at, &bytes).ok()?;
+                is.write(at, &bytes);
+            }
+            Write::Cut { to } => {
+                let size = u64::from(to) % LARGEST;
+                file.truncate(size).ok()?;
+                is.resize(size);
+            }
+            Write::Punch { at, len } => {
+                let at = u64::from(at) % LARGEST;
+                file.punch(at, len.into()).ok()?;
+                let end = is.size.min(at + u64::from(len));
+                is.write(at.min(end), &vec![0; end.saturating_sub(at) as usize]);
+            }
+            Write::Sync => file.sync().ok()?,
+            Write::Rest => rest(file).ok()?,
+        }
+    }
+    file.sync().ok()?;
+    assert!(read(file) == is.chunks, "what was written does not read");
+    Some(is.chunks)
+}
+
+/// What a file must hold.
+struct Model {
+    chunks: Reading,
+    size: u64,
+}
+
+impl Model {
+    fn resize(&mut self, size: u64) {
+        self.size = size;
+        self.chunks.resize(chunks(size) as usize, Some(Vec::new()));
+        let len = |index: usize| (size - index as u64 * CHUNK).min(CHUNK) as usize;
+        let all = self.chunks.iter_mut().enumerate();
+        all.for_each(|(index, chunk)| {
+            if let Some(bytes) = chunk {
+                bytes.resize(len(index), 0);
+            }
+        });
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.resize(self.size.max(at + bytes.len() as u64));
+        for (at, byte) in (at as usize..).zip(bytes) {
+            let (index, place) = (at / CHUNK as usize, at % CHUNK as usize);
+            let len = (self.size - index as u64 * CHUNK).min(CHUNK) as usize;
+            // One that cannot be read is only ever replaced as a whole.
+            self.chunks[index].get_or_insert_with(|| vec![0; len])[place] = *byte;
+        }
+    }
+}

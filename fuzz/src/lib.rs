@@ -1,0 +1,31 @@
+//! What the targets share: changes of bytes that were right, because random bytes get no further than the first
+//! magic number or tag.
+
+pub mod past;
+pub mod tamper;
+
+use arbitrary::Arbitrary;
+
+/// A piece of a text that something else is put in place of.
+#[derive(Debug, Arbitrary)]
+pub struct Edit<'a> {
+    at: u16,
+    remove: u8,
+    insert: &'a [u8],
+}
+
+/// `bytes` after all edits. Places count from the front, and again from there past the end.
+pub fn edited(bytes: &[u8], edits: &[Edit]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for edit in edits {
+        let at = usize::from(edit.at) % (bytes.len() + 1);
+        let end = bytes.len().min(at + usize::from(edit.remove));
+        bytes.splice(at..end, edit.insert.iter().copied());
+    }
+    bytes
+}
+
+/// Base64 with the URL alphabet and no padding.
+pub fn base64(bytes: &[u8]) -> String {
+    data_encoding::BASE64URL_NOPAD.encode(bytes)
+}

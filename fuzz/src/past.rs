@@ -1,0 +1,174 @@
+//! Files with a past: states that the store showed, and what the file held then.
+
+use std::sync::{Arc, LazyLock};
+use warpcrypt::{
+    crypto::{cipher::Cipher, kdf::FileKdf, mac::Integrity, secret::Secret},
+    engine::{EngineChoice, Router},
+    format::record::{RECORD, Record},
+    store::FaultyFile,
+    vault::{Background, Budget, Buffered, Context, Durability, File, SlotMemory},
+};
+
+const CHUNK: usize = 4096;
+
+/// A moment in the life of a file.
+pub struct Past {
+    /// All stored bytes.
+    pub image: Vec<u8>,
+    /// What the file held.
+    pub content: Vec<u8>,
+    /// The record that counted.
+    pub record: Record,
+}
+
+/// Moments of a file, of a copy of it that went on separately, and of another file.
+pub static PASTS: LazyLock<Vec<Past>> = LazyLock::new(|| {
+    let mut one = Life::new(FaultyFile::new(), Vec::new(), 1);
+    one.begin();
+    let mut copy = Life::new(stored(&one.store.bytes()), one.content.clone(), 2);
+    one.go_on();
+    copy.go_on();
+    let mut other = Life::new(FaultyFile::new(), Vec::new(), 3);
+    other.begin();
+    other.go_on();
+    [one.pasts, copy.pasts, other.pasts].into_iter().flatten().collect()
+});
+
+/// What files are opened with, for reading only and for writing too.
+pub static CONTEXTS: LazyLock<[Arc<Context>; 2]> = LazyLock::new(|| {
+    [true, false].map(|read_only| {
+        let budget = Budget::of(16 << 20);
+        Arc::new(Context {
+            keys: keys(),
+            router: Router::new(EngineChoice::Cpu, budget.buffers).expect("the CPU"),
+            durability: Durability::Strict,
+            read_only,
+            buffered: Arc::new(Buffered::new(budget.behind)),
+            ahead: Arc::default(),
+            slots: SlotMemory::new(budget.slots),
+            budget,
+            background: Background::new(),
+        })
+    })
+});
+
+fn keys() -> FileKdf {
+    FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128)
+}
+
+/// A stored file of these bytes.
+pub fn stored(bytes: &[u8]) -> Arc<FaultyFile> {
+    let store = FaultyFile::new();
+    store.tamper(|all| all.extend_from_slice(bytes));
+    store
+}
+
+/// The record that counts in a stored file, if both sectors are what they can be.
+pub fn newest_record(image: &[u8]) -> Option<Record> {
+    let (sectors, _) = image.get(..2 * RECORD)?.as_chunks::<RECORD>();
+    let held = sectors.iter().filter(|sector| sector.iter().any(|byte| *byte != 0));
+    let records = held.map(|sector| {
+        let salt = Record::peek_salt(sector).ok()?;
+        Record::decode(sector, &keys().keys(&salt).record).ok()
+    });
+    records.collect::<Option<Vec<_>>>()?.into_iter().max_by_key(|record| record.sequence)
+}
+
+/// Brings a file to rest, as a mount does once it is idle.
+///
+/// # Errors
+/// The file's.
+pub fn rest(file: &Arc<File>) -> warpcrypt::vault::Result<()> {
+    let rest = file.rest_flush()?;
+    file.rest_sync()?;
+    if file.rest_settle(rest)? {
+        file.rest_sync()?;
+        file.rest_finish(rest)?;
+    }
+    Ok(())
+}
+
+/// A file that is written to, and its moments so far.
+struct Life {
+    store: Arc<FaultyFile>,
+    file: Arc<File>,
+    content: Vec<u8>,
+    number: u8,
+    pasts: Vec<Past>,
+}
+
+impl Life {
+    fn new(store: Arc<FaultyFile>, content: Vec<u8>, number: u8) -> Life {
+        let file = File::open(store.clone(), CONTEXTS[1].clone()).expect("a whole file");
+        Life { store, file, content, number, pasts: Vec::new() }
+    }
+
+    /// Three chunks in a first epoch, then two epochs more.
+    fn begin(&mut self) {
+        self.write(0, 2 * CHUNK + 100);
+        self.keep();
+        self.file.sync().expect("sync");
+        self.keep();
+        self.rest();
+        self.write(CHUNK, CHUNK);
+        self.keep();
+        self.write(CHUNK + 5, 10);
+        self.write(3 * CHUNK - 1, 2);
+        self.keep();
+        self.rest();
+    }
+
+    /// Growing over two borders of groups, a cut, a hole, and what a crash leaves.
+    fn go_on(&mut self) {
+        self.write(47 * CHUNK, 2 * CHUNK);
+        self.keep();
+        self.file.sync().expect("sync");
+        self.write(0, 1);
+        self.keep();
+        self.cut(48 * CHUNK + 7);
+        self.keep();
+        self.rest();
+        self.file.punch(0, 2 * CHUNK as u64).expect("punch");
+        self.content[..2 * CHUNK].fill(0);
+        self.keep();
+        self.write(113 * CHUNK, 9);
+        self.keep();
+        self.rest();
+        self.cut(48 * CHUNK);
+        self.keep();
+        self.write(2 * CHUNK, 2 * CHUNK);
+        self.keep();
+        self.rest();
+        self.cut(0);
+        self.keep();
+        self.write(0, 3 * CHUNK);
+        self.keep();
+    }
+
+    /// Writes bytes that occur nowhere else.
+    fn write(&mut self, at: usize, len: usize) {
+        let moment = self.pasts.len() as u8;
+        let bytes: Vec<u8> = (at..at + len).map(|i| (i / 256) as u8 ^ (moment * 8 + self.number)).collect();
+        self.file.write(at as u64, &bytes).expect("write");
+        self.content.resize(self.content.len().max(at + len), 0);
+        self.content[at..at + len].copy_from_slice(&bytes);
+    }
+
+    fn cut(&mut self, size: usize) {
+        self.file.truncate(size as u64).expect("truncate");
+        self.content.truncate(size);
+    }
+
+    fn rest(&mut self) {
+        rest(&self.file).expect("rest");
+        self.keep();
+    }
+
+    fn keep(&mut self) {
+        self.file.flush().expect("flush");
+        let image = self.store.bytes();
+        let record = newest_record(&image).expect("a record");
+        assert_eq!(record.target.size, self.content.len() as u64);
+        self.pasts.push(Past { image, content: self.content.clone(), record });
+    }
+}

@@ -1,0 +1,99 @@
+//! What somebody who can write to the store does with a file's stored bytes: above all, he has older versions of
+//! it, copies that went on separately, and other files of the vault.
+
+use arbitrary::Arbitrary;
+use warpcrypt::format::layout::{CHUNK, GROUP0_ENTRIES, PAGE, RECORD, entries_offset};
+
+/// One change.
+#[derive(Debug, Arbitrary)]
+pub enum Tamper {
+    /// The same place of another image.
+    PutBack { image: u8, what: Unit },
+    /// Another place of another image.
+    Move { image: u8, what: Unit, to: Unit },
+    /// Two places of the file.
+    Swap { one: Unit, other: Unit },
+    /// Bits of one byte.
+    Flip { what: Unit, at: u16, mask: u8 },
+    /// All bytes of a place.
+    Fill { what: Unit, with: u8 },
+    /// The end cut off.
+    Cut { before: Unit },
+    /// Bytes behind the end.
+    Grow { by: u16, with: u8 },
+}
+
+/// A place that means something in the format.
+#[derive(Debug, Clone, Copy, Arbitrary)]
+pub enum Unit {
+    /// A commit record.
+    Record(bool),
+    /// Entries of a group, at most the header page's.
+    Entries(u8),
+    /// One entry.
+    Entry(u8),
+    /// One slot of one entry.
+    Slot(u8, bool),
+    /// A page, whatever it is.
+    Page(u8),
+    /// Any range.
+    Bytes { from: u32, len: u16 },
+}
+
+impl Unit {
+    /// Where it lies in `len` bytes; cut off at the end.
+    fn range(self, len: usize) -> std::ops::Range<usize> {
+        let entry = |chunk: u8| {
+            let group = warpcrypt::format::layout::group_of(chunk.into());
+            entries_offset(group) + warpcrypt::format::layout::place_in_group(chunk.into()) as u64 * 64
+        };
+        let (from, count) = match self {
+            Unit::Record(second) => (RECORD * u64::from(second), RECORD),
+            Unit::Entries(0) => (GROUP0_ENTRIES, PAGE - GROUP0_ENTRIES),
+            Unit::Entries(group) => (entries_offset(u64::from(group % 3)), PAGE),
+            Unit::Entry(chunk) => (entry(chunk), 64),
+            Unit::Slot(chunk, second) => (entry(chunk) + 32 * u64::from(second), 32),
+            Unit::Page(page) => (PAGE * u64::from(page), CHUNK),
+            Unit::Bytes { from, len: count } => (u64::from(from) % (len as u64 + 1), count.into()),
+        };
+        (from as usize).min(len)..((from + count) as usize).min(len)
+    }
+}
+
+/// Does all of `changes` to `bytes`; `images` are what was kept.
+pub fn tamper(bytes: &mut Vec<u8>, changes: &[Tamper], images: &[&[u8]]) {
+    let kept = |number: u8| images[usize::from(number) % images.len()];
+    for change in changes {
+        let len = bytes.len();
+        match *change {
+            Tamper::PutBack { image, what } => {
+                let image = kept(image);
+                put(bytes, what.range(len.max(image.len())).start, &image[what.range(image.len())]);
+            }
+            Tamper::Move { image, what, to } => {
+                let image = kept(image);
+                put(bytes, to.range(len).start, &image[what.range(image.len())]);
+            }
+            Tamper::Swap { one, other } => {
+                let (from, to) = (one.range(len), other.range(len));
+                let (first, second) = (bytes[from.clone()].to_vec(), bytes[to.clone()].to_vec());
+                put(bytes, from.start, &second);
+                put(bytes, to.start, &first);
+            }
+            Tamper::Flip { what, at, mask } => {
+                let range = what.range(len);
+                let place = range.start + usize::from(at) % range.len().max(1);
+                bytes.iter_mut().skip(place).take(1).for_each(|byte| *byte ^= mask);
+            }
+            Tamper::Fill { what, with } => bytes[what.range(len)].fill(with),
+            Tamper::Cut { before } => bytes.truncate(before.range(len).start),
+            Tamper::Grow { by, with } => bytes.resize(len + usize::from(by), with),
+        }
+    }
+}
+
+/// Writes `what` at a place, past the end too.
+fn put(bytes: &mut Vec<u8>, at: usize, what: &[u8]) {
+    bytes.resize(bytes.len().max(at + what.len()), 0);
+    bytes[at..at + what.len()].copy_from_slice(what);
+}
