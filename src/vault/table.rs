@@ -181,6 +181,10 @@ impl Files {
     /// Ends a handle's use of a file; one at rest that nobody uses leaves the table.
     pub fn release(&self, open: Arc<OpenFile>) {
         let key = open.key;
+        // One reference is the table's: a file that is still to be brought to rest stays there.
+        if Arc::strong_count(&open) == 2 {
+            open.file.end_readers();
+        }
         drop(open);
         self.let_go(key);
     }

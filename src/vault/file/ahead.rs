@@ -31,6 +31,8 @@ const GAP_REQUEST: u64 = 16 << 10;
 /// Steps in a row that make a reader one with a pattern: of the places where one of `STREAMS` readers would go on, a
 /// reader of random places hits one by chance every now and then, but hardly the next one too.
 const STEADY: u32 = 2;
+/// Requests of a file's other readers after which one that made none has stopped.
+const STOPPED: u64 = 64;
 /// A file that nobody read from for so long gives up its windows.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -48,6 +50,15 @@ struct Stream {
     /// Where the next window is due: its start, or its end for a reader that goes backward.
     edge: Option<u64>,
     used: u64,
+}
+
+impl Stream {
+    /// Whether it will hardly make another request of a file of `size` bytes: it came to the end of its way, or has made
+    /// none while the others went on. `requests` counts those of all.
+    fn has_ended(&self, size: u64, requests: u64) -> bool {
+        let at_end = self.end >= size || self.step < 0 && self.at == 0;
+        self.used < requests && at_end || self.used + STOPPED < requests
+    }
 }
 
 /// What a request leads to.
@@ -116,7 +127,7 @@ impl Ahead {
     /// How far they may be so that every file gets its share: about as much again is in the
     /// window that the reader is in and in those that are kept behind it.
     fn farthest(&self) -> u64 {
-        let files = self.all.files.load(Ordering::Relaxed).max(1);
+        let files = self.all.files().max(1);
         ((self.most / files / 2) as u64).min(self.last_reach()).max(FIRST_REACH)
     }
 
@@ -138,6 +149,7 @@ impl Ahead {
             let (stream, number) = (first.stream, first.number);
             self.windows.retain(|w| w.stream != stream || w.number + KEPT_BEHIND >= number);
         }
+        self.drop_ended(size);
         let begun = steps.map_or_else(Vec::new, |number| self.plan(number, &bytes, size));
         self.used_at = Instant::now();
         Found { windows, begun }
@@ -147,11 +159,25 @@ impl Ahead {
     pub(super) fn rest(&mut self) -> bool {
         let idle = self.used_at.elapsed() >= IDLE;
         if idle {
-            self.windows.clear();
-            self.streams.clear();
-            self.count(false);
+            self.end();
         }
         idle
+    }
+
+    /// Gives up what was opened for readers: there are none any more.
+    pub(super) fn end(&mut self) {
+        self.windows.clear();
+        self.streams.clear();
+        self.count(false);
+    }
+
+    /// The same for those readers that ended, so that the others, of this file or another, have the memory.
+    fn drop_ended(&mut self, size: u64) {
+        let (windows, requests) = (&mut self.windows, self.requests);
+        for stream in self.streams.iter_mut().filter(|s| s.edge.is_some() && s.has_ended(size, requests)) {
+            (stream.reach, stream.edge) = (FIRST_REACH, None);
+            windows.retain(|w| w.stream != stream.id);
+        }
     }
 
     /// The place in `streams` of the reader whose next step this is, if it has a pattern.

@@ -203,6 +203,11 @@ impl File {
         self.state.read().changed_at
     }
 
+    /// Lets go of what was opened ahead of readers: the last one has closed the file.
+    pub fn end_readers(&self) {
+        self.ahead.lock().end();
+    }
+
     /// Lets go of what was opened ahead of readers that stopped reading, and of the slots of a file at rest.
     pub fn rest_readers(&self) {
         let idle = self.ahead.lock().rest();

@@ -25,6 +25,11 @@ impl Opened {
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
+
+    /// Files whose readers share what may be opened.
+    pub fn files(&self) -> usize {
+        self.files.load(Ordering::Relaxed)
+    }
 }
 
 /// A run of chunks opened ahead.

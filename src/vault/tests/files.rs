@@ -207,3 +207,18 @@ fn closing_a_file_and_bringing_it_to_rest_shows_in_no_time() {
     let chmod = SetAttr { mode: Some(0o600), ..SetAttr::default() };
     assert!(f.vault.set_attr(target(), &chmod).unwrap().ctime > written.1, "a change of its own shows");
 }
+
+/// The file is not at rest, so it stays in the table; what may be opened ahead is the other readers' at once.
+#[test]
+fn a_file_that_was_closed_takes_no_share_of_what_is_opened_ahead() {
+    let f = Fixture::new();
+    let (_, file) = make(&f, "file", &vec![7; 1 << 20]);
+    let ahead = &f.vault.files().context().ahead;
+    let second = file.clone();
+    file.file.read_to(0, 65_536, &mut Vec::new(), |_| ()).unwrap();
+    assert_eq!(ahead.files(), 1);
+    f.vault.files.release(second);
+    assert_eq!(ahead.files(), 1, "another handle is open");
+    f.vault.files.release(file);
+    assert_eq!((f.vault.files().open_count(), ahead.files()), (1, 0));
+}

@@ -1,6 +1,9 @@
 //! Readers with a pattern get what they would have got without read-ahead, and no more memory than there is.
 
-use super::{super::ahead::Ahead, *};
+use super::{
+    super::{ahead::Ahead, window::Opened},
+    *,
+};
 
 const MIB: usize = 1 << 20;
 
@@ -190,6 +193,25 @@ fn all_readers_of_many_files_find_windows() {
         // The first ones took more before the last ones came.
         let missed = missed.count();
         assert!(step < 20 || missed == 0, "{missed} at step {step}");
+    }
+}
+
+/// Readers that came to the end, forward or backward, and one that stopped on its way, leave the memory to the others.
+#[test]
+fn a_file_that_is_read_time_and_again_finds_windows_every_time() {
+    let (all, piece, size) = (Arc::<Opened>::default(), MIB as u64, 32 * MIB as u64);
+    let mut file = Ahead::new(Arc::clone(&all), 64 * MIB, 16);
+    file.note(0..piece, size, 1);
+    file.note(piece..2 * piece, size, 1);
+    for round in 0..40 {
+        let mut missed = 0;
+        for step in 0..32 {
+            let at = if round % 4 < 3 { step } else { 31 - step };
+            let found = file.note(at * piece..(at + 1) * piece, size, 1);
+            missed += usize::from(found.windows.is_empty());
+        }
+        assert!(missed < 4, "{missed} in round {round}");
+        assert!(round < 2 || all.bytes() <= 24 * MIB, "{} bytes in round {round}", all.bytes());
     }
 }
 
