@@ -50,11 +50,16 @@ impl Buffered {
 
     /// Takes the memory of a chunk back.
     fn take_back(&self, memory: Plain) {
-        let others = self.single.fetch_sub(1, Ordering::Relaxed) - 1;
+        self.single.fetch_sub(1, Ordering::Relaxed);
+        self.keep([memory]);
+    }
+
+    /// Keeps memory of chunks that are no longer counted.
+    fn keep(&self, memory: impl IntoIterator<Item = Plain>) {
+        let room = self.kept.saturating_sub(self.single.load(Ordering::Relaxed));
         let mut spare = self.spare.lock();
-        if others + spare.len() < self.kept {
-            spare.push(memory);
-        }
+        let more = room.saturating_sub(spare.len());
+        spare.extend(memory.into_iter().take(more));
     }
 
     /// All of them.
@@ -73,6 +78,11 @@ impl Share {
     pub(super) fn new(total: Arc<Buffered>, chunks: usize) -> Self {
         total.pooled.fetch_add(chunks, Ordering::Relaxed);
         Share { total, chunks }
+    }
+
+    /// Takes back the memory of chunks that were copied to a batch.
+    pub(super) fn keep(&self, memory: Vec<Plain>) {
+        self.total.keep(memory);
     }
 }
 
@@ -159,11 +169,6 @@ impl WriteBuffer {
             run: 0,
             total,
         }
-    }
-
-    /// Whether a chunk is here by itself.
-    pub(super) fn is_single(&self, index: u64) -> bool {
-        self.chunks.contains_key(&index)
     }
 
     /// Plaintext of a chunk.
@@ -267,7 +272,10 @@ impl WriteBuffer {
         }
         let mut stripe = Stripe::new(window.clone(), buffers);
         for index in self.single(window) {
-            self.take_single(index, stripe.put(index));
+            if let Some(plain) = self.chunks.remove(&index) {
+                *stripe.put(index) = *plain;
+                self.total.take_back(plain);
+            }
         }
         self.total.pooled.fetch_add(stripe.count(), Ordering::Relaxed);
         self.stripes.push(stripe);
@@ -329,12 +337,11 @@ impl WriteBuffer {
         self.punched.remove(&index);
     }
 
-    /// Takes a chunk that is here by itself out, to `place`.
-    pub(super) fn take_single(&mut self, index: u64, place: &mut [u8; CHUNK]) {
-        if let Some(plain) = self.chunks.remove(&index) {
-            *place = *plain;
-            self.total.take_back(plain);
-        }
+    /// Takes a chunk that is here by itself out. Its memory is to be given back with the flight's share.
+    pub(super) fn take_single(&mut self, index: u64) -> Option<Plain> {
+        let plain = self.chunks.remove(&index)?;
+        self.total.single.fetch_sub(1, Ordering::Relaxed);
+        Some(plain)
     }
 
     /// The store has the hole.

@@ -13,6 +13,7 @@ use super::{
     version::{self, Prepared, WriteError},
 };
 use crate::{
+    crypto::chunk::CHUNK,
     engine::{Batch, Router},
     metrics::{self, Activity},
     vault::{Error, Result},
@@ -42,13 +43,16 @@ pub(super) struct Flight {
 pub(super) struct Work {
     /// One for each stripe; none if there are holes alone, or nothing.
     pub(super) batches: Vec<Batch>,
+    /// Chunks of the last batch, in its order, that are still to be copied to it: whoever takes them out of the buffer
+    /// keeps the file's writers waiting.
+    pub(super) singles: Vec<Plain>,
     /// Counts its chunks as buffered.
     pub(super) share: Option<Share>,
     pub(super) stage: Stage,
 }
 
 pub(super) enum Stage {
-    /// Plaintext is in the batches.
+    /// Plaintext is in the batches, or beside the last one.
     Loaded,
     /// Slots are known.
     Sealed,
@@ -73,6 +77,28 @@ pub(super) enum Outcome {
     Unfinished(Prepared, Error),
 }
 
+impl Work {
+    /// Brings all plaintext into the batches.
+    fn gather(&mut self) {
+        let singles = std::mem::take(&mut self.singles);
+        if let Some(batch) = self.batches.last_mut() {
+            for (place, plain) in batch.input.as_chunks_mut::<CHUNK>().0.iter_mut().zip(&singles) {
+                *place = **plain;
+            }
+        }
+        if let Some(share) = &self.share {
+            share.keep(singles);
+        }
+    }
+
+    /// The batches, with all plaintext: nothing is left to do.
+    fn end(&mut self) -> Vec<Batch> {
+        self.gather();
+        (self.stage, self.share) = (Stage::Landed, None);
+        std::mem::take(&mut self.batches)
+    }
+}
+
 impl Flight {
     /// Whether it has a chunk of a range.
     fn meets(&self, chunks: &Range<u64>) -> bool {
@@ -85,6 +111,7 @@ impl Flight {
         if !matches!(work.stage, Stage::Loaded) {
             return;
         }
+        work.gather();
         let run = |batch: &mut Batch| {
             let bytes = batch.jobs.iter().map(|job| job.len).sum();
             metrics::measure(Activity::Batch, bytes, || router.run(batch))
@@ -209,10 +236,10 @@ impl File {
     /// Ends the first flight: the state says what the store has.
     fn settle(&self, st: &mut State, flight: &Arc<Flight>, work: &mut Work) -> Result<()> {
         st.flights.pop_front();
-        work.share = None;
+        let stage = std::mem::replace(&mut work.stage, Stage::Landed);
         // Whoever still knows of the flight must not keep its memory.
-        let batches = std::mem::take(&mut work.batches);
-        let Stage::Done(outcome) = std::mem::replace(&mut work.stage, Stage::Landed) else { return Ok(()) };
+        let batches = work.end();
+        let Stage::Done(outcome) = stage else { return Ok(()) };
         let error = match outcome {
             Outcome::Written(prepared) => {
                 let freed = self.accept(st, prepared, flight);
@@ -239,9 +266,7 @@ impl File {
         st.flight_failed = true;
         give_back(st, &batches);
         for behind in std::mem::take(&mut st.flights) {
-            let mut work = behind.work.lock();
-            (work.stage, work.share) = (Stage::Landed, None);
-            give_back(st, &std::mem::take(&mut work.batches));
+            give_back(st, &behind.work.lock().end());
         }
         Err(error)
     }

@@ -5,7 +5,7 @@
 
 use super::{
     Durability, File,
-    buffer::{STRIPES, Share},
+    buffer::{Plain, STRIPES, Share},
     flight::{Flight, MOST, Stage, Work},
     state::{OnDisk, State},
     stripe::Stripe,
@@ -79,6 +79,8 @@ struct Load {
     chunks: Vec<(u64, usize)>,
     input: Buffer,
     output: Buffer,
+    /// Those that are still to be copied to the input: all or none.
+    singles: Vec<Plain>,
 }
 
 impl File {
@@ -246,6 +248,7 @@ impl File {
         let share = Some(Share::new(self.context.buffered.clone(), chunks));
         let mut loads = load_stripes(st, windows);
         loads.extend(self.load_singles(st, &changed.chunks));
+        let singles = loads.last_mut().map(|load| std::mem::take(&mut load.singles)).unwrap_or_default();
         let mut nonces = nonces.as_chunks().0.iter();
         let mut next_nonce = || *nonces.next().expect("enough"); // invariant: one for each of these chunks was drawn
         let mut job = |(index, offset)| ChunkJob {
@@ -264,24 +267,22 @@ impl File {
             output: load.output,
         };
         let batches = Vec::from_iter(loads.into_iter().map(batch));
-        let work = Mutex::new(Work { batches, share, stage: Stage::Loaded });
+        let work = Mutex::new(Work { batches, singles, share, stage: Stage::Loaded });
         let mut all = Vec::from_iter(changed.all());
         all.sort_unstable();
         Ok(Flight { identity, epoch, size, holes: changed.holes.clone(), all, chunks, work })
     }
 
-    /// Takes those of these chunks that are buffered by themselves into two buffers.
+    /// Takes those of these chunks that are buffered by themselves, and two buffers for them.
     fn load_singles(&self, st: &mut State, chunks: &[u64]) -> Option<Load> {
-        let singles: Vec<u64> = chunks.iter().copied().filter(|index| st.buffer.is_single(*index)).collect();
+        let take = |index: &u64| Some((*index, st.buffer.take_single(*index)?));
+        let (indices, singles): (Vec<u64>, Vec<Plain>) = chunks.iter().filter_map(take).unzip();
         if singles.is_empty() {
             return None;
         }
-        let (mut input, output) = self.context.router.buffers.get_pair(singles.len() * CHUNK);
-        for (index, place) in singles.iter().zip(input.as_chunks_mut::<CHUNK>().0) {
-            st.buffer.take_single(*index, place);
-        }
-        let chunks = singles.into_iter().enumerate().map(|(at, index)| (index, at * CHUNK)).collect();
-        Some(Load { chunks, input, output })
+        let (input, output) = self.context.router.buffers.get_pair(singles.len() * CHUNK);
+        let chunks = indices.into_iter().enumerate().map(|(at, index)| (index, at * CHUNK)).collect();
+        Some(Load { chunks, input, output, singles })
     }
 
     /// A chunk is written once an epoch: before a second time the epoch ends.
@@ -304,7 +305,7 @@ fn load_stripes(st: &mut State, windows: &[u64]) -> Vec<Load> {
         let stripe = st.buffer.stripe_over(*first).map(|place| st.buffer.take_stripe(place))?;
         let chunks = stripe.chunks().map(|index| (index, stripe.place(index) * CHUNK)).collect();
         let (input, output) = stripe.into_buffers();
-        Some(Load { chunks, input, output })
+        Some(Load { chunks, input, output, singles: Vec::new() })
     };
     windows.iter().filter_map(take).collect()
 }
