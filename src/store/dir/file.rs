@@ -97,8 +97,10 @@ impl BackingFile for DirFile {
             let done = skip.min(piece.len());
             skip -= done;
             at += done as u64;
-            self.write_at(&piece[done..], at)?;
-            at += (piece.len() - done) as u64;
+            if done < piece.len() {
+                self.write_at(&piece[done..], at)?;
+                at += (piece.len() - done) as u64;
+            }
         }
         Ok(())
     }
