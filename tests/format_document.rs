@@ -243,7 +243,10 @@ fn keys_of_a_file_and_what_they_authenticate() {
             assert_eq!(keys.chunk.hole_tag(&hole), f(mac, custom[1]).tag(&[&header]));
 
             let leaf_input = [&7_u64.to_be_bytes()[..], &slot.encode(), &[0; 32]].concat();
-            assert_eq!(leaf_digest(&keys, 7, &[Some(slot), None]), f(tree, leaf).digest(&[&leaf_input]));
+            assert_eq!(
+                leaf_digest(&keys, 7, [Some(&slot), None].into_iter()),
+                f(tree, leaf).digest(&[&leaf_input])
+            );
             let node_input = [&2_u32.to_be_bytes()[..], &9_u64.to_be_bytes(), &[1; 4096]].concat();
             assert_eq!(node_digest(&keys, 2, 9, &[[1; 32]; 128]), f(tree, node).digest(&[&node_input]));
             assert_eq!(keys.record.digest(&[b"x"]), f(tree, record).digest(&[b"x"]));

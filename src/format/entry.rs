@@ -75,6 +75,14 @@ impl Entry {
         }
     }
 
+    /// The slot of the largest epoch.
+    pub fn newest(&self) -> Option<&Slot> {
+        match &self.0 {
+            [Some(a), Some(b)] => Some(if b.epoch > a.epoch { b } else { a }),
+            [a, b] => a.as_ref().or(b.as_ref()),
+        }
+    }
+
     /// Place and slot of the largest epoch that is not above `base` (if given) or equals `target` (if given).
     pub fn current(&self, base: Option<u64>, target: Option<u64>) -> Option<(usize, Slot)> {
         let mut best: Option<(usize, Slot)> = None;
@@ -134,6 +142,15 @@ mod tests {
         assert_eq!(epoch(None, Some(6)), None);
         assert_eq!(epoch(Some(8), Some(9)), Some((1, 9)));
         assert_eq!(epoch(Some(8), Some(10)), Some((0, 5)));
+    }
+
+    #[test]
+    fn the_newest_slot_is_found_in_either_place() {
+        for slots in [[None, None], [Some(5), None], [None, Some(5)], [Some(5), Some(9)], [Some(9), Some(5)]]
+        {
+            let entry = Entry(slots.map(|epoch| epoch.map(slot)));
+            assert_eq!(entry.newest().map(|slot| slot.epoch), slots.into_iter().flatten().max());
+        }
     }
 
     proptest! {

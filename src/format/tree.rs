@@ -9,13 +9,20 @@ pub type Digest = [u8; 32];
 pub const ALL_HOLES: Digest = [0; 32];
 
 /// Digest of a group: its number and the current slot of each chunk (48 or 64 of them). Zero if all are `None`.
-pub fn leaf_digest(keys: &FileKeys, group: u64, slots: &[Option<Slot>]) -> Digest {
+pub fn leaf_digest<'a>(
+    keys: &FileKeys,
+    group: u64,
+    slots: impl ExactSizeIterator<Item = Option<&'a Slot>>,
+) -> Digest {
     leaf_message(group, slots).map_or(ALL_HOLES, |message| keys.leaf.digest(&[&message]))
 }
 
 /// The same of several groups, computed side by side.
-pub fn leaf_digests(keys: &FileKeys, leaves: &[(u64, Vec<Option<Slot>>)]) -> Vec<Digest> {
-    let messages: Vec<_> = leaves.iter().map(|(group, slots)| leaf_message(*group, slots)).collect();
+pub fn leaf_digests<'a, S: ExactSizeIterator<Item = Option<&'a Slot>>>(
+    keys: &FileKeys,
+    leaves: impl Iterator<Item = (u64, S)>,
+) -> Vec<Digest> {
+    let messages: Vec<_> = leaves.map(|(group, slots)| leaf_message(group, slots)).collect();
     let held: Vec<&Vec<u8>> = messages.iter().flatten().collect();
     let mut digests = keys.leaf.digests(&held).into_iter();
     messages
@@ -24,13 +31,15 @@ pub fn leaf_digests(keys: &FileKeys, leaves: &[(u64, Vec<Option<Slot>>)]) -> Vec
         .collect()
 }
 
-fn leaf_message(group: u64, slots: &[Option<Slot>]) -> Option<Vec<u8>> {
-    slots.iter().any(Option::is_some).then(|| {
-        let mut bytes = Vec::with_capacity(size_of::<u64>() + slots.len() * SLOT);
-        bytes.extend_from_slice(&group.to_be_bytes());
-        slots.iter().for_each(|slot| bytes.extend_from_slice(&slot.map_or([0; SLOT], |slot| slot.encode())));
-        bytes
-    })
+fn leaf_message<'a>(group: u64, slots: impl ExactSizeIterator<Item = Option<&'a Slot>>) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(size_of::<u64>() + slots.len() * SLOT);
+    bytes.extend_from_slice(&group.to_be_bytes());
+    let mut any = false;
+    for slot in slots {
+        any |= slot.is_some();
+        bytes.extend_from_slice(&slot.map_or([0; SLOT], Slot::encode));
+    }
+    any.then_some(bytes)
 }
 
 /// Digest of node page `k` of `level` (1 and up) over its 128 children. Zero if all are zero.
@@ -51,6 +60,10 @@ mod tests {
         FileKdf::new(contents, Cipher::Aes128, Integrity::Kmac128).keys(&[4; 32])
     }
 
+    fn digest(keys: &FileKeys, group: u64, slots: &[Option<Slot>]) -> Digest {
+        leaf_digest(keys, group, slots.iter().map(Option::as_ref))
+    }
+
     fn slots(count: usize) -> Vec<Option<Slot>> {
         let slot = |i: usize| Slot { nonce: [i as u8 + 1; 10], epoch: i as u64 + 1, tag: [i as u8; 16] };
         (0..count).map(|i| (i % 3 != 1).then(|| slot(i))).collect()
@@ -58,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_subtree_of_holes_is_zero() {
-        assert_eq!(leaf_digest(&keys(), 5, &[None; 64]), ALL_HOLES);
+        assert_eq!(digest(&keys(), 5, &[None; 64]), ALL_HOLES);
         assert_eq!(node_digest(&keys(), 1, 0, &[ALL_HOLES; 128]), ALL_HOLES);
     }
 
@@ -66,17 +79,18 @@ mod tests {
     fn digests_of_several_leaves_are_those_of_each() {
         let leaves: Vec<_> =
             (0..20).map(|g| (g, if g % 5 == 2 { vec![None; 64] } else { slots(64) })).collect();
-        let each: Vec<Digest> = leaves.iter().map(|(g, slots)| leaf_digest(&keys(), *g, slots)).collect();
-        assert_eq!(leaf_digests(&keys(), &leaves), each);
+        let each: Vec<Digest> = leaves.iter().map(|(g, slots)| digest(&keys(), *g, slots)).collect();
+        let leaves = leaves.iter().map(|(g, slots)| (*g, slots.iter().map(Option::as_ref)));
+        assert_eq!(leaf_digests(&keys(), leaves), each);
     }
 
     #[test]
     fn a_leaf_binds_its_group_and_every_field_of_every_slot() {
         let keys = keys();
         let slots = slots(48);
-        let digest = leaf_digest(&keys, 0, &slots);
-        assert_ne!(digest, ALL_HOLES);
-        assert_ne!(leaf_digest(&keys, 1, &slots), digest);
+        let before = digest(&keys, 0, &slots);
+        assert_ne!(before, ALL_HOLES);
+        assert_ne!(digest(&keys, 1, &slots), before);
         for i in 0..48 {
             let mut others = Vec::new();
             match slots[i] {
@@ -91,7 +105,7 @@ mod tests {
             for other in others {
                 let mut changed = slots.clone();
                 changed[i] = other;
-                assert_ne!(leaf_digest(&keys, 0, &changed), digest, "chunk {i}");
+                assert_ne!(digest(&keys, 0, &changed), before, "chunk {i}");
             }
         }
     }

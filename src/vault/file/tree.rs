@@ -13,7 +13,7 @@ use crate::{
     format::{
         entry::{ENTRY, Entry, Slot},
         layout,
-        tree::{ALL_HOLES, Digest, leaf_digest, node_digest},
+        tree::{ALL_HOLES, Digest, leaf_digest, leaf_digests, node_digest},
     },
     store::BackingFile,
     vault::{Damage, Result},
@@ -257,12 +257,16 @@ impl Tree {
 
 /// The newer slot of an entry.
 pub(super) fn current(entry: &Entry) -> Option<Slot> {
-    entry.current(Some(u64::MAX), None).map(|(_, slot)| slot)
+    entry.newest().copied()
 }
 
 fn digest_of(keys: &FileKeys, group: u64, entries: &[Entry]) -> Digest {
-    let slots: Vec<Option<Slot>> = entries.iter().map(current).collect();
-    leaf_digest(keys, group, &slots)
+    leaf_digest(keys, group, entries.iter().map(Entry::newest))
+}
+
+/// The digests of some groups with these entries, computed side by side.
+fn digests_of<'a>(keys: &FileKeys, leaves: impl Iterator<Item = (u64, &'a [Entry])>) -> Vec<Digest> {
+    leaf_digests(keys, leaves.map(|(group, entries)| (group, entries.iter().map(Entry::newest))))
 }
 
 /// The stored entries of a group; zeros past the end of the store.

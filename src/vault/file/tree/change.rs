@@ -1,12 +1,12 @@
 //! From one version to the next: entries set, sizes changed, digests computed anew, and all of it taken back if it
 //! could not be stored.
 
-use super::{FANOUT, Leaf, Node, Source, TOGETHER, Tree, current, encode_entries};
+use super::{FANOUT, Leaf, Node, Source, TOGETHER, Tree, digests_of, encode_entries};
 use crate::{
     format::{
         entry::{ENTRY, Entry},
         layout,
-        tree::{ALL_HOLES, Digest, leaf_digests, node_digest},
+        tree::{ALL_HOLES, Digest, node_digest},
     },
     vault::Result,
 };
@@ -124,11 +124,11 @@ impl Tree {
         let mut changed: Vec<(u64, Digest)> = Vec::with_capacity(groups.len());
         // Several side by side: a digest takes its hash function a while.
         for some in Vec::from_iter(groups.iter().copied()).chunks(TOGETHER) {
-            let mut slots = Vec::with_capacity(some.len());
+            let mut leaves = Vec::with_capacity(some.len());
             for group in some {
-                slots.push((*group, self.entries(*group)?.iter().map(current).collect()));
+                leaves.push((*group, self.entries(*group)?));
             }
-            changed.extend(some.iter().copied().zip(leaf_digests(source.keys, &slots)));
+            changed.extend(some.iter().copied().zip(digests_of(source.keys, leaves.into_iter())));
         }
         for level in 1..=self.levels() {
             changed = self.update_level(source, level, &changed)?;

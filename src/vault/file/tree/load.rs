@@ -1,14 +1,13 @@
 //! From the store into memory, and out of it again: every page verified against the digest above it.
 
 use super::{
-    FANOUT, Leaf, Node, Source, TOGETHER, Tree, current, damaged_leaf, decode_entries, encode_entries,
-    read_entries,
+    FANOUT, Leaf, Node, Source, TOGETHER, Tree, damaged_leaf, decode_entries, digests_of, read_entries,
 };
 use crate::{
     format::{
         entry::{ENTRY, Entry},
         layout,
-        tree::{ALL_HOLES, Digest, leaf_digests, node_digest},
+        tree::{ALL_HOLES, Digest, node_digest},
     },
     store::BackingFile,
     vault::{Damage, Result},
@@ -33,17 +32,16 @@ impl Tree {
         let mut outcome = Ok(());
         let missing: Vec<u64> = groups.into_iter().filter(|group| !self.is_loaded(*group)).collect();
         for some in missing.chunks(TOGETHER) {
-            let (mut read, mut slots) = (Vec::new(), Vec::new());
+            let mut read = Vec::with_capacity(some.len());
             for &group in some {
                 match self.unverified(source, group) {
-                    Ok((wanted, leaf)) => {
-                        slots.push((group, leaf.entries.iter().map(current).collect()));
-                        read.push((group, wanted, leaf));
-                    }
+                    Ok((wanted, leaf)) => read.push((group, wanted, leaf)),
                     Err(e) => outcome = outcome.and(Err(e)),
                 }
             }
-            for ((group, wanted, leaf), found) in read.into_iter().zip(leaf_digests(source.keys, &slots)) {
+            let leaves = read.iter().map(|(group, _, leaf)| (*group, &leaf.entries[..]));
+            let found = digests_of(source.keys, leaves);
+            for ((group, wanted, leaf), found) in read.into_iter().zip(found) {
                 if found == wanted {
                     self.leaves.insert(group, leaf);
                 } else {
@@ -97,7 +95,7 @@ impl Tree {
                 return Err(damaged_leaf(group, "holds slots that no commit left there"));
             }
         }
-        if canonical && encode_entries(&leaf.entries) != raw {
+        if canonical && !are_encoded_as(&leaf.entries, &raw) {
             return Err(damaged_leaf(group, "bytes of an empty slot are set"));
         }
         Ok(leaf)
@@ -169,6 +167,16 @@ impl Tree {
         self.nodes.insert((level, k), node);
         Ok(())
     }
+}
+
+/// Whether these bytes, one entry behind the other, are what the entries are stored as.
+fn are_encoded_as(entries: &[Entry], raw: &[u8]) -> bool {
+    let is_encoded_as = |(entry, bytes): (&Entry, &[u8; ENTRY])| {
+        let mut encoded = [0; ENTRY];
+        entry.encode(&mut encoded);
+        encoded == *bytes
+    };
+    raw.len() == entries.len() * ENTRY && entries.iter().zip(raw.as_chunks().0).all(is_encoded_as)
 }
 
 /// Reads a whole structure; what the store lacks is zeros, which will not authenticate.
