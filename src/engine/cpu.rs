@@ -4,10 +4,6 @@ use super::{
     batch::{Batch, Engine, EngineError, Task},
     pool::Pool,
 };
-use crate::crypto::{
-    chunk::ChunkKeys,
-    tags::{Opened, open_in_place},
-};
 use parking_lot::Mutex;
 use std::{num::NonZero, thread};
 
@@ -35,41 +31,25 @@ impl CpuEngine {
         self.pool.helpers() + 1
     }
 
-    /// Opens chunks of one file in place. Returns the place of one that does not verify, if one does not: then the
-    /// bytes of all are of no use.
+    /// Has all threads do the parts of some work, each of them once.
     ///
     /// # Errors
-    /// As `run`; the same holds then.
-    pub(super) fn open_in_place(
+    /// If a thread panicked: nothing is known of the parts then.
+    pub(super) fn share<T: Send>(
         &self,
-        keys: &ChunkKeys,
-        chunks: &mut [Opened],
-    ) -> Result<Option<usize>, EngineError> {
-        let damaged = Mutex::new(None);
-        self.share(chunks, |first, part| {
-            if let Err(place) = open_in_place(keys, part) {
-                damaged.lock().get_or_insert(first + place);
-            }
-        })?;
-        Ok(damaged.into_inner())
-    }
-
-    /// Has all threads do parts of what is to be done, each with the place of its first.
-    fn share<T: Send>(
-        &self,
-        all: &mut [T],
-        work: impl Fn(usize, &mut [T]) + Sync,
+        parts: &mut [T],
+        work: impl Fn(&mut T) + Sync,
     ) -> Result<(), EngineError> {
-        if all.len() < GRAIN {
-            work(0, all);
+        if let [part] = parts {
+            work(part);
             return Ok(());
         }
-        let helpers = all.len().div_ceil(GRAIN) - 1;
-        let parts = Mutex::new(all.chunks_mut(GRAIN).enumerate());
+        let helpers = parts.len().saturating_sub(1);
+        let parts = Mutex::new(parts.iter_mut());
         let next = || parts.lock().next();
         let work = || {
-            while let Some((number, part)) = next() {
-                work(number * GRAIN, part);
+            while let Some(part) = next() {
+                work(part);
             }
         };
         self.pool.run(helpers, &work).map_err(|_| EngineError::Failed {
@@ -91,6 +71,8 @@ impl Engine for CpuEngine {
     }
 
     fn run(&self, batch: &mut Batch) -> Result<(), EngineError> {
-        self.share(&mut batch.tasks()?, |_, part| Task::run_all(part))
+        let mut tasks = batch.tasks()?;
+        let mut parts: Vec<&mut [Task]> = tasks.chunks_mut(GRAIN).collect();
+        self.share(&mut parts, |part| Task::run_all(part))
     }
 }

@@ -175,24 +175,25 @@ impl Router {
         self.team.get().is_none()
     }
 
-    /// Any number of chunks of one file, in place, on all cores of the CPU. Returns the place of one that does not
-    /// verify, if one does not: then the bytes of all are of no use.
+    /// Has all cores of the CPU do the parts of some work, each of them once.
     ///
     /// # Errors
-    /// If the engine failed as a whole; the same holds then.
+    /// If a thread panicked: nothing is known of the parts then.
+    pub fn share<T: Send>(&self, parts: &mut [T], work: impl Fn(&mut T) + Sync) -> Result<(), EngineError> {
+        self.cpu.share(parts, work)
+    }
+
+    /// Chunks of one file, on this thread, in place; counts as a batch.
+    ///
+    /// # Errors
+    /// As `open_few`.
     ///
     /// # Panics
     /// As `open_few`.
-    pub fn open_in_place(
-        &self,
-        keys: &ChunkKeys,
-        chunks: &mut [Opened],
-    ) -> Result<Option<usize>, EngineError> {
+    pub fn open_run(&self, keys: &ChunkKeys, chunks: &mut [Opened]) -> Result<(), usize> {
         let bytes = chunks.iter().map(|chunk| chunk.data.len()).sum();
-        let mut damaged = None;
-        let result = self.cpu.open_in_place(keys, chunks).map(|place| damaged = place);
-        self.tally.count(&result, chunks.len(), bytes);
-        result.map(|()| damaged)
+        self.tally.count(&Ok(()), chunks.len(), bytes);
+        open_in_place(keys, chunks)
     }
 
     fn run_on_cpu(&self, batch: &mut Batch, bytes: usize) -> Result<(), EngineError> {

@@ -109,7 +109,8 @@ fn empty_small_and_large_batches_agree_with_single_chunks() {
 #[test]
 fn any_number_of_chunks_is_opened_in_place_or_one_that_is_broken_found() {
     let id = |index| ChunkId { index, epoch: 1, nonce: [3; 10] };
-    for (keys, engine) in all_keys().iter().zip([1, 4].into_iter().cycle().map(CpuEngine::with_threads)) {
+    let router = Router::new(EngineChoice::Cpu, 1 << 20).expect("there is a CPU");
+    for keys in all_keys() {
         for count in [0, 1, 15, 16, 17, 33, 100] {
             let mut data = vec![[0; CHUNK]; count];
             let seal = |(index, data): (usize, &mut [u8; CHUNK])| {
@@ -121,16 +122,29 @@ fn any_number_of_chunks_is_opened_in_place_or_one_that_is_broken_found() {
                 for (index, (data, tag)) in data.iter_mut().zip(tags).enumerate() {
                     chunks.push(Opened { id: id(index as u64), tag: *tag, data });
                 }
-                engine.open_in_place(keys, &mut chunks).expect("no engine fails")
+                router.open_run(&keys, &mut chunks)
             };
             let mut opened = data.clone();
-            assert_eq!(open(&mut opened, &tags), None);
+            assert_eq!(open(&mut opened, &tags), Ok(()));
             assert!(opened.iter().enumerate().all(|(index, data)| *data == [index as u8; CHUNK]));
             if let Some(last) = tags.last_mut() {
                 last[5] ^= 1;
-                assert_eq!(open(&mut data, &tags), Some(count - 1));
+                assert_eq!(open(&mut data, &tags), Err(count - 1));
             }
         }
+    }
+}
+
+#[test]
+fn parts_are_shared_each_once_and_a_panic_is_an_error() {
+    for engine in [1, 4].map(CpuEngine::with_threads) {
+        for count in [0, 1, 2, 5, 300] {
+            let mut parts = vec![0; count];
+            assert!(engine.share(&mut parts, |part| *part += 1).is_ok());
+            assert_eq!(parts, vec![1; count]);
+        }
+        let failed = engine.share(&mut [1, 2, 3], |part| assert_ne!(*part, 2, "on purpose"));
+        assert!(matches!(failed, Err(EngineError::Failed { .. })));
     }
 }
 

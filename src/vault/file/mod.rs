@@ -19,6 +19,7 @@ mod several;
 mod slots;
 mod span;
 mod state;
+mod stretch;
 mod stripe;
 #[cfg(test)]
 pub(super) mod test;

@@ -4,18 +4,16 @@ use super::{
     File,
     read::damaged_chunk,
     state::{Identity, State},
+    stretch::stretches,
 };
 use crate::{
-    crypto::{
-        chunk::{CHUNK, ChunkId},
-        tags::Opened,
-    },
+    crypto::chunk::{CHUNK, ChunkId},
     engine::{Batch, Buffer, ChunkJob, Op},
     format::{entry::Entry, layout},
     metrics::{self, Activity},
-    vault::Result,
+    vault::{Error, Result},
 };
-use std::{io::IoSliceMut, ops::Range};
+use std::ops::Range;
 
 /// Plaintext of a run of whole chunks.
 pub(super) struct Span {
@@ -36,6 +34,12 @@ impl Span {
     }
 }
 
+/// What becomes of the file's lock while chunks are read from the store.
+enum Lock {
+    Released,
+    Held,
+}
+
 /// What a span is made of, gathered under the file's lock.
 #[derive(Default)]
 struct Parts {
@@ -52,6 +56,14 @@ impl File {
     /// # Errors
     /// `Damaged` if one does not authenticate, or what leads to it; else the store's.
     pub(super) fn open_span(&self, chunks: Range<u64>) -> Result<Span> {
+        match self.try_open_span(chunks.clone(), Lock::Released) {
+            Err(Error::Damaged(_)) => self.try_open_span(chunks, Lock::Held),
+            result => result,
+        }
+    }
+
+    /// The same. With the lock released a chunk may be overwritten while it is read, and then does not verify.
+    fn try_open_span(&self, chunks: Range<u64>, lock: Lock) -> Result<Span> {
         // The buffers first: nobody should hold a file while waiting for memory.
         let (mut content, spare) = self.buffers_for((chunks.end - chunks.start) as usize * CHUNK);
         let st = self.read_state(chunks.clone())?;
@@ -59,22 +71,24 @@ impl File {
         let end = st.size.min(chunks.end * layout::CHUNK).max(start);
         let version = st.content;
         let chunks = chunks.start..layout::chunks(end);
-        let mut parts = self.parts(&st, &chunks, &mut content)?;
+        let Parts { stored, zeros, buffered } = self.parts(&st, &chunks, &mut content)?;
         let identity = st.identity.clone();
-        self.read_stored(&chunks, st.tree.size(), &parts, &mut content)?;
-        drop(st);
+        let _held = matches!(lock, Lock::Held).then_some(st);
 
-        let stored = std::mem::take(&mut parts.stored);
         if let Some(identity) = identity.filter(|_| !stored.is_empty()) {
+            // What is buffered is in its place already.
+            let apart = !buffered.is_empty();
             match spare {
-                None => self.open_in_place(&identity, &stored, &mut content)?,
+                None => self.open_in_place(&identity.keys.chunk, &stored, &mut content, apart)?,
                 Some(output) => {
-                    let copied = parts.buffered.iter().map(|index| place(&chunks, *index));
+                    let mut stretches = stretches(&stored, &mut content, 1);
+                    stretches.iter_mut().try_for_each(|stretch| self.read_stretch(stretch, apart))?;
+                    let copied = buffered.iter().map(|index| place(&chunks, *index));
                     content = self.open_batch(&identity, stored, content, output, copied)?;
                 }
             }
         }
-        for &index in &parts.zeros {
+        for &index in &zeros {
             let place = place(&chunks, index);
             content[place..place + CHUNK].fill(0);
         }
@@ -121,74 +135,6 @@ impl File {
         (input, Some(output))
     }
 
-    /// Reads the ciphertext of all stored chunks to their places with one call. What lies between groups
-    /// goes aside, and what lies between stored chunks is overwritten later or never looked at.
-    fn read_stored(&self, chunks: &Range<u64>, size: u64, parts: &Parts, input: &mut [u8]) -> Result<()> {
-        let (Some(first), Some(last)) = (parts.stored.first(), parts.stored.last()) else {
-            return Ok(());
-        };
-        let (first, last) = (first.id.index, last.id.index);
-        if !parts.buffered.is_empty() {
-            return self.read_each(&parts.stored, input);
-        }
-        let mut aside = vec![0; gaps(first, last)];
-        let (mut aside_rest, mut rest) = (&mut aside[..], &mut input[place(chunks, first)..]);
-        let mut pieces = Vec::new();
-        let (mut index, mut wanted) = (first, 0);
-        while index <= last {
-            let end = group_end(index).min(last + 1);
-            let bytes = (end - index - 1) as usize * CHUNK + layout::chunk_len(size, end - 1);
-            let (piece, after) = std::mem::take(&mut rest).split_at_mut(bytes);
-            pieces.push(IoSliceMut::new(piece));
-            rest = after;
-            wanted += bytes;
-            if end <= last {
-                let (gap, after) = std::mem::take(&mut aside_rest).split_at_mut(gap_before(end));
-                pieces.push(IoSliceMut::new(gap));
-                aside_rest = after;
-                wanted += gap_before(end);
-            }
-            index = end;
-        }
-        let got = self.store.read_vectored_at(&mut pieces, layout::chunk_offset(first))?;
-        if got < wanted {
-            let end = layout::chunk_offset(first) + got as u64;
-            let cut = |job: &&ChunkJob| layout::chunk_offset(job.id.index) + job.len as u64 > end;
-            if let Some(job) = parts.stored.iter().find(cut) {
-                return Err(damaged_chunk(job.id.index));
-            }
-        }
-        Ok(())
-    }
-
-    /// The same chunk by chunk: the buffered ones between them are in the input already.
-    fn read_each(&self, stored: &[ChunkJob], input: &mut [u8]) -> Result<()> {
-        stored
-            .iter()
-            .try_for_each(|job| self.read_ciphertext(job.id.index, &mut input[job.offset..][..job.len]))
-    }
-
-    fn open_in_place(&self, identity: &Identity, stored: &[ChunkJob], content: &mut [u8]) -> Result<()> {
-        let mut bytes = 0;
-        let (mut at, mut rest) = (0, content);
-        let mut chunks = Vec::with_capacity(stored.len());
-        for job in stored {
-            let (_, from) = std::mem::take(&mut rest).split_at_mut(job.offset - at);
-            let (chunk, after) = from.split_at_mut(CHUNK);
-            (at, rest) = (job.offset + CHUNK, after);
-            // A tail that was grown since reads as zeros up to the end of its chunk.
-            let (data, grown) = chunk.split_at_mut(job.len);
-            grown.fill(0);
-            bytes += data.len();
-            chunks.push(Opened { id: job.id, tag: job.tag, data });
-        }
-        let open = || self.context.router.open_in_place(&identity.keys.chunk, &mut chunks);
-        match metrics::measure(Activity::Batch, bytes, open)? {
-            Some(place) => Err(damaged_chunk(stored[place].id.index)),
-            None => Ok(()),
-        }
-    }
-
     /// `copied` are the places of chunks that are plaintext already.
     fn open_batch(
         &self,
@@ -223,14 +169,4 @@ fn place(chunks: &Range<u64>, index: u64) -> usize {
 /// First chunk behind the group of `index`.
 fn group_end(index: u64) -> u64 {
     layout::first_chunk(layout::group_of(index) + 1)
-}
-
-/// Bytes of leaf and node pages between a group's first chunk and the chunk before it.
-fn gap_before(first: u64) -> usize {
-    (layout::chunk_offset(first) - layout::chunk_offset(first - 1) - layout::CHUNK) as usize
-}
-
-/// Bytes of leaf and node pages between two chunks.
-fn gaps(first: u64, last: u64) -> usize {
-    (layout::chunk_offset(last) - layout::chunk_offset(first) - (last - first) * layout::CHUNK) as usize
 }

@@ -1,8 +1,9 @@
 //! Stripes on their way to the store while the application goes on.
 
 use super::*;
-use crate::vault::file::background::Job;
+use crate::{crypto::chunk::CHUNK, vault::file::background::Job};
 use crossbeam_channel::Receiver;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 /// Bytes of the first three windows.
 const THREE: usize = (48 + 64 + 64) * 4096;
@@ -304,4 +305,39 @@ fn several_threads_at_once() {
         file.read(place(writer, round), &mut out).unwrap();
         assert!(out == content(writer, round));
     }
+}
+
+/// A long read lets go of the file while it reads the store: what is overwritten then must not count as damaged.
+#[test]
+fn what_is_overwritten_while_it_is_read_is_read_again() {
+    const LEN: usize = 300_000;
+    let (store, context) = (FaultyFile::new(), context());
+    let file = open(&store, &context);
+    let (ended, read) = (AtomicBool::new(false), AtomicUsize::new(0));
+    file.write(0, &[1; LEN]).unwrap();
+    file.flush().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    let content = file.read_to(0, LEN, &mut Vec::new(), <[u8]>::to_vec).unwrap();
+                    assert_eq!(content.len(), LEN);
+                    assert!(
+                        content
+                            .chunks(CHUNK)
+                            .all(|chunk| chunk[0] > 0 && *chunk == vec![chunk[0]; chunk.len()])
+                    );
+                    read.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for round in 2..200 {
+            file.write(0, &[round; LEN]).unwrap();
+            file.flush().unwrap();
+        }
+        while read.load(Ordering::Relaxed) < 4 {
+            std::thread::yield_now();
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
 }
