@@ -26,6 +26,8 @@ use std::{ops::Range, sync::Arc};
 const GATHERED: usize = if cfg!(test) { 1 << 20 } else { 8 << 20 };
 /// The part of the memory for stripes that those may take which wait so in all files.
 const WAITING: usize = 4;
+/// Places that the store is asked to keep at most: asking for each takes a call.
+const PLACES: usize = 8;
 
 /// Chunks that a flush is about, ascending.
 #[derive(Default)]
@@ -223,6 +225,40 @@ impl File {
         let identity = self.identity(st)?;
         self.load_groups(st, &identity, st.tree.size(), changed.all())?;
         changed.any(|index| Ok(index < layout::chunks(st.tree.size()) && st.tree.slot(index)?.is_some()))
+    }
+
+    /// Has the store keep places for what is buffered and has none there yet; whether it does.
+    pub(super) fn takes_places(&self, st: &mut State) -> Result<bool> {
+        let Some(identity) = st.identity.clone() else { return Ok(false) };
+        let (written, size) = (st.buffer.written(0..u64::MAX), st.tree.size());
+        let stored = written.iter().copied().filter(|index| *index < layout::chunks(size));
+        self.load_groups(st, &identity, size, stored)?;
+        let mut places: Vec<Range<u64>> = Vec::new();
+        let mut add = |offset: u64, len: u64| match places.last_mut() {
+            Some(last) if last.end == offset => last.end += len,
+            _ => places.push(offset..offset + len),
+        };
+        for run in written.chunk_by(are_of_one_group) {
+            let group = layout::group_of(run[0]);
+            if group >= layout::groups(size) {
+                add(layout::entries_offset(group), layout::PAGE);
+            }
+            for &index in run {
+                let grows = layout::chunk_len(st.size, index) > layout::chunk_len(size, index);
+                if grows || st.tree.slot(index)?.is_none_or(|slot| slot.is_hole()) {
+                    add(layout::chunk_offset(index), layout::CHUNK);
+                }
+            }
+        }
+        if places.is_empty() || places.len() > PLACES {
+            return Ok(places.is_empty());
+        }
+        self.keep_mtime(st)?;
+        // Where the store keeps none, a flush says why.
+        let kept =
+            places.iter().all(|place| self.store.reserve(place.start, place.end - place.start).is_ok());
+        self.restore_mtime(st);
+        Ok(kept)
     }
 
     /// Gives a file that has none its salt and a record of an empty version.

@@ -151,7 +151,7 @@ impl File {
 
     /// What a close does: flushes if that needs no sync and there is room for what it leaves behind no
     /// longer. What overwrites stored data stays buffered for the keeper: a program that closes a file did not
-    /// ask for a sync.
+    /// ask for a sync. But the store must have a place for it: who closes a file is the last to hear that it is full.
     ///
     /// # Errors
     /// As `flush`.
@@ -159,7 +159,7 @@ impl File {
         let mut st = self.state.write();
         self.land_all(&mut st);
         let room = self.context.buffered.chunks() * CHUNK < self.context.budget.left_at_close;
-        if room && !st.flight_failed && self.needs_sync(&mut st)? {
+        if room && !st.flight_failed && self.needs_sync(&mut st)? && self.takes_places(&mut st)? {
             return Ok(());
         }
         self.flush_all(&mut st)

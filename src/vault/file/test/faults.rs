@@ -142,6 +142,32 @@ fn the_error_reaches_the_application_and_the_data_stays() {
     assert_eq!(read_all(&open(&store, &context)).unwrap(), [4; 100]);
 }
 
+/// Who closes a file hears that there is no room for it, although what needs a sync is left to the keeper.
+#[test]
+fn a_close_leaves_nothing_behind_that_a_full_store_has_no_place_for() {
+    let context = context();
+    let old = vec![1; 50 * 4096 + 100];
+    for (offset, len) in [(old.len() - 1, 2), (old.len(), 100_000), (4096 * 1000, 1)] {
+        let store = stored(&old, &context);
+        let file = open(&store, &context);
+        store.fail_from(0, ENOSPC);
+        file.write(0, &[2; 4096]).unwrap();
+        file.flush_at_close().unwrap(); // takes the place of something
+        file.write(offset as u64, &vec![3; len]).unwrap();
+        assert_eq!(errno(&file.flush_at_close().unwrap_err()), Some(libc::ENOSPC), "{len} bytes at {offset}");
+        store.mend();
+        let syncs = store.syncs();
+        file.flush_at_close().unwrap();
+        assert_eq!(store.syncs(), syncs, "still the keeper's");
+        rest(&file);
+        let mut want = old.clone();
+        want[..4096].fill(2);
+        want.resize(want.len().max(offset + len), 0);
+        want[offset..offset + len].fill(3);
+        assert!(read_all(&open(&store, &context)).unwrap() == want);
+    }
+}
+
 #[test]
 fn a_full_buffer_on_a_full_store_takes_no_more() {
     let (store, context) = (FaultyFile::new(), context());
