@@ -55,7 +55,7 @@ pub fn serve_for_parent(args: MountArgs) -> Outcome {
     let outcome = mounted.serve(signals);
     match &outcome {
         Ok(()) => ::log::info!("unmounted {what}; all of it is stored"),
-        Err(failure) => ::log::error!("unmounted {what}: {}", failure.message),
+        Err(failure) => ::log::error!("unmounted {what}: {}", failure.message.replace('\n', "; ")),
     }
     outcome
 }
