@@ -41,7 +41,7 @@ pub trait BackingFile: Send + Sync {
     fn sync_data(&self) -> io::Result<()>;
     /// Frees a range (it reads as zeros); a store that cannot may do nothing.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
-    /// Reserves space for a range without changing content or length; `Unsupported` if it cannot.
+    /// Reserves space for a range without changing content or length; EOPNOTSUPP if it cannot.
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()>;
     /// The modification time: seconds and nanoseconds since 1970.
     fn mtime(&self) -> io::Result<(i64, u32)>;

@@ -130,7 +130,7 @@ impl BackingFile for DirFile {
 
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
         match retry_on_intr(|| rustix::fs::fallocate(&*self.fd(), FallocateFlags::KEEP_SIZE, offset, len)) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(io::ErrorKind::Unsupported.into()),
+            Err(Errno::NOSYS) => Err(Errno::OPNOTSUPP.into()),
             other => Ok(other?),
         }
     }
@@ -201,6 +201,14 @@ mod tests {
         assert!(out[4096..8192].iter().all(|&b| b == 0));
         file.reserve(1 << 20, 4096).unwrap();
         assert_eq!(file.len().unwrap(), 3 * 4096);
+    }
+
+    #[test]
+    fn a_store_that_cannot_reserve_space_says_so() {
+        // The kernel's own files take none.
+        let file = File::options().read(true).write(true).open("/proc/self/comm").unwrap();
+        let refused = DirFile::new(file.into()).reserve(0, 4096).unwrap_err();
+        assert_eq!(Errno::from_io_error(&refused), Some(Errno::OPNOTSUPP));
     }
 
     #[test]
