@@ -37,7 +37,7 @@ pub fn explain(error: OpenError) -> Failure {
             return Failure::io(format!("{action} {}", path.display()), source);
         }
         OpenError::Engine(error) => return no_gpu(error),
-        OpenError::DamagedRoot(_) => Code::Failed,
+        OpenError::FoldsCase(_) | OpenError::DamagedRoot(_) => Code::Failed,
     };
     Failure::plain(code, error)
 }

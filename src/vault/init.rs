@@ -5,7 +5,7 @@ use crate::{
     format::{
         config::{ConfigError, Settings, TEXT_MAX, VaultConfig},
         dir_id::{DirId, DirIdKey},
-        name::{CONFIG_FILE, DIR_ID_NAME, LOCK_FILE, TEMPORARY},
+        name::{CONFIG_FILE, DIR_ID_NAME, LOCK_FILE, NameMode, TEMPORARY},
         slot::NewSlot,
     },
     store::{BackingFile, DirFile, Node, StoreDir},
@@ -34,9 +34,10 @@ impl Vault {
         let (config, master) = VaultConfig::create(settings, first)?;
         let id = DirId::random().map_err(ConfigError::Random)?;
         let id = DirIdKey::derive(&master).encode(&id);
+        put(&store, DIR_ID_NAME, &id, None).map_err(failed("cannot write to", path))?;
+        require_case(&store, settings.names, path)?;
         // The configuration last: what has one is a whole vault.
-        put(&store, DIR_ID_NAME, &id, None)
-            .and_then(|()| put(&store, CONFIG_FILE, config.to_json().as_bytes(), None))
+        put(&store, CONFIG_FILE, config.to_json().as_bytes(), None)
             .map_err(failed("cannot write to", path))?;
         Ok(config)
     }
@@ -73,6 +74,23 @@ pub(super) fn read_config_in(path: &Path) -> Result<(StoreDir, VaultConfig)> {
 /// Whether the store's filesystem is mounted read-only.
 pub(super) fn is_store_read_only(store: &StoreDir) -> bool {
     store.space().is_ok_and(|space| space.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
+
+/// Refuses plain names where two that differ only in case are one file: one would be written over the other, and
+/// over the vault's own. (Of encrypted names no two differ only in case.)
+pub(super) fn require_case(store: &StoreDir, names: NameMode, path: &Path) -> Result<()> {
+    // Some filesystems give each spelling an inode number of its own; what is in the file tells.
+    let content = |name: &str| {
+        let fd = store.open_file(OsStr::new(name), OFlags::RDONLY)?;
+        read_text(DirFile::new(fd))
+    };
+    if names == NameMode::Plain
+        && let Ok(other) = content(&DIR_ID_NAME.to_ascii_uppercase())
+        && content(DIR_ID_NAME).is_ok_and(|own| own == other)
+    {
+        return Err(OpenError::FoldsCase(path.into()));
+    }
+    Ok(())
 }
 
 /// One byte more than a configuration may have, so that parsing sees one that is too long.

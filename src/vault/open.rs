@@ -3,7 +3,7 @@
 use super::{
     Dir, Durability, Error, Files, OpenError, OpenFile, Result, StatFs,
     file::{Background, Buffered, Context, SlotMemory},
-    init::{is_store_read_only, read_config_in},
+    init::{is_store_read_only, read_config_in, require_case},
     lock::WriteLock,
     pending::Pending,
     process,
@@ -134,8 +134,11 @@ impl Vault {
         options: OpenOptions,
     ) -> std::result::Result<Arc<Vault>, OpenError> {
         let (store, config) = read_config_in(path)?;
-        if !options.read_only && is_store_read_only(&store) {
-            return Err(OpenError::ReadOnlyStore);
+        if !options.read_only {
+            if is_store_read_only(&store) {
+                return Err(OpenError::ReadOnlyStore);
+            }
+            require_case(&store, config.settings().names, path)?;
         }
         let lock = if options.read_only { None } else { Some(WriteLock::take(&store, path)?) };
         process::prepare(store.itself());

@@ -39,6 +39,9 @@ pub enum OpenError {
     /// Writing was asked for where nothing can be written.
     #[error("the vault is on a read-only filesystem: mount it with --read-only")]
     ReadOnlyStore,
+    /// Plain names on a filesystem that takes `a` and `A` for one name.
+    #[error("the filesystem of {} does not tell upper from lower case, and the names are not encrypted: files would be written over one another; use another filesystem or encrypted names (to read, mount with --read-only)", .0.display())]
+    FoldsCase(PathBuf),
     /// A vault is to be made where something else is.
     #[error("{} is not an empty directory: a vault is made in a new or an empty one", .0.display())]
     NotEmpty(PathBuf),

@@ -126,6 +126,24 @@ fn a_vault_is_made_only_where_nothing_is() {
 }
 
 #[test]
+fn plain_names_need_a_store_that_tells_upper_from_lower_case() {
+    let dir = tempfile::tempdir().unwrap();
+    for (mode, refused) in [(NameMode::Plain, true), (NameMode::Encrypted, false)] {
+        let path = dir.path().join(format!("{mode:?}"));
+        Vault::init(&path, settings(mode), &slot()).unwrap();
+        // What such a store shows: the id file under either spelling.
+        std::fs::copy(path.join("warpcrypt.dir"), path.join("WARPCRYPT.DIR")).unwrap();
+        let opened = try_open(&path, &unlock(), false);
+        assert_eq!(matches!(opened, Err(OpenError::FoldsCase(_))), refused);
+        try_open(&path, &unlock(), true).unwrap();
+        // Another file of that name is none of the vault's.
+        std::fs::write(path.join("WARPCRYPT.DIR"), b"").unwrap();
+        drop(opened);
+        try_open(&path, &unlock(), false).unwrap();
+    }
+}
+
+#[test]
 fn a_new_configuration_replaces_the_old_and_keeps_its_permissions() {
     let f = Fixture::new();
     let path = f.dir.path();
