@@ -175,3 +175,37 @@ fn a_place_without_a_vault_is_named() {
     assert_eq!(done.code(), 24);
     assert!(done.stderr.contains("no vault is mounted there"), "{}", done.stderr);
 }
+
+#[test]
+fn a_vault_on_a_fuse_filesystem_syncs_its_files_one_by_one() {
+    if !ready(&[]) {
+        return;
+    }
+    const FILES: usize = 40;
+    // More than the names that are noted before all of the store is synced at once.
+    const DIRS: usize = 600;
+    let outer = Vault::new("aes-256-ctr");
+    let below = outer.mount();
+    let synced = || {
+        let all = numbers(below.path());
+        all["requests"]["fsync"]["count"].as_f64().unwrap_or_else(|| panic!("fsync in {all}"))
+    };
+    let inner = Vault::at(&below.join("store"), "aes-256-ctr");
+    let mount = inner.mount();
+    let start = synced();
+    for n in 0..DIRS {
+        fs::create_dir(mount.join(format!("d{n}"))).expect("mkdir");
+    }
+    fs::write(mount.join("confirmed"), b"x").expect("write");
+    File::open(mount.join("confirmed")).and_then(|f| f.sync_all()).expect("fsync");
+    let names = synced() - start;
+    assert!(names > DIRS as f64, "{names} syncs for {DIRS} id files");
+    for n in 0..FILES {
+        fs::write(mount.join(format!("f{n}")), b"content").expect("write");
+    }
+    let before = synced();
+    mount.unmount();
+    let files = synced() - before;
+    assert!(files >= FILES as f64, "{files} syncs of {FILES} files");
+    below.unmount();
+}

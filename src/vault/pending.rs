@@ -43,11 +43,17 @@ impl Pending {
         if queue.overflown {
             return;
         }
-        if queue.files.len() >= self.most {
+        if queue.files.len() >= self.most && self.filesystem.syncs() {
             *queue = Queue { files: Vec::new(), overflown: true };
             return;
         }
         queue.files.push((dir.clone(), name));
+        let full = queue.files.len() > self.most;
+        drop(queue);
+        // Each by itself, then, and before there are more. What fails stays noted: the next fsync says so.
+        if full && let Err(e) = self.make_durable() {
+            log::warn!("names cannot be made durable: {e}");
+        }
     }
 
     /// Makes everything noted so far durable.

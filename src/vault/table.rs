@@ -65,7 +65,7 @@ impl OpenFile {
 
 type Shard = Mutex<HashMap<Key, Arc<OpenFile>>>;
 
-/// Makes everything that was written to the store durable (syncfs).
+/// Makes everything that was written to the store durable (syncfs); `Unsupported` where only single files can be.
 pub type SyncStore = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 /// The open files of a vault.

@@ -30,6 +30,9 @@ use std::{
 /// How every descriptor is opened.
 const ALWAYS: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW);
 
+/// FUSE_SUPER_MAGIC of statfs(2).
+const FUSE: rustix::fs::FsWord = 0x6573_5546;
+
 /// An open directory of the store.
 pub struct StoreDir {
     fd: OwnedFd,
@@ -255,11 +258,20 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
+    /// Whether it can be made durable as a whole. The kernel answers syncfs(2) on a FUSE filesystem by itself: the
+    /// program that keeps the files is never asked.
+    pub fn syncs(&self) -> bool {
+        rustix::fs::fstatfs(&self.dir).is_ok_and(|stat| stat.f_type != FUSE)
+    }
+
     /// Makes everything in it durable.
     ///
     /// # Errors
-    /// The store's; also of what failed since this was last called.
+    /// EOPNOTSUPP where that cannot be asked for; else the store's, also of what failed since this was last called.
     pub fn sync(&self) -> io::Result<()> {
+        if !self.syncs() {
+            return Err(Errno::OPNOTSUPP.into());
+        }
         let _counted = Counted::start(Activity::StoreSync, 0);
         let fd = match self.fd.get() {
             Some(fd) => fd,

@@ -4,6 +4,7 @@
 use super::{Files, OpenFile};
 use crate::vault::{Error, Result, file::Rest, process};
 use std::{
+    io,
     sync::{Arc, Weak, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -113,7 +114,9 @@ impl Files {
     fn sync_rested(&self, files: Vec<(Arc<OpenFile>, Rest)>) -> Vec<(Arc<OpenFile>, Rest)> {
         let mut each = files.len() <= SYNC_EACH;
         if !each && let Err(e) = (self.sync_store)() {
-            log::error!("the store cannot be synced: {e}");
+            if e.kind() != io::ErrorKind::Unsupported {
+                log::error!("the store cannot be synced: {e}");
+            }
             each = true; // tells which files it concerns
         }
         let synced = |(open, _): &(Arc<OpenFile>, Rest)| {
