@@ -11,6 +11,9 @@ use crate::{
 use rustix::{fs::FileType, io::Errno};
 use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt};
 
+/// How deep directories without ids are looked through: each level holds a descriptor.
+const DEEPEST: usize = 64;
+
 /// What stands where an id file should.
 enum Found {
     Id(DirId),
@@ -26,7 +29,8 @@ impl Vault {
     /// A crash can leave a new directory's id file blank, or the directory without one and empty. It then
     /// gets another id: nothing that was promised to be durable needed the lost one. Where nothing may be
     /// written it reads as empty. A directory with entries and no id file is damaged, and left alone: the
-    /// file may yet be brought back.
+    /// file may yet be brought back. Only where there is nothing but directories below it, as some stores
+    /// leave new ones behind, it reads as empty and may be removed.
     ///
     /// # Errors
     /// `Damaged`, or the store's.
@@ -56,7 +60,12 @@ impl Vault {
         let lost = listed.iter().filter(|entry| self.is_entry(&entry.name)).count();
         if lost > 0 {
             if !matches!(found, Found::Blank) {
-                return Err(damaged(dir, "the directory's id file is missing"));
+                if !self.is_hollow(&dir.store, DEEPEST) {
+                    return Err(damaged(dir, "the directory's id file is missing"));
+                }
+                let id = dir.stored_path(OsStr::new(DIR_ID_NAME));
+                self.complain(format!("{id}: missing; the directories in it are empty, and not shown"));
+                return Ok(None);
             }
             log::error!("{}: blank, {lost} names of it are lost", dir.stored_path(OsStr::new(DIR_ID_NAME)));
         }
@@ -123,9 +132,13 @@ impl Vault {
 
     /// Takes out the vault's own files, the id file last, and returns what that held.
     fn strip(&self, dir: &Dir) -> io::Result<Option<Vec<u8>>> {
-        let listed = dir.store.list()?;
-        if !listed.iter().all(|entry| self.is_left_over(&entry.name) || entry.name == DIR_ID_NAME) {
-            return Err(Errno::NOTEMPTY.into());
+        let mut listed = dir.store.list()?;
+        if !listed.iter().all(|entry| self.is_own(&entry.name)) {
+            if listed.iter().any(|entry| entry.name == DIR_ID_NAME) || !self.is_hollow(&dir.store, DEEPEST) {
+                return Err(Errno::NOTEMPTY.into());
+            }
+            clear(&dir.store)?;
+            listed.clear();
         }
         let id = read_small(dir, OsStr::new(DIR_ID_NAME)).ok();
         for entry in listed.iter().filter(|entry| entry.name != DIR_ID_NAME) {
@@ -137,6 +150,21 @@ impl Vault {
         }
     }
 
+    /// Whether nothing but directories is in this one and below, as deep as `depth`: none of it can be missed.
+    fn is_hollow(&self, store: &StoreDir, depth: usize) -> bool {
+        let hollow = |entry: &Listed| match entry.kind {
+            FileType::Directory => {
+                depth > 0 && store.open_dir(&entry.name).is_ok_and(|inner| self.is_hollow(&inner, depth - 1))
+            }
+            _ => self.is_own(&entry.name),
+        };
+        store.list().is_ok_and(|listed| listed.iter().all(hollow))
+    }
+
+    fn is_own(&self, stored: &OsStr) -> bool {
+        self.is_left_over(stored) || stored == DIR_ID_NAME
+    }
+
     /// Whether a name is a sidecar or something unfinished: in a directory without entries it can go.
     fn is_left_over(&self, stored: &OsStr) -> bool {
         let bytes = stored.as_bytes();
@@ -146,6 +174,19 @@ impl Vault {
             Class::Entry | Class::Long => false,
         }
     }
+}
+
+/// Removes all that is in a hollow directory.
+fn clear(store: &StoreDir) -> io::Result<()> {
+    for entry in store.list()? {
+        if entry.kind == FileType::Directory {
+            clear(&store.open_dir(&entry.name)?)?;
+            store.rmdir(&entry.name)?;
+        } else {
+            store.unlink(&entry.name)?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes a sidecar, an unfinished file, or an unfinished directory with nothing but its id file.

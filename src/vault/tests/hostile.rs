@@ -94,6 +94,33 @@ fn a_tampered_id_file_is_damage_and_its_neighbours_go_on() {
 }
 
 #[test]
+fn new_directories_that_a_crash_left_without_ids_read_as_empty_and_can_go() {
+    let f = Fixture::new();
+    let mut dir = f.root();
+    let mut stored = Vec::new();
+    for name in ["a", "b", "c"] {
+        let made = f.mkdir(&dir, name);
+        stored.push(f.stored(&dir, name));
+        dir = made;
+    }
+    for path in &stored {
+        std::fs::remove_file(path.join("warpcrypt.dir")).unwrap();
+    }
+    let name = f.vault.lookup(&f.root(), OsStr::new("a")).unwrap().0;
+    let file = stored[2].join("content");
+    std::fs::write(&file, b"").unwrap();
+    assert!(matches!(f.vault.open_dir(&f.root(), &name), Err(Error::Damaged(_))), "a file is below");
+    assert_eq!(errno(f.vault.rmdir_name(&f.root(), OsStr::new("a"))), Some(Errno::NOTEMPTY));
+    std::fs::remove_file(&file).unwrap();
+    let a = f.vault.open_dir(&f.root(), &name).unwrap();
+    assert_eq!(f.names(&a), Vec::<OsString>::new());
+    assert_eq!(errno(f.touch(&a, "x")), Some(Errno::NOENT));
+    assert!(!stored[0].join("warpcrypt.dir").exists(), "its id may yet be brought back");
+    f.vault.rmdir_name(&f.root(), OsStr::new("a")).unwrap();
+    assert!(!stored[0].exists());
+}
+
+#[test]
 fn another_directory_s_id_shows_nothing_of_this_one() {
     let f = Fixture::new();
     let (path, stored) = with_entry(&f);
