@@ -135,13 +135,13 @@ impl Vault {
             node.set_times(SetTime::to_store(changes.atime), SetTime::to_store(mtime)).map_err(Error::from)
         };
         match (changes.mtime, self.files.get(inode)) {
-            // The file restores this time whenever it writes to the store, so both have to know the same.
+            // The file restores this time whenever it has written to the store.
             (Some(wanted), Some(open)) => {
                 let time = match wanted {
                     SetTime::Now => Time::now(),
                     SetTime::At(time) => time,
                 };
-                open.file.set_mtime(time, || set(Some(SetTime::At(time))))
+                open.file.set_mtime(time, |shown| set(Some(SetTime::At(shown))))
             }
             (mtime, _) => set(mtime),
         }

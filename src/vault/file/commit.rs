@@ -99,11 +99,7 @@ impl File {
     /// Whether the first step has nothing to write.
     pub fn is_flushed(&self) -> bool {
         let st = self.state.read();
-        st.buffer.is_empty()
-            && st.flights.is_empty()
-            && st.pending.is_empty()
-            && st.size == st.tree.size()
-            && st.tree.unsaved_nodes().is_empty()
+        st.is_stored() && st.tree.unsaved_nodes().is_empty()
     }
 
     /// Last step, after the second sync: the clean record.

@@ -190,14 +190,17 @@ impl State {
         self.uncommitted_since.get_or_insert(self.changed_at);
     }
 
-    /// Whether the store holds all there is, under a clean record (or nothing at all).
-    pub(super) fn at_rest(&self) -> bool {
+    /// Whether the store holds all that the application wrote.
+    pub(super) fn is_stored(&self) -> bool {
         self.buffer.is_empty()
             && self.flights.is_empty()
             && self.pending.is_empty()
-            && self.open_epoch.is_none()
             && self.size == self.tree.size()
-            && self.records.on_disk != OnDisk::Dirty
+    }
+
+    /// Whether the store holds all there is, under a clean record (or nothing at all).
+    pub(super) fn at_rest(&self) -> bool {
+        self.is_stored() && self.open_epoch.is_none() && self.records.on_disk != OnDisk::Dirty
     }
 }
 
@@ -246,9 +249,12 @@ impl File {
         Ok(())
     }
 
-    /// Gives the stored file the application's modification time again.
+    /// Gives the stored file the application's modification time again, once all of the content that belongs to it is
+    /// there: who copies stored files and looks at sizes and times alone, as rsync does, would never come back for
+    /// the rest.
     pub(super) fn restore_mtime(&self, st: &State) {
-        if let Some(t) = st.mtime
+        if st.is_stored()
+            && let Some(t) = st.mtime
             && let Err(e) = self.store.set_mtime(t.seconds, t.nanoseconds)
         {
             log::debug!("a modification time could not be restored: {e}");

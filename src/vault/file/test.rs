@@ -219,9 +219,35 @@ fn recovery_keeps_the_modification_time() {
     let file = open(&store, &context);
     assert_eq!(store.mtime().unwrap(), (1234, 5678));
     let time = crate::vault::Time { seconds: 99, nanoseconds: 1 };
-    file.set_mtime(time, || Ok(store.set_mtime(99, 1)?)).unwrap();
+    file.set_mtime(time, |t| Ok(store.set_mtime(t.seconds, t.nanoseconds)?)).unwrap();
     rest(&file);
     assert_eq!(store.mtime().unwrap(), (99, 1));
+}
+
+/// What copies stored files by size and time must see that there is more to come.
+#[test]
+fn the_store_shows_a_modification_time_only_with_all_of_its_content() {
+    let (store, context) = (FaultyFile::new(), context());
+    let file = open(&store, &context);
+    let set = |seconds| {
+        let time = crate::vault::Time { seconds, nanoseconds: 5 };
+        file.set_mtime(time, |t| Ok(store.set_mtime(t.seconds, t.nanoseconds)?)).unwrap();
+        assert_eq!(file.mtime(), Some(time));
+    };
+    file.write(0, &[1; 20_000]).unwrap();
+    rest(&file);
+    set(50);
+    assert_eq!(store.mtime().unwrap(), (50, 5));
+    for seconds in [99, 77] {
+        let before = store.mtime().unwrap();
+        file.write(4096, &[2; 4096]).unwrap();
+        set(seconds);
+        assert_eq!(store.mtime().unwrap(), before, "the chunk is still buffered");
+        file.sync().unwrap();
+        assert_eq!(store.mtime().unwrap(), (seconds, 5));
+    }
+    rest(&file);
+    assert_eq!(store.mtime().unwrap(), (77, 5));
 }
 
 #[test]

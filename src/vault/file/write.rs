@@ -311,13 +311,20 @@ impl File {
         }
     }
 
-    /// Gives the modification time that every later store write restores; `set` brings it to the store.
+    /// Gives the modification time that the stored file gets with the last of its content. `set` brings a time to
+    /// the store: that one, or the store's own for as long as something is buffered.
     ///
     /// # Errors
     /// What `set` returned.
-    pub fn set_mtime(&self, time: Time, set: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub fn set_mtime(&self, time: Time, set: impl FnOnce(Time) -> Result<()>) -> Result<()> {
         let mut st = self.state.write();
-        set()?;
+        let shown = if st.is_stored() {
+            time
+        } else {
+            let (seconds, nanoseconds) = self.store.mtime()?;
+            Time { seconds, nanoseconds }
+        };
+        set(shown)?;
         st.mtime = Some(time);
         Ok(())
     }
