@@ -44,11 +44,29 @@ pub fn run(args: &UmountArgs) -> Outcome {
     };
     // Where the lock cannot be seen (the vault was moved, or belongs to somebody else), there is no waiting;
     // nor where nobody holds it: the process behind the mount was killed.
-    let lock = File::open(mount.source.join(LOCK_FILE)).ok().filter(|_| !mount.read_only).filter(is_held);
+    let lock = File::open(mount.source.join(LOCK_FILE)).map(|lock| Some(lock).filter(is_held));
     detach(&target)?;
-    let Some(lock) = lock else { return Ok(()) };
-    let _spinner = Spinner::start("storing what is left");
-    wait_until_stored(&mount.source, &lock)
+    match lock {
+        Ok(Some(lock)) if !mount.read_only => {
+            let _spinner = Spinner::start("storing what is left");
+            wait_until_stored(&mount.source, &lock)
+        }
+        Err(e) if !mount.read_only && !is_elsewhere(&e) => Err(unseen(&mount.source, &e)),
+        _ => Ok(()),
+    }
+}
+
+fn is_elsewhere(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+}
+
+/// A disk that fails just now will hardly have taken all that was written.
+fn unseen(vault: &Path, error: &io::Error) -> Failure {
+    Failure::new(
+        Code::Failed,
+        format!("unmounted, but the vault in {} cannot be read: {error}", vault.display()),
+        "Whether all that was written is stored is not known; the mount's log says what is not.",
+    )
 }
 
 fn is_held(lock: &File) -> bool {

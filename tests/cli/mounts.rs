@@ -49,6 +49,21 @@ fn what_was_written_is_there_after_umount_and_the_vault_may_be_moved_at_once() {
     fs::remove_dir_all(&vault.store).expect("remove the vault");
 }
 
+#[test]
+fn umount_says_so_where_it_cannot_see_whether_all_is_stored() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    let lock = vault.store.join("warpcrypt.lock");
+    fs::rename(&lock, vault.place_path().join("lock")).expect("take the lock file away");
+    // As a disk that fails: there, but not to be read.
+    std::os::unix::fs::symlink("warpcrypt.lock", &lock).expect("a link to itself");
+    fails(Vault::program().arg("umount").arg(mount.path()), 1, "unmounted, but the vault in");
+    assert!(!is_mounted(&vault.mount_point));
+}
+
 /// Limits that a shell sets with `ulimit`.
 #[test]
 fn limits_of_a_process_do_not_end_a_mount() {
