@@ -63,8 +63,9 @@ impl Vault {
     /// Sets an attribute; `create`/`replace` as XATTR_CREATE and XATTR_REPLACE.
     ///
     /// # Errors
-    /// `NotSupported` for what cannot have attributes, and for ACLs; `NameTooLong`; `NoAttribute` and EEXIST
-    /// as the flags ask; ENOSPC or E2BIG for a value that the store cannot hold.
+    /// `NotSupported` for what cannot have attributes, for ACLs, and for a name in no namespace of xattr(7);
+    /// `Invalid` for a namespace alone; `NameTooLong`; `NoAttribute` and EEXIST as the flags ask; ENOSPC or
+    /// E2BIG for a value that the store cannot hold.
     pub fn set_xattr(
         &self,
         target: Target,
@@ -74,7 +75,7 @@ impl Vault {
         replace: bool,
     ) -> Result<()> {
         self.writable()?;
-        refuse_system(name)?;
+        check_namespace(name)?;
         let stored = self.keys.xattrs.encode_name(name.as_bytes()).ok_or(Error::NameTooLong)?;
         let identity = self.identity(&target, true)?;
         let identity = identity.ok_or(Error::NotSupported("attributes of this type of file"))?;
@@ -157,6 +158,18 @@ fn describe(target: &Target) -> String {
         Target::Dir(dir) => dir.stored_path(OsStr::new("")),
         Target::Entry(dir, name) => dir.stored_path(&name.0),
         Target::File(file) => format!("inode {}", file.key.1),
+    }
+}
+
+/// Refuses new names that no other filesystem would take: the kernel asks FUSE for every name.
+fn check_namespace(name: &OsStr) -> Result<()> {
+    refuse_system(name)?;
+    let inside =
+        ["user.", "trusted.", "security."].iter().find_map(|n| name.as_bytes().strip_prefix(n.as_bytes()));
+    match inside {
+        None => Err(Error::NotSupported("attributes in no namespace")),
+        Some([]) => Err(Error::Invalid("attribute without a name")),
+        Some(_) => Ok(()),
     }
 }
 

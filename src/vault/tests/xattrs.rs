@@ -51,6 +51,10 @@ fn acls_and_names_that_do_not_fit_are_refused() {
     assert!(matches!(get(&f, &root, "system.posix_acl_access"), Err(Error::NotSupported(_))));
     assert!(matches!(set(&f, &root, &format!("user.{}", "x".repeat(200)), b""), Err(Error::NameTooLong)));
     assert!(matches!(get(&f, &root, &format!("user.{}", "x".repeat(200))), Err(Error::NoAttribute)));
+    for name in ["x", "user", "other.x", "users.x"] {
+        assert!(matches!(set(&f, &root, name, b""), Err(Error::NotSupported(_))), "{name}");
+    }
+    assert!(matches!(set(&f, &root, "user.", b""), Err(Error::Invalid(_))));
 }
 
 #[test]
