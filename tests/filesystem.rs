@@ -427,6 +427,28 @@ fn writing_takes_capabilities_away() {
     assert!(!has(), "given between two writes");
 }
 
+/// The kernel goes by what it was told when the directory was made, until something makes it ask anew.
+#[test]
+fn a_new_directory_keeps_its_times() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    for n in 0..20 {
+        let dir = mount.join(n.to_string());
+        fs::create_dir(&dir).unwrap();
+        let times = || {
+            let seen = stat(&dir).unwrap();
+            [(seen.st_ctime, seen.st_ctime_nsec), (seen.st_mtime, seen.st_mtime_nsec)]
+        };
+        let first = times();
+        assert!(fs::create_dir(&dir).is_err());
+        assert_eq!(times(), first, "{n}");
+    }
+    mount.unmount();
+}
+
 /// As `cp -a` and tar set it: before they close the file.
 #[test]
 fn a_time_of_access_that_was_set_stays() {

@@ -111,9 +111,9 @@ impl Vault {
         self.prepare(parent, &place)?;
         let temporary = temporary_name()?;
         parent.store.mkdir(&temporary, 0o700)?;
-        let made = self.furnish(parent, &temporary, node).and_then(|raw| {
+        let made = self.furnish(parent, &temporary, node).and_then(|dir| {
             parent.store.rename_new(&temporary, &parent.store, &place.stored.0)?;
-            Ok(raw)
+            dir.store.itself().stat() // Only now: a store may count the new name as a change.
         });
         match made {
             Ok(raw) => Ok((place.stored, self.present(&raw)?)),
@@ -126,11 +126,12 @@ impl Vault {
         }
     }
 
-    /// Gives a new directory its id, owner and mode.
-    fn furnish(&self, parent: &Dir, name: &OsStr, node: NewNode) -> io::Result<RawStat> {
+    /// Gives a new directory its id, owner and mode, and returns it.
+    fn furnish(&self, parent: &Dir, name: &OsStr, node: NewNode) -> io::Result<Dir> {
         let dir = Dir::new(parent.store.open_dir(name)?, None);
         self.make_id(&dir)?;
-        self.adopt(&parent.store, &dir.store.itself(), node)
+        self.adopt(&parent.store, &dir.store.itself(), node)?;
+        Ok(dir)
     }
 
     /// Another name for a node.
