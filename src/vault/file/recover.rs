@@ -21,6 +21,10 @@ use crate::{
 };
 use std::sync::Arc;
 
+/// Slots this much newer than the newest record may be what a power cut took the record of; no writer leaves newer
+/// ones, whose epochs would use up those that there are.
+const NEWER: u64 = 1 << 16;
+
 /// A dirty file: its newest record, and what the store holds.
 struct Dirty<'a> {
     identity: &'a Identity,
@@ -147,12 +151,12 @@ impl File {
         let dirty = self.read_dirty(&identity, target, base, other_size)?;
         let outcome = self.choose(&dirty)?;
         let epochs = dirty.groups.iter().flatten().flat_map(|e| e.0).flatten().map(|slot| slot.epoch);
-        let epoch = epochs.chain([target.epoch, base.epoch]).max().unwrap_or(target.epoch);
+        let epochs = epochs.filter(|epoch| *epoch <= target.epoch + NEWER);
+        let epoch = epochs.max().unwrap_or(0).max(target.epoch);
         let tree =
             Tree::build(&identity.keys, outcome.groups.clone(), outcome.size, epoch, &self.context.slots);
         let version = Version { epoch, size: outcome.size, root: tree.root() };
         records.on_disk = OnDisk::Dirty;
-        let before = dirty.groups;
         *st = State::over(Some(identity), records, version, &self.context);
         st.tree = tree;
         st.mtime = Some(crate::vault::Time { seconds, nanoseconds });
@@ -163,7 +167,7 @@ impl File {
             st.tree.resident = true;
             return Ok(());
         }
-        let written = self.write_recovered(st, &before, &outcome.groups);
+        let written = self.write_recovered(st, &outcome.groups);
         if let Err(Error::Store(_)) = written {
             st.tree.resident = true; // only what is in memory is whole
             st.fault.get_or_insert(Fault::NotRecovered);
@@ -172,12 +176,12 @@ impl File {
     }
 
     /// Makes the outcome durable, then says so.
-    fn write_recovered(&self, st: &mut State, before: &[Vec<Entry>], after: &[Vec<Entry>]) -> Result<()> {
-        let none = Vec::new();
-        for (group, entries) in after.iter().enumerate() {
-            let old = before.get(group).unwrap_or(&none);
-            if old != entries {
-                self.store.write_at(&encode_entries(entries), layout::entries_offset(group as u64))?;
+    fn write_recovered(&self, st: &mut State, groups: &[Vec<Entry>]) -> Result<()> {
+        for (group, entries) in (0..).zip(groups) {
+            let bytes = encode_entries(entries);
+            // What the slots mean is not enough: under a clean record every byte of an empty one is zero.
+            if read_entries(&*self.store, group)? != bytes {
+                self.store.write_at(&bytes, layout::entries_offset(group))?;
             }
         }
         let stored = layout::stored_size(st.base.size);

@@ -153,6 +153,34 @@ fn chunks_of_another_file_are_refused() {
 }
 
 #[test]
+fn nothing_of_unused_slots_outlives_recovery() {
+    let context = context();
+    let mut content = Rng(7).bytes(9000);
+    let dirty = {
+        let store = FaultyFile::new();
+        let file = open(&store, &context);
+        file.write(0, &content).unwrap();
+        file.sync().unwrap();
+        store.bytes()
+    };
+    content[5] = b'x';
+    // The second slot of chunk 1, and one past the end: a nonce or tag without an epoch, and the last epoch of all.
+    for (at, len) in [(32, 1), (32 + 16, 16), (32 + 10, 6), (64 * 5, 10), (64 * 5 + 10, 6)] {
+        let store = FaultyFile::new();
+        store.tamper(|bytes| {
+            *bytes = dirty.clone();
+            bytes[1024 + 64 + at..][..len].fill(0xff);
+        });
+        read_all(&open(&store, &context)).unwrap();
+        let file = open(&store, &context);
+        file.write(5, b"x").unwrap();
+        rest(&file);
+        let again = File::open(store.clone(), context.clone()).and_then(|file| read_all(&file));
+        assert!(again.is_ok_and(|read| read == content), "{len} bytes at {at}");
+    }
+}
+
+#[test]
 fn hostile_bytes_never_panic() {
     let context = context();
     let rng = &mut Rng(6);
