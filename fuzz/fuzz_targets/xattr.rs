@@ -23,7 +23,6 @@ static KEYS: LazyLock<(XattrKeys, SivKey)> = LazyLock::new(|| {
 fuzz_target!(|parts: (&[u8], &[u8], Vec<Edit>)| {
     let (name, value, edits) = parts;
     let (keys, sealing) = &*KEYS;
-    assert!(keys.decode_name(name).is_err());
     canonical(keys, PREFIX.to_owned() + &base64(&sealing.seal(&[], name)));
     if let Some(stored) = keys.encode_name(name) {
         assert_eq!(keys.decode_name(stored.as_bytes()).as_deref(), Ok(name));
@@ -33,7 +32,6 @@ fuzz_target!(|parts: (&[u8], &[u8], Vec<Edit>)| {
 
     let (file, id) = ([3; 32], DirId([3; 16]));
     let owners = [Owner::File(&file), Owner::Dir(&id)];
-    assert!(keys.decode_value(owners[0], name, value).is_err());
     let stored = keys.encode_value(owners[0], name, value).expect("random bytes");
     assert_eq!(stored.len(), value.len() + VALUE_OVERHEAD);
     assert_eq!(keys.decode_value(owners[0], name, &stored).as_deref(), Ok(value));
