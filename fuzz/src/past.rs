@@ -4,7 +4,10 @@ use std::sync::{Arc, LazyLock};
 use warpcrypt::{
     crypto::{cipher::Cipher, kdf::FileKdf, mac::Integrity, secret::Secret},
     engine::{EngineChoice, Router},
-    format::record::{RECORD, Record},
+    format::{
+        layout::PAGE,
+        record::{RECORD, Record},
+    },
     store::FaultyFile,
     vault::{Background, Budget, Buffered, Context, Durability, File, SlotMemory},
 };
@@ -63,9 +66,10 @@ pub fn stored(bytes: &[u8]) -> Arc<FaultyFile> {
     store
 }
 
-/// The record that counts in a stored file, if both sectors are what they can be.
+/// The record that counts in a stored file, if both sectors are what they can be. What is shorter than a page was
+/// never committed.
 pub fn newest_record(image: &[u8]) -> Option<Record> {
-    let (sectors, _) = image.get(..2 * RECORD)?.as_chunks::<RECORD>();
+    let (sectors, _) = image.get(..PAGE as usize)?[..2 * RECORD].as_chunks::<RECORD>();
     let held = sectors.iter().filter(|sector| sector.iter().any(|byte| *byte != 0));
     let records = held.map(|sector| {
         let salt = Record::peek_salt(sector).ok()?;
