@@ -166,7 +166,7 @@ fn lookups_and_forgets_from_many_threads_come_out_even() {
             scope.spawn(move || {
                 for round in 0..2000_u64 {
                     let ino = 100 + round % 5;
-                    let id = found(&inodes, &stat(ino, Kind::File, 1), name(ROOT, &format!("{ino}")));
+                    let id = found(inodes, &stat(ino, Kind::File, 1), name(ROOT, &format!("{ino}")));
                     if let Ok(node) = inodes.get(id.number)
                         && round % 7 == thread
                     {
