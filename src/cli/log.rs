@@ -1,6 +1,7 @@
 //! Where the log lines of a mount go: a file, the system's log, or standard error.
 
 use super::exit::{Code, Failure, Outcome};
+use crate::format::printable::printable;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::{
     env,
@@ -98,7 +99,8 @@ impl Log for Logger {
         if !self.enabled(record.metadata()) {
             return;
         }
-        let (pid, text) = (std::process::id(), one_line(&record.args().to_string()));
+        // A file name with a line break must not forge a log line.
+        let (pid, text) = (std::process::id(), printable(&record.args().to_string()));
         let _ = match &self.0 {
             Sink::StandardError => writeln!(std::io::stderr(), "warpcrypt: {text}"),
             Sink::File(file) => {
@@ -114,11 +116,6 @@ impl Log for Logger {
     }
 
     fn flush(&self) {}
-}
-
-/// A file name with a line break must not forge a log line.
-fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// Severity of RFC 5424.
@@ -176,6 +173,6 @@ mod tests {
 
     #[test]
     fn a_line_stays_one_line() {
-        assert_eq!(one_line("a\nb\u{1b}[31m"), "a\u{fffd}b\u{fffd}[31m");
+        assert_eq!(printable("a\nb\u{1b}[31m"), "a\u{fffd}b\u{fffd}[31m");
     }
 }

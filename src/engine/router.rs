@@ -193,7 +193,7 @@ impl Router {
     pub fn open_run(&self, keys: &ChunkKeys, chunks: &mut [Opened]) -> Result<(), usize> {
         let bytes = chunks.iter().map(|chunk| chunk.data.len()).sum();
         self.tally.count(&Ok(()), chunks.len(), bytes);
-        open_in_place(keys, chunks)
+        self.open_few(keys, chunks)
     }
 
     fn run_on_cpu(&self, batch: &mut Batch, bytes: usize) -> Result<(), EngineError> {

@@ -3,6 +3,7 @@
 use super::{
     config::{ConfigError, SLOTS_MAX, Settings, TEXT_MAX, VAULT_ID, VERSION, VaultConfig},
     name::NameMode,
+    printable::printable,
     slot::{Kdf, KeySlot, SALT, WRAPPED, check_cost, check_label},
 };
 use crate::crypto::{cipher::Cipher, kdf::Argon2Cost, mac::Integrity};
@@ -158,7 +159,7 @@ fn by_name<T: Copy>(
 
 /// What is wrong may hold words of the text, which is anybody's: nothing of it may steer a terminal.
 fn damaged(what: String) -> ConfigError {
-    ConfigError::Damaged { what: what.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect() }
+    ConfigError::Damaged { what: printable(&what) }
 }
 
 /// Bytes written as lower-case hexadecimal digits, exactly so many.

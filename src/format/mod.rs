@@ -11,6 +11,7 @@ pub mod keys;
 pub mod layout;
 pub mod link;
 pub mod name;
+pub mod printable;
 pub mod record;
 pub mod recovery;
 pub mod slot;

@@ -8,7 +8,7 @@ use super::{
     mounts, print,
     signals::Interrupt,
 };
-use crate::metrics::ATTRIBUTE;
+use crate::{format::printable::printable, metrics::ATTRIBUTE};
 use clap::Args;
 use rustix::io::Errno;
 use serde_json::Value;
@@ -116,20 +116,18 @@ fn ask(target: &Path) -> Outcome<Value> {
         _ => Failure::io(target.display(), &e.into()),
     })?;
     serde_json::from_slice(&room[..len])
-        .map(printable)
+        .map(harmless)
         .map_err(|e| Failure::plain(Code::Failed, format!("{}: its answer: {e}", target.display())))
 }
 
 /// The same with nothing in its words that steers a terminal or ends a line: any user's filesystem can call itself
 /// a vault's.
-fn printable(answer: Value) -> Value {
-    let plain =
-        |text: &str| text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect::<String>();
+fn harmless(answer: Value) -> Value {
     match answer {
-        Value::String(text) => plain(&text).into(),
-        Value::Array(items) => items.into_iter().map(printable).collect(),
+        Value::String(text) => printable(&text).into(),
+        Value::Array(items) => items.into_iter().map(harmless).collect(),
         Value::Object(members) => {
-            members.into_iter().map(|(name, value)| (plain(&name), printable(value))).collect()
+            members.into_iter().map(|(name, value)| (printable(&name), harmless(value))).collect()
         }
         other => other,
     }
@@ -144,7 +142,7 @@ mod tests {
     fn no_answer_steers_a_terminal_or_a_collector() {
         let bad = "\u{1b}[2J\nup 1";
         let group = json!({ bad: { "count": 1, "hits": 1 }, "a\"} 1\\": { "count": 1, "hits": 1 } });
-        let answer = printable(json!({
+        let answer = harmless(json!({
             "program": bad, "requests": group, "caches": group, "memory": group,
             "engines": [{ "name": bad, "description": bad }],
         }));
