@@ -29,7 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 use support::{
-    command::{run, script},
+    command::{run, script, sh},
     mounted::{Mount, Vault},
     random::Random,
     ready, ready_as_root,
@@ -365,6 +365,32 @@ fn users_are_kept_apart() {
     assert_eq!(fs::metadata(mount.join("group/file")).unwrap().gid(), 1);
     assert_eq!(fs::metadata(mount.join("group/dir")).unwrap().mode() & 0o2000, 0o2000);
     assert!(nobody(&mount, "umask 0222; echo x >shared/read-only; test $(cat shared/read-only) = x"));
+}
+
+#[test]
+fn a_program_that_runs_is_not_truncated() {
+    if !ready(&["sleep"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    for cache in ["auto", "kernel", "direct"] {
+        let mount = vault.mount_with(&["--cache", cache]);
+        let program = mount.join("program");
+        sh(mount.path(), "cp $(command -v sleep) program", &[], 60);
+        let content = fs::read(&program).unwrap();
+        let mut sleep = Command::new(&program).arg("60").spawn().expect("runs");
+        for flags in [OFlags::WRONLY, OFlags::WRONLY | OFlags::TRUNC, OFlags::RDONLY | OFlags::TRUNC] {
+            let refused = open(&program, flags, Mode::empty()).expect_err("it runs");
+            assert_eq!(refused, Errno::TXTBSY, "--cache {cache}, {flags:?}");
+        }
+        assert!(fs::read(&program).unwrap() == content, "--cache {cache}: changed");
+        assert!(sleep.try_wait().unwrap().is_none(), "--cache {cache}: it ended");
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
+        drop(open(&program, OFlags::RDONLY | OFlags::TRUNC, Mode::empty()).expect("it ended"));
+        assert_eq!(fs::metadata(&program).unwrap().len(), 0, "--cache {cache}");
+        mount.unmount();
+    }
 }
 
 #[test]

@@ -11,14 +11,14 @@ const BACKGROUND: u16 = 128;
 /// Not asked for: the write-back cache (sizes and times stay ours), automatic invalidation (nobody
 /// else writes; a read-only mount forgets quickly), locks (the kernel's own are right for one
 /// machine), umask (the kernel applies it), io_uring (fuser has no rings), opening without a request (each
-/// opening says how the kernel is to cache, and its handle keeps a nameless file and a listing's place).
+/// opening says how the kernel is to cache, and its handle keeps a nameless file and a listing's place), truncation
+/// by opening (the kernel would send it before it refuses to have a program truncated that runs).
 ///
 /// Attributes in listings are asked for only while somebody uses them (readdirplus by the kernel's judgement):
 /// they cost a call of the store for each entry. Writing takes set-user-id away here (killpriv, version 2):
 /// without it the kernel asks for an extended attribute before every single write.
 const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_ASYNC_DIO)
-    .union(InitFlags::FUSE_ATOMIC_O_TRUNC)
     .union(InitFlags::FUSE_BIG_WRITES)
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
     .union(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP)

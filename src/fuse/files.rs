@@ -1,7 +1,7 @@
 //! Requests on open files: opening, reading, writing, making durable, space.
 
 use super::{attr, caching::InUse, errno, handles::FileHandle, inodes::Node, server::Server};
-use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, SetTime, Target};
+use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, Target};
 use fuser::{FopenFlags, OpenAccMode, OpenFlags, WriteFlags};
 use std::{cell::RefCell, sync::Arc};
 
@@ -51,15 +51,15 @@ impl Server {
         mode
     }
 
-    /// Opens a node for `user`; O_TRUNC empties it. Returns the handle, and how the kernel is to treat it.
-    pub fn open(&self, number: u64, flags: OpenFlags, user: u32) -> Result<(u64, FopenFlags)> {
-        let (write, cut) = (writes(flags), flags.0 & libc::O_TRUNC != 0);
-        if write || cut {
+    /// Opens a node. Returns the handle, and how the kernel is to treat it.
+    pub fn open(&self, number: u64, flags: OpenFlags) -> Result<(u64, FopenFlags)> {
+        let write = writes(flags);
+        if write {
             self.writable()?;
         }
         let node = self.inodes.get(number)?;
         let mut in_use = node.in_use.lock();
-        let file = self.file_to_open(&node, write || cut)?;
+        let file = self.file_to_open(&node, write)?;
         let mut mode = self.open_mode(flags, &in_use);
         if file.file.size_hidden() {
             // The kernel believes in another size: it would end reads there, or fill up to it with zeros. So
@@ -67,11 +67,7 @@ impl Server {
             self.attributes_changed(number);
             mode = (mode - FopenFlags::FOPEN_KEEP_CACHE) | FopenFlags::FOPEN_DIRECT_IO;
         }
-        if cut {
-            let now = SetAttr { size: Some(0), mtime: Some(SetTime::Now), ..SetAttr::default() };
-            self.take_privileges(number, &file, user)?;
-            self.vault.set_attr(Target::File(&file), &now)?;
-        } else if in_use.untouched() && !write && !self.read_only && !past(mode) {
+        if in_use.untouched() && !write && !self.read_only && !past(mode) {
             self.preload(number, &file);
         }
         Ok((self.give_out(&node, &mut in_use, file, flags, mode), mode))

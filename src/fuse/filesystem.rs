@@ -255,11 +255,9 @@ impl Filesystem for Mounted {
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let _busy = self.0.busy();
         let user = request.uid();
-        self.0.slowly(move |s| {
-            match s.named(user, Activity::Open, number.0, |s| s.open(number.0, flags, user)) {
-                Ok((handle, mode)) => reply.opened(FileHandle(handle), mode),
-                Err(e) => reply.error(e),
-            }
+        self.0.slowly(move |s| match s.named(user, Activity::Open, number.0, |s| s.open(number.0, flags)) {
+            Ok((handle, mode)) => reply.opened(FileHandle(handle), mode),
+            Err(e) => reply.error(e),
         });
     }
 

@@ -80,8 +80,11 @@ impl Server {
         if node.kind == Kind::Dir {
             return self.vault.set_attr(Target::Dir(&*self.dir(number)?), &changes);
         }
-        // A name leads to a descriptor that may write, an open file is the shorter way to all else.
-        let prefer = if changes.size.is_some() { Prefer::Name } else { Prefer::OpenFile };
+        // An open file is the shorter way, but a name leads to a descriptor that may write.
+        let prefer = match self.open_file(node.key) {
+            Some(file) if changes.size.is_some() && !file.store.writable() => Prefer::Name,
+            _ => Prefer::OpenFile,
+        };
         self.with_target(&node, prefer, |target| self.vault.set_attr(target, &changes))
     }
 
