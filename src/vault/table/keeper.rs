@@ -5,6 +5,7 @@ use super::{Files, OpenFile};
 use crate::vault::{Error, Result, file::Rest, process};
 use std::{
     io,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Weak, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -32,7 +33,10 @@ pub(super) fn keep(files: &Weak<Files>) {
             return;
         }
         drop(stop);
-        files.tick();
+        // A fault in one round must not end all that come after it.
+        if catch_unwind(AssertUnwindSafe(|| files.tick())).is_err() {
+            log::error!("a look at the open files ended early for an internal reason");
+        }
     }
 }
 

@@ -3,20 +3,45 @@ use crate::{
     store::{Failure, FaultyFile},
     vault::file::test::context,
 };
+use std::time::Duration;
 
 const KEY: Key = (1, 2);
 
 /// A table with one file in it, whose content is written and not durable.
 fn table() -> (Arc<Files>, Arc<FaultyFile>) {
-    let context = context();
-    let files = Files::new(context.clone(), 0, Box::new(|| Ok(()))).unwrap();
+    let files = Files::new(context(), 0, Box::new(|| Ok(()))).unwrap();
+    let content = enter(&files, KEY);
+    (files, content)
+}
+
+/// Puts a new file into a table, whose content is written and not durable.
+fn enter(files: &Files, key: Key) -> Arc<FaultyFile> {
     let content = FaultyFile::new();
-    let file = File::fresh(content.clone(), context);
+    let file = File::fresh(content.clone(), files.context.clone());
     file.write(0, b"content").unwrap();
     file.flush().unwrap();
     let store = Arc::new(DirFile::new(tempfile::tempfile().unwrap().into()));
-    drop(files.enter(&mut files.shard(KEY).lock(), file, store, KEY));
-    (files, content)
+    drop(files.enter(&mut files.shard(key).lock(), file, store, key));
+    content
+}
+
+#[test]
+fn the_keeper_goes_on_after_a_fault_of_its_own() {
+    let faults = Arc::new(AtomicUsize::new(0));
+    let syncs = faults.clone();
+    let fault_once = move || {
+        assert!(syncs.fetch_add(1, Ordering::Relaxed) > 0, "the fault");
+        Ok(())
+    };
+    let files = Files::new(context(), KEY.0, Box::new(fault_once)).unwrap();
+    // So many that they are synced as a whole.
+    (0..20).for_each(|inode| drop(enter(&files, (KEY.0, inode))));
+    *files.resting.lock() -= Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_secs(60);
+    while !files.all().iter().all(|open| open.file.at_rest()) {
+        assert!(Instant::now() < end, "{} syncs of the store", faults.load(Ordering::Relaxed));
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]
