@@ -174,7 +174,8 @@ fn vector_tags<const N: usize>(
     let macs = lanes.map(|chunk| chunk.keys.chunk_mac());
     let (rate, rounds) = macs[0].shape();
     let keyed = macs.map(MacKey::state);
-    let mut states: States<N> = std::array::from_fn(|word| keyed.map(|state| state[word]));
+    let mut states: Zeroizing<States<N>> =
+        Zeroizing::new(std::array::from_fn(|word| keyed.map(|state| state[word])));
 
     let len = lanes[0].ciphertext.len();
     // Of the ciphertext: up to here in the block with the header, up to there in blocks of its own.
