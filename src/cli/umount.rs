@@ -42,8 +42,8 @@ pub fn run(args: &UmountArgs) -> Outcome {
         }
         None => return Err(not_mounted(format!("{shown}: nothing is mounted there"))),
     };
-    // Where the lock cannot be seen (the vault was moved, or belongs to somebody else), there is no waiting;
-    // nor where nobody holds it: the process behind the mount was killed.
+    // Where the lock cannot be seen because the vault is somebody else's, there is no waiting; nor where nobody
+    // holds it: the process behind the mount was killed.
     let lock = File::open(mount.source.join(LOCK_FILE)).map(|lock| Some(lock).filter(is_held));
     detach(&target)?;
     match lock {
@@ -51,16 +51,14 @@ pub fn run(args: &UmountArgs) -> Outcome {
             let _spinner = Spinner::start("storing what is left");
             wait_until_stored(&mount.source, &lock)
         }
-        Err(e) if !mount.read_only && !is_elsewhere(&e) => Err(unseen(&mount.source, &e)),
+        Err(e) if !mount.read_only && e.kind() != io::ErrorKind::PermissionDenied => {
+            Err(unseen(&mount.source, &e))
+        }
         _ => Ok(()),
     }
 }
 
-fn is_elsewhere(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
-}
-
-/// A disk that fails just now will hardly have taken all that was written.
+/// The vault was moved meanwhile, or its disk fails and will hardly have taken all that was written.
 fn unseen(vault: &Path, error: &io::Error) -> Failure {
     Failure::new(
         Code::Failed,

@@ -62,6 +62,16 @@ fn umount_says_so_where_it_cannot_see_whether_all_is_stored() {
     std::os::unix::fs::symlink("warpcrypt.lock", &lock).expect("a link to itself");
     fails(Vault::program().arg("umount").arg(mount.path()), 1, "unmounted, but the vault in");
     assert!(!is_mounted(&vault.mount_point));
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    fs::write(mount.join("file"), "content").expect("write");
+    let moved = vault.place_path().join("moved");
+    fs::rename(&vault.store, &moved).expect("move the vault");
+    fails(Vault::program().arg("umount").arg(mount.path()), 1, "unmounted, but the vault in");
+    fs::rename(&moved, &vault.store).expect("move it back");
+    eventually("the vault can be mounted again", || vault.try_mount(&[]).status.success());
+    assert_eq!(fs::read(vault.mount_point.join("file")).expect("read"), b"content");
+    ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
 }
 
 /// Limits that a shell sets with `ulimit`.
