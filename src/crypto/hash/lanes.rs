@@ -4,6 +4,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::{lanes_avx2, lanes_avx512, lanes_vl};
 use crate::crypto::keccak::{self, Rounds, State};
+use zeroize::Zeroizing;
 
 /// The largest rate in bytes: that of SHAKE128.
 const RATE_MAX: usize = 168;
@@ -129,7 +130,8 @@ pub(super) fn fill<const N: usize>(
     rounds: Rounds,
     absorb: impl Fn(&mut States<N>, [&[u8]; N]),
 ) {
-    let mut states: States<N> = [[0; N]; 25];
+    // They may be keyed.
+    let mut states: Zeroizing<States<N>> = Zeroizing::new([[0; N]; 25]);
     let mut sources: [Option<(usize, Source)>; N] = [const { None }; N];
     let mut next = 0;
     loop {
