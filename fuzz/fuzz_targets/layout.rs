@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use warpcrypt::format::layout::{
     CHUNK, FANOUT, MAX_LEVELS, MAX_SIZE, PAGE, chunk_offset, chunks, entries_offset, first_chunk, group_of,
-    groups, node_offset, nodes, place_in_group, plain_size, stored_size,
+    groups, node_offset, place_in_group, plain_size, stored_size,
 };
 
 fuzz_target!(|numbers: (u64, u64, u8)| {
@@ -30,8 +30,7 @@ fuzz_target!(|numbers: (u64, u64, u8)| {
     }
     // A node page lies right before the leaf page of a group below it, or before another node page.
     let level = 1 + u32::from(level) % MAX_LEVELS;
-    let all = groups(MAX_SIZE);
-    let page = index % nodes(level, all);
+    let page = index % groups(MAX_SIZE).div_ceil(FANOUT.pow(level));
     let beside = if page == 0 { FANOUT.pow(level - 1) } else { page * FANOUT.pow(level) };
     let place = node_offset(level, page);
     assert!(place >= chunk_offset(first_chunk(beside) - 1) + CHUNK && place + PAGE <= entries_offset(beside));

@@ -10,7 +10,10 @@ use warpcrypt::{
 };
 use warpcrypt_fuzz::{Edit, edited};
 
-fuzz_target!(|parts: (Vec<(u64, &[u8])>, &[u8], [u8; 2], Vec<Edit>)| {
+/// Sizes and names of files, a folder, which functions, and what changes the lists.
+type Parts<'a> = (Vec<(u64, &'a [u8])>, &'a [u8], [u8; 2], Vec<Edit<'a>>);
+
+fuzz_target!(|parts: Parts| {
     let (files, folder, choice, edits) = parts;
     let named = ["sha3-256", "md6-13", "k12", "shake256", "md6-1", "sha3-224"];
     let [one, other] = choice.map(|number| named[usize::from(number) % named.len()]);

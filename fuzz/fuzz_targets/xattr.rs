@@ -9,7 +9,7 @@ use warpcrypt::{
     format::{
         dir_id::DirId,
         keys,
-        xattr::{Owner, PREFIX, STORED_NAME_MAX, VALUE_OVERHEAD, XattrKeys},
+        xattr::{NONCE, Owner, PREFIX, STORED_NAME_MAX, XattrKeys},
     },
 };
 use warpcrypt_fuzz::{Edit, base64, edited};
@@ -33,7 +33,7 @@ fuzz_target!(|parts: (&[u8], &[u8], Vec<Edit>)| {
     let (file, id) = ([3; 32], DirId([3; 16]));
     let owners = [Owner::File(&file), Owner::Dir(&id)];
     let stored = keys.encode_value(owners[0], name, value).expect("random bytes");
-    assert_eq!(stored.len(), value.len() + VALUE_OVERHEAD);
+    assert_eq!(stored.len(), value.len() + NONCE + SivKey::OVERHEAD);
     assert_eq!(keys.decode_value(owners[0], name, &stored).as_deref(), Ok(value));
     assert!(keys.decode_value(owners[1], name, &stored).is_err());
     let changed = edited(&stored, &edits);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 use warpcrypt::{
-    crypto::{cipher::Cipher, kdf::FileKdf, mac::Integrity, secret::Secret},
+    crypto::{chunk::CHUNK, cipher::Cipher, kdf::FileKdf, mac::Integrity, secret::Secret},
     engine::{EngineChoice, Router},
     format::{
         layout::PAGE,
@@ -11,8 +11,6 @@ use warpcrypt::{
     store::FaultyFile,
     vault::{Background, Budget, Buffered, Context, Durability, File, SlotMemory},
 };
-
-const CHUNK: usize = 4096;
 
 /// A moment in the life of a file.
 pub struct Past {

@@ -2,7 +2,10 @@
 //! it, copies that went on separately, and other files of the vault.
 
 use arbitrary::Arbitrary;
-use warpcrypt::format::layout::{CHUNK, GROUP0_ENTRIES, PAGE, RECORD, entries_offset};
+use warpcrypt::format::{
+    entry::{ENTRY, SLOT},
+    layout::{CHUNK, GROUP0_ENTRIES, PAGE, RECORD, entries_offset, group_of, place_in_group},
+};
 
 /// One change.
 #[derive(Debug, Arbitrary)]
@@ -44,15 +47,15 @@ impl Unit {
     /// Where it lies in `len` bytes; cut off at the end.
     fn range(self, len: usize) -> std::ops::Range<usize> {
         let entry = |chunk: u8| {
-            let group = warpcrypt::format::layout::group_of(chunk.into());
-            entries_offset(group) + warpcrypt::format::layout::place_in_group(chunk.into()) as u64 * 64
+            let index = chunk.into();
+            entries_offset(group_of(index)) + (place_in_group(index) * ENTRY) as u64
         };
         let (from, count) = match self {
             Unit::Record(second) => (RECORD * u64::from(second), RECORD),
             Unit::Entries(0) => (GROUP0_ENTRIES, PAGE - GROUP0_ENTRIES),
             Unit::Entries(group) => (entries_offset(u64::from(group % 3)), PAGE),
-            Unit::Entry(chunk) => (entry(chunk), 64),
-            Unit::Slot(chunk, second) => (entry(chunk) + 32 * u64::from(second), 32),
+            Unit::Entry(chunk) => (entry(chunk), ENTRY as u64),
+            Unit::Slot(chunk, second) => (entry(chunk) + SLOT as u64 * u64::from(second), SLOT as u64),
             Unit::Page(page) => (PAGE * u64::from(page), CHUNK),
             Unit::Bytes { from, len: count } => (u64::from(from) % (len as u64 + 1), count.into()),
         };

@@ -31,7 +31,7 @@ pub(crate) mod tests;
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
 pub use dir::{Dir, StoredName};
 pub use error::{Damage, Error, Result};
-pub use file::{Background, Buffered, Context, Durability, File, Opened, Rest, SlotMemory, Small};
+pub use file::{Background, Buffered, Context, Durability, File, Rest, SlotMemory, Small};
 pub use listing::{DirEntry, Listing};
 pub use make::NewNode;
 pub use open::{OpenOptions, Unlock, Vault};
