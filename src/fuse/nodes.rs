@@ -80,12 +80,7 @@ impl Server {
         if node.kind == Kind::Dir {
             return self.vault.set_attr(Target::Dir(&*self.dir(number)?), &changes);
         }
-        // An open file is the shorter way, but a name leads to a descriptor that may write.
-        let prefer = match self.open_file(node.key) {
-            Some(file) if changes.size.is_some() && !file.store.writable() => Prefer::Name,
-            _ => Prefer::OpenFile,
-        };
-        self.with_target(&node, prefer, |target| self.vault.set_attr(target, &changes))
+        self.with_target(&node, Prefer::OpenFile, |target| self.vault.set_attr(target, &changes))
     }
 
     /// Target of a symbolic link.
