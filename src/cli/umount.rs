@@ -46,14 +46,15 @@ pub fn run(args: &UmountArgs) -> Outcome {
     // holds it: the process behind the mount was killed.
     let lock = File::open(mount.source.join(LOCK_FILE)).map(|lock| Some(lock).filter(is_held));
     detach(&target)?;
+    if mount.read_only {
+        return Ok(());
+    }
     match lock {
-        Ok(Some(lock)) if !mount.read_only => {
+        Ok(Some(lock)) => {
             let _spinner = Spinner::start("storing what is left");
             wait_until_stored(&mount.source, &lock)
         }
-        Err(e) if !mount.read_only && e.kind() != io::ErrorKind::PermissionDenied => {
-            Err(unseen(&mount.source, &e))
-        }
+        Err(e) if e.kind() != io::ErrorKind::PermissionDenied => Err(unseen(&mount.source, &e)),
         _ => Ok(()),
     }
 }
