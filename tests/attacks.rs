@@ -411,7 +411,7 @@ fn garbage_never_stops_a_mount() {
         let mut image = if round % 2 == 0 { v.new.clone() } else { v.old.clone() };
         let parts =
             [0..512, 512..1024, 1024..4096, 0..4096, 200_704..204_800, 0..image.len(), 4096..image.len()];
-        let part = parts[random.below(parts.len() as u64) as usize].clone();
+        let part = random.one_of(&parts).clone();
         match random.below(4) {
             0 => random.fill(&mut image[part]),
             1 => image[part].fill(if random.once_in(2) { 0xff } else { 0 }),

@@ -13,6 +13,7 @@ use std::{
     thread,
 };
 use support::{
+    CACHES,
     command::ok,
     mounted::{Mount, Vault},
     random::Random,
@@ -20,7 +21,6 @@ use support::{
     ready,
 };
 
-const MODES: [&str; 3] = ["auto", "kernel", "direct"];
 const PAGE: usize = 4096;
 /// Largest size of the file of the random test.
 const MOST: usize = 300 << 10;
@@ -178,7 +178,7 @@ fn every_handle_sees_what_any_other_wrote() {
     if !ready(&[]) {
         return;
     }
-    for mode in MODES {
+    for mode in CACHES {
         let vault = Vault::in_memory("aes-256-ctr");
         let mut mount = vault.mount_with(&["--cache", mode]);
         for round in 0..6 {
@@ -207,7 +207,7 @@ fn a_mapped_page_is_up_to_date_after_every_write() {
         return;
     }
     const WRITES: u64 = 1500;
-    for mode in MODES {
+    for mode in CACHES {
         let vault = Vault::in_memory("aes-256-ctr");
         let mount = vault.mount_with(&["--cache", mode]);
         for (mapped, writer) in [
@@ -259,7 +259,7 @@ fn writers_of_every_kind_at_once_lose_nothing() {
         return;
     }
     const PAGES: usize = 200;
-    for mode in MODES {
+    for mode in CACHES {
         let vault = Vault::in_memory("aes-256-ctr");
         let mount = vault.mount_with(&["--cache", mode]);
         let path = mount.join("file");
@@ -307,7 +307,7 @@ fn who_follows_a_growing_file_sees_what_was_written_and_no_zeros() {
     }
     const LINES: usize = 20_000;
     let lens = || (0..LINES).map(|line| 1 + line % 100);
-    for mode in MODES {
+    for mode in CACHES {
         let vault = Vault::in_memory("aes-256-ctr");
         let mount = vault.mount_with(&["--cache", mode]);
         for early in [true, false] {
@@ -350,7 +350,7 @@ fn a_mapping_can_be_written_to_a_file_and_to_its_own() {
     }
     const LEN: usize = 3 << 20;
     let content: Vec<u8> = (0..LEN).map(|at| (at / 1000) as u8).collect();
-    for mode in MODES {
+    for mode in CACHES {
         let vault = Vault::in_memory("aes-256-ctr");
         let mut mount = vault.mount_with(&["--cache", mode]);
         fs::write(mount.join("from"), &content).expect("write");
@@ -385,7 +385,7 @@ fn a_write_with_o_dsync_is_durable_when_it_returns() {
         return;
     }
     const WRITES: u64 = 5;
-    for mode in MODES {
+    for mode in CACHES {
         let vault = Vault::new("aes-256-ctr");
         let mount = vault.mount_with(&["--cache", mode]);
         for flags in [OFlags::DSYNC, OFlags::SYNC, OFlags::DSYNC | OFlags::DIRECT] {

@@ -7,14 +7,12 @@ use std::{
     collections::BTreeSet, fs, os::unix::fs::PermissionsExt, path::Path, process::Command, time::Duration,
 };
 use support::{
+    CACHES,
     command::{Done, Running, run},
     mounted::Vault,
     random::Random,
     ready, ready_as_root,
 };
-
-/// The ways that `--cache` takes.
-const CACHES: [&str; 3] = ["auto", "kernel", "direct"];
 
 /// Tests of pjdfstest that are skipped on a mount: FUSE has no limit of links to ask for.
 const WITHOUT_MEANING: [&str; 1] = ["link::link_count_max"];

@@ -29,6 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 use support::{
+    CACHES,
     command::{run, script, sh},
     mounted::{Mount, Vault},
     random::Random,
@@ -373,7 +374,7 @@ fn a_program_that_runs_is_not_truncated() {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
-    for cache in ["auto", "kernel", "direct"] {
+    for cache in CACHES {
         let mount = vault.mount_with(&["--cache", cache]);
         let program = mount.join("program");
         sh(mount.path(), "cp $(command -v sleep) program", &[], 60);

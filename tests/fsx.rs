@@ -68,7 +68,7 @@ impl<'v> Fsx<'v> {
     /// A place to work at: anywhere, near an edge of the layout, or near the end.
     fn offset(&mut self) -> u64 {
         let near = match self.random.below(4) {
-            0 => EDGES[self.random.below(EDGES.len() as u64) as usize] * 4096,
+            0 => self.random.one_of(&EDGES) * 4096,
             1 => self.model.len() as u64,
             _ => return self.random.below(self.max),
         };

@@ -23,7 +23,7 @@ use support::{
     disk::Disk,
     mounted::{Mount, Vault},
     random::Random,
-    ready, say, skip,
+    ready, say, setting, skip,
 };
 
 /// Sequences for each cipher, and operations in a sequence.
@@ -99,7 +99,8 @@ fn never_differs(cipher: &str, seed: u64) {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &random.bytes(32));
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let sequence = vec(any_op(), LENGTH);
-    let end = seconds().map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    // For so long instead of a number of sequences.
+    let end = setting("TREE_SECONDS").map(|seconds| Instant::now() + Duration::from_secs(seconds));
     while end.map_or(pair.runs < SEQUENCES, |end| Instant::now() < end) {
         let mut ops = steps::start();
         ops.extend(sequence.new_tree(&mut runner).expect("a sequence").current());
@@ -113,11 +114,6 @@ fn never_differs(cipher: &str, seed: u64) {
         mount.unmount();
     }
     say(format_args!("{cipher}: {} sequences", pair.runs));
-}
-
-/// How long to go on instead of a number of sequences: `TREE_SECONDS`.
-fn seconds() -> Option<u64> {
-    std::env::var("TREE_SECONDS").ok()?.parse().ok()
 }
 
 /// Leaves operations out for as long as the rest still fails, for about a minute.

@@ -7,7 +7,7 @@ use crate::{
         command::{ok, run, sh},
         mounted::{Vault, memory},
         random::Random,
-        ready, say,
+        ready, say, setting,
     },
 };
 use rustix::process::{Signal, kill_process};
@@ -153,7 +153,7 @@ fn a_mount_survives_faults_of_a_real_gpu() {
 #[test]
 #[ignore = "runs over the made-up driver, or where it is told to on a real one"]
 fn over_fake_is_poisoned() {
-    let bytes = std::env::var("FILE_BYTES").ok().and_then(|n| n.parse().ok()).unwrap_or(300_000);
+    let bytes = setting("FILE_BYTES").unwrap_or(300_000);
     let vault = Vault::in_memory_of("aes-256-ctr", 17 * bytes + (1 << 30));
     let place = memory(bytes).expect("memory");
     let file = place.path().join("file");
@@ -223,7 +223,7 @@ fn a_mount_survives_the_process_of_a_real_gpu() {
 #[test]
 #[ignore = "runs over the made-up driver, or where it is told to on a real one"]
 fn over_fake_process_is_hit() {
-    let bytes = std::env::var("FILE_BYTES").ok().and_then(|n| n.parse().ok()).unwrap_or(300_000);
+    let bytes = setting("FILE_BYTES").unwrap_or(300_000);
     let vault = Vault::in_memory_of("aes-256-ctr", 5 * bytes + (1 << 30));
     let place = memory(bytes).expect("memory");
     let file = place.path().join("file");
@@ -282,7 +282,7 @@ fn a_mount_goes_on_with_its_other_real_gpu() {
 #[test]
 #[ignore = "runs over the made-up driver, or where it is told to on real ones"]
 fn over_fake_one_of_two_is_hit() {
-    let bytes = std::env::var("FILE_BYTES").ok().and_then(|n| n.parse().ok()).unwrap_or(300_000);
+    let bytes = setting("FILE_BYTES").unwrap_or(300_000);
     let vault = Vault::in_memory_of("aes-256-ctr", 17 * bytes + (1 << 30));
     let place = memory(bytes).expect("memory");
     let file = place.path().join("file");

@@ -2,7 +2,7 @@
 
 use crate::{
     batches::{SMALL, all_keys, round},
-    support::{mounted::program_path, random::Random, say},
+    support::{mounted::program_path, random::Random, say, setting},
 };
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -35,10 +35,8 @@ fn random_batches_agree_with_the_cpu() {
     if !ready() {
         return;
     }
-    let number =
-        |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
-    let (most, end) =
-        (number("GPU_BATCHES", 300), Instant::now() + Duration::from_secs(number("GPU_SECONDS", 20)));
+    let most = setting("GPU_BATCHES").unwrap_or(300);
+    let end = Instant::now() + Duration::from_secs(setting("GPU_SECONDS").unwrap_or(20));
     let done = AtomicU64::new(0);
     // Under compute-sanitizer a piece takes long.
     let shape = Shape { timeout: Duration::from_secs(60), ..Shape::default() };

@@ -4,7 +4,7 @@ use crate::{
     batches::{all_keys, assert_same, copy, random_batch},
     fake::{self, order},
     real,
-    support::{mounted::program_path, random::Random},
+    support::{mounted::program_path, random::Random, setting},
 };
 use std::{
     sync::Arc,
@@ -101,7 +101,7 @@ fn router() -> Router {
 }
 
 fn devices() -> usize {
-    std::env::var("FAKE_CUDA_DEVICES").ok().and_then(|n| n.parse().ok()).expect("a number")
+    setting("FAKE_CUDA_DEVICES").expect("a number")
 }
 
 /// Six callers at once; every batch ends as the CPU would have ended it.

@@ -4,12 +4,19 @@ use super::{
     mounted::Vault,
     store::{by_inode, inode},
 };
-use rustix::io::Errno;
+use rustix::{fs::OFlags, io::Errno};
 use std::{
-    fs::{self, File},
-    os::unix::fs::FileExt,
+    fs::{self, OpenOptions},
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::Path,
 };
+
+/// Ways to open a file without waiting: who opens a pipe waits, and what was a file may be one by now.
+pub fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.custom_flags(OFlags::NONBLOCK.bits() as i32);
+    options
+}
 
 /// What an application gets when it reads a file chunk by chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +29,7 @@ impl Reading {
     /// Reads `path`, looking for `expected` bytes or more.
     pub fn of(path: &Path, expected: usize) -> Reading {
         let failed = |e: std::io::Error| Err(Errno::from_io_error(&e).unwrap_or(Errno::NOSYS));
-        let file = match File::open(path) {
+        let file = match options().read(true).open(path) {
             Ok(file) => file,
             Err(e) => return Reading { chunks: vec![failed(e)] },
         };
@@ -38,6 +45,7 @@ impl Reading {
                 Err(e) if chunks.len() * 4096 < expected.max(1) => chunks.push(failed(e)),
                 Err(_) => break,
             }
+            assert!(chunks.len() * 4096 < 2 * expected + (4 << 20), "{} does not end", path.display());
         }
         Reading { chunks }
     }

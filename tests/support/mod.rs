@@ -14,10 +14,18 @@ pub mod raw;
 pub mod store;
 pub mod tree;
 
-use std::{ffi::OsStr, fmt::Display, fs::OpenOptions, io::Write, path::PathBuf};
+use std::{ffi::OsStr, fmt::Display, fs::OpenOptions, io::Write, path::PathBuf, str::FromStr};
 
 /// The ciphers of a vault, as the command line names them.
 pub const CIPHERS: [&str; 4] = ["aes-128-ctr", "aes-192-ctr", "aes-256-ctr", "kuznyechik-ctr"];
+
+/// The ways that `--cache` takes.
+pub const CACHES: [&str; 3] = ["auto", "kernel", "direct"];
+
+/// What the environment's variable `name` says, if it says something of this type.
+pub fn setting<T: FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok()?.parse().ok()
+}
 
 /// Prints a line that the test runner does not swallow.
 pub fn say(line: impl Display) {

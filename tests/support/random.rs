@@ -9,9 +9,8 @@ pub struct Random(u64);
 impl Random {
     /// From the environment's `SEED`, or from the clock. `what` tells which test it belongs to.
     pub fn new(what: &str) -> Random {
-        let given = std::env::var("SEED").ok().and_then(|s| s.parse().ok());
         let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
-        let seed = given.unwrap_or_else(clock);
+        let seed = super::setting("SEED").unwrap_or_else(clock);
         super::say(format_args!("{what}: SEED={seed}"));
         Random(seed)
     }
@@ -33,6 +32,11 @@ impl Random {
     /// 0 to `limit` - 1; 0 for a limit of 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
+    }
+
+    /// One of these.
+    pub fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len() as u64) as usize]
     }
 
     /// True once in `n` times.

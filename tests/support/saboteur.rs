@@ -73,9 +73,9 @@ impl Saboteur {
     /// Changes the bytes of a file.
     fn bytes(&self, path: &Path, len: u64, random: &mut Random) -> &'static str {
         let Ok(file) = OpenOptions::new().read(true).write(true).open(path) else { return "nothing" };
-        let edge = EDGES[random.below(EDGES.len() as u64) as usize];
+        let edge = *random.one_of(&EDGES);
         let at = if random.once_in(2) { edge } else { random.below(len + 1) };
-        let count = [1, 16, 32, 64, 512, 4096, 9000][random.below(7) as usize];
+        let count = *random.one_of(&[1, 16, 32, 64, 512, 4096, 9000]);
         let mut bytes = vec![0; count];
         let read = file.read_at(&mut bytes, at).unwrap_or(0);
         match random.below(9) {
@@ -102,7 +102,7 @@ impl Saboteur {
                 "grow"
             }
             5 => {
-                drop(file.write_at(&bytes[..read], EDGES[random.below(EDGES.len() as u64) as usize]));
+                drop(file.write_at(&bytes[..read], *random.one_of(&EDGES)));
                 "move"
             }
             6 => {
@@ -117,8 +117,7 @@ impl Saboteur {
                 if from.is_empty() || random.once_in(3) {
                     from = self.kept.iter().collect();
                 }
-                let from = from[random.below(from.len() as u64) as usize];
-                let Ok(from) = fs::read(from) else { return "nothing" };
+                let Ok(from) = fs::read(random.one_of(&from)) else { return "nothing" };
                 let start = (at as usize).min(from.len());
                 drop(file.write_at(&from[start..from.len().min(start + count)], at));
                 "put back"
@@ -144,7 +143,7 @@ impl Saboteur {
             }
             2 => {
                 let ids: Vec<_> = self.kept.iter().filter(|path| path.ends_with("warpcrypt.dir")).collect();
-                let id = fs::read(ids[random.below(ids.len() as u64) as usize]).unwrap_or_default();
+                let id = fs::read(random.one_of(&ids)).unwrap_or_default();
                 put(&dir.join("warpcrypt.dir"), &id);
                 "another id"
             }
@@ -199,7 +198,7 @@ impl Saboteur {
                 "a link out of it"
             }
             8 => {
-                let kind = [FileType::Fifo, FileType::Socket][random.below(2) as usize];
+                let kind = *random.one_of(&[FileType::Fifo, FileType::Socket]);
                 let _ = away().and_then(|()| Ok(rustix::fs::mknodat(CWD, one, kind, Mode::RUSR, 0)?));
                 "something special instead"
             }
@@ -249,5 +248,5 @@ fn everything(dir: &Path, found: &mut Vec<PathBuf>) {
 }
 
 fn pick(all: &[PathBuf], random: &mut Random) -> Option<PathBuf> {
-    (!all.is_empty()).then(|| all[random.below(all.len() as u64) as usize].clone())
+    (!all.is_empty()).then(|| random.one_of(all).clone())
 }
