@@ -108,7 +108,7 @@ impl Vault {
     /// The caller holds the lock of long names: a sidecar may be about to get its name.
     ///
     /// # Errors
-    /// ENOTEMPTY if anything else is in it; else what `remove` says.
+    /// What `remove` says: ENOTEMPTY, or what comes before it, if anything else is in it.
     pub(super) fn take_away(
         &self,
         parent: &Dir,
@@ -118,7 +118,11 @@ impl Vault {
         let _alone = self.dir_ids.write();
         let dir = Dir::new(parent.store.open_dir(name)?, None);
         let node = dir.store.itself();
-        let id = self.with_access(&node, 0o700, || self.strip(&dir))?;
+        let id = match self.with_access(&node, 0o700, || self.strip(&dir)) {
+            // It stays; but the store may have an error that comes before that.
+            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => return Ok(remove()?),
+            stripped => stripped?,
+        };
         let removed = remove();
         if removed.is_err()
             && let Some(id) = id

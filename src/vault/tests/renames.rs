@@ -144,3 +144,25 @@ fn a_link_over_another_link_of_the_same_file_changes_nothing() {
     assert_eq!(f.names(&root), [OsString::from(&other)]);
     assert_eq!(f.vault.unlink_name(&root, OsStr::new(&other)).unwrap().nlink, 1);
 }
+
+/// As rename(2) has it: what cannot be at all comes before what is in the way.
+#[test]
+fn a_directory_into_itself_is_refused_as_such() {
+    let f = Fixture::new();
+    let outer = f.mkdir(&f.root(), "outer");
+    let inner = f.mkdir(&outer, "inner");
+    let other = f.mkdir(&f.root(), "other");
+    f.touch(&other, "file").unwrap();
+    for filled in [false, true] {
+        if filled {
+            f.touch(&inner, "file").unwrap();
+        }
+        for mode in [RenameMode::Replace, RenameMode::Exchange] {
+            let refused = rename(&f, (&f.root(), "outer"), (&outer, "inner"), mode);
+            assert_eq!(errno(refused), Some(Errno::INVAL), "{mode:?}");
+        }
+    }
+    let refused = rename(&f, (&f.root(), "outer"), (&f.root(), "other"), RenameMode::Replace);
+    assert_eq!(errno(refused), Some(Errno::NOTEMPTY));
+    assert_eq!((f.names(&inner), f.names(&other)), (vec!["file".into()], vec!["file".into()]));
+}
