@@ -18,12 +18,12 @@ const DIRTY: u16 = 1;
 /// Where each field starts.
 const VERSION_AT: usize = 8;
 const STATE_AT: usize = 10;
-const RESERVED_AT: usize = 12;
+const KEY_GENERATION_AT: usize = 12;
 const SEQUENCE_AT: usize = 16;
 const SALT_AT: usize = 24;
 const TARGET_AT: usize = 56;
 const BASE_AT: usize = 104;
-const RESERVED2_AT: usize = 152;
+const RESERVED_AT: usize = 152;
 const MAC_AT: usize = 480;
 /// Bytes of a version: epoch, size, root.
 const VERSION_LEN: usize = 48;
@@ -39,14 +39,23 @@ pub struct Version {
     pub root: Digest,
 }
 
+/// Where the keys of a file come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyId {
+    /// Which of the vault's master keys: 0 is the first.
+    pub generation: u32,
+    /// The file's salt.
+    pub salt: [u8; 32],
+}
+
 /// A commit record. Clean: all of `target` is durable and nothing newer was begun. Dirty: `target` is
 /// being written over the durable `base`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// The higher one counts; below 2^63.
     pub sequence: u64,
-    /// The file's salt, the same in both sectors.
-    pub salt: [u8; 32],
+    /// Where the file's keys come from, the same in both sectors.
+    pub key: KeyId,
     /// The version that the record is about.
     pub target: Version,
     /// The durable version under a dirty record, of a lower epoch; `None` for a clean one.
@@ -68,16 +77,20 @@ pub enum RecordError {
 }
 
 impl Record {
-    /// The salt of a sector that looks like a record: needed to derive the key that verifies it.
+    /// Where the key comes from that verifies a sector which looks like a record.
     ///
     /// # Errors
     /// `Empty` or `Malformed`.
-    pub fn peek_salt(sector: &[u8; RECORD]) -> Result<[u8; 32], RecordError> {
+    pub fn peek_key(sector: &[u8; RECORD]) -> Result<KeyId, RecordError> {
         if sector.iter().all(|byte| *byte == 0) {
             return Err(RecordError::Empty);
         }
         let known = sector[..VERSION_AT] == MAGIC && field::<2>(sector, VERSION_AT) == VERSION.to_be_bytes();
-        if known { Ok(field(sector, SALT_AT)) } else { Err(RecordError::Malformed) }
+        if !known {
+            return Err(RecordError::Malformed);
+        }
+        let generation = u32::from_be_bytes(field(sector, KEY_GENERATION_AT));
+        Ok(KeyId { generation, salt: field(sector, SALT_AT) })
     }
 
     /// Verifies and decodes a sector.
@@ -85,7 +98,7 @@ impl Record {
     /// # Errors
     /// `Empty`, `Malformed` or `Forged`.
     pub fn decode(sector: &[u8; RECORD], key: &MacKey) -> Result<Self, RecordError> {
-        let salt = Self::peek_salt(sector)?;
+        let key_id = Self::peek_key(sector)?;
         if !ct_eq(&key.digest(&[&sector[..MAC_AT]]), &sector[MAC_AT..]) {
             return Err(RecordError::Forged);
         }
@@ -97,13 +110,12 @@ impl Record {
         let base = dirty.then(|| Version::decode(sector, BASE_AT));
         let record = Record {
             sequence: u64::from_be_bytes(field(sector, SEQUENCE_AT)),
-            salt,
+            key: key_id,
             target: Version::decode(sector, TARGET_AT),
             base,
         };
-        let reserved_from = if dirty { RESERVED2_AT } else { BASE_AT };
-        let mut reserved = sector[RESERVED_AT..SEQUENCE_AT].iter().chain(&sector[reserved_from..MAC_AT]);
-        if reserved.any(|byte| *byte != 0) || !record.in_range() {
+        let reserved_from = if dirty { RESERVED_AT } else { BASE_AT };
+        if sector[reserved_from..MAC_AT].iter().any(|byte| *byte != 0) || !record.in_range() {
             return Err(RecordError::Malformed);
         }
         Ok(record)
@@ -116,12 +128,13 @@ impl Record {
         out[..VERSION_AT].copy_from_slice(&MAGIC);
         out[VERSION_AT..STATE_AT].copy_from_slice(&VERSION.to_be_bytes());
         let state = if self.base.is_some() { DIRTY } else { CLEAN };
-        out[STATE_AT..RESERVED_AT].copy_from_slice(&state.to_be_bytes());
+        out[STATE_AT..KEY_GENERATION_AT].copy_from_slice(&state.to_be_bytes());
+        out[KEY_GENERATION_AT..SEQUENCE_AT].copy_from_slice(&self.key.generation.to_be_bytes());
         out[SEQUENCE_AT..SALT_AT].copy_from_slice(&self.sequence.to_be_bytes());
-        out[SALT_AT..TARGET_AT].copy_from_slice(&self.salt);
+        out[SALT_AT..TARGET_AT].copy_from_slice(&self.key.salt);
         self.target.encode(&mut out[TARGET_AT..BASE_AT]);
         if let Some(base) = &self.base {
-            base.encode(&mut out[BASE_AT..RESERVED2_AT]);
+            base.encode(&mut out[BASE_AT..RESERVED_AT]);
         }
         let mac = key.digest(&[&out[..MAC_AT]]);
         out[MAC_AT..].copy_from_slice(&mac);
@@ -178,7 +191,12 @@ mod tests {
     }
 
     fn clean() -> Record {
-        Record { sequence: 6, salt: [2; 32], target: version(10, 4097), base: None }
+        Record {
+            sequence: 6,
+            key: KeyId { generation: 3, salt: [2; 32] },
+            target: version(10, 4097),
+            base: None,
+        }
     }
 
     fn dirty() -> Record {
@@ -199,7 +217,7 @@ mod tests {
         for record in [clean(), dirty()] {
             let sector = record.encode(&key());
             assert_eq!(Record::decode(&sector, &key()), Ok(record));
-            assert_eq!(Record::peek_salt(&sector), Ok([2; 32]));
+            assert_eq!(Record::peek_key(&sector), Ok(KeyId { generation: 3, salt: [2; 32] }));
         }
     }
 
@@ -220,7 +238,7 @@ mod tests {
     #[test]
     fn zeros_are_empty_and_other_bytes_malformed() {
         assert_eq!(Record::decode(&[0; RECORD], &key()), Err(RecordError::Empty));
-        assert_eq!(Record::peek_salt(&[0; RECORD]), Err(RecordError::Empty));
+        assert_eq!(Record::peek_key(&[0; RECORD]), Err(RecordError::Empty));
         assert_eq!(Record::decode(&[7; RECORD], &key()), Err(RecordError::Malformed));
     }
 
@@ -243,8 +261,7 @@ mod tests {
             ("sequence", forge(&clean(), SEQUENCE_AT, &SEQUENCE_LIMIT.to_be_bytes())),
             ("base in a clean record", forge(&clean(), BASE_AT, &[1])),
         ];
-        cases.extend((RESERVED_AT..SEQUENCE_AT).map(|at| ("reserved", forge(&dirty(), at, &[1]))));
-        cases.extend((RESERVED2_AT..MAC_AT).map(|at| ("reserved", forge(&dirty(), at, &[1]))));
+        cases.extend((RESERVED_AT..MAC_AT).map(|at| ("reserved", forge(&dirty(), at, &[1]))));
         for (what, sector) in cases {
             assert_eq!(Record::decode(&sector, &key()), Err(RecordError::Malformed), "{what}");
         }

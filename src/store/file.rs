@@ -41,6 +41,11 @@ pub trait BackingFile: Send + Sync {
     fn sync_data(&self) -> io::Result<()>;
     /// Frees a range (it reads as zeros); a store that cannot may do nothing.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
+    /// The first byte from `offset` on that lies in no hole of the store; `None` if there is none (SEEK_DATA). A store that
+    /// does not know its holes has none.
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        Ok((offset < self.len()?).then_some(offset))
+    }
     /// Reserves space for a range without changing content or length; EOPNOTSUPP if it cannot.
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()>;
     /// The modification time: seconds and nanoseconds since 1970.

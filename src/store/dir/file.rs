@@ -5,7 +5,7 @@ use crate::{
     store::BackingFile,
 };
 use rustix::{
-    fs::{FallocateFlags, OFlags, Timespec, Timestamps, UTIME_OMIT},
+    fs::{FallocateFlags, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT},
     io::{Errno, retry_on_intr},
 };
 use std::{io, os::fd::OwnedFd, sync::Arc};
@@ -128,6 +128,17 @@ impl BackingFile for DirFile {
         }
     }
 
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        match rustix::fs::seek(&*self.fd(), SeekFrom::Data(offset)) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                Ok((offset < self.len()?).then_some(offset))
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
         match retry_on_intr(|| rustix::fs::fallocate(&*self.fd(), FallocateFlags::KEEP_SIZE, offset, len)) {
             Err(Errno::NOSYS) => Err(Errno::OPNOTSUPP.into()),
@@ -201,6 +212,18 @@ mod tests {
         assert!(out[4096..8192].iter().all(|&b| b == 0));
         file.reserve(1 << 20, 4096).unwrap();
         assert_eq!(file.len().unwrap(), 3 * 4096);
+    }
+
+    #[test]
+    fn holes_are_skipped() {
+        let file = fresh();
+        file.write_at(&[1; 4096], 1 << 30).unwrap();
+        file.set_len(1 << 40).unwrap();
+        // A store without holes gives the offset itself.
+        assert!(matches!(file.next_data(0).unwrap(), Some(0 | 0x4000_0000)));
+        assert_eq!(file.next_data((1 << 30) + 5).unwrap(), Some((1 << 30) + 5));
+        assert!(matches!(file.next_data(1 << 31).unwrap(), None | Some(0x8000_0000)));
+        assert_eq!(file.next_data(1 << 41).unwrap(), None);
     }
 
     #[test]

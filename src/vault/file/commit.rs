@@ -3,7 +3,8 @@
 use super::{
     File,
     read::damaged_chunk,
-    state::{Identity, OnDisk, State},
+    rules::{Rule, holds},
+    state::{Identity, OnDisk, State, next_epoch},
     version,
 };
 use crate::{
@@ -23,17 +24,24 @@ pub struct Rest {
 }
 
 impl File {
-    /// Makes what was flushed durable. Without an open epoch it still syncs: recovery may have left
-    /// something in the page cache.
+    /// Makes what was flushed durable: it is the base then. A record says so, which need not be durable: the one before names
+    /// the same version as its target, so a crash finds it either way. But under that one damage could be taken for data that
+    /// a crash kept from the store. Without anything flushed it still syncs: recovery may have left something in the page
+    /// cache.
     pub(super) fn commit(&self, st: &mut State) -> Result<()> {
         self.land_all(st);
         self.finish_pending(st)?;
-        self.sync_store(st)?;
-        if st.open_epoch.is_some() {
-            self.advance(st);
-            if let Err(e) = self.write_base_record(st) {
-                log::debug!("the record after a commit could not be written: {e}");
-            }
+        if holds(Rule::SyncBeforeBase) {
+            self.sync_store(st)?;
+        }
+        if st.is_committed() {
+            return Ok(());
+        }
+        self.advance(st);
+        if holds(Rule::RecordAfterCommit)
+            && let Err(e) = self.write_base_record(st)
+        {
+            log::debug!("the record after a commit could not be written: {e}");
         }
         Ok(())
     }
@@ -47,7 +55,7 @@ impl File {
         self.check_writable(&mut st)?;
         self.flush_all(&mut st)?;
         self.finish_pending(&mut st)?;
-        if st.records.on_disk == OnDisk::Dirty {
+        if st.records.on_disk == OnDisk::Dirty && holds(Rule::NodesBeforeClean) {
             let nodes = st.tree.unsaved_nodes();
             for (offset, page) in &nodes {
                 self.store.write_at(page, *offset)?;
@@ -64,7 +72,8 @@ impl File {
     /// # Errors
     /// The store's; the file then takes no more writes.
     pub fn rest_sync(&self) -> Result<()> {
-        self.sync_store(&mut self.state.write())
+        let mut st = self.state.write();
+        if holds(Rule::SyncBeforeClean) { self.sync_store(&mut st) } else { Ok(()) }
     }
 
     /// Second step, after a sync: the version is the base, and older slots go. The caller then syncs again.
@@ -84,12 +93,11 @@ impl File {
             self.write_clean_record(&mut st)?;
             return Ok(false);
         }
-        if st.open_epoch.is_some() {
-            self.advance(&mut st);
-            self.write_base_record(&mut st)?;
+        self.advance(&mut st);
+        if holds(Rule::EraseOlderSlots) {
+            self.write_canonical(&mut st)?;
         }
-        self.write_canonical(&mut st)?;
-        if self.store.len()? != stored {
+        if self.store.len()? != stored && holds(Rule::ExactLength) {
             self.store.set_len(stored)?; // a cut that failed after its record
         }
         self.restore_mtime(&st);
@@ -108,7 +116,7 @@ impl File {
     /// The store's.
     pub fn rest_finish(&self, rest: Rest) -> Result<()> {
         let mut st = self.state.write();
-        if st.changes == rest.changes && st.fault.is_none() && st.open_epoch.is_none() {
+        if st.changes == rest.changes && st.fault.is_none() && st.is_committed() {
             self.write_clean_record(&mut st)?;
         }
         Ok(())
@@ -133,8 +141,17 @@ impl File {
 
     pub(super) fn write_clean_record(&self, st: &mut State) -> Result<()> {
         let Some(identity) = st.identity.clone() else { return Ok(()) };
-        let record = self.encode_record(st, &identity, st.base, true);
-        self.write_record(st, record)?;
+        let base = st.base;
+        let record = self.encode_record(st, &identity, base, true);
+        self.keep_mtime(st)?;
+        if holds(Rule::CleanTwice) {
+            // Without the other sector's dirty record nobody can make recovery choose again.
+            self.store.write_at(&[record.sector; 2].concat(), 0)?;
+        } else {
+            self.store.write_at(&record.sector, record.offset())?;
+        }
+        st.records.accept_clean(record);
+        st.overhangs = false;
         self.restore_mtime(st);
         st.tree.set_clean();
         st.skip_epochs()
@@ -143,35 +160,42 @@ impl File {
     /// Cuts the flushed version to `size`, below its present size: an epoch of its own.
     pub(super) fn cut_flushed(&self, st: &mut State, size: u64) -> Result<()> {
         self.keep_mtime(st)?;
+        if st.leftover.is_some() {
+            self.flush_record(st)?;
+        }
         self.finish_pending(st)?;
         let identity = self.identity(st)?;
         // Nothing of a file cut to nothing is needed again, so its last version need not be durable first.
-        if st.open_epoch.is_some() && size > 0 {
+        if !st.is_committed() && size > 0 && holds(Rule::CommitBeforeCut) {
             self.commit(st)?;
         }
         let source = self.source(&identity);
         st.tree.trim_cache();
         st.tree.load(source, layout::groups(size) - 1)?;
-        let retag = self.boundary_slot(st, size)?;
+        let retag = self.boundary_slot(st, size)?.filter(|_| holds(Rule::RetagAtCut));
         let epoch = match retag {
             Some(_) => self.begin_epoch(st, &identity)?,
-            None => st.last_epoch + 1, // no slot is written: the record itself comes first
+            None => next_epoch(st)?, // no slot is written: the record itself comes first
         };
-        st.tree.begin();
+        st.tree.begin(epoch);
         if let Err(e) = self.write_cut(st, &identity, size, epoch, retag) {
             st.tree.take_back();
-            st.tree.resident = true;
+            st.note_leftover([layout::groups(size) - 1]);
             self.restore_mtime(st);
             return Err(e);
         }
-        st.open_epoch = Some(epoch);
-        st.last_epoch = epoch;
-        st.tree.newest_epoch = epoch;
-        let cut = self.store.set_len(layout::stored_size(size));
         self.advance(st);
         st.note_change();
+        let cut = self.store.set_len(layout::stored_size(size));
         self.restore_mtime(st);
-        Ok(cut?)
+        if let Err(e) = cut {
+            if !holds(Rule::CutHasHappened) {
+                return Err(e.into());
+            }
+            st.overhangs = true;
+            log::warn!("a file was cut, but its space could not be freed yet: {e}");
+        }
+        Ok(())
     }
 
     fn write_cut(
@@ -198,7 +222,9 @@ impl File {
             let group = layout::entries_offset(layout::group_of(index));
             self.store.write_at(&bytes, group + (layout::place_in_group(index) * ENTRY) as u64)?;
         }
-        self.sync_store(st)?;
+        if holds(Rule::SyncBeforeCut) {
+            self.sync_store(st)?;
+        }
         st.tree.keep();
         Ok(())
     }

@@ -69,10 +69,10 @@ pub(super) enum Outcome {
     Written(Prepared),
     /// The store was not touched.
     Refused(Error),
-    /// Slots may be in the store; nothing that the base needs was overwritten.
-    Failed(Error),
+    /// Record and slots may be in the store; nothing that the base needs was overwritten.
+    Failed(Prepared, Error),
     /// The same, because of a sync.
-    SyncFailed(Error),
+    SyncFailed(Prepared, Error),
     /// Slots are in the store and durable, their data is not.
     Unfinished(Prepared, Error),
 }
@@ -226,8 +226,8 @@ impl File {
         if let Stage::Prepared(prepared) = std::mem::replace(&mut work.stage, Stage::Landed) {
             work.stage = Stage::Done(match written {
                 Ok(()) => Outcome::Written(prepared),
-                Err(WriteError::Slots(e)) => Outcome::Failed(e.into()),
-                Err(WriteError::Sync(e)) => Outcome::SyncFailed(e.into()),
+                Err(WriteError::Slots(e)) => Outcome::Failed(prepared, e.into()),
+                Err(WriteError::Sync(e)) => Outcome::SyncFailed(prepared, e.into()),
                 Err(WriteError::Data(e)) => Outcome::Unfinished(prepared, e.into()),
             });
         }
@@ -247,12 +247,14 @@ impl File {
                 return Ok(());
             }
             Outcome::Refused(e) => e,
-            Outcome::Failed(e) => {
-                take_back(st);
+            Outcome::Failed(prepared, e) => {
+                st.tree.take_back();
+                st.note_leftover(prepared.into_groups());
                 e
             }
-            Outcome::SyncFailed(e) => {
-                take_back(st);
+            Outcome::SyncFailed(prepared, e) => {
+                st.tree.take_back();
+                st.note_leftover(prepared.into_groups());
                 st.fault = Some(Fault::SyncFailed);
                 e
             }
@@ -270,12 +272,6 @@ impl File {
         }
         Err(error)
     }
-}
-
-/// The slots of a flight are not those of the tree. The store may hold some.
-fn take_back(st: &mut State) {
-    st.tree.take_back();
-    st.tree.resident = true;
 }
 
 /// Puts what could not be written into the buffer again, unless that has something newer.

@@ -7,6 +7,7 @@ use super::{
     Durability, File,
     buffer::{Plain, STRIPES, Share},
     flight::{Flight, MOST, Stage, Work},
+    rules::{Rule, holds},
     state::{OnDisk, State},
     stripe::Stripe,
 };
@@ -91,7 +92,8 @@ impl File {
         self.land_all(st);
         let changed = Changed::all_of(st);
         let size = st.size.max(st.tree.size());
-        if !changed.is_empty() || size > st.tree.size() {
+        let repair = st.leftover.is_some() && holds(Rule::FlushAfterFailure);
+        if !changed.is_empty() || size > st.tree.size() || repair {
             let windows: Vec<u64> = st.buffer.stripes().iter().map(Stripe::first).collect();
             self.flush_now(st, size, &changed, &windows)?;
         }
@@ -261,8 +263,8 @@ impl File {
         Ok(kept)
     }
 
-    /// Gives a file that has none its salt and a record of an empty version.
-    pub(super) fn write_first_record(&self, st: &mut State) -> Result<()> {
+    /// Flushes nothing, with a record: so that there is one, or that the newest one is right.
+    pub(super) fn flush_record(&self, st: &mut State) -> Result<()> {
         self.land_all(st);
         self.flush_now(st, st.tree.size(), &Changed::default(), &[])
     }
@@ -321,13 +323,16 @@ impl File {
         Some(Load { chunks, input, output, singles })
     }
 
-    /// A chunk is written once an epoch: before a second time the epoch ends.
+    /// A chunk has one slot above the base at most: before it is written a second time, the first becomes the base.
     fn commit_if_rewritten(&self, st: &mut State, changed: &Changed) -> Result<()> {
-        let Some(epoch) = st.open_epoch else { return Ok(()) };
+        if st.is_committed() || !holds(Rule::OneSlotAboveBase) {
+            return Ok(());
+        }
+        let base = st.base.epoch;
         for run in changed.chunks.chunk_by(are_of_one_group).chain(changed.holes.chunk_by(are_of_one_group)) {
             let entries = st.tree.entries(layout::group_of(run[0]))?;
             let slots = |index: &u64| entries[layout::place_in_group(*index)].0.iter().flatten();
-            if run.iter().flat_map(slots).any(|slot| slot.epoch == epoch) {
+            if run.iter().flat_map(slots).any(|slot| slot.epoch > base) {
                 return self.commit(st);
             }
         }

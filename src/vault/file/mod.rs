@@ -13,8 +13,10 @@ mod commit;
 mod few;
 mod flight;
 mod flush;
+mod lock;
 mod read;
 mod recover;
+mod rules;
 mod several;
 mod slots;
 mod span;
@@ -37,7 +39,8 @@ use crate::{
     store::BackingFile,
 };
 use ahead::Ahead;
-use parking_lot::{Mutex, RwLock};
+use lock::StateLock;
+use parking_lot::Mutex;
 use state::{Fault, OnDisk, State};
 use std::{
     sync::Arc,
@@ -87,7 +90,7 @@ pub struct Context {
 pub struct File {
     context: Arc<Context>,
     store: Arc<dyn BackingFile>,
-    state: RwLock<State>,
+    state: StateLock,
     ahead: Mutex<Ahead>,
     size_hidden: bool,
 }
@@ -112,7 +115,7 @@ impl File {
     }
 
     fn over(store: Arc<dyn BackingFile>, context: Arc<Context>) -> File {
-        let state = RwLock::new(State::never_committed(&context));
+        let state = StateLock::new(State::never_committed(&context));
         let router = &context.router;
         // A GPU is fastest with the longest windows.
         let threads = if router.opens_in_place() { router.threads() } else { usize::MAX };
@@ -159,7 +162,12 @@ impl File {
         let mut st = self.state.write();
         self.land_all(&mut st);
         let room = self.context.buffered.chunks() * CHUNK < self.context.budget.left_at_close;
-        if room && !st.flight_failed && self.needs_sync(&mut st)? && self.takes_places(&mut st)? {
+        if room
+            && !st.flight_failed
+            && st.leftover.is_none()
+            && self.needs_sync(&mut st)?
+            && self.takes_places(&mut st)?
+        {
             return Ok(());
         }
         self.flush_all(&mut st)
@@ -188,10 +196,10 @@ impl File {
     pub fn salt(&self, create: bool) -> Result<Option<[u8; 32]>> {
         let mut st = self.state.write();
         if create && st.records.on_disk == OnDisk::Nothing {
-            self.write_first_record(&mut st)?;
+            self.flush_record(&mut st)?;
         }
         let on_disk = st.records.on_disk != OnDisk::Nothing;
-        Ok(st.identity.as_ref().filter(|_| on_disk).map(|identity| identity.salt))
+        Ok(st.identity.as_ref().filter(|_| on_disk).map(|identity| identity.id.salt))
     }
 
     /// Whether the store holds all there is, under a clean record.
@@ -225,14 +233,15 @@ impl File {
         self.state.read().uncommitted_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Whether an fdatasync failed: what was written before may be gone, although nothing of it is left here.
+    /// Whether an fdatasync failed, or a panic left the state unusable: what was written before may be gone, although nothing
+    /// of it is left here.
     pub fn sync_failed(&self) -> bool {
-        matches!(self.state.read().fault, Some(Fault::SyncFailed))
+        matches!(self.state.read().fault, Some(Fault::SyncFailed | Fault::Broken))
     }
 
     /// Whether nothing is to be brought to the store: an fdatasync failed, so that only opening the file
     /// anew can tell what is stored; or a recovery could not be written, and nothing was since.
     pub fn failed(&self) -> bool {
-        matches!(self.state.read().fault, Some(Fault::SyncFailed | Fault::NotRecovered))
+        matches!(self.state.read().fault, Some(Fault::SyncFailed | Fault::NotRecovered | Fault::Broken))
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     metrics::{self, Cache},
     vault::{Damage, Error, Result},
 };
-use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::RwLockReadGuard;
 use std::{ops::Range, sync::Arc};
 
 /// Bytes up to which a read goes chunk by chunk on the caller's thread; more go through a batch.
@@ -91,7 +91,7 @@ impl File {
     pub(super) fn foresee(self: &Arc<Self>, offset: u64, len: usize) -> Result<Foreseen> {
         let (size, len, content) = {
             let st = self.state.read();
-            st.check_length(offset.saturating_add(len as u64))?;
+            st.check_readable(offset.saturating_add(len as u64))?;
             (st.size, st.available(offset, len), st.content)
         };
         let bytes = offset..offset.saturating_add(len as u64);
@@ -142,7 +142,7 @@ impl File {
         }
         let end = offset.saturating_add(out.len() as u64);
         let st = self.read_state(offset / layout::CHUNK..end.div_ceil(layout::CHUNK))?;
-        st.check_length(end)?;
+        st.check_readable(end)?;
         let len = st.available(offset, out.len());
         self.read_loaded(&st, offset, &mut out[..len])?;
         Ok(len)
@@ -155,7 +155,7 @@ impl File {
             let at = offset + done as u64;
             let size = {
                 let st = self.state.read();
-                st.check_length(offset.saturating_add(out.len() as u64))?;
+                st.check_readable(offset.saturating_add(out.len() as u64))?;
                 st.size
             };
             let end = size.min(at.saturating_add((out.len() - done).min(SPAN) as u64));
@@ -191,7 +191,7 @@ impl File {
                 st.tree.load_along(source, groups.end..end);
             }
         }
-        Ok(RwLockWriteGuard::downgrade(st))
+        Ok(st.downgrade())
     }
 
     /// Whether chunks can be read with this state as it is: their groups are loaded, as far as they exist, and

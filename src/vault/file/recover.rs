@@ -1,47 +1,46 @@
 //! Opening: what the commit records say, and what a crash left to decide.
 //!
-//! `docs/format.md`, "Recovery", has the argument. In short: a dirty record names a target version over a
-//! durable base. Each chunk is the target's where its slot and data are both there, else the base's.
+//! `docs/format.md`, "Recovery", has the argument. In short: a dirty record names a target version over a durable base.
+//! `prove` finds the versions that the stored slots prove, `choose` which slots count, and `redo` writes that down. All of it
+//! takes the file group by group, and holes of the store not at all.
+
+mod choose;
+mod prove;
+mod redo;
 
 use super::{
     File,
-    slots::SlotMemory,
-    state::{Fault, Identity, OnDisk, Records, State},
-    tree::{Tree, decode_entries, encode_entries, read_entries},
+    rules::{Rule, holds},
+    state::{Fault, Identity, KEY_GENERATION, OnDisk, Records, State},
+    tree::{FANOUT, NodePage, RootBuilder, Tree, decode_entries, read_entries},
 };
 use crate::{
-    crypto::chunk::{CHUNK, ChunkId},
     format::{
-        entry::{Entry, Slot},
+        entry::Entry,
         layout,
         record::{RECORD, Record, RecordError, Version},
-        tree::Digest,
+        tree::{Digest, leaf_digest},
     },
-    vault::{Damage, Error, Result},
+    vault::{Damage, Error, Result, Time},
 };
+pub(super) use choose::Recovered;
+use prove::Proven;
 use std::sync::Arc;
 
-/// Slots this much newer than the newest record may be what a power cut took the record of; no writer leaves newer
-/// ones, whose epochs would use up those that there are.
-const NEWER: u64 = 1 << 16;
-
-/// A dirty file: its newest record, and what the store holds.
-struct Dirty<'a> {
-    identity: &'a Identity,
-    target: Version,
+/// A dirty file: whose it is, and the versions that its records name.
+struct Dirty {
+    identity: Arc<Identity>,
+    /// Newest first; the base is the last.
+    versions: Vec<Version>,
     base: Version,
-    /// Size in the other record of the same epoch.
-    other_size: Option<u64>,
-    groups: Vec<Vec<Entry>>,
-    base_proven: bool,
-    target_proven: bool,
 }
 
-/// A version to open the file at.
-struct Outcome {
-    size: u64,
-    groups: Vec<Vec<Entry>>,
-    unreadable: usize,
+/// The newest record, and the other one if it says something else.
+struct Found {
+    identity: Identity,
+    place: usize,
+    newest: Record,
+    other: Option<Record>,
 }
 
 impl File {
@@ -74,7 +73,7 @@ impl File {
         if sectors.iter().all(|s| *s == [0; RECORD]) {
             return Ok(());
         }
-        let (identity, newest, other, place) = self.read_records(&sectors)?;
+        let Found { identity, place, newest, other } = self.read_records(&sectors)?;
         let identity = Arc::new(identity);
         let on_disk = if newest.base.is_some() { OnDisk::Dirty } else { OnDisk::Clean };
         let records = Records { sectors, newest: place, sequence: newest.sequence, on_disk };
@@ -84,18 +83,27 @@ impl File {
                 st.tree.keep_header(&header);
                 Ok(())
             }
-            Some(base) => self.recover(st, identity, records, newest.target, base, other),
+            Some(base) => {
+                // The version before: an interrupted flush leaves it whole.
+                let before = other.map(|other| other.target).filter(|_| holds(Rule::TryOtherRecord));
+                let before = before.filter(|v| base.epoch < v.epoch && v.epoch < newest.target.epoch);
+                let versions = [Some(newest.target), before, Some(base)].into_iter().flatten().collect();
+                self.recover(st, records, Dirty { identity, versions, base })
+            }
         }
     }
 
-    fn read_records(&self, sectors: &[[u8; RECORD]; 2]) -> Result<(Identity, Record, Option<Record>, usize)> {
-        let salts = sectors.iter().map(Record::peek_salt).filter(|s| *s != Err(RecordError::Empty));
-        let salts =
-            salts.collect::<std::result::Result<Vec<_>, _>>().map_err(|_| bad_record("is malformed"))?;
-        if salts.iter().any(|salt| *salt != salts[0]) {
+    fn read_records(&self, sectors: &[[u8; RECORD]; 2]) -> Result<Found> {
+        let keys = sectors.iter().map(Record::peek_key).filter(|key| *key != Err(RecordError::Empty));
+        let keys =
+            keys.collect::<std::result::Result<Vec<_>, _>>().map_err(|_| bad_record("is malformed"))?;
+        if keys.iter().any(|key| *key != keys[0]) {
             return Err(bad_record("belongs to another file"));
         }
-        let identity = self.derive(salts[0]);
+        if keys[0].generation != KEY_GENERATION {
+            return Err(bad_record("is of a key that this vault does not have"));
+        }
+        let identity = self.derive(keys[0]);
         let mut found: Vec<(usize, Record)> = Vec::new();
         for (place, bytes) in sectors.iter().enumerate() {
             match Record::decode(bytes, &identity.keys.record) {
@@ -107,9 +115,12 @@ impl File {
         }
         found.sort_by_key(|(_, record)| record.sequence);
         match found[..] {
-            [(place, only)] => Ok((identity, only, None, place)),
-            [(_, older), (place, newer)] if older.sequence < newer.sequence => {
-                Ok((identity, newer, Some(older), place))
+            [(place, newest)] => Ok(Found { identity, place, newest, other: None }),
+            [(_, other), (place, newest)] if other.sequence < newest.sequence => {
+                Ok(Found { identity, place, newest, other: Some(other) })
+            }
+            [(_, one), (place, newest)] if one == newest => {
+                Ok(Found { identity, place, newest, other: None })
             }
             _ => Err(bad_record("stands there twice")),
         }
@@ -132,221 +143,79 @@ impl File {
         Ok(())
     }
 
-    fn recover(
-        &self,
-        st: &mut State,
-        identity: Arc<Identity>,
-        mut records: Records,
-        target: Version,
-        base: Version,
-        other: Option<Record>,
-    ) -> Result<()> {
+    fn recover(&self, st: &mut State, mut records: Records, dirty: Dirty) -> Result<()> {
         let (seconds, nanoseconds) = self.store.mtime()?;
-        if !self.context.read_only {
-            self.store.sync_data()?; // what the page cache shows must be durable before it is trusted
+        let proven = self.prove(&dirty)?;
+        let (recovered, unreadable) = self.choose(&dirty, &proven)?;
+        if unreadable > 0 {
+            log::error!("recovery left {unreadable} unreadable chunks");
         }
-        let same_epoch =
-            |r: &Record| r.target.epoch == target.epoch && r.base.is_some_and(|b| b.epoch == base.epoch);
-        let other_size = other.filter(same_epoch).map(|r| r.target.size);
-        let dirty = self.read_dirty(&identity, target, base, other_size)?;
-        let outcome = self.choose(&dirty)?;
-        let epochs = dirty.groups.iter().flatten().flat_map(|e| e.0).flatten().map(|slot| slot.epoch);
-        let epochs = epochs.filter(|epoch| *epoch <= target.epoch + NEWER);
-        let epoch = epochs.max().unwrap_or(0).max(target.epoch);
-        let tree =
-            Tree::build(&identity.keys, outcome.groups.clone(), outcome.size, epoch, &self.context.slots);
-        let version = Version { epoch, size: outcome.size, root: tree.root() };
+        let recovered = Arc::new(recovered);
+        let (root, nodes) = self.unsaved_nodes(&dirty, &recovered)?;
+        let epoch = if holds(Rule::EpochAboveAll) { proven.newest_epoch } else { proven.versions[0].epoch };
+        let version = Version { epoch, size: recovered.size, root };
         records.on_disk = OnDisk::Dirty;
-        *st = State::over(Some(identity), records, version, &self.context);
-        st.tree = tree;
-        st.mtime = Some(crate::vault::Time { seconds, nanoseconds });
-        if outcome.unreadable > 0 {
-            log::error!("recovery left {} unreadable chunks", outcome.unreadable);
-        }
+        *st = State::over(Some(dirty.identity.clone()), records, version, &self.context);
+        st.tree = Tree::recovered(&version, recovered.clone(), nodes, &self.context.slots);
+        st.mtime = Some(Time { seconds, nanoseconds });
         if self.context.read_only {
-            st.tree.resident = true;
             return Ok(());
         }
-        let written = self.write_recovered(st, &outcome.groups);
+        let written = self.redo(st, &recovered, &proven.groups);
         if let Err(Error::Store(_)) = written {
-            st.tree.resident = true; // only what is in memory is whole
             st.fault.get_or_insert(Fault::NotRecovered);
         }
         written
     }
 
-    /// Makes the outcome durable, then says so.
-    fn write_recovered(&self, st: &mut State, groups: &[Vec<Entry>]) -> Result<()> {
-        for (group, entries) in (0..).zip(groups) {
-            let bytes = encode_entries(entries);
-            // What the slots mean is not enough: under a clean record every byte of an empty one is zero.
-            if read_entries(&*self.store, group)? != bytes {
-                self.store.write_at(&bytes, layout::entries_offset(group))?;
+    /// The root of the recovered version, and the node pages that the store does not hold.
+    fn unsaved_nodes(&self, dirty: &Dirty, recovered: &Recovered) -> Result<(Digest, Vec<NodePage>)> {
+        let keys = &dirty.identity.keys;
+        let mut nodes: Vec<NodePage> = Vec::new();
+        let mut sink = |level, k, children: &[Digest; FANOUT]| {
+            let mut page = [0; layout::PAGE as usize];
+            let read = self.store.read_at(&mut page, layout::node_offset(level, k))?;
+            if read < page.len() || page != children.as_flattened() {
+                nodes.push(((level, k), Box::new(*children)));
             }
-        }
-        let stored = layout::stored_size(st.base.size);
-        if self.store.len()? != stored {
-            self.store.set_len(stored)?;
-        }
-        for (offset, page) in st.tree.unsaved_nodes() {
-            self.store.write_at(&page, offset)?;
-        }
-        self.sync_store(st)?;
-        if st.tree.has_older_slots() {
-            self.write_base_record(st)?;
-            self.sync_store(st)?;
-            self.write_canonical(st)?;
-            self.sync_store(st)?;
-        }
-        self.write_clean_record(st)
+            Ok(())
+        };
+        let mut root = RootBuilder::new(keys, recovered.size);
+        self.each_group(layout::groups(recovered.size), |group, raw| {
+            let entries = indexed(group, raw).map(|(index, entry)| recovered.current(index, &entry));
+            let entries = Vec::from_iter(entries);
+            root.add(group, leaf_digest(keys, group, entries.iter().map(Entry::newest)), &mut sink)
+        })?;
+        let root = root.finish(&mut sink)?;
+        Ok((root, nodes))
     }
 
-    fn read_dirty<'a>(
-        &self,
-        identity: &'a Identity,
-        target: Version,
-        base: Version,
-        other_size: Option<u64>,
-    ) -> Result<Dirty<'a>> {
-        let largest = target.size.max(base.size).max(other_size.unwrap_or(0));
-        let groups = (0..layout::groups(largest))
-            .map(|group| Ok(decode_entries(&read_entries(&*self.store, group)?)))
-            .collect::<Result<Vec<_>>>()?;
-        let mut dirty =
-            Dirty { identity, target, base, other_size, groups, base_proven: false, target_proven: false };
-        dirty.base_proven = dirty.root(base.size, |d, index| d.base_slot(index)) == base.root;
-        dirty.target_proven = dirty.root(target.size, |d, index| d.newest_slot(index)) == target.root;
-        if !dirty.base_proven && !dirty.target_proven {
-            return Err(Damage {
-                what: "entries".into(),
-                reason: "give neither the version being written nor the one before",
-            }
-            .into());
-        }
-        Ok(dirty)
-    }
-
-    /// The size, of those the records allow, at which most is readable; the target's first.
-    fn choose(&self, dirty: &Dirty) -> Result<Outcome> {
-        let mut sizes = vec![dirty.target.size];
-        if dirty.base_proven {
-            sizes.extend(dirty.other_size);
-            sizes.push(dirty.base.size);
-        }
-        let ends: Vec<u64> = sizes.iter().map(|s| layout::chunks(*s)).collect();
-        let mut best: Option<Outcome> = None;
-        for (at, size) in sizes.iter().enumerate() {
-            if sizes[..at].contains(size) {
-                continue;
-            }
-            let outcome = self.resolve(dirty, *size, &ends)?;
-            if best.as_ref().is_none_or(|b| outcome.unreadable < b.unreadable) {
-                best = Some(outcome);
-            }
-            if best.as_ref().is_some_and(|b| b.unreadable == 0) {
+    /// Gives each group below `end` of which the store has more than a hole to `take`, with its stored entries.
+    fn each_group(&self, end: u64, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let mut group = 0;
+        while group < end {
+            take(group, &read_entries(&*self.store, group)?)?;
+            let next = group + 1;
+            if next >= end {
                 break;
             }
-        }
-        best.ok_or_else(|| bad_record("allows no size"))
-    }
-
-    /// The slot to use for each chunk at `size`. `ends` are the ends of all candidate sizes: only chunks
-    /// next to one depend on the choice, so only there is base data read.
-    fn resolve(&self, dirty: &Dirty, size: u64, ends: &[u64]) -> Result<Outcome> {
-        let mut outcome = Outcome { size, groups: Vec::new(), unreadable: 0 };
-        let end = layout::chunks(size);
-        for group in 0..layout::groups(size) {
-            let mut entries = vec![Entry::default(); layout::entries_in(group)];
-            let first = layout::first_chunk(group);
-            for (place, kept) in entries.iter_mut().enumerate() {
-                let index = first + place as u64;
-                if index >= end {
-                    break;
-                }
-                let (slot, readable) = self.resolve_chunk(dirty, index, size, ends.contains(&(index + 1)))?;
-                outcome.unreadable += usize::from(!readable);
-                // The base's slot stays beside the target's: a crash in here must find what proves it.
-                kept.0 = [dirty.base_slot(index), slot.filter(|s| s.epoch == dirty.target.epoch)];
+            let Some(data) = self.store.next_data(layout::entries_offset(next))? else { break };
+            // The first one whose page does not end before the data.
+            let before = |group: u64| layout::entries_offset(group) + layout::PAGE <= data;
+            let (mut low, mut high) = (next, end);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if before(middle) { low = middle + 1 } else { high = middle }
             }
-            outcome.groups.push(entries);
+            group = low;
         }
-        Ok(outcome)
-    }
-
-    fn resolve_chunk(
-        &self,
-        dirty: &Dirty,
-        index: u64,
-        size: u64,
-        boundary: bool,
-    ) -> Result<(Option<Slot>, bool)> {
-        let new = dirty.target_slot(index);
-        let base = dirty.base_slot(index);
-        if let Some(slot) = new
-            && self.verifies(dirty.identity, index, slot, size)?
-        {
-            return Ok((new, true));
-        }
-        let authentic = dirty.base_proven || (dirty.target_proven && new.is_none());
-        let readable = match base {
-            Some(slot) if boundary => self.verifies(dirty.identity, index, slot, size)?,
-            _ => true,
-        };
-        if authentic && readable {
-            return Ok((base, true));
-        }
-        Ok((new.or(base), false))
-    }
-
-    /// Whether the stored bytes are those of the slot, in a file of `size` bytes.
-    fn verifies(&self, identity: &Identity, index: u64, slot: Slot, size: u64) -> Result<bool> {
-        let id = ChunkId { index, epoch: slot.epoch, nonce: slot.nonce };
-        if slot.is_hole() {
-            return Ok(identity.keys.chunk.verify_hole(&id, &slot.tag).is_ok());
-        }
-        let mut bytes = [0; CHUNK];
-        let bytes = &mut bytes[..layout::chunk_len(size, index)];
-        let whole = self.store.read_at(bytes, layout::chunk_offset(index))? == bytes.len();
-        Ok(whole && identity.keys.chunk.verify(&id, &slot.tag, bytes).is_ok())
+        Ok(())
     }
 }
 
-impl Dirty<'_> {
-    fn entry(&self, index: u64) -> Entry {
-        let group = self.groups.get(layout::group_of(index) as usize);
-        group.map_or(Entry::default(), |g| g[layout::place_in_group(index)])
-    }
-
-    fn in_base(&self, index: u64) -> bool {
-        index < layout::chunks(self.base.size)
-    }
-
-    fn base_slot(&self, index: u64) -> Option<Slot> {
-        let slot = self.entry(index).current(Some(self.base.epoch), None);
-        slot.filter(|_| self.in_base(index)).map(|(_, slot)| slot)
-    }
-
-    fn target_slot(&self, index: u64) -> Option<Slot> {
-        self.entry(index).current(None, Some(self.target.epoch)).map(|(_, slot)| slot)
-    }
-
-    fn newest_slot(&self, index: u64) -> Option<Slot> {
-        self.target_slot(index).or_else(|| self.base_slot(index))
-    }
-
-    /// The root over the slots that `pick` takes in a file of `size` bytes.
-    fn root(&self, size: u64, pick: impl Fn(&Self, u64) -> Option<Slot>) -> Digest {
-        let end = layout::chunks(size);
-        let groups = (0..layout::groups(size)).map(|group| {
-            let first = layout::first_chunk(group);
-            let slots = (first..first + layout::entries_in(group) as u64)
-                .map(|index| Entry([pick(self, index).filter(|_| index < end), None]));
-            slots.collect()
-        });
-        // Counts nowhere: it is gone at once.
-        let memory = SlotMemory::new(0);
-        Tree::build(&self.identity.keys, groups.collect(), size, u64::MAX, &memory).root()
-    }
+/// The stored entries of a group, each with the index of its chunk.
+fn indexed(group: u64, raw: &[u8]) -> impl Iterator<Item = (u64, Entry)> {
+    (layout::first_chunk(group)..).zip(decode_entries(raw))
 }
 
 fn sector(header: &[u8; layout::PAGE as usize], place: usize) -> [u8; RECORD] {

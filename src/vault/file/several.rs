@@ -56,7 +56,7 @@ impl File {
     fn read_side_by_side(&self, reads: &mut [(&mut Option<Result<usize>>, &mut Small)]) {
         let st = self.state.read();
         let is_easy =
-            |read: &Small| File::is_at_hand(&st, &read.chunks()) && st.check_length(read.end()).is_ok();
+            |read: &Small| File::is_at_hand(&st, &read.chunks()) && st.check_readable(read.end()).is_ok();
         let mut easy: Vec<_> = reads.iter_mut().filter(|(_, read)| is_easy(read)).collect();
         let mut wanted = Vec::new();
         let look = easy.iter_mut().try_for_each(|(_, read)| {

@@ -4,19 +4,21 @@ use super::{
     Context, File,
     buffer::WriteBuffer,
     flight::Flight,
+    rules::{Rule, holds},
     tree::{Source, Tree},
 };
 use crate::{
     crypto::{kdf::FileKeys, random},
     format::{
+        entry::EPOCH_LIMIT,
         layout,
-        record::{RECORD, Record, Version},
+        record::{KeyId, RECORD, Record, Version},
         tree::ALL_HOLES,
     },
     vault::{Damage, Error, Result, Time},
 };
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -24,12 +26,12 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// Epochs are 48-bit numbers.
-const EPOCH_LIMIT: u64 = 1 << 48;
+/// The generation of the keys that files are written with.
+pub(super) const KEY_GENERATION: u32 = 0;
 
-/// A file's salt and the keys that follow from it.
+/// A file's keys and where they come from.
 pub(super) struct Identity {
-    pub(super) salt: [u8; 32],
+    pub(super) id: KeyId,
     pub(super) keys: FileKeys,
 }
 
@@ -53,6 +55,8 @@ pub(super) enum Fault {
     /// What a crash left is known, but the store took no writes (full or read-only): the file reads as
     /// recovered, and the next write tries again.
     NotRecovered,
+    /// A panic left the state half-changed: only what the store has counts, once the file is opened anew.
+    Broken,
 }
 
 /// Bytes that a flush could not bring to their place. They overwrite chunks whose slots are durable, so
@@ -76,10 +80,13 @@ pub(super) struct State {
     pub(super) records: Records,
     /// The durable version.
     pub(super) base: Version,
-    /// The epoch that flushes write to, once one did.
-    pub(super) open_epoch: Option<u64>,
-    /// The largest epoch number ever used.
+    /// The largest epoch number ever used, or burnt by a flush that failed.
     pub(super) last_epoch: u64,
+    /// The groups in which the store may have slots of flushes that failed. While this is `Some` it may also have their
+    /// record: the next record takes its place, and comes with these entries as they should be.
+    pub(super) leftover: Option<BTreeSet<u64>>,
+    /// The stored file may be longer than the version.
+    pub(super) overhangs: bool,
     /// Slots, root and size as last flushed.
     pub(super) tree: Tree,
     /// Size with what is buffered.
@@ -121,15 +128,28 @@ impl State {
         len.min(usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX))
     }
 
-    /// Whether what is read up to `end` is where the stored file has the right length.
+    /// Whether what is read up to `end` can be told from this state, and is where the stored file has the right length.
     ///
     /// # Errors
-    /// `Damaged` if it is not.
-    pub(super) fn check_length(&self, end: u64) -> Result<()> {
+    /// `Damaged` if its length is wrong, EIO if the state is broken.
+    pub(super) fn check_readable(&self, end: u64) -> Result<()> {
         match self.fault {
             Some(Fault::WrongLength(from)) if end > from => Err(wrong_length()),
-            _ => Ok(()),
+            Some(Fault::Broken) => Err(Error::os(libc::EIO)),
+            Some(Fault::WrongLength(_) | Fault::SyncFailed | Fault::NotRecovered) | None => Ok(()),
         }
+    }
+
+    /// Whether everything flushed is durable.
+    pub(super) fn is_committed(&self) -> bool {
+        self.tree.epoch() == self.base.epoch
+    }
+
+    /// Notes that a flush or a cut failed which may have written its record, and slots of these groups.
+    pub(super) fn note_leftover(&mut self, groups: impl IntoIterator<Item = u64>) {
+        self.leftover.get_or_insert_default().extend(groups);
+        self.overhangs = true;
+        self.tree.resident = true;
     }
 
     /// A file that nothing was committed to.
@@ -149,9 +169,10 @@ impl State {
             identity,
             records,
             base,
-            open_epoch: None,
             last_epoch: base.epoch,
-            tree: Tree::new(base.root, base.size, base.epoch, &context.slots),
+            leftover: None,
+            overhangs: false,
+            tree: Tree::new(&base, &context.slots),
             size: base.size,
             buffer: WriteBuffer::new(context.buffered.clone()),
             flights: VecDeque::new(),
@@ -195,12 +216,13 @@ impl State {
         self.buffer.is_empty()
             && self.flights.is_empty()
             && self.pending.is_empty()
+            && self.leftover.is_none()
             && self.size == self.tree.size()
     }
 
     /// Whether the store holds all there is, under a clean record (or nothing at all).
     pub(super) fn at_rest(&self) -> bool {
-        self.is_stored() && self.open_epoch.is_none() && self.records.on_disk != OnDisk::Dirty
+        self.is_stored() && self.is_committed() && self.records.on_disk != OnDisk::Dirty
     }
 }
 
@@ -216,13 +238,13 @@ impl File {
         }
         let mut salt = [0; 32];
         random::fill(&mut salt)?;
-        let identity = Arc::new(self.derive(salt));
+        let identity = Arc::new(self.derive(KeyId { generation: KEY_GENERATION, salt }));
         st.identity = Some(identity.clone());
         Ok(identity)
     }
 
-    pub(super) fn derive(&self, salt: [u8; 32]) -> Identity {
-        Identity { salt, keys: self.context.keys.keys(&salt) }
+    pub(super) fn derive(&self, id: KeyId) -> Identity {
+        Identity { id, keys: self.context.keys.keys(&id.salt) }
     }
 
     /// Whether the file may be written. Its content counts as another from here on.
@@ -233,7 +255,8 @@ impl File {
         st.content = new_content();
         match st.fault {
             None => Ok(()),
-            Some(Fault::SyncFailed) => Err(Error::os(libc::EIO)),
+            Some(Fault::SyncFailed) if !holds(Rule::StopAfterFailedSync) => Ok(()),
+            Some(Fault::SyncFailed | Fault::Broken) => Err(Error::os(libc::EIO)),
             Some(Fault::WrongLength(_)) => Err(wrong_length()),
             // Nothing was written meanwhile, so what is stored still tells everything.
             Some(Fault::NotRecovered) => self.finish_recovery(st),
@@ -261,24 +284,24 @@ impl File {
         }
     }
 
-    /// The sector of the next record, as `write_record` will write it.
+    /// The sector of the next record, as `write_record` will write it. Its sequence number is used up.
     pub(super) fn encode_record(
         &self,
-        st: &State,
+        st: &mut State,
         identity: &Identity,
         target: Version,
         clean: bool,
     ) -> NewRecord {
         let sequence = st.records.sequence + 1;
-        let record = Record { sequence, salt: identity.salt, target, base: (!clean).then_some(st.base) };
-        NewRecord {
-            place: 1 - st.records.newest,
-            sector: record.encode(&identity.keys.record),
-            on_disk: if clean { OnDisk::Clean } else { OnDisk::Dirty },
+        if holds(Rule::BurnSequence) {
+            st.records.sequence = sequence;
         }
+        let base = (!clean).then_some(st.base);
+        let record = Record { sequence, key: identity.id, target, base };
+        NewRecord { place: 1 - st.records.newest, sequence, sector: record.encode(&identity.keys.record) }
     }
 
-    /// Writes a record by itself.
+    /// Writes a dirty record by itself.
     pub(super) fn write_record(&self, st: &mut State, record: NewRecord) -> Result<()> {
         self.keep_mtime(st)?;
         self.store.write_at(&record.sector, record.offset())?;
@@ -286,25 +309,18 @@ impl File {
         Ok(())
     }
 
-    /// Opens an epoch over the durable base. After a clean record a dirty one must be durable before any
-    /// slot is written.
+    /// The epoch of a version that is about to be written over the base. After a clean record a dirty one is made durable
+    /// first: no slot may be written before.
     pub(super) fn begin_epoch(&self, st: &mut State, identity: &Identity) -> Result<u64> {
-        if let Some(epoch) = st.open_epoch {
-            return Ok(epoch);
-        }
-        let epoch = st.last_epoch + 1;
-        if epoch >= EPOCH_LIMIT {
-            return Err(Error::Invalid("the file has used up its epochs; copy it"));
-        }
         if st.records.on_disk == OnDisk::Clean {
+            let epoch = next_epoch(st)?;
             let record = self.encode_record(st, identity, Version { epoch, ..st.base }, false);
             self.write_record(st, record)?;
-            self.sync_store(st)?;
+            if holds(Rule::DirtyRecordFirst) {
+                self.sync_store(st)?;
+            }
         }
-        st.open_epoch = Some(epoch);
-        st.last_epoch = epoch;
-        st.tree.newest_epoch = epoch;
-        Ok(epoch)
+        next_epoch(st)
     }
 
     /// fdatasync, after which nothing may be trusted if it fails.
@@ -315,31 +331,44 @@ impl File {
         })
     }
 
-    /// The open epoch, durable now, becomes the base.
-    pub(super) fn advance(&self, st: &mut State) {
-        if let Some(epoch) = st.open_epoch.take() {
-            st.base = Version { epoch, size: st.tree.size(), root: st.tree.root() };
-            st.uncommitted = 0;
-            st.uncommitted_since = (!st.buffer.is_empty()).then(Instant::now);
-        }
-    }
-
-    /// A record, not synced, after which a kill can fall back behind this base no more.
+    /// A dirty record, not synced, with the base as its target, too.
     pub(super) fn write_base_record(&self, st: &mut State) -> Result<()> {
         let Some(identity) = st.identity.clone() else { return Ok(()) };
-        let target = Version { epoch: st.last_epoch + 1, ..st.base };
+        let target = Version { epoch: next_epoch(st)?, ..st.base };
         let record = self.encode_record(st, &identity, target, false);
         let outcome = self.write_record(st, record);
         self.restore_mtime(st);
         outcome
     }
+
+    /// What was flushed, durable now, becomes the base.
+    pub(super) fn advance(&self, st: &mut State) {
+        if !st.is_committed() {
+            st.base = Version { epoch: st.tree.epoch(), size: st.tree.size(), root: st.tree.root() };
+            st.uncommitted = 0;
+            st.uncommitted_since = (!st.buffer.is_empty()).then(Instant::now);
+        }
+    }
+}
+
+/// An epoch that nothing was written in.
+pub(super) fn next_epoch(st: &mut State) -> Result<u64> {
+    if !holds(Rule::EpochPerFlush) && !st.is_committed() {
+        return Ok(st.tree.epoch());
+    }
+    let epoch = st.last_epoch + 1;
+    if epoch >= EPOCH_LIMIT {
+        return Err(Error::Invalid("the file has used up its epochs; copy it"));
+    }
+    st.last_epoch = epoch;
+    Ok(epoch)
 }
 
 /// A record on its way to the store.
 pub(super) struct NewRecord {
-    pub(super) place: usize,
+    place: usize,
+    sequence: u64,
     pub(super) sector: [u8; RECORD],
-    on_disk: OnDisk,
 }
 
 impl NewRecord {
@@ -349,12 +378,19 @@ impl NewRecord {
 }
 
 impl Records {
-    /// The record is in the store.
+    /// A dirty record is in the store.
     pub(super) fn accept(&mut self, record: NewRecord) {
         self.sectors[record.place] = record.sector;
         self.newest = record.place;
-        self.sequence += 1;
-        self.on_disk = record.on_disk;
+        self.sequence = record.sequence;
+        self.on_disk = OnDisk::Dirty;
+    }
+
+    /// A clean record is, in both sectors.
+    pub(super) fn accept_clean(&mut self, record: NewRecord) {
+        self.sectors = [record.sector; 2];
+        self.sequence = record.sequence;
+        self.on_disk = OnDisk::Clean;
     }
 }
 

@@ -4,27 +4,41 @@
 //! version and none newer than it, so a chunk's current slot is simply the newer of its two. `load` brings it in from
 //! the store, `change` makes the next version of it.
 
+mod build;
 mod change;
 mod load;
 
-use super::slots::{Share, SlotMemory};
+use super::{
+    recover::Recovered,
+    slots::{Share, SlotMemory},
+};
 use crate::{
     crypto::kdf::FileKeys,
     format::{
         entry::{ENTRY, Entry, Slot},
         layout,
-        tree::{ALL_HOLES, Digest, leaf_digest, leaf_digests, node_digest},
+        record::Version,
+        tree::{ALL_HOLES, Digest, leaf_digests},
     },
     store::BackingFile,
     vault::{Damage, Result},
 };
+pub(super) use build::RootBuilder;
 use change::Journal;
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 /// Children of a node page.
-const FANOUT: usize = layout::FANOUT as usize;
+pub(super) const FANOUT: usize = layout::FANOUT as usize;
 /// Leaves whose digests are computed side by side.
 const TOGETHER: usize = 8;
+
+/// The children of a node page.
+pub(super) type Children = Box<[Digest; FANOUT]>;
+/// A node page: its level and place, and its children.
+pub(super) type NodePage = ((u32, u64), Children);
 
 /// Where the tree is loaded from and verified with.
 #[derive(Clone, Copy)]
@@ -42,7 +56,7 @@ struct Leaf {
 
 #[derive(Clone)]
 struct Node {
-    children: Box<[Digest; FANOUT]>,
+    children: Children,
     /// Differs from the stored page.
     unsaved: bool,
 }
@@ -59,13 +73,15 @@ pub(super) struct Tree {
     nodes: HashMap<(u32, u64), Node>,
     root: Digest,
     size: u64,
-    /// No slot above it is taken from the store.
-    pub(super) newest_epoch: u64,
+    /// The version's: no slot above it is taken from the store.
+    epoch: u64,
     /// Groups whose stored entries may hold more than the current slots.
     touched: BTreeSet<u64>,
     journal: Option<Journal>,
     /// The stored entries of group 0 where they were read with the records, until somebody needs them.
     first: Option<Vec<u8>>,
+    /// How the stored entries are to be seen after a crash, until that is written down.
+    recovered: Option<Arc<Recovered>>,
     /// Of the leaves of all files.
     share: Share,
     /// Nothing may be dropped from memory: the store may hold something else (a read-only recovery, a
@@ -75,56 +91,47 @@ pub(super) struct Tree {
 
 impl Tree {
     /// The tree of a version whose root was authenticated.
-    pub(super) fn new(root: Digest, size: u64, newest_epoch: u64, memory: &SlotMemory) -> Self {
+    pub(super) fn new(version: &Version, memory: &SlotMemory) -> Self {
+        let Version { epoch, size, root } = *version;
         Tree {
             leaves: HashMap::new(),
             nodes: HashMap::new(),
             root,
             size,
-            newest_epoch,
+            epoch,
             touched: BTreeSet::new(),
             journal: None,
             first: None,
+            recovered: None,
             share: Share::of(memory),
             resident: false,
         }
+    }
+
+    /// A version that recovery chose and that is not written down: what the store holds is seen as `recovered` says, and
+    /// these node pages, each with level and place, are not stored.
+    pub(super) fn recovered(
+        version: &Version,
+        recovered: Arc<Recovered>,
+        nodes: Vec<NodePage>,
+        memory: &SlotMemory,
+    ) -> Self {
+        let mut tree = Tree::new(version, memory);
+        tree.recovered = Some(recovered);
+        let node = |(place, children)| (place, Node { children, unsaved: true });
+        tree.nodes = nodes.into_iter().map(node).collect();
+        tree
+    }
+
+    /// The epoch of the version.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Gives it the header page that was read for the records: the entries in it need not be read again. They are
     /// verified when they are needed.
     pub(super) fn keep_header(&mut self, page: &[u8; layout::PAGE as usize]) {
         self.first = Some(page[layout::GROUP0_ENTRIES as usize..].to_vec());
-    }
-
-    /// The tree over these leaves, every node computed anew.
-    pub(super) fn build(
-        keys: &FileKeys,
-        leaves: Vec<Vec<Entry>>,
-        size: u64,
-        newest_epoch: u64,
-        memory: &SlotMemory,
-    ) -> Self {
-        let mut tree = Tree::new(ALL_HOLES, size, newest_epoch, memory);
-        let mut digests: Vec<Digest> =
-            leaves.iter().enumerate().map(|(g, entries)| digest_of(keys, g as u64, entries)).collect();
-        let levels = layout::levels(digests.len() as u64);
-        for level in 1..=levels {
-            let mut above = Vec::with_capacity(digests.len().div_ceil(FANOUT));
-            for (k, children) in digests.chunks(FANOUT).enumerate() {
-                let mut node = Node::empty();
-                node.children[..children.len()].copy_from_slice(children);
-                above.push(node_digest(keys, level, k as u64, &node.children));
-                tree.nodes.insert((level, k as u64), node);
-            }
-            digests = above;
-        }
-        tree.root = digests.first().copied().unwrap_or(ALL_HOLES);
-        for (g, entries) in leaves.into_iter().enumerate() {
-            if g == 0 || entries.iter().any(|e| *e != Entry::default()) {
-                tree.leaves.insert(g as u64, Leaf { entries, stale: false });
-            }
-        }
-        tree
     }
 
     /// The root over the current slots.
@@ -173,13 +180,6 @@ impl Tree {
     /// Groups that were written since the last clean record.
     pub(super) fn touched(&self) -> Vec<u64> {
         self.touched.iter().copied().collect()
-    }
-
-    /// Whether an entry in memory holds more than its current slot; marks the groups where it does.
-    pub(super) fn has_older_slots(&mut self) -> bool {
-        let older = |leaf: &Leaf| leaf.entries.iter().any(|entry| entry.0.iter().flatten().count() > 1);
-        self.touched.extend(self.leaves.iter().filter(|(_, leaf)| older(leaf)).map(|(group, _)| *group));
-        !self.touched.is_empty()
     }
 
     /// Whether the store is known to hold exactly the current slots of every group written since the last
@@ -258,10 +258,6 @@ impl Tree {
 /// The newer slot of an entry.
 pub(super) fn current(entry: &Entry) -> Option<Slot> {
     entry.newest().copied()
-}
-
-fn digest_of(keys: &FileKeys, group: u64, entries: &[Entry]) -> Digest {
-    leaf_digest(keys, group, entries.iter().map(Entry::newest))
 }
 
 /// The digests of some groups with these entries, computed side by side.

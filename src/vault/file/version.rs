@@ -7,7 +7,9 @@
 use super::{
     Durability, File,
     flight::Flight,
+    rules::{Rule, holds},
     state::{Identity, NewRecord, OnDisk, Pending, State},
+    tree::{encode_entries, read_entries},
     writes::Writes,
 };
 use crate::{
@@ -25,7 +27,9 @@ use std::{collections::BTreeSet, io};
 /// What a flight brings to the store beside the data.
 pub(super) struct Prepared {
     record: NewRecord,
-    /// Entries of whole groups, or the header page, and where they go.
+    /// The groups whose entries are written.
+    groups: BTreeSet<u64>,
+    /// Their entries, or the header page, and where they go.
     entries: Vec<(u64, Vec<u8>)>,
     /// The length that the store gets first, if it is shorter.
     length: Option<u64>,
@@ -33,6 +37,13 @@ pub(super) struct Prepared {
     protected: bool,
     /// Where the store has the data of chunks that become holes: offset and length.
     freed: Vec<(u64, u64)>,
+}
+
+impl Prepared {
+    /// The groups whose entries may be in the store.
+    pub(super) fn into_groups(self) -> BTreeSet<u64> {
+        self.groups
+    }
 }
 
 /// Where writing a version ended.
@@ -58,11 +69,15 @@ impl File {
         }
         let identity = &*flight.identity;
         let size = flight.size.max(st.tree.size());
+        if size > st.tree.size() {
+            self.cut_overhang(st)?;
+        }
         let (data, holes) = (slots(flight, batches), hole_slots(identity, flight));
-        let groups =
+        let mut groups =
             self.load_groups(st, identity, size, data.iter().chain(&holes).map(|(index, _)| *index))?;
+        groups.extend(self.spoiled_groups(st)?);
 
-        st.tree.begin();
+        st.tree.begin(flight.epoch);
         let source = self.source(identity);
         if size > st.tree.size() {
             st.tree.grow(source, size)?;
@@ -80,8 +95,9 @@ impl File {
         let place = |index: &u64| (layout::chunk_offset(*index), layout::chunk_len(size, *index) as u64);
         Ok(Prepared {
             entries: entries(st, &record, &groups),
+            groups,
             record,
-            length: (!reaches_end).then(|| layout::stored_size(size)),
+            length: (!reaches_end && holds(Rule::LengthBeforeSync)).then(|| layout::stored_size(size)),
             protected,
             freed: punched.iter().map(place).collect(),
         })
@@ -105,11 +121,38 @@ impl File {
         if size > st.tree.size() {
             let last = layout::groups(st.tree.size()) - 1;
             st.tree.load(source, last)?;
-            if st.tree.is_stale(last) {
+            if st.tree.is_stale(last) && holds(Rule::EraseWhereGrown) {
                 groups.insert(last);
             }
         }
         Ok(groups)
+    }
+
+    /// Cuts the stored file where it may be longer than the version: what lies there must not count when that grows.
+    pub(super) fn cut_overhang(&self, st: &mut State) -> Result<()> {
+        if st.overhangs && holds(Rule::CutBeforeGrowth) {
+            let stored = layout::stored_size(st.tree.size());
+            if self.store.len()? > stored {
+                self.store.set_len(stored)?;
+            }
+            st.overhangs = false;
+        }
+        Ok(())
+    }
+
+    /// The groups in which a failed flush left something that is not in this version. On a full store those that have it not
+    /// may have no place, so only these are written again.
+    fn spoiled_groups(&self, st: &mut State) -> Result<Vec<u64>> {
+        let end = layout::groups(st.tree.size());
+        let mut spoiled = Vec::new();
+        for group in st.leftover.iter().flatten().copied().filter(|group| *group < end) {
+            if holds(Rule::EraseLeftovers)
+                && read_entries(&*self.store, group)? != encode_entries(st.tree.entries(group)?)
+            {
+                spoiled.push(group);
+            }
+        }
+        Ok(spoiled)
     }
 
     /// Writes a version to the store. Needs nothing of the state.
@@ -139,7 +182,7 @@ impl File {
             return slots.write(&*self.store).map_err(WriteError::Slots);
         }
         slots.write(&*self.store).map_err(WriteError::Slots)?;
-        if self.context.durability == Durability::Strict {
+        if self.context.durability == Durability::Strict && holds(Rule::SyncBeforeOverwrite) {
             self.store.sync_data().map_err(WriteError::Sync)?;
         }
         data.write(&*self.store).map_err(WriteError::Data)
@@ -156,6 +199,7 @@ impl File {
     pub(super) fn accept(&self, st: &mut State, prepared: Prepared, flight: &Flight) -> Vec<(u64, u64)> {
         st.records.accept(prepared.record);
         st.tree.keep();
+        st.leftover = None;
         st.uncommitted += flight.chunks as u64 * layout::CHUNK;
         st.note_change();
         prepared.freed
@@ -176,6 +220,9 @@ impl File {
 
     /// Completes the overwrites of a flush that failed half-way.
     pub(super) fn finish_pending(&self, st: &mut State) -> Result<()> {
+        if !holds(Rule::FinishOverwrites) {
+            st.pending.clear();
+        }
         while let Some(write) = st.pending.last() {
             self.store.write_at(&write.bytes, write.offset)?;
             st.pending.pop();
@@ -263,7 +310,7 @@ pub(super) fn set_slots(st: &mut State, slots: &[(u64, Slot)]) -> Result<Vec<u64
 /// An entry of the slot that the base has, which stays in its place, and a new one.
 fn with_slot(base: Option<(usize, Slot)>, slot: Slot) -> Entry {
     let mut entry = Entry([Some(slot), None]);
-    if let Some((place, base)) = base {
+    if let Some((place, base)) = base.filter(|_| holds(Rule::KeepBaseSlot)) {
         entry.0[place] = Some(base);
         entry.0[1 - place] = Some(slot);
     }

@@ -17,6 +17,7 @@ pub(super) struct Journal {
     replaced: Vec<Replaced>,
     root: Digest,
     size: u64,
+    epoch: u64,
 }
 
 /// One thing as it was.
@@ -30,9 +31,11 @@ enum Replaced {
 }
 
 impl Tree {
-    /// Starts a change that `keep` or `take_back` ends.
-    pub(in crate::vault::file) fn begin(&mut self) {
-        self.journal = Some(Journal { replaced: Vec::new(), root: self.root, size: self.size });
+    /// Starts a change to the version of `epoch`, which `keep` or `take_back` ends.
+    pub(in crate::vault::file) fn begin(&mut self, epoch: u64) {
+        let Tree { root, size, epoch: before, .. } = *self;
+        self.journal = Some(Journal { replaced: Vec::new(), root, size, epoch: before });
+        self.epoch = epoch;
     }
 
     /// The change since `begin` is in the store.
@@ -45,6 +48,7 @@ impl Tree {
         let Some(journal) = self.journal.take() else { return };
         self.root = journal.root;
         self.size = journal.size;
+        self.epoch = journal.epoch;
         for replaced in journal.replaced.into_iter().rev() {
             self.put_back(replaced);
         }

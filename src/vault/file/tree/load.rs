@@ -75,15 +75,21 @@ impl Tree {
             Some(raw) => raw,
             // Nothing was ever committed. What the store may have is left of a first flush that a crash took
             // the record of, and goes before the next version comes.
-            None if self.newest_epoch == 0 => vec![0; layout::entries_in(group) * ENTRY],
+            None if self.epoch == 0 => vec![0; layout::entries_in(group) * ENTRY],
             None => read_entries(source.store, group)?,
         };
         let mut leaf = Leaf { entries: decode_entries(&raw), stale: false };
         let end = layout::chunks(self.size);
         let first = layout::first_chunk(group);
+        if let Some(recovered) = &self.recovered {
+            for (index, entry) in (first..).zip(&mut leaf.entries) {
+                *entry = recovered.current(index, entry);
+            }
+            return Ok(leaf);
+        }
         let canonical = !self.touched.contains(&group);
         for (place, entry) in leaf.entries.iter_mut().enumerate() {
-            if entry.0.iter().flatten().any(|s| s.epoch > self.newest_epoch) {
+            if entry.0.iter().flatten().any(|s| s.epoch > self.epoch) {
                 return Err(damaged_leaf(group, "a slot is newer than the commit record"));
             }
             let past_end = first + place as u64 >= end;

@@ -1,0 +1,66 @@
+//! The lock of a file's state. A panic under it may leave anything: the file then only fails, until it is opened anew and
+//! recovered from what the store has.
+
+use super::state::{Fault, State};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::{
+    ops::{Deref, DerefMut},
+    thread,
+};
+
+/// The state of a file under its lock.
+pub(super) struct StateLock(RwLock<State>);
+
+/// The right to change it.
+pub(super) struct WriteGuard<'a>(Option<RwLockWriteGuard<'a, State>>);
+
+impl StateLock {
+    pub(super) fn new(state: State) -> Self {
+        StateLock(RwLock::new(state))
+    }
+
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.0.read()
+    }
+
+    pub(super) fn write(&self) -> WriteGuard<'_> {
+        WriteGuard(Some(self.0.write()))
+    }
+
+    /// As `write`, unless somebody has it.
+    pub(super) fn try_write(&self) -> Option<WriteGuard<'_>> {
+        self.0.try_write().map(|guard| WriteGuard(Some(guard)))
+    }
+}
+
+impl<'a> WriteGuard<'a> {
+    /// Gives up the right to change the state, but not to look at it.
+    pub(super) fn downgrade(mut self) -> RwLockReadGuard<'a, State> {
+        let guard = self.0.take().expect("held until it is dropped"); // invariant: only this and drop take it
+        RwLockWriteGuard::downgrade(guard)
+    }
+}
+
+impl Deref for WriteGuard<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.0.as_ref().expect("held until it is dropped") // invariant: as above
+    }
+}
+
+impl DerefMut for WriteGuard<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.0.as_mut().expect("held until it is dropped") // invariant: as above
+    }
+}
+
+impl Drop for WriteGuard<'_> {
+    fn drop(&mut self) {
+        if thread::panicking()
+            && let Some(state) = &mut self.0
+        {
+            state.fault = Some(Fault::Broken);
+        }
+    }
+}

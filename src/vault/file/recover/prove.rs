@@ -1,0 +1,99 @@
+//! Which of the versions that the records name is the one that the stored slots make up.
+
+use super::{Dirty, File, indexed};
+use crate::{
+    format::{
+        entry::{Entry, Slot},
+        layout,
+        record::Version,
+        tree::{Digest, leaf_digest},
+    },
+    vault::{Damage, Result, file::tree::RootBuilder},
+};
+
+/// Slots this much newer than the newest record may be what a power cut took the record of; no writer leaves newer
+/// ones, whose epochs would use up those that there are.
+const NEWER: u64 = 1 << 16;
+
+/// What the stored slots say.
+pub(super) struct Proven {
+    /// The versions whose root they give, newest first; at least one.
+    pub(super) versions: Vec<Version>,
+    /// Groups with more than the base's current slots, ascending.
+    pub(super) groups: Vec<u64>,
+    /// The largest epoch in records and slots.
+    pub(super) newest_epoch: u64,
+}
+
+/// The slot of a chunk that counts at a version over `base`, which may be the base itself.
+pub(super) fn slot_at(entry: &Entry, index: u64, version: &Version, base: &Version) -> Option<Slot> {
+    let (_, slot) =
+        entry.current(Some(version.epoch), None).filter(|_| index < layout::chunks(version.size))?;
+    // An older one past the base's end is left of a version before a cut.
+    (slot.epoch > base.epoch || index < layout::chunks(base.size)).then_some(slot)
+}
+
+impl File {
+    /// Reads all slots and finds the versions that they prove.
+    ///
+    /// # Errors
+    /// `Damaged` if they prove none.
+    pub(super) fn prove(&self, dirty: &Dirty) -> Result<Proven> {
+        let Dirty { identity, versions, base } = dirty;
+        let mut roots: Vec<_> =
+            versions.iter().map(|version| RootBuilder::new(&identity.keys, version.size)).collect();
+        let sizes = || versions.iter().map(|version| version.size);
+        let (smallest, largest) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
+        let (mut groups, mut newest_epoch) = (Vec::new(), versions[0].epoch);
+        self.each_group(layout::groups(largest), |group, raw| {
+            let entries = Vec::from_iter(indexed(group, raw));
+            let epochs = entries.iter().flat_map(|(_, entry)| entry.0).flatten().map(|slot| slot.epoch);
+            newest_epoch =
+                epochs.filter(|epoch| *epoch <= versions[0].epoch + NEWER).fold(newest_epoch, u64::max);
+            let plain = is_plain(&entries, raw, base, smallest);
+            if !plain {
+                groups.push(group);
+            }
+            let digest = |version: &Version| -> Digest {
+                let slots: Vec<_> =
+                    entries.iter().map(|(index, entry)| slot_at(entry, *index, version, base)).collect();
+                leaf_digest(&identity.keys, group, slots.iter().map(Option::as_ref))
+            };
+            let same = plain.then(|| digest(base));
+            for (version, root) in versions.iter().zip(&mut roots) {
+                if group < layout::groups(version.size) {
+                    root.add(group, same.unwrap_or_else(|| digest(version)), &mut |_, _, _: &_| Ok(()))?;
+                }
+            }
+            Ok(())
+        })?;
+        let mut proven = Vec::new();
+        for (version, root) in versions.iter().zip(roots) {
+            if root.finish(&mut |_, _, _: &_| Ok(()))? == version.root {
+                proven.push(*version);
+            }
+        }
+        if proven.is_empty() {
+            let reason = "give none of the versions that the commit records name";
+            return Err(Damage { what: "entries".into(), reason }.into());
+        }
+        Ok(Proven { versions: proven, groups, newest_epoch })
+    }
+}
+
+/// Whether a group has nothing but the base's current slots, all of them below the end of the smallest version.
+fn is_plain(entries: &[(u64, Entry)], raw: &[u8], base: &Version, smallest: u64) -> bool {
+    let is_plain = |(index, entry): &(u64, Entry)| match entry.0 {
+        [None, None] => true,
+        [Some(slot), None] | [None, Some(slot)] => {
+            slot.epoch <= base.epoch && *index < layout::chunks(smallest)
+        }
+        [Some(_), Some(_)] => false,
+    };
+    let encoded = |(_, entry): &(u64, Entry)| {
+        let mut bytes = [0; crate::format::entry::ENTRY];
+        entry.encode(&mut bytes);
+        bytes
+    };
+    entries.iter().all(is_plain) && entries.iter().flat_map(encoded).eq(raw.iter().copied())
+}

@@ -1,0 +1,138 @@
+//! The rules of the commit protocol, by name.
+//!
+//! `docs/format.md`, "Why each rule is there", says what each is for. A test build can break any one of them: the explorer
+//! must then find a crash or a fault after which something is lost. In every other build all of them hold.
+
+/// A rule of flush, commit, cut, rest or recovery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// A chunk that has a slot above the base is not written again before a commit.
+    OneSlotAboveBase,
+    /// Under a clean record, a dirty one is durable before any slot is written.
+    DirtyRecordFirst,
+    /// A new slot never takes the place of the base's.
+    KeepBaseSlot,
+    /// Slots are durable before data of the base is overwritten.
+    SyncBeforeOverwrite,
+    /// The stored file has its new length before that sync.
+    LengthBeforeSync,
+    /// Entries between the old and the new end are erased when a file grows.
+    EraseWhereGrown,
+    /// Each flush has an epoch of its own.
+    EpochPerFlush,
+    /// What a failed flush left is erased with the next record.
+    EraseLeftovers,
+    /// A sync after a failed flush writes a record, although nothing else is to be flushed.
+    FlushAfterFailure,
+    /// A stored file that may be too long is cut before it grows.
+    CutBeforeGrowth,
+    /// A version becomes the base only after a sync.
+    SyncBeforeBase,
+    /// After a commit there is a record with the new base.
+    RecordAfterCommit,
+    /// Overwrites that failed half-way are completed before anything else.
+    FinishOverwrites,
+    /// What was flushed is committed before a cut.
+    CommitBeforeCut,
+    /// A cut is durable before the stored file is cut.
+    SyncBeforeCut,
+    /// A cut that is durable has happened, whatever becomes of the stored file's length.
+    CutHasHappened,
+    /// The chunk that a cut leaves shorter gets a slot for its first part.
+    RetagAtCut,
+    /// The clean record comes after a sync of everything.
+    SyncBeforeClean,
+    /// Slots that are not current are erased before the clean record.
+    EraseOlderSlots,
+    /// Node pages are written before the clean record.
+    NodesBeforeClean,
+    /// Under a clean record the stored file has exactly its length.
+    ExactLength,
+    /// The clean record stands in both sectors.
+    CleanTwice,
+    /// A sequence number whose record could not be written is not used again.
+    BurnSequence,
+    /// After a failed sync the file takes no writes.
+    StopAfterFailedSync,
+    /// Recovery also tries the version of the other record.
+    TryOtherRecord,
+    /// Recovery keeps a slot above the base only where the stored bytes verify under it.
+    VerifyData,
+    /// A chunk without a slot is a hole only where a proven version says so; else the file ends before it.
+    ProvenHoles,
+    /// Recovery writes slots again, and syncs, before it trusts them.
+    RewriteSlots,
+    /// Recovery writes the data that it keeps again, and syncs.
+    RewriteData,
+    /// Recovery erases the slots that it rejects.
+    EraseRejected,
+    /// Recovery has a record with the recovered version as the base before it erases older slots.
+    RecordBeforeErasing,
+    /// The recovered version's epoch is above all that were used.
+    EpochAboveAll,
+}
+
+/// Whether a rule holds.
+#[cfg(not(test))]
+pub(super) const fn holds(_: Rule) -> bool {
+    true
+}
+
+#[cfg(test)]
+pub(super) use breakable::{ALL, break_rule, holds};
+
+#[cfg(test)]
+mod breakable {
+    use super::Rule::{self, *};
+    use std::cell::Cell;
+
+    thread_local! {
+        static BROKEN: Cell<Option<Rule>> = const { Cell::new(None) };
+    }
+
+    /// Whether a rule holds on this thread.
+    pub(in crate::vault::file) fn holds(rule: Rule) -> bool {
+        BROKEN.get() != Some(rule)
+    }
+
+    /// Breaks one rule on this thread, or none.
+    pub(in crate::vault::file) fn break_rule(rule: Option<Rule>) {
+        BROKEN.set(rule);
+    }
+
+    /// All of them.
+    pub(in crate::vault::file) const ALL: [Rule; 32] = [
+        OneSlotAboveBase,
+        DirtyRecordFirst,
+        KeepBaseSlot,
+        SyncBeforeOverwrite,
+        LengthBeforeSync,
+        EraseWhereGrown,
+        EpochPerFlush,
+        EraseLeftovers,
+        FlushAfterFailure,
+        CutBeforeGrowth,
+        SyncBeforeBase,
+        RecordAfterCommit,
+        FinishOverwrites,
+        CommitBeforeCut,
+        SyncBeforeCut,
+        CutHasHappened,
+        RetagAtCut,
+        SyncBeforeClean,
+        EraseOlderSlots,
+        NodesBeforeClean,
+        ExactLength,
+        CleanTwice,
+        BurnSequence,
+        StopAfterFailedSync,
+        TryOtherRecord,
+        VerifyData,
+        ProvenHoles,
+        RewriteSlots,
+        RewriteData,
+        EraseRejected,
+        RecordBeforeErasing,
+        EpochAboveAll,
+    ];
+}
