@@ -19,7 +19,7 @@ use warpcrypt::{
         keys, layout,
         link::{self, LinkKey},
         name::{self, NameKeys, NameMode},
-        record::{RECORD, Record, SEQUENCE_LIMIT, Version},
+        record::{KeyId, RECORD, Record, SEQUENCE_LIMIT, Version},
         recovery::RecoveryKey,
         slot::{DEFAULT_COST, KEY_FILE_LEN, LABEL_MAX, MAX_COST, NewSlot, SlotSecret},
         tree::{leaf_digest, node_digest},
@@ -139,8 +139,15 @@ fn worked_sizes() {
 #[test]
 fn reserved_names() {
     let documented: Vec<_> = table("reserved names").into_iter().map(|row| row[0]).collect();
-    let code =
-        [name::CONFIG_FILE, name::LOCK_FILE, name::DIR_ID_NAME, name::LONG, name::TEMPORARY, name::PLAIN];
+    let code = [
+        name::CONFIG_FILE,
+        name::LOCK_FILE,
+        name::DIR_ID_NAME,
+        name::LONG,
+        name::TEMPORARY,
+        name::ASIDE,
+        name::PLAIN,
+    ];
     assert_eq!(documented, code);
     assert!(code.iter().all(|name| name.starts_with(name::RESERVED)));
 }
@@ -200,12 +207,15 @@ fn a_record() {
     let version = |byte: u8| Version { epoch: byte.into(), size: u64::from(byte) << 8, root: [byte; 32] };
     let key = MacKey::new(Integrity::Kmac128, &[9; 32], b"warpcrypt v1 record");
     for base in [None, Some(version(4))] {
-        let bytes = Record { sequence: 6, salt: [7; 32], target: version(5), base }.encode(&key);
+        let bytes =
+            Record { sequence: 6, key: KeyId { generation: 3, salt: [7; 32] }, target: version(5), base };
+        let bytes = bytes.encode(&key);
         let at = |what: &str| field(&bytes, &fields, what).to_vec();
         assert_eq!(at("magic"), b"warpfile");
         assert_eq!(at("version"), 1_u16.to_be_bytes());
         assert_eq!(at("state"), u16::from(base.is_some()).to_be_bytes());
         assert_eq!(at("sequence"), 6_u64.to_be_bytes());
+        assert_eq!(at("key generation"), 3_u32.to_be_bytes());
         assert_eq!(at("salt"), [7; 32]);
         let zero = Version { epoch: 0, size: 0, root: [0; 32] };
         for (name, version) in [("target", version(5)), ("base", base.unwrap_or(zero))] {

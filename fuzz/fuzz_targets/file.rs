@@ -132,7 +132,7 @@ fn judge(reading: &Reading, image: &[u8], record: Option<&Record>) {
         return;
     };
     let mut may_be: Vec<&[u8]> = Vec::new();
-    for past in PASTS.iter().filter(|past| past.record.salt == record.salt) {
+    for past in PASTS.iter().filter(|past| past.record.key == record.key) {
         let is =
             |size: u64, root: [u8; 32]| past.record.target.size == size && past.record.target.root == root;
         let target = is(record.target.size, record.target.root);

@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use warpcrypt::{
     crypto::mac::{Integrity, MacKey},
-    format::record::{RECORD, Record, Version},
+    format::record::{KeyId, RECORD, Record, Version},
 };
 use warpcrypt_fuzz::{Edit, edited};
 
@@ -15,7 +15,9 @@ fuzz_target!(|input: (bool, Vec<Edit>)| {
     let (dirty, edits) = input;
     let version = |epoch| Version { epoch, size: 100_000, root: [4; 32] };
     let base = dirty.then(|| version(7));
-    let written = Record { sequence: 3, salt: [5; 32], target: version(8), base }.encode(&KEY);
+    let written =
+        Record { sequence: 3, key: KeyId { generation: 1, salt: [5; 32] }, target: version(8), base };
+    let written = written.encode(&KEY);
     let changed = edited(&written, &edits);
     let Some((head, _)) = changed.split_first_chunk::<{ RECORD - 32 }>() else { return };
     let mut sector = [0; RECORD];

@@ -70,8 +70,8 @@ pub fn newest_record(image: &[u8]) -> Option<Record> {
     let (sectors, _) = image.get(..PAGE as usize)?[..2 * RECORD].as_chunks::<RECORD>();
     let held = sectors.iter().filter(|sector| sector.iter().any(|byte| *byte != 0));
     let records = held.map(|sector| {
-        let salt = Record::peek_salt(sector).ok()?;
-        Record::decode(sector, &keys().keys(&salt).record).ok()
+        let key = Record::peek_key(sector).ok()?;
+        Record::decode(sector, &keys().keys(&key.salt).record).ok()
     });
     records.collect::<Option<Vec<_>>>()?.into_iter().max_by_key(|record| record.sequence)
 }

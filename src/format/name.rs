@@ -26,6 +26,8 @@ pub const DIR_ID_NAME: &str = "warpcrypt.dir";
 pub const LOCK_FILE: &str = "warpcrypt.lock";
 /// Prefix of a file that is not in place yet; whatever a crash leaves of them can go.
 pub const TEMPORARY: &str = "warpcrypt.tmp.";
+/// Prefix of what stood behind the blank header of a file, in the vault's root; no part of the plaintext tree.
+pub const ASIDE: &str = "warpcrypt.aside.";
 /// Prefix of the stored name of a long name.
 pub const LONG: &str = "warpcrypt.long.";
 /// What a long name's sidecar has behind the stored name.

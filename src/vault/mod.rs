@@ -4,6 +4,7 @@
 //! brings idle ones to rest; the rest is the namespace: what stands where, under which name.
 
 mod access;
+mod aside;
 mod attr;
 mod ctime;
 mod dir;

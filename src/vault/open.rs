@@ -2,6 +2,7 @@
 
 use super::{
     Dir, Durability, Error, Files, OpenError, OpenFile, Result, StatFs,
+    aside::set_aside,
     file::{Background, Buffered, Context, SlotMemory},
     init::{is_store_read_only, read_config_in, require_case},
     lock::WriteLock,
@@ -147,21 +148,24 @@ impl Vault {
         let router = Router::new(options.engine, budget.buffers)?;
         let master = unlock.with_secret(|secret| config.unlock(&secret))??;
         let settings = config.settings();
+        let failed =
+            |source: io::Error| OpenError::Store { action: "cannot read", path: path.into(), source };
+        let aside = store.try_clone().map_err(failed)?;
+        let [of_files, of_names] = [store.filesystem().map_err(failed)?, store.filesystem().map_err(failed)?];
         let context = Context {
             keys: FileKdf::new(contents_key(&master), settings.cipher, settings.integrity),
             router,
             durability: options.durability,
             read_only: options.read_only,
+            overwrites_in_place: of_files.overwrites_in_place(),
+            set_aside: Box::new(move |file| set_aside(&aside, file)),
             buffered: Arc::new(Buffered::new(budget.behind)),
             ahead: Arc::default(),
             slots: SlotMemory::new(budget.slots),
             budget,
             background: Background::default(),
         };
-        let failed =
-            |source: io::Error| OpenError::Store { action: "cannot read", path: path.into(), source };
         let device = store.itself().stat().map_err(failed)?.st_dev;
-        let [of_files, of_names] = [store.filesystem().map_err(failed)?, store.filesystem().map_err(failed)?];
         let files =
             Files::new(Arc::new(context), device, Box::new(move || of_files.sync())).map_err(failed)?;
         let mut vault = Vault {

@@ -12,6 +12,7 @@ use super::{
     process,
 };
 use crate::store::DirFile;
+use keeper::Hurry;
 use parking_lot::{Condvar, Mutex};
 use std::{
     collections::HashMap,
@@ -63,7 +64,44 @@ impl OpenFile {
     }
 }
 
-type Shard = Mutex<HashMap<Key, Arc<OpenFile>>>;
+/// A part of the table.
+#[derive(Default)]
+struct Shard {
+    files: Mutex<HashMap<Key, Entry>>,
+    opened: Condvar,
+}
+
+/// What the table has of an inode.
+enum Entry {
+    Open(Arc<OpenFile>),
+    /// Somebody reads its records, and may have to recover it, which takes as long as there is to read.
+    Opening,
+}
+
+impl Entry {
+    fn open(&self) -> Option<&Arc<OpenFile>> {
+        match self {
+            Entry::Open(open) => Some(open),
+            Entry::Opening => None,
+        }
+    }
+}
+
+/// An inode that is being opened; when this is dropped, it is not any more.
+struct Opening<'a> {
+    shard: &'a Shard,
+    key: Key,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        let mut files = self.shard.files.lock();
+        if matches!(files.get(&self.key), Some(Entry::Opening)) {
+            files.remove(&self.key);
+        }
+        self.shard.opened.notify_all();
+    }
+}
 
 /// Makes everything that was written to the store durable (syncfs); `Unsupported` where only single files can be.
 pub type SyncStore = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
@@ -82,6 +120,8 @@ pub struct Files {
     device: u64,
     sync_store: SyncStore,
     ctimes: ChangeTimes,
+    /// Files that a program closed and that are still to be flushed.
+    hurry: Mutex<Hurry>,
     /// One at a time brings files to rest; when that was last done.
     resting: Mutex<Instant>,
     stop: Mutex<bool>,
@@ -111,6 +151,7 @@ impl Files {
             ctimes: ChangeTimes::default(),
             device,
             sync_store,
+            hurry: Mutex::default(),
             resting: Mutex::new(Instant::now()),
             stop: Mutex::new(false),
             wake: Condvar::new(),
@@ -134,7 +175,7 @@ impl Files {
 
     /// The open file of an inode, if it is open (or kept to be brought to rest).
     pub fn get(&self, key: Key) -> Option<Arc<OpenFile>> {
-        self.shard(key).lock().get(&key).cloned()
+        self.shard(key).files.lock().get(&key)?.open().cloned()
     }
 
     /// The open file of an inode: the one in the table, or a new one over `store`. If the one in the
@@ -144,16 +185,34 @@ impl Files {
     /// As `File::open`.
     pub fn open(&self, key: Key, store: DirFile) -> Result<Arc<OpenFile>> {
         self.find_room();
-        let mut shard = self.shard(key).lock();
-        if let Some(open) = shard.get(&key) {
-            if store.writable() && !open.store.writable() {
-                open.store.take_over(store);
+        let shard = self.shard(key);
+        let mut files = shard.files.lock();
+        loop {
+            match files.get(&key) {
+                Some(Entry::Open(open)) => {
+                    if store.writable() && !open.store.writable() {
+                        open.store.take_over(store);
+                    }
+                    return Ok(open.clone());
+                }
+                Some(Entry::Opening) => shard.opened.wait(&mut files),
+                None => break,
             }
-            return Ok(open.clone());
         }
+        files.insert(key, Entry::Opening);
+        drop(files);
+        let opening = Opening { shard, key };
         let store = Arc::new(store);
         let file = File::open(store.clone(), self.context.clone())?;
-        Ok(self.enter(&mut shard, file, store, key))
+        if file.is_blank() {
+            log::warn!(
+                "inode {}: begins with a blank header, so it reads as empty; what follows is kept",
+                key.1
+            );
+        }
+        let open = self.enter(&mut shard.files.lock(), file, store, key);
+        drop(opening);
+        Ok(open)
     }
 
     /// The open file of an inode that was just made.
@@ -161,19 +220,19 @@ impl Files {
         self.find_room();
         let store = Arc::new(store);
         let file = File::fresh(store.clone(), self.context.clone());
-        self.enter(&mut self.shard(key).lock(), file, store, key)
+        self.enter(&mut self.shard(key).files.lock(), file, store, key)
     }
 
     fn enter(
         &self,
-        shard: &mut HashMap<Key, Arc<OpenFile>>,
+        files: &mut HashMap<Key, Entry>,
         file: Arc<File>,
         store: Arc<DirFile>,
         key: Key,
     ) -> Arc<OpenFile> {
         let (unlinked, complained) = (AtomicBool::new(false), AtomicBool::new(false));
         let open = Arc::new(OpenFile { file, store, key, unlinked, complained });
-        shard.insert(key, open.clone());
+        files.insert(key, Entry::Open(open.clone()));
         self.count.fetch_add(1, Ordering::Relaxed);
         open
     }
@@ -206,10 +265,12 @@ impl Files {
     }
 
     fn let_go(&self, key: Key) {
-        let mut shard = self.shard(key).lock();
-        let unused = shard.get(&key).is_some_and(|o| Arc::strong_count(o) == 1 && o.may_go(&self.context));
-        if unused && let Some(open) = shard.remove(&key) {
-            self.departed(&open);
+        let mut files = self.shard(key).files.lock();
+        let open = files.get(&key).and_then(Entry::open);
+        let unused = open.filter(|open| Arc::strong_count(open) == 1 && open.may_go(&self.context));
+        if let Some(open) = unused {
+            self.departed(open);
+            files.remove(&key);
         }
     }
 
@@ -228,7 +289,11 @@ impl Files {
     /// # Errors
     /// As there.
     pub fn flush_at_close(&self, open: &OpenFile) -> Result<()> {
-        self.ctimes.keep(open, || open.file.flush_at_close())
+        self.ctimes.keep(open, || open.file.flush_at_close())?;
+        if !open.file.is_stored() {
+            self.hurry(open.key);
+        }
+        Ok(())
     }
 
     /// Flushes a file and makes it durable.
@@ -254,13 +319,16 @@ impl Files {
     }
 
     pub(super) fn all(&self) -> Vec<Arc<OpenFile>> {
-        self.shards.iter().flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>()).collect()
+        let open =
+            |shard: &Shard| Vec::from_iter(shard.files.lock().values().filter_map(Entry::open).cloned());
+        self.shards.iter().flat_map(open).collect()
     }
 
     /// Lets go of every file that nobody uses and that is at rest.
     fn reap(&self) {
         for shard in &self.shards {
-            shard.lock().retain(|_, open| {
+            shard.files.lock().retain(|_, entry| {
+                let Some(open) = entry.open() else { return true };
                 let stay = Arc::strong_count(open) > 1 || !open.may_go(&self.context);
                 if !stay {
                     self.departed(open);

@@ -30,6 +30,8 @@ use std::{
 /// How every descriptor is opened.
 const ALWAYS: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW);
 
+/// Filesystems that write data elsewhere when it is overwritten: btrfs, bcachefs, ZFS, F2FS, NILFS.
+const COPY_ON_WRITE: [rustix::fs::FsWord; 5] = [0x9123_683e, 0xca45_1a4e, 0x2fc1_2fc1, 0xf2f5_2010, 0x3434];
 /// FUSE_SUPER_MAGIC of statfs(2).
 const FUSE: rustix::fs::FsWord = 0x6573_5546;
 
@@ -262,6 +264,12 @@ impl Filesystem {
     /// program that keeps the files is never asked.
     pub fn syncs(&self) -> bool {
         rustix::fs::fstatfs(&self.dir).is_ok_and(|stat| stat.f_type != FUSE)
+    }
+
+    /// Whether data that is overwritten stays in its place, which it has then for certain. Others write it elsewhere, and may be
+    /// out of space for that.
+    pub fn overwrites_in_place(&self) -> bool {
+        rustix::fs::fstatfs(&self.dir).is_ok_and(|stat| !COPY_ON_WRITE.contains(&stat.f_type))
     }
 
     /// Makes everything in it durable.

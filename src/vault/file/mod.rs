@@ -64,6 +64,9 @@ pub enum Durability {
     Relaxed,
 }
 
+/// Keeps the content of a stored file elsewhere.
+pub type SetAside = Box<dyn Fn(&dyn BackingFile) -> std::io::Result<()> + Send + Sync>;
+
 /// What all files of a vault share.
 pub struct Context {
     /// Where the keys of files come from.
@@ -74,6 +77,10 @@ pub struct Context {
     pub durability: Durability,
     /// Nothing may be written: recovery stays in memory.
     pub read_only: bool,
+    /// Whether the store overwrites data in place: then there is room for it.
+    pub overwrites_in_place: bool,
+    /// Keeps what stands in a stored file behind a blank header, before that is written anew.
+    pub set_aside: SetAside,
     /// What was written to all files and is not in the store.
     pub buffered: Arc<Buffered>,
     /// What is opened ahead of the readers of all files.
@@ -129,6 +136,12 @@ impl File {
         self.size_hidden
     }
 
+    /// Whether nothing was ever committed to it, although the store has more than nothing.
+    pub fn is_blank(&self) -> bool {
+        self.state.read().records.on_disk == OnDisk::Nothing
+            && self.store.is_empty().is_ok_and(|empty| !empty)
+    }
+
     /// Plaintext bytes.
     pub fn size(&self) -> u64 {
         self.state.read().size
@@ -154,7 +167,8 @@ impl File {
 
     /// What a close does: flushes if that needs no sync and there is room for what it leaves behind no
     /// longer. What overwrites stored data stays buffered for the keeper: a program that closes a file did not
-    /// ask for a sync. But the store must have a place for it: who closes a file is the last to hear that it is full.
+    /// ask for a sync. But the store must have a place for it, which one that writes everything elsewhere cannot promise: who
+    /// closes a file is the last to hear that it is full.
     ///
     /// # Errors
     /// As `flush`.
@@ -163,6 +177,7 @@ impl File {
         self.land_all(&mut st);
         let room = self.context.buffered.chunks() * CHUNK < self.context.budget.left_at_close;
         if room
+            && self.context.overwrites_in_place
             && !st.flight_failed
             && st.leftover.is_none()
             && self.needs_sync(&mut st)?
@@ -200,6 +215,11 @@ impl File {
         }
         let on_disk = st.records.on_disk != OnDisk::Nothing;
         Ok(st.identity.as_ref().filter(|_| on_disk).map(|identity| identity.id.salt))
+    }
+
+    /// Whether the store holds all that was written; a power cut may still take it.
+    pub fn is_stored(&self) -> bool {
+        self.state.read().is_stored()
     }
 
     /// Whether the store holds all there is, under a clean record.

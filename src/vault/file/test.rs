@@ -11,6 +11,7 @@ use crate::{
 use std::sync::{Arc, atomic::Ordering};
 
 mod ahead;
+mod confirmed;
 mod crash;
 mod faults;
 mod model;
@@ -60,6 +61,8 @@ pub(super) fn context_of_few(background: Background) -> Context {
         router: Router::new(EngineChoice::Cpu, budget.buffers).unwrap(),
         durability: Durability::Strict,
         read_only: false,
+        overwrites_in_place: true,
+        set_aside: Box::new(|_| Ok(())),
         buffered: Arc::new(Buffered::new(budget.behind)),
         ahead: Arc::default(),
         slots: SlotMemory::new(1 << 20),

@@ -65,7 +65,11 @@ impl File {
         batches: &[Batch],
     ) -> Result<Prepared> {
         if st.records.on_disk == OnDisk::Nothing && !self.store.is_empty()? {
-            self.store.set_len(0)?; // leavings of a first flush that a crash took the record of
+            // Left of a first flush: of ours that failed, or of one that a crash took the record of.
+            if st.leftover.is_none() {
+                (self.context.set_aside)(&*self.store)?;
+            }
+            self.store.set_len(0)?;
         }
         let identity = &*flight.identity;
         let size = flight.size.max(st.tree.size());

@@ -1,9 +1,10 @@
 //! The keeper: a thread that brings files to rest some seconds after their last change, many of them with one pair of
 //! syncs, and commits those that change all the time; and the end, when all of them come to rest.
 
-use super::{Files, OpenFile};
+use super::{Files, Key, OpenFile};
 use crate::vault::{Error, Result, file::Rest, process};
 use std::{
+    collections::HashSet,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Weak, atomic::Ordering},
@@ -12,6 +13,8 @@ use std::{
 
 /// How often the keeper looks around.
 const TICK: Duration = Duration::from_secs(1);
+/// Flushing what was closed takes one part in so many of the time, and the store's syncs with it.
+const SHARE_OF_HURRY: u32 = 4;
 /// A file that did not change for so long is brought to rest.
 const IDLE: Duration = Duration::from_secs(3);
 /// Between two rounds of bringing idle files to rest: each costs the store two syncs.
@@ -21,26 +24,80 @@ const COMMIT_AFTER: Duration = Duration::from_secs(10);
 /// Up to so many files are synced one by one, more by one syncfs.
 const SYNC_EACH: usize = 8;
 
+/// Files that a program closed while an overwrite, which takes a sync, was still to be flushed. Until it is, a kill of the mount
+/// loses it although what the program did later may stay; so that is soon, but as seldom as the store's syncs are slow.
+#[derive(Default)]
+pub(super) struct Hurry {
+    closed: HashSet<Key>,
+    not_before: Option<Instant>,
+}
+
+impl Hurry {
+    /// How long the next ones have to wait; `None` if there are none.
+    fn wait(&self) -> Option<Duration> {
+        let wait = self.not_before.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+        (!self.closed.is_empty()).then_some(wait)
+    }
+
+    /// Those whose time has come.
+    fn take(&mut self) -> HashSet<Key> {
+        if self.wait() == Some(Duration::ZERO) { std::mem::take(&mut self.closed) } else { HashSet::new() }
+    }
+}
+
 /// Looks around until the table is gone or its keeper is to end.
 pub(super) fn keep(files: &Weak<Files>) {
+    let mut last = Instant::now();
     loop {
         let Some(files) = files.upgrade() else { return };
         let mut stop = files.stop.lock();
-        if !*stop {
-            files.wake.wait_for(&mut stop, TICK);
+        let hurry = files.hurry.lock().wait();
+        if !*stop && hurry != Some(Duration::ZERO) {
+            files.wake.wait_for(&mut stop, hurry.map_or(TICK, |wait| wait.min(TICK)));
         }
         if *stop {
             return;
         }
         drop(stop);
         // A fault in one round must not end all that come after it.
-        if catch_unwind(AssertUnwindSafe(|| files.tick())).is_err() {
+        let round = || {
+            files.flush_closed();
+            if last.elapsed() >= TICK || files.crowds() > 0 {
+                last = Instant::now();
+                files.tick();
+            }
+        };
+        if catch_unwind(AssertUnwindSafe(round)).is_err() {
             log::error!("a look at the open files ended early for an internal reason");
         }
     }
 }
 
 impl Files {
+    /// Has the keeper flush a file soon.
+    pub(super) fn hurry(&self, key: Key) {
+        if self.hurry.lock().closed.insert(key) {
+            // Whoever holds this is about to look, or waits already.
+            drop(self.stop.lock());
+            self.wake.notify_all();
+        }
+    }
+
+    /// Flushes what was closed before it could be.
+    fn flush_closed(&self) {
+        let closed = self.hurry.lock().take();
+        let start = Instant::now();
+        for open in closed.into_iter().filter_map(|key| self.get(key)) {
+            if open.unlinked.load(Ordering::Relaxed) || open.file.failed() {
+                continue;
+            }
+            if let Err(e) = self.ctimes.keep(&open, || open.file.flush()) {
+                open.complain(&e);
+            }
+            self.hurry.lock().not_before = Some(Instant::now() + SHARE_OF_HURRY * start.elapsed());
+        }
+    }
+
     /// Looks around once.
     fn tick(&self) {
         if self.context.router.buffers.rest() {

@@ -21,7 +21,7 @@ fn enter(files: &Files, key: Key) -> Arc<FaultyFile> {
     file.write(0, b"content").unwrap();
     file.flush().unwrap();
     let store = Arc::new(DirFile::new(tempfile::tempfile().unwrap().into()));
-    drop(files.enter(&mut files.shard(key).lock(), file, store, key));
+    drop(files.enter(&mut files.shard(key).files.lock(), file, store, key));
     content
 }
 

@@ -1,0 +1,75 @@
+//! What stands behind a blank header is set aside before a new first version takes its place: a power cut may have left it
+//! there, which nobody can read; or somebody blanked the header, and may bring it back.
+
+use crate::{
+    crypto::random,
+    format::name::ASIDE,
+    store::{BackingFile, DirFile, StoreDir},
+};
+use std::{ffi::OsString, io};
+
+/// Bytes that are copied at once.
+const PIECE: usize = 1 << 20;
+
+/// Copies what is not zero in `file` to a new file in `dir`, durably; nothing if all of it is zeros.
+///
+/// # Errors
+/// The store's; then nothing is left behind that counts.
+pub(super) fn set_aside(dir: &StoreDir, file: &dyn BackingFile) -> io::Result<()> {
+    let mut buffer = vec![0; PIECE];
+    let mut copy: Option<(OsString, DirFile)> = None;
+    let mut at = 0;
+    while let Some(offset) = file.next_data(at)? {
+        let read = file.read_at(&mut buffer, offset)?;
+        if read == 0 {
+            break;
+        }
+        at = offset + read as u64;
+        if buffer[..read].iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let (_, to) = match &mut copy {
+            Some(copy) => copy,
+            None => copy.insert(begin(dir)?),
+        };
+        to.write_at(&buffer[..read], offset)?;
+    }
+    let Some((name, to)) = copy else { return Ok(()) };
+    to.set_len(file.len()?)?;
+    to.sync_data()?;
+    dir.sync()?;
+    log::warn!("{}: what stood behind the blank header of a file", name.display());
+    Ok(())
+}
+
+fn begin(dir: &StoreDir) -> io::Result<(OsString, DirFile)> {
+    let mut number = [0; 8];
+    random::fill(&mut number)?;
+    let name = OsString::from(format!("{ASIDE}{:016x}", u64::from_be_bytes(number)));
+    let file = DirFile::new(dir.create_file(&name, 0o600)?);
+    Ok((name, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::FaultyFile;
+
+    fn kept(dir: &tempfile::TempDir) -> Vec<Vec<u8>> {
+        let files = std::fs::read_dir(dir.path()).unwrap();
+        files.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect()
+    }
+
+    #[test]
+    fn what_is_not_zero_is_kept_where_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = StoreDir::open_path(dir.path()).unwrap();
+        let file = FaultyFile::new();
+        file.set_len(3 << 20).unwrap();
+        set_aside(&store, &*file).unwrap();
+        assert!(kept(&dir).is_empty());
+        file.write_at(b"what is left", (2 << 20) + 5).unwrap();
+        set_aside(&store, &*file).unwrap();
+        assert_eq!(kept(&dir), [file.bytes()]);
+    }
+}
