@@ -37,3 +37,7 @@ install prefix="/usr/local":
 # Licences, advisories and sources of the dependencies
 deny:
     cargo deny check
+
+# Explore failures, kills and power cuts under a file: millions of states, about half an hour
+prove:
+    cargo test --release --lib explore -- --include-ignored --skip this_case --nocapture

@@ -1,11 +1,14 @@
 //! A file in memory that loses power, runs full and fails on command: for tests of what must survive.
 //!
-//! It keeps, for every unit that was written since the last sync, all of its versions. A power cut keeps
-//! any one of them, for each unit independently: so writes are dropped and reordered in every way.
+//! It keeps, for every page that was written since the last sync, all of its versions. A power cut keeps
+//! any one of them, for each page (or sector) independently: so writes are dropped and reordered in every way.
+
+mod content;
 
 use super::BackingFile;
+use content::Content;
 use parking_lot::Mutex;
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{collections::BTreeSet, io, sync::Arc};
 
 /// Bytes of a sector: what a power cut keeps or loses as a whole.
 pub const SECTOR: usize = 512;
@@ -19,19 +22,57 @@ pub enum Failure {
     Errno(i32),
     /// A write stops after its first page, then fails with this error number.
     Partial(i32),
+    /// A write stops after so many sectors.
+    Torn(i32, usize),
+    /// The call does all that it should, and fails.
+    Landed(i32),
+    /// A sync takes what was written for clean, although it is not durable.
+    Lost(i32),
 }
 
-#[derive(Clone, Default)]
-struct Content {
-    bytes: Vec<u8>,
-    /// Older versions of each unit and each length since the last sync, oldest (the durable one) first.
-    units: BTreeMap<usize, Vec<[u8; SECTOR]>>,
-    lengths: Vec<usize>,
+/// A call of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// `read_at`
+    Read,
+    /// `write_at`
+    Write,
+    /// `set_len`
+    SetLen,
+    /// `len`
+    Len,
+    /// `sync_data`
+    Sync,
+    /// `punch`
+    Punch,
+    /// `reserve`
+    Reserve,
+    /// `mtime` or `set_mtime`
+    Time,
 }
 
 /// State of a `FaultyFile` between two operations.
 #[derive(Clone)]
 pub struct Snapshot(Content);
+
+/// Failures to come.
+struct Script {
+    /// Calls of any kind before the first of them.
+    from: u64,
+    times: u64,
+    failure: Failure,
+}
+
+/// A store that is full.
+struct Full {
+    errno: i32,
+    /// Pages that are free again.
+    room: u64,
+    /// Overwriting takes a page, too.
+    copies: bool,
+    /// Holes that it keeps a place for.
+    reserved: BTreeSet<u64>,
+}
 
 #[derive(Default)]
 struct Inner {
@@ -44,6 +85,13 @@ struct Inner {
     history: Option<Vec<Snapshot>>,
     /// Calls from one state in the history to the next.
     every: u64,
+    asked: Vec<Call>,
+    script: Option<Script>,
+    full: Option<Full>,
+    failed: u64,
+    /// The last call is a sync that loses what it should have written.
+    loses: bool,
+    torn: BTreeSet<u64>,
 }
 
 /// The file.
@@ -58,13 +106,16 @@ impl FaultyFile {
 
     /// A file as it was, everything in it durable.
     pub fn at(snapshot: &Snapshot) -> Arc<Self> {
-        let content = Content { bytes: snapshot.0.bytes.clone(), ..Content::default() };
-        Arc::new(FaultyFile(Mutex::new(Inner { content, ..Inner::default() })))
+        Self::over(snapshot.0.durable())
     }
 
     /// What a kill leaves: everything written so far, none of it durable.
     pub fn killed(snapshot: &Snapshot) -> Arc<Self> {
-        Arc::new(FaultyFile(Mutex::new(Inner { content: snapshot.0.clone(), ..Inner::default() })))
+        Self::over(snapshot.0.clone())
+    }
+
+    fn over(content: Content) -> Arc<Self> {
+        Arc::new(FaultyFile(Mutex::new(Inner { content, ..Inner::default() })))
     }
 
     /// The present state.
@@ -91,20 +142,63 @@ impl FaultyFile {
         history
     }
 
-    /// Lets every changing call from the `nth` on (0: the next one) fail, until `mend`.
+    /// Lets every changing call from the `nth` on (0: the next one) fail, until `mend`. Each page of a write counts.
     pub fn fail_from(&self, nth: u64, failure: Failure) {
         let mut inner = self.0.lock();
         inner.failure = Some((inner.calls + nth, failure));
     }
 
+    /// Lets so many calls of any kind fail, from the `nth` on (0: the next one).
+    pub fn fail_at(&self, nth: u64, times: u64, failure: Failure) {
+        self.0.lock().script = Some(Script { from: nth, times, failure });
+    }
+
+    /// From now on there is no room for more pages, but for those that are freed; with `copies` none for overwriting
+    /// one either.
+    pub fn fill(&self, errno: i32, copies: bool) {
+        let mut inner = self.0.lock();
+        inner.full = Some(Full { errno, room: 0, copies, reserved: BTreeSet::new() });
+    }
+
+    /// There is room again.
+    pub fn free(&self) {
+        self.0.lock().full = None;
+    }
+
     /// Everything works again.
     pub fn mend(&self) {
-        self.0.lock().failure = None;
+        let mut inner = self.0.lock();
+        (inner.failure, inner.script, inner.full) = (None, None, None);
+    }
+
+    /// No more of the failures that `fail_at` asked for.
+    pub fn calm(&self) {
+        self.0.lock().script = None;
+    }
+
+    /// What a failed sync lost is read from the disk again; `pick(n)` chooses one of `n` versions.
+    pub fn evict(&self, pick: impl FnMut(usize) -> usize) {
+        self.0.lock().content.evict(pick);
     }
 
     /// Changing calls so far.
     pub fn calls(&self) -> u64 {
         self.0.lock().calls
+    }
+
+    /// Calls of any kind since the last time this was asked.
+    pub fn asked(&self) -> Vec<Call> {
+        std::mem::take(&mut self.0.lock().asked)
+    }
+
+    /// Calls that failed so far.
+    pub fn failed(&self) -> u64 {
+        self.0.lock().failed
+    }
+
+    /// Pages that a write left in part.
+    pub fn torn(&self) -> Vec<u64> {
+        self.0.lock().torn.iter().copied().collect()
     }
 
     /// Syncs so far.
@@ -114,97 +208,79 @@ impl FaultyFile {
 
     /// All bytes.
     pub fn bytes(&self) -> Vec<u8> {
-        self.0.lock().content.bytes.clone()
+        self.0.lock().content.bytes()
+    }
+
+    /// The first byte from `offset` on that is not in a hole; `None` past the last.
+    ///
+    /// # Errors
+    /// Those it was told to have.
+    pub fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        let mut inner = self.0.lock();
+        inner.ask(Call::Read).map_err(error)?;
+        Ok(inner.content.next_data(offset))
     }
 
     /// Changes the bytes as somebody else would.
     pub fn tamper(&self, change: impl FnOnce(&mut Vec<u8>)) {
-        change(&mut self.0.lock().content.bytes);
+        let mut inner = self.0.lock();
+        let mut bytes = inner.content.bytes();
+        change(&mut bytes);
+        inner.content.show(&bytes);
     }
 }
 
 impl Snapshot {
     /// A state that a power cut may leave. `torn(page)` says whether that page may be kept in part;
     /// `pick(n)` chooses one of `n` versions, 0 being the oldest.
-    pub fn power_cut(&self, torn: impl Fn(u64) -> bool, mut pick: impl FnMut(usize) -> usize) -> Snapshot {
-        let now = &self.0;
-        let mut lengths = now.lengths.clone();
-        lengths.push(now.bytes.len());
-        let len = lengths[pick(lengths.len())];
-        let mut bytes = now.bytes.clone();
-        bytes.resize(len.max(bytes.len()), 0);
-        let mut pages: BTreeMap<usize, usize> = BTreeMap::new();
-        for (unit, versions) in &now.units {
-            let page = unit * SECTOR / PAGE;
-            let of_page = now.units.range(page * PAGE / SECTOR..(page + 1) * PAGE / SECTOR);
-            let most = of_page.map(|(_, v)| v.len()).max().unwrap_or(0);
-            let age = if torn(page as u64) {
-                pick(versions.len() + 1)
-            } else {
-                // Sectors of a page change together: the same number of steps back for each.
-                let back = *pages.entry(page).or_insert_with(|| pick(most + 1));
-                (versions.len() + back).saturating_sub(most)
-            };
-            if let Some(old) = versions.get(age) {
-                let end = bytes.len().min((unit + 1) * SECTOR);
-                let start = unit * SECTOR;
-                if start < end {
-                    bytes[start..end].copy_from_slice(&old[..end - start]);
-                }
-            }
-        }
-        bytes.truncate(len);
-        Snapshot(Content { bytes, ..Content::default() })
+    pub fn power_cut(&self, torn: impl Fn(u64) -> bool, pick: impl FnMut(usize) -> usize) -> Snapshot {
+        Snapshot(self.0.power_cut(torn, pick))
     }
 
     /// Whether a power cut could leave more than one state.
     pub fn unsynced(&self) -> bool {
-        !self.0.units.is_empty() || !self.0.lengths.is_empty()
+        self.0.is_unsynced()
+    }
+
+    /// Pages of which a power cut could leave more than one state.
+    pub fn unsynced_pages(&self) -> Vec<u64> {
+        self.0.unsynced().collect()
     }
 }
 
-impl Content {
-    fn sector(&self, unit: usize) -> [u8; SECTOR] {
-        let mut bytes = [0; SECTOR];
-        let start = (unit * SECTOR).min(self.bytes.len());
-        let end = ((unit + 1) * SECTOR).min(self.bytes.len());
-        bytes[..end - start].copy_from_slice(&self.bytes[start..end]);
-        bytes
-    }
-
-    /// Remembers the units that a change of `start..end` replaces. A whole page is remembered at a time, so
-    /// that its sectors have equally many versions.
-    fn remember(&mut self, start: usize, end: usize) {
-        for unit in start / PAGE * (PAGE / SECTOR)..end.div_ceil(PAGE) * (PAGE / SECTOR) {
-            let old = self.sector(unit);
-            self.units.entry(unit).or_default().push(old);
+impl Full {
+    /// Takes a place for a page.
+    fn take(&mut self, page: u64, is_hole: bool) -> io::Result<()> {
+        if self.reserved.remove(&page) || !is_hole && !self.copies {
+            return Ok(());
         }
-    }
-
-    fn resize(&mut self, len: usize) {
-        if len != self.bytes.len() {
-            if len < self.bytes.len() {
-                self.remember(len, self.bytes.len());
-            }
-            self.lengths.push(self.bytes.len());
-            self.bytes.resize(len, 0);
-        }
-    }
-
-    fn write(&mut self, buf: &[u8], offset: usize) {
-        let end = offset + buf.len();
-        self.remember(offset, end);
-        if end > self.bytes.len() {
-            self.lengths.push(self.bytes.len());
-            self.bytes.resize(end, 0);
-        }
-        self.bytes[offset..end].copy_from_slice(buf);
+        self.room = self.room.checked_sub(1).ok_or(io::Error::from_raw_os_error(self.errno))?;
+        self.room += u64::from(!is_hole);
+        Ok(())
     }
 }
 
 impl Inner {
+    /// Counts a call of any kind; `Err` if it is one that fails.
+    fn ask(&mut self, call: Call) -> Result<(), Failure> {
+        self.asked.push(call);
+        let Some(script) = &mut self.script else { return Ok(()) };
+        if script.from > 0 {
+            script.from -= 1;
+            return Ok(());
+        }
+        let failure = script.failure;
+        script.times -= 1;
+        if script.times == 0 {
+            self.script = None;
+        }
+        self.failed += 1;
+        self.loses = call == Call::Sync && matches!(failure, Failure::Lost(_));
+        Err(failure)
+    }
+
     /// Counts a changing call; `Err` if it is one that fails.
-    fn call(&mut self) -> Result<(), Failure> {
+    fn change(&mut self) -> Result<(), Failure> {
         if let Some(history) = &mut self.history
             && self.calls.is_multiple_of(self.every)
         {
@@ -216,81 +292,141 @@ impl Inner {
             _ => Ok(()),
         }
     }
-}
 
-fn error(failure: Failure) -> io::Error {
-    let (Failure::Errno(errno) | Failure::Partial(errno)) = failure;
-    io::Error::from_raw_os_error(errno)
-}
-
-impl BackingFile for FaultyFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let inner = self.0.lock();
-        let bytes = &inner.content.bytes;
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
-        let n = buf.len().min(bytes.len() - start);
-        buf[..n].copy_from_slice(&bytes[start..start + n]);
-        Ok(n)
+    /// A call that changes something at once.
+    fn call(&mut self, call: Call, change: impl FnOnce(&mut Self)) -> io::Result<()> {
+        let asked = self.ask(call);
+        if matches!(asked, Ok(()) | Err(Failure::Landed(_))) {
+            self.change().map_err(error)?;
+            change(self);
+        }
+        asked.map_err(error)
     }
 
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        let mut inner = self.0.lock();
-        let offset = offset as usize;
+    fn write(&mut self, buf: &[u8], offset: u64) -> io::Result<()> {
         // A kill between two pages of one call leaves the first: so each page is a call of its own.
         let mut done = 0;
         while done < buf.len() {
-            let end = buf.len().min(done + PAGE - (offset + done) % PAGE);
-            match inner.call() {
+            let at = offset + done as u64;
+            let end = buf.len().min(done + PAGE - (at % PAGE as u64) as usize);
+            match self.change() {
                 Ok(()) => {}
                 Err(Failure::Partial(_)) if done == 0 => {}
                 Err(failure) => return Err(error(failure)),
             }
-            inner.content.write(&buf[done..end], offset + done);
+            let page = at / PAGE as u64;
+            if let Some(full) = &mut self.full {
+                full.take(page, self.content.is_hole(page)).inspect_err(|_| self.failed += 1)?;
+            }
+            self.content.write(&buf[done..end], at);
             done = end;
         }
         Ok(())
     }
 
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut inner = self.0.lock();
-        inner.call().map_err(error)?;
-        inner.content.resize(len as usize);
+    fn freed(&mut self, pages: u64) {
+        if let Some(full) = &mut self.full {
+            full.room += pages;
+        }
+    }
+
+    fn reserve(&mut self, offset: u64, len: u64) -> io::Result<()> {
+        let Some(full) = &mut self.full else { return Ok(()) };
+        for page in offset / PAGE as u64..(offset + len).div_ceil(PAGE as u64) {
+            if self.content.is_hole(page) && !full.reserved.contains(&page) {
+                full.take(page, true).inspect_err(|_| self.failed += 1)?;
+                full.reserved.insert(page);
+            }
+        }
         Ok(())
+    }
+}
+
+fn error(failure: Failure) -> io::Error {
+    let (Failure::Errno(errno)
+    | Failure::Partial(errno)
+    | Failure::Torn(errno, _)
+    | Failure::Landed(errno)
+    | Failure::Lost(errno)) = failure;
+    io::Error::from_raw_os_error(errno)
+}
+
+impl BackingFile for FaultyFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut inner = self.0.lock();
+        inner.ask(Call::Read).map_err(error)?;
+        Ok(inner.content.read(buf, offset))
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let mut inner = self.0.lock();
+        let asked = inner.ask(Call::Write);
+        let first = PAGE - (offset % PAGE as u64) as usize;
+        let lands = match asked {
+            Ok(()) | Err(Failure::Landed(_)) => buf.len(),
+            Err(Failure::Partial(_)) => buf.len().min(first),
+            Err(Failure::Torn(_, sectors)) => buf.len().min(sectors * SECTOR),
+            Err(Failure::Errno(_) | Failure::Lost(_)) => 0,
+        };
+        let end = offset + lands as u64;
+        if lands < buf.len() && !end.is_multiple_of(PAGE as u64) {
+            inner.torn.insert(end / PAGE as u64);
+        }
+        inner.write(&buf[..lands], offset)?;
+        asked.map_err(error)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.lock().call(Call::SetLen, |inner| {
+            let freed = inner.content.resize(len);
+            inner.freed(freed);
+        })
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.lock().content.bytes.len() as u64)
+        let mut inner = self.0.lock();
+        inner.ask(Call::Len).map_err(error)?;
+        Ok(inner.content.len())
     }
 
     fn sync_data(&self) -> io::Result<()> {
         let mut inner = self.0.lock();
-        inner.call().map_err(error)?;
-        inner.syncs += 1;
-        inner.content.units.clear();
-        inner.content.lengths.clear();
-        Ok(())
+        let synced = inner.call(Call::Sync, |inner| {
+            inner.syncs += 1;
+            inner.content.sync();
+        });
+        if std::mem::take(&mut inner.loses) {
+            inner.content.lose();
+        }
+        synced
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        let mut inner = self.0.lock();
-        inner.call().map_err(error)?;
-        let end = ((offset + len) as usize).min(inner.content.bytes.len());
-        if let Some(n) = end.checked_sub(offset as usize) {
-            inner.content.write(&vec![0; n], offset as usize);
-        }
-        Ok(())
+        self.0.lock().call(Call::Punch, |inner| {
+            let end = (offset + len).min(inner.content.len());
+            if offset < end {
+                let freed = inner.content.clear(offset, end);
+                inner.freed(freed);
+            }
+        })
     }
 
-    fn reserve(&self, _offset: u64, _len: u64) -> io::Result<()> {
-        self.0.lock().call().map_err(error)
+    fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        let mut inner = self.0.lock();
+        inner.call(Call::Reserve, |_| {})?;
+        inner.reserve(offset, len)
     }
 
     fn mtime(&self) -> io::Result<(i64, u32)> {
-        Ok(self.0.lock().mtime)
+        let mut inner = self.0.lock();
+        inner.ask(Call::Time).map_err(error)?;
+        Ok(inner.mtime)
     }
 
     fn set_mtime(&self, seconds: i64, nanoseconds: u32) -> io::Result<()> {
-        self.0.lock().mtime = (seconds, nanoseconds);
+        let mut inner = self.0.lock();
+        inner.ask(Call::Time).map_err(error)?;
+        inner.mtime = (seconds, nanoseconds);
         Ok(())
     }
 }

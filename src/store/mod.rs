@@ -5,5 +5,5 @@ mod faulty;
 mod file;
 
 pub use dir::{DirFile, DirStream, Filesystem, Listed, Node, StoreDir, is_dots};
-pub use faulty::{Failure, FaultyFile, SECTOR, Snapshot};
+pub use faulty::{Call, Failure, FaultyFile, SECTOR, Snapshot};
 pub use file::BackingFile;

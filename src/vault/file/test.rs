@@ -13,6 +13,7 @@ use std::sync::{Arc, atomic::Ordering};
 mod ahead;
 mod confirmed;
 mod crash;
+mod explore;
 mod faults;
 mod model;
 mod several;

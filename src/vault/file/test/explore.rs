@@ -1,0 +1,67 @@
+//! Exploring what failures, kills and power cuts do to a file when its program goes on with something else.
+//!
+//! A `case` is a sequence of operations at the `marks` of a file, with failures and crashes. A `life` runs it on a store
+//! in memory; at every call of it `look` crashes and recovers, and recovery may fail and crash as well. The `oracle`
+//! knows what may be read. `draw` makes cases, `report` runs them on all cores and shortens those that find something.
+
+mod case;
+mod draw;
+mod life;
+mod look;
+mod marks;
+mod named;
+mod oracle;
+mod report;
+
+use draw::{random, short};
+use life::Care;
+use report::{Contexts, explore};
+
+/// A look at a few instants of a random case.
+const GLANCE: Care = Care { instants: 3, cuts: 1, from: 0, depth: 2 };
+
+fn all_short() -> Vec<(case::Case, usize)> {
+    let mut all = Vec::new();
+    short(Contexts::new().of(super::Durability::Strict), |case, from| all.push((case, from)));
+    all
+}
+
+#[test]
+fn random_cases() {
+    explore(|seed| (seed < 20_000).then(|| (random(seed), GLANCE))).conclude("random cases");
+}
+
+#[test]
+fn short_cases() {
+    let all = all_short();
+    let every = 40;
+    let care = |from| Care { instants: usize::MAX, cuts: 3, from, depth: 1 };
+    let next = |at: u64| all.get(at as usize * every).map(|(case, from)| (case.clone(), care(*from)));
+    explore(next).conclude("short cases");
+}
+
+#[test]
+#[ignore = "takes long: just prove"]
+fn all_cases() {
+    let all = all_short();
+    let care = |from| Care { instants: usize::MAX, cuts: 3, from, depth: 2 };
+    let next = |at: u64| all.get(at as usize).map(|(case, from)| (case.clone(), care(*from)));
+    explore(next).conclude("all short cases");
+    explore(|seed| (seed < 1_000_000).then(|| (random(seed), GLANCE))).conclude("many random cases");
+}
+
+/// `CASE="strict small: append 2; sync" SEED=1 cargo test --release --lib this_case -- --ignored`
+#[test]
+#[ignore = "needs a case in the environment"]
+fn this_case() {
+    let case: case::Case = std::env::var("CASE").unwrap().parse().unwrap();
+    let seed = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
+    let ran = Contexts::new().run(&case, seed, Care::ALL);
+    println!("{:?}\n{:?}", ran.counts, ran.asked);
+    assert!(
+        ran.wrong.is_none(),
+        "step {}: {}",
+        ran.wrong.as_ref().unwrap().step,
+        ran.wrong.as_ref().unwrap().text
+    );
+}

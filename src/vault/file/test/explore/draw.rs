@@ -1,0 +1,244 @@
+//! Cases: drawn at random, and all short ones.
+
+use super::{
+    super::super::{Context, Durability},
+    super::Rng,
+    case::{Case, Crash, Fault, MANY, Op, Step},
+    life::{self, Care},
+    marks::Place,
+};
+use crate::store::{Call, Failure};
+use std::sync::Arc;
+
+fn one_of<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
+    all[rng.below(all.len() as u64) as usize]
+}
+
+pub(super) fn plain(op: Op) -> Step {
+    Step { op, fault: None, crash: None }
+}
+
+/// A case at random.
+pub(super) fn random(seed: u64) -> Case {
+    let rng = &mut Rng(seed);
+    let durability = if rng.below(8) == 0 { Durability::Relaxed } else { Durability::Strict };
+    let places = [
+        Place::Small,
+        Place::Small,
+        Place::Small,
+        Place::Odd,
+        Place::Odd,
+        Place::Inline,
+        Place::Inline,
+        Place::Page,
+        Place::Page,
+    ];
+    let place = if rng.below(60) == 0 { Place::Stream } else { one_of(rng, &places) };
+    let marks = place.marks().len() - 1;
+    let mut steps = Vec::new();
+    if rng.below(4) > 0 {
+        let first = one_of(rng, &[1, 2, marks / 2, marks]);
+        steps.push(plain(if place == Place::Inline || place == Place::Page {
+            one_of(
+                rng,
+                &[Op::Write(marks - 3, marks), Op::Write(4, 5), Op::Append(2), Op::Write(4, marks - 1)],
+            )
+        } else {
+            Op::Append(first)
+        }));
+        steps.push(plain(one_of(rng, &[Op::Flush, Op::Sync, Op::Sync, Op::Rest, Op::Rest])));
+    }
+    let more = if place == Place::Stream { 2 + rng.below(4) } else { 3 + rng.below(9) };
+    for _ in 0..more {
+        let op = random_op(rng, marks, place);
+        let fault = (rng.below(3) == 0 && fails(op)).then(|| random_fault(rng));
+        let cut = [None, Some(rng.below(1 << 20))][rng.below(2) as usize];
+        let crash = (rng.below(14) == 0).then(|| Crash { at: rng.below(24), cut });
+        steps.push(Step { op, fault, crash });
+    }
+    Case { durability, place, steps }
+}
+
+fn fails(op: Op) -> bool {
+    !matches!(op, Op::Drop | Op::Evict(_) | Op::Fill(_) | Op::Free | Op::Nothing)
+}
+
+fn random_op(rng: &mut Rng, marks: usize, place: Place) -> Op {
+    let a = rng.below(marks as u64) as usize;
+    let long = if place == Place::Stream { 70 } else { 4 };
+    let b = (a + 1 + rng.below(long) as usize).min(marks);
+    match rng.below(40) {
+        0..=6 => Op::Write(a, b),
+        7..=10 => Op::Append(1 + rng.below(long) as usize),
+        11..=15 => Op::Truncate(one_of(rng, &[a, a, b, 0])),
+        16..=18 => Op::Punch(a, b),
+        19 => Op::Allocate(a, b, rng.below(2) == 0),
+        20..=22 => Op::Flush,
+        23 => Op::Close,
+        24..=28 => Op::Sync,
+        29..=30 => Op::Rest,
+        31 => Op::RestFlush,
+        32 => one_of(rng, &[Op::RestSync, Op::RestSettle, Op::RestSettle]),
+        33 => Op::RestFinish,
+        34 => Op::Read(a, b),
+        35 => one_of(rng, &[Op::Seek(a, true), Op::Seek(a, false), Op::Salt]),
+        36 => Op::Drop,
+        37 => Op::Open,
+        38 => one_of(rng, &[Op::Evict(a as u64), Op::Free]),
+        _ => one_of(rng, &[Op::Fill(false), Op::Fill(true), Op::Free]),
+    }
+}
+
+fn random_fault(rng: &mut Rng) -> Fault {
+    let errno = one_of(rng, &[libc::EIO, libc::EIO, libc::ENOSPC, libc::EDQUOT]);
+    let failure = match rng.below(10) {
+        0..=3 => Failure::Errno(errno),
+        4 => Failure::Partial(errno),
+        5 => Failure::Torn(errno, 1 + rng.below(12) as usize),
+        6..=7 => Failure::Landed(errno),
+        _ => Failure::Lost(errno),
+    };
+    let most = one_of(rng, &[2, 4, 8, 16]);
+    let from = rng.below(most);
+    Fault { from, times: one_of(rng, &[1, 1, 1, 1, 1, 2, 3, MANY]), failure }
+}
+
+/// What short cases begin with, what fails then, and what follows.
+struct Alphabet {
+    place: Place,
+    bases: &'static [&'static str],
+    failing: &'static [&'static str],
+    next: &'static [&'static str],
+    last: &'static [&'static str],
+}
+
+const SMALL: Alphabet = Alphabet {
+    place: Place::Small,
+    bases: &[
+        "nothing",
+        "append 1; rest",
+        "append 6; rest",
+        "append 6; sync",
+        "append 4; sync; append 3; flush",
+    ],
+    failing: &[
+        "append 2; sync",
+        "append 3; flush",
+        "write 0 1; sync",
+        "write 1 4; flush",
+        "write 0 1; append 1; close",
+        "truncate 2",
+        "truncate 3",
+        "truncate 0",
+        "truncate 9; sync",
+        "punch 0 3; sync",
+        "write 7 9; sync",
+        "allocate 0 9",
+        "write 2 3; rest",
+        "append 1; write 0 1; data 0",
+    ],
+    next: &[
+        "append 2",
+        "write 0 1",
+        "write 3 5",
+        "write 8 9",
+        "truncate 2",
+        "truncate 4",
+        "truncate 0",
+        "truncate 9",
+        "punch 0 3",
+        "allocate 0 9",
+        "flush",
+        "close",
+        "rest",
+        "salt",
+        "drop",
+        "read 0 9",
+    ],
+    last: &["sync", "write 2 3; sync", "append 1; flush"],
+};
+
+const INLINE: Alphabet = Alphabet {
+    place: Place::Inline,
+    bases: &["write 4 6; rest", "write 3 7; sync", "append 2; write 6 8; rest"],
+    failing: &[
+        "write 5 7; sync",
+        "truncate 5",
+        "truncate 6; sync",
+        "write 6 9; sync",
+        "punch 3 7; sync",
+        "rest",
+    ],
+    next: &[
+        "append 1",
+        "write 4 5",
+        "write 7 8",
+        "truncate 4",
+        "truncate 9",
+        "truncate 1",
+        "punch 4 8",
+        "flush",
+        "drop",
+    ],
+    last: &["sync", "rest"],
+};
+
+const PAGE: Alphabet = Alphabet {
+    place: Place::Page,
+    bases: &["write 5 7; rest", "write 4 8; sync", "append 1; write 2 3; write 7 9; rest"],
+    failing: INLINE.failing,
+    next: INLINE.next,
+    last: INLINE.last,
+};
+
+fn steps(text: &str) -> Vec<Step> {
+    text.split("; ").map(|step| step.parse().unwrap_or_else(|e| panic!("{step}: {e}"))).collect()
+}
+
+/// All short cases: some content, an operation of which one call fails, another one, and a last one. Gives each with
+/// the first operation to look at.
+pub(super) fn short(contexts: &[Arc<Context>; 2], mut take: impl FnMut(Case, usize)) {
+    for alphabet in [SMALL, INLINE, PAGE] {
+        for (base, failing) in product(alphabet.bases, alphabet.failing) {
+            let mut before = steps(base);
+            before.extend(steps(failing));
+            let case = Case { durability: Durability::Strict, place: alphabet.place, steps: before.clone() };
+            let none = Care { instants: 0, cuts: 0, from: usize::MAX, depth: 0 };
+            let asked = life::run(&case, contexts, 0, none).asked;
+            for (from, call) in asked.into_iter().enumerate() {
+                for failure in failures(call, from) {
+                    let Some(step) = before.last_mut() else { continue };
+                    step.fault = Some(Fault { from: from as u64, times: 1, failure });
+                    for (next, last) in product(alphabet.next, alphabet.last) {
+                        let mut all = before.clone();
+                        all.extend(steps(next).into_iter().chain(steps(last)));
+                        take(Case { steps: all, ..case.clone() }, before.len());
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn product<'a>(a: &'a [&'a str], b: &'a [&'a str]) -> impl Iterator<Item = (&'a str, &'a str)> {
+    a.iter().flat_map(|a| b.iter().map(|b| (*a, *b)))
+}
+
+/// How a call can fail.
+fn failures(call: Call, at: usize) -> Vec<Failure> {
+    let full = [libc::ENOSPC, libc::EDQUOT][at % 2];
+    match call {
+        Call::Read | Call::Len | Call::Time => vec![Failure::Errno(libc::EIO)],
+        Call::Reserve => vec![Failure::Errno(full)],
+        Call::Write => vec![
+            Failure::Errno(full),
+            Failure::Partial(full),
+            Failure::Torn(libc::EIO, 1 + at % 3),
+            Failure::Landed(libc::EIO),
+        ],
+        Call::SetLen | Call::Punch => vec![Failure::Errno(libc::EIO), Failure::Landed(libc::EIO)],
+        Call::Sync => {
+            vec![Failure::Errno(libc::EIO), Failure::Lost(libc::EIO), Failure::Landed(libc::EIO)]
+        }
+    }
+}

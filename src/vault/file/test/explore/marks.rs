@@ -1,0 +1,106 @@
+//! Where in a file things happen: a few positions, and the segments between them.
+//!
+//! A segment is what is written, or is zeros, as a whole: no operation starts or ends in the middle of one. None
+//! crosses the border of a chunk, but for wide ones, which nothing is ever written to.
+
+use crate::format::layout;
+use std::ops::Range;
+
+const C: u64 = layout::CHUNK;
+
+/// The positions of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The first chunks.
+    Small,
+    /// The same with positions that are no multiples of a sector.
+    Odd,
+    /// The end of the entries in the header page.
+    Inline,
+    /// The end of the first page of entries.
+    Page,
+    /// Every chunk from the first to past the end of the first page of entries.
+    Stream,
+}
+
+pub(super) const PLACES: [(&str, Place); 5] = [
+    ("small", Place::Small),
+    ("odd", Place::Odd),
+    ("inline", Place::Inline),
+    ("page", Place::Page),
+    ("stream", Place::Stream),
+];
+
+impl Place {
+    /// The positions, ascending from 0.
+    pub(super) fn marks(self) -> Vec<u64> {
+        match self {
+            Place::Small => {
+                vec![0, 512, 2048, C, C + 1024, 2 * C, 2 * C + 512, 3 * C, 3 * C + 2048, 4 * C]
+            }
+            Place::Odd => vec![0, 100, 3000, C, C + 9, C + 700, 2 * C, 3 * C - 9, 3 * C, 3 * C + 77, 4 * C],
+            Place::Inline => {
+                vec![0, 512, C, 46 * C, 47 * C, 47 * C + 1000, 48 * C, 48 * C + 512, 49 * C, 50 * C]
+            }
+            Place::Page => {
+                vec![
+                    0,
+                    C,
+                    48 * C,
+                    49 * C,
+                    110 * C,
+                    111 * C,
+                    111 * C + 900,
+                    112 * C,
+                    112 * C + 512,
+                    113 * C,
+                    114 * C,
+                ]
+            }
+            Place::Stream => (0..=116).map(|chunk| chunk * C).chain([116 * C + 700]).collect(),
+        }
+    }
+}
+
+/// What is in a segment: the number of the write that it is from.
+pub(super) type Value = u32;
+pub(super) const ZEROS: Value = 0;
+/// The file ends before it.
+pub(super) const ABSENT: Value = Value::MAX;
+
+/// The bytes of a value, repeated; none is zero.
+fn pattern(value: Value) -> [u8; 8] {
+    if value == ZEROS {
+        return [0; 8];
+    }
+    let seven = |at: u32| 0x80 | (value >> (7 * at)) as u8;
+    [seven(0), seven(1), seven(2), seven(3), seven(4), 1, 2, 3]
+}
+
+/// Writes a value into the bytes from `offset` on.
+pub(super) fn fill(value: Value, offset: u64, out: &mut [u8]) {
+    let pattern = pattern(value);
+    for (byte, at) in out.iter_mut().zip(offset..) {
+        *byte = pattern[(at % 8) as usize];
+    }
+}
+
+/// The value of 8 bytes or more from `offset` on; `None` if they are not of one.
+pub(super) fn identify(offset: u64, bytes: &[u8]) -> Option<Value> {
+    let mut first = *bytes.first_chunk::<8>()?;
+    let shift = (offset % 8) as usize;
+    first.rotate_right(shift);
+    let value = (0..5).fold(0, |value, at| value | Value::from(first[at] & 0x7f) << (7 * at));
+    let mut wanted = pattern(value);
+    wanted.rotate_left(shift);
+    let (whole, rest) = bytes.as_chunks::<8>();
+    (whole.iter().all(|eight| *eight == wanted) && wanted.starts_with(rest)).then_some(value)
+}
+
+/// The parts of a segment below `size` that are read: all of it, or of a wide one its ends.
+pub(super) fn parts(segment: Range<u64>, size: u64) -> impl Iterator<Item = Range<u64>> {
+    let end = segment.end.min(size);
+    let wide = segment.end - segment.start > C && end - segment.start > C;
+    let (first, last) = if wide { (segment.start + 512, end - 512) } else { (end, end) };
+    [segment.start..first, last..end].into_iter().filter(|part| part.start < part.end)
+}

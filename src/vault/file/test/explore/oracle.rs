@@ -1,0 +1,214 @@
+//! What a file may hold: the promises of `docs/format.md`, segment by segment.
+
+use super::marks::{ABSENT, Value, ZEROS};
+use crate::format::layout;
+
+/// What is read of a file; `None` where a chunk is damaged and may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct View {
+    pub(super) size: u64,
+    pub(super) values: Vec<Option<Value>>,
+}
+
+#[derive(Debug, Clone)]
+struct Segment {
+    /// What a read gives: one of these.
+    now: Vec<Value>,
+    /// What it was when fsync last confirmed it, and since.
+    confirmed: Vec<Value>,
+    /// What it was when it was last known to be flushed, and since.
+    flushed: Vec<Value>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Oracle {
+    marks: Vec<u64>,
+    segments: Vec<Segment>,
+    pub(super) size: u64,
+    /// As a segment's, in their order.
+    confirmed: Vec<u64>,
+    flushed: Vec<u64>,
+}
+
+impl Oracle {
+    /// An empty file.
+    pub(super) fn new(marks: &[u64]) -> Self {
+        let absent = || vec![ABSENT];
+        let segment = Segment { now: absent(), confirmed: absent(), flushed: absent() };
+        Oracle {
+            segments: vec![segment; marks.len() - 1],
+            marks: marks.to_vec(),
+            size: 0,
+            confirmed: vec![0],
+            flushed: vec![0],
+        }
+    }
+
+    /// An operation is about to make the file `size` long and the segments from `first` on these values.
+    pub(super) fn attempt(&mut self, size: u64, first: usize, values: &[Value]) {
+        for (at, segment) in self.segments.iter_mut().enumerate() {
+            let new = if self.marks[at] >= size {
+                ABSENT
+            } else if let Some(value) = at.checked_sub(first).and_then(|at| values.get(at)) {
+                *value
+            } else if self.marks[at] >= self.size {
+                ZEROS
+            } else {
+                continue;
+            };
+            push(&mut segment.confirmed, new);
+            push(&mut segment.flushed, new);
+        }
+        push(&mut self.confirmed, size);
+        push(&mut self.flushed, size);
+    }
+
+    /// It did so.
+    pub(super) fn done(&mut self, size: u64, first: usize, values: &[Value]) {
+        for (at, segment) in self.segments.iter_mut().enumerate() {
+            if self.marks[at] >= size {
+                segment.now = vec![ABSENT];
+            } else if let Some(value) = at.checked_sub(first).and_then(|at| values.get(at)) {
+                segment.now = vec![*value];
+            } else if self.marks[at] >= self.size {
+                segment.now = vec![ZEROS];
+            }
+        }
+        self.size = size;
+    }
+
+    /// It failed, perhaps after a part of it; the file is `size` long.
+    pub(super) fn half_done(&mut self, size: u64, first: usize, values: &[Value]) {
+        let before = self.size;
+        for (at, segment) in self.segments.iter_mut().enumerate() {
+            let new = at.checked_sub(first).and_then(|at| values.get(at));
+            if self.marks[at] >= size {
+                segment.now = vec![ABSENT];
+            } else if self.marks[at] >= before {
+                segment.now = vec![new.copied().unwrap_or(ZEROS)];
+            } else if let Some(value) = new {
+                push(&mut segment.now, *value);
+            }
+        }
+        self.size = size;
+        push(&mut self.confirmed, size);
+        push(&mut self.flushed, size);
+    }
+
+    /// What is there is confirmed.
+    pub(super) fn confirm(&mut self) {
+        for segment in &mut self.segments {
+            segment.confirmed.clone_from(&segment.now);
+        }
+        self.confirmed = vec![self.size];
+        self.flush();
+    }
+
+    /// What is there is in the store.
+    pub(super) fn flush(&mut self) {
+        for segment in &mut self.segments {
+            segment.flushed.clone_from(&segment.now);
+        }
+        self.flushed = vec![self.size];
+    }
+
+    /// What was flushed may be gone.
+    pub(super) fn lose(&mut self) {
+        for segment in &mut self.segments {
+            segment.flushed.clone_from(&segment.confirmed);
+        }
+        self.flushed.clone_from(&self.confirmed);
+    }
+
+    /// As after `lose`.
+    pub(super) fn lost(&self) -> Oracle {
+        let mut lost = self.clone();
+        lost.lose();
+        lost
+    }
+
+    /// The file was opened anew and shows this; `durable` if nothing can take it away.
+    pub(super) fn show(&mut self, view: &View, durable: bool) {
+        self.size = view.size;
+        for (at, segment) in self.segments.iter_mut().enumerate() {
+            segment.now = match view.values.get(at) {
+                Some(value) if self.marks[at] < view.size => value.iter().copied().collect(),
+                _ => vec![ABSENT],
+            };
+        }
+        if durable {
+            self.confirm();
+        } else {
+            push(&mut self.confirmed, view.size);
+            push(&mut self.flushed, view.size);
+        }
+    }
+
+    /// The open file shows this.
+    pub(super) fn observe(&mut self, view: &View) -> Result<(), String> {
+        if view.size != self.size {
+            return Err(format!("the open file has {} bytes, not {}", view.size, self.size));
+        }
+        for (at, value) in view.values.iter().enumerate() {
+            let segment = &mut self.segments[at];
+            let Some(value) = value else { continue };
+            if !segment.now.contains(value) {
+                return Err(format!(
+                    "the open file reads {} at {}, not {}",
+                    name(*value),
+                    self.marks[at],
+                    names(&segment.now)
+                ));
+            }
+            for all in [&mut segment.confirmed, &mut segment.flushed] {
+                if *all == segment.now {
+                    *all = vec![*value];
+                }
+            }
+            segment.now = vec![*value];
+        }
+        Ok(())
+    }
+
+    /// Whether a crash may leave this.
+    pub(super) fn allows(&self, view: &View, kill: bool) -> Result<(), String> {
+        let sizes = if kill { &self.flushed } else { &self.confirmed };
+        if !size_allowed(sizes, view.size) {
+            return Err(format!("size {} is none of {sizes:?}", view.size));
+        }
+        for (at, value) in view.values.iter().enumerate() {
+            let segment = &self.segments[at];
+            let values = if kill { &segment.flushed } else { &segment.confirmed };
+            let Some(value) = value else { continue };
+            if !values.contains(value) {
+                return Err(format!("{} at {}, not {}", name(*value), self.marks[at], names(values)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A size that the file had; or, where it grew, one at the border of a chunk in between.
+fn size_allowed(sizes: &[u64], size: u64) -> bool {
+    let between = |at: usize| sizes[..at].iter().any(|smaller| *smaller < size) && size < sizes[at];
+    sizes.contains(&size) || size.is_multiple_of(layout::CHUNK) && (0..sizes.len()).any(between)
+}
+
+fn push<T: PartialEq>(all: &mut Vec<T>, new: T) {
+    if all.last() != Some(&new) {
+        all.push(new);
+    }
+}
+
+pub(super) fn name(value: Value) -> String {
+    match value {
+        ZEROS => "zeros".into(),
+        ABSENT => "nothing".into(),
+        value => format!("write {value}"),
+    }
+}
+
+fn names(values: &[Value]) -> String {
+    let all: Vec<String> = values.iter().map(|value| name(*value)).collect();
+    format!("[{}]", all.join(", "))
+}

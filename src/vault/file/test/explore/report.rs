@@ -1,0 +1,165 @@
+//! Running many cases on all cores, and telling what they found.
+
+use super::{
+    super::super::{Context, Durability},
+    case::{Case, Step},
+    life::{self, Care, Ran, Violation},
+    look::{Counts, context},
+};
+use parking_lot::Mutex;
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+/// Cases of a class that are made shorter.
+const SHORTENED: u64 = 3;
+
+/// What was found of a class.
+struct Found {
+    times: u64,
+    shortest: Case,
+    seed: u64,
+    violation: Violation,
+}
+
+/// What many runs came to.
+pub(super) struct Report {
+    start: Instant,
+    counts: Counts,
+    found: BTreeMap<String, Found>,
+}
+
+/// The contexts of a thread.
+pub(super) struct Contexts([[Arc<Context>; 2]; 2]);
+
+impl Contexts {
+    pub(super) fn new() -> Self {
+        let pair = |durability| [context(durability), context(durability)];
+        Contexts([pair(Durability::Strict), pair(Durability::Relaxed)])
+    }
+
+    pub(super) fn of(&self, durability: Durability) -> &[Arc<Context>; 2] {
+        &self.0[usize::from(durability == Durability::Relaxed)]
+    }
+
+    /// Runs a case; a panic is a violation.
+    pub(super) fn run(&self, case: &Case, seed: u64, care: Care) -> Ran {
+        let run = || life::run(case, self.of(case.durability), seed, care);
+        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map_or("for some reason", String::as_str);
+            let wrong = Some(Violation { step: 0, text: format!("panics: {text}") });
+            Ran { counts: Counts::default(), asked: Vec::new(), wrong }
+        })
+    }
+
+    /// The case without what its violation does not need.
+    fn shorten(&self, case: Case, seed: u64, violation: Violation) -> (Case, Violation) {
+        let class = violation.class();
+        let still = |case: &Case| {
+            let wrong = self.run(case, seed, Care::ALL).wrong?;
+            (wrong.class() == class).then_some(wrong)
+        };
+        let (mut best, mut violation) = match still(&case) {
+            Some(wrong) => (case, wrong),
+            None => return (case, violation),
+        };
+        let mut again = true;
+        while again {
+            again = false;
+            for shorter in shorter(&best) {
+                if let Some(wrong) = still(&shorter) {
+                    (best, violation, again) = (shorter, wrong, true);
+                    break;
+                }
+            }
+        }
+        (best, violation)
+    }
+}
+
+/// The case with one thing less.
+fn shorter(case: &Case) -> Vec<Case> {
+    let without = |at: usize, change: fn(&mut Vec<Step>, usize)| {
+        let mut shorter = case.clone();
+        change(&mut shorter.steps, at);
+        shorter
+    };
+    let changes: [fn(&mut Vec<Step>, usize); 3] = [
+        |steps, at| _ = steps.remove(at),
+        |steps, at| steps[at].fault = None,
+        |steps, at| steps[at].crash = None,
+    ];
+    let all = (0..case.steps.len()).rev().flat_map(move |at| changes.map(|change| without(at, change)));
+    all.filter(|shorter| shorter != case && !shorter.steps.is_empty()).collect()
+}
+
+impl Report {
+    fn note(&mut self, shortest: Case, seed: u64, violation: Violation) {
+        let found = self.found.entry(violation.class()).or_insert_with(|| Found {
+            times: 0,
+            shortest: shortest.clone(),
+            seed,
+            violation: violation.clone(),
+        });
+        found.times += 1;
+        if shortest.steps.len() < found.shortest.steps.len() {
+            (found.shortest, found.seed, found.violation) = (shortest, seed, violation);
+        }
+    }
+
+    /// Prints what was explored; panics if something was found.
+    pub(super) fn conclude(&self, what: &str) {
+        let seconds = self.start.elapsed().as_secs_f64();
+        println!(
+            "{what}: {:?} in {seconds:.1} s, {:.0} states/s",
+            self.counts,
+            self.counts.states as f64 / seconds
+        );
+        let mut all: Vec<(&String, &Found)> = self.found.iter().collect();
+        all.sort_by_key(|(_, found)| std::cmp::Reverse(found.times));
+        let mut text = String::new();
+        for (_, Found { times, shortest, seed, violation }) in &all {
+            let _ = write!(
+                text,
+                "\n{times}x step {}: {}\n    seed {seed}: {shortest}",
+                violation.step, violation.text
+            );
+        }
+        assert!(all.is_empty(), "{what}: {} classes of violations{text}", all.len());
+    }
+}
+
+/// Runs cases that `next` gives for numbers from 0 on, on all cores, until there is none.
+pub(super) fn explore(next: impl Fn(u64) -> Option<(Case, Care)> + Sync) -> Report {
+    let report =
+        Mutex::new(Report { start: Instant::now(), counts: Counts::default(), found: BTreeMap::new() });
+    let number = AtomicU64::new(0);
+    let work = || {
+        let contexts = Contexts::new();
+        loop {
+            let seed = number.fetch_add(1, Ordering::Relaxed);
+            let Some((case, care)) = next(seed) else { return };
+            let ran = contexts.run(&case, seed, care);
+            report.lock().counts.add(&ran.counts);
+            let Some(violation) = ran.wrong else { continue };
+            let times = report.lock().found.get(&violation.class()).map_or(0, |found| found.times);
+            let (case, violation) =
+                if times < SHORTENED { contexts.shorten(case, seed, violation) } else { (case, violation) };
+            report.lock().note(case, seed, violation);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    report.into_inner()
+}
