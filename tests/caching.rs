@@ -11,13 +11,14 @@ use std::{
     path::Path,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
+    time::{Duration, Instant},
 };
 use support::{
     CACHES,
     command::ok,
     mounted::{Mount, Vault},
     random::Random,
-    raw::Mapping,
+    raw::{Aio, Mapping},
     ready,
 };
 
@@ -338,6 +339,86 @@ fn who_follows_a_growing_file_sees_what_was_written_and_no_zeros() {
                 }
             });
         }
+        mount.unmount();
+    }
+}
+
+/// The kernel drops pages when an asynchronous write past its cache begins, not when it is done: what is read
+/// meanwhile would stay as it was.
+#[test]
+fn who_opens_a_file_after_an_asynchronous_write_sees_it() {
+    if !ready(&[]) || !drops_pages_after_writes() {
+        return;
+    }
+    const LEN: usize = 1 << 20;
+    const ROUNDS: u8 = 200;
+    for mode in CACHES {
+        let vault = Vault::in_memory("aes-256-ctr");
+        let mount = vault.mount_with(&["--cache", mode]);
+        let path = mount.join("file");
+        fs::write(&path, vec![0; LEN]).expect("create");
+        let done = AtomicBool::new(false);
+        thread::scope(|threads| {
+            for _ in 0..2 {
+                threads.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        assert_eq!(fs::read(&path).expect("read").len(), LEN);
+                    }
+                });
+            }
+            let (by, aio) = (Kind::BothPast.open(&path), Aio::new(16).expect("io_setup"));
+            let behind = (1..=ROUNDS).find(|&round| {
+                aio.write_all(&by, &vec![round; LEN], LEN / 16).expect("write");
+                fs::read(&path).expect("read") != vec![round; LEN]
+            });
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(behind, None, "{mode}: out of date in this round");
+        });
+        mount.unmount();
+    }
+}
+
+/// The same for who has the file open, or mapped, already: a moment later at most.
+#[test]
+fn open_files_and_mappings_follow_asynchronous_writes() {
+    if !ready(&[]) || !drops_pages_after_writes() {
+        return;
+    }
+    const LEN: usize = 1 << 20;
+    for mode in CACHES {
+        let vault = Vault::in_memory("aes-256-ctr");
+        let mount = vault.mount_with(&["--cache", mode]);
+        let path = mount.join("file");
+        fs::write(&path, vec![0; LEN]).expect("create");
+        let (cached, by) = (Kind::Read.open(&path), Kind::BothPast.open(&path));
+        let aio = Aio::new(16).expect("io_setup");
+        let done = AtomicBool::new(false);
+        thread::scope(|threads| {
+            threads.spawn(|| {
+                let mapping = Mapping::new(&by, 0, LEN, false).expect("mmap");
+                while !done.load(Ordering::Relaxed) {
+                    cached.read_exact_at(&mut vec![0; LEN], 0).expect("read");
+                    mapping.read(0, &mut vec![0; LEN]);
+                }
+            });
+            let mapping = Mapping::new(&by, 0, LEN, false).expect("mmap");
+            let mut seen = [vec![0; LEN], vec![0; LEN]];
+            let behind = (1..=100_u8).find(|&round| {
+                aio.write_all(&by, &vec![round; LEN], LEN / 16).expect("write");
+                let end = Instant::now() + Duration::from_secs(2);
+                loop {
+                    cached.read_exact_at(&mut seen[0], 0).expect("read");
+                    mapping.read(0, &mut seen[1]);
+                    let is_new = seen.iter().all(|seen| *seen == vec![round; LEN]);
+                    if is_new || Instant::now() > end {
+                        break !is_new;
+                    }
+                }
+            });
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(behind, None, "{mode}: out of date in this round");
+        });
+        drop((cached, by));
         mount.unmount();
     }
 }

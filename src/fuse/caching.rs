@@ -5,7 +5,8 @@
 //! request, however small. What is only written gains from the one and has no part in the other.
 //!
 //! The kernel keeps its pages right: a write past the cache brings written pages of the range (mapped ones) to the
-//! vault first, and drops the range's pages before and after. Two things it cannot do. Who reads the last page
+//! vault first, and drops the range's pages before and after (for writes that a program only begins we do the latter:
+//! `stale`). Two things it cannot do. Who reads the last page
 //! through the cache while it is appended to past it may find zeros behind the old end; and where a program
 //! writes past the cache while another changes the same page in its mapping, one change may be lost. So while a
 //! file is open one way, it is opened the same way by our own choice.
@@ -81,6 +82,11 @@ impl InUse {
     /// Whether the kernel holds nothing of the content, and asks for nothing.
     pub fn untouched(&self) -> bool {
         !self.touched
+    }
+
+    /// Whether there is one handle past the cache at most, and none through it.
+    pub fn is_of_one(&self) -> bool {
+        self.cached == 0 && self.past <= 1
     }
 
     /// A handle is given out.

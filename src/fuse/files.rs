@@ -34,6 +34,14 @@ fn writes(flags: OpenFlags) -> bool {
     flags.acc_mode() != OpenAccMode::O_RDONLY
 }
 
+/// Whether a request to write comes past the kernel's page cache. Through a handle that does not go past it, this
+/// is done where the program has set O_DIRECT since, or the kernel does it for itself (a loop device): then the
+/// request names an owner of locks, which one for pages never does.
+fn goes_past(handle: bool, flags: WriteFlags) -> bool {
+    let named = flags.contains(WriteFlags::FUSE_WRITE_LOCKOWNER);
+    !flags.contains(WriteFlags::FUSE_WRITE_CACHE) && (handle || named)
+}
+
 impl Server {
     /// How the kernel is to treat a file opened with `flags`. Its page cache stays valid over opens as
     /// long as only this mount writes. Closing what cannot write has nothing to flush.
@@ -67,6 +75,9 @@ impl Server {
             self.attributes_changed(number);
             mode = (mode - FopenFlags::FOPEN_KEEP_CACHE) | FopenFlags::FOPEN_DIRECT_IO;
         }
+        if node.pages.behind() {
+            mode -= FopenFlags::FOPEN_KEEP_CACHE;
+        }
         if in_use.untouched() && !write && !self.read_only && !past(mode) {
             self.preload(number, &file);
         }
@@ -83,6 +94,9 @@ impl Server {
         mode: FopenFlags,
     ) -> u64 {
         in_use.opened(past(mode));
+        if !past(mode) {
+            node.pages.begin();
+        }
         let (node, write) = (node.clone(), writes(flags));
         self.handles.add_file(FileHandle { node, file, write, past: past(mode) })
     }
@@ -133,7 +147,12 @@ impl Server {
         if handle.past {
             self.take_capabilities(&handle.node)?;
         }
-        handle.file.file.write(offset, data)?;
+        let written = handle.file.file.write(offset, data);
+        // Of what failed a part may have been written.
+        if goes_past(handle.past, flags) {
+            self.overtaken(&handle.node, offset..offset.saturating_add(data.len() as u64));
+        }
+        written?;
         // Through its cache the kernel asks for durability itself; past it, it leaves that to us.
         if handle.past && open.0 & libc::O_DSYNC != 0 && !flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
             self.vault.sync_file(&handle.file)?;

@@ -7,6 +7,7 @@ use super::{
     metrics::is_metrics,
     names::Entry,
     server::Server,
+    stale::PageRead,
     together::{Asked, SMALL},
 };
 use crate::{
@@ -269,14 +270,18 @@ impl Filesystem for Mounted {
         offset: u64,
         size: u32,
         _: OpenFlags,
-        _: Option<LockOwner>,
+        owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         let _busy = self.0.busy_reading();
         let len = (size as usize).min(READ_MOST);
         match self.0.handles.file(handle.0) {
-            Ok(file) if len <= SMALL => self.0.read_small(Asked { file, offset, len, reply }),
             Ok(file) => {
+                // A program that reads past the cache is named, whatever the locks are; the cache itself is not.
+                let page = owner.is_none().then(|| PageRead::begin(file.node.clone()));
+                if len <= SMALL {
+                    return self.0.read_small(Asked { file, offset, len, reply, page });
+                }
                 self.0.read_aside();
                 self.0.read_alone(&file, offset, len, reply);
             }

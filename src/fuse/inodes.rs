@@ -3,7 +3,7 @@
 //! Locks: a node's names are locked before the table, never the other way round; names of several nodes in the order
 //! of `Node::order`.
 
-use super::{caching::InUse, errno};
+use super::{caching::InUse, errno, stale::Pages};
 use crate::vault::{Kind, Pin, Result, Stat, StoredName};
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -100,6 +100,8 @@ pub struct Node {
     pub capable: AtomicBool,
     /// How a file is in use. Locked while an opening is decided, and while the kernel is given content.
     pub in_use: Mutex<InUse>,
+    /// What the kernel may have of a file in its page cache.
+    pub pages: Pages,
 }
 
 impl Node {
@@ -112,7 +114,16 @@ impl Node {
             bare: RwLock::default(),
             capable: AtomicBool::new(true),
             in_use: Mutex::default(),
+            pages: Pages::default(),
         })
+    }
+
+    /// Says that it was cut to nothing, upon which the kernel drops all of its pages. Where somebody else has it
+    /// open, some may have come meanwhile.
+    pub fn emptied(&self) {
+        if self.in_use.lock().is_of_one() {
+            self.pages.end();
+        }
     }
 
     /// Where it stands in the order in which the names of several nodes are locked: directories last, because who uses

@@ -2,7 +2,7 @@
 //! of chunks, keys or stored names beyond passing them on, and it is the only place that makes an errno.
 //!
 //! `filesystem` is the trait that the kernel's requests arrive through; `names`, `nodes`, `files` and
-//! `listing` do the work of one family of requests each; `inodes` knows what the kernel knows; `loops` keeps
+//! `listing` do the work of one family of requests each; `inodes` knows what the kernel knows, `stale` drops what it holds and should not; `loops` keeps
 //! as many event loops awake as there is work for; `device` and `session` make a mount and end it.
 
 mod attr;
@@ -26,6 +26,7 @@ mod preload;
 mod server;
 mod session;
 mod settings;
+mod stale;
 mod together;
 mod workers;
 

@@ -65,12 +65,21 @@ impl Server {
     }
 
     /// Changes attributes and returns the new ones. `user` is the caller.
-    pub fn setattr(&self, number: u64, handle: Option<u64>, mut changes: SetAttr, user: u32) -> Result<Stat> {
+    pub fn setattr(&self, number: u64, handle: Option<u64>, changes: SetAttr, user: u32) -> Result<Stat> {
         self.writable()?;
         let _cut = match changes.size {
             Some(_) => Some(Cut::begin(self.inodes.get(number)?)),
             None => None,
         };
+        let cut = changes.size == Some(0);
+        let changed = self.change(number, handle, changes, user);
+        if cut && changed.is_ok() {
+            self.inodes.get(number)?.emptied();
+        }
+        changed
+    }
+
+    fn change(&self, number: u64, handle: Option<u64>, mut changes: SetAttr, user: u32) -> Result<Stat> {
         if let Some(file) = self.file_of(number, handle) {
             self.drop_privileges(&mut changes, user, || self.vault.stat(Target::File(&file)))?;
             return self.vault.set_attr(Target::File(&file), &changes);

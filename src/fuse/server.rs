@@ -8,6 +8,7 @@ use super::{
     inodes::{self, Id, Inodes, Name, Node, ROOT},
     loops::{Busy, Loops},
     permissions::Judge,
+    stale::Dropper,
     together::Aside,
     workers::Workers,
 };
@@ -40,6 +41,7 @@ pub struct Server {
     pub judge: Judge,
     pub caching: Caching,
     pub aside: Aside,
+    pub dropper: Arc<Dropper>,
     reporter: Reporter,
     workers: Workers,
     loops: Arc<Loops>,
@@ -68,6 +70,7 @@ impl Server {
             judge,
             caching: Caching::new(cache),
             aside: Aside::default(),
+            dropper: Arc::default(),
             reporter: Reporter::default(),
             workers: Workers::new(),
             loops,
@@ -100,6 +103,7 @@ impl Server {
         self.loops.end();
         self.read_aside();
         self.workers.finish();
+        self.dropper.finish();
     }
 
     /// Runs `work` for a request on `node`: an error becomes its errno, a panic EIO.
@@ -147,6 +151,11 @@ impl Server {
         let busy = self.loops.begin_part();
         self.read_aside();
         busy
+    }
+
+    /// The event loops.
+    pub fn loops(&self) -> &Arc<Loops> {
+        &self.loops
     }
 
     /// Whether the kernel has a request that no loop has taken.

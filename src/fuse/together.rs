@@ -5,7 +5,7 @@
 //! whoever takes that one finds the read: it does it too, before anything else. Should nobody take it, because
 //! the kernel has withdrawn it, the watch does what lies aside.
 
-use super::{handles::FileHandle, server::Server};
+use super::{handles::FileHandle, server::Server, stale::PageRead};
 use crate::{
     metrics::{self, Activity},
     vault::{Result, Small},
@@ -35,6 +35,8 @@ pub struct Asked {
     pub len: usize,
     /// Where the answer goes.
     pub reply: ReplyData,
+    /// Under way until it is answered, if it is one of pages.
+    pub page: Option<PageRead>,
 }
 
 /// The reads that lie aside.
@@ -97,7 +99,7 @@ impl Server {
     /// Does reads of one file.
     fn read_of_one(&self, mut reads: Vec<Asked>) {
         if let [_] = &reads[..] {
-            let Some(Asked { file, offset, len, reply }) = reads.pop() else { return };
+            let Some(Asked { file, offset, len, reply, page: _page }) = reads.pop() else { return };
             return self.read_alone(&file, offset, len, reply);
         }
         let mut buffer = [0; MOST * SMALL];

@@ -1,11 +1,14 @@
-//! Shared memory mappings of files, and close(2). The only unsafe code of the tests.
+//! Shared memory mappings of files, close(2), and asynchronous writes. The only unsafe code of the tests.
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::{
     ffi::c_void,
     fs::File,
     io,
-    os::{fd::IntoRawFd, unix::fs::FileExt},
+    os::{
+        fd::{AsRawFd, IntoRawFd},
+        unix::fs::FileExt,
+    },
     ptr,
 };
 
@@ -66,4 +69,90 @@ pub fn close(file: File) -> io::Result<()> {
     // SAFETY: the descriptor was just given up by its only owner.
     let result = unsafe { libc::close(fd) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What io_submit(2) takes.
+#[repr(C)]
+#[derive(Default)]
+struct Iocb {
+    data: u64,
+    key: u32,
+    rw_flags: i32,
+    opcode: u16,
+    priority: i16,
+    fd: u32,
+    buffer: u64,
+    len: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    event_fd: u32,
+}
+
+/// What io_getevents(2) gives.
+#[repr(C)]
+#[derive(Clone, Default)]
+struct IoEvent {
+    data: u64,
+    request: u64,
+    result: i64,
+    result2: i64,
+}
+
+/// Writes that are under way side by side (io_submit(2)): what databases and virtual machines do.
+pub struct Aio(libc::c_ulong);
+
+impl Aio {
+    const PWRITE: u16 = 1;
+
+    /// Room for so many writes at once.
+    pub fn new(most: usize) -> io::Result<Aio> {
+        let mut context = 0;
+        // SAFETY: the kernel fills in the number of a context.
+        let made = unsafe { libc::syscall(libc::SYS_io_setup, most, &raw mut context) };
+        if made == 0 { Ok(Aio(context)) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Writes all of `data` in pieces of `piece` bytes, all of them at once, and waits until each is done.
+    pub fn write_all(&self, file: &File, data: &[u8], piece: usize) -> io::Result<()> {
+        let requests: Vec<Iocb> = data
+            .chunks(piece)
+            .enumerate()
+            .map(|(at, part)| Iocb {
+                opcode: Aio::PWRITE,
+                fd: file.as_raw_fd().cast_unsigned(),
+                buffer: part.as_ptr() as u64,
+                len: part.len() as u64,
+                offset: (at * piece) as i64,
+                data: part.len() as u64,
+                ..Iocb::default()
+            })
+            .collect();
+        let pointers: Vec<*const Iocb> = requests.iter().map(ptr::from_ref).collect();
+        let mut events = vec![IoEvent::default(); requests.len()];
+        let count = requests.len() as libc::c_long;
+        // SAFETY: the requests point to parts of `data`, which stays until all of them are done, below.
+        let begun = unsafe { libc::syscall(libc::SYS_io_submit, self.0, count, pointers.as_ptr()) };
+        if begun < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: there is room for as many events as are waited for.
+        let done = unsafe {
+            let none = ptr::null_mut::<libc::timespec>();
+            libc::syscall(libc::SYS_io_getevents, self.0, begun, begun, events.as_mut_ptr(), none)
+        };
+        assert_eq!(done, begun, "every write that was begun is waited for");
+        assert_eq!(begun, count, "the context has room for all");
+        match events.iter().find(|event| event.result != event.data.cast_signed()) {
+            None => Ok(()),
+            Some(failed) => Err(io::Error::from_raw_os_error(-failed.result as i32)),
+        }
+    }
+}
+
+impl Drop for Aio {
+    fn drop(&mut self) {
+        // SAFETY: the context is ours, and nothing of it is under way.
+        let _ = unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
+    }
 }
