@@ -421,6 +421,50 @@ fn writing_takes_privileges_away() {
     assert_eq!(mode(&file), 0o777, "a new owner gets none");
 }
 
+/// As the kernel's filesystems have it: what the group may not execute keeps set-group-id only if who changes the
+/// file is in the group.
+#[test]
+fn who_is_not_in_the_group_takes_set_group_id_away() {
+    if !ready_as_root(&["setpriv", "fallocate", "truncate", "dd"]) {
+        return;
+    }
+    const GROUP: u32 = 61_100;
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount_with(&["--allow-other"]);
+    fs::set_permissions(mount.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let file = mount.join("file");
+    let changes = [
+        "fallocate -l 9000 file",
+        "fallocate -p -o 0 -l 4096 file",
+        "fallocate -z -o 100 -l 5000 file",
+        "truncate -s 5 file",
+        "printf x | dd of=file conv=notrunc 2>/dev/null",
+        "printf x | dd of=file conv=notrunc oflag=direct 2>/dev/null",
+        "printf x | dd of=file conv=notrunc 1<>file 2>/dev/null",
+    ];
+    for change in changes {
+        for (before, outside, inside) in
+            [(0o2666, 0o666, 0o2666), (0o6666, 0o666, 0o2666), (0o6777, 0o777, 0o777), (0o2755, 0o755, 0o755)]
+        {
+            for (groups, after) in [("--clear-groups", outside), ("--groups=61100", inside)] {
+                fs::write(&file, [1; 8192]).unwrap();
+                chown(&file, Some(NOBODY), Some(GROUP)).unwrap();
+                fs::set_permissions(&file, fs::Permissions::from_mode(before)).unwrap();
+                let mut by = Command::new("setpriv");
+                by.args(["--reuid=65534", "--regid=65534", groups, "sh", "-euc", change]);
+                assert!(run(by.current_dir(mount.path()), 20).status.success(), "{change}");
+                let now = mode(&file);
+                assert_eq!(now, after, "{change} on {before:o} with {groups} leaves {now:o}, not {after:o}");
+                // By a program of root's it all stays.
+                fs::set_permissions(&file, fs::Permissions::from_mode(before)).unwrap();
+                assert!(run(&mut script(mount.path(), change), 20).status.success(), "{change} by root");
+                assert_eq!(mode(&file), before, "{change} by root");
+            }
+        }
+    }
+    mount.unmount();
+}
+
 #[test]
 fn writing_takes_capabilities_away() {
     if !ready_as_root(&[]) {
@@ -438,7 +482,9 @@ fn writing_takes_capabilities_away() {
     let has = || getxattr(&file, NAME, &mut [0; 64]).is_ok();
     let writes =
         ["echo x >>file", ": >file", "truncate -s 3 file", "printf x | dd of=file conv=notrunc 2>/dev/null"];
-    for write in writes.into_iter().chain(["fallocate -l 9000 file"]) {
+    let spaces =
+        ["fallocate -l 9000 file", "fallocate -p -o 0 -l 4096 file", "fallocate -z -o 0 -l 4096 file"];
+    for write in writes.into_iter().chain(spaces) {
         let by_root = || run(&mut script(mount.path(), write), 20).status.success();
         for who in [&by_root as &dyn Fn() -> bool, &|| nobody(&mount, write)] {
             setxattr(&file, NAME, &VALUE, XattrFlags::empty()).unwrap();

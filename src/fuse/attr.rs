@@ -79,11 +79,11 @@ pub fn kind_of_mode(mode: u32) -> Option<Kind> {
     }
 }
 
-/// The bits that a write by someone without privileges takes away: set-user-id, and set-group-id where
-/// the group may execute. `None` if there is nothing to take.
-pub fn without_privileges(mode: u32) -> Option<u32> {
+/// The bits that a write by someone without privileges takes away: set-user-id, and set-group-id unless the group
+/// may not execute and whoever writes is `in_group`, asked only if it matters. `None` if there is nothing to take.
+pub fn without_privileges(mode: u32, in_group: impl FnOnce() -> bool) -> Option<u32> {
     let mut kept = mode & !libc::S_ISUID;
-    if mode & libc::S_IXGRP != 0 {
+    if mode & libc::S_ISGID != 0 && (mode & libc::S_IXGRP != 0 || !in_group()) {
         kept &= !libc::S_ISGID;
     }
     (kept != mode).then_some(kept)
@@ -155,10 +155,15 @@ mod tests {
 
     #[test]
     fn writing_takes_privileges_away() {
-        assert_eq!(without_privileges(0o755), None);
-        assert_eq!(without_privileges(0o4755), Some(0o755));
-        assert_eq!(without_privileges(0o6755), Some(0o755));
-        assert_eq!(without_privileges(0o2644), None, "mandatory locking, not set-group-id");
-        assert_eq!(without_privileges(0o6644), Some(0o2644));
+        for in_group in [true, false] {
+            assert_eq!(without_privileges(0o755, || panic!("no reason to ask")), None);
+            assert_eq!(without_privileges(0o4755, || panic!("no reason to ask")), Some(0o755));
+            assert_eq!(without_privileges(0o6755, || in_group), Some(0o755));
+            assert_eq!(without_privileges(0o2755, || in_group), Some(0o755));
+        }
+        assert_eq!(without_privileges(0o2644, || true), None, "mandatory locking, not set-group-id");
+        assert_eq!(without_privileges(0o6644, || true), Some(0o2644));
+        assert_eq!(without_privileges(0o2644, || false), Some(0o644));
+        assert_eq!(without_privileges(0o6666, || false), Some(0o666));
     }
 }

@@ -1,6 +1,6 @@
 //! Requests on open files: opening, reading, writing, making durable, space.
 
-use super::{attr, caching::InUse, errno, handles::FileHandle, inodes::Node, server::Server};
+use super::{attr, caching::InUse, caller::Caller, errno, handles::FileHandle, inodes::Node, server::Server};
 use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, Target};
 use fuser::{FopenFlags, OpenAccMode, OpenFlags, WriteFlags};
 use std::{cell::RefCell, sync::Arc};
@@ -137,12 +137,12 @@ impl Server {
         offset: u64,
         data: &[u8],
         (flags, open): (WriteFlags, OpenFlags),
-        user: u32,
+        caller: Caller,
     ) -> Result<()> {
         self.writable()?;
         let handle = self.handles.file(handle)?;
         if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            self.take_privileges(handle.node.number, &handle.file, user)?;
+            self.take_privileges(handle.node.number, &handle.file, caller)?;
         }
         if handle.past {
             self.take_capabilities(&handle.node)?;
@@ -173,27 +173,23 @@ impl Server {
     }
 
     /// fallocate(2).
-    pub fn fallocate(&self, handle: u64, offset: u64, len: u64, mode: i32, user: u32) -> Result<()> {
+    pub fn fallocate(&self, handle: u64, offset: u64, len: u64, mode: i32, caller: Caller) -> Result<()> {
         self.writable()?;
         let handle = self.handles.file(handle)?;
         let file = &handle.file.file;
         let keep = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-        match mode & !libc::FALLOC_FL_KEEP_SIZE {
-            0 => {
-                self.take_privileges(handle.node.number, &handle.file, user)?;
-                file.allocate(offset, len, keep)
-            }
-            libc::FALLOC_FL_PUNCH_HOLE if keep => {
-                self.take_privileges(handle.node.number, &handle.file, user)?;
-                file.punch(offset, len)
-            }
-            libc::FALLOC_FL_ZERO_RANGE => {
-                self.take_privileges(handle.node.number, &handle.file, user)?;
-                file.punch(offset, len)?;
-                file.allocate(offset, len, keep)
-            }
-            _ => Err(Error::NotSupported("fallocate mode")),
+        let mode = mode & !libc::FALLOC_FL_KEEP_SIZE;
+        match mode {
+            0 | libc::FALLOC_FL_ZERO_RANGE => {}
+            libc::FALLOC_FL_PUNCH_HOLE if keep => {}
+            _ => return Err(Error::NotSupported("fallocate mode")),
         }
+        self.take_privileges(handle.node.number, &handle.file, caller)?;
+        self.take_capabilities(&handle.node)?;
+        if mode != 0 {
+            file.punch(offset, len)?;
+        }
+        if mode == libc::FALLOC_FL_PUNCH_HOLE { Ok(()) } else { file.allocate(offset, len, keep) }
     }
 
     /// SEEK_DATA and SEEK_HOLE; the kernel does the others itself.
@@ -210,10 +206,11 @@ impl Server {
     }
 
     /// Copies bytes from one open file to another (or within one) and returns how many.
-    pub fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64, user: u32) -> Result<u32> {
+    pub fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64, caller: Caller) -> Result<u32> {
         self.writable()?;
         let (source, target) = (self.handles.file(from.0)?, self.handles.file(to.0)?);
-        self.take_privileges(target.node.number, &target.file, user)?;
+        self.take_privileges(target.node.number, &target.file, caller)?;
+        self.take_capabilities(&target.node)?;
         let len = len.min(COPY_MOST);
         let mut copied = 0;
         while copied < len {
@@ -234,11 +231,12 @@ impl Server {
     }
 
     /// Takes set-user-id and set-group-id away from a file that somebody other than root changes.
-    fn take_privileges(&self, number: u64, file: &OpenFile, user: u32) -> Result<()> {
-        if user == 0 {
+    fn take_privileges(&self, number: u64, file: &OpenFile, caller: Caller) -> Result<()> {
+        if caller.user == 0 {
             return Ok(());
         }
-        let mode = attr::without_privileges(self.vault.stat(Target::File(file))?.mode);
+        let now = self.vault.stat(Target::File(file))?;
+        let mode = attr::without_privileges(now.mode, || caller.is_in(now.gid));
         if mode.is_some() {
             self.vault.set_attr(Target::File(file), &SetAttr { mode, ..SetAttr::default() })?;
             self.attributes_changed(number);

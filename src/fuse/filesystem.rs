@@ -2,6 +2,7 @@
 
 use super::{
     attr,
+    caller::Caller,
     capabilities::{self, Largest},
     errno::{Answer, READ_ONLY_ATTRIBUTE, UNSUPPORTED_REQUEST, VALUE_TOO_LARGE},
     metrics::is_metrics,
@@ -121,10 +122,12 @@ impl Filesystem for Mounted {
         let (mode, mtime) = (mode.map(|m| m & 0o7777), mtime.map(attr::set_time));
         let mut changes = SetAttr { mode, uid, gid, size, atime: atime.map(attr::set_time), mtime };
         attr::touch_resized(&mut changes);
-        let user = request.uid();
+        let caller = Caller::of(request);
         let work = move |s: &Server| {
             let handle = handle.map(|h| h.0);
-            match s.named(user, Activity::Setattr, number.0, |s| s.setattr(number.0, handle, changes, user)) {
+            match s.named(caller.user, Activity::Setattr, number.0, |s| {
+                s.setattr(number.0, handle, changes, caller)
+            }) {
                 Ok(stat) => reply.attr(&s.attr_ttl(&stat), &attr::file_attr(number.0, &stat)),
                 Err(e) => reply.error(e),
             }
@@ -305,10 +308,10 @@ impl Filesystem for Mounted {
         reply: ReplyWrite,
     ) {
         let _busy = self.0.busy();
-        let user = request.uid();
+        let caller = Caller::of(request);
         match self
             .0
-            .answer(Activity::Write, number.0, |s| s.write(handle.0, offset, data, (flags, open), user))
+            .answer(Activity::Write, number.0, |s| s.write(handle.0, offset, data, (flags, open), caller))
         {
             Ok(()) => {
                 metrics::bytes(Activity::Write, data.len());
@@ -463,11 +466,11 @@ impl Filesystem for Mounted {
         reply: ReplyEmpty,
     ) {
         let _busy = self.0.busy();
-        let user = request.uid();
+        let caller = Caller::of(request);
         self.0.slowly(move |s| {
             done(
                 reply,
-                s.answer(Activity::Fallocate, number.0, |s| s.fallocate(handle.0, offset, len, mode, user)),
+                s.answer(Activity::Fallocate, number.0, |s| s.fallocate(handle.0, offset, len, mode, caller)),
             );
         });
     }
@@ -502,10 +505,10 @@ impl Filesystem for Mounted {
         reply: ReplyWrite,
     ) {
         let _busy = self.0.busy();
-        let user = request.uid();
+        let caller = Caller::of(request);
         let (from, to) = ((handle_in.0, offset_in), (handle_out.0, offset_out));
         self.0.slowly(move |s| {
-            match s.answer(Activity::Copy, number_out.0, |s| s.copy(from, to, len, user)) {
+            match s.answer(Activity::Copy, number_out.0, |s| s.copy(from, to, len, caller)) {
                 Ok(copied) => reply.written(copied),
                 Err(e) => reply.error(e),
             }

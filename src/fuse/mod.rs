@@ -7,6 +7,7 @@
 
 mod attr;
 mod caching;
+mod caller;
 mod capabilities;
 mod device;
 mod dirs;

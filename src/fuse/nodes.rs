@@ -1,7 +1,9 @@
 //! Requests on nodes: attributes, link targets, extended attributes.
 
 use super::{
-    attr, errno,
+    attr,
+    caller::Caller,
+    errno,
     inodes::{self, Node},
     permissions,
     server::Server,
@@ -64,28 +66,34 @@ impl Server {
         permissions::root_may(&self.getattr(number, None)?, wanted)
     }
 
-    /// Changes attributes and returns the new ones. `user` is the caller.
-    pub fn setattr(&self, number: u64, handle: Option<u64>, changes: SetAttr, user: u32) -> Result<Stat> {
+    /// Changes attributes and returns the new ones.
+    pub fn setattr(
+        &self,
+        number: u64,
+        handle: Option<u64>,
+        changes: SetAttr,
+        caller: Caller,
+    ) -> Result<Stat> {
         self.writable()?;
         let _cut = match changes.size {
             Some(_) => Some(Cut::begin(self.inodes.get(number)?)),
             None => None,
         };
         let cut = changes.size == Some(0);
-        let changed = self.change(number, handle, changes, user);
+        let changed = self.change(number, handle, changes, caller);
         if cut && changed.is_ok() {
             self.inodes.get(number)?.emptied();
         }
         changed
     }
 
-    fn change(&self, number: u64, handle: Option<u64>, mut changes: SetAttr, user: u32) -> Result<Stat> {
+    fn change(&self, number: u64, handle: Option<u64>, mut changes: SetAttr, caller: Caller) -> Result<Stat> {
         if let Some(file) = self.file_of(number, handle) {
-            self.drop_privileges(&mut changes, user, || self.vault.stat(Target::File(&file)))?;
+            self.drop_privileges(&mut changes, caller, || self.vault.stat(Target::File(&file)))?;
             return self.vault.set_attr(Target::File(&file), &changes);
         }
         let node = self.inodes.get(number)?;
-        self.drop_privileges(&mut changes, user, || self.getattr(number, None))?;
+        self.drop_privileges(&mut changes, caller, || self.getattr(number, None))?;
         if node.kind == Kind::Dir {
             return self.vault.set_attr(Target::Dir(&*self.dir(number)?), &changes);
         }
@@ -221,11 +229,12 @@ impl Server {
     fn drop_privileges(
         &self,
         changes: &mut SetAttr,
-        user: u32,
+        caller: Caller,
         stat: impl FnOnce() -> Result<Stat>,
     ) -> Result<()> {
-        if changes.size.is_some() && changes.mode.is_none() && user != 0 {
-            changes.mode = attr::without_privileges(stat()?.mode);
+        if changes.size.is_some() && changes.mode.is_none() && caller.user != 0 {
+            let now = stat()?;
+            changes.mode = attr::without_privileges(now.mode, || caller.is_in(now.gid));
         }
         Ok(())
     }

@@ -1,0 +1,62 @@
+//! Who makes a request, as far as the kernel says.
+
+use fuser::Request;
+use std::fs;
+
+/// The process that waits for a request's answer, and its rights.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller {
+    /// Its user, where files are concerned.
+    pub user: u32,
+    /// Its group, where files are concerned.
+    group: u32,
+    /// The thread that asks; 0 if it cannot be seen from here.
+    thread: u32,
+}
+
+impl Caller {
+    /// That of a request.
+    pub fn of(request: &Request) -> Caller {
+        Caller { user: request.uid(), group: request.gid(), thread: request.pid() }
+    }
+
+    /// Whether it belongs to `group`. The kernel says only one of its groups; where the others cannot be had, no.
+    pub fn is_in(&self, group: u32) -> bool {
+        self.group == group || others(self.thread).contains(&group)
+    }
+}
+
+/// The supplementary groups of a thread.
+fn others(thread: u32) -> Vec<u32> {
+    // Of any thread, although only those that lead a process are listed there.
+    groups(&fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default())
+}
+
+fn groups(status: &str) -> Vec<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+    line.unwrap_or_default().split_whitespace().filter_map(|group| group.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_taken_from_a_status() {
+        assert_eq!(groups("Name:\tx\nGid:\t1\t1\t1\t1\nGroups:\t4 24 65534 \nNStgid:\t7\n"), [4, 24, 65_534]);
+        assert!(groups("Groups:\t \n").is_empty());
+        assert!(groups("").is_empty());
+        let mut ours: Vec<u32> =
+            rustix::process::getgroups().expect("groups").into_iter().map(|group| group.as_raw()).collect();
+        let mut read = others(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
+        ours.sort_unstable();
+        read.sort_unstable();
+        assert_eq!(read, ours);
+    }
+
+    #[test]
+    fn who_cannot_be_seen_is_in_one_group() {
+        let caller = Caller { user: 1, group: 2, thread: 0 };
+        assert!(caller.is_in(2) && !caller.is_in(0));
+    }
+}
