@@ -549,6 +549,80 @@ fn a_time_of_access_that_was_set_stays() {
     }
 }
 
+/// Whoever asks for a file's size while its stored file is too short or too long (a crash leaves it so, or a copy that
+/// is being restored) may be told a wrong one; who opens it then must not go by that.
+#[test]
+fn a_file_has_its_own_size_whatever_its_stored_file_said() {
+    if !ready(&[]) {
+        return;
+    }
+    const LEN: usize = 1 << 20;
+    let content: Vec<u8> = (0..LEN).map(|at| (at / 1000) as u8).collect();
+    for cache in CACHES {
+        let vault = Vault::new("aes-256-ctr");
+        let mut mount = vault.mount_with(&["--cache", cache]);
+        let file = mount.join("file");
+        for other in [-4096_i64, -4000, 4096, 100_000] {
+            for then in ["read", "append", "both at once", "by descriptor", "open before"] {
+                let what = format!("--cache {cache}, {other} bytes more, {then}");
+                fs::write(&file, &content).unwrap();
+                mount = mount.remount();
+                let stored = stored_file(&vault.store);
+                let before = (then == "open before").then(|| File::open(&file).unwrap());
+                let whole = fs::read(&stored).unwrap();
+                let store = File::options().write(true).open(&stored).unwrap();
+                store.set_len((whole.len() as u64).wrapping_add_signed(other)).unwrap();
+                let size = told_anew(&file);
+                assert_eq!(size == LEN as u64, before.is_some(), "{what}: told {size}");
+                fs::write(&stored, &whole).unwrap();
+                let mut expected = content.clone();
+                match then {
+                    "append" => {
+                        File::options().append(true).open(&file).unwrap().write_all(b"more").unwrap();
+                        expected.extend(b"more");
+                    }
+                    "by descriptor" => {
+                        let path = open(&file, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+                        let by_proc = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&path));
+                        assert!(fs::read(by_proc).unwrap() == expected, "{what}: by descriptor");
+                    }
+                    "both at once" => thread::scope(|threads| {
+                        let read = || assert!(fs::read(&file).unwrap() == content, "{what}: one of several");
+                        for _ in 0..3 {
+                            threads.spawn(read);
+                        }
+                    }),
+                    _ => {}
+                }
+                let read = match before {
+                    None => fs::read(&file).unwrap(),
+                    Some(mut file) => {
+                        let mut all = Vec::new();
+                        file.read_to_end(&mut all).unwrap();
+                        all
+                    }
+                };
+                assert!(read == expected, "{what}: {} of {} bytes, or others", read.len(), expected.len());
+                assert_eq!(told_anew(&file), expected.len() as u64, "{what}");
+            }
+        }
+        mount.unmount();
+    }
+}
+
+/// The one regular file that a store of this test has beside the vault's own.
+fn stored_file(store: &Path) -> PathBuf {
+    let is_ours = |path: &PathBuf| path.is_file() && fs::metadata(path).unwrap().len() > 1 << 20;
+    let mut found = fs::read_dir(store).unwrap().map(|entry| entry.unwrap().path()).filter(is_ours);
+    found.next().expect("a stored file")
+}
+
+/// The size that the mount says now, whatever it said before.
+fn told_anew(path: &Path) -> u64 {
+    let flags = AtFlags::from_bits_retain(libc::AT_STATX_FORCE_SYNC.cast_unsigned());
+    rustix::fs::statx(CWD, path, flags, rustix::fs::StatxFlags::SIZE).unwrap().stx_size
+}
+
 /// Files whose content and attribute both say who they are, moved about by many threads: whatever is opened
 /// is whole.
 #[test]

@@ -11,8 +11,15 @@
 //! writes past the cache while another changes the same page in its mapping, one change may be lost. So while a
 //! file is open one way, it is opened the same way by our own choice.
 
+use crate::vault::OpenFile;
 use fuser::{OpenAccMode, OpenFlags, Version};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 /// The protocol of the first kernel (Linux 6.14) that certainly drops pages after a write past the cache too.
 /// Earlier ones drop them only before: a page that is read meanwhile stays, out of date.
@@ -76,9 +83,29 @@ pub struct InUse {
     touched: bool,
     /// Whether it was open past the cache since it was last closed by all.
     went_past: bool,
+    /// Kept open for an opening that was sent back to look the file up again.
+    sent_back: Option<Kept>,
+}
+
+struct Kept(Arc<OpenFile>);
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_tuple("Kept").field(&self.0.key).finish()
+    }
 }
 
 impl InUse {
+    /// An opening is to be sent back, and `file` to stay open until it comes again. False if it did already.
+    pub fn send_back(&mut self, file: &Arc<OpenFile>) -> bool {
+        self.sent_back.replace(Kept(file.clone())).is_none()
+    }
+
+    /// An opening succeeds.
+    pub fn came_back(&mut self) {
+        self.sent_back = None;
+    }
+
     /// Whether the kernel holds nothing of the content, and asks for nothing.
     pub fn untouched(&self) -> bool {
         !self.touched

@@ -69,12 +69,20 @@ impl Server {
         let mut in_use = node.in_use.lock();
         let file = self.file_to_open(&node, write)?;
         let mut mode = self.open_mode(flags, &in_use);
-        if file.file.size_hidden() {
-            // The kernel believes in another size: it would end reads there, or fill up to it with zeros. So
-            // it has to ask for attributes anew, and for every byte.
+        if node.told.other_than(file.file.size()) {
+            // The kernel believes in another size: it would end reads there, fill up to it with zeros, or append in
+            // the wrong place. At this error it looks the name up again, and is told the size of the file, which
+            // stays open; then it opens once more.
+            if in_use.send_back(&file) {
+                return Err(errno::stale());
+            }
+            // It did not, where it came by no name (/proc/PID/fd). So it has to ask for attributes anew, and for
+            // every byte.
             self.attributes_changed(number);
             mode = (mode - FopenFlags::FOPEN_KEEP_CACHE) | FopenFlags::FOPEN_DIRECT_IO;
         }
+        node.told.by_file();
+        in_use.came_back();
         if node.pages.behind() {
             mode -= FopenFlags::FOPEN_KEEP_CACHE;
         }

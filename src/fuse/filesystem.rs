@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     metrics::{self, Activity},
-    vault::{NewNode, SetAttr},
+    vault::{NewNode, SetAttr, Stat},
 };
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
@@ -44,14 +44,17 @@ fn done(reply: ReplyEmpty, result: Answer<()>) {
 
 fn entry(server: &Server, reply: ReplyEntry, result: Answer<Entry>) {
     match result {
-        Ok(Entry { id, stat }) => reply.entry_with_ttls(
-            &server.attr_ttl(&stat),
-            &server.name_ttl(),
-            &attr::file_attr(id.number, &stat),
-            Generation(id.generation),
-        ),
+        Ok(Entry { id, stat }) => {
+            let (ttl, attr) = server.tell(id.number, &stat);
+            reply.entry_with_ttls(&ttl, &server.name_ttl(), &attr, Generation(id.generation));
+        }
         Err(e) => reply.error(e),
     }
+}
+
+fn tell(server: &Server, reply: ReplyAttr, number: u64, stat: &Stat) {
+    let (ttl, attr) = server.tell(number, stat);
+    reply.attr(&ttl, &attr);
 }
 
 /// A value of which a caller with no room wants only the size.
@@ -96,7 +99,7 @@ impl Filesystem for Mounted {
             .0
             .named(request.uid(), Activity::Getattr, number.0, |s| s.getattr(number.0, handle.map(|h| h.0)))
         {
-            Ok(stat) => reply.attr(&self.0.attr_ttl(&stat), &attr::file_attr(number.0, &stat)),
+            Ok(stat) => tell(&self.0, reply, number.0, &stat),
             Err(e) => reply.error(e),
         }
     }
@@ -128,7 +131,7 @@ impl Filesystem for Mounted {
             match s.named(caller.user, Activity::Setattr, number.0, |s| {
                 s.setattr(number.0, handle, changes, caller)
             }) {
-                Ok(stat) => reply.attr(&s.attr_ttl(&stat), &attr::file_attr(number.0, &stat)),
+                Ok(stat) => tell(s, reply, number.0, &stat),
                 Err(e) => reply.error(e),
             }
         };
@@ -245,13 +248,10 @@ impl Filesystem for Mounted {
         let made =
             self.0.named(request.uid(), Activity::Create, parent.0, |s| s.create(parent.0, name, new, flags));
         match made {
-            Ok((Entry { id, stat }, handle, mode)) => reply.created(
-                &self.0.attr_ttl(&stat),
-                &attr::file_attr(id.number, &stat),
-                Generation(id.generation),
-                FileHandle(handle),
-                mode,
-            ),
+            Ok((Entry { id, stat }, handle, mode)) => {
+                let (ttl, attr) = self.0.tell(id.number, &stat);
+                reply.created(&ttl, &attr, Generation(id.generation), FileHandle(handle), mode);
+            }
             Err(e) => reply.error(e),
         }
     }

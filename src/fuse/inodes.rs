@@ -8,7 +8,10 @@ use crate::vault::{Kind, Pin, Result, Stat, StoredName};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::HashMap,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 /// The number of the mount's root.
@@ -81,6 +84,37 @@ impl Names {
     }
 }
 
+/// The size that the kernel was told of a file while that was not open, by the length of the stored file: a crash may
+/// have left that wrong, or somebody cut or restored the stored file since.
+#[derive(Debug)]
+pub struct Told(AtomicU64);
+
+impl Told {
+    /// No file is so long.
+    const NONE: u64 = u64::MAX;
+
+    /// Notes a size; to be called before it is told, and before it is asked whether the file is open.
+    pub fn by_length(&self, size: u64) {
+        self.0.store(size, Ordering::SeqCst);
+    }
+
+    /// The kernel is told the size of the open file, or keeps its own from here on.
+    pub fn by_file(&self) {
+        self.0.store(Told::NONE, Ordering::SeqCst);
+    }
+
+    /// Whether the kernel may believe in another size; to be called once the file is open.
+    pub fn other_than(&self, size: u64) -> bool {
+        ![size, Told::NONE].contains(&self.0.load(Ordering::SeqCst))
+    }
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Told(AtomicU64::new(Told::NONE))
+    }
+}
+
 /// A node.
 #[derive(Debug)]
 pub struct Node {
@@ -102,6 +136,8 @@ pub struct Node {
     pub in_use: Mutex<InUse>,
     /// What the kernel may have of a file in its page cache.
     pub pages: Pages,
+    /// The size that the kernel was told while the file was not open.
+    pub told: Told,
 }
 
 impl Node {
@@ -115,6 +151,7 @@ impl Node {
             capable: AtomicBool::new(true),
             in_use: Mutex::default(),
             pages: Pages::default(),
+            told: Told::default(),
         })
     }
 

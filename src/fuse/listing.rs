@@ -89,8 +89,8 @@ impl Server {
 
     /// Adds an entry with its attributes, if it is still there.
     fn add_plus(&self, handle: &DirHandle, e: &DirEntry, reply: &mut ReplyDirectoryPlus) -> Option<Full> {
-        let (stat, ttl) = match self.vault.stat(Target::Entry(&handle.dir, &e.stored)) {
-            Ok(stat) => (stat, self.name_ttl().min(self.attr_ttl(&stat))),
+        let (stat, most) = match self.vault.stat(Target::Entry(&handle.dir, &e.stored)) {
+            Ok(stat) => (stat, self.name_ttl()),
             Err(error) if errno::is_no_entry(&error) => return None,
             // Listed all the same: whoever wants more than its name asks again and meets the error.
             Err(_) => {
@@ -99,8 +99,9 @@ impl Server {
             }
         };
         let Id { number, generation } = self.found(handle.node, &handle.dir, e.stored.clone(), &stat)?;
-        let attr = attr::file_attr(number, &stat);
-        let full = reply.add(INodeNo(number), e.next, &e.name, &ttl, &attr, fuser::Generation(generation));
+        let (ttl, attr) = self.tell(number, &stat);
+        let full =
+            reply.add(INodeNo(number), e.next, &e.name, &ttl.min(most), &attr, fuser::Generation(generation));
         if full {
             self.inodes.forget(number, 1);
         }

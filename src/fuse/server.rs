@@ -1,6 +1,7 @@
 //! What all requests share: the vault, the tables, and the way from a node's number to a place in the store.
 
 use super::{
+    attr,
     caching::{CacheMode, Caching},
     dirs::Dirs,
     errno::{self, Answer, Reporter},
@@ -16,7 +17,7 @@ use crate::{
     metrics::{self, Activity, Cache},
     vault::{Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, Vault},
 };
-use fuser::{INodeNo, Notifier};
+use fuser::{FileAttr, INodeNo, Notifier};
 use std::{
     sync::{Arc, OnceLock},
     time::Duration,
@@ -183,12 +184,27 @@ impl Server {
         if self.read_only { Duration::ZERO } else { LASTING }
     }
 
-    /// How long the kernel may rely on attributes: briefly where a file's blocks may still be on their way.
-    pub fn attr_ttl(&self, stat: &Stat) -> Duration {
-        match stat.kind {
-            Kind::File if self.open_file(inodes::key(stat)).is_some() => BRIEF,
-            _ => self.name_ttl(),
+    /// What to tell the kernel of a node, and how long it may rely on that: briefly where a file's blocks may still be
+    /// on their way.
+    pub fn tell(&self, number: u64, stat: &Stat) -> (Duration, FileAttr) {
+        let size = if stat.kind == Kind::File { self.size_to_tell(number, stat) } else { None };
+        let told = Stat { size: size.unwrap_or(stat.size), ..*stat };
+        (if size.is_some() { BRIEF } else { self.name_ttl() }, attr::file_attr(number, &told))
+    }
+
+    /// The size of a file that is open, which is always right; notes what is told of one that is not.
+    fn size_to_tell(&self, number: u64, stat: &Stat) -> Option<u64> {
+        let size = || self.open_file(inodes::key(stat)).map(|open| open.file.size());
+        let Ok(node) = self.inodes.get(number) else { return size() };
+        let size = size().or_else(|| {
+            node.told.by_length(stat.size);
+            // Who opened it meanwhile may have looked before.
+            size()
+        });
+        if size.is_some() {
+            node.told.by_file();
         }
+        size
     }
 
     /// Refuses changes on a read-only mount.
