@@ -281,7 +281,7 @@ impl Life<'_> {
                 if !between.contains(&now) {
                     return Err(format!("{now} bytes in the open file, neither {old} nor {size}"));
                 }
-                self.oracle.half_done(now, first, &values);
+                self.oracle.half_done(now, size, first, &values);
                 Ok(End::Failed)
             }
         }
@@ -392,11 +392,15 @@ impl Life<'_> {
         if file.sync_failed() {
             return self.oracle.lose();
         }
-        let done = matches!(end, End::Done);
-        if done && op == Op::Sync || file.at_rest() && !file.failed() {
-            self.oracle.confirm();
-        } else if done && op == Op::Flush || file.is_flushed() && !file.failed() {
-            self.oracle.flush();
+        if !matches!(end, End::Done) {
+            return;
+        }
+        match op {
+            Op::Sync => self.oracle.confirm(),
+            Op::Rest | Op::RestSettle | Op::RestFinish if file.at_rest() => self.oracle.confirm(),
+            Op::Flush => self.oracle.flush(),
+            Op::Close | Op::Rest | Op::RestFlush if file.is_flushed() => self.oracle.flush(),
+            _ => {}
         }
     }
 

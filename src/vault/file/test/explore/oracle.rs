@@ -18,6 +18,8 @@ struct Segment {
     confirmed: Vec<Value>,
     /// What it was when it was last known to be flushed, and since.
     flushed: Vec<Value>,
+    /// What operations since the last fsync would have made of it that failed, perhaps after they had.
+    tried: Vec<Value>,
 }
 
 #[derive(Debug, Clone)]
@@ -28,19 +30,21 @@ pub(super) struct Oracle {
     /// As a segment's, in their order.
     confirmed: Vec<u64>,
     flushed: Vec<u64>,
+    tried: Vec<u64>,
 }
 
 impl Oracle {
     /// An empty file.
     pub(super) fn new(marks: &[u64]) -> Self {
         let absent = || vec![ABSENT];
-        let segment = Segment { now: absent(), confirmed: absent(), flushed: absent() };
+        let segment = Segment { now: absent(), confirmed: absent(), flushed: absent(), tried: Vec::new() };
         Oracle {
             segments: vec![segment; marks.len() - 1],
             marks: marks.to_vec(),
             size: 0,
             confirmed: vec![0],
             flushed: vec![0],
+            tried: Vec::new(),
         }
     }
 
@@ -77,30 +81,36 @@ impl Oracle {
         self.size = size;
     }
 
-    /// It failed, perhaps after a part of it; the file is `size` long.
-    pub(super) fn half_done(&mut self, size: u64, first: usize, values: &[Value]) {
+    /// It failed, perhaps after a part of it or all; the file is `now` long.
+    pub(super) fn half_done(&mut self, now: u64, size: u64, first: usize, values: &[Value]) {
         let before = self.size;
         for (at, segment) in self.segments.iter_mut().enumerate() {
-            let new = at.checked_sub(first).and_then(|at| values.get(at));
-            if self.marks[at] >= size {
+            let new = at.checked_sub(first).and_then(|at| values.get(at)).copied();
+            if let Some(value) = new.or((before..size).contains(&self.marks[at]).then_some(ZEROS)) {
+                push(&mut segment.tried, value);
+            }
+            if self.marks[at] >= now {
                 segment.now = vec![ABSENT];
             } else if self.marks[at] >= before {
-                segment.now = vec![new.copied().unwrap_or(ZEROS)];
+                segment.now = vec![new.unwrap_or(ZEROS)];
             } else if let Some(value) = new {
-                push(&mut segment.now, *value);
+                push(&mut segment.now, value);
             }
         }
-        self.size = size;
-        push(&mut self.confirmed, size);
-        push(&mut self.flushed, size);
+        self.size = now;
+        push(&mut self.tried, size);
+        push(&mut self.confirmed, now);
+        push(&mut self.flushed, now);
     }
 
     /// What is there is confirmed.
     pub(super) fn confirm(&mut self) {
         for segment in &mut self.segments {
             segment.confirmed.clone_from(&segment.now);
+            segment.tried.clear();
         }
         self.confirmed = vec![self.size];
+        self.tried.clear();
         self.flush();
     }
 
@@ -108,8 +118,10 @@ impl Oracle {
     pub(super) fn flush(&mut self) {
         for segment in &mut self.segments {
             segment.flushed.clone_from(&segment.now);
+            segment.flushed.extend_from_slice(&segment.tried);
         }
         self.flushed = vec![self.size];
+        self.flushed.extend_from_slice(&self.tried);
     }
 
     /// What was flushed may be gone.
@@ -159,11 +171,6 @@ impl Oracle {
                     self.marks[at],
                     names(&segment.now)
                 ));
-            }
-            for all in [&mut segment.confirmed, &mut segment.flushed] {
-                if *all == segment.now {
-                    *all = vec![*value];
-                }
             }
             segment.now = vec![*value];
         }
