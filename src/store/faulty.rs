@@ -211,16 +211,6 @@ impl FaultyFile {
         self.0.lock().content.bytes()
     }
 
-    /// The first byte from `offset` on that is not in a hole; `None` past the last.
-    ///
-    /// # Errors
-    /// Those it was told to have.
-    pub fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
-        let mut inner = self.0.lock();
-        inner.ask(Call::Read).map_err(error)?;
-        Ok(inner.content.next_data(offset))
-    }
-
     /// Changes the bytes as somebody else would.
     pub fn tamper(&self, change: impl FnOnce(&mut Vec<u8>)) {
         let mut inner = self.0.lock();
@@ -352,6 +342,12 @@ fn error(failure: Failure) -> io::Error {
 }
 
 impl BackingFile for FaultyFile {
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        let mut inner = self.0.lock();
+        inner.ask(Call::Read).map_err(error)?;
+        Ok(inner.content.next_data(offset))
+    }
+
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut inner = self.0.lock();
         inner.ask(Call::Read).map_err(error)?;

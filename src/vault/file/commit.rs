@@ -55,7 +55,7 @@ impl File {
         self.check_writable(&mut st)?;
         self.flush_all(&mut st)?;
         self.finish_pending(&mut st)?;
-        if st.records.on_disk == OnDisk::Dirty && holds(Rule::NodesBeforeClean) {
+        if st.records.on_disk.may_be_dirty() && holds(Rule::NodesBeforeClean) {
             let nodes = st.tree.unsaved_nodes();
             for (offset, page) in &nodes {
                 self.store.write_at(page, *offset)?;
@@ -84,7 +84,7 @@ impl File {
     /// The store's.
     pub fn rest_settle(&self, rest: Rest) -> Result<bool> {
         let mut st = self.state.write();
-        if st.changes != rest.changes || st.records.on_disk != OnDisk::Dirty || st.fault.is_some() {
+        if st.changes != rest.changes || !st.records.on_disk.may_be_dirty() || st.fault.is_some() {
             return Ok(false);
         }
         let stored = layout::stored_size(st.tree.size());
@@ -144,6 +144,7 @@ impl File {
         let base = st.base;
         let record = self.encode_record(st, &identity, base, true);
         self.keep_mtime(st)?;
+        st.records.on_disk = OnDisk::DirtyOrClean;
         if holds(Rule::CleanTwice) {
             // Without the other sector's dirty record nobody can make recovery choose again.
             self.store.write_at(&[record.sector; 2].concat(), 0)?;

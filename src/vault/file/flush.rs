@@ -157,7 +157,9 @@ impl File {
     /// Sends full stripes on their way. Where that takes a sync, and one is on its way already, some gather. If
     /// it fails their chunks stay buffered, and the next write meets the error.
     pub(super) fn launch_full(self: &Arc<Self>, st: &mut State) {
-        let ripe = |stripe: &&Stripe| stripe.is_full() && stripe.end() * layout::CHUNK <= st.size;
+        let flushed = layout::chunks(planned_size(st));
+        let ripe =
+            |stripe: &&Stripe| stripe.is_full_behind(flushed) && stripe.end() * layout::CHUNK <= st.size;
         let ripe = || st.buffer.stripes().iter().filter(ripe);
         let full: Vec<u64> = ripe().map(Stripe::first).collect();
         let base_end = layout::chunks(st.base.size);
@@ -195,7 +197,11 @@ impl File {
         if let Some(end) = growing_end(st).filter(outside) {
             self.flush_end(st, end)?;
         }
-        let changed = Changed::of_stripes(st, windows);
+        let mut changed = Changed::of_stripes(st, windows);
+        // Those before them that are new go along: a killed mount leaves no gap in what was written in order.
+        let new = layout::chunks(planned_size(st))..windows.iter().copied().max().unwrap_or(0);
+        changed.chunks.extend(if new.is_empty() { Vec::new() } else { st.buffer.single(new) });
+        changed.chunks.sort_unstable();
         let size = end_of(st, &changed);
         let flight = self.load_flight(st, size, &changed, windows)?;
         self.launch(st, flight);
@@ -222,7 +228,7 @@ impl File {
     pub(super) fn needs_sync(&self, st: &mut State) -> Result<bool> {
         let changed = Changed::all_of(st);
         if changed.is_empty() || st.records.on_disk != OnDisk::Dirty {
-            return Ok(st.records.on_disk == OnDisk::Clean);
+            return Ok(st.records.on_disk.may_be_clean());
         }
         let identity = self.identity(st)?;
         self.load_groups(st, &identity, st.tree.size(), changed.all())?;

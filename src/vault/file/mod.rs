@@ -35,7 +35,6 @@ use super::{Result, Time, resources::Budget};
 use crate::{
     crypto::{chunk::CHUNK, kdf::FileKdf},
     engine::Router,
-    format::layout,
     store::BackingFile,
 };
 use ahead::Ahead;
@@ -99,7 +98,6 @@ pub struct File {
     store: Arc<dyn BackingFile>,
     state: StateLock,
     ahead: Mutex<Ahead>,
-    size_hidden: bool,
 }
 
 impl File {
@@ -109,10 +107,8 @@ impl File {
     /// `Damaged` if the commit records do not authenticate, or contradict what is stored; else the store's.
     pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Arc<File>> {
         let stored = store.len()?;
-        let shown = layout::plain_size(stored);
-        let mut file = File::over(store, context);
+        let file = File::over(store, context);
         file.load(stored)?;
-        file.size_hidden = file.size() != shown;
         Ok(Arc::new(file))
     }
 
@@ -127,13 +123,7 @@ impl File {
         // A GPU is fastest with the longest windows.
         let threads = if router.opens_in_place() { router.threads() } else { usize::MAX };
         let ahead = Mutex::new(Ahead::new(context.ahead.clone(), context.budget.ahead, threads));
-        File { context, store, state, ahead, size_hidden: false }
-    }
-
-    /// Whether the stored file's length told another size before it was opened: a crash left it so, or
-    /// somebody cut or extended it.
-    pub fn size_hidden(&self) -> bool {
-        self.size_hidden
+        File { context, store, state, ahead }
     }
 
     /// Whether nothing was ever committed to it, although the store has more than nothing.

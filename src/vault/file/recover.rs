@@ -12,7 +12,7 @@ use super::{
     File,
     rules::{Rule, holds},
     state::{Fault, Identity, KEY_GENERATION, OnDisk, Records, State},
-    tree::{FANOUT, NodePage, RootBuilder, Tree, decode_entries, read_entries},
+    tree::{NodePage, RootBuilder, Sink, Tree, decode_entries, read_entries},
 };
 use crate::{
     format::{
@@ -58,9 +58,13 @@ impl File {
         }
     }
 
-    /// Tries again to write down a recovery that the store refused.
+    /// Tries again to write down a recovery that the store refused: the same one, since the file was read so.
     pub(super) fn finish_recovery(&self, st: &mut State) -> Result<()> {
-        self.load_into(st, self.store.len()?)
+        if let Some(recovered) = st.tree.as_recovered() {
+            self.redo(st, &recovered)?;
+        }
+        st.fault = None;
+        Ok(())
     }
 
     fn load_into(&self, st: &mut State, stored: u64) -> Result<()> {
@@ -151,7 +155,15 @@ impl File {
             log::error!("recovery left {unreadable} unreadable chunks");
         }
         let recovered = Arc::new(recovered);
-        let (root, nodes) = self.unsaved_nodes(&dirty, &recovered)?;
+        let mut nodes: Vec<NodePage> = Vec::new();
+        let root = self.each_node(&dirty.identity, &recovered, &mut |level, k, children: &_| {
+            let mut page = [0; layout::PAGE as usize];
+            let read = self.store.read_at(&mut page, layout::node_offset(level, k))?;
+            if read < page.len() || page != children.as_flattened() {
+                nodes.push(((level, k), Box::new(*children)));
+            }
+            Ok(())
+        })?;
         let epoch = if holds(Rule::EpochAboveAll) { proven.newest_epoch } else { proven.versions[0].epoch };
         let version = Version { epoch, size: recovered.size, root };
         records.on_disk = OnDisk::Dirty;
@@ -161,37 +173,27 @@ impl File {
         if self.context.read_only {
             return Ok(());
         }
-        let written = self.redo(st, &recovered, &proven.groups);
+        let written = self.redo(st, &recovered);
         if let Err(Error::Store(_)) = written {
             st.fault.get_or_insert(Fault::NotRecovered);
         }
         written
     }
 
-    /// The root of the recovered version, and the node pages that the store does not hold.
-    fn unsaved_nodes(&self, dirty: &Dirty, recovered: &Recovered) -> Result<(Digest, Vec<NodePage>)> {
-        let keys = &dirty.identity.keys;
-        let mut nodes: Vec<NodePage> = Vec::new();
-        let mut sink = |level, k, children: &[Digest; FANOUT]| {
-            let mut page = [0; layout::PAGE as usize];
-            let read = self.store.read_at(&mut page, layout::node_offset(level, k))?;
-            if read < page.len() || page != children.as_flattened() {
-                nodes.push(((level, k), Box::new(*children)));
-            }
-            Ok(())
-        };
-        let mut root = RootBuilder::new(keys, recovered.size);
+    /// Gives each node page of the recovered version that is not all holes to `sink`; returns the root.
+    fn each_node(&self, identity: &Identity, recovered: &Recovered, sink: &mut impl Sink) -> Result<Digest> {
+        let mut root = RootBuilder::new(&identity.keys, recovered.size);
         self.each_group(layout::groups(recovered.size), |group, raw| {
             let entries = indexed(group, raw).map(|(index, entry)| recovered.current(index, &entry));
             let entries = Vec::from_iter(entries);
-            root.add(group, leaf_digest(keys, group, entries.iter().map(Entry::newest)), &mut sink)
+            let leaf = leaf_digest(&identity.keys, group, entries.iter().map(Entry::newest));
+            root.add(group, leaf, sink)
         })?;
-        let root = root.finish(&mut sink)?;
-        Ok((root, nodes))
+        root.finish(sink)
     }
 
     /// Gives each group below `end` of which the store has more than a hole to `take`, with its stored entries.
-    fn each_group(&self, end: u64, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    pub(super) fn each_group(&self, end: u64, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let mut group = 0;
         while group < end {
             take(group, &read_entries(&*self.store, group)?)?;

@@ -42,6 +42,26 @@ pub(super) enum OnDisk {
     Nothing,
     Dirty,
     Clean,
+    /// Dirty, unless the clean record is there whose write failed.
+    DirtyOrClean,
+}
+
+impl OnDisk {
+    /// Whether a clean record may be there: then nothing may be written before a dirty one is durable.
+    pub(super) fn may_be_clean(self) -> bool {
+        match self {
+            OnDisk::Clean | OnDisk::DirtyOrClean => true,
+            OnDisk::Nothing | OnDisk::Dirty => false,
+        }
+    }
+
+    /// Whether a dirty record may be there.
+    pub(super) fn may_be_dirty(self) -> bool {
+        match self {
+            OnDisk::Dirty | OnDisk::DirtyOrClean => true,
+            OnDisk::Nothing | OnDisk::Clean => false,
+        }
+    }
 }
 
 /// Why a file takes no more writes.
@@ -222,7 +242,7 @@ impl State {
 
     /// Whether the store holds all there is, under a clean record (or nothing at all).
     pub(super) fn at_rest(&self) -> bool {
-        self.is_stored() && self.is_committed() && self.records.on_disk != OnDisk::Dirty
+        self.is_stored() && self.is_committed() && !self.records.on_disk.may_be_dirty()
     }
 }
 
@@ -312,7 +332,7 @@ impl File {
     /// The epoch of a version that is about to be written over the base. After a clean record a dirty one is made durable
     /// first: no slot may be written before.
     pub(super) fn begin_epoch(&self, st: &mut State, identity: &Identity) -> Result<u64> {
-        if st.records.on_disk == OnDisk::Clean {
+        if st.records.on_disk.may_be_clean() {
             let epoch = next_epoch(st)?;
             let record = self.encode_record(st, identity, Version { epoch, ..st.base }, false);
             self.write_record(st, record)?;

@@ -84,6 +84,13 @@ impl Stripe {
         self.count == self.written.len()
     }
 
+    /// The same, but for chunks below `flushed` where that lies in the window: a stream was flushed there and goes on.
+    pub(super) fn is_full_behind(&self, flushed: u64) -> bool {
+        let lacks =
+            self.window.clone().zip(&self.written).filter(|(_, written)| !**written).map(|(index, _)| index);
+        self.is_full() || self.covers(flushed) && lacks.max().is_none_or(|last| last < flushed)
+    }
+
     /// Its window.
     pub(super) fn window(&self) -> Range<u64> {
         self.window.clone()

@@ -23,7 +23,7 @@ use crate::{
     store::BackingFile,
     vault::{Damage, Result},
 };
-pub(super) use build::RootBuilder;
+pub(super) use build::{RootBuilder, Sink};
 use change::Journal;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -31,7 +31,7 @@ use std::{
 };
 
 /// Children of a node page.
-pub(super) const FANOUT: usize = layout::FANOUT as usize;
+const FANOUT: usize = layout::FANOUT as usize;
 /// Leaves whose digests are computed side by side.
 const TOGETHER: usize = 8;
 
@@ -121,6 +121,11 @@ impl Tree {
         let node = |(place, children)| (place, Node { children, unsaved: true });
         tree.nodes = nodes.into_iter().map(node).collect();
         tree
+    }
+
+    /// How the stored entries are seen, if that is still to be written down.
+    pub(super) fn as_recovered(&self) -> Option<Arc<Recovered>> {
+        self.recovered.clone()
     }
 
     /// The epoch of the version.

@@ -19,7 +19,7 @@ const NEWER: u64 = 1 << 16;
 pub(super) struct Proven {
     /// The versions whose root they give, newest first; at least one.
     pub(super) versions: Vec<Version>,
-    /// Groups with more than the base's current slots, ascending.
+    /// Groups with slots above the base, ascending.
     pub(super) groups: Vec<u64>,
     /// The largest epoch in records and slots.
     pub(super) newest_epoch: u64,
@@ -47,11 +47,10 @@ impl File {
         let (mut groups, mut newest_epoch) = (Vec::new(), versions[0].epoch);
         self.each_group(layout::groups(largest), |group, raw| {
             let entries = Vec::from_iter(indexed(group, raw));
-            let epochs = entries.iter().flat_map(|(_, entry)| entry.0).flatten().map(|slot| slot.epoch);
+            let epochs = || entries.iter().flat_map(|(_, entry)| entry.0).flatten().map(|slot| slot.epoch);
             newest_epoch =
-                epochs.filter(|epoch| *epoch <= versions[0].epoch + NEWER).fold(newest_epoch, u64::max);
-            let plain = is_plain(&entries, raw, base, smallest);
-            if !plain {
+                epochs().filter(|epoch| *epoch <= versions[0].epoch + NEWER).fold(newest_epoch, u64::max);
+            if epochs().any(|epoch| epoch > base.epoch) {
                 groups.push(group);
             }
             let digest = |version: &Version| -> Digest {
@@ -59,7 +58,7 @@ impl File {
                     entries.iter().map(|(index, entry)| slot_at(entry, *index, version, base)).collect();
                 leaf_digest(&identity.keys, group, slots.iter().map(Option::as_ref))
             };
-            let same = plain.then(|| digest(base));
+            let same = is_plain(&entries, base, smallest).then(|| digest(base));
             for (version, root) in versions.iter().zip(&mut roots) {
                 if group < layout::groups(version.size) {
                     root.add(group, same.unwrap_or_else(|| digest(version)), &mut |_, _, _: &_| Ok(()))?;
@@ -81,19 +80,10 @@ impl File {
     }
 }
 
-/// Whether a group has nothing but the base's current slots, all of them below the end of the smallest version.
-fn is_plain(entries: &[(u64, Entry)], raw: &[u8], base: &Version, smallest: u64) -> bool {
-    let is_plain = |(index, entry): &(u64, Entry)| match entry.0 {
-        [None, None] => true,
-        [Some(slot), None] | [None, Some(slot)] => {
-            slot.epoch <= base.epoch && *index < layout::chunks(smallest)
-        }
-        [Some(_), Some(_)] => false,
+/// Whether a group is the same in all versions: it has nothing above the base, and none of them ends in it.
+fn is_plain(entries: &[(u64, Entry)], base: &Version, smallest: u64) -> bool {
+    let is_plain = |(index, entry): &(u64, Entry)| {
+        *index < layout::chunks(smallest) && entry.0.iter().flatten().all(|slot| slot.epoch <= base.epoch)
     };
-    let encoded = |(_, entry): &(u64, Entry)| {
-        let mut bytes = [0; crate::format::entry::ENTRY];
-        entry.encode(&mut bytes);
-        bytes
-    };
-    entries.iter().all(is_plain) && entries.iter().flat_map(encoded).eq(raw.iter().copied())
+    entries.iter().all(is_plain)
 }

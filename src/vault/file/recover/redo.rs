@@ -3,69 +3,91 @@
 
 use super::{File, Recovered, State, indexed};
 use crate::{
-    format::{entry::Entry, layout},
+    format::{
+        entry::{ENTRY, Entry},
+        layout,
+    },
     vault::{
         Result,
         file::{
             rules::{Rule, holds},
-            tree::{Tree, encode_entries, read_entries},
+            state::Identity,
+            tree::Tree,
         },
     },
 };
 
 impl File {
-    /// Makes the recovered version durable, then says so. `groups` are those with more than the base's slots.
+    /// Makes the recovered version durable, then says so. If it fails, it can be done again.
     ///
     /// # Errors
-    /// The store's; the next opening then begins anew.
-    pub(super) fn redo(&self, st: &mut State, recovered: &Recovered, groups: &[u64]) -> Result<()> {
-        let groups = Vec::from_iter(groups.iter().copied().filter(|g| *g < layout::groups(recovered.size)));
+    /// The store's.
+    pub(super) fn redo(&self, st: &mut State, recovered: &Recovered) -> Result<()> {
+        let Some(identity) = st.identity.clone() else { return Ok(()) };
         if holds(Rule::RewriteSlots) {
-            self.rewrite_slots(st, &groups)?;
-        }
-        if holds(Rule::RewriteData) && self.rewrite_data(recovered, &groups)? {
+            self.store.write_at(st.records.sectors.as_flattened(), 0)?;
+            self.each_group(layout::groups(recovered.size), |group, raw| {
+                Ok(self.store.write_at(raw, layout::entries_offset(group))?)
+            })?;
             self.sync_store(st)?;
         }
-        let two = self.erase(recovered, &groups, Recovered::retained)?;
-        let stored = layout::stored_size(st.base.size);
-        if self.store.len()? != stored {
-            self.store.set_len(stored)?;
+        if holds(Rule::RewriteData) && self.rewrite_data(recovered)? {
+            self.sync_store(st)?;
         }
-        for (offset, page) in st.tree.unsaved_nodes() {
-            self.store.write_at(&page, offset)?;
+        if holds(Rule::EraseRejected) {
+            self.erase(recovered, |index, stored| recovered.retained(index, stored))?;
         }
+        self.write_exact(st, &identity, recovered)?;
         self.sync_store(st)?;
-        if two {
-            if holds(Rule::RecordBeforeErasing) {
-                self.write_base_record(st)?;
-                self.sync_store(st)?;
-            }
-            self.erase(recovered, &groups, Recovered::current)?;
+        if holds(Rule::RecordBeforeErasing) {
+            self.write_base_record(st)?;
+            self.sync_store(st)?;
+        }
+        if self.erase(recovered, |index, stored| recovered.current(index, stored))? {
             self.sync_store(st)?;
         }
         st.tree = Tree::new(&st.base, &self.context.slots);
         self.write_clean_record(st)
     }
 
-    /// Records and slots, as they are.
-    fn rewrite_slots(&self, st: &mut State, groups: &[u64]) -> Result<()> {
-        self.store.write_at(st.records.sectors.as_flattened(), 0)?;
-        for group in groups {
-            let entries = read_entries(&*self.store, *group)?;
-            self.store.write_at(&entries, layout::entries_offset(*group))?;
+    /// The stored length, and all node pages: nobody knows which of them are durable.
+    fn write_exact(&self, st: &State, identity: &Identity, recovered: &Recovered) -> Result<()> {
+        let stored = layout::stored_size(st.base.size);
+        if self.store.len()? != stored {
+            self.store.set_len(stored)?;
         }
-        self.sync_store(st)
+        self.each_node(identity, recovered, &mut |level, k, children: &_| {
+            Ok(self.store.write_at(children.as_flattened(), layout::node_offset(level, k))?)
+        })?;
+        Ok(())
+    }
+
+    /// Makes the entries of every group what `entry` makes of them, and all bytes of empty slots zeros; whether that
+    /// changed any.
+    fn erase(&self, recovered: &Recovered, entry: impl Fn(u64, &Entry) -> Entry) -> Result<bool> {
+        let mut changed = false;
+        self.each_group(layout::groups(recovered.size), |group, raw| {
+            let mut bytes = vec![0; raw.len()];
+            for ((index, stored), out) in indexed(group, raw).zip(bytes.as_chunks_mut::<ENTRY>().0) {
+                entry(index, &stored).encode(out);
+            }
+            if bytes != raw {
+                self.store.write_at(&bytes, layout::entries_offset(group))?;
+                changed = true;
+            }
+            Ok(())
+        })?;
+        Ok(changed)
     }
 
     /// The data that kept slots are of; whether there is any.
-    fn rewrite_data(&self, recovered: &Recovered, groups: &[u64]) -> Result<bool> {
+    fn rewrite_data(&self, recovered: &Recovered) -> Result<bool> {
         let mut any = false;
-        for group in groups {
-            let raw = read_entries(&*self.store, *group)?;
+        self.each_group(layout::groups(recovered.size), |group, raw| {
             let kept = |(index, entry): &(u64, Entry)| {
                 recovered.kept_slot(*index, entry).is_some_and(|slot| !slot.is_hole())
             };
-            let chunks: Vec<u64> = indexed(*group, &raw).filter(kept).map(|(index, _)| index).collect();
+            let chunks: Vec<u64> = indexed(group, raw).filter(kept).map(|(index, _)| index).collect();
             for run in chunks.chunk_by(|a, b| a + 1 == *b) {
                 let (first, last) = (run[0], run[run.len() - 1]);
                 let start = layout::chunk_offset(first);
@@ -75,29 +97,8 @@ impl File {
                 self.store.write_at(&bytes[..read], start)?;
                 any = true;
             }
-        }
+            Ok(())
+        })?;
         Ok(any)
-    }
-
-    /// Leaves each entry what `which` says; whether one has two slots then.
-    fn erase(
-        &self,
-        recovered: &Recovered,
-        groups: &[u64],
-        which: impl Fn(&Recovered, u64, &Entry) -> Entry,
-    ) -> Result<bool> {
-        let mut two = false;
-        for group in groups {
-            let raw = read_entries(&*self.store, *group)?;
-            let entries: Vec<Entry> =
-                indexed(*group, &raw).map(|(index, entry)| which(recovered, index, &entry)).collect();
-            two |= entries.iter().any(|entry| entry.0.iter().flatten().count() > 1);
-            let bytes = encode_entries(&entries);
-            // What the slots mean is not enough: under a clean record every byte of an empty one is zero.
-            if bytes != raw && holds(Rule::EraseRejected) {
-                self.store.write_at(&bytes, layout::entries_offset(*group))?;
-            }
-        }
-        Ok(two)
     }
 }
