@@ -17,6 +17,10 @@ check:
 test:
     REQUIRE_FUSE=1 cargo test --release
 
+# A thousand kills and two hundred power cuts on ext4, XFS and btrfs, as root
+prove kills="1000" cuts="200" beside="":
+    KILLS={{kills}} CUTS={{cuts}} KILLS_BESIDE={{beside}} KILLS_OUT=target/kills REQUIRE_FUSE=1 cargo test --release --test kills -- --nocapture
+
 # Fuzz a target for some seconds, with a nightly compiler and cargo-fuzz
 fuzz target seconds="600":
     cargo +nightly fuzz run {{target}} -- -max_total_time={{seconds}}
