@@ -44,7 +44,7 @@ pub fn run(args: &UmountArgs) -> Outcome {
     };
     // Where the lock cannot be seen because the vault is somebody else's, there is no waiting; nor where nobody
     // holds it: the process behind the mount was killed.
-    let lock = File::open(mount.source.join(LOCK_FILE)).map(|lock| Some(lock).filter(is_held));
+    let lock = held(&mount.source);
     detach(&target)?;
     if mount.read_only {
         return Ok(());
@@ -68,6 +68,17 @@ fn unseen(vault: &Path, error: &io::Error) -> Failure {
     )
 }
 
+/// What the process behind the mount has locked: the lock file, or only the vault's directory if that file was
+/// removed or replaced.
+fn held(vault: &Path) -> io::Result<Option<File>> {
+    match File::open(vault.join(LOCK_FILE)) {
+        Ok(lock) if is_held(&lock) => return Ok(Some(lock)),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    File::open(vault).map(|dir| Some(dir).filter(is_held))
+}
+
 fn is_held(lock: &File) -> bool {
     flock(lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }
@@ -88,7 +99,7 @@ fn wait_until_stored(vault: &Path, lock: &File) -> Outcome {
     }
     // A process that came to the end of its work leaves the file empty.
     match lock.metadata() {
-        Ok(left) if left.len() > 0 => Err(Failure::new(
+        Ok(left) if left.is_file() && left.len() > 0 => Err(Failure::new(
             Code::Failed,
             format!("not all that was written could be stored in {}", vault.display()),
             "The mount's log says why. What was synced before is there.",

@@ -12,11 +12,8 @@ use crate::{
     },
     vault::{OpenError, Unlock, Vault},
 };
-use rustix::fs::{FlockOperation, flock};
 use std::{
     fmt::Display,
-    fs::File,
-    io,
     path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -88,13 +85,7 @@ pub fn change<T>(
     unlock: &Unlock,
     change: impl FnOnce(&mut VaultConfig, u32, &Secret<32>) -> Outcome<T>,
 ) -> Outcome<T> {
-    let lock = || -> io::Result<File> {
-        let dir = File::open(vault)?;
-        flock(&dir, FlockOperation::LockExclusive)?;
-        Ok(dir)
-    };
-    // A directory that cannot be locked may not be a vault at all: reading says so better.
-    let _locked = lock().or_else(|e| read(vault).and(Err(Failure::io(vault.display(), &e))))?;
+    let _locked = Vault::lock_config(vault).map_err(explain)?;
     let mut config = read(vault)?;
     let (opened, master) = with_secret(unlock, |s| config.unlock_slot(&s).map_err(|e| explain(e.into())))?;
     let result = change(&mut config, opened, &master)?;

@@ -65,6 +65,9 @@ impl Vault {
         if self.read_only() {
             return Ok(());
         }
+        if let Some(lock) = &self.lock {
+            lock.check()?;
+        }
         Ok(self.pending.make_durable()?)
     }
 }

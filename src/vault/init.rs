@@ -11,14 +11,17 @@ use crate::{
     store::{BackingFile, DirFile, Node, StoreDir},
 };
 use rustix::{
-    fs::{FileType, OFlags, StatVfsMountFlags},
+    fs::{FileType, FlockOperation, OFlags, StatVfsMountFlags},
     io::Errno,
 };
 use std::{
     ffi::OsStr,
     fs::DirBuilder,
     io,
-    os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStrExt, fs::DirBuilderExt},
+    },
     path::Path,
 };
 
@@ -50,6 +53,16 @@ impl Vault {
         Ok(read_config_in(path)?.1)
     }
 
+    /// Keeps others who change the configuration of the vault at `path` away, mounted or not; waits until they
+    /// are done.
+    ///
+    /// # Errors
+    /// `NotAVault`, `Malformed`, …: as `read_config`; `Store`.
+    pub fn lock_config(path: &Path) -> Result<ConfigLock> {
+        let (store, _) = read_config_in(path)?;
+        ConfigLock::take(&store, FlockOperation::LockExclusive).map_err(failed("cannot lock", path))
+    }
+
     /// Replaces the configuration of the vault at `path`, mounted or not: after a crash the old one or the
     /// new one is there. Owner and permissions stay.
     ///
@@ -60,6 +73,38 @@ impl Vault {
         let old = store.node(OsStr::new(CONFIG_FILE)).map_err(not_a_vault(path))?;
         put(&store, CONFIG_FILE, config.to_json().as_bytes(), Some(&old))
             .map_err(failed("cannot write to", path))
+    }
+}
+
+/// Held while the configuration changes. Not the lock of who writes to the vault: keys change while it is mounted.
+#[must_use]
+pub struct ConfigLock {
+    _file: OwnedFd,
+}
+
+impl std::fmt::Debug for ConfigLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str("ConfigLock")
+    }
+}
+
+impl ConfigLock {
+    /// Locks the root's id file, which nobody replaces as long as all is well. (The configuration is replaced each
+    /// time, and is locked only where there is no id file.)
+    pub(super) fn take(store: &StoreDir, how: FlockOperation) -> io::Result<Self> {
+        loop {
+            let has_id = store.stat(OsStr::new(DIR_ID_NAME)).is_ok();
+            let name = OsStr::new(if has_id { DIR_ID_NAME } else { CONFIG_FILE });
+            let file = store.open_file(name, OFlags::RDWR).or_else(|e| match e.kind() {
+                io::ErrorKind::PermissionDenied => store.open_file(name, OFlags::RDONLY),
+                _ => Err(e),
+            })?;
+            rustix::fs::flock(&file, how)?;
+            let (own, there) = (rustix::fs::fstat(&file)?, store.stat(name)?);
+            if (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino) {
+                return Ok(ConfigLock { _file: file });
+            }
+        }
     }
 }
 

@@ -1,24 +1,39 @@
 //! The write lock: one process at a time has a vault open for writing.
 //!
-//! The lock file has content while it is held. The kernel releases the lock of a process that is killed,
-//! and what the file then still holds says that this process did not come to the end of its work.
+//! Two things are locked. The lock file has content while it is held: the kernel releases the lock of a process
+//! that is killed, and what the file then still holds says that this process did not come to the end of its work.
+//! But a file can be deleted, and the next one of its name is another. So the vault's root directory is locked as
+//! well, which is the same one by every path that leads to it. Some stores lock no directories (NFS: EBADF or
+//! ENOLCK): there only the lock file counts, and it is put back at the next fsync if it went.
 
 use super::OpenError;
 use crate::{
-    format::name::LOCK_FILE,
+    format::name::{LOCK_FILE, RESERVED},
     store::{BackingFile, DirFile, StoreDir},
 };
+use parking_lot::Mutex;
 use rustix::{
     fs::{FlockOperation, OFlags},
     io::Errno,
 };
-use std::{ffi::OsStr, io, os::fd::OwnedFd, path::Path};
+use std::{
+    ffi::OsStr,
+    io,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::Path,
+};
 
 const HELD: &[u8] = b"open\n";
+/// A lock file may be replaced between being opened and being locked: so often it is tried again.
+const TRIES: u32 = 8;
 
 /// Held while a vault is open for writing.
 pub(super) struct WriteLock {
-    file: DirFile,
+    /// Goes before the lock file does: whoever waits for that finds the directory free.
+    directory: Option<OwnedFd>,
+    /// The lock file of this name, or the one that is there now.
+    file: Mutex<DirFile>,
+    root: StoreDir,
     was_left: bool,
 }
 
@@ -30,20 +45,27 @@ impl WriteLock {
     pub(super) fn take(root: &StoreDir, path: &Path) -> Result<Self, OpenError> {
         let failed = |action: &'static str| {
             move |source: io::Error| match source.kind() {
+                io::ErrorKind::WouldBlock => OpenError::Locked,
                 io::ErrorKind::ReadOnlyFilesystem => OpenError::ReadOnlyStore,
                 _ => OpenError::Store { action, path: path.join(LOCK_FILE), source },
             }
         };
-        let file = DirFile::new(open(root).map_err(failed("cannot open"))?);
-        match rustix::fs::flock(&*file.fd(), FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(OpenError::Locked),
-            Err(e) => return Err(failed("cannot lock")(e.into())),
-        }
-        let was_left = !file.is_empty().map_err(failed("cannot read"))?;
+        let root = root.try_clone().map_err(failed("cannot open"))?;
+        let (file, made) = lock_file(&root).map_err(failed("cannot lock"))?;
+        let directory = match root.lock() {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(OpenError::Locked),
+            Err(e) => {
+                log::info!("{}: cannot be locked ({e}): only {LOCK_FILE} is", path.display());
+                None
+            }
+            Ok(fd) => Some(fd),
+        };
+        let left = !file.is_empty().map_err(failed("cannot read"))?;
+        // Where a lock file was deleted, whoever held it may have been killed.
+        let lost = made && in_use(&root);
         // On a full disk, or in the file of another user, nothing can be noted: the worst is assumed.
         let noted = file.write_at(HELD, 0).is_ok();
-        Ok(WriteLock { file, was_left: was_left || !noted })
+        Ok(WriteLock { directory, file: Mutex::new(file), root, was_left: left || lost || !noted })
     }
 
     /// Whether the last process that held the lock ended without releasing it.
@@ -51,21 +73,82 @@ impl WriteLock {
         self.was_left
     }
 
+    /// Puts the lock file back if it was removed or replaced.
+    ///
+    /// # Errors
+    /// EIO if another process may be writing: it has the lock file, and the directory cannot be locked.
+    pub(super) fn check(&self) -> io::Result<()> {
+        let mut file = self.file.lock();
+        if is_in_place(&self.root, &file) {
+            return Ok(());
+        }
+        match lock_file(&self.root) {
+            Ok((new, _)) => {
+                log::warn!("{LOCK_FILE} was removed or replaced while the vault was open: it is put back");
+                if let Err(e) = new.write_at(HELD, 0) {
+                    log::warn!("{LOCK_FILE}: {e}");
+                }
+                *file = new;
+                Ok(())
+            }
+            // Nobody else gets past the directory.
+            Err(_) if self.directory.is_some() => Ok(()),
+            Err(e) => {
+                log::error!(
+                    "{LOCK_FILE} was replaced, and is not to be had ({e}): another process may be writing"
+                );
+                Err(Errno::IO.into())
+            }
+        }
+    }
+
     /// Says that all work is done. The lock itself lasts until this is dropped: whoever waits for it may then
     /// unmount the store as well.
     pub(super) fn finish(&self) -> io::Result<()> {
-        if self.file.writable() { self.file.set_len(0) } else { Ok(()) }
+        let file = self.file.lock();
+        if file.writable() { file.set_len(0) } else { Ok(()) }
     }
 }
 
-/// The lock file, made if there is none. One of another user may be locked all the same.
-fn open(root: &StoreDir) -> io::Result<OwnedFd> {
+/// The lock file, locked, and whether it was made. EWOULDBLOCK if another holds it.
+fn lock_file(root: &StoreDir) -> io::Result<(DirFile, bool)> {
+    let mut any_made = false;
+    for _ in 0..TRIES {
+        let (fd, made) = open(root)?;
+        any_made |= made;
+        rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
+        let file = DirFile::new(fd);
+        if is_in_place(root, &file) {
+            return Ok((file, any_made));
+        }
+    }
+    Err(Errno::WOULDBLOCK.into())
+}
+
+/// Whether the name of the lock file still leads to this one; also where the store does not say.
+fn is_in_place(root: &StoreDir, file: &DirFile) -> bool {
+    let own = rustix::fs::fstat(&*file.fd()).map(|stat| (stat.st_dev, stat.st_ino));
+    match root.stat(OsStr::new(LOCK_FILE)) {
+        Ok(there) => own.is_ok_and(|own| own == (there.st_dev, there.st_ino)),
+        Err(e) => e.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+/// Whether there are entries in the root, so that it was open before.
+fn in_use(root: &StoreDir) -> bool {
+    let entry = |name: &OsStr| !name.as_bytes().starts_with(RESERVED.as_bytes());
+    root.list().map_or(true, |listed| listed.iter().any(|found| entry(&found.name)))
+}
+
+/// The lock file, and whether it was made because there was none. One of another user may be locked all the same.
+fn open(root: &StoreDir) -> io::Result<(OwnedFd, bool)> {
     let name = OsStr::new(LOCK_FILE);
     let existing = || {
-        root.open_file(name, OFlags::RDWR).or_else(|e| match e.kind() {
+        let found = root.open_file(name, OFlags::RDWR).or_else(|e| match e.kind() {
             io::ErrorKind::PermissionDenied => root.open_file(name, OFlags::RDONLY),
             _ => Err(e),
-        })
+        });
+        found.map(|fd| (fd, false))
     };
     match existing() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -74,6 +157,6 @@ fn open(root: &StoreDir) -> io::Result<OwnedFd> {
     match root.create_file(name, 0o644) {
         // Another was faster.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => existing(),
-        made => made,
+        made => made.map(|fd| (fd, true)),
     }
 }

@@ -33,6 +33,7 @@ pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
 pub use dir::{Dir, StoredName};
 pub use error::{Damage, Error, Result};
 pub use file::{Background, Buffered, Context, Durability, File, Rest, SlotMemory, Small};
+pub use init::ConfigLock;
 pub use listing::{DirEntry, Listing};
 pub use make::NewNode;
 pub use open::{OpenOptions, Unlock, Vault};

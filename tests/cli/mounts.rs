@@ -12,6 +12,7 @@ use crate::{
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
+    path::Path,
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -47,6 +48,52 @@ fn what_was_written_is_there_after_umount_and_the_vault_may_be_moved_at_once() {
     let mount = vault.mount();
     mount.unmount();
     fs::remove_dir_all(&vault.store).expect("remove the vault");
+}
+
+#[test]
+fn a_deleted_lock_file_lets_nobody_in_and_umount_waits_all_the_same() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    let content = vec![7; 8 << 20];
+    fs::write(mount.join("file"), &content).expect("write");
+    let lock = vault.store.join("warpcrypt.lock");
+    fs::remove_file(&lock).expect("delete the lock file");
+    let second = vault.place_path().join("second");
+    fs::create_dir(&second).expect("mkdir");
+    let again = |store: &Path| {
+        let mut command = Vault::program();
+        command.arg("mount").arg(store).arg(&second).arg("--key-file").arg(&vault.key);
+        command
+    };
+    fails(&mut again(&vault.store), 15, "already mounted");
+    let bound = vault.place_path().join("bound");
+    fs::create_dir(&bound).expect("mkdir");
+    let bind = Command::new("mount").arg("--bind").arg(&vault.store).arg(&bound).output();
+    if bind.is_ok_and(|done| done.status.success()) {
+        let _ = fs::remove_file(bound.join("warpcrypt.lock"));
+        fails(&mut again(&bound), 15, "already mounted");
+        ok(Command::new("umount").arg(&bound), 60);
+    }
+    // Keys change while it is mounted.
+    let new = vault.place_path().join("new key");
+    fs::write(&new, [5; 64]).expect("write");
+    let mut add = Vault::program();
+    add.args(["key", "add"])
+        .arg(&vault.store)
+        .arg("--key-file")
+        .arg(&vault.key)
+        .arg("--new-key-file")
+        .arg(&new);
+    ok(&mut add, 60);
+    let _ = fs::remove_file(&lock);
+    ok(Vault::program().arg("umount").arg(mount.path()), 60);
+    // All was stored when it returned: nobody holds the vault any more.
+    let mount = vault.mount();
+    assert!(fs::read(mount.join("file")).expect("read") == content);
+    mount.unmount();
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub use node::Node;
 
 use crate::metrics::{Activity, Counted};
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, StatVfs},
+    fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, StatVfs},
     io::Errno,
 };
 use std::{
@@ -221,6 +221,16 @@ impl StoreDir {
     pub fn sync(&self) -> io::Result<()> {
         let _counted = Counted::start(Activity::StoreSync, 0);
         Ok(rustix::fs::fsync(self.readable()?)?)
+    }
+
+    /// Locks the directory itself against all others who do, as long as the descriptor lives.
+    ///
+    /// # Errors
+    /// EWOULDBLOCK if another has it locked; EBADF, ENOLCK and others where the store locks no directories.
+    pub fn lock(&self) -> io::Result<OwnedFd> {
+        let fd = self.readable()?;
+        rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(fd)
     }
 
     /// The whole filesystem that it is on.

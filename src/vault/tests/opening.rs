@@ -178,3 +178,44 @@ fn a_writer_that_was_killed_is_noticed() {
     vault.shut_down().unwrap();
     drop(dir);
 }
+
+#[test]
+fn a_lock_file_that_is_gone_or_another_lets_no_second_writer_in() {
+    let f = Fixture::new();
+    let lock = f.dir.path().join("warpcrypt.lock");
+    let second = || try_open(f.dir.path(), &unlock(), false);
+    std::fs::remove_file(&lock).unwrap();
+    assert!(matches!(second(), Err(OpenError::Locked)), "deleted");
+    let other = f.dir.path().join("warpcrypt.tmp.lock");
+    std::fs::write(&other, b"").unwrap();
+    std::fs::rename(&other, &lock).unwrap();
+    assert!(matches!(second(), Err(OpenError::Locked)), "replaced");
+    std::fs::remove_file(&lock).unwrap();
+    // An fsync puts it back: on a store that locks no directories it is all there is.
+    f.vault.sync_dir(&f.root()).unwrap();
+    assert_eq!(std::fs::read(&lock).unwrap(), b"open\n");
+    assert!(matches!(second(), Err(OpenError::Locked)), "put back");
+    let dir = f.close();
+    assert_eq!(std::fs::read(&lock).unwrap(), b"");
+    open(dir.path(), false);
+}
+
+#[test]
+fn a_writer_that_was_killed_without_its_lock_file_is_noticed() {
+    let f = Fixture::new();
+    f.touch(&f.root(), "file").unwrap();
+    let Fixture { vault, dir } = f;
+    std::fs::remove_file(dir.path().join("warpcrypt.lock")).unwrap();
+    drop(vault);
+    let vault = open(dir.path(), false);
+    assert!(vault.lock.as_ref().unwrap().was_left());
+}
+
+#[test]
+fn a_vault_by_two_paths_is_one() {
+    let f = Fixture::new();
+    let beside = tempfile::tempdir().unwrap();
+    let link = beside.path().join("link");
+    std::os::unix::fs::symlink(f.dir.path(), &link).unwrap();
+    assert!(matches!(try_open(&link, &unlock(), false), Err(OpenError::Locked)));
+}
