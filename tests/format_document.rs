@@ -146,6 +146,7 @@ fn reserved_names() {
         name::LONG,
         name::TEMPORARY,
         name::ASIDE,
+        name::LOST,
         name::PLAIN,
     ];
     assert_eq!(documented, code);

@@ -28,6 +28,8 @@ pub const LOCK_FILE: &str = "warpcrypt.lock";
 pub const TEMPORARY: &str = "warpcrypt.tmp.";
 /// Prefix of what stood behind the blank header of a file, in the vault's root; no part of the plaintext tree.
 pub const ASIDE: &str = "warpcrypt.aside.";
+/// Prefix of a directory with entries whose directory's id is lost.
+pub const LOST: &str = "warpcrypt.lost.";
 /// Prefix of the stored name of a long name.
 pub const LONG: &str = "warpcrypt.long.";
 /// What a long name's sidecar has behind the stored name.
@@ -122,6 +124,11 @@ impl NameKeys {
             siv: SivKey::new(cipher, &subkey(master, keys::NAMES)),
             hash: MacKey::new(Integrity::Kmac256, hash.expose(), b"warpcrypt v1 long name"),
         }
+    }
+
+    /// Whether a stored name means something under its directory's id only.
+    pub fn depend_on_directory(&self) -> bool {
+        self.mode == NameMode::Encrypted
     }
 
     /// What stands for `name` in the directory with this id.

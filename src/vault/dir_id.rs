@@ -1,14 +1,21 @@
 //! The id file of a directory: reading it, making it, and taking it away with the directory.
 
-use super::{Damage, Dir, Error, Result, Vault, names::read_small};
+use super::{
+    Damage, Dir, Error, Result, Vault,
+    names::{random_name, read_small},
+};
 use crate::{
     format::{
         dir_id::DirId,
-        name::{Class, DIR_ID_NAME, LONG, SIDECAR},
+        layout,
+        name::{Class, DIR_ID_NAME, LONG, LOST, SIDECAR},
     },
-    store::{Listed, StoreDir},
+    store::{BackingFile, DirFile, Listed, StoreDir},
 };
-use rustix::{fs::FileType, io::Errno};
+use rustix::{
+    fs::{FileType, OFlags},
+    io::Errno,
+};
 use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt};
 
 /// How deep directories without ids are looked through: each level holds a descriptor.
@@ -28,9 +35,10 @@ impl Vault {
     ///
     /// A crash can leave a new directory's id file blank, or the directory without one and empty. It then
     /// gets another id: nothing that was promised to be durable needed the lost one. Where nothing may be
-    /// written it reads as empty. A directory with entries and no id file is damaged, and left alone: the
-    /// file may yet be brought back. Only where there is nothing but directories below it, as some stores
-    /// leave new ones behind, it reads as empty and may be removed.
+    /// written it reads as empty. A directory with entries and no id is damaged, and left alone: the file may
+    /// yet be brought back. Only what a crash leaves is not in the way: entries under a blank file, none of
+    /// which has content, are set aside; and where there is nothing but directories below one without the
+    /// file, as some stores leave new ones behind, it reads as empty and may be removed.
     ///
     /// # Errors
     /// `Damaged`, or the store's.
@@ -47,6 +55,22 @@ impl Vault {
         Ok(dir)
     }
 
+    /// The vault's root with its id. It was durable before there was a vault: without it nothing but an empty
+    /// root is as a crash can leave it.
+    ///
+    /// # Errors
+    /// As `with_id`.
+    pub(super) fn root_with_id(&self, store: StoreDir) -> Result<Dir> {
+        let root = Dir::new(store, None);
+        let lost = matches!(self.find_id(&root)?, Found::Blank | Found::Missing);
+        let node = root.store.itself();
+        let entries = |listed: Vec<Listed>| listed.iter().any(|entry| self.is_entry(&entry.name));
+        if lost && entries(self.with_access(&node, 0o500, || root.store.list())?) {
+            return Err(damaged(&root, "the root's id file is blank or missing"));
+        }
+        self.with_id(root.store.try_clone()?)
+    }
+
     /// Gives a directory a new id if it may have one; `None` if nothing may be written.
     fn replace_id(&self, dir: &Dir) -> Result<Option<DirId>> {
         let _alone = self.dir_ids.write();
@@ -58,24 +82,43 @@ impl Vault {
         let node = dir.store.itself();
         let listed = self.with_access(&node, 0o500, || dir.store.list())?;
         let lost = listed.iter().filter(|entry| self.is_entry(&entry.name)).count();
-        if lost > 0 {
-            if !matches!(found, Found::Blank) {
-                if !self.is_hollow(&dir.store, DEEPEST) {
-                    return Err(damaged(dir, "the directory's id file is missing"));
-                }
-                let id = dir.stored_path(OsStr::new(DIR_ID_NAME));
+        let id = dir.stored_path(OsStr::new(DIR_ID_NAME));
+        match found {
+            _ if lost == 0 => {}
+            Found::Blank if !self.is_hollow(&dir.store, DEEPEST, true) => {
+                return Err(damaged(dir, "the directory's id file is blank"));
+            }
+            Found::Blank => log::error!("{id}: blank; its {lost} entries have no content and are set aside"),
+            _ if !self.is_hollow(&dir.store, DEEPEST, false) => {
+                return Err(damaged(dir, "the directory's id file is missing"));
+            }
+            _ => {
                 self.complain(format!("{id}: missing; the directories in it are empty, and not shown"));
                 return Ok(None);
             }
-            log::error!("{}: blank, {lost} names of it are lost", dir.stored_path(OsStr::new(DIR_ID_NAME)));
         }
         if self.read_only() {
             return Ok(None);
+        }
+        if lost > 0 && self.keys.names.depend_on_directory() {
+            self.with_access(&node, 0o700, || self.set_aside(dir, &listed))?;
         }
         let id = DirId::random()?;
         let content = self.keys.dir_ids.encode(&id);
         self.with_access(&node, 0o700, || self.write_small(dir, OsStr::new(DIR_ID_NAME), &content))?;
         Ok(Some(id))
+    }
+
+    /// Moves entries whose id is lost, and their sidecars, into a directory of their own: under another id they
+    /// mean nothing.
+    fn set_aside(&self, dir: &Dir, listed: &[Listed]) -> io::Result<()> {
+        let name = random_name(LOST)?;
+        dir.store.mkdir(&name, 0o700)?;
+        let aside = dir.store.open_dir(&name)?;
+        for entry in listed.iter().filter(|e| self.is_entry(&e.name) || self.is_sidecar(&e.name)) {
+            dir.store.rename(&entry.name, &aside, &entry.name)?;
+        }
+        Ok(())
     }
 
     /// Gives an id to a directory that is not in place yet.
@@ -89,7 +132,7 @@ impl Vault {
     fn find_id(&self, dir: &Dir) -> Result<Found> {
         let node = dir.store.itself();
         match self.with_access(&node, 0o100, || read_small(dir, OsStr::new(DIR_ID_NAME))) {
-            Ok(content) if content.iter().all(|&byte| byte == 0) => Ok(Found::Blank),
+            Ok(content) if is_blank(&content) => Ok(Found::Blank),
             Ok(content) => Ok(match self.keys.dir_ids.decode(&content) {
                 Ok(id) => Found::Id(id),
                 Err(_) => Found::Damaged("the directory's id does not authenticate"),
@@ -137,16 +180,23 @@ impl Vault {
     /// Takes out the vault's own files, the id file last, and returns what that held.
     fn strip(&self, dir: &Dir) -> io::Result<Option<Vec<u8>>> {
         let mut listed = dir.store.list()?;
+        let mut id = read_small(dir, OsStr::new(DIR_ID_NAME)).ok();
         if !listed.iter().all(|entry| self.is_own(&entry.name)) {
-            if listed.iter().any(|entry| entry.name == DIR_ID_NAME) || !self.is_hollow(&dir.store, DEEPEST) {
+            let has_id = listed.iter().any(|entry| entry.name == DIR_ID_NAME);
+            let blank = id.as_ref().is_some_and(|content| is_blank(content));
+            if has_id && !blank || !self.is_hollow(&dir.store, DEEPEST, blank) {
                 return Err(Errno::NOTEMPTY.into());
             }
             clear(&dir.store)?;
             listed.clear();
+            id = None;
         }
-        let id = read_small(dir, OsStr::new(DIR_ID_NAME)).ok();
         for entry in listed.iter().filter(|entry| entry.name != DIR_ID_NAME) {
-            remove_left_over(&dir.store, entry)?;
+            if is_set_aside(entry) {
+                self.drop_set_aside(&dir.store, entry)?;
+            } else {
+                remove_left_over(&dir.store, entry)?;
+            }
         }
         match dir.store.unlink(OsStr::new(DIR_ID_NAME)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -154,11 +204,26 @@ impl Vault {
         }
     }
 
-    /// Whether nothing but directories is in this one and below, as deep as `depth`: none of it can be missed.
-    fn is_hollow(&self, store: &StoreDir, depth: usize) -> bool {
+    /// Removes what was set aside, with the directory that it was in.
+    fn drop_set_aside(&self, store: &StoreDir, entry: &Listed) -> io::Result<()> {
+        let aside = store.open_dir(&entry.name)?;
+        if !self.is_hollow(&aside, DEEPEST, true) {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        clear(&aside)?;
+        store.rmdir(&entry.name)
+    }
+
+    /// Whether nothing but directories is in this one and below, as deep as `depth`, and with `files` also files
+    /// that were never committed: none of it can be missed.
+    fn is_hollow(&self, store: &StoreDir, depth: usize, files: bool) -> bool {
         let hollow = |entry: &Listed| match entry.kind {
             FileType::Directory => {
-                depth > 0 && store.open_dir(&entry.name).is_ok_and(|inner| self.is_hollow(&inner, depth - 1))
+                let inner = || store.open_dir(&entry.name);
+                depth > 0 && inner().is_ok_and(|inner| self.is_hollow(&inner, depth - 1, files))
+            }
+            FileType::RegularFile if files && self.is_entry(&entry.name) => {
+                is_never_committed(store, &entry.name).unwrap_or(false)
             }
             _ => self.is_own(&entry.name),
         };
@@ -169,14 +234,19 @@ impl Vault {
         self.is_left_over(stored) || stored == DIR_ID_NAME
     }
 
-    /// Whether a name is a sidecar or something unfinished: in a directory without entries it can go.
+    /// Whether a name is a sidecar, something unfinished or set aside: in a directory without entries it can go.
     fn is_left_over(&self, stored: &OsStr) -> bool {
-        let bytes = stored.as_bytes();
-        match self.keys.names.classify(bytes) {
+        match self.keys.names.classify(stored.as_bytes()) {
             Class::Temporary => true,
-            Class::Own => bytes.starts_with(LONG.as_bytes()) && bytes.ends_with(SIDECAR.as_bytes()),
+            Class::Own => self.is_sidecar(stored) || stored.as_bytes().starts_with(LOST.as_bytes()),
             Class::Entry | Class::Long => false,
         }
+    }
+
+    fn is_sidecar(&self, stored: &OsStr) -> bool {
+        let bytes = stored.as_bytes();
+        let own = self.keys.names.classify(bytes) == Class::Own;
+        own && bytes.starts_with(LONG.as_bytes()) && bytes.ends_with(SIDECAR.as_bytes())
     }
 }
 
@@ -203,6 +273,23 @@ pub(super) fn remove_left_over(store: &StoreDir, entry: &Listed) -> io::Result<(
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => store.rmdir(&entry.name),
     }
+}
+
+fn is_set_aside(entry: &Listed) -> bool {
+    entry.kind == FileType::Directory && entry.name.as_bytes().starts_with(LOST.as_bytes())
+}
+
+fn is_blank(id: &[u8]) -> bool {
+    id.iter().all(|&byte| byte == 0)
+}
+
+/// Whether a stored file reads as empty because no version of it was ever begun: it is shorter than a page, or
+/// its commit records are zeros.
+fn is_never_committed(store: &StoreDir, name: &OsStr) -> io::Result<bool> {
+    let file = DirFile::new(store.open_file(name, OFlags::RDONLY)?);
+    let mut records = [0; layout::GROUP0_ENTRIES as usize];
+    file.read_at(&mut records, 0)?;
+    Ok(file.len()? < layout::PAGE || records == [0; layout::GROUP0_ENTRIES as usize])
 }
 
 fn damaged(dir: &Dir, reason: &'static str) -> Error {

@@ -160,7 +160,12 @@ pub(super) fn read_small(dir: &Dir, name: &OsStr) -> io::Result<Vec<u8>> {
 
 /// A new name for something that is not in place yet.
 pub(super) fn temporary_name() -> io::Result<OsString> {
+    random_name(TEMPORARY)
+}
+
+/// A name that begins with `prefix` and that nothing else has.
+pub(super) fn random_name(prefix: &str) -> io::Result<OsString> {
     let mut random = [0; 12];
     crate::crypto::random::fill(&mut random)?;
-    Ok((TEMPORARY.to_owned() + &data_encoding::HEXLOWER.encode(&random)).into())
+    Ok((prefix.to_owned() + &data_encoding::HEXLOWER.encode(&random)).into())
 }

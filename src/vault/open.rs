@@ -189,7 +189,7 @@ impl Vault {
                 synced => synced.map_err(failed)?,
             }
         }
-        vault.root = Arc::new(vault.with_id(store).map_err(|e| match e {
+        vault.root = Arc::new(vault.root_with_id(store).map_err(|e| match e {
             Error::Damaged(damage) => OpenError::DamagedRoot(damage),
             Error::Store(e) => failed(e),
             other => failed(io::Error::other(other.to_string())),

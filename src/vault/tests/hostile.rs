@@ -1,5 +1,5 @@
 use super::*;
-use std::os::unix::fs::symlink;
+use std::os::unix::{ffi::OsStrExt, fs::symlink};
 
 #[test]
 fn foreign_entries_are_left_out_and_harm_nothing() {
@@ -155,15 +155,71 @@ fn a_directory_that_a_crash_left_without_id_gets_one() {
 }
 
 #[test]
-fn a_blank_id_file_loses_names_but_never_the_directory() {
+fn a_blank_id_file_over_files_with_content_is_damage_and_stays() {
     let f = Fixture::new();
     let (path, stored) = with_entry(&f);
+    let dir = f.vault.open_dir(&f.root(), &stored).unwrap();
+    let (_, _, file) = f.vault.create(&dir, OsStr::new("content"), node(0o644)).unwrap();
+    file.file.write(0, b"kept").unwrap();
+    f.vault.sync_file(&file).unwrap();
+    drop((dir, file));
+    let id = path.join("warpcrypt.dir");
+    let good = std::fs::read(&id).unwrap();
+    for blank in [&b""[..], &[0; 32]] {
+        std::fs::write(&id, blank).unwrap();
+        assert!(matches!(f.vault.open_dir(&f.root(), &stored), Err(Error::Damaged(_))));
+        assert_eq!(errno(f.vault.rmdir_name(&f.root(), OsStr::new("d"))), Some(Errno::NOTEMPTY));
+        assert_eq!(std::fs::read(&id).unwrap(), blank, "it may yet be brought back");
+    }
+    // It can be moved out of the way.
+    let ends = |name: &'static str| (f.root(), OsStr::new(name));
+    let ((from, old), (to, new)) = (ends("d"), ends("d.damaged"));
+    f.vault.rename_name((&from, old), (&to, new), RenameMode::Replace).unwrap();
+    std::fs::write(f.stored(&f.root(), "d.damaged").join("warpcrypt.dir"), good).unwrap();
+    let stored = f.vault.lookup(&f.root(), new).unwrap().0;
+    assert_eq!(f.names(&f.vault.open_dir(&f.root(), &stored).unwrap()), ["content", "entry"]);
+}
+
+#[test]
+fn what_a_crash_left_under_a_blank_id_is_set_aside() {
+    let f = Fixture::new();
+    let (path, stored) = with_entry(&f);
+    let entry = f.stored(&f.vault.open_dir(&f.root(), &stored).unwrap(), "entry");
     std::fs::write(path.join("warpcrypt.dir"), b"").unwrap();
+    let reader = open(f.dir.path(), true);
+    let dir = reader.open_dir(&reader.root(), &stored).unwrap();
+    assert_eq!(reader.list(&dir).unwrap().len(), 0);
+    assert!(entry.exists(), "a reader moves nothing");
+
     let dir = f.vault.open_dir(&f.root(), &stored).unwrap();
     assert_eq!(f.names(&dir), Vec::<OsString>::new());
     f.touch(&dir, "new").unwrap();
     assert_eq!(f.names(&dir), ["new"]);
-    assert_eq!(raw_names(&path).len(), 3, "what was there is left alone");
+    let aside = raw_names(&path).into_iter().find(|name| name.as_bytes().starts_with(b"warpcrypt.lost."));
+    assert_eq!(raw_names(&path.join(aside.unwrap())), [entry.file_name().unwrap()]);
+    f.vault.unlink_name(&dir, OsStr::new("new")).unwrap();
+    f.vault.rmdir_name(&f.root(), OsStr::new("d")).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_root_that_lost_its_id_is_not_made_anew() {
+    let f = Fixture::new();
+    f.touch(&f.root(), "file").unwrap();
+    f.mkdir(&f.root(), "d");
+    let dir = f.close();
+    let id = dir.path().join("warpcrypt.dir");
+    let good = std::fs::read(&id).unwrap();
+    for read_only in [true, false] {
+        std::fs::write(&id, b"").unwrap();
+        let options = OpenOptions { read_only, ..OpenOptions::default() };
+        let opened = Vault::open(dir.path(), &unlock(), options);
+        assert!(matches!(opened, Err(crate::vault::OpenError::DamagedRoot(_))));
+        assert_eq!(std::fs::read(&id).unwrap(), b"");
+    }
+    std::fs::write(&id, good).unwrap();
+    let vault = open(dir.path(), false);
+    assert_eq!(vault.list(&vault.root()).unwrap().len(), 2);
 }
 
 #[test]
