@@ -169,6 +169,11 @@ impl NameKeys {
         Ok(name)
     }
 
+    /// Whether `content` is what the sidecar of this name must have.
+    pub fn is_sidecar(&self, name: &[u8], content: &[u8]) -> bool {
+        name.strip_suffix(SIDECAR.as_bytes()) == Some(self.long_name(content).as_bytes())
+    }
+
     /// What a name found in the store is.
     pub fn classify(&self, stored: &[u8]) -> Class {
         if !stored.starts_with(RESERVED.as_bytes()) {

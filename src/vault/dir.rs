@@ -59,15 +59,4 @@ impl Vault {
         self.make_names_durable()?;
         Ok(self.with_access(&dir.store.itself(), 0o500, || dir.store.sync())?)
     }
-
-    /// Makes durable what the names made so far depend on: ids of directories, sidecars of long names.
-    pub fn make_names_durable(&self) -> Result<()> {
-        if self.read_only() {
-            return Ok(());
-        }
-        if let Some(lock) = &self.lock {
-            lock.check()?;
-        }
-        Ok(self.pending.make_durable()?)
-    }
 }

@@ -125,7 +125,7 @@ impl Vault {
     pub(super) fn make_id(&self, dir: &Dir) -> io::Result<()> {
         let content = self.keys.dir_ids.encode(&DirId::random()?);
         self.make_small(dir, OsStr::new(DIR_ID_NAME), &content)?;
-        self.pending.add(&dir.store, DIR_ID_NAME.into());
+        self.pending.add(&dir.store, DIR_ID_NAME.into(), &content);
         Ok(())
     }
 
@@ -243,7 +243,8 @@ impl Vault {
         }
     }
 
-    fn is_sidecar(&self, stored: &OsStr) -> bool {
+    /// Whether a name is that of a long name's sidecar.
+    pub(super) fn is_sidecar(&self, stored: &OsStr) -> bool {
         let bytes = stored.as_bytes();
         let own = self.keys.names.classify(bytes) == Class::Own;
         own && bytes.starts_with(LONG.as_bytes()) && bytes.ends_with(SIDECAR.as_bytes())

@@ -138,10 +138,13 @@ impl Vault {
     pub fn link(&self, node: Target, parent: &Dir, name: &OsStr) -> Result<(StoredName, Stat)> {
         self.writable()?;
         let place = self.place(parent, name)?;
-        let _long = self.lock_long(&[&place]);
+        let long = self.lock_long(&[&place]);
         self.prepare(parent, &place)?;
         // The old name may go next, and what it leads to may be durable: the new one must hold then.
-        self.make_names_durable()?;
+        match &long {
+            Some(alone) => self.make_names_durable_among(alone)?,
+            None => self.make_names_durable()?,
+        }
         match node {
             Target::Dir(_) => return Err(Error::os(Errno::PERM.raw_os_error())),
             Target::Entry(dir, old) => dir.store.link(&old.0, &parent.store, &place.stored.0)?,

@@ -112,7 +112,7 @@ impl Vault {
             let _ = dir.store.unlink(&temporary);
             return Err(e);
         }
-        self.pending.add(&dir.store, name.to_owned());
+        self.pending.add(&dir.store, name.to_owned(), content);
         Ok(())
     }
 
@@ -148,12 +148,16 @@ impl Place {
 
 /// Content of a small file of the vault's own.
 pub(super) fn read_small(dir: &Dir, name: &OsStr) -> io::Result<Vec<u8>> {
-    let fd = dir.store.open_file(name, OFlags::RDONLY)?;
-    if FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) != FileType::RegularFile {
+    read_opened(&DirFile::new(dir.store.open_file(name, OFlags::RDONLY)?))
+}
+
+/// `read_small` of a file that is open.
+pub(super) fn read_opened(file: &DirFile) -> io::Result<Vec<u8>> {
+    if FileType::from_raw_mode(rustix::fs::fstat(&*file.fd())?.st_mode) != FileType::RegularFile {
         return Err(io::Error::other("not a regular file"));
     }
     let mut content = vec![0; SMALL];
-    let n = DirFile::new(fd).read_at(&mut content, 0)?;
+    let n = file.read_at(&mut content, 0)?;
     content.truncate(n);
     Ok(content)
 }

@@ -241,7 +241,8 @@ impl Vault {
     /// Flushes everything, makes it durable and writes the clean records. Called at unmount. The write lock
     /// goes with the vault itself.
     pub fn shut_down(&self) -> Result<()> {
-        let names = self.make_names_durable();
+        // Tried again: what a failed sync may have lost is written once more.
+        let names = self.make_names_durable().or_else(|_| self.make_names_durable());
         let files = self.files.shut_down();
         names?;
         files?;

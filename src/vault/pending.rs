@@ -2,12 +2,24 @@
 //! long-name sidecars.
 //!
 //! They are written without a barrier, so that making many directories stays fast, and made durable all
-//! together before anything that depends on one of them is promised to be durable.
+//! together before anything that depends on one of them is promised to be durable. Once a sync failed, one that
+//! succeeds says nothing about what the failed one lost: then they are written again before the next.
 
-use crate::store::{Filesystem, StoreDir};
-use parking_lot::Mutex;
-use rustix::{fs::OFlags, io::Errno};
-use std::{ffi::OsString, io, sync::Arc};
+use super::{Result, Vault, names::read_opened};
+use crate::{
+    format::name::DIR_ID_NAME,
+    store::{BackingFile, DirFile, Filesystem, StoreDir, is_dots},
+};
+use parking_lot::{Mutex, MutexGuard};
+use rustix::{
+    fs::{FileType, OFlags},
+    io::Errno,
+};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    sync::Arc,
+};
 
 /// More than this are made durable by one call for the whole store: each one kept holds a descriptor.
 const MOST: usize = 512;
@@ -19,80 +31,258 @@ pub(super) struct Pending {
     filesystem: Filesystem,
     most: usize,
     queue: Mutex<Queue>,
-    /// Held while a queue is made durable: who comes meanwhile may depend on it and has to wait. True once a sync failed:
-    /// one that succeeds afterwards says nothing about what the failed one lost.
-    failed: Mutex<bool>,
+    /// Held while a queue is made durable: who comes meanwhile may depend on it and has to wait. True from a sync
+    /// that failed until all that it may have lost is written again and durable.
+    doubtful: Mutex<bool>,
+    /// So many syncs fail from now on.
+    #[cfg(test)]
+    pub(super) failing: std::sync::atomic::AtomicU32,
 }
 
 #[derive(Default)]
 struct Queue {
-    files: Vec<(Arc<StoreDir>, OsString)>,
+    files: Vec<Small>,
+    /// Not all of them are known.
     overflown: bool,
+}
+
+struct Small {
+    dir: Arc<StoreDir>,
+    name: OsString,
+    content: Vec<u8>,
 }
 
 impl Pending {
     /// Nothing yet; with `descriptors` for the whole process.
     pub(super) fn new(filesystem: Filesystem, descriptors: usize) -> Self {
-        let (queue, failed) = (Mutex::default(), Mutex::default());
-        Pending { filesystem, most: MOST.min(descriptors / SHARE), queue, failed }
+        Pending {
+            filesystem,
+            most: MOST.min(descriptors / SHARE),
+            queue: Mutex::default(),
+            doubtful: Mutex::default(),
+            #[cfg(test)]
+            failing: Default::default(),
+        }
     }
 
     /// Notes that the file `name` in `dir` was written.
-    pub(super) fn add(&self, dir: &Arc<StoreDir>, name: OsString) {
+    pub(super) fn add(&self, dir: &Arc<StoreDir>, name: OsString, content: &[u8]) {
         let mut queue = self.queue.lock();
         if queue.overflown {
             return;
         }
-        if queue.files.len() >= self.most && self.filesystem.syncs() {
+        // Where the store as a whole cannot be asked, twice as many wait for the sync that is under way, or for
+        // what failed to be over.
+        let most = if self.filesystem.syncs() { self.most } else { 2 * self.most };
+        if queue.files.len() >= most {
             *queue = Queue { files: Vec::new(), overflown: true };
             return;
         }
-        queue.files.push((dir.clone(), name));
+        queue.files.push(Small { dir: dir.clone(), name, content: content.to_vec() });
         let full = queue.files.len() > self.most;
         drop(queue);
-        // Each by itself, then, and before there are more. What fails stays noted: the next fsync says so.
-        if full && let Err(e) = self.make_durable() {
+        // Each by itself, then, and before there are more. What fails stays noted: the next fsync says so. Not
+        // waited for: who recovers may want a lock that the caller has.
+        if full
+            && let Some(mut doubtful) = self.doubtful.try_lock()
+            && !*doubtful
+            && let Err(e) = self.make_durable(&mut doubtful, |queue| self.sync(queue).map(|()| 0))
+        {
             log::warn!("names cannot be made durable: {e}");
         }
     }
 
-    /// Makes everything noted so far durable.
-    ///
-    /// # Errors
-    /// The store's; everything then stays noted. EIO for good once something may be gone.
-    pub(super) fn make_durable(&self) -> io::Result<()> {
-        let mut failed = self.failed.lock();
-        if *failed {
-            return Err(Errno::IO.into());
-        }
+    /// Has `make` make durable all that was noted so far; it says how many files are lost for good. What it fails
+    /// with is for the next to mend.
+    fn make_durable(
+        &self,
+        doubtful: &mut bool,
+        make: impl FnOnce(&Queue) -> io::Result<usize>,
+    ) -> io::Result<()> {
         let queue = std::mem::take(&mut *self.queue.lock());
-        let result = if queue.overflown {
-            self.filesystem.sync()
-        } else {
-            queue.files.iter().try_for_each(|(dir, name)| self.sync_file(dir, name))
-        };
-        if let Err(e) = &result {
-            *failed = is_loss(e);
-            let mut current = self.queue.lock();
-            current.overflown |= queue.overflown;
-            current.files.extend(queue.files);
+        match make(&queue) {
+            Ok(lost) => {
+                *doubtful = false;
+                if lost == 0 { Ok(()) } else { Err(Errno::IO.into()) }
+            }
+            Err(e) => {
+                *doubtful = true;
+                let mut current = self.queue.lock();
+                current.overflown |= queue.overflown;
+                // The older ones first: of one name the last counts.
+                let newer = std::mem::replace(&mut current.files, queue.files);
+                current.files.extend(newer);
+                Err(e)
+            }
         }
-        result
+    }
+
+    fn sync(&self, queue: &Queue) -> io::Result<()> {
+        if queue.overflown {
+            return self.sync_all();
+        }
+        queue.files.iter().try_for_each(|small| self.sync_file(&small.dir, &small.name))
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.fail()?;
+        self.filesystem.sync()
     }
 
     /// Makes one file and its entry durable; one that is gone needs nothing.
-    fn sync_file(&self, dir: &StoreDir, name: &OsString) -> io::Result<()> {
+    fn sync_file(&self, dir: &StoreDir, name: &OsStr) -> io::Result<()> {
+        self.fail()?;
         let file = dir.open_file(name, OFlags::RDONLY);
         match file.and_then(|file| Ok(rustix::fs::fsync(file)?)).and_then(|()| dir.sync()) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             // A directory that even its owner may not read or search now: only the whole store can be asked.
-            Err(e) if e.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => self.filesystem.sync(),
+            Err(e) if is_refusal(&e) => self.filesystem.sync(),
             synced => synced,
+        }
+    }
+
+    /// The failure that a test asked for.
+    fn fail(&self) -> io::Result<()> {
+        #[cfg(test)]
+        {
+            use std::sync::atomic::Ordering;
+            let left = self.failing.load(Ordering::Relaxed);
+            self.failing.store(left.saturating_sub(1), Ordering::Relaxed);
+            if left > 0 {
+                return Err(Errno::IO.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Vault {
+    /// Makes durable what the names made so far depend on: ids of directories, sidecars of long names.
+    ///
+    /// # Errors
+    /// The store's. What may be lost then is written again by the next call.
+    pub fn make_names_durable(&self) -> Result<()> {
+        if self.read_only() {
+            return Ok(());
+        }
+        let mut doubtful = self.pending.doubtful.lock();
+        if !*doubtful {
+            self.check_lock()?;
+            return Ok(self
+                .pending
+                .make_durable(&mut doubtful, |queue| self.pending.sync(queue).map(|()| 0))?);
+        }
+        drop(doubtful);
+        // No name may move to where was looked already. This lock comes before the other.
+        let alone = self.long_names.lock();
+        self.make_names_durable_among(&alone)
+    }
+
+    /// `make_names_durable` for who has the lock of long names.
+    pub(super) fn make_names_durable_among(&self, _alone: &MutexGuard<()>) -> Result<()> {
+        self.check_lock()?;
+        let mut doubtful = self.pending.doubtful.lock();
+        let again = *doubtful;
+        Ok(self.pending.make_durable(&mut doubtful, |queue| {
+            if again { self.write_again(queue) } else { self.pending.sync(queue).map(|()| 0) }
+        })?)
+    }
+
+    fn check_lock(&self) -> io::Result<()> {
+        self.lock.as_ref().map_or(Ok(()), |lock| lock.check())
+    }
+
+    /// After a failed sync: writes the files again, all of them in the store if it is not known which, and makes
+    /// them durable. Returns how many are lost.
+    fn write_again(&self, queue: &Queue) -> io::Result<usize> {
+        log::warn!("a sync failed: what names depend on is written again");
+        // Of one name the last is what it must be; the others then find it so.
+        for small in queue.files.iter().rev() {
+            self.with_access(&small.dir.itself(), 0o700, || {
+                self.rewrite(&small.dir, &small.name, Some(&small.content), true)
+            })?;
+        }
+        if !queue.overflown {
+            return Ok(0);
+        }
+        let each = !self.pending.filesystem.syncs();
+        let lost = self.rewrite_below(&self.root.store, each)?;
+        if !each {
+            self.pending.sync_all()?;
+        }
+        Ok(lost)
+    }
+
+    /// Writes all small files again that are in a directory and below, and syncs `each`.
+    fn rewrite_below(&self, dir: &StoreDir, each: bool) -> io::Result<usize> {
+        let mut stream = self.with_access(&dir.itself(), 0o500, || dir.stream())?;
+        let mut lost = 0;
+        loop {
+            let listed = stream.next(dir)?;
+            if listed.is_empty() {
+                return Ok(lost);
+            }
+            for (_, entry) in listed.iter().filter(|(_, entry)| !is_dots(&entry.name)) {
+                let (name, node) = (&*entry.name, dir.itself());
+                let done = if entry.kind == FileType::Directory {
+                    let inner = self.with_access(&node, 0o100, || dir.open_dir(name));
+                    inner.and_then(|inner| self.rewrite_below(&inner, each))
+                } else if name == DIR_ID_NAME || self.is_sidecar(name) {
+                    let rewritten = self.with_access(&node, 0o100, || self.rewrite(dir, name, None, each));
+                    rewritten.map(usize::from)
+                } else {
+                    Ok(0)
+                };
+                lost += match done {
+                    // Gone meanwhile, or another user's: not written by this process.
+                    Err(e) if e.kind() == io::ErrorKind::NotFound || is_refusal(&e) => 0,
+                    done => done?,
+                };
+            }
+        }
+    }
+
+    /// Writes a small file again, as it is or, if it is not as it must be, with the content that is `known`. True if
+    /// that is lost. It is not made anew: one that was removed stays so.
+    fn rewrite(&self, dir: &StoreDir, name: &OsStr, known: Option<&[u8]>, sync: bool) -> io::Result<bool> {
+        let fd = match dir.open_file(name, OFlags::RDWR) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            opened => opened?,
+        };
+        let file = DirFile::new(fd);
+        let present = read_opened(&file)?;
+        let content = match known {
+            _ if self.is_right(name, &present) => &present,
+            Some(known) => known,
+            None => {
+                log::error!(
+                    "{:?} in inode {}: lost",
+                    name,
+                    dir.itself().stat().map_or(0, |stat| stat.st_ino)
+                );
+                return Ok(true);
+            }
+        };
+        file.write_at(content, 0)?;
+        file.set_len(content.len() as u64)?;
+        if sync {
+            self.pending.fail()?;
+            rustix::fs::fsync(&*file.fd())?;
+            dir.sync()?;
+        }
+        Ok(false)
+    }
+
+    /// Whether a small file has what it must have.
+    fn is_right(&self, name: &OsStr, content: &[u8]) -> bool {
+        if name == DIR_ID_NAME {
+            self.keys.dir_ids.decode(content).is_ok()
+        } else {
+            self.keys.names.is_sidecar(name.as_encoded_bytes(), content)
         }
     }
 }
 
-/// Whether an error says that what was written may be gone.
-fn is_loss(e: &io::Error) -> bool {
-    matches!(Errno::from_io_error(e), Some(Errno::IO | Errno::NOSPC | Errno::DQUOT))
+fn is_refusal(e: &io::Error) -> bool {
+    e.raw_os_error() == Some(Errno::ACCESS.raw_os_error())
 }

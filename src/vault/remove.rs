@@ -102,11 +102,11 @@ impl Vault {
         self.writable()?;
         let (old, new) = (&from.1.place, &to.1.place);
         let moved = from.1.there()?;
-        let _long = self.long_names.lock();
+        let alone = self.long_names.lock();
         // What is moved may be durable, so what its new name depends on has to be first.
         self.prepare(to.0, new)?;
         if new.is_long() || !Arc::ptr_eq(&from.0.store, &to.0.store) {
-            self.make_names_durable()?;
+            self.make_names_durable_among(&alone)?;
         }
         let (source, target) = (&from.0.store, &to.0.store);
         match mode {

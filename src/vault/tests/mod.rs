@@ -9,6 +9,7 @@ mod model;
 mod names;
 mod nodes;
 mod opening;
+mod pending;
 mod renames;
 mod users;
 mod xattrs;
