@@ -32,10 +32,15 @@ impl Dir {
 
     /// Where `name` is in the store, for a log line.
     pub(super) fn stored_path(&self, name: &OsStr) -> String {
-        let link = format!("/proc/self/fd/{}", self.store.as_fd().as_raw_fd());
-        // Debug formatting escapes what would break the line.
-        format!("{:?}", std::fs::read_link(link).unwrap_or_default().join(name))
+        stored_path(&self.store, name)
     }
+}
+
+/// Where `name` in a directory is in the store, for a log line.
+pub(super) fn stored_path(dir: &StoreDir, name: &OsStr) -> String {
+    let link = format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
+    // Debug formatting escapes what would break the line.
+    format!("{:?}", std::fs::read_link(link).unwrap_or_default().join(name))
 }
 
 impl Vault {

@@ -276,7 +276,8 @@ pub(super) fn remove_left_over(store: &StoreDir, entry: &Listed) -> io::Result<(
     }
 }
 
-fn is_set_aside(entry: &Listed) -> bool {
+/// Whether it holds what was set aside.
+pub(super) fn is_set_aside(entry: &Listed) -> bool {
     entry.kind == FileType::Directory && entry.name.as_bytes().starts_with(LOST.as_bytes())
 }
 

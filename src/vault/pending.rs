@@ -5,7 +5,7 @@
 //! together before anything that depends on one of them is promised to be durable. Once a sync failed, one that
 //! succeeds says nothing about what the failed one lost: then they are written again before the next.
 
-use super::{Result, Vault, names::read_opened};
+use super::{Result, Vault, dir::stored_path, dir_id::is_set_aside, names::read_opened};
 use crate::{
     format::name::DIR_ID_NAME,
     store::{BackingFile, DirFile, Filesystem, StoreDir, is_dots},
@@ -222,7 +222,8 @@ impl Vault {
             if listed.is_empty() {
                 return Ok(lost);
             }
-            for (_, entry) in listed.iter().filter(|(_, entry)| !is_dots(&entry.name)) {
+            for (_, entry) in listed.iter().filter(|(_, entry)| !is_dots(&entry.name) && !is_set_aside(entry))
+            {
                 let (name, node) = (&*entry.name, dir.itself());
                 let done = if entry.kind == FileType::Directory {
                     let inner = self.with_access(&node, 0o100, || dir.open_dir(name));
@@ -255,11 +256,7 @@ impl Vault {
             _ if self.is_right(name, &present) => &present,
             Some(known) => known,
             None => {
-                log::error!(
-                    "{:?} in inode {}: lost",
-                    name,
-                    dir.itself().stat().map_or(0, |stat| stat.st_ino)
-                );
+                log::error!("{}: lost in a failed sync", stored_path(dir, name));
                 return Ok(true);
             }
         };
