@@ -13,7 +13,7 @@ use warpcrypt::{
         siv::SivKey,
     },
     format::{
-        config::{SLOTS_MAX, Settings, TEXT_MAX, VaultConfig},
+        config::{FORMER_MAX, FormerKey, SLOTS_MAX, Settings, TEXT_MAX, VaultConfig},
         dir_id::{DirId, DirIdKey},
         entry::{ENTRY, EPOCH_LIMIT, SLOT, Slot},
         keys, layout,
@@ -118,6 +118,7 @@ fn limits() {
         ("default passes", DEFAULT_COST.passes.into()),
         ("default lanes", DEFAULT_COST.lanes.into()),
         ("key slots", SLOTS_MAX as u64),
+        ("former keys", FORMER_MAX as u64),
         ("shortest key file", *KEY_FILE_LEN.start() as u64),
         ("longest key file", *KEY_FILE_LEN.end() as u64),
         ("longest label", LABEL_MAX as u64),
@@ -159,6 +160,7 @@ fn labels_of_sub_keys() {
     let code = [
         keys::CONTENTS,
         keys::CONFIG,
+        keys::FORMER,
         keys::NAMES,
         keys::LONG_NAMES,
         keys::DIR_IDS,
@@ -375,8 +377,12 @@ fn a_configuration() {
     let vault_id = hex(&json["vault_id"]);
     let t = |bytes: &[u8]| [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat();
     let text = |value: &Value| t(value.as_str().unwrap_or_default().as_bytes());
-    let mut m = [&1_u32.to_be_bytes()[..], &vault_id].concat();
+    let generation = json["generation"].as_u64().unwrap();
+    assert_eq!((generation, be32(&json["key_generation"])), (3, [0; 4]));
+    let mut m = [&1_u32.to_be_bytes()[..], &vault_id, &generation.to_be_bytes()].concat();
     m.extend(["cipher", "integrity", "names"].into_iter().flat_map(|field| text(&json[field])));
+    m.extend(be32(&json["key_generation"]));
+    m.extend((json["former_keys"].as_array().unwrap().len() as u32).to_be_bytes());
     m.extend(be32(&json["next_slot"]));
     m.extend(3_u32.to_be_bytes());
     for slot in json["slots"].as_array().unwrap() {
@@ -393,6 +399,15 @@ fn a_configuration() {
     let key = subkey(&master, "configuration");
     let mac: [u8; 32] = kmac256(key.expose(), &m, "warpcrypt v1 configuration");
     assert_eq!(hex(&json["mac"]), mac);
+}
+
+#[test]
+fn a_former_key() {
+    let (id, contents) = ([3; 16], Secret::new_with(|key| key.fill(9)));
+    let wrapped = FormerKey::wrap(&master(), &id, 5, &contents).wrapped;
+    let context = [b"warpcrypt v1 former key", &id[..], &5_u32.to_be_bytes()].concat();
+    let key = SivKey::new(Cipher::Aes256, &subkey(&master(), "former keys"));
+    assert_eq!(key.open(&[&context], &wrapped), Ok(vec![9; 32]));
 }
 
 fn kdf_and_key(kdf: &Value) -> (Vec<u8>, Secret<32>) {

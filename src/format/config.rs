@@ -7,7 +7,7 @@ use super::{
     keys,
     name::NameMode,
     recovery::RecoveryError,
-    slot::{KeySlot, NewSlot, SlotKind, SlotSecret},
+    slot::{KeySlot, NewSlot, SlotKind, SlotSecret, WRAPPED},
 };
 use crate::crypto::{
     cipher::Cipher,
@@ -15,8 +15,10 @@ use crate::crypto::{
     mac::{Integrity, MacKey},
     random,
     secret::{Secret, ct_eq},
+    siv::SivKey,
 };
 use std::io;
+use zeroize::Zeroizing;
 
 /// The format's version.
 pub const VERSION: u32 = 1;
@@ -24,6 +26,10 @@ pub const VERSION: u32 = 1;
 pub const VAULT_ID: usize = 16;
 /// Slots that a configuration may have.
 pub const SLOTS_MAX: usize = 32;
+/// Former keys that a configuration may have.
+pub const FORMER_MAX: usize = 32;
+/// Generations of a configuration are below this.
+pub const GENERATION_LIMIT: u64 = 1 << 63;
 /// Bytes that the text may have.
 pub const TEXT_MAX: usize = 64 << 10;
 
@@ -98,11 +104,48 @@ pub struct Settings {
     pub names: NameMode,
 }
 
+/// The contents key of an earlier key generation, under the present master key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormerKey {
+    /// Which generation's: below the present one.
+    pub generation: u32,
+    /// The key, sealed.
+    pub wrapped: [u8; WRAPPED],
+}
+
+impl FormerKey {
+    /// Wraps the contents key of a generation for the vault with this id.
+    pub fn wrap(master: &Secret<32>, vault: &[u8; VAULT_ID], generation: u32, contents: &Secret<32>) -> Self {
+        let sealed = former_key(master).seal(&[&former_context(vault, generation)], contents.expose());
+        let mut wrapped = [0; WRAPPED];
+        wrapped.copy_from_slice(&sealed);
+        FormerKey { generation, wrapped }
+    }
+
+    fn open(&self, master: &Secret<32>, vault: &[u8; VAULT_ID]) -> Option<Secret<32>> {
+        let opened = former_key(master).open(&[&former_context(vault, self.generation)], &self.wrapped);
+        let contents = Zeroizing::new(opened.ok()?);
+        Some(Secret::new_with(|out| out.copy_from_slice(&contents)))
+    }
+}
+
+fn former_key(master: &Secret<32>) -> SivKey {
+    SivKey::new(Cipher::Aes256, &subkey(master, keys::FORMER))
+}
+
+fn former_context(vault: &[u8; VAULT_ID], generation: u32) -> Vec<u8> {
+    [b"warpcrypt v1 former key", &vault[..], &generation.to_be_bytes()].concat()
+}
+
 /// A vault's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VaultConfig {
     pub(super) id: [u8; VAULT_ID],
+    /// Rises with every change.
+    pub(super) generation: u64,
     pub(super) settings: Settings,
+    pub(super) key_generation: u32,
+    pub(super) former: Vec<FormerKey>,
     /// The id of the next slot: ids are not used twice.
     pub(super) next_slot: u32,
     pub(super) slots: Vec<KeySlot>,
@@ -121,7 +164,16 @@ impl VaultConfig {
         let mut id = [0; VAULT_ID];
         random::fill(&mut id).map_err(ConfigError::Random)?;
         let slots = vec![KeySlot::make(1, &id, &master, first)?];
-        let mut config = VaultConfig { id, settings, next_slot: 2, slots, mac: [0; 32] };
+        let mut config = VaultConfig {
+            id,
+            generation: 1,
+            settings,
+            key_generation: 0,
+            former: Vec::new(),
+            next_slot: 2,
+            slots,
+            mac: [0; 32],
+        };
         config.mac = config.compute_mac(&master);
         Ok((config, master))
     }
@@ -129,6 +181,21 @@ impl VaultConfig {
     /// The vault's id.
     pub fn id(&self) -> &[u8; VAULT_ID] {
         &self.id
+    }
+
+    /// How often it was changed, and once more: of two the higher one is the newer.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Which contents key new files are encrypted under.
+    pub fn key_generation(&self) -> u32 {
+        self.key_generation
+    }
+
+    /// The contents key of an earlier key generation, if there is one.
+    pub fn former(&self, master: &Secret<32>, generation: u32) -> Option<Secret<32>> {
+        self.former.iter().find(|key| key.generation == generation)?.open(master, &self.id)
     }
 
     /// What the vault is made of. To be trusted only once `unlock` succeeded.
@@ -178,7 +245,7 @@ impl VaultConfig {
         }
         self.slots.push(KeySlot::make(id, &self.id, master, new)?);
         self.next_slot = id + 1;
-        self.mac = self.compute_mac(master);
+        self.changed(master);
         Ok(id)
     }
 
@@ -194,12 +261,31 @@ impl VaultConfig {
             return Err(ConfigError::LastSlot);
         }
         self.slots.remove(at);
-        self.mac = self.compute_mac(master);
+        self.changed(master);
         Ok(())
     }
 
+    /// Whether a holder of this master key wrote it.
+    pub fn is_authentic(&self, master: &Secret<32>) -> bool {
+        ct_eq(&self.compute_mac(master), &self.mac)
+    }
+
     fn verify(&self, master: &Secret<32>) -> Result<(), ConfigError> {
-        if ct_eq(&self.compute_mac(master), &self.mac) { Ok(()) } else { Err(ConfigError::Edited) }
+        if !self.is_authentic(master) {
+            return Err(ConfigError::Edited);
+        }
+        match self.former.iter().find(|key| key.open(master, &self.id).is_none()) {
+            Some(key) => {
+                let what = format!("the former key of generation {} does not open", key.generation);
+                Err(ConfigError::Damaged { what })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn changed(&mut self, master: &Secret<32>) {
+        self.generation += 1;
+        self.mac = self.compute_mac(master);
     }
 
     fn compute_mac(&self, master: &Secret<32>) -> [u8; 32] {
@@ -212,9 +298,16 @@ impl VaultConfig {
     fn canonical(&self) -> Vec<u8> {
         let mut out = VERSION.to_be_bytes().to_vec();
         out.extend_from_slice(&self.id);
+        out.extend_from_slice(&self.generation.to_be_bytes());
         put(&mut out, self.settings.cipher.name().as_bytes());
         put(&mut out, self.settings.integrity.name().as_bytes());
         put(&mut out, self.settings.names.name().as_bytes());
+        out.extend_from_slice(&self.key_generation.to_be_bytes());
+        out.extend_from_slice(&(self.former.len() as u32).to_be_bytes());
+        for key in &self.former {
+            out.extend_from_slice(&key.generation.to_be_bytes());
+            out.extend_from_slice(&key.wrapped);
+        }
         out.extend_from_slice(&self.next_slot.to_be_bytes());
         out.extend_from_slice(&(self.slots.len() as u32).to_be_bytes());
         for slot in &self.slots {

@@ -1,7 +1,10 @@
 //! The configuration as JSON: text to checked values and back.
 
 use super::{
-    config::{ConfigError, SLOTS_MAX, Settings, TEXT_MAX, VAULT_ID, VERSION, VaultConfig},
+    config::{
+        ConfigError, FORMER_MAX, FormerKey, GENERATION_LIMIT, SLOTS_MAX, Settings, TEXT_MAX, VAULT_ID,
+        VERSION, VaultConfig,
+    },
     name::NameMode,
     printable::printable,
     slot::{Kdf, KeySlot, SALT, WRAPPED, check_cost, check_label},
@@ -21,12 +24,22 @@ struct Probe {
 struct Text {
     format: u32,
     vault_id: Hex<VAULT_ID>,
+    generation: u64,
     cipher: String,
     integrity: String,
     names: String,
+    key_generation: u32,
+    former_keys: Vec<FormerText>,
     next_slot: u32,
     slots: Vec<SlotText>,
     mac: Hex<32>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FormerText {
+    generation: u32,
+    wrapped: Hex<WRAPPED>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -71,8 +84,21 @@ impl VaultConfig {
         };
         let slots: Vec<KeySlot> = text.slots.into_iter().map(KeySlot::try_from).collect::<Result<_, _>>()?;
         check_ids(&slots, text.next_slot)?;
-        let id = text.vault_id.0;
-        let config = VaultConfig { id, settings, next_slot: text.next_slot, slots, mac: text.mac.0 };
+        let former = text
+            .former_keys
+            .into_iter()
+            .map(|key| FormerKey { generation: key.generation, wrapped: key.wrapped.0 });
+        let config = VaultConfig {
+            id: text.vault_id.0,
+            generation: text.generation,
+            settings,
+            key_generation: text.key_generation,
+            former: former.collect(),
+            next_slot: text.next_slot,
+            slots,
+            mac: text.mac.0,
+        };
+        check_generations(&config)?;
         // An array is read as an object without names, and null as a label that is missing.
         let same = serde_json::to_value(Text::from(&config)).is_ok_and(|written| written == value);
         if same { Ok(config) } else { Err(damaged("fields are not in the form that they have".to_owned())) }
@@ -91,13 +117,22 @@ impl From<&VaultConfig> for Text {
         Text {
             format: VERSION,
             vault_id: Hex(config.id),
+            generation: config.generation,
             cipher: config.settings.cipher.name().to_owned(),
             integrity: config.settings.integrity.name().to_owned(),
             names: config.settings.names.name().to_owned(),
+            key_generation: config.key_generation,
+            former_keys: config.former.iter().map(FormerText::from).collect(),
             next_slot: config.next_slot,
             slots: config.slots.iter().map(SlotText::from).collect(),
             mac: Hex(config.mac),
         }
+    }
+}
+
+impl From<&FormerKey> for FormerText {
+    fn from(key: &FormerKey) -> Self {
+        FormerText { generation: key.generation, wrapped: Hex(key.wrapped) }
     }
 }
 
@@ -140,6 +175,22 @@ fn check_ids(slots: &[KeySlot], next: u32) -> Result<(), ConfigError> {
     let ids = slots.iter().map(|slot| slot.id).chain([next]);
     if slots[0].id == 0 || !ids.is_sorted_by(|a, b| a < b) {
         return Err(damaged("key slot ids do not rise".to_owned()));
+    }
+    Ok(())
+}
+
+/// The configuration's own is in range; those of former keys rise and stay below the present one.
+fn check_generations(config: &VaultConfig) -> Result<(), ConfigError> {
+    if config.generation == 0 || config.generation >= GENERATION_LIMIT {
+        return Err(damaged(format!("generation {} is out of range", config.generation)));
+    }
+    if config.former.len() > FORMER_MAX {
+        let found = config.former.len();
+        return Err(damaged(format!("{found} former keys, a vault has at most {FORMER_MAX}")));
+    }
+    let generations = config.former.iter().map(|key| key.generation).chain([config.key_generation]);
+    if !generations.is_sorted_by(|a, b| a < b) {
+        return Err(damaged("generations of former keys do not rise".to_owned()));
     }
     Ok(())
 }

@@ -127,6 +127,8 @@ fn edited_parameters_are_called_edited() {
         ("kuznyechik-ctr", "aes-128-ctr"),
         ("kmac256", "turboshake128"),
         ("\"encrypted\"", "\"plain\""),
+        ("\"generation\": 3", "\"generation\": 4"),
+        ("\"key_generation\": 0", "\"key_generation\": 1"),
         ("\"next_slot\": 4", "\"next_slot\": 5"),
         ("\"created\": 1700000000", "\"created\": 1700000001"),
         ("ключ", "слот"),
@@ -219,6 +221,9 @@ fn what_is_no_configuration_is_damaged() {
         ("missing field", text.replacen("\"names\": \"encrypted\",", "", 1)),
         ("unknown cipher", text.replace("kuznyechik-ctr", "aes-256-ecb")),
         ("unknown KDF", text.replace("\"key-file\"", "\"keyfile\"")),
+        ("generation 0", text.replace("\"generation\": 3", "\"generation\": 0")),
+        ("generation too high", text.replace("\"generation\": 3", "\"generation\": 9223372036854775808")),
+        ("no list of former keys", text.replace("\"former_keys\": []", "\"former_keys\": null")),
         ("short hex", text.replacen("\"vault_id\": \"", "\"vault_id\": \"00", 1)),
         ("slots out of order", text.replace("\"id\": 3", "\"id\": 2")),
         ("slot 0", text.replace("\"id\": 1", "\"id\": 0")),
@@ -290,6 +295,74 @@ fn messages_name_the_cause_and_no_secret() {
     let steers = config.to_json().replacen('{', "{\"\\u001b[2J\\nall is well\": 1,", 1);
     let damaged = VaultConfig::parse(steers.as_bytes()).err().unwrap().to_string();
     assert!(damaged.contains("all is well") && !damaged.contains(char::is_control), "{damaged:?}");
+}
+
+#[test]
+fn every_change_raises_the_generation() {
+    let (mut config, master) = sample();
+    assert_eq!(config.generation(), 1);
+    let id = config.add(&master, &slot(KEY_FILE)).unwrap();
+    assert_eq!(config.generation(), 2);
+    config.remove(&master, id).unwrap();
+    assert_eq!(VaultConfig::parse(config.to_json().as_bytes()).unwrap().generation(), 3);
+    assert!(config.remove(&master, id).is_err());
+    assert_eq!(config.generation(), 3);
+}
+
+/// As a program that changes keys would leave it.
+fn rekeyed() -> (VaultConfig, Secret<32>) {
+    let (mut config, master) = sample();
+    let old = |byte| Secret::new_with(|key: &mut [u8; 32]| key.fill(byte));
+    config.key_generation = 7;
+    config.former = [(0, 1), (5, 2)]
+        .map(|(generation, byte)| FormerKey::wrap(&master, &config.id, generation, &old(byte)))
+        .into();
+    config.changed(&master);
+    (config, master)
+}
+
+#[test]
+fn former_keys_open_under_the_present_one() {
+    let (config, _) = rekeyed();
+    let mut again = VaultConfig::parse(config.to_json().as_bytes()).unwrap();
+    assert_eq!(again, config);
+    let master = again.unlock(&PASSWORD).unwrap();
+    assert_eq!(again.key_generation(), 7);
+    let former = |config: &VaultConfig, n| config.former(&master, n).map(|key| *key.expose());
+    assert_eq!([0, 5].map(|n| former(&again, n)), [Some([1; 32]), Some([2; 32])]);
+    assert_eq!([1, 6, 7].map(|n| former(&again, n)), [None; 3]);
+    // They stay when slots change.
+    again.add(&master, &slot(KEY_FILE)).unwrap();
+    assert_eq!(former(&again, 5), Some([2; 32]));
+}
+
+#[test]
+fn former_keys_are_bound_to_their_vault_and_generation() {
+    let (config, master) = rekeyed();
+    let mut exchanged = config.clone();
+    let [first, second] = [0, 1].map(|i| config.former[i].wrapped);
+    (exchanged.former[0].wrapped, exchanged.former[1].wrapped) = (second, first);
+    assert!(matches!(exchanged.unlock(&PASSWORD), Err(ConfigError::Edited)));
+    exchanged.changed(&master);
+    assert!(matches!(exchanged.unlock(&PASSWORD), Err(ConfigError::Damaged { .. })));
+    assert!(exchanged.former(&master, 0).is_none());
+    let mut fewer = config.clone();
+    fewer.former.pop();
+    assert!(matches!(fewer.unlock(&PASSWORD), Err(ConfigError::Edited)));
+    let text = config.to_json();
+    for (from, to) in [
+        ("\"key_generation\": 7", "\"key_generation\": 5"),
+        ("\"generation\": 0", "\"generation\": 5"),
+        ("\"generation\": 5", "\"generation\": -1"),
+    ] {
+        let edited = text.replacen(from, to, 1);
+        assert_ne!(edited, text, "{from}");
+        assert!(matches!(VaultConfig::parse(edited.as_bytes()), Err(ConfigError::Damaged { .. })), "{from}");
+    }
+    let mut many = config;
+    many.key_generation = 1000;
+    many.former = (0..=FORMER_MAX as u32).map(|n| FormerKey { generation: n, wrapped: first }).collect();
+    assert!(matches!(VaultConfig::parse(many.to_json().as_bytes()), Err(ConfigError::Damaged { .. })));
 }
 
 proptest! {

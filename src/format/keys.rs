@@ -6,6 +6,8 @@ use crate::crypto::{kdf::subkey, secret::Secret};
 pub const CONTENTS: &str = "contents";
 /// MAC of the vault's configuration.
 pub const CONFIG: &str = "configuration";
+/// Wrapping of the contents keys of earlier key generations.
+pub const FORMER: &str = "former keys";
 /// Encryption of names.
 pub const NAMES: &str = "names";
 /// Hash that stands for a long name.
