@@ -17,15 +17,16 @@ fn an_edited_configuration_is_refused() {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
-    let path = vault.store.join("warpcrypt.json");
-    let original = fs::read(&path).expect("configuration");
+    let paths = ["warpcrypt.json", "warpcrypt.json.copy"].map(|name| vault.store.join(name));
+    let original = fs::read(&paths[0]).expect("configuration");
+    let put = |text: &[u8]| paths.iter().for_each(|path| fs::write(path, text).expect("write the store"));
     let value: serde_json::Value = serde_json::from_slice(&original).expect("JSON");
     let mut edited = Vec::new();
     variants(&value, &mut |v| edited.push(v));
     assert!(edited.len() > 8, "the configuration has more parameters than that");
     for variant in edited {
         let text = serde_json::to_vec_pretty(&variant).expect("JSON");
-        fs::write(&path, &text).expect("write the store");
+        put(&text);
         let done = vault.try_mount(&[]);
         let text = String::from_utf8_lossy(&text);
         assert!(
@@ -45,7 +46,7 @@ fn an_edited_configuration_is_refused() {
             1 => bytes.truncate(at),
             _ => random.fill(&mut bytes[at..]),
         }
-        fs::write(&path, &bytes).expect("write the store");
+        put(&bytes);
         let done = vault.try_mount(&[]);
         if done.status.success() {
             // Only a change that says the same may pass: the last line's end cut off, for example.
@@ -56,7 +57,7 @@ fn an_edited_configuration_is_refused() {
         }
         assert!((10..=14).contains(&done.code()), "exit code {}: {}", done.code(), done.stderr);
     }
-    fs::write(&path, &original).expect("write the store");
+    put(&original);
     vault.mount().unmount();
 }
 

@@ -142,6 +142,7 @@ fn reserved_names() {
     let documented: Vec<_> = table("reserved names").into_iter().map(|row| row[0]).collect();
     let code = [
         name::CONFIG_FILE,
+        name::CONFIG_COPY,
         name::LOCK_FILE,
         name::DIR_ID_NAME,
         name::LONG,

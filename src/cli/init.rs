@@ -10,7 +10,7 @@ use super::{
 };
 use crate::format::{
     config::Settings,
-    name::{CONFIG_FILE, DIR_ID_NAME},
+    name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME},
 };
 use std::fs;
 
@@ -36,7 +36,7 @@ pub fn run(args: &InitArgs) -> Outcome {
 
 /// Removes what `init` has just made, and nothing else.
 fn unmake(args: &InitArgs, existed: bool) {
-    for name in [CONFIG_FILE, DIR_ID_NAME] {
+    for name in [CONFIG_FILE, CONFIG_COPY, DIR_ID_NAME] {
         let _ = fs::remove_file(args.vault.join(name));
     }
     if !existed {

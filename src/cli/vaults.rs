@@ -23,7 +23,7 @@ pub fn explain(error: OpenError) -> Failure {
     let code = match &error {
         OpenError::NotAVault(_) => Code::NotAVault,
         OpenError::UnknownVersion(_) => Code::UnknownVersion,
-        OpenError::Malformed(_) | OpenError::Edited => Code::ConfigEdited,
+        OpenError::Malformed(_) | OpenError::Edited | OpenError::NoConfig(_) => Code::ConfigEdited,
         OpenError::WrongSecret(_) => Code::WrongKey,
         OpenError::NoSlot(_) => Code::NoSuchSlot,
         OpenError::Config(error) => code_of(error),
@@ -86,8 +86,7 @@ pub fn change<T>(
     change: impl FnOnce(&mut VaultConfig, u32, &Secret<32>) -> Outcome<T>,
 ) -> Outcome<T> {
     let _locked = Vault::lock_config(vault).map_err(explain)?;
-    let mut config = read(vault)?;
-    let (opened, master) = with_secret(unlock, |s| config.unlock_slot(&s).map_err(|e| explain(e.into())))?;
+    let (mut config, opened, master) = Vault::unlock_config(vault, unlock).map_err(explain)?;
     let result = change(&mut config, opened, &master)?;
     Vault::write_config(vault, &config).map_err(explain)?;
     Ok(result)

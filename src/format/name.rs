@@ -20,6 +20,8 @@ use crate::crypto::{
 pub const RESERVED: &str = "warpcrypt.";
 /// The vault's configuration, in its root.
 pub const CONFIG_FILE: &str = "warpcrypt.json";
+/// Its second copy.
+pub const CONFIG_COPY: &str = "warpcrypt.json.copy";
 /// A directory's id, in every directory.
 pub const DIR_ID_NAME: &str = "warpcrypt.dir";
 /// The write lock, in the vault's root.

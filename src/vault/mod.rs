@@ -6,6 +6,7 @@
 mod access;
 mod aside;
 mod attr;
+mod config_file;
 mod ctime;
 mod dir;
 mod dir_id;
@@ -30,10 +31,10 @@ mod xattr;
 pub(crate) mod tests;
 
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
+pub use config_file::{ConfigLock, Unlocked};
 pub use dir::{Dir, StoredName};
 pub use error::{Damage, Error, Result};
 pub use file::{Background, Buffered, Context, Durability, File, Rest, SlotMemory, Small};
-pub use init::ConfigLock;
 pub use listing::{DirEntry, Listing};
 pub use make::NewNode;
 pub use open::{OpenOptions, Unlock, Vault};

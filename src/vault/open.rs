@@ -3,8 +3,9 @@
 use super::{
     Dir, Durability, Error, Files, OpenError, OpenFile, Result, StatFs,
     aside::set_aside,
+    config_file::{self, Configs, open_vault},
     file::{Background, Buffered, Context, SlotMemory},
-    init::{is_store_read_only, read_config_in, require_case},
+    init::{is_store_read_only, require_case},
     lock::WriteLock,
     pending::Pending,
     process,
@@ -80,7 +81,8 @@ impl Default for OpenOptions {
 
 /// An open vault.
 ///
-/// Locks are taken in this order: `long_names`, `dir_ids`, `modes`, then those of `pending`.
+/// Locks are taken in this order: `long_names`, `dir_ids`, `pending`'s of who makes it durable, `modes`, `pending`'s
+/// queue.
 pub struct Vault {
     pub(super) keys: Keys,
     pub(super) root: Arc<Dir>,
@@ -134,24 +136,31 @@ impl Vault {
         unlock: &Unlock,
         options: OpenOptions,
     ) -> std::result::Result<Arc<Vault>, OpenError> {
-        let (store, config) = read_config_in(path)?;
+        let store = open_vault(path)?;
+        let configs = Configs::read(&store, path)?;
         if !options.read_only {
             if is_store_read_only(&store) {
                 return Err(OpenError::ReadOnlyStore);
             }
-            require_case(&store, config.settings().names, path)?;
+            require_case(&store, configs.newest()?.settings().names, path)?;
         }
         let lock = if options.read_only { None } else { Some(WriteLock::take(&store, path)?) };
         process::prepare(store.itself());
         let budget = Budget::of(options.memory);
         // First: a GPU is opened meanwhile, and is often there once the key is derived from a password.
         let router = Router::new(options.engine, budget.buffers)?;
-        let master = unlock.with_secret(|secret| config.unlock(&secret))??;
+        let (config, _, master) = unlock.with_secret(|secret| configs.unlock(&secret))??;
         let settings = config.settings();
         let failed =
             |source: io::Error| OpenError::Store { action: "cannot read", path: path.into(), source };
         let aside = store.try_clone().map_err(failed)?;
         let [of_files, of_names] = [store.filesystem().map_err(failed)?, store.filesystem().map_err(failed)?];
+        if !configs.agree_on(&config) && !options.read_only {
+            require_case(&store, settings.names, path)?;
+            if let Err(e) = config_file::mend(&store, path, &master) {
+                log::warn!("the copies of the configuration cannot be made equal: {e}");
+            }
+        }
         let context = Context {
             keys: FileKdf::new(contents_key(&master), settings.cipher, settings.integrity),
             router,

@@ -107,8 +107,15 @@ fn not_a_vault() {
     fails(&mut command(&["passwd", text(&vault.key)]), 12, "is not a vault");
 }
 
+/// The same change of both copies.
+fn edit_configs(vault: &Vault, change: impl Fn(&mut Vec<u8>)) {
+    for name in ["warpcrypt.json", "warpcrypt.json.copy"] {
+        edit(&vault.store.join(name), &change);
+    }
+}
+
 fn edit_config(vault: &Vault, from: &str, to: &str) {
-    edit(&vault.store.join("warpcrypt.json"), |bytes| {
+    edit_configs(vault, |bytes| {
         let text = String::from_utf8(std::mem::take(bytes)).expect("UTF-8");
         assert!(text.contains(from), "{text}");
         *bytes = text.replace(from, to).into_bytes();
@@ -118,9 +125,9 @@ fn edit_config(vault: &Vault, from: &str, to: &str) {
 #[test]
 fn unknown_version() {
     let vault = Vault::new(CIPHER);
-    edit(&vault.store.join("warpcrypt.json"), |bytes| {
+    edit_configs(&vault, |bytes| {
         let mut config: serde_json::Value = serde_json::from_slice(bytes).expect("JSON");
-        let version = config.as_object_mut().expect("an object").values_mut().find(|v| **v == 1);
+        let version = config.as_object_mut().expect("an object").get_mut("format");
         *version.expect("a version") = 2.into();
         *bytes = config.to_string().into_bytes();
     });

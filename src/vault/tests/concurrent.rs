@@ -32,7 +32,10 @@ fn one_of_many_wins_a_name() {
             f.vault.unlink_name(&root, name).map(drop).or_else(|_| f.vault.rmdir_name(&root, name)).unwrap();
         }
     }
-    assert_eq!(raw_names(f.dir.path()), ["warpcrypt.dir", "warpcrypt.json", "warpcrypt.lock"]);
+    assert_eq!(
+        raw_names(f.dir.path()),
+        ["warpcrypt.dir", "warpcrypt.json", "warpcrypt.json.copy", "warpcrypt.lock"]
+    );
 }
 
 #[test]

@@ -1,6 +1,13 @@
 use super::*;
 use crate::vault::OpenError;
 
+const CONFIGS: [&str; 2] = ["warpcrypt.json", "warpcrypt.json.copy"];
+const SECOND: &[u8] = b"another key file";
+
+fn write_both(path: &Path, text: impl AsRef<[u8]>) {
+    CONFIGS.iter().for_each(|name| std::fs::write(path.join(name), &text).unwrap());
+}
+
 fn try_open(path: &Path, unlock: &Unlock, read_only: bool) -> std::result::Result<Arc<Vault>, OpenError> {
     Vault::open(path, unlock, OpenOptions { read_only, ..OpenOptions::default() })
 }
@@ -79,17 +86,17 @@ fn wrong_secrets_and_changed_configurations_are_told_apart() {
     let text = std::fs::read_to_string(&config).unwrap();
     let replace = |from: &str, to: &str| {
         assert!(text.contains(from), "{text}");
-        std::fs::write(&config, text.replacen(from, to, 1)).unwrap();
+        write_both(path, text.replacen(from, to, 1));
     };
     replace("aes-256-ctr", "aes-128-ctr");
     assert!(matches!(try_open(path, &unlock(), false), Err(OpenError::Edited)));
     replace("\"format\": 1", "\"format\": 2");
     assert!(matches!(try_open(path, &unlock(), false), Err(OpenError::UnknownVersion(2))));
     for bad in ["", "{}", "no json", &"[".repeat(1 << 20)] {
-        std::fs::write(&config, bad).unwrap();
+        write_both(path, bad);
         assert!(matches!(try_open(path, &unlock(), false), Err(OpenError::Malformed(_))));
     }
-    std::fs::write(&config, &text).unwrap();
+    write_both(path, &text);
     // None of the failures kept the lock.
     open(path, false);
 }
@@ -109,7 +116,8 @@ fn a_vault_is_made_only_where_nothing_is() {
     let init = |path: &Path| Vault::init(path, settings(NameMode::Encrypted), &slot());
     let new = dir.path().join("new");
     init(&new).unwrap();
-    assert_eq!(raw_names(&new), ["warpcrypt.dir", "warpcrypt.json"]);
+    assert_eq!(raw_names(&new), ["warpcrypt.dir", "warpcrypt.json", "warpcrypt.json.copy"]);
+    std::fs::remove_file(new.join("warpcrypt.json")).unwrap();
     assert!(matches!(init(&new), Err(OpenError::AlreadyVault(_))));
     assert!(matches!(init(dir.path()), Err(OpenError::NotEmpty(_))));
     let file = dir.path().join("file");
@@ -159,7 +167,9 @@ fn a_new_configuration_replaces_the_old_and_keeps_its_permissions() {
     for key in [&b"another key file"[..], KEY] {
         try_open(path, &Unlock::KeyFile(key.to_vec().into()), true).unwrap();
     }
-    assert_eq!(raw_names(path).len(), 3);
+    assert_eq!(raw_names(path).len(), 4);
+    let [main, copy] = CONFIGS.map(|name| std::fs::read(path.join(name)).unwrap());
+    assert_eq!(main, copy);
 }
 
 #[test]
@@ -218,4 +228,113 @@ fn a_vault_by_two_paths_is_one() {
     let link = beside.path().join("link");
     std::os::unix::fs::symlink(f.dir.path(), &link).unwrap();
     assert!(matches!(try_open(&link, &unlock(), false), Err(OpenError::Locked)));
+}
+
+/// A vault whose first key was replaced by `SECOND`, and its configuration from before.
+fn with_another_key() -> (TempDir, String) {
+    let dir = Fixture::new().close();
+    let old = std::fs::read_to_string(dir.path().join(CONFIGS[0])).unwrap();
+    let (mut config, first, master) = Vault::unlock_config(dir.path(), &unlock()).unwrap();
+    config.add(&master, &NewSlot { secret: SlotSecret::KeyFile(SECOND), ..slot() }).unwrap();
+    config.remove(&master, first).unwrap();
+    Vault::write_config(dir.path(), &config).unwrap();
+    (dir, old)
+}
+
+fn second() -> Unlock {
+    Unlock::KeyFile(SECOND.to_vec().into())
+}
+
+#[test]
+fn either_copy_of_the_configuration_opens_the_vault_and_the_other_is_mended() {
+    let dir = Fixture::new().close();
+    let path = dir.path();
+    let good = std::fs::read_to_string(path.join(CONFIGS[0])).unwrap();
+    let edited = good.replace("aes-256-ctr", "aes-128-ctr");
+    let damages = [None, Some(""), Some(&good[..good.len() / 2]), Some(&edited), Some("noise")];
+    for name in CONFIGS {
+        let file = path.join(name);
+        for damage in damages {
+            match damage {
+                None => std::fs::remove_file(&file).unwrap(),
+                Some(text) => std::fs::write(&file, text).unwrap(),
+            }
+            try_open(path, &unlock(), true).unwrap();
+            assert_eq!(std::fs::read_to_string(&file).ok().as_deref(), damage, "a reader writes nothing");
+            assert_eq!(Vault::read_config(path).unwrap().slots().len(), 1);
+            try_open(path, &unlock(), false).unwrap();
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), good);
+        }
+    }
+}
+
+#[test]
+fn a_vault_without_configuration_is_not_to_be_made_anew() {
+    let dir = Fixture::new().close();
+    std::fs::remove_file(dir.path().join(CONFIGS[0])).unwrap();
+    for text in [None, Some("noise")] {
+        match text {
+            None => std::fs::remove_file(dir.path().join(CONFIGS[1])).unwrap(),
+            Some(text) => std::fs::write(dir.path().join(CONFIGS[1]), text).unwrap(),
+        }
+        let error = try_open(dir.path(), &unlock(), false).err().unwrap();
+        assert!(matches!(error, OpenError::NoConfig(_)));
+        assert!(!error.to_string().contains("init"), "{error}");
+    }
+}
+
+#[test]
+fn a_copy_of_a_later_version_is_not_written_over() {
+    let dir = Fixture::new().close();
+    for name in CONFIGS {
+        let file = dir.path().join(name);
+        let good = std::fs::read(&file).unwrap();
+        std::fs::write(&file, "{\"format\": 2}").unwrap();
+        assert!(
+            matches!(try_open(dir.path(), &unlock(), false), Err(OpenError::UnknownVersion(2))),
+            "{name}"
+        );
+        assert_eq!(std::fs::read(&file).unwrap(), b"{\"format\": 2}");
+        std::fs::write(&file, good).unwrap();
+    }
+}
+
+#[test]
+fn a_removed_key_opens_neither_copy() {
+    let (dir, old) = with_another_key();
+    let path = dir.path();
+    assert!(matches!(try_open(path, &unlock(), true), Err(OpenError::WrongSecret(_))));
+    let new = std::fs::read_to_string(path.join(CONFIGS[0])).unwrap();
+    // As a crash between the two leaves them, or whoever puts an old one back over one.
+    for name in CONFIGS {
+        std::fs::write(path.join(name), &old).unwrap();
+        assert!(matches!(try_open(path, &unlock(), true), Err(OpenError::WrongSecret(_))), "{name}");
+        assert!(matches!(Vault::unlock_config(path, &unlock()), Err(OpenError::WrongSecret(_))), "{name}");
+        drop(try_open(path, &second(), false).unwrap());
+        assert_eq!(std::fs::read_to_string(path.join(name)).unwrap(), new, "{name}");
+    }
+}
+
+#[test]
+fn a_made_up_generation_does_not_count() {
+    let (dir, old) = with_another_key();
+    let path = dir.path();
+    let new = std::fs::read_to_string(path.join(CONFIGS[0])).unwrap();
+    for text in [&old, &new] {
+        let forged = text.replacen("\"generation\": ", "\"generation\": 9", 1);
+        std::fs::write(path.join(CONFIGS[1]), &forged).unwrap();
+        assert!(try_open(path, &unlock(), false).is_err());
+        drop(try_open(path, &second(), false).unwrap());
+        assert_eq!(std::fs::read_to_string(path.join(CONFIGS[1])).unwrap(), new);
+    }
+}
+
+#[test]
+fn nothing_is_mended_while_the_configuration_changes() {
+    let dir = Fixture::new().close();
+    let copy = dir.path().join(CONFIGS[1]);
+    let _lock = Vault::lock_config(dir.path()).unwrap();
+    std::fs::remove_file(&copy).unwrap();
+    drop(open(dir.path(), false));
+    assert!(!copy.exists());
 }
