@@ -149,6 +149,7 @@ fn reserved_names() {
         name::TEMPORARY,
         name::ASIDE,
         name::LOST,
+        name::LINKS,
         name::PLAIN,
     ];
     assert_eq!(documented, code);

@@ -3,6 +3,7 @@
 use super::{
     bytes::{base64_len, from_base64, to_base64},
     keys,
+    name::RESERVED,
 };
 use crate::crypto::{AuthError, cipher::Cipher, kdf::subkey, random, secret::Secret, siv::SivKey};
 use std::io;
@@ -34,6 +35,11 @@ pub const fn stored_len(len: usize) -> usize {
 /// Length of the target whose stored text has `stored` bytes; 0 for what is too short to be one.
 pub const fn target_len(stored: usize) -> usize {
     (stored / 4 * 3 + stored % 4 * 3 / 4).saturating_sub(OVERHEAD)
+}
+
+/// Whether a stored text is in a form that a later version may have for targets that are too long for this one.
+pub fn is_reserved(stored: &[u8]) -> bool {
+    stored.starts_with(RESERVED.as_bytes())
 }
 
 /// Encrypts targets.
@@ -96,6 +102,13 @@ mod tests {
         let longest = target_len(STORED_MAX);
         assert_eq!(longest, 3039);
         assert!(matches!(key().encode(&vec![b'x'; longest + 1]), Err(LinkError::TooLong(3040))));
+    }
+
+    #[test]
+    fn no_target_looks_reserved() {
+        let stored = key().encode(b"warpcrypt.link.x").unwrap();
+        assert!(!is_reserved(stored.as_bytes()) && is_reserved(b"warpcrypt.link.x"));
+        assert_eq!(key().decode(b"warpcrypt.link.x"), Err(AuthError));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{
     names::temporary_name,
 };
 use crate::{
-    format::link::LinkError,
+    format::link::{self, LinkError},
     store::{DirFile, Listed, Node, StoreDir},
 };
 use rustix::{
@@ -94,8 +94,14 @@ impl Vault {
     }
 
     /// Target of a symbolic link.
+    ///
+    /// # Errors
+    /// `Damaged`; `NotSupported` for one that a later version made; else the store's.
     pub fn readlink(&self, parent: &Dir, name: &StoredName) -> Result<OsString> {
         let text = parent.store.readlink(&name.0)?;
+        if link::is_reserved(text.as_bytes()) {
+            return Err(Error::NotSupported("the form of a link's target, which a later version made"));
+        }
         let target = self.keys.links.decode(text.as_bytes()).map_err(|_| super::Damage {
             what: parent.stored_path(&name.0),
             reason: "link target does not authenticate",

@@ -122,3 +122,17 @@ fn special_files_are_never_opened() {
         Err(Error::Invalid(_))
     ));
 }
+
+#[test]
+fn a_link_of_a_later_version_is_not_taken_for_damage() {
+    let f = Fixture::new();
+    let (stored, _) = f.vault.symlink(&f.root(), OsStr::new("link"), OsStr::new("x"), node(0o777)).unwrap();
+    let path = f.stored(&f.root(), "link");
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(format!("warpcrypt.link.{}", "A".repeat(24)), &path).unwrap();
+    assert!(matches!(f.vault.readlink(&f.root(), &stored), Err(Error::NotSupported(_))));
+    let (root, new) = (f.root(), OsStr::new("new"));
+    let moved = f.vault.rename_name((&root, OsStr::new("link")), (&root, new), RenameMode::NoReplace);
+    assert!(matches!(f.vault.readlink(&root, &moved.unwrap().0), Err(Error::NotSupported(_))));
+    f.vault.unlink_name(&root, new).unwrap();
+}
