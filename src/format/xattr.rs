@@ -11,6 +11,8 @@ use std::io;
 
 /// What every stored attribute name begins with.
 pub const PREFIX: &str = "user.warpcrypt.";
+/// What the stored names of POSIX ACLs will begin with. No name of an attribute is stored so: base64url has no dot.
+pub const ACL: &str = "user.warpcrypt.acl.";
 /// The longest stored name that Linux takes.
 pub const STORED_NAME_MAX: usize = 255;
 /// The longest attribute name that fits, its namespace included.
@@ -18,8 +20,14 @@ pub const NAME_MAX: usize = 160;
 /// Bytes of the random nonce in front of a value.
 pub const NONCE: usize = 16;
 
+const _: () = assert!(ACL.len() > PREFIX.len());
 const _: () = assert!(PREFIX.len() + base64_len(NAME_MAX + SivKey::OVERHEAD) <= STORED_NAME_MAX);
 const _: () = assert!(PREFIX.len() + base64_len(NAME_MAX + 16 + SivKey::OVERHEAD) > STORED_NAME_MAX);
+
+/// Whether a stored name is none of an attribute that this version knows, but may be one of a later version.
+pub fn is_reserved(stored: &[u8]) -> bool {
+    stored.strip_prefix(PREFIX.as_bytes()).is_some_and(|rest| rest.contains(&b'.'))
+}
 
 /// What an attribute belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,6 +128,17 @@ mod tests {
         assert_eq!(keys().encode_name(&[b'n'; NAME_MAX + 1]), None);
         assert_eq!(keys().encode_name(b""), None);
         assert_eq!(keys().encode_name(b"user.\0"), None);
+    }
+
+    #[test]
+    fn no_name_looks_reserved() {
+        for name in [&b"user.warpcrypt.acl.access"[..], b"system.posix_acl_access", b"user.a.b.c"] {
+            assert!(!is_reserved(keys().encode_name(name).unwrap().as_bytes()));
+        }
+        for suffix in ["access", "default", "later"] {
+            assert!(is_reserved((ACL.to_owned() + suffix).as_bytes()));
+        }
+        assert!(!is_reserved(b"user.other.acl.access"));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use super::{Damage, Dir, Error, Kind, Result, Target, Vault, attr::key};
 use crate::format::{
     dir_id::DirId,
-    xattr::{Owner, PREFIX},
+    xattr::{Owner, PREFIX, is_reserved},
 };
 use rustix::{fs::XattrFlags, io::Errno};
 use std::{
@@ -96,7 +96,7 @@ impl Vault {
     pub fn list_xattr(&self, target: Target) -> Result<Vec<OsString>> {
         let mut names = Vec::new();
         for stored in target.node()?.list_xattr()? {
-            if !stored.as_bytes().starts_with(PREFIX.as_bytes()) {
+            if !stored.as_bytes().starts_with(PREFIX.as_bytes()) || is_reserved(stored.as_bytes()) {
                 continue;
             }
             match self.keys.xattrs.decode_name(stored.as_bytes()) {

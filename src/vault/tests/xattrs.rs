@@ -96,3 +96,21 @@ fn foreign_and_moved_attributes_are_not_taken_for_ours() {
     assert!(matches!(get(&f, &a, "user.y"), Err(Error::Damaged(_))), "another name's");
     assert_eq!(get(&f, &a, "user.x").unwrap(), b"of a");
 }
+
+#[test]
+fn what_a_later_version_keeps_is_neither_listed_nor_damage() {
+    let f = Fixture::new();
+    f.touch(&f.root(), "file").unwrap();
+    let stored = f.vault.lookup(&f.root(), OsStr::new("file")).unwrap().0;
+    let root = f.root();
+    let target = Target::Entry(&root, &stored);
+    f.vault.set_xattr(target, OsStr::new("user.x"), b"value", false, false).unwrap();
+    let path = f.stored(&f.root(), "file");
+    for name in ["user.warpcrypt.acl.access", "user.warpcrypt.acl.default", "user.warpcrypt.later.x"] {
+        rustix::fs::lsetxattr(&path, name, b"sealed", rustix::fs::XattrFlags::empty()).unwrap();
+    }
+    let before = f.vault.left_out();
+    assert_eq!(f.vault.list_xattr(target).unwrap(), ["user.x"]);
+    assert_eq!(f.vault.left_out(), before, "nothing is reported");
+    assert_eq!(f.vault.get_xattr(target, OsStr::new("user.x")).unwrap(), b"value");
+}
