@@ -163,6 +163,7 @@ impl Vault {
         }
         let context = Context {
             keys: FileKdf::new(contents_key(&master), settings.cipher, settings.integrity),
+            key_generation: config.key_generation(),
             router,
             durability: options.durability,
             read_only: options.read_only,

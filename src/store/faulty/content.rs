@@ -140,7 +140,8 @@ impl Content {
 
     /// A sync fails: what was written is shown still, and counts as durable, which it may not be.
     pub(super) fn lose(&mut self) {
-        self.past.values_mut().for_each(|past| past.lost = true);
+        // That a range became a hole is no data, and stays with the filesystem's own records.
+        self.past.iter_mut().for_each(|(number, past)| past.lost = self.pages.contains_key(number));
         self.length_lost = !self.lengths.is_empty() && self.written_longer;
     }
 

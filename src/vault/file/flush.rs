@@ -128,7 +128,10 @@ impl File {
     /// so that the error comes out.
     pub(super) fn make_room(self: &Arc<Self>, st: &mut State) -> Result<()> {
         // The last chunk will most likely be written on: it stays.
-        let bound = st.size / layout::CHUNK;
+        let bound = (st.size / layout::CHUNK).min(self.first_new_in_stripes(st));
+        if st.flight_failed && st.buffer.single(0..bound).is_empty() {
+            return self.flush_all(st);
+        }
         if st.flight_failed || !st.buffer.holes(0..bound).is_empty() {
             self.land_all(st);
             self.flush_single(st, bound)?;
@@ -141,6 +144,13 @@ impl File {
             self.launch(st, flight);
         }
         Ok(())
+    }
+
+    /// The first chunk in a stripe that the flushed version does not reach: chunks behind it would leave a gap.
+    fn first_new_in_stripes(&self, st: &State) -> u64 {
+        let flushed = layout::chunks(planned_size(st));
+        let new = |stripe: &Stripe| stripe.chunks().find(|index| *index >= flushed);
+        st.buffer.stripes().iter().filter_map(new).min().unwrap_or(u64::MAX)
     }
 
     /// Whether the chunks below `bound` that are buffered by themselves may fly while another flight is on its way: one

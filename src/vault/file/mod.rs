@@ -70,6 +70,8 @@ pub type SetAside = Box<dyn Fn(&dyn BackingFile) -> std::io::Result<()> + Send +
 pub struct Context {
     /// Where the keys of files come from.
     pub keys: FileKdf,
+    /// Which of the vault's master keys that is.
+    pub key_generation: u32,
     /// Where chunks are sealed and opened.
     pub router: Router,
     /// What an overwrite survives.

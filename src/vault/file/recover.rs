@@ -11,7 +11,7 @@ mod redo;
 use super::{
     File,
     rules::{Rule, holds},
-    state::{Fault, Identity, KEY_GENERATION, OnDisk, Records, State},
+    state::{Fault, Identity, OnDisk, Records, State},
     tree::{NodePage, RootBuilder, Sink, Tree, decode_entries, read_entries},
 };
 use crate::{
@@ -104,7 +104,7 @@ impl File {
         if keys.iter().any(|key| *key != keys[0]) {
             return Err(bad_record("belongs to another file"));
         }
-        if keys[0].generation != KEY_GENERATION {
+        if keys[0].generation != self.context.key_generation {
             return Err(bad_record("is of a key that this vault does not have"));
         }
         let identity = self.derive(keys[0]);

@@ -26,9 +26,6 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// The generation of the keys that files are written with.
-pub(super) const KEY_GENERATION: u32 = 0;
-
 /// A file's keys and where they come from.
 pub(super) struct Identity {
     pub(super) id: KeyId,
@@ -107,6 +104,8 @@ pub(super) struct State {
     pub(super) leftover: Option<BTreeSet<u64>>,
     /// The stored file may be longer than the version.
     pub(super) overhangs: bool,
+    /// A durable record names the base as such.
+    pub(super) base_is_named: bool,
     /// Slots, root and size as last flushed.
     pub(super) tree: Tree,
     /// Size with what is buffered.
@@ -192,6 +191,7 @@ impl State {
             last_epoch: base.epoch,
             leftover: None,
             overhangs: false,
+            base_is_named: false,
             tree: Tree::new(&base, &context.slots),
             size: base.size,
             buffer: WriteBuffer::new(context.buffered.clone()),
@@ -258,7 +258,7 @@ impl File {
         }
         let mut salt = [0; 32];
         random::fill(&mut salt)?;
-        let identity = Arc::new(self.derive(KeyId { generation: KEY_GENERATION, salt }));
+        let identity = Arc::new(self.derive(KeyId { generation: self.context.key_generation, salt }));
         st.identity = Some(identity.clone());
         Ok(identity)
     }
@@ -365,6 +365,7 @@ impl File {
     pub(super) fn advance(&self, st: &mut State) {
         if !st.is_committed() {
             st.base = Version { epoch: st.tree.epoch(), size: st.tree.size(), root: st.tree.root() };
+            st.base_is_named = false;
             st.uncommitted = 0;
             st.uncommitted_since = (!st.buffer.is_empty()).then(Instant::now);
         }

@@ -59,6 +59,7 @@ pub(super) fn context_of_few(background: Background) -> Context {
     let budget = Budget::of(64 << 20);
     Context {
         keys: FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes256, Integrity::Kmac128),
+        key_generation: 0,
         router: Router::new(EngineChoice::Cpu, budget.buffers).unwrap(),
         durability: Durability::Strict,
         read_only: false,

@@ -35,6 +35,8 @@ pub(super) struct Prepared {
     length: Option<u64>,
     /// Chunks that the base holds data for are overwritten.
     protected: bool,
+    /// Then record and slots are made durable before.
+    barrier: bool,
     /// Where the store has the data of chunks that become holes: offset and length.
     freed: Vec<(u64, u64)>,
 }
@@ -92,6 +94,8 @@ impl File {
         let target = Version { epoch: flight.epoch, size, root: st.tree.root() };
         let record = self.encode_record(st, identity, target, false);
 
+        // Also where a power cut may damage what is overwritten: without a record of the base the file would end there.
+        let strict = self.context.durability == Durability::Strict;
         // The store is extended before the barrier (a base tail that grows must not lose its old end to a torn
         // size), and where no chunk that is written reaches the end.
         let end = jobs(batches).map(|(_, job)| job.id.index + 1).max().unwrap_or(0);
@@ -103,6 +107,7 @@ impl File {
             record,
             length: (!reaches_end && holds(Rule::LengthBeforeSync)).then(|| layout::stored_size(size)),
             protected,
+            barrier: strict || !st.base_is_named,
             freed: punched.iter().map(place).collect(),
         })
     }
@@ -186,7 +191,7 @@ impl File {
             return slots.write(&*self.store).map_err(WriteError::Slots);
         }
         slots.write(&*self.store).map_err(WriteError::Slots)?;
-        if self.context.durability == Durability::Strict && holds(Rule::SyncBeforeOverwrite) {
+        if prepared.barrier && holds(Rule::SyncBeforeOverwrite) {
             self.store.sync_data().map_err(WriteError::Sync)?;
         }
         data.write(&*self.store).map_err(WriteError::Data)
@@ -204,6 +209,7 @@ impl File {
         st.records.accept(prepared.record);
         st.tree.keep();
         st.leftover = None;
+        st.base_is_named |= prepared.protected && prepared.barrier;
         st.uncommitted += flight.chunks as u64 * layout::CHUNK;
         st.note_change();
         prepared.freed

@@ -28,6 +28,8 @@ enum Replaced {
     /// A leaf whose stored page holds entries past the end.
     Stale(u64),
     Node((u32, u64), Option<Node>),
+    /// Groups that no longer count as touched.
+    Touched(Vec<u64>),
 }
 
 impl Tree {
@@ -62,6 +64,7 @@ impl Tree {
             Replaced::Stale(group) => self.leaves.get_mut(&group).into_iter().for_each(|l| l.stale = true),
             Replaced::Node(place, Some(node)) => _ = self.nodes.insert(place, node),
             Replaced::Node(place, None) => _ = self.nodes.remove(&place),
+            Replaced::Touched(groups) => self.touched.extend(groups),
         }
     }
 
@@ -210,6 +213,9 @@ impl Tree {
             self.note_node(place);
             self.nodes.remove(&place);
         }
-        self.touched.retain(|g| *g <= last_group);
+        let past = Vec::from_iter(self.touched.split_off(&(last_group + 1)));
+        if let Some(journal) = &mut self.journal {
+            journal.replaced.push(Replaced::Touched(past));
+        }
     }
 }
