@@ -411,10 +411,13 @@ fn without_the_barrier_an_overwrite_is_lost() {
         Arc::new(Context { durability: Durability::Relaxed, ..context_over(Background::default()) });
     let store = FaultyFile::new();
     let file = open(&store, &relaxed);
-    file.write(0, &[1; 4096]).unwrap();
+    file.write(0, &[1; 8192]).unwrap();
     file.sync().unwrap();
-    file.write(0, &[2; 4096]).unwrap();
-    file.flush().unwrap();
+    // The first one after a commit makes that commit's record durable.
+    for chunk in [0, 4096] {
+        file.write(chunk, &[2; 4096]).unwrap();
+        file.flush().unwrap();
+    }
     let now = store.snapshot();
     let mut rng = Rng(1);
     let damaged = (0..200).any(|_| {
