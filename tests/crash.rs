@@ -290,6 +290,7 @@ fn a_file_open_when_the_disk_was_full_goes_on() {
     file.read_exact_at(&mut first, 0).expect("read");
     assert!(first == content[..1 << 20], "what was synced reads as it was");
     fs::remove_file(&other).expect("remove");
+    wait_for_room(disk.0.path(), 4 << 20);
     file.write_all_at(&content[1 << 20..], 1 << 20).expect("write");
     file.sync_all().expect("fsync, now that there is room");
     drop(file);

@@ -230,3 +230,28 @@ fn what_follows_a_blank_header_is_set_aside_before_it_is_overwritten() {
     file.sync().unwrap();
     assert_eq!(kept.lock().len(), 1);
 }
+
+/// Recovery reads what was written, not what a file could hold.
+#[test]
+fn recovery_of_a_vast_sparse_file_takes_few_calls() {
+    const PLACES: u64 = 50;
+    let context = context();
+    let store = FaultyFile::new();
+    let file = open(&store, &context);
+    file.truncate(1 << 40).unwrap();
+    rest(&file);
+    for place in 0..PLACES {
+        file.write((place * 20) << 30, &[place as u8 + 1; CHUNK]).unwrap();
+    }
+    file.flush().unwrap();
+    let left = killed(&store.snapshot());
+    let file = open(&left, &context);
+    let calls = left.asked().len() as u64;
+    assert!(calls < 100 * PLACES, "{calls} calls");
+    for place in 0..PLACES {
+        let mut out = [0; 2 * CHUNK];
+        file.read((place * 20) << 30, &mut out).unwrap();
+        assert!(out[..CHUNK] == [place as u8 + 1; CHUNK] && out[CHUNK..] == [0; CHUNK]);
+    }
+    assert_eq!(file.size(), 1 << 40);
+}
