@@ -9,9 +9,11 @@ mod draw;
 mod life;
 mod look;
 mod marks;
+mod mutants;
 mod named;
 mod oracle;
 mod report;
+mod tamper;
 
 use draw::{random, short};
 use life::Care;

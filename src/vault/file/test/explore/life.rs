@@ -171,8 +171,25 @@ impl Life<'_> {
         self.promise(step.op, &end);
         if at >= self.care.from && !matches!(end, End::Skipped) {
             self.look(&states[states.len() - 1..])?;
+            self.tamper(step.op, &states[states.len() - 1])?;
         }
         Ok(())
+    }
+
+    /// Damages what was just confirmed, or brought to rest, without a failure so far.
+    fn tamper(&mut self, op: Op, state: &Snapshot) -> Verdict {
+        let Some(file) = &self.file else { return Ok(()) };
+        let at_rest = file.at_rest();
+        if self.store.failed() > 0
+            || !self.torn.is_empty()
+            || !(at_rest || op == Op::Sync)
+            || !self.looker.chance(2)
+        {
+            return Ok(());
+        }
+        let Some(view) = self.oracle.known() else { return Ok(()) };
+        self.looker.damage(&view, state)?;
+        if at_rest { self.looker.meddle(&view, state) } else { Ok(()) }
     }
 
     /// Opens the file where the operation needs one.

@@ -32,6 +32,8 @@ pub(super) struct Counts {
     pub(super) refused: u64,
     /// Recoveries that were killed or cut off.
     pub(super) crashed: u64,
+    /// States that somebody changed.
+    pub(super) damaged: u64,
     /// States that were opened, recovered and compared.
     pub(super) states: u64,
     /// Of these: after a failure and another operation.
@@ -47,6 +49,7 @@ impl Counts {
         self.cuts += more.cuts;
         self.refused += more.refused;
         self.crashed += more.crashed;
+        self.damaged += more.damaged;
         self.states += more.states;
         self.beyond += more.beyond;
     }
@@ -363,7 +366,7 @@ pub(super) fn rest(file: &Arc<File>) -> Result<(), Error> {
     Ok(())
 }
 
-fn same(found: &View, wanted: &View, when: &str) -> Verdict {
+pub(super) fn same(found: &View, wanted: &View, when: &str) -> Verdict {
     if found.size != wanted.size {
         return Err(format!("{when} size {}, not {}", found.size, wanted.size));
     }

@@ -2,15 +2,26 @@
 
 use super::{case::Case, life::Care, report::Contexts};
 
-/// A case holds, looked at from some operation on. Where it says `?` each of the first calls fails, in each way.
-fn holds(from: usize, text: &str) {
-    let contexts = Contexts::new();
-    let ways = ["nospc", "nospc:page", "eio:sectors1", "eio:landed", "eio:lost"];
+/// The cases of a text: where it says `?` each of the first calls fails, in each way.
+pub(super) fn ways(text: &str) -> impl Iterator<Item = Case> {
+    let ways: &[&str] = if text.contains('?') {
+        &["nospc", "nospc:page", "eio:sectors1", "eio:landed", "eio:lost"]
+    } else {
+        &[""]
+    };
     let calls = if text.contains('?') { 16 } else { 1 };
-    for (call, way) in (0..calls).flat_map(|call| ways.map(|way| (call, way))) {
+    (0..calls).flat_map(|call| ways.iter().map(move |way| (call, way))).map(move |(call, way)| {
         let text = text.replace('?', &format!("!{call}x1:{way}"));
         let case: Case = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
         assert_eq!(case.to_string(), text);
+        case
+    })
+}
+
+/// A case holds, looked at from some operation on.
+fn holds(from: usize, text: &str) {
+    let contexts = Contexts::new();
+    for case in ways(text) {
         for seed in 0..10 {
             let ran = contexts.run(&case, seed, Care { from, ..Care::ALL });
             if let Some(wrong) = ran.wrong {

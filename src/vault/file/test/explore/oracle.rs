@@ -156,6 +156,16 @@ impl Oracle {
         }
     }
 
+    /// What the file holds, if that is known.
+    pub(super) fn known(&self) -> Option<View> {
+        let there = self.segments.iter().zip(&self.marks).filter(|(_, mark)| **mark < self.size);
+        let value = |(segment, _): (&Segment, &u64)| match segment.now[..] {
+            [value] => Some(Some(value)),
+            _ => None,
+        };
+        Some(View { size: self.size, values: there.map(value).collect::<Option<_>>()? })
+    }
+
     /// The open file shows this.
     pub(super) fn observe(&mut self, view: &View) -> Result<(), String> {
         if view.size != self.size {

@@ -61,7 +61,7 @@ impl Contexts {
     }
 
     /// The case without what its violation does not need.
-    fn shorten(&self, case: Case, seed: u64, violation: Violation) -> (Case, Violation) {
+    pub(super) fn shorten(&self, case: Case, seed: u64, violation: Violation) -> (Case, Violation) {
         let class = violation.class();
         let still = |case: &Case| {
             let wrong = self.run(case, seed, Care::ALL).wrong?;

@@ -1,0 +1,157 @@
+//! Every rule of the commit protocol is broken in turn: the explorer must find what goes wrong without it.
+
+use super::{
+    super::super::rules::{ALL, Rule, break_rule},
+    GLANCE, all_short,
+    case::Case,
+    draw::random,
+    life::{Care, Violation},
+    named::ways,
+    report::Contexts,
+};
+use parking_lot::Mutex;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+/// For each rule a short case that finds that it is broken; `?` as in `named`.
+const SHORTEST: [(Rule, &str); 0] = [];
+
+/// Runs of a short case at most.
+const SEEDS: u64 = 400;
+
+struct Found {
+    case: Case,
+    seed: u64,
+    violation: Violation,
+}
+
+/// Runs cases without a rule until something goes wrong that does not with it, or there were so many states.
+fn hunt(
+    rule: Rule,
+    contexts: &Contexts,
+    cases: impl Iterator<Item = (Case, u64, Care)>,
+    budget: u64,
+) -> (Option<Found>, u64) {
+    let mut states = 0;
+    for (case, seed, care) in cases {
+        if states > budget {
+            break;
+        }
+        break_rule(Some(rule));
+        let ran = contexts.run(&case, seed, care);
+        break_rule(None);
+        states += ran.counts.states;
+        let Some(violation) = ran.wrong else { continue };
+        if contexts.run(&case, seed, care).wrong.is_none() {
+            return (Some(Found { case, seed, violation }), states);
+        }
+    }
+    (None, states)
+}
+
+/// The short cases of a rule.
+fn directed(rule: Rule) -> impl Iterator<Item = (Case, u64, Care)> {
+    let text = SHORTEST.iter().find(|(of, _)| *of == rule).map_or("strict small: nothing", |(_, text)| text);
+    let all: Vec<Case> = ways(text).collect();
+    let seeds = SEEDS.div_ceil(all.len() as u64).max(6);
+    (0..seeds).flat_map(move |seed| all.clone().into_iter().map(move |case| (case, seed, Care::ALL)))
+}
+
+/// Cases at random, and short ones among them.
+fn anything(all: &[(Case, usize)]) -> impl Iterator<Item = (Case, u64, Care)> {
+    (0..u64::MAX).map(|seed| {
+        if seed % 2 == 0 {
+            return (random(seed), seed, GLANCE);
+        }
+        let (case, from) = &all[(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize % all.len()];
+        (case.clone(), seed, Care { instants: usize::MAX, cuts: 3, from: *from, depth: 2 })
+    })
+}
+
+/// Hunts for each rule on all cores and prints what was found; panics if a rule can be broken.
+fn each_rule(rules: &[Rule], hunt: impl Fn(Rule, &Contexts) -> (Option<Found>, u64) + Sync) {
+    let (at, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        let contexts = Contexts::new();
+        while let Some(&rule) = rules.get(at.fetch_add(1, Ordering::Relaxed)) {
+            let start = std::time::Instant::now();
+            let (found, states) = hunt(rule, &contexts);
+            let seconds = start.elapsed().as_secs_f64();
+            match found {
+                Some(Found { case, seed, violation }) => println!(
+                    "| {rule:?} | `{case}` | {} | {states} | seed {seed}, {seconds:.1} s: {}",
+                    violation.class(),
+                    violation.text
+                ),
+                None => {
+                    println!("| {rule:?} | nothing | | {states} | {seconds:.1} s");
+                    missed.lock().push(rule);
+                }
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    let missed = missed.into_inner();
+    assert!(missed.is_empty(), "nothing goes wrong without {missed:?}");
+}
+
+#[test]
+fn short_cases_find_each_broken_rule() {
+    each_rule(&ALL, |rule, contexts| hunt(rule, contexts, directed(rule), u64::MAX));
+}
+
+/// `RULE=KeepBaseSlot BUDGET=1000000` choose a rule, and the states looked at without each.
+#[test]
+#[ignore = "takes long: just prove"]
+fn any_cases_find_each_broken_rule() {
+    let all = all_short();
+    let budget = std::env::var("BUDGET").map_or(1_000_000, |states| states.parse().unwrap());
+    let only = std::env::var("RULE").unwrap_or_default();
+    let rules: Vec<Rule> = ALL
+        .into_iter()
+        .filter(|rule| only.is_empty() || only.split(',').any(|o| format!("{rule:?}") == o))
+        .collect();
+    each_rule(&rules, |rule, contexts| {
+        let (found, states) = hunt(rule, contexts, anything(&all), budget);
+        let Some(Found { case, seed, violation }) = found else {
+            let (found, more) = hunt(rule, contexts, directed(rule), u64::MAX);
+            return (found, states + more);
+        };
+        break_rule(Some(rule));
+        let (case, violation) = contexts.shorten(case, seed, violation);
+        break_rule(None);
+        (Some(Found { case, seed, violation }), states)
+    });
+}
+
+/// `RULES=KeepBaseSlot,RetagAtCut CASES='strict small: append 2; sync|…'`: which of the cases find which rule.
+#[test]
+#[ignore = "needs cases in the environment"]
+fn these_cases_find() {
+    let (rules, cases) = (std::env::var("RULES").unwrap(), std::env::var("CASES").unwrap());
+    let contexts = Contexts::new();
+    for rule in ALL.into_iter().filter(|rule| rules.split(',').any(|name| name == format!("{rule:?}"))) {
+        for text in cases.split('|') {
+            let mut found = Vec::new();
+            let mut classes = std::collections::BTreeSet::new();
+            let mut runs = 0;
+            for case in ways(text) {
+                for seed in 0..20 {
+                    runs += 1;
+                    let one = std::iter::once((case.clone(), seed, Care::ALL));
+                    if let (Some(hit), _) = hunt(rule, &contexts, one, u64::MAX) {
+                        classes.insert(hit.violation.class());
+                        found.push(format!("{} /{seed}", hit.case));
+                    }
+                }
+            }
+            println!("{rule:?} {text}: {} of {runs}: {classes:?} {:?}", found.len(), found.first());
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Damage to what fsync confirmed: it is told, and nothing else is lost with it.
+
+use super::{
+    look::{Looker, Torn, same},
+    marks::ZEROS,
+    oracle::View,
+};
+use crate::{
+    format::{
+        entry::{ENTRY, SLOT},
+        layout,
+        record::RECORD,
+    },
+    store::{BackingFile, FaultyFile, Snapshot},
+    vault::{Error, file::File},
+};
+
+type Verdict<T = ()> = Result<T, String>;
+
+impl Looker {
+    /// Changes a byte of a chunk after a kill: that chunk, and no other, cannot be read then.
+    pub(super) fn damage(&mut self, wanted: &View, state: &Snapshot) -> Verdict {
+        let data = |value: &&(usize, &Option<u32>)| value.1.is_some_and(|value| value != ZEROS);
+        let all: Vec<usize> = wanted
+            .values
+            .iter()
+            .enumerate()
+            .collect::<Vec<_>>()
+            .iter()
+            .filter(data)
+            .map(|(at, _)| *at)
+            .collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let chunk = self.marks[all[self.rng.below(all.len() as u64) as usize]] / layout::CHUNK;
+        let store = FaultyFile::killed(state);
+        self.flip(&store, chunk, wanted.size)?;
+        self.counts.damaged += 1;
+        let file = File::open(store, self.context.clone());
+        let file = file.map_err(|e| format!("damaged chunk {chunk}: does not open: {e}"))?;
+        let view =
+            self.view(&file, &Torn::from([chunk])).map_err(|e| format!("damaged chunk {chunk}: {e}"))?;
+        same(&view, wanted, "beside a damaged chunk")?;
+        let damaged = |at: usize| self.marks[at] / layout::CHUNK == chunk;
+        if (0..view.values.len()).any(|at| damaged(at) && view.values[at].is_some()) {
+            return Err(format!("damaged chunk {chunk} is read"));
+        }
+        Ok(())
+    }
+
+    /// Blanks one of the records of a file at rest and changes other bytes: what is read is right, and so is the size.
+    pub(super) fn meddle(&mut self, wanted: &View, state: &Snapshot) -> Verdict {
+        if wanted.size == 0 {
+            return Ok(());
+        }
+        let store = FaultyFile::at(state);
+        let write = |bytes: &[u8], at| store.write_at(bytes, at).map_err(|e| e.to_string());
+        write(&[0; RECORD], self.rng.below(2) * layout::RECORD)?;
+        if self.chance(2) {
+            let chunk = self.rng.below(layout::chunks(wanted.size));
+            self.flip(&store, chunk, wanted.size)?;
+        }
+        let slots = slots(&store, wanted.size);
+        if !slots.is_empty() && self.chance(2) {
+            // What a version ago was not there.
+            let (_, oldest) = slots[self.rng.below(slots.len() as u64) as usize];
+            for (at, _) in slots.iter().filter(|(_, epoch)| *epoch >= oldest) {
+                write(&[0; SLOT], *at)?;
+            }
+        }
+        self.counts.damaged += 1;
+        let file = match File::open(store, self.context.clone()) {
+            Err(Error::Damaged(_)) => return Ok(()),
+            opened => opened.map_err(|e| format!("with a blank record: does not open: {e}"))?,
+        };
+        let all = (0..layout::chunks(wanted.size)).collect();
+        same(&self.view(&file, &all)?, wanted, "with a blank record")
+    }
+
+    fn flip(&mut self, store: &FaultyFile, chunk: u64, size: u64) -> Verdict {
+        let at = layout::chunk_offset(chunk) + self.rng.below(layout::chunk_len(size, chunk) as u64);
+        let mut byte = [0];
+        store.read_at(&mut byte, at).map_err(|e| e.to_string())?;
+        store.write_at(&[byte[0] ^ 4], at).map_err(|e| e.to_string())
+    }
+}
+
+/// The slots that are not empty: where they are, and their epochs.
+fn slots(store: &FaultyFile, size: u64) -> Vec<(u64, u64)> {
+    let mut slots = Vec::new();
+    for group in 0..layout::groups(size) {
+        let start = layout::entries_offset(group);
+        let chunks = layout::first_chunk(group + 1) - layout::first_chunk(group);
+        let mut bytes = vec![0; chunks as usize * ENTRY];
+        let _ = store.read_at(&mut bytes, start);
+        for (slot, at) in bytes.as_chunks::<SLOT>().0.iter().zip((start..).step_by(SLOT)) {
+            let epoch = slot[10..16].iter().fold(0, |epoch, byte| epoch << 8 | u64::from(*byte));
+            if epoch > 0 {
+                slots.push((at, epoch));
+            }
+        }
+    }
+    slots
+}
