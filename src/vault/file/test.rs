@@ -15,6 +15,7 @@ mod confirmed;
 mod crash;
 mod explore;
 mod faults;
+mod hostile;
 mod model;
 mod several;
 mod single;

@@ -1,0 +1,275 @@
+//! What a file was: the states that its store ever showed, and the versions that its records name.
+
+use super::*;
+use crate::{
+    format::{
+        record::{RECORD, Record, RecordError},
+        tree::Digest,
+    },
+    vault::file::state::NO_VERSION,
+};
+use std::{collections::BTreeMap, ops::Range};
+
+/// Plaintext, by chunks; one that is not here is zeros.
+#[derive(Clone, Default)]
+pub(super) struct Content {
+    pub(super) size: u64,
+    chunks: BTreeMap<u64, Vec<u8>>,
+}
+
+/// A version of a file.
+pub(super) struct Version {
+    epoch: u64,
+    root: Digest,
+    pub(super) content: Content,
+}
+
+/// A file that is being written, and its model.
+pub(super) struct History {
+    context: Arc<Context>,
+    store: Arc<FaultyFile>,
+    file: Arc<File>,
+    rng: Rng,
+    content: Content,
+    versions: Vec<Version>,
+    states: Vec<Arc<FaultyFile>>,
+    bases: Vec<(&'static str, Arc<FaultyFile>)>,
+}
+
+/// What is left of a history.
+pub(super) struct Past {
+    salt: [u8; 32],
+    versions: Vec<Version>,
+    /// Each state that the store showed, in order.
+    pub(super) states: Vec<Arc<FaultyFile>>,
+    /// Those to be edited.
+    pub(super) bases: Vec<(&'static str, Arc<FaultyFile>)>,
+}
+
+/// What may be read of a stored file.
+pub(super) enum Allowed<'a> {
+    /// Nothing: it cannot be opened.
+    Refused,
+    /// An empty file.
+    Empty,
+    /// The version of a clean record, of its size.
+    One(&'a Version),
+    /// Per chunk the base of a dirty record or a version up to its target; the end may be any chunk's or version's between
+    /// the smallest and the largest.
+    Between(Vec<&'a Version>),
+}
+
+impl Content {
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        for (at, byte) in (offset..).zip(bytes) {
+            self.chunks.entry(at / 4096).or_insert_with(|| vec![0; 4096])[(at % 4096) as usize] = *byte;
+        }
+        self.size = self.size.max(offset + bytes.len() as u64);
+    }
+
+    fn zero(&mut self, range: Range<u64>) {
+        for (index, chunk) in self.chunks.range_mut(range.start / 4096..range.end.div_ceil(4096)) {
+            let within = |at: u64| at.saturating_sub(index * 4096).min(4096) as usize;
+            chunk[within(range.start)..within(range.end)].fill(0);
+        }
+    }
+
+    fn cut(&mut self, size: u64) {
+        self.zero(size..self.size.max(size));
+        self.size = size;
+    }
+
+    pub(super) fn chunk_is(&self, index: u64, bytes: &[u8]) -> bool {
+        bytes.len() == layout::chunk_len(self.size, index)
+            && match self.chunks.get(&index) {
+                Some(chunk) => chunk[..bytes.len()] == *bytes,
+                None => bytes.iter().all(|byte| *byte == 0),
+            }
+    }
+}
+
+impl Version {
+    /// The present version of an open file.
+    fn of(file: &File, content: &Content) -> Version {
+        let st = file.state.read();
+        assert_eq!(st.tree.size(), content.size);
+        Version { epoch: st.tree.epoch(), root: st.tree.root(), content: content.clone() }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.content.size
+    }
+}
+
+impl History {
+    pub(super) fn new(context: &Arc<Context>, seed: u64) -> History {
+        let store = FaultyFile::new();
+        store.record();
+        let nothing = Version { epoch: NO_VERSION.epoch, root: NO_VERSION.root, content: Content::default() };
+        History {
+            context: context.clone(),
+            file: open(&store, context),
+            store,
+            rng: Rng(seed),
+            content: Content::default(),
+            versions: vec![nothing],
+            states: Vec::new(),
+            bases: Vec::new(),
+        }
+    }
+
+    /// Writes so many random bytes, which stay in memory.
+    pub(super) fn write(&mut self, offset: u64, len: usize) -> &mut Self {
+        let bytes = self.rng.bytes(len);
+        self.file.write(offset, &bytes).unwrap();
+        self.content.write(offset, &bytes);
+        self
+    }
+
+    /// The same to these chunks.
+    pub(super) fn chunks(&mut self, indices: impl IntoIterator<Item = u64>) -> &mut Self {
+        for index in indices {
+            self.write(index * 4096, 4096);
+        }
+        self
+    }
+
+    pub(super) fn punch(&mut self, indices: Range<u64>) -> &mut Self {
+        let range = indices.start * 4096..(indices.end * 4096).min(self.content.size);
+        self.file.punch(range.start, range.end - range.start).unwrap();
+        self.content.zero(range);
+        self
+    }
+
+    pub(super) fn resize(&mut self, size: u64) -> &mut Self {
+        self.file.truncate(size).unwrap();
+        self.content.cut(size);
+        self.flush()
+    }
+
+    pub(super) fn flush(&mut self) -> &mut Self {
+        self.file.flush().unwrap();
+        self.versions.push(Version::of(&self.file, &self.content));
+        self
+    }
+
+    pub(super) fn sync(&mut self) -> &mut Self {
+        self.flush().file.sync().unwrap();
+        self
+    }
+
+    pub(super) fn rest(&mut self) -> &mut Self {
+        rest(&self.flush().file);
+        self
+    }
+
+    /// A kill, and recovery.
+    pub(super) fn reopen(&mut self) -> &mut Self {
+        self.file = open(&self.store, &self.context);
+        self.versions.push(Version::of(&self.file, &self.content));
+        self
+    }
+
+    /// A kill in the middle of a flush, after so many calls, and recovery.
+    pub(super) fn crash(&mut self, calls: u64) -> &mut Self {
+        self.store.fail_from(calls, ENOSPC);
+        self.file.flush().unwrap_err();
+        let epoch = self.file.state.read().last_epoch;
+        self.versions.push(Version { epoch, root: [0xff; 32], content: self.content.clone() });
+        self.file = File::fresh(FaultyFile::new(), self.context.clone());
+        self.store.mend();
+        self.file = open(&self.store, &self.context);
+        // What recovery chose is another test's.
+        self.content = Content::default();
+        self.content.write(0, &read_all(&self.file).unwrap());
+        self.versions.push(Version::of(&self.file, &self.content));
+        self
+    }
+
+    /// Keeps the state for edits.
+    pub(super) fn keep(&mut self, what: &'static str) -> &mut Self {
+        self.bases.push((what, FaultyFile::at(&self.store.snapshot())));
+        self
+    }
+
+    /// Versions in the middle of a flush: what came next, as far as they go.
+    fn note_flights(&mut self) {
+        for state in &self.states {
+            for record in records(&self.context, state).into_iter().flatten().flatten() {
+                let target = record.target;
+                let named = |own: &Version| own.root == target.root && own.size() == target.size;
+                if self.versions.iter().any(named) {
+                    continue;
+                }
+                let next = self.versions.iter().filter(|own| own.epoch >= target.epoch);
+                let mut content = next.min_by_key(|own| own.epoch).expect("a later version").content.clone();
+                content.cut(target.size);
+                self.versions.push(Version { epoch: target.epoch, root: target.root, content });
+            }
+        }
+    }
+
+    pub(super) fn end(mut self) -> Past {
+        self.states.extend(self.store.recorded().iter().map(FaultyFile::at));
+        self.note_flights();
+        Past {
+            salt: self.file.salt(false).unwrap().unwrap(),
+            versions: self.versions,
+            states: self.states,
+            bases: self.bases,
+        }
+    }
+}
+
+impl Past {
+    /// A version that an open file has now, whatever it is of.
+    pub(super) fn note(&mut self, file: &File, content: &Content) {
+        let st = file.state.read();
+        let root = if st.tree.size() == content.size { st.tree.root() } else { [0xff; 32] };
+        self.versions.push(Version { epoch: st.last_epoch, root, content: content.clone() });
+    }
+
+    pub(super) fn forget(&mut self, versions: usize) {
+        self.versions.truncate(versions);
+    }
+
+    pub(super) fn noted(&self) -> usize {
+        self.versions.len()
+    }
+
+    fn version(&self, version: &crate::format::record::Version) -> &Version {
+        let named = |own: &&Version| own.size() == version.size && own.root == version.root;
+        self.versions.iter().find(named).unwrap_or_else(|| panic!("a version that nobody wrote: {version:?}"))
+    }
+}
+
+/// The records of an image; none of a blank sector.
+fn records(context: &Context, image: &FaultyFile) -> Result<[Option<Record>; 2], RecordError> {
+    let mut sectors = [[0; RECORD]; 2];
+    if image.len().unwrap() >= layout::PAGE {
+        image.read_at(sectors.as_flattened_mut(), 0).unwrap();
+    }
+    let [a, b] = sectors.map(|sector| match Record::peek_key(&sector) {
+        Err(RecordError::Empty) => Ok(None),
+        Err(error) => Err(error),
+        Ok(key) => Record::decode(&sector, &context.keys.keys(&key.salt).record).map(Some),
+    });
+    Ok([a?, b?])
+}
+
+/// What may be read of an image, by the records that it has, of these files.
+pub(super) fn allowed<'a>(pasts: &'a [Past], context: &Context, image: &FaultyFile) -> Allowed<'a> {
+    let Ok(records) = records(context, image) else { return Allowed::Refused };
+    let mut records: Vec<Record> = records.into_iter().flatten().collect();
+    records.sort_by_key(|record| std::cmp::Reverse(record.sequence));
+    let newest = match records[..] {
+        [] => return Allowed::Empty,
+        [a, b] if a.key != b.key || a.sequence == b.sequence && a != b => return Allowed::Refused,
+        [newest, ..] => newest,
+    };
+    let past = pasts.iter().find(|past| past.salt == newest.key.salt).expect("a file of this test");
+    let Some(base) = newest.base else { return Allowed::One(past.version(&newest.target)) };
+    let between = |version: &&Version| base.epoch < version.epoch && version.epoch <= newest.target.epoch;
+    let versions = past.versions.iter().filter(between);
+    Allowed::Between([past.version(&base)].into_iter().chain(versions).collect())
+}
