@@ -1,6 +1,6 @@
 //! Shared memory mappings of files, close(2), and asynchronous writes. The only unsafe code of the tests.
 
-use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, msync, munmap};
 use std::{
     ffi::c_void,
     fs::File,
@@ -26,6 +26,13 @@ impl Mapping {
         // SAFETY: the kernel chooses an unused place, so no other memory of the process is touched.
         let start = unsafe { mmap(ptr::null_mut(), len, rights, MapFlags::SHARED, file, offset)? };
         Ok(Mapping { start, len })
+    }
+
+    /// Has the kernel bring all of it into memory; an error where an access would end the program.
+    pub fn populate(&self, write: bool) -> io::Result<()> {
+        let advice = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
+        // SAFETY: the range is the whole mapping, and its content stays.
+        unsafe { madvise(self.start, self.len, advice) }.map_err(io::Error::from)
     }
 
     /// Copies bytes out.
