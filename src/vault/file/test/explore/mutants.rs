@@ -16,7 +16,40 @@ use std::{
 };
 
 /// For each rule a short case that finds that it is broken; `?` as in `named`.
-const SHORTEST: [(Rule, &str); 0] = [];
+const SHORTEST: [(Rule, &str); 32] = [
+    (Rule::OneSlotAboveBase, "strict small: append 1; sync; write 0 1; flush; write 0 1; flush"),
+    (Rule::DirtyRecordFirst, "strict small: append 4; rest; append 3; flush"),
+    (Rule::KeepBaseSlot, "strict small: append 1; sync; write 0 1; sync"),
+    (Rule::SyncBeforeOverwrite, "strict small: append 4; sync; write 1 4; sync"),
+    (Rule::LengthBeforeSync, "strict small: append 4; sync; append 1; sync"),
+    (Rule::EraseWhereGrown, "strict inline: append 2; flush; truncate 0; truncate 5; sync"),
+    (Rule::EpochPerFlush, "strict small: truncate 8; flush; append 2; sync"),
+    (Rule::EraseLeftovers, "strict small: append 6; sync; append 1; flush !2x1:eio:sectors3; truncate 2"),
+    (Rule::FlushAfterFailure, "strict small: append 6; sync; truncate 0 !0x1:nospc:page; sync"),
+    (Rule::CutBeforeGrowth, "strict page: write 4 9; sync; truncate 0 !2x1:eio; truncate 7"),
+    (Rule::SyncBeforeBase, "strict small: append 4; sync; write 0 1; sync"),
+    (Rule::RecordAfterCommit, "strict small: append 4; sync"),
+    (Rule::FinishOverwrites, "strict small: append 6; rest; write 0 4; flush !5x1:nospc; sync"),
+    (Rule::CommitBeforeCut, "strict small: append 6; rest; write 3 5; flush; truncate 4"),
+    (Rule::SyncBeforeCut, "strict small: append 6; sync; truncate 2"),
+    (Rule::CutHasHappened, "strict small: append 6; sync; truncate 2 !4x1:nospc; read 0 2"),
+    (Rule::RetagAtCut, "strict small: append 4; sync; truncate 2"),
+    (Rule::SyncBeforeClean, "strict small: append 4; rest"),
+    (Rule::EraseOlderSlots, "strict small: append 4; sync; append 3; rest"),
+    (Rule::NodesBeforeClean, "strict inline: write 4 9; rest"),
+    (Rule::ExactLength, "strict small: append 9; sync; truncate 2 !4x1:nospc; rest"),
+    (Rule::CleanTwice, "strict small: append 1; rest"),
+    (Rule::BurnSequence, "strict small: append 2; rest ?; append 1; sync"),
+    (Rule::StopAfterFailedSync, "strict small: append 2; sync !4x1:nospc; append 1; sync"),
+    (Rule::TryOtherRecord, "strict small: truncate 8; flush; append 2; sync"),
+    (Rule::VerifyData, "strict small: append 2; sync"),
+    (Rule::ProvenHoles, "strict small: append 4; flush"),
+    (Rule::RewriteSlots, "strict inline: append 2; sync; write 7 9; sync !4x1:eio:lost"),
+    (Rule::RewriteData, "strict small: append 4; sync; append 3; sync !6x1:eio:lost"),
+    (Rule::EraseRejected, "strict small: append 4; sync; append 3; flush"),
+    (Rule::RecordBeforeErasing, "strict small: append 4; sync; append 3; flush"),
+    (Rule::EpochAboveAll, "strict small: append 6; sync; write 0 2; append 2; sync"),
+];
 
 /// Runs of a short case at most.
 const SEEDS: u64 = 400;
