@@ -327,8 +327,7 @@ fn all_in(cache: &str) -> Vec<String> {
             judge.size("put back", file, false);
         }
         drop((mapping, held));
-        // A file that was seen empty may stay so for the second that the kernel relies on its size.
-        judge.read_path("opened anew", &path, opens && edit.empties());
+        judge.read_path("opened anew", &path, false);
         if !writes {
             untouched.push((path.clone(), judge.what.clone()));
         }

@@ -129,6 +129,11 @@ impl InUse {
         self.rest();
     }
 
+    /// Whether there is a handle.
+    pub fn is_open(&self) -> bool {
+        self.cached + self.past > 0
+    }
+
     /// A change of size begins.
     pub fn cut(&mut self) {
         self.touched = true;

@@ -84,8 +84,8 @@ impl Names {
     }
 }
 
-/// The size that the kernel was told of a file while that was not open, by the length of the stored file: a crash may
-/// have left that wrong, or somebody cut or restored the stored file since.
+/// The size in which the kernel believes of a file that is not open: what it was told by the length of the stored file, or
+/// had when it was closed. A crash may have left the length wrong, or somebody cut or restored the stored file since.
 #[derive(Debug)]
 pub struct Told(AtomicU64);
 
@@ -94,7 +94,7 @@ impl Told {
     const NONE: u64 = u64::MAX;
 
     /// Notes a size; to be called before it is told, and before it is asked whether the file is open.
-    pub fn by_length(&self, size: u64) {
+    pub fn note(&self, size: u64) {
         self.0.store(size, Ordering::SeqCst);
     }
 

@@ -185,7 +185,7 @@ fn lookups_and_forgets_from_many_threads_come_out_even() {
 fn a_size_is_compared_with_what_was_told_while_the_file_was_not_open() {
     let told = Told::default();
     assert!(!told.other_than(7), "nothing was told");
-    told.by_length(7);
+    told.note(7);
     assert!(!told.other_than(7) && told.other_than(8));
     told.by_file();
     assert!(!told.other_than(7) && !told.other_than(8));

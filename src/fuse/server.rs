@@ -197,7 +197,7 @@ impl Server {
         let size = || self.open_file(inodes::key(stat)).map(|open| open.file.size());
         let Ok(node) = self.inodes.get(number) else { return size() };
         let size = size().or_else(|| {
-            node.told.by_length(stat.size);
+            node.told.note(stat.size);
             // Who opened it meanwhile may have looked before.
             size()
         });
@@ -221,7 +221,12 @@ impl Server {
     pub fn release(&self, handle: u64) -> Result<()> {
         if let Some(FileHandle { node, file, past, .. }) = self.handles.remove(handle) {
             // First, so that whoever opens the file now may find it closed: no request of the handle is under way.
-            node.in_use.lock().closed(past);
+            let mut in_use = node.in_use.lock();
+            in_use.closed(past);
+            if !in_use.is_open() {
+                node.told.note(file.file.size());
+            }
+            drop(in_use);
             self.vault.files().release(file);
         }
         Ok(())

@@ -143,7 +143,21 @@ impl File {
         if stored != layout::stored_size(version.size) {
             let intact = layout::plain_size(stored).min(version.size.saturating_sub(1));
             st.fault = Some(Fault::WrongLength(intact / layout::CHUNK * layout::CHUNK));
+        } else if !self.context.read_only && st.records.sectors[0] != st.records.sectors[1] {
+            self.repeat_clean_record(st)?;
         }
+        Ok(())
+    }
+
+    /// Writes a clean record to the other sector, too: a power cut left an older one there.
+    fn repeat_clean_record(&self, st: &mut State) -> Result<()> {
+        let sectors = [st.records.sectors[st.records.newest]; 2];
+        self.keep_mtime(st)?;
+        match self.store.write_at(sectors.as_flattened(), 0) {
+            Ok(()) => st.records.sectors = sectors,
+            Err(e) => log::debug!("a clean record could not be repeated: {e}"),
+        }
+        self.restore_mtime(st);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! A slot above the base is proven by its tag, whatever became of its version: only a flush after the last commit made it for
 //! this chunk. That there is none, and where the file ends, is proven by a version's root alone.
 
-use super::{Dirty, File, Proven, indexed, prove::slot_at};
+use super::{Dirty, File, Proven, indexed};
 use crate::{
     crypto::chunk::{CHUNK, ChunkId},
     format::{
@@ -47,26 +47,33 @@ type Placed = (usize, Slot);
 impl Recovered {
     /// The entry of a chunk with nothing but the base's slot and the newer one that is kept, each in its place.
     pub(super) fn retained(&self, index: u64, stored: &Entry) -> Entry {
-        if index >= layout::chunks(self.size) {
-            return Entry::default();
-        }
-        let base = slot_at(stored, index, &self.base, &self.base);
-        let kept = self.kept_slot(index, stored);
-        Entry(stored.0.map(|slot| slot.filter(|_| slot == base || slot == kept)))
+        self.only(stored, [self.base_place(index, stored), self.kept_place(index, stored)])
     }
 
     /// The same once the recovery is written down: the newer one, or the only one.
     pub(in crate::vault::file) fn current(&self, index: u64, stored: &Entry) -> Entry {
-        let retained = self.retained(index, stored);
-        let newest = retained.newest().copied();
-        Entry(retained.0.map(|slot| slot.filter(|_| slot == newest)))
+        let kept = self.kept_place(index, stored);
+        self.only(stored, [kept.or_else(|| self.base_place(index, stored)), None])
     }
 
     /// The slot above the base that is kept of a chunk.
     pub(super) fn kept_slot(&self, index: u64, stored: &Entry) -> Option<Slot> {
+        stored.0[self.kept_place(index, stored)?]
+    }
+
+    fn only(&self, stored: &Entry, places: [Option<usize>; 2]) -> Entry {
+        Entry([0, 1].map(|place| stored.0[place].filter(|_| places.contains(&Some(place)))))
+    }
+
+    fn base_place(&self, index: u64, stored: &Entry) -> Option<usize> {
+        let end = layout::chunks(self.size.min(self.base.size));
+        stored.current(Some(self.base.epoch), None).filter(|_| index < end).map(|(place, _)| place)
+    }
+
+    fn kept_place(&self, index: u64, stored: &Entry) -> Option<usize> {
         let kept = self.kept.get(&layout::group_of(index)).filter(|_| index < layout::chunks(self.size))?;
         let place = kept.iter().position(|bits| bits >> layout::place_in_group(index) & 1 == 1)?;
-        stored.0[place].filter(|slot| slot.epoch > self.base.epoch)
+        stored.0[place].filter(|slot| slot.epoch > self.base.epoch).map(|_| place)
     }
 
     fn keep(&mut self, index: u64, place: usize) {

@@ -71,8 +71,6 @@ pub(super) struct Life<'a> {
     torn: Torn,
     /// What the operation asked of the store.
     asked: Vec<Call>,
-    /// A power cut may have left one clean record, with a dirty one beside it, and the file did not rest since.
-    uneven: bool,
     over: bool,
 }
 
@@ -109,7 +107,6 @@ pub(super) fn run(case: &Case, contexts: &[Arc<Context>; 2], seed: u64, care: Ca
         failed: None,
         torn: Torn::new(),
         asked: Vec::new(),
-        uneven: false,
         over: false,
     };
     let wrong = life.run();
@@ -142,7 +139,6 @@ impl Life<'_> {
             return Ok(());
         }
         let before = self.store.failed();
-        let was_at_rest = self.file.as_ref().is_some_and(|file| file.at_rest());
         let was_failed = self.file.as_ref().is_some_and(|file| file.failed());
         // Opening promises by itself.
         let promised = (step.op == Op::Open).then(|| self.oracle.clone());
@@ -161,7 +157,6 @@ impl Life<'_> {
             self.asked = self.store.asked();
         }
         self.note(step.op, before, &end);
-        self.uneven &= was_at_rest || !self.file.as_ref().is_some_and(|file| file.at_rest());
         let opened = promised.map(|before| std::mem::replace(&mut self.oracle, before));
         if at >= self.care.from {
             self.look(&states[..states.len() - 1])?;
@@ -194,7 +189,7 @@ impl Life<'_> {
         }
         let Some(view) = self.oracle.known() else { return Ok(()) };
         self.looker.damage(&view, state)?;
-        if at_rest && !self.uneven { self.looker.meddle(&view, state) } else { Ok(()) }
+        if at_rest { self.looker.meddle(&view, state) } else { Ok(()) }
     }
 
     /// Opens the file where the operation needs one.
@@ -457,7 +452,6 @@ impl Life<'_> {
                 self.looker.rng = before;
                 self.store = store;
                 self.over = !torn.is_empty();
-                self.uneven = true;
                 self.oracle.lose();
             }
             None => self.store = FaultyFile::killed(state),
