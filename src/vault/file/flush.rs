@@ -194,6 +194,7 @@ impl File {
     }
 
     fn launch_stripes(self: &Arc<Self>, st: &mut State, windows: &[u64]) -> Result<()> {
+        let windows = &with_those_passed(st, windows);
         for first in windows {
             if let Some(place) = st.buffer.stripe_over(*first) {
                 self.land(st, st.buffer.stripes()[place].window());
@@ -208,7 +209,7 @@ impl File {
             self.flush_end(st, end)?;
         }
         let mut changed = Changed::of_stripes(st, windows);
-        // Those before them that are new go along: a killed mount leaves no gap in what was written in order.
+        // So do chunks that are buffered by themselves.
         let new = layout::chunks(planned_size(st))..windows.iter().copied().max().unwrap_or(0);
         changed.chunks.extend(if new.is_empty() { Vec::new() } else { st.buffer.single(new) });
         changed.chunks.sort_unstable();
@@ -354,6 +355,20 @@ impl File {
         }
         Ok(())
     }
+}
+
+/// These windows and those before them, behind the flushed version's end, whose writer has gone on: a killed mount leaves no
+/// gap in what was written in order.
+fn with_those_passed(st: &State, windows: &[u64]) -> Vec<u64> {
+    let (flushed, last) = (layout::chunks(planned_size(st)), windows.iter().copied().max().unwrap_or(0));
+    let is_passed = |stripe: &&Stripe| {
+        stripe.first() < last && stripe.end() > flushed && stripe.get(stripe.end() - 1).is_some()
+    };
+    let passed = st.buffer.stripes().iter().filter(is_passed).map(Stripe::first);
+    let mut all = Vec::from_iter(windows.iter().copied().chain(passed));
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 /// Takes stripes with the buffers that they lie in.
