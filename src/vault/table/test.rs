@@ -74,3 +74,25 @@ fn what_was_removed_may_be_lost() {
     assert_eq!(files.open_count(), 0);
     files.shut_down().unwrap();
 }
+
+/// An overwrite that a close left behind does not wait until files are brought to rest.
+#[test]
+fn what_was_closed_is_flushed_soon() {
+    let (files, content) = table();
+    let open = files.get(KEY).unwrap();
+    open.file.sync().unwrap();
+    open.file.write(0, b"overwritten").unwrap();
+    let resting = files.resting.lock();
+    files.flush_at_close(&open).unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    while !open.file.is_stored() {
+        assert!(Instant::now() < end, "still buffered");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(resting);
+    let left = FaultyFile::killed(&content.snapshot());
+    let left = File::open(left, context()).unwrap();
+    let mut out = [0; 20];
+    assert_eq!(left.read(0, &mut out).unwrap(), 11);
+    assert_eq!(&out[..11], b"overwritten");
+}

@@ -195,3 +195,19 @@ fn after_a_failed_sync_nothing_is_confirmed_any_more() {
     let file = open(&killed(&store.snapshot()), &context);
     assert_eq!(read_all(&file).unwrap()[..4096], [1; 4096]);
 }
+
+/// A store that writes elsewhere what is overwritten may be full then: who closes a file is told.
+#[test]
+fn a_close_leaves_nothing_to_a_store_that_copies_on_write() {
+    let context = Arc::new(Context { overwrites_in_place: false, ..context_over(Background::at_once()) });
+    let store = stored(&[1; 50_000], &context);
+    let file = open(&store, &context);
+    file.write(0, &[2; 4096]).unwrap();
+    store.fail_from(0, ENOSPC);
+    assert_eq!(errno(&file.flush_at_close().unwrap_err()), Some(libc::ENOSPC));
+    store.mend();
+    file.flush_at_close().unwrap();
+    assert!(file.is_stored());
+    let left = read_all(&open(&killed(&store.snapshot()), &context)).unwrap();
+    assert!(left[..4096] == [2; 4096] && left[4096..] == [1; 50_000 - 4096]);
+}
