@@ -41,6 +41,9 @@ pub static CONTEXTS: LazyLock<[Arc<Context>; 2]> = LazyLock::new(|| {
         let budget = Budget::of(16 << 20);
         Arc::new(Context {
             keys: keys(),
+            key_generation: 0,
+            overwrites_in_place: true,
+            set_aside: Box::new(|_| Ok(())),
             router: Router::new(EngineChoice::Cpu, budget.buffers).expect("the CPU"),
             durability: Durability::Strict,
             read_only,
