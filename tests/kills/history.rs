@@ -272,7 +272,12 @@ impl History {
         }
         for chunk in &found.unreadable {
             let range = (chunk * CHUNK) as u64..((chunk + 1) * CHUNK) as u64;
+            if range.end <= part.start || part.end <= range.start {
+                continue; // of whoever writes that part
+            }
+            let shared = range.start < part.start || part.end < range.end && self.part.is_some();
             let overwritten = range.start < confirmed.len() as u64 && later.iter().any(|e| e.touches(&range));
+            let overwritten = overwritten || shared;
             let kind = if crash.torn && overwritten { Kind::Excepted } else { Kind::Unreadable };
             faults.add(kind, CHUNK, format!("chunk {chunk} cannot be read: {sizes}"));
         }
