@@ -327,7 +327,8 @@ fn all_in(cache: &str) -> Vec<String> {
             judge.size("put back", file, false);
         }
         drop((mapping, held));
-        judge.read_path("opened anew", &path, false);
+        // A file that was seen empty may stay so for the second that the kernel relies on its size.
+        judge.read_path("opened anew", &path, opens && edit.empties());
         if !writes {
             untouched.push((path.clone(), judge.what.clone()));
         }

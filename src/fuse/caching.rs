@@ -129,11 +129,6 @@ impl InUse {
         self.rest();
     }
 
-    /// Whether there is a handle.
-    pub fn is_open(&self) -> bool {
-        self.cached + self.past > 0
-    }
-
     /// A change of size begins.
     pub fn cut(&mut self) {
         self.touched = true;

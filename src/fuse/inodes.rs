@@ -84,8 +84,8 @@ impl Names {
     }
 }
 
-/// The size in which the kernel believes of a file that is not open: what it was told by the length of the stored file, or
-/// had when it was closed. A crash may have left the length wrong, or somebody cut or restored the stored file since.
+/// The size that the kernel was told of a file while that was not open, by the length of the stored file: a crash may
+/// have left that wrong, or somebody cut or restored the stored file since.
 #[derive(Debug)]
 pub struct Told(AtomicU64);
 

@@ -221,12 +221,7 @@ impl Server {
     pub fn release(&self, handle: u64) -> Result<()> {
         if let Some(FileHandle { node, file, past, .. }) = self.handles.remove(handle) {
             // First, so that whoever opens the file now may find it closed: no request of the handle is under way.
-            let mut in_use = node.in_use.lock();
-            in_use.closed(past);
-            if !in_use.is_open() {
-                node.told.note(file.file.size());
-            }
-            drop(in_use);
+            node.in_use.lock().closed(past);
             self.vault.files().release(file);
         }
         Ok(())
