@@ -101,9 +101,9 @@ impl InUse {
         self.sent_back.replace(Kept(file.clone())).is_none()
     }
 
-    /// An opening succeeds.
-    pub fn came_back(&mut self) {
-        self.sent_back = None;
+    /// An opening succeeds. Returns whether it was sent back before.
+    pub fn came_back(&mut self) -> bool {
+        self.sent_back.take().is_some()
     }
 
     /// Whether the kernel holds nothing of the content, and asks for nothing.

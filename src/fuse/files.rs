@@ -82,8 +82,8 @@ impl Server {
             mode = (mode - FopenFlags::FOPEN_KEEP_CACHE) | FopenFlags::FOPEN_DIRECT_IO;
         }
         node.told.by_file();
-        in_use.came_back();
-        if node.pages.behind() {
+        // Where the size was another, so may be what the kernel has cached.
+        if in_use.came_back() || node.pages.behind() {
             mode -= FopenFlags::FOPEN_KEEP_CACHE;
         }
         if in_use.untouched() && !write && !self.read_only && !past(mode) {
