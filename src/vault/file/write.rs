@@ -224,15 +224,16 @@ impl File {
         let first_whole = offset.div_ceil(layout::CHUNK);
         // The last chunk is whole if the range reaches the end of the file.
         let end_whole = if end == st.size { layout::chunks(end) } else { end / layout::CHUNK };
-        if first_whole >= end_whole {
-            self.zero(&mut st, offset, end)?;
+        let punched = if first_whole >= end_whole {
+            self.zero(&mut st, offset, end)
         } else {
-            self.zero(&mut st, offset, first_whole * layout::CHUNK)?;
-            self.zero(&mut st, end_whole * layout::CHUNK, end)?;
-            self.punch_chunks(&mut st, first_whole, end_whole)?;
-        }
+            self.zero(&mut st, offset, first_whole * layout::CHUNK)
+                .and_then(|()| self.zero(&mut st, end_whole * layout::CHUNK, end))
+                .and_then(|()| self.punch_chunks(&mut st, first_whole, end_whole))
+        };
+        // Also where it failed half-way.
         st.touch();
-        Ok(())
+        punched
     }
 
     /// Zeroes bytes of chunks that have data.
@@ -247,24 +248,32 @@ impl File {
         Ok(())
     }
 
-    /// Makes whole chunks holes; where there is nothing, nothing is done.
+    /// Makes whole chunks holes; where there is nothing, nothing is done. If it fails, all of them are as they were: a chunk
+    /// that only left the buffer would show what the store has, which is older.
     fn punch_chunks(&self, st: &mut State, from: u64, to: u64) -> Result<()> {
+        let stored = self.stored_data(st, from, to)?;
         for index in st.buffer.written(from..to) {
             st.buffer.remove(index);
         }
-        let Some(identity) = st.identity.clone() else { return Ok(()) };
-        let mut index = from;
+        stored.into_iter().for_each(|index| st.buffer.punch(index));
+        Ok(())
+    }
+
+    /// The chunks of a range that the flushed version has data for.
+    fn stored_data(&self, st: &mut State, from: u64, to: u64) -> Result<Vec<u64>> {
+        let (mut stored, mut index) = (Vec::new(), from);
+        let Some(identity) = st.identity.clone() else { return Ok(stored) };
         while index < to {
             st.tree.trim_cache();
             match st.tree.seek(self.source(&identity), index, true)? {
                 Some(found) if found < to => {
-                    st.buffer.punch(found);
+                    stored.push(found);
                     index = found + 1;
                 }
                 _ => break,
             }
         }
-        Ok(())
+        Ok(stored)
     }
 
     /// fallocate(2): reserves space in the store; grows the size unless `keep_size`.

@@ -211,3 +211,26 @@ fn a_close_leaves_nothing_to_a_store_that_copies_on_write() {
     let left = read_all(&open(&killed(&store.snapshot()), &context)).unwrap();
     assert!(left[..4096] == [2; 4096] && left[4096..] == [1; 50_000 - 4096]);
 }
+
+#[test]
+fn a_punch_that_fails_shows_nothing_older() {
+    let context = Arc::new(context_over(Background::at_once()));
+    let stored = stored(&[1; 300 * 4096], &context);
+    let place = 200 * 4096;
+    for nth in 0..100 {
+        let store = FaultyFile::at(&stored.snapshot());
+        let file = open(&store, &context);
+        file.write(place, &[2; 4096]).unwrap();
+        store.fail_at(nth, 1, Failure::Errno(libc::EIO));
+        let punched = file.punch(place, 4096);
+        store.calm();
+        let mut chunk = [0; 4096];
+        file.read(place, &mut chunk).unwrap();
+        if punched.is_ok() {
+            assert!(nth > 0, "the punch makes calls");
+            return assert_eq!(chunk, [0; 4096]);
+        }
+        assert!(chunk == [2; 4096] || chunk == [0; 4096], "call {nth}: reads {}", chunk[0]);
+    }
+    panic!("never succeeded");
+}
