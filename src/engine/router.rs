@@ -72,6 +72,12 @@ impl Router {
         Ok(router)
     }
 
+    /// Where the calling thread does everything.
+    #[cfg(all(test, feature = "interleave"))]
+    pub(crate) fn of_one_thread(memory: usize) -> Self {
+        Router { cpu: Arc::new(CpuEngine::with_threads(1)), ..Router::of_cpu(memory) }
+    }
+
     fn of_cpu(memory: usize) -> Self {
         Router {
             buffers: Arc::new(BufferPool::new(memory)),

@@ -23,6 +23,7 @@ mod pending;
 mod process;
 mod remove;
 mod resources;
+mod sync;
 mod table;
 mod target;
 mod xattr;

@@ -10,10 +10,10 @@ use super::{
     ctime::ChangeTimes,
     file::{Context, File},
     process,
+    sync::{Condvar, Mutex},
 };
 use crate::store::DirFile;
 use keeper::Hurry;
-use parking_lot::{Condvar, Mutex};
 use std::{
     collections::HashMap,
     io,

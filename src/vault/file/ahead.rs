@@ -2,7 +2,10 @@
 //!
 //! Nothing here touches the store, nor opens a window.
 
-use super::window::{Opened, Window};
+use super::{
+    rules::{Rule, holds},
+    window::{Opened, Window},
+};
 use crate::format::layout;
 use std::{
     ops::Range,
@@ -133,7 +136,7 @@ impl Ahead {
 
     /// Notes a request for bytes of a file of `size` bytes and this content.
     pub(super) fn note(&mut self, bytes: Range<u64>, size: u64, content: u64) -> Found {
-        if self.content != content {
+        if self.content != content && holds(Rule::SameContent) {
             self.windows.clear();
             self.streams.iter_mut().for_each(|s| (s.reach, s.edge) = (FIRST_REACH, None));
             self.content = content;

@@ -9,6 +9,7 @@
 use super::{
     File,
     buffer::{Plain, Share},
+    rules::{Rule, holds},
     state::{Fault, Identity, State},
     version::{self, Prepared, WriteError},
 };
@@ -16,9 +17,8 @@ use crate::{
     crypto::chunk::CHUNK,
     engine::{Batch, Router},
     metrics::{self, Activity},
-    vault::{Error, Result},
+    vault::{Error, Result, sync::Mutex},
 };
-use parking_lot::Mutex;
 use std::{ops::Range, sync::Arc};
 
 /// Flights of a file that are on their way at the same time: one is written while the next is sealed.
@@ -134,6 +134,13 @@ impl File {
     pub(super) fn land(&self, st: &mut State, chunks: Range<u64>) {
         if File::in_flight(st, &chunks) {
             self.land_all(st);
+        }
+    }
+
+    /// The same for whoever changes them.
+    pub(super) fn land_to_change(&self, st: &mut State, chunks: Range<u64>) {
+        if holds(Rule::LandBeforeChanging) {
+            self.land(st, chunks);
         }
     }
 
@@ -277,7 +284,7 @@ impl File {
 /// Puts what could not be written into the buffer again, unless that has something newer.
 fn give_back(st: &mut State, batches: &[Batch]) {
     for (batch, job) in version::jobs(batches) {
-        if !st.buffer.holds(job.id.index) {
+        if !st.buffer.holds(job.id.index) || !holds(Rule::KeepNewer) {
             let mut plain = Plain::zeros();
             plain[..job.len].copy_from_slice(&batch.input[job.offset..][..job.len]);
             st.buffer.insert(job.id.index, &plain);

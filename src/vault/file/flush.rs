@@ -18,9 +18,8 @@ use crate::{
     },
     engine::{Batch, Buffer, ChunkJob, Op},
     format::layout,
-    vault::Result,
+    vault::{Result, sync::Mutex},
 };
-use parking_lot::Mutex;
 use std::{ops::Range, sync::Arc};
 
 /// Bytes of full stripes that wait for one sync together, at most, while others are on their way.
@@ -161,7 +160,7 @@ impl File {
         let memory = self.context.router.buffers.usage();
         let room = memory.in_use + 2 * singles.len() * CHUNK <= memory.bound / 2;
         let again = || singles.iter().any(|index| File::in_flight(st, &(*index..*index + 1)));
-        room && growing_end(st).is_none() && !again()
+        room && growing_end(st).is_none() && !(again() && holds(Rule::ApartInEpoch))
     }
 
     /// Sends full stripes on their way. Where that takes a sync, and one is on its way already, some gather. If
@@ -197,7 +196,7 @@ impl File {
         let windows = &with_those_passed(st, windows);
         for first in windows {
             if let Some(place) = st.buffer.stripe_over(*first) {
-                self.land(st, st.buffer.stripes()[place].window());
+                self.land_to_change(st, st.buffer.stripes()[place].window());
             }
         }
         let within = |end: &u64| {

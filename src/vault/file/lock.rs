@@ -2,7 +2,7 @@
 //! recovered from what the store has.
 
 use super::state::{Fault, State};
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::vault::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::{
     ops::{Deref, DerefMut},
     thread,

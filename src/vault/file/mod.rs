@@ -31,7 +31,7 @@ mod window;
 mod write;
 mod writes;
 
-use super::{Result, Time, resources::Budget};
+use super::{Result, Time, resources::Budget, sync::Mutex};
 use crate::{
     crypto::{chunk::CHUNK, kdf::FileKdf},
     engine::Router,
@@ -39,7 +39,6 @@ use crate::{
 };
 use ahead::Ahead;
 use lock::StateLock;
-use parking_lot::Mutex;
 use state::{Fault, OnDisk, State};
 use std::{
     sync::Arc,

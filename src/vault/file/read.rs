@@ -1,6 +1,14 @@
 //! Reading: from the write buffer, from windows opened ahead, or from the store.
 
-use super::{File, few::Wanted, state::State, tree::current, window::Window};
+use super::{
+    File,
+    few::Wanted,
+    rules::{Rule, holds},
+    span::Span,
+    state::State,
+    tree::current,
+    window::Window,
+};
 use crate::{
     crypto::chunk::{CHUNK, ChunkId},
     format::{
@@ -8,9 +16,8 @@ use crate::{
         layout,
     },
     metrics::{self, Cache},
-    vault::{Damage, Error, Result},
+    vault::{Damage, Error, Result, sync::RwLockReadGuard},
 };
-use parking_lot::RwLockReadGuard;
 use std::{ops::Range, sync::Arc};
 
 /// Bytes up to which a read goes chunk by chunk on the caller's thread; more go through a batch.
@@ -63,7 +70,7 @@ impl File {
             [] => {}
             [window] if window.chunks.start <= chunks.start && chunks.end <= window.chunks.end => {
                 let span = window.content(|chunks| self.open_span(chunks));
-                if let Some(span) = span.filter(|span| span.content == found.content) {
+                if let Some(span) = span.filter(|span| is_of(span, found.content)) {
                     return Ok(give(span.part(offset, len)));
                 }
             }
@@ -118,7 +125,7 @@ impl File {
             let from = (window.chunks.start * layout::CHUNK).clamp(bytes.start, bytes.end);
             let before = (from - bytes.start) as usize;
             let Some(span) = window.content(|chunks| self.open_span(chunks)) else { continue };
-            if before < done || span.content != *content {
+            if before < done || !is_of(&span, *content) {
                 continue;
             }
             done += self.read(bytes.start + done as u64, &mut out[done..before])?;
@@ -181,7 +188,9 @@ impl File {
         }
         drop(st);
         let mut st = self.state.write();
-        self.land(&mut st, chunks.clone());
+        if holds(Rule::LandBeforeReading) {
+            self.land(&mut st, chunks.clone());
+        }
         if let Some((groups, identity)) = missing(&st, &chunks).zip(st.identity.clone()) {
             st.tree.trim_cache();
             let source = self.source(&identity);
@@ -197,7 +206,7 @@ impl File {
     /// Whether chunks can be read with this state as it is: their groups are loaded, as far as they exist, and
     /// none is on its way to the store.
     pub(super) fn is_at_hand(st: &State, chunks: &Range<u64>) -> bool {
-        missing(st, chunks).is_none() && !File::in_flight(st, chunks)
+        missing(st, chunks).is_none() && !(File::in_flight(st, chunks) && holds(Rule::LandBeforeReading))
     }
 
     fn read_loaded(&self, st: &State, offset: u64, out: &mut [u8]) -> Result<()> {
@@ -270,7 +279,7 @@ impl File {
 
     /// The content of a chunk as an application sees it, zeros past the end of the file.
     pub(super) fn read_chunk(&self, st: &mut State, index: u64) -> Result<super::buffer::Plain> {
-        self.land(st, index..index + 1);
+        self.land_to_change(st, index..index + 1);
         let mut plain = super::buffer::Plain::zeros();
         if index < layout::chunks(st.tree.size())
             && let Some(identity) = st.identity.clone()
@@ -280,6 +289,11 @@ impl File {
         self.read_loaded(st, index * layout::CHUNK, &mut plain[..])?;
         Ok(plain)
     }
+}
+
+/// Whether what was opened ahead is of this content.
+fn is_of(span: &Span, content: u64) -> bool {
+    span.content == content || !holds(Rule::SameContent)
 }
 
 /// The groups of chunks, if one of them is not loaded.

@@ -70,6 +70,20 @@ pub(super) enum Rule {
     RecordBeforeErasing,
     /// The recovered version's epoch is above all that were used.
     EpochAboveAll,
+    /// Who reads a chunk that is on its way to the store waits for that.
+    LandBeforeReading,
+    /// So does whoever changes a part of it.
+    LandBeforeChanging,
+    /// A chunk that is on its way does not go again in the same epoch.
+    ApartInEpoch,
+    /// What a failed flight gives back does not take the place of what was written since.
+    KeepNewer,
+    /// What was opened ahead is given only to who reads the same content.
+    SameContent,
+    /// A chunk that does not verify while others may write the file is read again while they may not.
+    ReadAgainHeld,
+    /// A step on the way to rest is void if the file changed since the one before.
+    RestIsVoid,
 }
 
 /// Whether a rule holds.
@@ -100,7 +114,7 @@ mod breakable {
         BROKEN.set(rule);
     }
 
-    /// All of them.
+    /// All that matter to one thread alone; the explorer of interleavings has the others.
     pub(in crate::vault::file) const ALL: [Rule; 32] = [
         OneSlotAboveBase,
         DirtyRecordFirst,

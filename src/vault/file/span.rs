@@ -3,6 +3,7 @@
 use super::{
     File,
     read::damaged_chunk,
+    rules::{Rule, holds},
     state::{Identity, State},
     stretch::stretches,
 };
@@ -57,7 +58,7 @@ impl File {
     /// `Damaged` if one does not authenticate, or what leads to it; else the store's.
     pub(super) fn open_span(&self, chunks: Range<u64>) -> Result<Span> {
         match self.try_open_span(chunks.clone(), Lock::Released) {
-            Err(Error::Damaged(_)) => self.try_open_span(chunks, Lock::Held),
+            Err(Error::Damaged(_)) if holds(Rule::ReadAgainHeld) => self.try_open_span(chunks, Lock::Held),
             result => result,
         }
     }

@@ -2,8 +2,13 @@
 //! itself.
 
 use super::span::Span;
-use crate::{crypto::chunk::CHUNK, vault::Result};
-use parking_lot::{Condvar, Mutex};
+use crate::{
+    crypto::chunk::CHUNK,
+    vault::{
+        Result,
+        sync::{Condvar, Mutex},
+    },
+};
 use std::{
     ops::Range,
     sync::{

@@ -17,7 +17,11 @@ use std::{
 };
 
 /// Bytes outside stripes that a write flushes. Many: chunks of a group share a page of entries and a digest.
-const FLUSH_AT: usize = if cfg!(test) { 1 << 20 } else { 16 << 20 };
+const FLUSH_AT: usize = match (cfg!(test), cfg!(feature = "interleave")) {
+    (true, true) => 64 << 10,
+    (true, false) => 1 << 20,
+    (false, _) => 16 << 20,
+};
 /// How many of them make it worth a file's while, where all files together have their share of the memory.
 const WORTH_FLUSHING: usize = 1 << 20;
 /// Flushed bytes that a write commits: recovery stays short.
@@ -171,7 +175,7 @@ impl File {
 
     /// Whether the flushed version has data for a chunk.
     fn has_data(&self, st: &mut State, index: u64) -> Result<bool> {
-        self.land(st, index..index + 1);
+        self.land_to_change(st, index..index + 1);
         if index >= layout::chunks(st.tree.size()) {
             return Ok(false);
         }

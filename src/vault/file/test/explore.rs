@@ -6,6 +6,8 @@
 
 mod case;
 mod draw;
+#[cfg(feature = "interleave")]
+mod interleave;
 mod life;
 mod look;
 mod marks;

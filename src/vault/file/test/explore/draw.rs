@@ -10,7 +10,7 @@ use super::{
 use crate::store::{Call, Failure};
 use std::sync::Arc;
 
-fn one_of<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
+pub(super) fn one_of<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
     all[rng.below(all.len() as u64) as usize]
 }
 

@@ -21,14 +21,17 @@ pub(super) enum Place {
     Page,
     /// Every chunk from the first to past the end of the first page of entries.
     Stream,
+    /// Every chunk of several stripes, and parts of some.
+    Streams,
 }
 
-pub(super) const PLACES: [(&str, Place); 5] = [
+pub(super) const PLACES: [(&str, Place); 6] = [
     ("small", Place::Small),
     ("odd", Place::Odd),
     ("inline", Place::Inline),
     ("page", Place::Page),
     ("stream", Place::Stream),
+    ("streams", Place::Streams),
 ];
 
 impl Place {
@@ -58,6 +61,12 @@ impl Place {
                 ]
             }
             Place::Stream => (0..=116).map(|chunk| chunk * C).chain([116 * C + 700]).collect(),
+            Place::Streams => {
+                let parts = [3, 60, 64, 70, 100, 127].map(|chunk| chunk * C + 1024);
+                let mut marks: Vec<u64> = (0..=140).map(|chunk| chunk * C).chain(parts).collect();
+                marks.sort_unstable();
+                marks
+            }
         }
     }
 }

@@ -2,6 +2,10 @@
 
 use super::marks::{ABSENT, Value, ZEROS};
 use crate::format::layout;
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
 /// What is read of a file; `None` where a chunk is damaged and may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,7 +14,7 @@ pub(super) struct View {
     pub(super) values: Vec<Option<Value>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Segment {
     /// What a read gives: one of these.
     now: Vec<Value>,
@@ -22,10 +26,10 @@ struct Segment {
     tried: Vec<Value>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Oracle {
     marks: Vec<u64>,
-    segments: Vec<Segment>,
+    segments: Vec<Arc<Segment>>,
     pub(super) size: u64,
     /// As a segment's, in their order.
     confirmed: Vec<u64>,
@@ -33,11 +37,19 @@ pub(super) struct Oracle {
     tried: Vec<u64>,
 }
 
+/// Quick: those of one size are compared.
+impl Hash for Oracle {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.size, &self.confirmed).hash(state);
+    }
+}
+
 impl Oracle {
     /// An empty file.
     pub(super) fn new(marks: &[u64]) -> Self {
         let absent = || vec![ABSENT];
-        let segment = Segment { now: absent(), confirmed: absent(), flushed: absent(), tried: Vec::new() };
+        let segment =
+            Arc::new(Segment { now: absent(), confirmed: absent(), flushed: absent(), tried: Vec::new() });
         Oracle {
             segments: vec![segment; marks.len() - 1],
             marks: marks.to_vec(),
@@ -60,6 +72,7 @@ impl Oracle {
             } else {
                 continue;
             };
+            let segment = Arc::make_mut(segment);
             push(&mut segment.confirmed, new);
             push(&mut segment.flushed, new);
         }
@@ -70,12 +83,17 @@ impl Oracle {
     /// It did so.
     pub(super) fn done(&mut self, size: u64, first: usize, values: &[Value]) {
         for (at, segment) in self.segments.iter_mut().enumerate() {
-            if self.marks[at] >= size {
-                segment.now = vec![ABSENT];
+            let now = if self.marks[at] >= size {
+                ABSENT
             } else if let Some(value) = at.checked_sub(first).and_then(|at| values.get(at)) {
-                segment.now = vec![*value];
+                *value
             } else if self.marks[at] >= self.size {
-                segment.now = vec![ZEROS];
+                ZEROS
+            } else {
+                continue;
+            };
+            if segment.now != [now] {
+                Arc::make_mut(segment).now = vec![now];
             }
         }
         self.size = size;
@@ -85,6 +103,7 @@ impl Oracle {
     pub(super) fn half_done(&mut self, now: u64, size: u64, first: usize, values: &[Value]) {
         let before = self.size;
         for (at, segment) in self.segments.iter_mut().enumerate() {
+            let segment = Arc::make_mut(segment);
             let new = at.checked_sub(first).and_then(|at| values.get(at)).copied();
             if let Some(value) = new.or((before..size).contains(&self.marks[at]).then_some(ZEROS)) {
                 push(&mut segment.tried, value);
@@ -105,8 +124,9 @@ impl Oracle {
 
     /// What is there is confirmed.
     pub(super) fn confirm(&mut self) {
-        for segment in &mut self.segments {
-            segment.confirmed.clone_from(&segment.now);
+        for segment in self.segments.iter_mut().map(Arc::make_mut) {
+            let Segment { now, confirmed, .. } = segment;
+            confirmed.clone_from(now);
             segment.tried.clear();
         }
         self.confirmed = vec![self.size];
@@ -116,9 +136,10 @@ impl Oracle {
 
     /// What is there is in the store.
     pub(super) fn flush(&mut self) {
-        for segment in &mut self.segments {
-            segment.flushed.clone_from(&segment.now);
-            segment.flushed.extend_from_slice(&segment.tried);
+        for segment in self.segments.iter_mut().map(Arc::make_mut) {
+            let Segment { now, flushed, tried, .. } = segment;
+            flushed.clone_from(now);
+            flushed.extend_from_slice(tried);
         }
         self.flushed = vec![self.size];
         self.flushed.extend_from_slice(&self.tried);
@@ -126,8 +147,9 @@ impl Oracle {
 
     /// What was flushed may be gone.
     pub(super) fn lose(&mut self) {
-        for segment in &mut self.segments {
-            segment.flushed.clone_from(&segment.confirmed);
+        for segment in self.segments.iter_mut().map(Arc::make_mut) {
+            let Segment { confirmed, flushed, .. } = segment;
+            flushed.clone_from(confirmed);
         }
         self.flushed.clone_from(&self.confirmed);
     }
@@ -143,7 +165,7 @@ impl Oracle {
     pub(super) fn show(&mut self, view: &View, durable: bool) {
         self.size = view.size;
         for (at, segment) in self.segments.iter_mut().enumerate() {
-            segment.now = match view.values.get(at) {
+            Arc::make_mut(segment).now = match view.values.get(at) {
                 Some(value) if self.marks[at] < view.size => value.iter().copied().collect(),
                 _ => vec![ABSENT],
             };
@@ -159,11 +181,17 @@ impl Oracle {
     /// What the file holds, if that is known.
     pub(super) fn known(&self) -> Option<View> {
         let there = self.segments.iter().zip(&self.marks).filter(|(_, mark)| **mark < self.size);
-        let value = |(segment, _): (&Segment, &u64)| match segment.now[..] {
+        let value = |(segment, _): (&Arc<Segment>, &u64)| match segment.now[..] {
             [value] => Some(Some(value)),
             _ => None,
         };
         Some(View { size: self.size, values: there.map(value).collect::<Option<_>>()? })
+    }
+
+    /// What a read of a segment gives: one of these.
+    #[cfg(feature = "interleave")]
+    pub(super) fn now(&self, at: usize) -> &[Value] {
+        &self.segments[at].now
     }
 
     /// The open file shows this.
@@ -182,7 +210,9 @@ impl Oracle {
                     names(&segment.now)
                 ));
             }
-            segment.now = vec![*value];
+            if segment.now.len() > 1 {
+                Arc::make_mut(segment).now = vec![*value];
+            }
         }
         Ok(())
     }

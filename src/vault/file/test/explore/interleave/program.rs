@@ -1,0 +1,167 @@
+//! What some threads do to a file, drawn at random.
+
+use super::super::{
+    super::super::Durability,
+    super::Rng,
+    case::{Fault, Op},
+    draw::one_of,
+    marks::Place,
+};
+use crate::store::Failure;
+use std::fmt;
+
+/// What a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Act {
+    Op(Op),
+    /// Reads segments one after the other, as a program does that is read ahead for.
+    Through(usize, usize),
+    /// Reads segments at once.
+    Long(usize, usize),
+    /// Writes single segments: from where, how far from one to the next, how many.
+    Scattered(usize, usize, usize),
+    /// Small reads together.
+    Several(usize, usize),
+    /// What the flusher does for readers that stopped.
+    RestReaders,
+}
+
+pub(super) struct Program {
+    pub(super) durability: Durability,
+    pub(super) place: Place,
+    /// Done before, alone.
+    pub(super) before: Vec<Op>,
+    pub(super) threads: Vec<Vec<Act>>,
+    pub(super) fault: Option<Fault>,
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        writeln!(f, "{:?} {:?}: {:?}, failing: {:?}", self.durability, self.place, self.before, self.fault)?;
+        self.threads.iter().try_for_each(|acts| writeln!(f, "  {acts:?}"))
+    }
+}
+
+impl Program {
+    pub(super) fn random(seed: u64) -> Program {
+        let rng = &mut Rng(seed);
+        let durability = one_of(rng, &[Durability::Strict, Durability::Strict, Durability::Relaxed]);
+        let place = one_of(
+            rng,
+            &[Place::Small, Place::Small, Place::Inline, Place::Page, Place::Streams, Place::Streams],
+        );
+        let last = place.marks().len() - 1;
+        let content = match place {
+            Place::Streams => Op::Write(0, one_of(rng, &[20, 64, last])),
+            Place::Inline | Place::Page => one_of(rng, &[Op::Write(last - 3, last), Op::Write(4, last - 1)]),
+            _ => Op::Write(0, 1 + rng.below(last as u64) as usize),
+        };
+        let mut before = Vec::new();
+        if rng.below(6) > 0 {
+            before.push(content);
+            before.push(one_of(rng, &[Op::Flush, Op::Sync, Op::Rest, Op::Rest, Op::Drop]));
+        }
+        let threads = 2 + rng.below(3);
+        let acts = |number| match place {
+            Place::Streams if number == 0 => stream(rng, last),
+            Place::Streams => beside_a_stream(rng, last),
+            _ => acts(rng, last),
+        };
+        let threads = (0..threads).map(acts).collect();
+        let fault = (rng.below(3) == 0).then(|| {
+            let errno = one_of(rng, &[libc::EIO, libc::ENOSPC]);
+            let failure = one_of(rng, &[Failure::Errno(errno), Failure::Landed(errno)]);
+            let from = rng.below(40);
+            Fault { from: rng.below(from + 1), times: 1 + rng.below(3), failure }
+        });
+        Program { durability, place, before, threads, fault }
+    }
+}
+
+/// What one thread does: it reads, or writes, or brings the file to rest.
+fn acts(rng: &mut Rng, last: usize) -> Vec<Act> {
+    let (role, many) = (rng.below(6), 1 + rng.below(4));
+    let mut at = rng.below(last as u64) as usize;
+    let mut act = || {
+        let a = if rng.below(3) == 0 { rng.below(last as u64) as usize } else { at };
+        let b = (a + 1 + rng.below(4) as usize).min(last);
+        at = b % last;
+        match role {
+            0 | 1 => read(rng, a, b, last),
+            2 => keep(rng),
+            _ => one_of(
+                rng,
+                &[
+                    Act::Op(Op::Write(a, b)),
+                    Act::Op(Op::Write(a, b)),
+                    Act::Op(Op::Write(a, b)),
+                    Act::Op(Op::Truncate(a)),
+                    Act::Op(Op::Truncate(b)),
+                    Act::Op(Op::Punch(a, b)),
+                    Act::Op(Op::Allocate(a, b, false)),
+                    Act::Op(Op::Sync),
+                    Act::Op(Op::Flush),
+                    Act::Op(Op::Seek(a, true)),
+                    Act::Through(a, b),
+                ],
+            ),
+        }
+    };
+    (0..many).map(|_| act()).collect()
+}
+
+fn read(rng: &mut Rng, a: usize, b: usize, last: usize) -> Act {
+    one_of(rng, &[Act::Op(Op::Read(a, b)), Act::Through(a, b), Act::Several(a, b), Act::Through(0, last)])
+}
+
+fn keep(rng: &mut Rng) -> Act {
+    let ops = [Op::Sync, Op::Rest, Op::Rest, Op::Close, Op::Flush].map(Act::Op);
+    if rng.below(6) == 0 { Act::RestReaders } else { one_of(rng, &ops) }
+}
+
+/// One that writes many chunks one after the other, from the beginning or where a stripe begins.
+fn stream(rng: &mut Rng, last: usize) -> Vec<Act> {
+    let mut at = one_of(rng, &[0, 0, 0, 62, 66]);
+    let mut acts = Vec::new();
+    for _ in 0..2 + rng.below(3) {
+        let end = (at + 20 + rng.below(50) as usize).min(last);
+        acts.push(Act::Op(Op::Write(at, end)));
+        at = if end == last { 0 } else { end };
+    }
+    acts
+}
+
+/// One that uses the same chunks here and there.
+fn beside_a_stream(rng: &mut Rng, last: usize) -> Vec<Act> {
+    let role = rng.below(5);
+    let many = 1 + rng.below(5);
+    let mut act = || {
+        // Most are of the first stripe, or about its end.
+        let near = one_of(rng, &[0, 3, 4, 60, 61, 62, 66, 67, 68]);
+        let a = if rng.below(3) == 0 { rng.below(last as u64) as usize } else { near };
+        let b = (a + 1 + rng.below(2) as usize).min(last);
+        let long = (a + 10 + rng.below(40) as usize).min(last);
+        let far = rng.below(2) == 0;
+        match role {
+            0 => one_of(
+                rng,
+                &[Act::Op(Op::Read(a, b)), Act::Through(0, last), Act::Long(a, long), Act::Long(a, long)],
+            ),
+            1 => keep(rng),
+            2 => Act::Scattered(a % 20, 2 + rng.below(3) as usize, 10 + rng.below(20) as usize),
+            _ => one_of(
+                rng,
+                &[
+                    Act::Op(Op::Write(a, b)),
+                    Act::Op(Op::Write(a, b)),
+                    Act::Op(Op::Write(a, b)),
+                    Act::Op(Op::Read(a, b)),
+                    Act::Op(Op::Punch(a, b)),
+                    Act::Op(Op::Truncate(if far { a } else { last })),
+                    Act::Op(Op::Sync),
+                ],
+            ),
+        }
+    };
+    (0..many).map(|_| act()).collect()
+}
