@@ -22,7 +22,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
 ];
 
 /// Files that may contain `unsafe`, and why it cannot be avoided there.
-const MAY_BE_UNSAFE: [(&str, &str); 30] = [
+const MAY_BE_UNSAFE: [(&str, &str); 29] = [
     ("cli/descriptors.rs", "close_range has no safe binding"),
     ("crypto/aes.rs", "calls functions that need processor features, after detecting them"),
     ("crypto/hash/lanes.rs", "calls functions that need processor features, after detecting them"),
@@ -51,7 +51,6 @@ const MAY_BE_UNSAFE: [(&str, &str); 30] = [
     ("engine/gpu/worker/lane.rs", "tells the device which memory to read and write"),
     ("engine/pool.rs", "threads that outlive a batch borrow it while its caller waits"),
     ("hash/gpu/slot.rs", "tells the device which memory to read and write"),
-    ("hash/mapping.rs", "memory that the system maps, and a handler of a signal"),
     ("vault/process.rs", "the allocator's settings have no safe binding"),
 ];
 
