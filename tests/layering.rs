@@ -22,7 +22,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
 ];
 
 /// Files that may contain `unsafe`, and why it cannot be avoided there.
-const MAY_BE_UNSAFE: [(&str, &str); 29] = [
+const MAY_BE_UNSAFE: [(&str, &str); 28] = [
     ("cli/descriptors.rs", "close_range has no safe binding"),
     ("crypto/aes.rs", "calls functions that need processor features, after detecting them"),
     ("crypto/hash/lanes.rs", "calls functions that need processor features, after detecting them"),
@@ -45,7 +45,6 @@ const MAY_BE_UNSAFE: [(&str, &str); 29] = [
     ("engine/gpu/driver/stream.rs", "the driver of the GPU is a C library"),
     ("engine/gpu/kernels.rs", "launches a kernel whose contract only its author knows"),
     ("engine/gpu/pipeline.rs", "the device reads and writes a batch while its caller waits"),
-    ("engine/gpu/poison.rs", "a launch whose pointers are wrong on purpose"),
     ("engine/gpu/shared.rs", "memory that another process maps as well"),
     ("engine/gpu/slot.rs", "tells another process which memory to read and write"),
     ("engine/gpu/worker/lane.rs", "tells the device which memory to read and write"),
