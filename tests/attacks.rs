@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 use support::{
-    CIPHERS,
+    ciphers,
     images::{Reading, read_all, take},
     mounted::Vault,
     random::Random,
@@ -129,7 +129,7 @@ fn bytes_of_larger_files_count_with_every_cipher() {
         return;
     }
     let mut random = Random::new("content");
-    for cipher in CIPHERS {
+    for cipher in ciphers() {
         let content = random.bytes(51 * CHUNK + 1000);
         let vault = vault_with(cipher, &content);
         let [image] = take(&vault, ["f"]);

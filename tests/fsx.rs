@@ -13,12 +13,13 @@ use std::{
     os::unix::fs::{FileExt, OpenOptionsExt},
 };
 use support::{
-    CIPHERS,
+    ciphers,
     mounted::{Mount, Vault},
     random::Random,
     raw::Mapping,
     ready,
 };
+use warpcrypt::crypto::mac::Integrity;
 
 /// Chunks at which the stored layout changes: groups, and the second node page.
 const EDGES: [u64; 6] = [1, 48, 112, 176, 48 + 64 * 63, 48 + 64 * 127];
@@ -362,8 +363,8 @@ fn every_cipher_and_integrity_function() {
         return;
     }
     let mut random = Random::new("fsx, ciphers");
-    let functions = ["kmac128", "kmac256", "turboshake128", "kmac128"];
-    for (cipher, integrity) in CIPHERS.into_iter().zip(functions) {
+    for (cipher, integrity) in ciphers().into_iter().zip(Integrity::ALL.into_iter().cycle()) {
+        let integrity = integrity.name();
         let vault = Vault::with(cipher, &["--integrity", integrity]);
         exercise(&vault, Random::from_seed(random.next()), 1 << 20, 2_000, 4);
     }

@@ -47,7 +47,8 @@ impl AesKey {
         let blocks = match key.len() {
             16 => Blocks::Aes128(Aes128::new_from_slice(key).expect(length)), // invariant: just seen
             24 => Blocks::Aes192(Aes192::new_from_slice(key).expect(length)), // invariant: just seen
-            _ => Blocks::Aes256(Aes256::new_from_slice(key).expect(length)),  // invariant: documented
+            32 => Blocks::Aes256(Aes256::new_from_slice(key).expect(length)), // invariant: just seen
+            bytes => panic!("{length} is not {bytes} bytes"),                 // invariant: documented
         };
         AesKey { blocks, rounds: AesRoundKeys::new(key) }
     }

@@ -52,7 +52,8 @@ impl AesRoundKeys {
         match self.rounds {
             10 => Schedule::Aes128(keys128),
             12 => Schedule::Aes192(keys192),
-            _ => Schedule::Aes256(&self.encrypt),
+            14 => Schedule::Aes256(&self.encrypt),
+            rounds => unreachable!("AES with {rounds} rounds"), // invariant: `new` makes no other
         }
     }
 

@@ -4,24 +4,51 @@ use super::{
     aes::AesKey,
     ctr::{BLOCK, Text},
     kuznyechik::Kuznyechik,
+    listed::listed,
 };
 
-/// A block cipher with its key length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Cipher {
-    /// AES-128 (FIPS 197).
-    Aes128,
-    /// AES-192 (FIPS 197).
-    Aes192,
-    /// AES-256 (FIPS 197).
-    Aes256,
-    /// Kuznyechik (GOST R 34.12-2015, RFC 7801).
-    Kuznyechik,
+listed! {
+    /// A block cipher with its key length.
+    pub enum Cipher {
+        /// AES-128 (FIPS 197).
+        Aes128,
+        /// AES-192 (FIPS 197).
+        Aes192,
+        /// AES-256 (FIPS 197).
+        Aes256,
+        /// Kuznyechik (GOST R 34.12-2015, RFC 7801).
+        Kuznyechik,
+    }
+}
+
+listed! {
+    /// The ciphers that one algorithm defines, whatever their key lengths. Implementations are chosen by it.
+    pub enum CipherFamily {
+        /// AES (FIPS 197).
+        Aes,
+        /// Kuznyechik (GOST R 34.12-2015, RFC 7801).
+        Kuznyechik,
+    }
+}
+
+impl CipherFamily {
+    /// Its part of the names of CUDA kernels.
+    pub fn name(self) -> &'static str {
+        match self {
+            CipherFamily::Aes => "aes",
+            CipherFamily::Kuznyechik => "kuznyechik",
+        }
+    }
 }
 
 impl Cipher {
-    /// Every cipher.
-    pub const ALL: [Cipher; 4] = [Cipher::Aes128, Cipher::Aes192, Cipher::Aes256, Cipher::Kuznyechik];
+    /// Its algorithm.
+    pub fn family(self) -> CipherFamily {
+        match self {
+            Cipher::Aes128 | Cipher::Aes192 | Cipher::Aes256 => CipherFamily::Aes,
+            Cipher::Kuznyechik => CipherFamily::Kuznyechik,
+        }
+    }
 
     /// Key length in bytes: 16, 24 or 32.
     pub fn key_len(self) -> usize {
@@ -73,9 +100,9 @@ impl CipherKey {
     /// If the length is another.
     pub fn new(cipher: Cipher, key: &[u8]) -> Self {
         assert_eq!(key.len(), cipher.key_len(), "the key has the cipher's length");
-        CipherKey(match <&[u8; 32]>::try_from(key) {
-            Ok(key) if cipher == Cipher::Kuznyechik => Expanded::Kuznyechik(Box::new(Kuznyechik::new(key))),
-            _ => Expanded::Aes(Box::new(AesKey::new(key))),
+        CipherKey(match cipher.family() {
+            CipherFamily::Aes => Expanded::Aes(Box::new(AesKey::new(key))),
+            CipherFamily::Kuznyechik => Expanded::Kuznyechik(Box::new(Kuznyechik::from_slice(key))),
         })
     }
 

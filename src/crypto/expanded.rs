@@ -1,6 +1,12 @@
 //! Keys of chunks, expanded: what an implementation outside of this module begins with.
 
-use super::{aes_keys::AesRoundKeys, cipher::Cipher, keccak::State, kuznyechik::Kuznyechik, mac::MacKey};
+use super::{
+    aes_keys::AesRoundKeys,
+    cipher::{Cipher, CipherFamily},
+    keccak::State,
+    kuznyechik::Kuznyechik,
+    mac::MacKey,
+};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Round keys of a cipher's encryption and the sponge of a MAC with its key absorbed; as secret as the keys,
@@ -16,16 +22,16 @@ impl ExpandedKeys {
     /// Expands `key`, which has the cipher's length, and copies the state of `mac`.
     pub(super) fn new(cipher: Cipher, key: &[u8], mac: &MacKey) -> Self {
         let mut keys = ExpandedKeys { round_keys: [[0; 16]; 15], count: 0, keyed: *mac.state() };
-        if let (Cipher::Kuznyechik, Ok(key)) = (cipher, key.try_into()) {
-            let expanded = Kuznyechik::new(key);
-            keys.count = expanded.encryption_keys().len();
-            keys.round_keys[..keys.count].copy_from_slice(expanded.encryption_keys());
-        } else {
-            let expanded = AesRoundKeys::new(key);
-            keys.count = expanded.encryption_keys().len();
-            keys.round_keys[..keys.count].copy_from_slice(expanded.encryption_keys());
+        match cipher.family() {
+            CipherFamily::Aes => keys.set(AesRoundKeys::new(key).encryption_keys()),
+            CipherFamily::Kuznyechik => keys.set(Kuznyechik::from_slice(key).encryption_keys()),
         }
         keys
+    }
+
+    fn set(&mut self, round_keys: &[[u8; 16]]) {
+        self.count = round_keys.len();
+        self.round_keys[..self.count].copy_from_slice(round_keys);
     }
 
     /// Round keys of encryption in the order of use: 11, 13 or 15 of AES, 10 of Kuznyechik.

@@ -32,6 +32,14 @@ pub struct Kuznyechik {
 }
 
 impl Kuznyechik {
+    /// As `new`.
+    ///
+    /// # Panics
+    /// If `key` has not 32 bytes.
+    pub(super) fn from_slice(key: &[u8]) -> Self {
+        Self::new(key.try_into().expect("the length of a Kuznyechik key")) // invariant: documented
+    }
+
     /// Expands a key (section 4.3).
     pub fn new(key: &[u8; 32]) -> Self {
         let mut keys = RoundKeys { encrypt: [[0; BLOCK]; 10], decrypt: [[0; BLOCK]; 10] };

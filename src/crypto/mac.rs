@@ -3,6 +3,7 @@
 use super::{
     hash::lanes::{self, Job},
     keccak::{Rounds, State},
+    listed::listed,
     sp800_185::{CSHAKE_SUFFIX, absorb_padded, left_encode, right_encode},
     sponge::Sponge,
 };
@@ -14,22 +15,20 @@ const TURBOSHAKE_MAC_DOMAIN: u8 = 0x4d;
 /// First string of the keyed TurboSHAKE128's prefix.
 const TURBOSHAKE_MAC_NAME: &[u8] = b"warpcrypt TurboSHAKE MAC";
 
-/// The function behind every tag and digest of a vault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Integrity {
-    /// KMAC128 (SP 800-185).
-    Kmac128,
-    /// KMAC256 (SP 800-185).
-    Kmac256,
-    /// TurboSHAKE128 (RFC 9861), keyed as `MacKey` defines.
-    TurboShake128,
+listed! {
+    /// The function behind every tag and digest of a vault.
+    pub enum Integrity {
+        /// KMAC128 (SP 800-185).
+        Kmac128,
+        /// KMAC256 (SP 800-185).
+        Kmac256,
+        /// TurboSHAKE128 (RFC 9861), keyed as `MacKey` defines.
+        TurboShake128,
+    }
 }
 
 impl Integrity {
-    /// Every integrity function.
-    pub const ALL: [Integrity; 3] = [Integrity::Kmac128, Integrity::Kmac256, Integrity::TurboShake128];
-
-    /// Its name in a vault's configuration and on the command line.
+    /// Its name in a vault's configuration, on the command line and in the names of CUDA kernels.
     pub fn name(self) -> &'static str {
         match self {
             Integrity::Kmac128 => "kmac128",

@@ -16,6 +16,8 @@ pub mod cipher;
 #[cfg(test)]
 mod conformance;
 mod ctr;
+#[cfg(test)]
+mod distinct;
 pub mod expanded;
 pub mod hash;
 pub mod kdf;
@@ -34,6 +36,7 @@ mod kuznyechik_avx512;
 mod kuznyechik_field;
 mod kuznyechik_planes;
 mod kuznyechik_sbox;
+mod listed;
 pub mod mac;
 mod mlock;
 pub mod random;
@@ -47,6 +50,8 @@ pub mod turboshake;
 pub mod variants;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+
+pub(crate) use listed::listed;
 
 /// A tag did not verify: the bytes are not what the key's owner sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

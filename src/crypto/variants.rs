@@ -5,7 +5,7 @@ use super::{
     aes::AesKey,
     aes_keys::AesRoundKeys,
     chunk::Tag,
-    cipher::Cipher,
+    cipher::{Cipher, CipherFamily},
     ctr::{BLOCK, Text},
     kuznyechik::Kuznyechik,
     tags::{self, Sealed},
@@ -51,7 +51,10 @@ impl Ctr {
 
 /// Every CTR of a cipher, the slowest first.
 pub fn ctrs(cipher: Cipher) -> Vec<Ctr> {
-    if cipher == Cipher::Kuznyechik { kuznyechik_ctrs() } else { aes_ctrs() }
+    match cipher.family() {
+        CipherFamily::Aes => aes_ctrs(),
+        CipherFamily::Kuznyechik => kuznyechik_ctrs(),
+    }
 }
 
 fn aes_ctrs() -> Vec<Ctr> {
@@ -119,9 +122,9 @@ impl AnyKey {
     /// If the length is another.
     pub fn new(cipher: Cipher, key: &[u8]) -> Self {
         assert_eq!(key.len(), cipher.key_len(), "the key has the cipher's length");
-        AnyKey(match <&[u8; 32]>::try_from(key) {
-            Ok(key) if cipher == Cipher::Kuznyechik => Forms::Kuznyechik(Box::new(Kuznyechik::new(key))),
-            _ => Forms::Aes(Box::new(AesKey::new(key)), Box::new(AesRoundKeys::new(key))),
+        AnyKey(match cipher.family() {
+            CipherFamily::Aes => Forms::Aes(Box::new(AesKey::new(key)), Box::new(AesRoundKeys::new(key))),
+            CipherFamily::Kuznyechik => Forms::Kuznyechik(Box::new(Kuznyechik::from_slice(key))),
         })
     }
 

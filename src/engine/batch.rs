@@ -3,24 +3,23 @@
 use super::Buffer;
 use crate::crypto::{
     chunk::{CHUNK, ChunkId, ChunkKeys, Tag},
+    listed,
     secret::ct_eq,
     tags::{Sealed, tags},
 };
 use std::sync::Arc;
 
-/// What a batch does to its chunks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Op {
-    /// Plaintext to ciphertext and tag.
-    Seal,
-    /// Ciphertext and tag to plaintext, or a failure.
-    Open,
+listed! {
+    /// What a batch does to its chunks.
+    pub enum Op {
+        /// Plaintext to ciphertext and tag.
+        Seal,
+        /// Ciphertext and tag to plaintext, or a failure.
+        Open,
+    }
 }
 
 impl Op {
-    /// Both.
-    pub const ALL: [Op; 2] = [Op::Seal, Op::Open];
-
     /// Its name, for people and for machines.
     pub fn name(self) -> &'static str {
         match self {

@@ -40,10 +40,8 @@ impl Function {
 
     /// Its number, below `COUNT`.
     pub(super) fn number(self) -> usize {
-        let cipher = Cipher::ALL.iter().position(|c| *c == self.cipher).unwrap_or(0);
-        let integrity = Integrity::ALL.iter().position(|i| *i == self.integrity).unwrap_or(0);
-        let op = Op::ALL.iter().position(|op| *op == self.op).unwrap_or(0);
-        (cipher * Integrity::ALL.len() + integrity) * Op::ALL.len() + op
+        let functions = self.cipher as usize * Integrity::ALL.len() + self.integrity as usize;
+        functions * Op::ALL.len() + self.op as usize
     }
 
     /// That of a batch. Batches have the keys of one vault, all of the same functions: the first one's hold

@@ -15,6 +15,9 @@ fn engines() -> Vec<Box<dyn Engine>> {
     vec![Box::new(CpuEngine::with_threads(1)), Box::new(CpuEngine::with_threads(4))]
 }
 
+/// Ciphers with integrity functions.
+const PAIRS: usize = Cipher::ALL.len() * Integrity::ALL.len();
+
 /// Keys of every cipher with every integrity function.
 fn all_keys() -> Vec<Arc<ChunkKeys>> {
     let pairs = Cipher::ALL.into_iter().flat_map(|c| Integrity::ALL.into_iter().map(move |i| (c, i)));
@@ -30,7 +33,7 @@ fn all_keys() -> Vec<Arc<ChunkKeys>> {
 /// The `n`th job: chunks of all keys and many lengths, some apart from their neighbours.
 fn job(n: usize, len: usize, offset: usize) -> ChunkJob {
     let id = ChunkId { index: n as u64 * 0x12_3456, epoch: n as u64, nonce: [n as u8; 10] };
-    ChunkJob { key: n % 12, id, len, offset, tag: [0; 16], ok: false }
+    ChunkJob { key: n % PAIRS, id, len, offset, tag: [0; 16], ok: false }
 }
 
 /// A batch of chunks with these lengths and gaps over a fixed pattern.
@@ -102,6 +105,35 @@ fn empty_small_and_large_batches_agree_with_single_chunks() {
         for count in [0, 1, 2, 15, 16, 17, 33, 400] {
             let layout: Vec<_> = (0..count).map(|n| (lengths[n % 13], n % 3)).collect();
             engine_agrees(&*engine, &layout);
+        }
+    }
+}
+
+/// One chunk, sealed with keys of the same bytes by every pair of functions: the ciphertexts of two ciphers
+/// differ, and so do the tags of two pairs.
+#[test]
+fn no_two_functions_seal_alike() {
+    let pool = BufferPool::new(usize::MAX);
+    let functions = |keys: &[Arc<ChunkKeys>], job: &ChunkJob| keys[job.key].functions();
+    for engine in engines() {
+        for len in [16, 17, 255, CHUNK] {
+            let mut batch = batch(&pool, Op::Seal, &vec![(len, 0); 4 * PAIRS]);
+            batch.input.fill(0x5a);
+            for (n, key) in batch.keys.iter_mut().enumerate() {
+                let (cipher, integrity) =
+                    (Cipher::ALL[n / Integrity::ALL.len()], Integrity::ALL[n % Integrity::ALL.len()]);
+                *key = Arc::new(ChunkKeys::new(cipher, integrity, &[7; 32][..cipher.key_len()], &[8; 32]));
+            }
+            batch.jobs.iter_mut().for_each(|job| job.id = ChunkId { index: 1, epoch: 2, nonce: [3; 10] });
+            engine.run(&mut batch).expect("a good batch");
+            for (at, one) in batch.jobs.iter().enumerate() {
+                for other in &batch.jobs[..at] {
+                    let (mine, its) = (functions(&batch.keys, one), functions(&batch.keys, other));
+                    let text = |job: &ChunkJob| &batch.output[job.offset..][..16];
+                    assert_eq!(text(one) == text(other), mine.0 == its.0, "{mine:?} and {its:?}");
+                    assert_eq!(one.tag == other.tag, mine == its, "{mine:?} and {its:?}");
+                }
+            }
         }
     }
 }
@@ -184,7 +216,7 @@ type Spoil = fn(&mut Batch);
 fn a_bad_job_is_an_error_and_nothing_runs() {
     let pool = BufferPool::new(usize::MAX);
     let breaks: [(&str, Spoil); 11] = [
-        ("unknown key", |b| b.jobs[7].key = 12),
+        ("unknown key", |b| b.jobs[7].key = PAIRS),
         ("empty", |b| b.jobs[7].len = 0),
         ("longer than a chunk", |b| b.jobs[7].len = CHUNK + 1),
         ("longest length", |b| b.jobs[7].len = usize::MAX),

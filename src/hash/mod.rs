@@ -4,15 +4,14 @@
 //!
 //! The files of a folder are read side by side into one buffer and hashed as one batch, so that the lanes
 //! of a vector are filled from different files; long files are cut in parts that all threads share, or
-//! where the function forbids that, hashed several at once. Long files that lie in memory anyway are looked at
-//! where they are instead of being read (`window`). What a GPU can hash goes to it while the threads read on (`gpu`, `flights`).
+//! where the function forbids that, hashed several at once. What a GPU can hash goes to it
+//! while the threads read on (`gpu`, `flights`).
 
 mod flights;
 pub mod gpu;
 mod known;
 mod large;
 pub mod list;
-mod mapping;
 pub mod pieces;
 mod queue;
 mod serial;
@@ -20,16 +19,14 @@ mod short;
 mod source;
 mod tree;
 mod walk;
-mod window;
 mod work;
 
 #[cfg(test)]
-mod tests;
+mod changing;
 #[cfg(test)]
-mod windowed;
+mod tests;
 
 pub use known::{Audit, Known, Verdict};
 pub use source::{Content, Kind, Listed, Plain, Source, Vaulted};
 pub use walk::count;
-pub use window::Window;
 pub use work::{Hashed, Options, Progress, Record, run};

@@ -4,7 +4,6 @@ use super::{
     large::{Pass, read_exactly},
     queue::LANES,
     source::Content,
-    window::Sight,
     work::Worker,
 };
 use crate::crypto::hash::{Piece, Serial};
@@ -20,15 +19,12 @@ pub(super) struct Lane<C: Content> {
     pub pass: Pass<C>,
     serial: Serial,
     offset: u64,
-    sight: Sight,
-    /// What was hashed, and how far that was, before what was seen in a window and may have to be read yet.
-    before: Option<(Serial, u64)>,
 }
 
 impl<C: Content> Lane<C> {
     /// At the beginning.
     pub(super) fn new(pass: Pass<C>, serial: Serial) -> Self {
-        Lane { pass, serial, offset: 0, sight: Sight::default(), before: None }
+        Lane { pass, serial, offset: 0 }
     }
 
     /// Whether something of it is hashed already.
@@ -36,37 +32,15 @@ impl<C: Content> Lane<C> {
         self.offset > 0
     }
 
-    /// The next bytes, as many as `out` has room for or the file has: in a window, or read into `out`.
+    /// Reads the next bytes, as many as `out` has room for or the file has.
     fn next<'a>(&'a mut self, out: &'a mut [u8], stop: &AtomicBool) -> io::Result<Piece<'a>> {
-        let Lane { pass, serial, offset, sight, before } = self;
+        let Lane { pass, serial, offset } = self;
         let large = &pass.large;
         let len = (large.size - *offset).min(out.len() as u64) as usize;
-        let data = match sight.look(&large.content, *offset, len, stop) {
-            Some((_, data)) => {
-                *before = Some((serial.clone(), *offset));
-                data
-            }
-            None => {
-                let out = &mut out[..len];
-                read_exactly(&large.content, out, *offset, stop)?;
-                out
-            }
-        };
+        let data = &mut out[..len];
+        read_exactly(&large.content, data, *offset, stop)?;
         *offset += len as u64;
         Ok(Piece { serial, data, last: *offset == large.size })
-    }
-
-    /// Reads and hashes what was seen in a window and was not the file's.
-    fn confirm(&mut self, out: &mut [u8], stop: &AtomicBool) -> io::Result<()> {
-        let Some((serial, offset)) = self.before.take() else { return Ok(()) };
-        if self.sight.was_right(&self.pass.large.content, self.offset) {
-            return Ok(());
-        }
-        self.sight.refuse();
-        (self.serial, self.offset) = (serial, offset);
-        let piece = self.next(out, stop)?;
-        Serial::advance(&mut [piece]);
-        Ok(())
     }
 }
 
@@ -103,11 +77,7 @@ impl<S: super::Source> Worker<'_, S> {
         for (number, e) in failed.into_iter().rev() {
             self.finish_pass(&lanes.remove(number).pass, Err(e));
         }
-        lanes.retain_mut(|lane| {
-            if let Err(e) = lane.confirm(&mut buffer[..stretch], stop) {
-                self.finish_pass(&lane.pass, Err(e));
-                return false;
-            }
+        lanes.retain(|lane| {
             let ended = lane.offset == lane.pass.large.size;
             if ended {
                 self.finish_pass(&lane.pass, Ok(lane.serial.digest()));

@@ -1,6 +1,5 @@
 //! Where files come from: a plain filesystem, or a vault that needs no mount.
 
-use super::window::Window;
 use crate::vault::{self, Dir, OpenFile, StoredName, Target, Vault};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use std::{
@@ -82,11 +81,6 @@ pub trait Content: Send + Sync {
     /// # Errors
     /// If it cannot be seen.
     fn size(&self) -> io::Result<u64>;
-
-    /// A window of the file from `offset` on, if it can be looked at without being read and that is better.
-    fn window(&self, _offset: u64) -> Option<Window> {
-        None
-    }
 
     /// Reads until `out` is full or the file ends.
     ///
@@ -188,10 +182,6 @@ impl Content for OwnedFd {
 
     fn size(&self) -> io::Result<u64> {
         Ok(fs::fstat(self)?.st_size as u64)
-    }
-
-    fn window(&self, offset: u64) -> Option<Window> {
-        Window::of_memory(self, offset)
     }
 }
 

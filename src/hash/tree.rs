@@ -3,7 +3,6 @@
 use super::{
     large::{Pass, read_exactly},
     source::Content,
-    window::Sight,
     work::Worker,
 };
 use crate::crypto::hash::{Digest, Function, Join};
@@ -18,7 +17,6 @@ pub(super) struct Tree<C: Content> {
     pass: Pass<C>,
     part_len: usize,
     joined: Mutex<Joined>,
-    sight: Mutex<Sight>,
 }
 
 struct Joined {
@@ -44,7 +42,7 @@ impl<C: Content> Tree<C> {
             failed: None,
             only: None,
         };
-        Tree { pass, part_len, joined: Mutex::new(joined), sight: Mutex::default() }
+        Tree { pass, part_len, joined: Mutex::new(joined) }
     }
 
     /// How many parts there are: at least one.
@@ -82,30 +80,16 @@ impl<S: super::Source> Worker<'_, S> {
             return self.fly(slot, md6, tree, index);
         }
         let len = tree.len(index);
-        let hash = |data: &[u8]| match tree.parts() {
+        self.reserve(len);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let data = &mut buffer[..len];
+        let hashed = self.read(&tree, index, data).map(|()| match tree.parts() {
             1 => (Vec::new(), function.digests(&[data]).first().copied()),
             parts => (function.part(index, data, index + 1 == parts), None),
-        };
-        let hashed = match self.seen(&tree, index, hash) {
-            Some(hashed) => Ok(hashed),
-            None => {
-                self.reserve(len);
-                let mut buffer = std::mem::take(&mut self.buffer);
-                let read = self.read(&tree, index, &mut buffer[..len]);
-                self.buffer = buffer;
-                read.map(|()| hash(&self.buffer[..len]))
-            }
-        };
+        });
+        self.buffer = buffer;
         self.progress_in(tree.pass.function, len as u64);
         self.take_part(&tree, index, hashed);
-    }
-
-    /// What `hash` makes of a part that can be seen without being read.
-    fn seen<T>(&self, tree: &Tree<S::Content>, index: u64, hash: impl Fn(&[u8]) -> T) -> Option<T> {
-        let (content, offset, len) = (&tree.pass.large.content, tree.offset(index), tree.len(index));
-        let window = tree.sight.lock().look(content, offset, len, self.stop())?.0.clone();
-        let hashed = hash(window.bytes(offset, len)?);
-        window.was_right(content, offset + len as u64).then_some(hashed)
     }
 
     /// Reads a part.

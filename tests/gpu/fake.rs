@@ -38,8 +38,9 @@ fn build() -> Option<TempDir> {
 /// Returns what it printed.
 pub fn run_over(library: &Path, test: &str, variables: &[(&str, &str)], seconds: u64) -> String {
     let faults = tempfile::tempdir().expect("directory");
-    let orders = faults.path().join("fault");
-    let places: [(&str, &Path); 2] = [("LD_LIBRARY_PATH", library), ("FAKE_CUDA_FAULT", &orders)];
+    let orders = faults.path().join("order");
+    let places: [(&str, &Path); 3] =
+        [("LD_LIBRARY_PATH", library), ("FAKE_CUDA_FAULT", &orders), ("CUDA_FAULTS", faults.path())];
     run_again(test, |command| command.envs(places).envs(variables.iter().copied()), seconds)
 }
 
@@ -62,6 +63,22 @@ fn run_again(test: &str, prepare: impl FnOnce(&mut Command) -> &mut Command, sec
 /// The same over the made-up driver, if it can be built.
 pub fn run_here(test: &str, variables: &[(&str, &str)], seconds: u64) -> Option<String> {
     driver().map(|library| run_over(library, test, variables, seconds))
+}
+
+/// A driver in front of `driver`, a library, whose launches fail when `inject` says so.
+pub fn faulty(driver: &Path) -> TempDir {
+    let dir = tempfile::tempdir().expect("directory");
+    let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gpu/build-faulty.sh"));
+    command.args([dir.path(), driver]);
+    let done = run(&mut command, 300);
+    assert!(done.status.success(), "g++: {}", done.stderr);
+    dir
+}
+
+/// Has the next launch fail by `fault`, `fault` or `refuse`, over a driver that `faulty` made.
+pub fn inject(fault: &str) {
+    let folder = PathBuf::from(std::env::var_os("CUDA_FAULTS").expect("a place for faults"));
+    fs::write(folder.join(fault), "").expect("a fault");
 }
 
 /// The processes of GPUs that a process has started.

@@ -14,6 +14,7 @@ use rustix::process::{Signal, kill_process};
 use std::{
     fs,
     path::Path,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -129,67 +130,101 @@ fn await_line(vault: &Vault, line: &str, times: usize) {
 }
 
 #[test]
-fn a_mount_survives_faults_on_purpose() {
-    if ready(&["cp", "cmp"]) {
-        for poison in ["fault:5", "refuse:5"] {
-            let variables = [("WARPCRYPT_GPU_POISON", poison), ("FILE_BYTES", "300000")];
-            fake::run_here("mounted::over_fake_is_poisoned", &variables, 400);
+fn a_mount_survives_injected_faults() {
+    if let Some(driver) = fake::driver()
+        && ready(&["cp", "cmp"])
+    {
+        let faulty = fake::faulty(&driver.join("libcuda.so.1"));
+        for fault in FAULTS {
+            let variables = [("FAULT", fault), ("FILE_BYTES", "300000")];
+            fake::run_over(faulty.path(), "mounted::over_fake_faults_are_injected", &variables, 400);
         }
     }
 }
 
 /// The same on a real device, with files of 256 MiB on a tmpfs.
 #[test]
-fn a_mount_survives_faults_of_a_real_gpu() {
-    if real::ready() && ready(&["cp", "cmp"]) {
-        for poison in ["refuse:60", "fault:60"] {
-            let variables = [("WARPCRYPT_GPU_POISON", poison), ("FILE_BYTES", "268435456")];
-            say(fake::run_real("mounted::over_fake_is_poisoned", &variables, 400));
+fn a_mount_survives_faults_injected_into_a_real_gpu() {
+    if real::ready() && ready(&["cp", "cmp", "g++"]) {
+        let faulty = fake::faulty(&real::driver());
+        for fault in FAULTS {
+            let variables = [("FAULT", fault), ("FILE_BYTES", "268435456")];
+            say(fake::run_over(faulty.path(), "mounted::over_fake_faults_are_injected", &variables, 400));
         }
     }
 }
 
-/// Sixteen streams are written and then read while the device faults again and again.
+/// What can be injected into a launch.
+const FAULTS: [&str; 2] = ["fault", "refuse"];
+
+/// Sixteen streams are written and then read while the device fails again and again.
 #[test]
 #[ignore = "runs over the made-up driver, or where it is told to on a real one"]
-fn over_fake_is_poisoned() {
+fn over_fake_faults_are_injected() {
     let bytes = setting("FILE_BYTES").unwrap_or(300_000);
+    let fault = std::env::var("FAULT").expect("a fault");
     let vault = Vault::in_memory_of("aes-256-ctr", 17 * bytes + (1 << 30));
     let place = memory(bytes).expect("memory");
     let file = place.path().join("file");
-    fs::write(&file, Random::new("poison").bytes(bytes as usize)).expect("file");
-    let streams = |each: &str| {
-        format!(
+    fs::write(&file, Random::new("faults").bytes(bytes as usize)).expect("file");
+    let streams = |each: &str, mount: &Path| {
+        let all = format!(
             "pids=; for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do ({each}) & pids=\"$pids $!\"; done
-            for p in $pids; do wait $p; done"
-        )
+            for p in $pids; do wait $p || exit 1; done"
+        );
+        sh("/", &all, &[&file, mount], 150);
     };
+    let (write, compare) = ("cp \"$1\" \"$2/$n\" && sync \"$2/$n\"", "cmp \"$1\" \"$2/$n\"");
+    let faults = Faults { vault: &vault, fault: &fault };
     let mount = vault.mount_with(&["--engine", "gpu"]);
-    sh("/", &streams("cp \"$1\" \"$2/$n\" && sync \"$2/$n\""), &[&file, mount.path()], 150);
-    await_line(&vault, "in service again", 1);
+    faults.during(2, || streams(write, mount.path()));
     let gpu = gpu_of(mount.path());
-    assert!(gpu["in_service"] == true && gpu["failed"].as_u64() > Some(0), "{gpu}");
+    assert!(gpu["in_service"] == true && gpu["failed"].as_u64() > Some(1), "{gpu}");
     let mount = mount.remount();
-    sh("/", &streams("cmp \"$1\" \"$2/$n\""), &[&file, mount.path()], 150);
-    let faults = |at_least| {
-        let log = vault.log_text();
-        let faults = log.matches("fail on purpose").count();
-        assert!(faults >= at_least, "{faults} faults of {at_least}:\n{log}");
-        faults
-    };
-    let before = faults(2);
-    await_line(&vault, "in service again", 2);
-    // It works again, up to the next fault.
-    for _ in 0..20 {
-        sh("/", &streams("cp \"$1\" \"$2/$n\" && sync \"$2/$n\""), &[&file, mount.path()], 60);
-        if faults(2) > before {
-            break;
-        }
-    }
+    // Through the kernel's cache only the first look reaches the mount.
+    let read = "cp \"$1\" \"$2/$n\" && sync \"$2/$n\" && dd if=\"$2/$n\" bs=1M iflag=direct 2>/dev/null | cmp \"$1\"";
+    streams(compare, mount.path());
+    faults.during(1, || streams(read, mount.path()));
     let mount = mount.remount();
-    sh("/", &streams("cmp \"$1\" \"$2/$n\""), &[&file, mount.path()], 150);
+    streams(compare, mount.path());
     mount.unmount();
-    say(format_args!("{} faults on purpose, and no byte was wrong:\n{}", faults(3), gpu_lines(&vault)));
+    let injected = vault.log_text().matches(BACK).count();
+    say(format_args!("{injected} faults ({fault}), and no byte was wrong:\n{}", gpu_lines(&vault)));
+}
+
+/// What the log says when a device works again.
+const BACK: &str = "in service again";
+
+/// Injects faults into a vault's mount.
+struct Faults<'a> {
+    vault: &'a Vault,
+    fault: &'a str,
+}
+
+impl Faults<'_> {
+    /// Repeats `work` while a fault is injected whenever the device is in service, until it was so many times back.
+    fn during(&self, times: usize, work: impl Fn()) {
+        let back = || self.vault.log_text().matches(BACK).count();
+        let (before, stop) = (back(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for injected in 0..times {
+                    while back() < before + injected && !stop.load(Relaxed) {
+                        sleep(Duration::from_millis(10));
+                    }
+                    // Some batches go well in between.
+                    sleep(Duration::from_millis(50));
+                    fake::inject(self.fault);
+                }
+            });
+            let end = Instant::now() + Duration::from_secs(120);
+            while back() < before + times && Instant::now() < end {
+                work();
+            }
+            stop.store(true, Relaxed);
+        });
+        assert!(back() >= before + times, "{times} faults:\n{}", self.vault.log_text());
+    }
 }
 
 /// What `stat` says of the first GPU.

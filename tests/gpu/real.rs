@@ -2,9 +2,11 @@
 
 use crate::{
     batches::{SMALL, all_keys, round},
-    support::{mounted::program_path, random::Random, say, setting},
+    support::{command::ok, mounted::program_path, random::Random, say, setting},
 };
 use std::{
+    path::PathBuf,
+    process::Command,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
@@ -18,6 +20,16 @@ pub fn ready() -> bool {
     assert!(std::env::var_os("REQUIRE_GPU").is_none_or(|v| v != "1"), "REQUIRE_GPU=1, but {why}");
     say(format_args!("SKIPPED: a real GPU: {why}"));
     false
+}
+
+/// The system's driver, a library.
+pub fn driver() -> PathBuf {
+    let listed = ok(Command::new("ldconfig").arg("-p"), 60);
+    let line =
+        listed.lines().find(|line| line.trim_start().starts_with("libcuda.so.1 ") && line.contains("x86-64"));
+    line.and_then(|line| line.rsplit(" => ").next())
+        .map(PathBuf::from)
+        .expect("a driver in the loader's cache")
 }
 
 /// Whether there are several, of which one may fail. Without them the test is skipped aloud.

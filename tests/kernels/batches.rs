@@ -7,7 +7,7 @@ use crate::{
 };
 use warpcrypt::crypto::{
     chunk::{CHUNK, ChunkId, ChunkKeys},
-    cipher::Cipher,
+    cipher::{Cipher, CipherFamily},
     mac::Integrity,
 };
 
@@ -49,16 +49,16 @@ struct Batch {
 
 const GAP: u8 = 0xee;
 
-/// Every key of a batch has its own AES key size, for the kernel takes them mixed.
-fn cipher_of(kuznyechik: bool, key: usize) -> Cipher {
-    if kuznyechik { Cipher::Kuznyechik } else { [Cipher::Aes256, Cipher::Aes128, Cipher::Aes192][key % 3] }
+/// The ciphers of a family. The keys of a batch have them in turn, for a kernel takes all key sizes mixed.
+fn ciphers_of(family: CipherFamily) -> Vec<Cipher> {
+    Cipher::ALL.into_iter().filter(|cipher| cipher.family() == family).collect()
 }
 
 impl Batch {
-    fn new(kuznyechik: bool, integrity: Integrity, lengths: &[usize]) -> Self {
+    fn new(ciphers: &[Cipher], integrity: Integrity, lengths: &[usize]) -> Self {
         let mut batch = Batch { slots: vec![], keys: vec![], chunks: vec![], plain: vec![], sealed: vec![] };
         for key in 0..KEYS {
-            let cipher = cipher_of(kuznyechik, key);
+            let cipher = ciphers[key % ciphers.len()];
             let (encryption, mac) = (noise(key as u64, cipher.key_len()), [key as u8 + 1; 32]);
             batch.keys.push(ChunkKeys::new(cipher, integrity, &encryption, &mac));
             batch.slots.extend(key_slot(cipher, integrity, &encryption, &mac));
@@ -154,7 +154,7 @@ fn suffix(wide: bool) -> &'static str {
 #[test]
 fn tags_of_all_lengths() {
     each(|machine, runner, integrity, wide| {
-        let batch = Batch::new(true, integrity, &lengths(machine, wide));
+        let batch = Batch::new(&[Cipher::Kuznyechik], integrity, &lengths(machine, wide));
         let name = format!("{}_tags{}", integrity.name(), suffix(wide));
         let input = Argument::Buffer(batch.with_noise(&batch.sealed));
         let tags = Argument::Buffer(vec![0; 16 * batch.chunks.len()]);
@@ -163,10 +163,9 @@ fn tags_of_all_lengths() {
     });
 }
 
-fn seal(machine: Machine, runner: &mut Runner, integrity: Integrity, wide: bool, kuznyechik: bool) {
-    let cipher = if kuznyechik { "kuznyechik" } else { "aes" };
-    let batch = Batch::new(kuznyechik, integrity, &lengths(machine, wide));
-    let name = format!("seal_{cipher}_{}{}", integrity.name(), suffix(wide));
+fn seal(machine: Machine, runner: &mut Runner, integrity: Integrity, wide: bool, family: CipherFamily) {
+    let batch = Batch::new(&ciphers_of(family), integrity, &lengths(machine, wide));
+    let name = format!("seal_{}_{}{}", family.name(), integrity.name(), suffix(wide));
     let plain = batch.with_noise(&batch.plain);
     let tags = || Argument::Buffer(vec![0; 16 * batch.chunks.len()]);
     let blank = vec![GAP; plain.len()];
@@ -182,13 +181,10 @@ fn seal(machine: Machine, runner: &mut Runner, integrity: Integrity, wide: bool,
 }
 
 #[test]
-fn seal_with_aes() {
-    each(|machine, runner, integrity, wide| seal(machine, runner, integrity, wide, false));
-}
-
-#[test]
-fn seal_with_kuznyechik() {
-    each(|machine, runner, integrity, wide| seal(machine, runner, integrity, wide, true));
+fn seal_with_every_cipher() {
+    each(|machine, runner, integrity, wide| {
+        CipherFamily::ALL.into_iter().for_each(|family| seal(machine, runner, integrity, wide, family));
+    });
 }
 
 /// Breaks every third chunk in one way or another. Returns the output that open must give, and its verdicts.
@@ -215,11 +211,10 @@ fn tamper(batch: &mut Batch) -> (Vec<u8>, Vec<u8>) {
     (expected, verdicts)
 }
 
-fn open(machine: Machine, runner: &mut Runner, integrity: Integrity, wide: bool, kuznyechik: bool) {
-    let cipher = if kuznyechik { "kuznyechik" } else { "aes" };
-    let mut batch = Batch::new(kuznyechik, integrity, &lengths(machine, wide));
+fn open(machine: Machine, runner: &mut Runner, integrity: Integrity, wide: bool, family: CipherFamily) {
+    let mut batch = Batch::new(&ciphers_of(family), integrity, &lengths(machine, wide));
     let (expected, verdicts) = tamper(&mut batch);
-    let name = format!("open_{cipher}_{}{}", integrity.name(), suffix(wide));
+    let name = format!("open_{}_{}{}", family.name(), integrity.name(), suffix(wide));
     let sealed = batch.with_noise(&batch.sealed);
     let (blank, unsaid) = (vec![GAP; sealed.len()], || Argument::Buffer(vec![0xff; verdicts.len()]));
     let apart = vec![Argument::Buffer(sealed.clone()), Argument::Buffer(blank.clone()), unsaid()];
@@ -234,13 +229,48 @@ fn open(machine: Machine, runner: &mut Runner, integrity: Integrity, wide: bool,
 }
 
 #[test]
-fn open_with_aes() {
-    each(|machine, runner, integrity, wide| open(machine, runner, integrity, wide, false));
+fn open_with_every_cipher() {
+    each(|machine, runner, integrity, wide| {
+        CipherFamily::ALL.into_iter().for_each(|family| open(machine, runner, integrity, wide, family));
+    });
 }
 
+/// The same chunks with keys of the same bytes: no two ciphers give one ciphertext, and no two pairs of functions
+/// one tag.
 #[test]
-fn open_with_kuznyechik() {
-    each(|machine, runner, integrity, wide| open(machine, runner, integrity, wide, true));
+fn no_two_functions_seal_alike() {
+    for (machine, mut runner) in runners() {
+        let mut made: Vec<(Cipher, Integrity, Vec<u8>, Vec<u8>)> = Vec::new();
+        for cipher in Cipher::ALL {
+            for (integrity, wide) in Integrity::ALL.into_iter().flat_map(|i| [(i, false), (i, true)]) {
+                let batch = Batch::new(&[cipher], integrity, &[16, 40, 300, 1000]);
+                let name = format!("seal_{}_{}{}", cipher.family().name(), integrity.name(), suffix(wide));
+                let plain = Argument::Buffer(batch.plain.clone());
+                let out = Argument::Buffer(vec![GAP; batch.plain.len()]);
+                let tags = Argument::Buffer(vec![0; 16 * batch.chunks.len()]);
+                let mut out = batch.run(&mut runner, &name, geometry(wide, TABLES), vec![plain, out, tags]);
+                let (tags, sealed) = (out.remove(2), out.remove(1));
+                let starts = batch.chunks.iter().map(|chunk| chunk.source as usize);
+                made.push((
+                    cipher,
+                    integrity,
+                    starts.flat_map(|at| sealed[at..at + 16].to_vec()).collect(),
+                    tags,
+                ));
+            }
+        }
+        for (at, (cipher, integrity, sealed, tags)) in made.iter().enumerate() {
+            for (other, its_integrity, its_sealed, its_tags) in &made[..at] {
+                let apart =
+                    |one: &[u8], other: &[u8]| one.chunks(16).zip(other.chunks(16)).all(|(a, b)| a != b);
+                let names =
+                    || format!("{cipher:?}, {integrity:?} and {other:?}, {its_integrity:?} on {machine:?}");
+                assert!(cipher == other || apart(sealed, its_sealed), "ciphertexts of {}", names());
+                let alike = (cipher, integrity) == (other, its_integrity);
+                assert!(alike || apart(tags, its_tags), "tags of {}", names());
+            }
+        }
+    }
 }
 
 /// With the sponge of fewest rounds, for every shuffle makes 32 threads wait for each other.
@@ -248,10 +278,10 @@ fn open_with_kuznyechik() {
 fn no_thread_races_another() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let Some(mut runner) = on_threads(folder.path()) else { return };
-    for kuznyechik in [false, true] {
+    for family in CipherFamily::ALL {
         for wide in [false, true] {
-            seal(Machine::Threads, &mut runner, Integrity::TurboShake128, wide, kuznyechik);
-            open(Machine::Threads, &mut runner, Integrity::TurboShake128, wide, kuznyechik);
+            seal(Machine::Threads, &mut runner, Integrity::TurboShake128, wide, family);
+            open(Machine::Threads, &mut runner, Integrity::TurboShake128, wide, family);
         }
     }
 }

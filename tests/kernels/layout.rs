@@ -3,7 +3,7 @@
 use warpcrypt::crypto::{
     aes_keys::AesRoundKeys,
     chunk::ChunkId,
-    cipher::Cipher,
+    cipher::{Cipher, CipherFamily},
     kuznyechik::Kuznyechik,
     mac::{Integrity, MacKey},
 };
@@ -23,19 +23,23 @@ pub struct RoundKeys {
 }
 
 pub fn round_keys(cipher: Cipher, key: &[u8]) -> RoundKeys {
-    if cipher == Cipher::Kuznyechik {
-        let keys = Kuznyechik::new(key.try_into().expect("32 bytes"));
-        return RoundKeys {
-            encrypt: keys.encryption_keys().as_flattened().to_vec(),
-            decrypt: keys.decryption_keys().as_flattened().to_vec(),
-            rounds: 10,
-        };
-    }
-    let keys = AesRoundKeys::new(key);
-    RoundKeys {
-        encrypt: keys.encryption_keys().as_flattened().to_vec(),
-        decrypt: keys.decryption_keys().as_flattened().to_vec(),
-        rounds: keys.rounds() as u32,
+    match cipher.family() {
+        CipherFamily::Aes => {
+            let keys = AesRoundKeys::new(key);
+            RoundKeys {
+                encrypt: keys.encryption_keys().as_flattened().to_vec(),
+                decrypt: keys.decryption_keys().as_flattened().to_vec(),
+                rounds: keys.rounds() as u32,
+            }
+        }
+        CipherFamily::Kuznyechik => {
+            let keys = Kuznyechik::new(key.try_into().expect("32 bytes"));
+            RoundKeys {
+                encrypt: keys.encryption_keys().as_flattened().to_vec(),
+                decrypt: keys.decryption_keys().as_flattened().to_vec(),
+                rounds: 10,
+            }
+        }
     }
 }
 

@@ -15,9 +15,12 @@ pub mod store;
 pub mod tree;
 
 use std::{ffi::OsStr, fmt::Display, fs::OpenOptions, io::Write, path::PathBuf, str::FromStr};
+use warpcrypt::crypto::cipher::Cipher;
 
 /// The ciphers of a vault, as the command line names them.
-pub const CIPHERS: [&str; 4] = ["aes-128-ctr", "aes-192-ctr", "aes-256-ctr", "kuznyechik-ctr"];
+pub fn ciphers() -> [&'static str; Cipher::ALL.len()] {
+    Cipher::ALL.map(Cipher::name)
+}
 
 /// The ways that `--cache` takes.
 pub const CACHES: [&str; 3] = ["auto", "kernel", "direct"];

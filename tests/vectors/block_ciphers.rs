@@ -109,3 +109,20 @@ fn kuznyechik_ctr_example_of_gost_r_34_13() {
         a5eae88be6356ed3d5e877f13564a3a5 cb91fab1f20cbab6d1c6d15820bdba73";
     ctr_both_ways(Cipher::Kuznyechik, GOST_KEY, "1234567890abcef00000000000000000", GOST_PLAIN, sealed);
 }
+
+/// A cipher without one does not compile.
+#[test]
+fn every_cipher_has_published_vectors() {
+    for cipher in Cipher::ALL {
+        match cipher {
+            Cipher::Aes128 | Cipher::Aes192 | Cipher::Aes256 => {
+                aes_examples_of_fips_197_appendix_c();
+                aes_ctr_examples_of_sp_800_38a();
+            }
+            Cipher::Kuznyechik => {
+                kuznyechik_example_of_rfc_7801();
+                kuznyechik_ctr_example_of_gost_r_34_13();
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@
 //! chunk but the first is a leaf, hashed to 32 bytes; the final node is the first chunk and all of those.
 
 use super::{
-    function::Digest,
+    digest::Digest,
     lanes::{self, Job},
     sponges::squeeze,
 };

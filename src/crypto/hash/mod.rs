@@ -5,6 +5,7 @@
 //! `Function` says which hash, `digests` hashes whole messages. A long message is hashed in parts: by
 //! `Serial` one after the other, or, where the function is a tree, by `part` in any order and `join`.
 
+mod digest;
 mod function;
 pub mod k12;
 pub(super) mod lanes;
@@ -19,6 +20,7 @@ mod sponges;
 #[cfg(test)]
 mod tests;
 
-pub use function::{Digest, Function, Join};
+pub use digest::Digest;
+pub use function::{Function, Join};
 pub use lanes::permute_all;
 pub use sponges::{Piece, Serial};

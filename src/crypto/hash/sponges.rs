@@ -1,7 +1,7 @@
 //! SHA-3 and SHAKE of many messages at once.
 
 use super::{
-    function::Digest,
+    digest::Digest,
     lanes::{self, Job},
 };
 use crate::crypto::keccak::{Rounds, State};

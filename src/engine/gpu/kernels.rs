@@ -2,7 +2,7 @@
 
 use super::{
     driver::{Context, Description, DriverError, Event, Geometry, Kernel, Module, Stream},
-    plan::{CLASSES, Class},
+    plan::{Class, class_names},
 };
 use crate::engine::Op;
 use std::sync::Arc;
@@ -40,18 +40,15 @@ impl Kernels {
     pub fn load(context: &Arc<Context>, device: &Description) -> Result<Self, DriverError> {
         let module = Module::load(context, FATBIN)?;
         let desks = (device.shared_memory.saturating_sub(TABLES) / DESK).clamp(1, BLOCK_WARPS);
-        let of_class = |op: &'static str| {
-            let module = &module;
-            move |class: Class| {
-                let cipher = if class < 3 { "aes" } else { "kuznyechik" };
-                let integrity = ["kmac128", "kmac256", "turboshake128"][class % 3];
-                let name = format!("{op}_{cipher}_{integrity}");
+        let kernels = |op: Op| {
+            let of_class = |class: String| {
+                let name = format!("{}_{class}", op.name());
                 let wide = module.kernel(&format!("{name}_wide"), TABLES + desks * DESK)?;
                 Ok([module.kernel(&name, TABLES)?, wide])
-            }
+            };
+            class_names().map(of_class).collect::<Result<_, _>>()
         };
-        let seal = (0..CLASSES).map(of_class("seal")).collect::<Result<_, _>>()?;
-        let open = (0..CLASSES).map(of_class("open")).collect::<Result<_, _>>()?;
+        let (seal, open) = (kernels(Op::Seal)?, kernels(Op::Open)?);
         fill_tables(context, &module)?;
         Ok(Kernels { seal, open, processors: device.processors, desks })
     }

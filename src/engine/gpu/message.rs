@@ -24,8 +24,6 @@ pub(super) enum Request {
     Forget { memory: MemoryId },
     /// Make another queue, which takes its orders from the socket that is handed over. Its desk was lent before.
     Lane { desk: MemoryId },
-    /// Have the device fail: by a kernel that faults, or by a call that it refuses.
-    Poison { faults: bool },
 }
 
 /// What the process answers, to requests and orders.

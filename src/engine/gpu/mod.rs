@@ -11,7 +11,6 @@ mod kernels;
 mod message;
 mod pipeline;
 mod plan;
-mod poison;
 mod process;
 mod selftest;
 mod shared;
@@ -34,7 +33,6 @@ use super::{
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use device::Device;
 use parking_lot::Mutex;
-use poison::Poison;
 use process::Process;
 use std::{
     sync::{Arc, Weak},
@@ -59,7 +57,6 @@ pub fn devices() -> Result<usize, Fault> {
 pub struct GpuEngine {
     description: Description,
     name: String,
-    poison: Option<Poison>,
     inner: Arc<Inner>,
     /// Its drop ends the thread that tests a failed device.
     _stop: Sender<()>,
@@ -123,8 +120,7 @@ impl GpuEngine {
         let (stop, stopped) = bounded(0);
         let (ways, device) = (Mutex::new(shape.ways), Mutex::new(Some(device)));
         let inner = Arc::new(Inner { number, shape, ways, pause, device, stopped });
-        let (name, poison) = (format!("gpu {number}"), Poison::from_environment());
-        Ok(GpuEngine { description, name, poison, inner, _stop: stop })
+        Ok(GpuEngine { description, name: format!("gpu {number}"), inner, _stop: stop })
     }
 
     /// The device.
@@ -171,9 +167,7 @@ impl GpuEngine {
         }
         let device = self.inner.device.lock().clone();
         let device = device.ok_or_else(|| self.failed(&Fault::OutOfService))?;
-        let poisoned = self.poison.as_ref().map_or(Ok(()), |poison| poison.count(&device));
-        let done = poisoned.and_then(|()| pipeline::run(&device, batch, &order, ways));
-        done.map_err(|fault| {
+        pipeline::run(&device, batch, &order, ways).map_err(|fault| {
             Inner::fail(&self.inner, &device, &fault);
             self.failed(&fault)
         })

@@ -1,7 +1,7 @@
 //! How a batch is cut into pieces, and how a piece is described to the kernels (`kernels/batch.cuh`).
 
 use crate::{
-    crypto::{chunk::ChunkKeys, cipher::Cipher, mac::Integrity},
+    crypto::{chunk::ChunkKeys, cipher::CipherFamily, mac::Integrity},
     engine::{Batch, ChunkJob, Op},
 };
 use serde::{Deserialize, Serialize};
@@ -19,18 +19,20 @@ pub(super) const ALIGNMENT: usize = 16;
 /// Which kernels a chunk needs: below `CLASSES`, by the family of its cipher and its integrity function.
 pub(super) type Class = usize;
 /// Number of classes.
-pub(super) const CLASSES: usize = 6;
+pub(super) const CLASSES: usize = CipherFamily::ALL.len() * Integrity::ALL.len();
 
 /// The class of a key.
 pub(super) fn class(keys: &ChunkKeys) -> Class {
     let (cipher, integrity) = keys.functions();
-    let family = if cipher == Cipher::Kuznyechik { 3 } else { 0 };
-    family
-        + match integrity {
-            Integrity::Kmac128 => 0,
-            Integrity::Kmac256 => 1,
-            Integrity::TurboShake128 => 2,
-        }
+    cipher.family() as usize * Integrity::ALL.len() + integrity as usize
+}
+
+/// What the names of the kernels of all classes end with, by class.
+pub(super) fn class_names() -> impl Iterator<Item = String> {
+    let of_family = |family: CipherFamily| {
+        Integrity::ALL.map(|integrity| format!("{}_{}", family.name(), integrity.name()))
+    };
+    CipherFamily::ALL.into_iter().flat_map(of_family)
 }
 
 /// The most that one piece may hold.
@@ -195,7 +197,10 @@ pub(super) fn result_len(op: Op) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{crypto::chunk::ChunkId, engine::BufferPool};
+    use crate::{
+        crypto::{chunk::ChunkId, cipher::Cipher},
+        engine::BufferPool,
+    };
     use std::sync::Arc;
 
     const LIMITS: Limits = Limits { bytes: 8192, chunks: 6, keys: 2 };
@@ -250,6 +255,25 @@ mod tests {
         let [piece] = &pieces(&batch)[..] else { panic!("one piece") };
         let runs: Vec<_> = piece.runs.iter().map(|run| (run.host, run.place, run.len)).collect();
         assert_eq!(runs, [(0, 0, 4129), (4129, 4144, 100), (5000, 4256, 8)]);
+    }
+
+    /// The names are those of `kernels/warpcrypt.cu`.
+    #[test]
+    fn each_class_has_the_kernels_of_its_functions() {
+        let names: Vec<String> = class_names().collect();
+        assert_eq!(names.len(), CLASSES);
+        for cipher in Cipher::ALL {
+            for integrity in Integrity::ALL {
+                let keys = ChunkKeys::new(cipher, integrity, &[1; 32][..cipher.key_len()], &[2; 32]);
+                let (family, tag) = names[class(&keys)].split_once('_').expect("two parts");
+                assert!(
+                    cipher.name().starts_with(family) && tag == integrity.name(),
+                    "{cipher:?}, {integrity:?}"
+                );
+            }
+        }
+        let expected = ["aes_kmac128", "aes_kmac256", "aes_turboshake128"];
+        assert_eq!(names[..3], expected);
     }
 
     /// The layout of `kernels/batch.cuh`.

@@ -137,14 +137,6 @@ impl Process {
         let _ = self.control.send(&Request::Forget { memory }, None);
     }
 
-    /// Has the device fail, for tests.
-    ///
-    /// # Errors
-    /// What the driver says of a call that it refuses. A fault shows later.
-    pub fn poison(&self, faults: bool) -> Result<(), Fault> {
-        self.ask(&Request::Poison { faults }, None, ANSWER_LIMIT).map(|_| ())
-    }
-
     fn ask(
         &self,
         request: &Request,

@@ -13,7 +13,7 @@ mod steps;
 mod tests;
 mod tree;
 
-use super::function::Digest;
+use super::digest::Digest;
 pub use compress::{BLOCK as NODE, VALUE, Value};
 use std::fmt;
 pub use tree::Join;

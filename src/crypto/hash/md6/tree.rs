@@ -2,7 +2,7 @@
 //! tree's height is limited.
 
 use super::{
-    super::function::Digest,
+    super::digest::Digest,
     Md6,
     compress::{BLOCK, Node, VALUE, Value, compress},
 };

@@ -9,7 +9,6 @@ use super::{
     kernels::Kernels,
     message::{Answer, MemoryId, Request},
     plan::Limits,
-    poison,
     shared::Mapping,
 };
 use lane::Lane;
@@ -90,9 +89,6 @@ fn answer(opened: &mut Option<Opened>, request: Request, handed: Option<OwnedFd>
         }
         (Request::Lend { memory, len }, Some(opened)) => opened.lend(memory, len, handed)?,
         (Request::Lane { desk }, Some(opened)) => opened.add_lane(desk, handed)?,
-        (Request::Poison { faults }, Some(opened)) => {
-            poison::fail(&opened.context, &opened.kernels, faults)?;
-        }
         _ => return Err(Refusal::Bad("out of order")),
     }
     Ok(Answer::Done)
