@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-flags=(-std=c++17 -O3 -fatbin -Xfatbin=-compress-all)
+flags=(-std=c++17 -O3 -fatbin -Xfatbin=-compress-all --compress-mode=size)
 for target in 80 89 90 100; do
     flags+=(-gencode "arch=compute_$target,code=sm_$target")
 done
