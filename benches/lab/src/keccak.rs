@@ -1,4 +1,4 @@
-//! `bench keccak`: how many threads share a state of Keccak-f[1600], from one state to four millions; after a comparison
+//! `bench keccak`: how many threads share a state of Keccak-f\[1600\], from one state to four millions; after a comparison
 //! in OpenCL on a GeForce GTX 650 Ti, whose findings stand beside.
 
 use super::{

@@ -100,10 +100,10 @@ pub enum DriverError {
 /// Shorthand for this module.
 pub type Result<T> = std::result::Result<T, DriverError>;
 
-/// The answer of the driver's function `call` as a value.
+/// Makes a value of what the driver's function `call` returned.
 ///
 /// # Errors
-/// If it is an error.
+/// If it failed.
 pub fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
     match result {
         sys::CUresult::CUDA_SUCCESS => Ok(()),
