@@ -9,7 +9,7 @@ ci:
 
 # Format, lint, document
 check:
-    cargo fmt --check
+    cargo fmt --all --check
     cargo clippy --release --all-targets -- -D warnings
     RUSTDOCFLAGS='-D warnings' cargo doc --release --no-deps
 
@@ -33,12 +33,20 @@ try:
 
 # Program, mount helper, man pages and completions below `prefix`
 install prefix="/usr/local":
-    cargo build --release
+    cargo build --release -p warpcrypt
     install -D target/release/warpcrypt {{prefix}}/bin/warpcrypt
     install -D mount-scripts/mount.fuse.warpcrypt /sbin/mount.fuse.warpcrypt
     mkdir -p {{prefix}}/share/man/man1 {{prefix}}/share/bash-completion/completions
     target/release/warpcrypt man {{prefix}}/share/man/man1
     target/release/warpcrypt completions bash > {{prefix}}/share/bash-completion/completions/warpcrypt
+
+# What measures, with man pages and completions, below `prefix`: `warpcrypt bench` needs it
+install-bench prefix="/usr/local":
+    cargo build --release -p warpcrypt-bench
+    install -D target/release/warpcrypt-bench {{prefix}}/bin/warpcrypt-bench
+    mkdir -p {{prefix}}/share/man/man1 {{prefix}}/share/bash-completion/completions
+    target/release/warpcrypt-bench man {{prefix}}/share/man/man1
+    target/release/warpcrypt-bench completions bash > {{prefix}}/share/bash-completion/completions/warpcrypt-bench
 
 # Licences, advisories and sources of the dependencies
 deny:

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Builds kernels/warpcrypt.fatbin, kernels/hash.fatbin and kernels/manifest.json, and those of kernels/experiments; all
-# are committed, so that building the crate needs no CUDA. With --check: builds into a temporary folder instead, and fails if the
-# committed files differ. With --fetch: only gets the compiler, which can fail for the network's sake and be tried
+# Builds kernels/warpcrypt.fatbin, kernels/hash.fatbin and kernels/manifest.json, and the laboratory's in benches/lab/kernels;
+# all are committed, so that building the crates needs no CUDA. With --check: builds into a temporary folder instead, and
+# fails if the committed files differ. With --fetch: only gets the compiler, which can fail for the network's sake and be tried
 # again.
 # Needs Linux on x86-64, Python with venv, and g++; the compiler comes from the package index, by hash.
 set -euo pipefail
 cd "$(dirname "$0")"
 
-flags=(-std=c++17 -O3 -fatbin -Xfatbin=-compress-all)
+flags=(-std=c++17 -O3 -fatbin -Xfatbin=-compress-all --compress-mode=size)
 for target in 80 89 90 100; do
     flags+=(-gencode "arch=compute_$target,code=sm_$target")
 done
@@ -50,12 +50,13 @@ with open(folder + "/manifest.json", "w") as out:
 END
 }
 
-# The experiments: native code for one kind of device is enough, others translate the PTX when it is loaded.
-light_flags=(-std=c++17 -O3 -fatbin -Xfatbin=-compress-all -I..
+# The laboratory: native code for one kind of device is enough, others translate the PTX when it is loaded.
+lab=../benches/lab/kernels
+light_flags=(-std=c++17 -O3 -fatbin -Xfatbin=-compress-all -I../../../kernels
     -gencode arch=compute_90,code=sm_90 -gencode arch=compute_80,code=compute_80)
 
-# The folder of the experiments' manifest and fatbins.
-build_experiments() {
+# The folder of the laboratory's manifest and fatbins.
+build_lab() {
     local source
     for source in *.cu; do
         "$nvcc" "${light_flags[@]}" "$source" -o "$1/${source%.cu}.fatbin"
@@ -73,7 +74,7 @@ manifest = {
     "compiler": "nvcc " + compiler,
     "flags": flags,
     "digest": "SHA3-256",
-    "sources": {path: digest(path) for path in sources + ["../" + name for name in shared]},
+    "sources": {path: digest(path) for path in sources + ["../../../kernels/" + name for name in shared]},
     "fatbins": {name: digest(folder + "/" + name) for name in fatbins},
 }
 with open(folder + "/manifest.json", "w") as out:
@@ -85,13 +86,16 @@ END
 if [ "${1:-}" = --check ]; then
     fresh=$(mktemp -d)
     trap 'rm -rf "$fresh"' EXIT
-    mkdir "$fresh/experiments"
+    mkdir "$fresh/lab"
     build "$fresh"
-    (cd experiments && build_experiments "$fresh/experiments")
-    for file in manifest.json *.fatbin experiments/manifest.json experiments/*.fatbin; do
+    (cd "$lab" && build_lab "$fresh/lab")
+    for file in manifest.json *.fatbin; do
         cmp "$fresh/$file" "$file"
+    done
+    for file in "$lab"/manifest.json "$lab"/*.fatbin; do
+        cmp "$fresh/lab/${file##*/}" "$file"
     done
 else
     build .
-    (cd experiments && build_experiments .)
+    (cd "$lab" && build_lab .)
 fi

@@ -3,18 +3,18 @@
 # encryption and every installed peer (gocryptfs, securefs, encfs, cryfs), and removes everything again. The
 # report, with an HTML page of plots, is left in the output directory.
 #
-# Usage: mount-scripts/ramdisk-bench.sh [OPTIONS OF `warpcrypt bench mount`]
+# Usage: mount-scripts/ramdisk-bench.sh [OPTIONS OF `warpcrypt-bench mount`]
 #        mount-scripts/ramdisk-bench.sh --quick
 #        mount-scripts/ramdisk-bench.sh --runs 9 --groups streams,random --only tmpfs,warpcrypt,gocryptfs
-#   WARPCRYPT   the program (target/release/warpcrypt)
-#   OUTPUT      where the report goes (ramdisk-bench)
-#   RAMDISK     size of the RAM disk (12G); memory is taken as it fills
+#   WARPCRYPT_BENCH  the program (target/release/warpcrypt-bench)
+#   OUTPUT           where the report goes (ramdisk-bench)
+#   RAMDISK          size of the RAM disk (12G); memory is taken as it fills
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-program=${WARPCRYPT:-$root/target/release/warpcrypt}
+program=${WARPCRYPT_BENCH:-$root/target/release/warpcrypt-bench}
 output=${OUTPUT:-ramdisk-bench}
 
-[ -x "$program" ] || { echo "$program is missing: cargo build --release" >&2; exit 1; }
+[ -x "$program" ] || { echo "$program is missing: cargo build --release -p warpcrypt-bench" >&2; exit 1; }
 
 disk=
 child=
@@ -38,7 +38,7 @@ else
     disk=$(mktemp -d /dev/shm/warpcrypt-ramdisk-XXXXXX) || exit 1
 fi
 
-"$program" bench mount "$disk" --output "$output" "$@" &
+"$program" mount "$disk" --output "$output" "$@" &
 child=$!
 status=0
 while kill -0 "$child" 2>/dev/null; do

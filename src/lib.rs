@@ -2,8 +2,7 @@
 //!
 //! The data path, one module a layer, each calling only those to its left:
 //! `crypto` ← `engine` ← `vault` ← `fuse` ← `cli`. Beside them `format` turns bytes into checked
-//! types (it knows `crypto`'s types only), `store` moves bytes and knows no crypto, and `report` shows what
-//! measurements found.
+//! types (it knows `crypto`'s types only), and `store` moves bytes and knows no crypto.
 
 pub mod cli;
 pub mod crypto;
@@ -12,6 +11,5 @@ pub mod format;
 pub mod fuse;
 pub mod hash;
 pub mod metrics;
-pub mod report;
 pub mod store;
 pub mod vault;

@@ -3,8 +3,6 @@
 
 #[path = "kernels/batches.rs"]
 mod batches;
-#[path = "kernels/experiments.rs"]
-mod experiments;
 #[path = "kernels/hashes.rs"]
 mod hashes;
 #[path = "kernels/layout.rs"]
@@ -15,3 +13,5 @@ mod manifest;
 mod primitives;
 #[path = "kernels/runner.rs"]
 mod runner;
+#[path = "kernels/trees.rs"]
+mod trees;

@@ -1,5 +1,5 @@
 //! The rules of the module tree: which layer may use which, which modules may use one another, where `unsafe` may
-//! stand, and what may panic.
+//! stand, and what may panic. The laboratory has no layers, but the last two are its own too.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,26 +8,26 @@ use std::{
 };
 
 /// Each layer and the layers that it may use.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 9] = [
     ("crypto", &[]),
     ("engine", &["crypto", "metrics"]),
     ("format", &["crypto"]),
     ("metrics", &[]),
-    ("report", &[]),
     ("store", &["metrics"]),
     ("vault", &["crypto", "engine", "format", "metrics", "store"]),
     ("fuse", &["metrics", "vault"]),
     ("hash", &["crypto", "engine", "vault"]),
-    ("cli", &["crypto", "engine", "format", "fuse", "hash", "metrics", "report", "vault"]),
+    ("cli", &["crypto", "engine", "format", "fuse", "hash", "metrics", "vault"]),
 ];
+
+/// Where the sources of the program and those of the laboratory lie.
+const PROGRAM: &str = "src";
+const LABORATORY: &str = "benches/lab/src";
 
 /// Modules of one folder that use one another in a circle, and why they may. What stands below a module counts as
 /// that module.
-const CIRCLES: [(&str, &str); 13] = [
-    (
-        "cli: args bench daemon hashing keys mount options password",
-        "arguments stand beside the commands that take them",
-    ),
+const CIRCLES: [(&str, &str); 12] = [
+    ("cli: args hashing keys password", "arguments stand beside the commands that take them"),
     ("crypto/hash/md6: compress compress_avx2 compress_avx512", "a dispatcher, and vectors of its own types"),
     ("crypto/hash: lanes lanes_avx2 lanes_avx512 lanes_vl", "a dispatcher, and vectors of its own types"),
     ("crypto: keccak keccak_bmi keccak_vl", "a dispatcher, and variants of its own types"),
@@ -36,14 +36,13 @@ const CIRCLES: [(&str, &str); 13] = [
     ("format: config slot", "slots and the configuration that they are in share an error"),
     ("fuse: handles inodes server stale together", "requests, and what is done for them later"),
     ("hash: flights large queue serial tree work", "workers take tasks, and tasks give new ones"),
-    ("report: html svg", "plots have the page's colours"),
     ("vault/file: few read span stretch window", "the ways of a read"),
     ("vault/file: flight recover state tree version", "the state of a file, and what changes it"),
     ("vault: ctime table", "open files, and the times that they are shown with"),
 ];
 
 /// Files that may contain `unsafe`, and why it cannot be avoided there.
-const MAY_BE_UNSAFE: [(&str, &str); 28] = [
+const MAY_BE_UNSAFE: [(&str, &str); 27] = [
     ("cli/descriptors.rs", "close_range has no safe binding"),
     ("crypto/aes.rs", "calls functions that need processor features, after detecting them"),
     ("crypto/hash/lanes.rs", "calls functions that need processor features, after detecting them"),
@@ -60,7 +59,6 @@ const MAY_BE_UNSAFE: [(&str, &str); 28] = [
     ("crypto/tags.rs", "calls functions that need processor features, after detecting them"),
     ("crypto/variants.rs", "calls functions that need processor features, after detecting them"),
     ("crypto/x86.rs", "vectors are loaded and stored by address"),
-    ("engine/gpu/driver/lab.rs", "the driver of the GPU is a C library"),
     ("engine/gpu/driver/memory.rs", "memory that a C library locks, and that the device writes"),
     ("engine/gpu/driver/mod.rs", "the driver of the GPU is a C library"),
     ("engine/gpu/driver/stream.rs", "the driver of the GPU is a C library"),
@@ -74,7 +72,11 @@ const MAY_BE_UNSAFE: [(&str, &str); 28] = [
     ("vault/process.rs", "the allocator's settings have no safe binding"),
 ];
 
-/// A source file: its path below `src/` and its code without comments and literals.
+/// The same of the laboratory.
+const MAY_BE_UNSAFE_IN_LABORATORY: [(&str, &str); 1] =
+    [("device.rs", "the driver of the GPU is a C library")];
+
+/// A source file: its path below the folder of sources, and its code without comments and literals.
 struct Source {
     path: PathBuf,
     code: String,
@@ -92,18 +94,19 @@ impl Source {
     }
 }
 
-fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+/// The sources below `folder`.
+fn sources(folder: &str) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut found = Vec::new();
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("src is readable") {
-            let path = entry.expect("src is readable").path();
+        for entry in fs::read_dir(folder).expect("sources are readable") {
+            let path = entry.expect("sources are readable").path();
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|e| e == "rs") {
                 let text = fs::read_to_string(&path).expect("sources are UTF-8");
-                let path = path.strip_prefix(&root).expect("a path below src").to_owned();
+                let path = path.strip_prefix(&root).expect("a path below the root").to_owned();
                 found.push(Source { path, code: code_only(&text) });
             }
         }
@@ -217,7 +220,7 @@ fn heads(path: &str) -> Vec<String> {
 fn every_layer_uses_only_what_is_below_it() {
     let mut seen = BTreeSet::new();
     let mut wrong = Vec::new();
-    for source in sources() {
+    for source in sources(PROGRAM) {
         let Some(layer) = source.module().first().cloned() else { continue };
         let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == layer) else {
             wrong.push(format!("{}: no rule for the module {layer}", source.path.display()));
@@ -238,15 +241,21 @@ fn every_layer_uses_only_what_is_below_it() {
 
 #[test]
 fn unsafe_stands_only_where_the_list_allows_it() {
-    let sources = sources();
-    assert!(sources.len() > 20, "only {} sources were found", sources.len());
-    let found: BTreeSet<String> = sources
-        .iter()
-        .filter(|s| has_word(&s.code, "unsafe"))
-        .map(|s| s.path.to_string_lossy().into_owned())
-        .collect();
-    let listed: BTreeSet<String> = MAY_BE_UNSAFE.iter().map(|(path, _)| path.to_string()).collect();
-    assert_eq!(found, listed, "files with `unsafe` (left) and the list with its reasons (right)");
+    let lists = [(PROGRAM, &MAY_BE_UNSAFE[..]), (LABORATORY, &MAY_BE_UNSAFE_IN_LABORATORY)];
+    for (folder, list) in lists {
+        let sources = sources(folder);
+        assert!(sources.len() > 20, "only {} sources were found in {folder}", sources.len());
+        let found: BTreeSet<String> = sources
+            .iter()
+            .filter(|s| has_word(&s.code, "unsafe"))
+            .map(|s| s.path.to_string_lossy().into_owned())
+            .collect();
+        let listed: BTreeSet<String> = list.iter().map(|(path, _)| path.to_string()).collect();
+        assert_eq!(
+            found, listed,
+            "{folder}: files with `unsafe` (left) and the list with its reasons (right)"
+        );
+    }
 }
 
 /// Calls that end the thread if something is not as it must be.
@@ -276,8 +285,8 @@ fn program(sources: &[Source]) -> Vec<&Source> {
         let of_tests = s.module().iter().any(|m| only_tests.contains(m.as_str()));
         of_tests || s.path.to_string_lossy().contains("test")
     };
-    let (tests, program): (Vec<_>, Vec<_>) = sources.iter().partition(is_test);
-    assert!(!tests.is_empty() && program.len() > 20);
+    let program: Vec<_> = sources.iter().filter(|source| !is_test(source)).collect();
+    assert!(program.len() > 20, "only {} sources were found", program.len());
     program
 }
 
@@ -375,7 +384,7 @@ fn circles(sources: &[&Source]) -> BTreeSet<String> {
 
 #[test]
 fn modules_use_one_another_only_where_the_list_allows_it() {
-    let sources = sources();
+    let sources = sources(PROGRAM);
     let found = circles(&program(&sources));
     let listed: BTreeSet<String> = CIRCLES.iter().map(|(circle, _)| circle.to_string()).collect();
     assert_eq!(found, listed, "circles of modules (left) and the list with its reasons (right)");
@@ -409,15 +418,30 @@ fn circles_are_found_in_every_way_of_writing_them() {
 
 #[test]
 fn what_may_panic_names_its_invariant() {
-    let sources = sources();
-    let program = program(&sources);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    for source in program {
-        let text = fs::read_to_string(root.join(&source.path)).expect("sources are UTF-8");
-        let bare = bare_panics(&text);
-        assert!(bare.is_empty(), "{}: without `// invariant: `: {bare:?}", source.path.display());
+    for folder in [PROGRAM, LABORATORY] {
+        panics_name_their_invariants(folder);
     }
     assert_eq!(bare_panics("a.unwrap();\n// b.unwrap()\nc.expect(\"\"); // invariant: so"), ["a.unwrap();"]);
+}
+
+fn panics_name_their_invariants(folder: &str) {
+    let sources = sources(folder);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    for source in program(&sources) {
+        let text = fs::read_to_string(root.join(&source.path)).expect("sources are UTF-8");
+        let bare = bare_panics(&text);
+        assert!(bare.is_empty(), "{folder}/{}: without `// invariant: `: {bare:?}", source.path.display());
+    }
+}
+
+/// The compiler lets it use nothing but the public interface, unless it takes a source of the program for its own.
+#[test]
+fn the_laboratory_takes_no_source_of_the_program() {
+    for source in sources(LABORATORY) {
+        let code: String = source.code.split_whitespace().collect();
+        let takes = code.contains("#[path=") || code.contains("include!(");
+        assert!(!takes, "{LABORATORY}/{}", source.path.display());
+    }
 }
 
 fn has_word(code: &str, word: &str) -> bool {
@@ -441,7 +465,7 @@ fn the_scanner_sees_what_it_should() {
     assert_eq!(used("store/mod.rs", "const Q: char = '\"'; use crate::vault;"), ["vault"]);
     assert!(has_word(&code_only("unsafe { x() }"), "unsafe"));
     assert!(!has_word(&code_only("// unsafe\n\"unsafe\" unsafe_op"), "unsafe"));
-    let vault_uses: BTreeSet<String> = sources()
+    let vault_uses: BTreeSet<String> = sources(PROGRAM)
         .iter()
         .filter(|s| s.module().first().is_some_and(|m| m == "vault"))
         .flat_map(uses)

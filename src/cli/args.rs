@@ -1,7 +1,6 @@
 //! The command line's grammar.
 
 use super::{
-    bench::BenchCommand,
     exit,
     hashing::args::{HashArgs, MatchArgs},
     stat,
@@ -18,7 +17,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
     value_parser,
 };
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 /// Least `--memory`: some batches of the largest kind, and requests, must fit.
 pub const LEAST_MEMORY: i64 = 32;
@@ -68,8 +67,13 @@ pub enum Command {
     Match(MatchArgs),
     /// See it work: a temporary vault, real files, every byte compared
     Try(TryArgs),
-    /// Measure what this machine can do with it
-    Bench(BenchArgs),
+    /// Measure what this machine can do with it; needs the program warpcrypt-bench beside this one
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// Arguments of warpcrypt-bench
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Print a shell's completion script
     Completions {
         /// Which shell
@@ -241,14 +245,6 @@ pub struct TryArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// Arguments of `bench`.
-#[derive(Debug, Args)]
-pub struct BenchArgs {
-    /// What to measure.
-    #[command(subcommand)]
-    pub command: BenchCommand,
 }
 
 /// Where a password or key comes from. Without any of them: a prompt.

@@ -1,26 +1,28 @@
 //! Completion scripts and man pages, made from the grammar of the command line.
 
 use super::{
-    args::Cli,
     exit::{Failure, Outcome},
     print,
 };
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::Shell;
 use std::path::Path;
 
-/// Prints the completion script of a shell.
-pub fn completions(shell: Shell) -> Outcome {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "warpcrypt", &mut script);
+/// Prints the completion script of a shell for `program`.
+///
+/// # Errors
+/// If it cannot be printed.
+pub fn completions(mut program: Command, shell: Shell) -> Outcome {
+    let (name, mut script) = (program.get_name().to_owned(), Vec::new());
+    clap_complete::generate(shell, &mut program, name, &mut script);
     print(&String::from_utf8_lossy(&script)).map(drop)
 }
 
-/// Writes a man page for the program and one for each command into `dir`.
+/// Writes a man page for `program` and one for each of its commands into `dir`.
 ///
 /// # Errors
 /// If a page cannot be written.
-pub fn man(dir: &Path) -> Outcome {
-    clap_mangen::generate_to(Cli::command(), dir)
+pub fn man(program: Command, dir: &Path) -> Outcome {
+    clap_mangen::generate_to(program, dir)
         .map_err(|e| Failure::io(format!("man pages in {}", dir.display()), &e))
 }

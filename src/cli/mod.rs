@@ -27,24 +27,43 @@ mod vaults;
 
 use crate::engine;
 use args::{Cli, Command};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use exit::{Code, Failure, Outcome};
 use std::{
+    env,
+    ffi::{CStr, OsString},
     io::{self, Write},
     process::ExitCode,
 };
 
+/// What the laboratory, `benches/lab`, shares with the program. It is for nobody else, and changes without notice.
+#[doc(hidden)]
+pub mod lab {
+    pub use super::{
+        begin,
+        exit::{Code, Failure, Outcome},
+        generate::{completions, man},
+        main_with,
+        mount::fuse_available,
+        mounts::at as mount_at,
+        print,
+        signals::Interrupt,
+    };
+}
+
 /// Runs the program: the arguments are the process's own.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    main_with(env::args_os())
+}
+
+/// Runs the program with these arguments, of which the first is its name.
+pub fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         // clap's own codes: 0 for help and version, 2 for a wrong line.
         Err(e) => e.exit(),
     };
-    name_process();
-    keep_secrets_in();
-    signals::survive_size_limit();
-    engine::start_gpus_with("/proc/self/exe");
+    begin(c"warpcrypt");
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
@@ -66,16 +85,20 @@ fn run(command: Command) -> Outcome {
         Command::Serve(args) => mount::serve_for_parent(args),
         Command::GpuWorker => gpu_worker::run(),
         Command::Umount(args) => umount::run(&args),
-        Command::Bench(args) => bench::run(args.command),
-        Command::Completions { shell } => generate::completions(shell),
-        Command::Man { dir } => generate::man(&dir),
+        Command::Bench { arguments } => bench::run(&arguments),
+        Command::Completions { shell } => generate::completions(Cli::command(), shell),
+        Command::Man { dir } => generate::man(Cli::command(), &dir),
     }
 }
 
-/// A process that was started as /proc/self/exe would be `exe` in every list of processes.
-fn name_process() {
+/// Prepares the process for any command, and gives it its name: one that was started as /proc/self/exe would be `exe` in
+/// every list of processes.
+pub fn begin(name: &CStr) {
     // A name only.
-    let _ = rustix::thread::set_name(c"warpcrypt");
+    let _ = rustix::thread::set_name(name);
+    keep_secrets_in();
+    signals::survive_size_limit();
+    engine::start_gpus_with("/proc/self/exe");
 }
 
 /// No core dumps, and no looking into this process's memory by others of the same user.
@@ -91,7 +114,7 @@ fn keep_secrets_in() {
 ///
 /// # Errors
 /// If standard output cannot take it (a full disk): who asked would go on with a part of it.
-fn print(text: &str) -> Outcome<bool> {
+pub fn print(text: &str) -> Outcome<bool> {
     print_bytes(text.as_bytes())
 }
 

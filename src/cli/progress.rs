@@ -32,16 +32,6 @@ pub fn bytes_bar(text: &'static str, total: u64) -> ProgressBar {
     bar
 }
 
-/// A bar over `total` steps of different kinds; its message says which one is under way.
-pub fn steps_bar(total: usize) -> ProgressBar {
-    let bar = ProgressBar::new(total as u64);
-    if let Ok(style) = ProgressStyle::with_template("[{bar:30}] {pos}/{len} {elapsed}, {eta} to go: {msg}") {
-        bar.set_style(style.progress_chars("=> "));
-    }
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
-}
-
 /// A bar over `total` bytes with a message that changes.
 pub fn totals_bar(total: u64) -> ProgressBar {
     let bar = ProgressBar::new(total);

@@ -3,7 +3,6 @@
 mod batch;
 mod buffer;
 mod choice;
-mod contest;
 mod cpu;
 mod demand;
 mod gpu;
@@ -19,13 +18,11 @@ mod tuning;
 
 pub use batch::{Batch, ChunkJob, Engine, EngineError, Op};
 pub use buffer::{Buffer, BufferPool, Usage};
-pub use contest::{Contest, Series, Times};
 pub use cpu::CpuEngine;
 pub use gpu::{COMMAND as GPU_COMMAND, serve as serve_gpu, start_gpus_with};
 pub use gpu::{
-    ChannelError, Description, DriverError, Fault, GpuEngine, Shape, Ways, devices as gpus, driver, lab,
+    ChannelError, Description, DriverError, Fault, GpuEngine, Shape, Ways, devices as gpus, driver,
 };
-pub use gpu::{DeviceMemory, HostMemory, Module};
 pub use profile::{Curve, Function, Profile, crossover};
 pub use records::{forget as forget_measurements, kept_ways};
 pub use router::{EngineChoice, Router};

@@ -33,7 +33,8 @@ pub enum EngineChoice {
 pub struct Router {
     /// The buffers of its batches.
     pub buffers: Arc<BufferPool>,
-    pub(super) cpu: Arc<CpuEngine>,
+    /// The CPU.
+    pub cpu: Arc<CpuEngine>,
     tally: Tally,
     /// Empty until a GPU has been found.
     team: Arc<OnceLock<Team>>,
@@ -65,7 +66,7 @@ impl Router {
     ///
     /// # Errors
     /// Why there is none.
-    pub(super) fn joined(memory: usize) -> Result<Self, String> {
+    pub fn joined(memory: usize) -> Result<Self, String> {
         let router = Router::of_cpu(memory);
         let (team, _) = Team::beside(&router.cpu)?;
         join(&router.team, &router.buffers, team);
@@ -141,12 +142,12 @@ impl Router {
     ///
     /// # Errors
     /// If an engine fails.
-    pub(super) fn measure(&self, function: Function) -> Result<(), EngineError> {
+    pub fn measure(&self, function: Function) -> Result<(), EngineError> {
         self.team.get().map_or(Ok(()), |team| team.measure(function, &self.cpu))
     }
 
     /// The first GPU.
-    pub(super) fn gpu(&self) -> Option<&dyn Engine> {
+    pub fn gpu(&self) -> Option<&dyn Engine> {
         Some(&self.team.get()?.gpus.first()?.engine)
     }
 

@@ -29,7 +29,7 @@ mod condvar {
 
         pub(in crate::vault) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             // Whoever notifies takes this lock, too: nothing is missed between the two.
-            let waiting = self.waiting.lock().unwrap();
+            let waiting = self.waiting.lock().unwrap(); // invariant: nothing panics under it
             MutexGuard::unlocked(guard, || drop(self.woken.wait(waiting)));
         }
 
@@ -49,7 +49,7 @@ mod condvar {
         }
 
         pub(in crate::vault) fn notify_all(&self) {
-            let waiting = self.waiting.lock().unwrap();
+            let waiting = self.waiting.lock().unwrap(); // invariant: nothing panics under it
             self.woken.notify_all();
             drop(waiting);
         }

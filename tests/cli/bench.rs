@@ -1,36 +1,38 @@
-//! `bench`: its reports hold what they should. How fast anything is, no test asks.
+//! `bench` hands over to the laboratory that lies beside the program, or says where it comes from.
 
-use super::{support::command::ok, warpcrypt};
-use crate::support::mounted::Vault;
-use serde_json::Value;
-
-#[test]
-fn crypto_measures_every_cipher_beside_a_crate() {
-    let mut command = Vault::program();
-    let text = ok(command.args(["bench", "crypto", "--seconds", "0.001", "--json"]), 120);
-    let report: Value = serde_json::from_str(&text).expect("JSON");
-    let tables = |name: &str| -> Vec<Value> {
-        let sections = report["sections"].as_array().expect("sections").iter();
-        let tables = sections.flat_map(|section| section["tables"].as_array().expect("tables"));
-        let found = tables.filter(|table| table["name"] == name);
-        found.flat_map(|table| table["rows"].as_array().expect("rows").clone()).collect()
-    };
-    for name in ["aes-128-ctr", "aes-192-ctr", "aes-256-ctr", "kuznyechik-ctr", "kmac128", "turboshake128"] {
-        let rows = tables(name);
-        assert!(rows.len() >= 2, "{name}: {rows:?}");
-        assert_eq!(rows[0]["against it [times]"], 1.0, "{name}");
-        for row in rows {
-            assert!(row["rate [GB/s]"].as_f64() > Some(0.0), "{name}: {row}");
-            assert!(row["all cores [GB/s]"].as_f64() > Some(0.0), "{name}: {row}");
-        }
-    }
-    assert!(!tables("aes-256-ctr-chunks").is_empty() && !tables("engines").is_empty());
-}
+use crate::support::{command::run, mounted::program_path};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    process::Command,
+};
 
 #[test]
-fn a_time_that_is_none_is_refused() {
-    for seconds in ["-1", "nan", "inf"] {
-        let argument = format!("--seconds={seconds}");
-        assert_eq!(warpcrypt(["bench", "crypto", &argument]).code(), 2, "{seconds}");
+fn bench_becomes_the_laboratory_beside_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("warpcrypt");
+    fs::copy(program_path(), &program).expect("a copy");
+    let bench = |arguments: &[&str]| run(Command::new(&program).arg("bench").args(arguments), 60);
+
+    let alone = bench(&["mount", "/dev/shm"]);
+    assert_eq!(alone.code(), 2, "{}", alone.stderr);
+    assert!(
+        alone.stderr.contains("warpcrypt-bench") && alone.stderr.contains("cargo build"),
+        "{}",
+        alone.stderr
+    );
+
+    let laboratory = folder.path().join("warpcrypt-bench");
+    fs::write(&laboratory, "#!/bin/sh\nprintf '<%s>' \"$@\"\nexit 7\n").expect("a script");
+    fs::set_permissions(&laboratory, Permissions::from_mode(0o600)).expect("its mode");
+    let barred = bench(&["mount"]);
+    assert_eq!(barred.code(), 1, "{}", barred.stderr);
+
+    fs::set_permissions(&laboratory, Permissions::from_mode(0o700)).expect("its mode");
+    for arguments in [&["crypto", "--seconds=2", "-x", "--", "a b"][..], &["--help"], &["help", "aes"], &[]] {
+        let done = bench(arguments);
+        let expected: String = arguments.iter().map(|word| format!("<{word}>")).collect();
+        let expected = if arguments.is_empty() { "<>".to_owned() } else { expected };
+        assert_eq!((done.code(), done.text()), (7, expected), "{}", done.stderr);
     }
 }

@@ -4,7 +4,6 @@
 mod bench;
 mod codes;
 mod documents;
-mod experiments;
 mod keys;
 mod mounts;
 mod prompts;

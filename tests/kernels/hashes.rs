@@ -3,15 +3,12 @@
 
 use crate::{
     layout::noise,
-    runner::{Argument, Geometry, Machine, Runner, experiments, on_threads, runners},
+    runner::{Machine, on_threads, runners},
+    trees::{Launch, Message, tops},
 };
 use warpcrypt::crypto::hash::{
     Function,
-    md6::{
-        Md6, NODE, VALUE,
-        forest::{Forest, LAYER, Tree},
-        sized,
-    },
+    md6::{Md6, NODE, VALUE},
 };
 
 /// Numbers from a seed, each below its limit.
@@ -22,65 +19,6 @@ impl Dice {
         self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         (self.0 >> 33) % limit
     }
-}
-
-/// A message or a part, and how many of its last byte's bits do not belong to it.
-struct Message {
-    bytes: Vec<u8>,
-    unused: u8,
-    part: Option<u64>,
-}
-
-/// Where to run, and how: a thread a node or 16; blocks, threads a block.
-#[derive(Clone, Copy, Debug)]
-struct Launch<'a> {
-    kernel: &'a str,
-    blocks: u32,
-    threads: u32,
-}
-
-/// Dynamic shared memory of each thread if 16 share a node of that many bytes.
-fn shared(node: usize) -> u32 {
-    (node / 8 + 48) as u32
-}
-
-/// The values at the top of the trees.
-fn tops(
-    runner: &mut Runner,
-    md6: &Md6,
-    messages: &[Message],
-    node: usize,
-    launch: Launch,
-) -> Vec<[u8; VALUE]> {
-    let (mut data, mut trees) = (Vec::new(), Vec::new());
-    for message in messages {
-        let bits = 8 * message.bytes.len() as u64 - u64::from(message.unused);
-        trees.push(Tree { data: data.len() as u64, bits, part: message.part });
-        data.extend(&message.bytes);
-        data.resize(data.len().next_multiple_of(16), 0x77);
-    }
-    let forest = Forest::new(&trees, node);
-    let mut values = vec![0xee; forest.values * VALUE];
-    for level in &forest.levels {
-        let (first, count) = level.layers;
-        let mut arguments = vec![
-            Argument::Buffer(md6.shared().to_vec()),
-            Argument::Buffer(forest.layers[first * LAYER..(first + count) * LAYER].to_vec()),
-            Argument::Number(count as u64),
-            Argument::Number(level.number.into()),
-            Argument::Number(level.nodes.into()),
-        ];
-        let values_in = Argument::Buffer(values);
-        arguments.extend(match level.number {
-            1 => [Argument::Buffer(data.clone()), values_in],
-            // Above the leaves data are values.
-            _ => [values_in, Argument::Same(5)],
-        });
-        let Launch { kernel, blocks, threads } = launch;
-        let geometry = Geometry { blocks, threads, shared: threads * shared(node) };
-        values = runner.run(kernel, geometry, arguments).pop().expect("values");
-    }
-    values.as_chunks().0[..messages.len()].to_vec()
 }
 
 const LAUNCHES: [Launch; 5] = [
@@ -178,28 +116,5 @@ fn md6_without_races() {
     for launch in &LAUNCHES[..2] {
         let found = tops(&mut runner, &md6, &messages, NODE, *launch);
         compare(&md6, &messages, &found, "on threads");
-    }
-}
-
-#[test]
-fn md6_with_nodes_of_any_size() {
-    let Some(mut runner) = experiments() else { return };
-    for len in [0, 1, 3000, 20_000, 70_001] {
-        let messages = [Message { bytes: noise(len, len as usize), unused: 0, part: None }];
-        for (rounds, words) in [(72, 64), (10, 128), (72, 192), (1, 256)] {
-            let md6 = Md6::new(512).and_then(|md6| md6.with_rounds(rounds)).expect("in range");
-            let want = sized::digest(&md6, &messages[0].bytes, 8 * words);
-            for (blocks, threads) in [(3, 16), (2, 64)] {
-                let launch = Launch { kernel: &format!("md6_shared_{words}"), blocks, threads };
-                let found = tops(&mut runner, &md6, &messages, 8 * words, launch);
-                assert_eq!(md6.of_root(&found[0]), want, "{launch:?}, {len} bytes");
-            }
-            if words == 64 {
-                assert_eq!(md6.digest(&messages[0].bytes), want, "{len} bytes");
-                let launch = Launch { kernel: "md6_alone_64", blocks: 2, threads: 32 };
-                let found = tops(&mut runner, &md6, &messages, NODE, launch);
-                assert_eq!(md6.of_root(&found[0]), want, "{launch:?}, {len} bytes");
-            }
-        }
     }
 }

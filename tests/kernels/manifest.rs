@@ -34,22 +34,3 @@ fn the_manifest_names_these_files() {
         assert_eq!(fatbins.get(&name), Some(&digest(&kernels.join(&name))), "{name}: {advice}");
     }
 }
-
-#[test]
-fn the_manifest_of_the_experiments_names_these_files() {
-    let folder = root().join("kernels/experiments");
-    let text = fs::read_to_string(folder.join("manifest.json")).expect("a manifest");
-    let manifest: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    let listed = |what: &str| -> BTreeMap<String, String> {
-        serde_json::from_value(manifest[what].clone()).expect("names and digests")
-    };
-    let (sources, fatbins) = (listed("sources"), listed("fatbins"));
-    for (name, expected) in sources.iter().chain(&fatbins) {
-        assert_eq!(*expected, digest(&folder.join(name)), "{name}: run kernels/build.sh");
-    }
-    for entry in fs::read_dir(&folder).expect("the folder of the experiments") {
-        let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
-        let known = sources.contains_key(&name) || fatbins.contains_key(&name) || name == "manifest.json";
-        assert!(known, "{name} is not in the manifest: run kernels/build.sh");
-    }
-}

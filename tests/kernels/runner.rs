@@ -1,4 +1,4 @@
-//! Programs that run kernels, built from the C++ beside this file, and the pipe to them.
+//! Programs that run kernels, built from the C++ beside this file, and the pipe to them. The laboratory's tests use it too.
 
 use std::{
     io::{BufReader, Read, Write},
@@ -40,9 +40,11 @@ pub struct Runner {
     results: BufReader<ChildStdout>,
 }
 
-/// The folder that holds `kernels` and `tests`.
+/// The folder that holds `kernels` and `tests`: the package's, or one above it.
 pub fn root() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from("."), PathBuf::from)
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let root = package.ancestors().find(|folder| folder.join("tests/kernels/jobs.h").exists());
+    root.unwrap_or(&package).to_owned()
 }
 
 fn required(variable: &str) -> bool {
@@ -50,20 +52,20 @@ fn required(variable: &str) -> bool {
 }
 
 /// Prints why a machine's tests are left out; with `variable` set to 1 that is a failure.
-fn skip(variable: &str, why: &str) {
+pub fn skip(variable: &str, why: &str) {
     assert!(!required(variable), "{variable}=1, but {why}");
     println!("SKIPPED: {why}");
 }
 
-/// Builds `source` in this folder; none if there is no g++.
-fn build(source: &str, flags: &[&str], program: PathBuf) -> Option<PathBuf> {
+/// Builds `source`, a path from the root; none if there is no g++.
+pub fn build(source: &str, flags: &[&str], program: PathBuf) -> Option<PathBuf> {
     let built = Command::new("g++")
         .args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"])
         // longjmp between the stacks of fibers looks like an error to the checked version.
         .args(["-U_FORTIFY_SOURCE", "-Ikernels", "-Itests/kernels", "-o"])
         .arg(&program)
         .args(flags)
-        .args([&format!("tests/kernels/{source}"), "-ldl"])
+        .args([source, "-ldl"])
         .current_dir(root())
         .status();
     match built {
@@ -81,11 +83,11 @@ fn programs() -> &'static [(Machine, PathBuf)] {
     let (_, programs) = PROGRAMS.get_or_init(|| {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut programs = Vec::new();
-        match build("on_cpu.cc", &[], folder.path().join("on_cpu")) {
+        match build("tests/kernels/on_cpu.cc", &[], folder.path().join("on_cpu")) {
             None => skip("REQUIRE_GXX", "no g++: the kernels are not run on the CPU"),
             Some(program) => programs.push((Machine::Cpu, program)),
         }
-        match build("on_gpu.cc", &[], folder.path().join("on_gpu")) {
+        match build("tests/kernels/on_gpu.cc", &[], folder.path().join("on_gpu")) {
             None => skip("REQUIRE_GPU", "no g++: the kernels are not run on a GPU"),
             Some(program) => {
                 let probe = command(&program).stdin(Stdio::null()).output().expect("the runner starts");
@@ -114,26 +116,10 @@ pub fn runners() -> Vec<(Machine, Runner)> {
     programs().iter().map(|(machine, program)| (*machine, start(command(program)))).collect()
 }
 
-/// Starts the program with the experiments' kernels, on the CPU, with the tables filled; none without g++.
-pub fn experiments() -> Option<Runner> {
-    static PROGRAM: OnceLock<(TempDir, Option<PathBuf>)> = OnceLock::new();
-    let (_, program) = PROGRAM.get_or_init(|| {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let program = build("experiments_on_cpu.cc", &[], folder.path().join("experiments"));
-        if program.is_none() {
-            skip("REQUIRE_GXX", "no g++: the kernels of the experiments are not run on the CPU");
-        }
-        (folder, program)
-    });
-    let mut runner = start(command(program.as_deref()?));
-    runner.run("kuznyechik_to_constant", Geometry { blocks: 1, threads: 1, shared: 0 }, vec![]);
-    Some(runner)
-}
-
 /// A runner on threads, built into `folder`. A race ends it with a report on standard error.
 pub fn on_threads(folder: &Path) -> Option<Runner> {
     let flags = ["-O1", "-g", "-fsanitize=thread", "-pthread", "-DCUDA_ON_THREADS"];
-    let Some(program) = build("on_cpu.cc", &flags, folder.join("on_threads")) else {
+    let Some(program) = build("tests/kernels/on_cpu.cc", &flags, folder.join("on_threads")) else {
         skip("REQUIRE_GXX", "no g++: the kernels are not searched for races");
         return None;
     };
@@ -143,7 +129,8 @@ pub fn on_threads(folder: &Path) -> Option<Runner> {
     Some(start(fixed))
 }
 
-fn start(mut command: Command) -> Runner {
+/// Starts a program, with the tables filled.
+pub fn start(mut command: Command) -> Runner {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the runner starts");
     let jobs = child.stdin.take();
     let results = BufReader::new(child.stdout.take().expect("a pipe"));

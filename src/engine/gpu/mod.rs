@@ -20,7 +20,7 @@ mod worker;
 
 pub use channel::ChannelError;
 pub use device::Shape;
-pub use driver::{Description, DeviceMemory, DriverError, HostMemory, Module, lab};
+pub use driver::{Description, DriverError};
 pub use fault::Fault;
 pub use process::{COMMAND, LentMemory, start_gpus_with};
 pub use ways::Ways;

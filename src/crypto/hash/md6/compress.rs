@@ -14,7 +14,7 @@ pub const BLOCK: usize = 512;
 pub const VALUE: usize = 128;
 
 /// The constant words at the beginning: the fractional part of the square root of six.
-const Q: [u64; 15] = [
+pub const Q: [u64; 15] = [
     0x7311_c281_2425_cfa0,
     0x6432_2864_34aa_c8e7,
     0xb604_50e9_ef68_b7c1,

@@ -7,14 +7,13 @@ mod compress_avx2;
 #[cfg(target_arch = "x86_64")]
 mod compress_avx512;
 pub mod forest;
-pub mod sized;
 mod steps;
 #[cfg(test)]
 mod tests;
 mod tree;
 
 use super::digest::Digest;
-pub use compress::{BLOCK as NODE, VALUE, Value};
+pub use compress::{BLOCK as NODE, Q, VALUE, Value};
 use std::fmt;
 pub use tree::Join;
 pub(super) use tree::PART;

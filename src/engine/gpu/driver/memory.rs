@@ -38,13 +38,8 @@ impl DeviceMemory {
         self.address + at as u64
     }
 
-    /// The context that it belongs to.
-    pub(super) fn context(&self) -> &Context {
-        &self.context
-    }
-
     /// Whether `len` bytes from `at` on are in it.
-    pub(super) fn holds(&self, at: usize, len: usize) -> bool {
+    pub fn holds(&self, at: usize, len: usize) -> bool {
         at.checked_add(len).is_some_and(|end| end <= self.len)
     }
 }

@@ -22,7 +22,6 @@ macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => { check(stringify!($name), sys::$name($($argument),*)) };
 }
 
-pub mod lab;
 mod memory;
 mod stream;
 
@@ -101,7 +100,11 @@ pub enum DriverError {
 /// Shorthand for this module.
 pub type Result<T> = std::result::Result<T, DriverError>;
 
-fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
+/// Makes a value of what the driver's function `call` returned.
+///
+/// # Errors
+/// If it failed.
+pub fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
     match result {
         sys::CUresult::CUDA_SUCCESS => Ok(()),
         error => Err(DriverError::Call { call, code: error as u32, name: name_of(error) }),
@@ -242,7 +245,7 @@ impl Context {
     }
 
     /// Whether to call the driver for cleaning up; enters the context.
-    fn cleans_up(&self) -> bool {
+    pub fn cleans_up(&self) -> bool {
         !self.is_given_up() && self.enter().is_ok()
     }
 }
@@ -286,6 +289,11 @@ impl Module {
         Ok(Arc::new(Module { raw, context: context.clone() }))
     }
 
+    /// The driver's handle, which is valid as long as this.
+    pub fn raw(&self) -> sys::CUmodule {
+        self.raw
+    }
+
     /// The kernel of that name, allowed to take up to `shared` bytes of dynamic shared memory.
     ///
     /// # Errors
@@ -323,3 +331,10 @@ pub struct Kernel {
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
+
+impl Kernel {
+    /// The driver's handle, which is valid as long as this.
+    pub fn raw(&self) -> sys::CUfunction {
+        self.raw
+    }
+}

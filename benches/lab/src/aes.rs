@@ -1,0 +1,371 @@
+//! `bench aes`: where the tables and the round keys of AES lie, how many threads share a block, how many make a block
+//! of threads, and bit slices instead of tables; after Ma Mengqi, 2012 (GeForce 9800 GT), and S. Waloschek and
+//! others, 2010 (GeForce 8800), who left their results open.
+
+use super::{
+    deliver,
+    experiment::{Bench, Best, ExperimentArgs, Journeys, compare, failed, grid, noise},
+};
+use crate::{
+    device::{Lab, Launch, Parameter, Texture},
+    report::{Axis, Column, Plot, Report, Section, Spread, Table},
+};
+use std::sync::Arc;
+use warpcrypt::{
+    cli::lab::Outcome,
+    crypto::{
+        aes_keys::AesRoundKeys,
+        cipher::{Cipher, CipherKey},
+    },
+    engine::driver::{DeviceMemory, Module},
+};
+
+static FATBIN: &[u8] = include_bytes!("../kernels/aes.fatbin");
+
+const BLOCK: usize = 16;
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+const KEY: [u8; 32] = [0x3c; 32];
+/// A multiple of 1024 blocks, so that bit slices can begin with it.
+const COUNTER: [u8; 16] = [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0];
+/// What bit slices are made of: 1024 blocks.
+const UNIT: usize = 1024 * BLOCK;
+/// Threads of a block wherever they are not what is compared: the paper's choice.
+const THREADS: u32 = 256;
+const MOST_ROUND_KEYS: usize = 15;
+
+const CIPHERS: [Cipher; 3] = [Cipher::Aes128, Cipher::Aes192, Cipher::Aes256];
+const MODES: [(&str, &str); 3] =
+    [("ctr", "CTR"), ("encrypt", "ECB encryption"), ("decrypt", "ECB decryption")];
+
+/// A kernel's name and what it is.
+type Variant = (&'static str, &'static str);
+const PLACES: [Variant; 6] = [
+    ("global", "tables in global memory"),
+    ("constant", "tables in constant memory"),
+    ("texture", "tables in texture memory"),
+    ("shared", "tables in shared memory"),
+    ("spread", "32 tables in shared memory"),
+    ("bits", "bit slices"),
+];
+const KEY_PLACES: [Variant; 4] = [
+    ("spread", "keys in shared memory"),
+    ("spread_keys_global", "keys in global memory"),
+    ("spread_keys_constant", "keys in constant memory"),
+    ("spread_keys_registers", "keys in registers"),
+];
+const SHARES: [Variant; 9] = [
+    ("constant", "constant, 1 thread a block"),
+    ("constant_4", "constant, 4 threads a block"),
+    ("constant_16", "constant, 16 threads a block"),
+    ("shared", "shared, 1 thread a block"),
+    ("shared_4", "shared, 4 threads a block"),
+    ("shared_16", "shared, 16 threads a block"),
+    ("spread", "32 copies, 1 thread a block"),
+    ("spread_4", "32 copies, 4 threads a block"),
+    ("spread_16", "32 copies, 16 threads a block"),
+];
+const THREAD_COUNTS: [u32; 10] = [16, 32, 64, 128, 192, 256, 384, 512, 768, 1024];
+
+/// Runs `bench aes`.
+///
+/// # Errors
+/// If the driver fails, a kernel computes something else than the CPU, or a file cannot be written.
+pub fn run(args: &ExperimentArgs) -> Outcome {
+    let mut report = Report::new("aes", "AES: tables, keys, threads");
+    report.about(
+        "papers",
+        "Ma Mengqi 2012: GeForce 9800 GT, Athlon II X2 245; S. Waloschek et al. 2010: GeForce 8800",
+    );
+    let bench = Bench::start(args, &mut report)?;
+    let most = if bench.quick || bench.gpu().is_none() { 16 * MIB } else { 256 * MIB };
+    let device = bench.gpu().map(|lab| Device::open(&bench, lab, most)).transpose()?;
+    if let Some(device) = &device {
+        let ciphers = if bench.quick { &CIPHERS[..1] } else { &CIPHERS[..] };
+        report.section(compared(device, "tables", "Place of the tables", &PLACES, ciphers, most)?);
+        report.section(compared(device, "keys", "Place of the round keys", &KEY_PLACES, ciphers, most)?);
+        report.section(compared(
+            device,
+            "share",
+            "Threads that share a block",
+            &SHARES,
+            &CIPHERS[..1],
+            most,
+        )?);
+        report.section(by_threads(device, most)?);
+    }
+    for cipher in [Cipher::Aes128, Cipher::Aes256] {
+        report.section(by_size(&bench, device.as_ref(), cipher, most)?);
+    }
+    drop(bench);
+    deliver(&report, &args.report)
+}
+
+/// Round keys of both directions on the device.
+struct Schedule {
+    cipher: Cipher,
+    rounds: usize,
+    bytes: [Vec<u8>; 2],
+    memory: [DeviceMemory; 2],
+}
+
+struct Device<'a> {
+    bench: &'a Bench,
+    lab: &'a Lab,
+    module: Arc<Module>,
+    texture: Texture,
+    schedules: Vec<Schedule>,
+    counter: DeviceMemory,
+    input: DeviceMemory,
+    output: DeviceMemory,
+}
+
+impl<'a> Device<'a> {
+    fn open(bench: &'a Bench, lab: &'a Lab, most: usize) -> Outcome<Self> {
+        let load = || {
+            let module = lab.load(FATBIN)?;
+            let texture = lab.texture(&module, "AES_EXPERIMENT_TABLES", 1)?;
+            let mut schedules = Vec::new();
+            for cipher in CIPHERS {
+                let keys = AesRoundKeys::new(&KEY[..cipher.key_len()]);
+                let bytes = [keys.encryption_keys(), &keys.decryption_keys()].map(|keys| {
+                    let mut bytes = keys.as_flattened().to_vec();
+                    bytes.resize(MOST_ROUND_KEYS * BLOCK, 0);
+                    bytes
+                });
+                let memory = [lab.memory(bytes[0].len())?, lab.memory(bytes[1].len())?];
+                lab.upload(&bytes[0], &memory[0])?;
+                lab.upload(&bytes[1], &memory[1])?;
+                schedules.push(Schedule { cipher, rounds: keys.rounds(), bytes, memory });
+            }
+            let counter = lab.memory(BLOCK)?;
+            lab.upload(&COUNTER, &counter)?;
+            let (input, output) = (lab.memory(most)?, lab.memory(most)?);
+            lab.upload(&noise(MIB).repeat(most / MIB), &input)?;
+            Ok(Device { bench, lab, module, texture, schedules, counter, input, output })
+        };
+        load().map_err(failed)
+    }
+
+    /// Calls `with` with the launch of that variant over `bytes`; not if it cannot have so many threads or so
+    /// little data.
+    fn with<T>(
+        &self,
+        (name, mode): (&str, &str),
+        cipher: Cipher,
+        (threads, bytes): (u32, usize),
+        with: impl FnOnce(&Launch) -> Outcome<Option<T>>,
+    ) -> Outcome<Option<T>> {
+        let (bits, decrypts) = (name == "bits", mode == "decrypt");
+        let Some(schedule) = self.schedules.iter().find(|schedule| schedule.cipher == cipher) else {
+            return Ok(None);
+        };
+        if bits && (bytes % UNIT != 0 || threads % 32 != 0) {
+            return Ok(None);
+        }
+        let tables = 1 + usize::from(decrypts);
+        let shared = match name.split('_').next() {
+            Some("shared") => 256 + tables * KIB,
+            Some("spread") => 256 + tables * 32 * KIB,
+            Some("bits") => 7680,
+            _ => 256,
+        };
+        let kernel = self.lab.kernel(&self.module, &format!("aes_{name}_{mode}"), shared).map_err(failed)?;
+        let occupancy = self.lab.occupancy(&kernel, threads).map_err(failed)?;
+        if occupancy == 0 {
+            return Ok(None);
+        }
+        let half = usize::from(decrypts);
+        self.lab.write(&self.module, "AES_EXPERIMENT_KEYS", &schedule.bytes[half]).map_err(failed)?;
+        let parameters = [
+            Parameter::Memory(&schedule.memory[half]),
+            Parameter::Number(schedule.rounds as u64),
+            Parameter::Memory(&self.counter),
+            Parameter::Memory(&self.input),
+            Parameter::Memory(&self.output),
+            Parameter::Number((bytes / BLOCK) as u64),
+            Parameter::Texture(&self.texture),
+        ];
+        let sharing = name.rsplit('_').next().and_then(|n| n.parse().ok());
+        let items = (bytes / BLOCK) as f64 * if bits { 1.0 / 32.0 } else { sharing.unwrap_or(1.0) };
+        let blocks = grid(self.lab, items, threads, occupancy);
+        with(&Launch { kernel: &kernel, blocks, threads, parameters: &parameters })
+    }
+
+    /// GB/s of a variant, after its output was compared with the CPU's.
+    fn rate(
+        &self,
+        (name, mode): (&str, &str),
+        cipher: Cipher,
+        (threads, bytes): (u32, usize),
+    ) -> Outcome<Option<Spread>> {
+        self.bench.next(&format!("{name}, {mode}, {cipher:?}, {threads} threads, {} KiB", bytes / KIB))?;
+        self.with((name, mode), cipher, (threads, bytes), |launch| {
+            self.lab.launch(launch).map_err(failed)?;
+            let len = bytes.min(256 * KIB);
+            let (mut expected, mut found) = (vec![0; len], vec![0; len]);
+            self.lab.download(&self.input, &mut expected).map_err(failed)?;
+            self.lab.download(&self.output, &mut found).map_err(failed)?;
+            apply(&CipherKey::new(cipher, &KEY[..cipher.key_len()]), mode, &mut expected);
+            compare(name, &found, &expected)?;
+            self.bench.kernel(self.lab, &[*launch], bytes as f64 / 1e9)
+        })
+    }
+}
+
+/// A mode on the CPU.
+fn apply(key: &CipherKey, mode: &str, data: &mut [u8]) {
+    match mode {
+        "ctr" => key.ctr_in_place(&COUNTER, data),
+        "encrypt" => key.ecb_encrypt(data),
+        _ => key.ecb_decrypt(data),
+    }
+}
+
+fn table(name: &str) -> Table {
+    let mut columns = vec![Column::text("variant"), Column::text("mode"), Column::number("key", "bit")];
+    columns.extend([Column::number("threads", ""), Column::number("size", "B")]);
+    columns.extend(["rate", "lowest", "highest"].map(|name| Column::number(name, "GB/s")));
+    Table::new(name, columns)
+}
+
+/// A row, and nothing where nothing was measured.
+fn add(
+    table: &mut Table,
+    (name, mode): (&str, &str),
+    cipher: Cipher,
+    threads: u32,
+    bytes: usize,
+    rate: Option<Spread>,
+) {
+    let Some(rate) = rate else { return };
+    let mut row = vec![name.into(), mode.into(), (8 * cipher.key_len()).into()];
+    row.extend([
+        u64::from(threads).into(),
+        bytes.into(),
+        rate.median.into(),
+        rate.low.into(),
+        rate.high.into(),
+    ]);
+    table.row(row);
+}
+
+/// Variants side by side in every mode, and on the CPU.
+fn compared(
+    device: &Device,
+    name: &str,
+    title: &str,
+    variants: &[Variant],
+    ciphers: &[Cipher],
+    bytes: usize,
+) -> Outcome<Section> {
+    let (mut table, mut section) = (table(name), Section::new(title));
+    for cipher in ciphers {
+        let key = CipherKey::new(*cipher, &KEY[..cipher.key_len()]);
+        let bits = 8 * cipher.key_len();
+        for (mode, shown_mode) in MODES {
+            let heading = format!("AES-{bits}, {shown_mode}");
+            let mut plot = Plot::bars(&heading, Axis::linear("rate", "GB/s"));
+            let mut best = Best::default();
+            for (kernel, shown) in variants {
+                let rate = device.rate((kernel, mode), *cipher, (THREADS, bytes))?;
+                add(&mut table, (shown, shown_mode), *cipher, THREADS, bytes, rate);
+                best.add(shown, rate);
+                plot = plot.bar(shown, rate);
+            }
+            let threads = device.bench.cores;
+            device.bench.next(&format!("CPU, {heading}"))?;
+            let len = bytes.min(64 * MIB);
+            let work = |data: &mut [u8]| apply(&key, mode, data);
+            let rate = device.bench.cpu(threads, (vec![0x5a; len], BLOCK), len as f64 / 1e9, &work);
+            add(&mut table, ("CPU, all cores", shown_mode), *cipher, threads as u32, len, rate);
+            plot = plot.bar("CPU, all cores", rate);
+            section = best.tell(section.plot(plot), &format!(" for {heading}"), "GB/s");
+        }
+    }
+    let text = "Data and result in the device's memory, 256 threads a block; round keys in shared memory and one \
+                thread a block, where they are not what is compared.";
+    Ok(section.text(text).table(table))
+}
+
+fn by_threads(device: &Device, bytes: usize) -> Outcome<Section> {
+    let title = "Threads of a block";
+    let (cipher, mut table, mut best) = (Cipher::Aes128, table("threads"), Best::default());
+    let mut plot = Plot::lines(title, Axis::doubling("threads a block", ""), Axis::log("rate", "GB/s"));
+    for (kernel, shown) in PLACES {
+        let mut line = Vec::new();
+        for threads in THREAD_COUNTS {
+            let rate = device.rate((kernel, "ctr"), cipher, (threads, bytes))?;
+            add(&mut table, (shown, "CTR"), cipher, threads, bytes, rate);
+            best.add(&format!("{shown}, {threads} threads"), rate);
+            line.extend(rate.map(|rate| (f64::from(threads), rate.median)));
+        }
+        plot = plot.line(shown, line);
+    }
+    let paper = "AES-128 in CTR mode. The paper's optimum was 256 threads, with 512 slower again.";
+    Ok(best.tell(Section::new(title), "", "GB/s").text(paper).plot(plot).table(table))
+}
+
+fn by_size(bench: &Bench, device: Option<&Device>, cipher: Cipher, most: usize) -> Outcome<Section> {
+    let bits = 8 * cipher.key_len();
+    let title = format!("AES-{bits} in CTR mode by size");
+    let mut table = table(&format!("size-{bits}"));
+    let mut plot = Plot::lines(&title, Axis::bytes("data"), Axis::log("rate", "GB/s"));
+    let step = if bench.quick { 16 } else { 4 };
+    let sizes: Vec<usize> =
+        std::iter::successors(Some(KIB), |size| Some(size * step)).take_while(|size| *size <= most).collect();
+    let mut draw = |name: &str, threads: u32, rate: &mut dyn FnMut(usize) -> Outcome<Option<Spread>>| {
+        let mut line = Vec::new();
+        for bytes in &sizes {
+            let rate = rate(*bytes)?;
+            add(&mut table, (name, "CTR"), cipher, threads, *bytes, rate);
+            line.extend(rate.map(|rate| (*bytes as f64, rate.median)));
+        }
+        Ok(line)
+    };
+    let mut lines = Vec::new();
+    if let Some(device) = device {
+        for (kernel, name) in [("spread", "kernel alone"), ("bits", "kernel alone, bit slices")] {
+            let mut rate = |bytes| device.rate((kernel, "ctr"), cipher, (THREADS, bytes));
+            lines.push((name, draw(name, THREADS, &mut rate)?));
+        }
+        let mut journeys = Journeys::new(device.lab, most)?;
+        for (name, is_pinned) in Journeys::KINDS {
+            let mut rate = |bytes| {
+                bench.next(&format!("{name}, {} KiB", bytes / KIB))?;
+                let [from, to] = journeys.memory(is_pinned, bytes);
+                device.with(("spread", "ctr"), cipher, (THREADS, bytes), |launch| {
+                    let (upload, download) = ((&*from, &device.input), (&device.output, to));
+                    bench.journey(device.lab, &[*launch], &[upload], download, bytes as f64 / 1e9)
+                })
+            };
+            lines.push((name, draw(name, THREADS, &mut rate)?));
+        }
+    }
+    let key = CipherKey::new(cipher, &KEY[..cipher.key_len()]);
+    for (name, threads) in [("CPU, one core", 1), ("CPU, all cores", bench.cores)] {
+        let mut rate = |bytes: usize| {
+            bench.next(&format!("{name}, {} KiB", bytes / KIB))?;
+            let len = bytes.min(64 * MIB);
+            Ok(bench
+                .cpu(threads, (vec![0x5a; len], BLOCK), len as f64 / 1e9, &|data| apply(&key, "ctr", data)))
+        };
+        lines.push((name, draw(name, threads as u32, &mut rate)?));
+    }
+    if cipher == Cipher::Aes128 {
+        // From its figures 5.9 and 5.10: 10.05, 2.43 and 0.40 Gbit/s.
+        for (name, rate) in [
+            ("paper: kernel alone", 10.05 / 8.0),
+            ("paper: with transfers", 2.43 / 8.0),
+            ("paper: CPU, one core", 0.40 / 8.0),
+        ] {
+            lines.push((name, vec![(8.0 * MIB as f64, rate), (most as f64, rate)]));
+        }
+    }
+    for (name, line) in lines {
+        plot = plot.line(name, line);
+    }
+    let text = "With transfers: upload, kernel and download one after the other; the engine of the filesystem overlaps \
+                the three. The CPU's data is not larger than 64 MiB.";
+    Ok(Section::new(&title).text(text).plot(plot).table(table))
+}

@@ -1,0 +1,313 @@
+//! What measurements of single kernels need beyond the engine: copies that wait, kernels that are timed,
+//! textures and the module's own variables. All work goes to one queue, in order.
+
+use cudarc::driver::sys;
+use std::{
+    ffi::{CString, c_int, c_uint, c_void},
+    mem, ptr,
+    sync::Arc,
+};
+use warpcrypt::engine::driver::{
+    Context, Description, DeviceMemory, DriverError, HostMemory, Kernel, Module, Result, check, devices,
+};
+
+/// Calls a function of the driver by its name.
+macro_rules! call {
+    ($name:ident($($argument:expr),* $(,)?)) => { check(stringify!($name), sys::$name($($argument),*)) };
+}
+
+/// What is called here beyond what the engine calls.
+const FUNCTIONS: [&str; 8] = [
+    "cuEventElapsedTime",
+    "cuMemcpyDtoD_v2",
+    "cuMemcpyDtoH_v2",
+    "cuMemcpyHtoD_v2",
+    "cuModuleGetGlobal_v2",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuTexObjectCreate",
+    "cuTexObjectDestroy",
+];
+
+/// One parameter of a kernel.
+#[derive(Clone, Copy)]
+pub enum Parameter<'a> {
+    /// Memory of the device, from its first byte on.
+    Memory(&'a DeviceMemory),
+    /// A number of 32 or 64 bits.
+    Number(u64),
+    /// A texture.
+    Texture(&'a Texture),
+}
+
+/// An entry point, and the bytes of dynamic shared memory that it is launched with.
+pub struct Entry {
+    kernel: Kernel,
+    shared: usize,
+}
+
+/// A kernel, its geometry and its parameters.
+#[derive(Clone, Copy)]
+pub struct Launch<'a> {
+    /// The entry point.
+    pub kernel: &'a Entry,
+    /// Blocks.
+    pub blocks: u32,
+    /// Threads of a block.
+    pub threads: u32,
+    /// What its contract wants.
+    pub parameters: &'a [Parameter<'a>],
+}
+
+/// A copy of a module's variable, read through the texture units.
+pub struct Texture {
+    raw: sys::CUtexObject,
+    context: Arc<Context>,
+    _memory: DeviceMemory,
+}
+
+impl Drop for Texture {
+    fn drop(&mut self) {
+        if self.context.cleans_up() {
+            // SAFETY: made by `Lab::texture`, and nothing is running that reads it: launches are waited for.
+            let _ = unsafe { sys::cuTexObjectDestroy(self.raw) };
+        }
+    }
+}
+
+/// A device to measure kernels on.
+pub struct Lab {
+    context: Arc<Context>,
+    description: Description,
+    events: [sys::CUevent; 2],
+}
+
+impl Lab {
+    /// Opens the first device.
+    ///
+    /// # Errors
+    /// Why there is none, or what the driver says.
+    pub fn open() -> Result<Self> {
+        devices()?;
+        for name in FUNCTIONS {
+            // SAFETY: `devices` found the library, which stays loaded. A symbol is looked up, not called.
+            if unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()) }.is_err() {
+                return Err(DriverError::BadLibrary(format!("it lacks {name}")));
+            }
+        }
+        let (context, description) = Context::open(0)?;
+        let mut events = [ptr::null_mut(); 2];
+        for event in &mut events {
+            // SAFETY: writes a handle to a live place; the context is current.
+            unsafe { call!(cuEventCreate(event, 0))? };
+        }
+        Ok(Lab { context, description, events })
+    }
+
+    /// The device.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Loads a fatbin.
+    ///
+    /// # Errors
+    /// What the driver says, for instance that it has no code for this device.
+    pub fn load(&self, fatbin: &[u8]) -> Result<Arc<Module>> {
+        Module::load(&self.context, fatbin)
+    }
+
+    /// The entry point of that name.
+    ///
+    /// # Errors
+    /// What the driver says: no such kernel, or more shared memory than there is.
+    pub fn kernel(&self, module: &Arc<Module>, name: &str, shared: usize) -> Result<Entry> {
+        Ok(Entry { kernel: module.kernel(name, shared)?, shared })
+    }
+
+    /// Memory of the device with unspecified content.
+    ///
+    /// # Errors
+    /// What the driver says: out of memory.
+    pub fn memory(&self, len: usize) -> Result<DeviceMemory> {
+        DeviceMemory::new(&self.context, len)
+    }
+
+    /// Page-locked memory of the host.
+    ///
+    /// # Errors
+    /// What the driver says: out of memory.
+    pub fn pinned(&self, len: usize) -> Result<HostMemory> {
+        HostMemory::new(&self.context, len)
+    }
+
+    /// Copies to the start of `to`, and waits.
+    ///
+    /// # Errors
+    /// What the driver says, also of earlier work.
+    pub fn upload(&self, from: &[u8], to: &DeviceMemory) -> Result<()> {
+        assert!(to.holds(0, from.len()), "an upload beyond the memory"); // invariant: callers size both
+        // SAFETY: both places are live and large enough; the driver has read `from` when it returns.
+        unsafe { call!(cuMemcpyHtoD_v2(to.address(0), from.as_ptr().cast(), from.len())) }
+    }
+
+    /// Copies from the start of `from`, after all that was launched, and waits.
+    ///
+    /// # Errors
+    /// As `upload`.
+    pub fn download(&self, from: &DeviceMemory, to: &mut [u8]) -> Result<()> {
+        assert!(from.holds(0, to.len()), "a download beyond the memory"); // invariant: callers size both
+        // SAFETY: as in `upload`; the caller lends `to` alone.
+        unsafe { call!(cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), from.address(0), to.len()))? };
+        // Copies to page-locked memory that was registered may return early.
+        self.wait()
+    }
+
+    /// Waits for all that was launched.
+    ///
+    /// # Errors
+    /// What any of it failed of.
+    pub fn wait(&self) -> Result<()> {
+        self.context.synchronize()
+    }
+
+    /// Blocks of that many threads that a multiprocessor holds at once; none if the kernel is not made for
+    /// so many.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn occupancy(&self, kernel: &Entry, threads: u32) -> Result<u32> {
+        let mut blocks = 0;
+        // SAFETY: writes to a live integer.
+        unsafe {
+            let threads = threads as c_int;
+            call!(cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &mut blocks,
+                kernel.kernel.raw(),
+                threads,
+                kernel.shared
+            ))?;
+        }
+        Ok(blocks.max(0) as u32)
+    }
+
+    /// Queues a launch. Kernels are given memory of the device alone, so whatever they do with it, the
+    /// program's own memory stays as it is.
+    ///
+    /// # Errors
+    /// What the driver says, also of earlier work.
+    pub fn launch(&self, launch: &Launch) -> Result<()> {
+        let number = |parameter: &Parameter| match parameter {
+            Parameter::Memory(memory) => memory.address(0),
+            Parameter::Number(number) => *number,
+            Parameter::Texture(texture) => texture.raw,
+        };
+        let mut numbers: Vec<u64> = launch.parameters.iter().map(number).collect();
+        // A parameter of 32 bits is read from the lower half: numbers are little-endian here as there.
+        let mut places: Vec<*mut c_void> =
+            numbers.iter_mut().map(|number| ptr::from_mut(number).cast()).collect();
+        let (shared, queue, none) = (launch.kernel.shared as c_uint, ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the driver reads the parameters during the call; what they point to is the device's memory.
+        unsafe {
+            call!(cuLaunchKernel(
+                launch.kernel.kernel.raw(),
+                launch.blocks,
+                1,
+                1,
+                launch.threads,
+                1,
+                1,
+                shared,
+                queue,
+                places.as_mut_ptr(),
+                none,
+            ))
+        }
+    }
+
+    /// Seconds that each of `times` rounds through these launches took, one after the other, by the device's clock.
+    ///
+    /// # Errors
+    /// As `launch`.
+    pub fn time(&self, launches: &[Launch], times: u32) -> Result<f64> {
+        let mut milliseconds = 0_f32;
+        // SAFETY: the events live as long as this, and the driver writes to a live number.
+        unsafe {
+            call!(cuEventRecord(self.events[0], ptr::null_mut()))?;
+            for _ in 0..times {
+                launches.iter().try_for_each(|launch| self.launch(launch))?;
+            }
+            call!(cuEventRecord(self.events[1], ptr::null_mut()))?;
+            call!(cuEventSynchronize(self.events[1]))?;
+            call!(cuEventElapsedTime(&mut milliseconds, self.events[0], self.events[1]))?;
+        }
+        Ok(f64::from(milliseconds) / 1e3 / f64::from(times))
+    }
+
+    /// Address and length of a variable of the module.
+    fn variable(&self, module: &Module, name: &str) -> Result<(u64, usize)> {
+        let text = CString::new(name).unwrap_or_default();
+        let (mut address, mut len) = (0, 0);
+        // SAFETY: the module is loaded; the name ends with a zero; both results go to live places.
+        unsafe { call!(cuModuleGetGlobal_v2(&mut address, &mut len, module.raw(), text.as_ptr()))? };
+        Ok((address, len))
+    }
+
+    /// Writes the first bytes of a variable.
+    ///
+    /// # Errors
+    /// As `upload`, and if the module has no such variable.
+    pub fn write(&self, module: &Module, name: &str, bytes: &[u8]) -> Result<()> {
+        let (address, len) = self.variable(module, name)?;
+        assert!(bytes.len() <= len, "more than the variable holds"); // invariant: callers know the kernels
+        // SAFETY: both places are live and large enough.
+        unsafe { call!(cuMemcpyHtoD_v2(address, bytes.as_ptr().cast(), bytes.len())) }
+    }
+
+    /// Fills the variable `to` with the first bytes of the variable `from` of the same module.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn copy(&self, module: &Module, from: &str, to: &str) -> Result<()> {
+        let ((from, most), (to, len)) = (self.variable(module, from)?, self.variable(module, to)?);
+        assert!(len <= most, "more than the variable holds"); // invariant: callers know the kernels
+        // SAFETY: both variables live as long as the module and are large enough.
+        unsafe { call!(cuMemcpyDtoD_v2(to, from, len)) }
+    }
+
+    /// A texture over a copy of a variable, of elements of `channels` words each: 1, 2 or 4. A copy, because
+    /// textures begin at addresses that the compiler does not give to variables.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn texture(&self, module: &Module, name: &str, channels: u32) -> Result<Texture> {
+        let (variable, len) = self.variable(module, name)?;
+        let memory = self.memory(len)?;
+        let mut raw = 0;
+        // SAFETY: both descriptions are plain data for which zeros are valid; the copy lives as long as the
+        // texture, which holds it.
+        unsafe {
+            call!(cuMemcpyDtoD_v2(memory.address(0), variable, len))?;
+            let mut resource: sys::CUDA_RESOURCE_DESC = mem::zeroed();
+            resource.resType = sys::CUresourcetype::CU_RESOURCE_TYPE_LINEAR;
+            resource.res.linear.devPtr = memory.address(0);
+            resource.res.linear.format = sys::CUarray_format::CU_AD_FORMAT_UNSIGNED_INT32;
+            resource.res.linear.numChannels = channels;
+            resource.res.linear.sizeInBytes = len;
+            let mut reading: sys::CUDA_TEXTURE_DESC = mem::zeroed();
+            reading.flags = sys::CU_TRSF_READ_AS_INTEGER;
+            call!(cuTexObjectCreate(&mut raw, &resource, &reading, ptr::null()))?;
+        }
+        Ok(Texture { raw, context: self.context.clone(), _memory: memory })
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for event in self.events {
+            if self.context.cleans_up() {
+                // SAFETY: made by `open`.
+                let _ = unsafe { sys::cuEventDestroy_v2(event) };
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! `bench keccak`: how many threads share a state of Keccak-f\[1600\], from one state to four millions; after a comparison
+//! in OpenCL on a GeForce GTX 650 Ti, whose findings stand beside.
+
+use super::{
+    deliver,
+    experiment::{Bench, Best, ExperimentArgs, Journeys, compare, failed, grid, noise},
+};
+use crate::{
+    device::{Lab, Launch, Parameter},
+    report::{Axis, Column, Plot, Report, Section, Spread, Table, significant},
+};
+use std::sync::Arc;
+use warpcrypt::{
+    cli::lab::{Failure, Outcome},
+    crypto::{
+        hash::permute_all,
+        keccak::{self, Rounds, State},
+    },
+    engine::driver::{DeviceMemory, Module},
+};
+
+static FATBIN: &[u8] = include_bytes!("../kernels/keccak.fatbin");
+
+/// Bytes of a state.
+const STATE: usize = 200;
+/// The most states, as in the paper.
+const MOST: usize = 4_000_000;
+
+/// How a state is shared: kernel, threads of a block, states that a thread stands for, shared memory of a
+/// block, name.
+struct Variant {
+    kernel: &'static str,
+    threads: u32,
+    threads_a_state: f64,
+    shared: usize,
+    name: &'static str,
+}
+
+const fn variant(
+    kernel: &'static str,
+    threads: u32,
+    threads_a_state: f64,
+    shared: usize,
+    name: &'static str,
+) -> Variant {
+    Variant { kernel, threads, threads_a_state, shared, name }
+}
+
+/// The paper's implementations I, II and III first.
+const VARIANTS: [Variant; 9] = [
+    variant("loop", 128, 1.0, 0, "I: one thread, looping"),
+    variant("unrolled", 128, 1.0, 0, "II: one thread, unrolled"),
+    variant("block", 25, 25.0, 25 * 16, "III: 25 threads, a state a block"),
+    variant("two", 128, 1.0, 0, "one thread, two rounds unrolled"),
+    variant("block", 200, 25.0, 200 * 16, "25 threads, 8 states a block"),
+    variant("block", 800, 25.0, 800 * 16, "25 threads, 32 states a block"),
+    variant("warp_shuffle", 128, 32.0, 0, "a warp, shuffles"),
+    variant("warp_shared", 128, 32.0, 4 * 256, "a warp, shared memory"),
+    variant("five", 128, 32.0 / 6.0, 0, "5 threads, 6 states a warp"),
+];
+
+/// Rates of SHA3-224, -256, -384 and -512 in bits.
+const RATES: [(usize, &str); 4] =
+    [(1152, "SHA3-224"), (1088, "SHA3-256"), (832, "SHA3-384"), (576, "SHA3-512")];
+
+/// Runs `bench keccak`.
+///
+/// # Errors
+/// If the driver fails, a kernel computes something else than the CPU, or a file cannot be written.
+pub fn run(args: &ExperimentArgs) -> Outcome {
+    let mut report = Report::new("keccak", "Keccak: threads of a state");
+    report.about("paper", "a thesis on Keccak in OpenCL: GeForce GTX 650 Ti; its text gives ratios alone");
+    let bench = Bench::start(args, &mut report)?;
+    let counts: &[usize] = if bench.quick || bench.gpu().is_none() {
+        &[1, 100, 10_000, 200_000]
+    } else {
+        &[
+            1, 10, 100, 1000, 10_000, 50_000, 100_000, 435_600, 1_000_000, 1_350_000, 1_742_400, 2_500_000,
+            MOST,
+        ]
+    };
+    let most = counts[counts.len() - 1];
+    let device = bench.gpu().map(|lab| Device::open(&bench, lab, most)).transpose()?;
+    report.section(by_count(&bench, device.as_ref(), counts)?);
+    report.section(by_rate(&bench, device.as_ref(), most.min(1_000_000))?);
+    if let Some(device) = &device {
+        report.section(transfers(&bench, device, counts)?);
+    }
+    drop(bench);
+    deliver(&report, &args.report)
+}
+
+struct Device<'a> {
+    bench: &'a Bench,
+    lab: &'a Lab,
+    module: Arc<Module>,
+    data: DeviceMemory,
+    states: DeviceMemory,
+    /// What both begin with.
+    noise: Vec<u8>,
+}
+
+impl<'a> Device<'a> {
+    fn open(bench: &'a Bench, lab: &'a Lab, most: usize) -> Outcome<Self> {
+        let open = || {
+            let module = lab.load(FATBIN)?;
+            let (data, states) = (lab.memory(most * STATE)?, lab.memory(most * STATE)?);
+            let noise = noise(1000 * STATE);
+            lab.upload(&noise, &data)?;
+            Ok(Device { bench, lab, module, data, states, noise })
+        };
+        open().map_err(failed)
+    }
+
+    /// Calls `with` with the launch of that variant over `count` states that absorb `rate` lanes each.
+    fn with<T>(
+        &self,
+        variant: &Variant,
+        count: usize,
+        rate: usize,
+        with: impl FnOnce(&Launch) -> Outcome<Option<T>>,
+    ) -> Outcome<Option<T>> {
+        let kernel = self
+            .lab
+            .kernel(&self.module, &format!("keccak_{}", variant.kernel), variant.shared)
+            .map_err(failed)?;
+        let occupancy = self.lab.occupancy(&kernel, variant.threads).map_err(failed)?;
+        let parameters = [
+            Parameter::Memory(&self.data),
+            Parameter::Number(rate as u64),
+            Parameter::Memory(&self.states),
+            Parameter::Number(count as u64),
+        ];
+        let blocks = grid(self.lab, count as f64 * variant.threads_a_state, variant.threads, occupancy);
+        with(&Launch { kernel: &kernel, blocks, threads: variant.threads, parameters: &parameters })
+    }
+
+    /// `units` a second for each state, after the output was compared with the CPU's.
+    fn rate(&self, variant: &Variant, count: usize, rate: usize, units: f64) -> Outcome<Option<Spread>> {
+        self.bench.next(&format!("{}, {count} states", variant.name))?;
+        self.with(variant, count, rate, |launch| {
+            let len = count.min(1000) * STATE;
+            self.lab.upload(&self.noise[..len], &self.states).map_err(failed)?;
+            self.lab.launch(launch).map_err(failed)?;
+            let mut found = vec![0; len];
+            self.lab.download(&self.states, &mut found).map_err(failed)?;
+            let mut expected = self.noise[..len].to_vec();
+            for (at, state) in expected.as_chunks_mut::<STATE>().0.iter_mut().enumerate() {
+                let absorbed = &self.noise[at * rate * 8..][..rate * 8];
+                state.iter_mut().zip(absorbed).for_each(|(byte, more)| *byte ^= more);
+                permute(state);
+            }
+            compare(variant.name, &found, &expected)?;
+            self.bench.kernel(self.lab, &[*launch], units * count as f64)
+        })
+    }
+}
+
+/// One state on the CPU.
+fn permute(bytes: &mut [u8; STATE]) {
+    let mut state: State = [0; 25];
+    let lanes = bytes.as_chunks_mut::<8>().0;
+    state.iter_mut().zip(&*lanes).for_each(|(lane, bytes)| *lane = u64::from_le_bytes(*bytes));
+    keccak::permute(&mut state, Rounds::TwentyFour);
+    lanes.iter_mut().zip(state).for_each(|(bytes, lane)| *bytes = lane.to_le_bytes());
+}
+
+fn cpu(bench: &Bench, threads: usize, count: usize, units: f64) -> Outcome<Option<Spread>> {
+    bench.next(&format!("CPU, {threads} threads, {count} states"))?;
+    let count = count.min(100_000);
+    let states: Vec<State> = vec![[0x5a; 25]; count];
+    Ok(bench.cpu(threads, (states, 1), units * count as f64, &permute_all))
+}
+
+fn by_count(bench: &Bench, device: Option<&Device>, counts: &[usize]) -> Outcome<Section> {
+    let title = "Permutations by number of states";
+    let mut columns = vec![Column::text("variant"), Column::number("states", "")];
+    columns.extend(["rate", "lowest", "highest"].map(|name| Column::number(name, "million/s")));
+    let mut table = Table::new("states", columns);
+    let mut plot = Plot::lines(title, Axis::log("states", ""), Axis::log("rate", "million/s"));
+    let mut measure = |name: &str, rate: &mut dyn FnMut(usize) -> Outcome<Option<Spread>>| {
+        let mut line = Vec::new();
+        for count in counts {
+            let Some(rate) = rate(*count)? else { continue };
+            let cells = [name.into(), (*count).into(), rate.median.into(), rate.low.into(), rate.high.into()];
+            table.row(cells);
+            line.push((*count as f64, rate.median));
+        }
+        Ok(line)
+    };
+    let mut lines = Vec::new();
+    for variant in VARIANTS.iter().filter(|_| device.is_some()) {
+        let mut rate = |count| device.map_or(Ok(None), |device| device.rate(variant, count, 0, 1e-6));
+        lines.push((variant.name, measure(variant.name, &mut rate)?));
+    }
+    let winners = winners(&lines);
+    for (name, threads) in [("CPU, one core", 1), ("CPU, all cores", bench.cores)] {
+        lines.push((name, measure(name, &mut |count| cpu(bench, threads, count, 1e-6))?));
+    }
+    for (name, line) in lines {
+        plot = plot.line(name, line);
+    }
+    let paper = "The paper found III best up to about 1.35 million states (38 % over II, 76 % over I), and II best beyond \
+                 (56 % over III, 60 % over I). States lie in the device's memory. The CPU permutes eight or four side by \
+                 side where it has vectors for them.";
+    let section = winners.into_iter().fold(Section::new(title), Section::text);
+    Ok(section.text(paper).plot(plot).table(table))
+}
+
+/// A variant takes the lead if it is by so much better than the leader: less is noise.
+const LEAD: f64 = 1.05;
+
+/// Which variant is best for how many states, if any was measured.
+fn winners(lines: &[(&str, Vec<(f64, f64)>)]) -> Option<String> {
+    let (_, first) = lines.first()?;
+    let mut text = String::from("Best here:");
+    let mut last = "";
+    for (at, (count, _)) in first.iter().enumerate() {
+        let best = lines.iter().max_by(|a, b| a.1[at].1.total_cmp(&b.1[at].1));
+        let led = lines.iter().find(|line| line.0 == last).map_or(0.0, |line| line.1[at].1 * LEAD);
+        if let Some((name, line)) = best.filter(|best| best.1[at].1 > led) {
+            let separator = if last.is_empty() { "" } else { ";" };
+            let (states, rate) = (if *count == 1.0 { "state" } else { "states" }, significant(line[at].1));
+            text += &format!("{separator} from {count} {states} on {name} ({rate} million/s)");
+            last = name;
+        }
+    }
+    Some(text + ".")
+}
+
+fn by_rate(bench: &Bench, device: Option<&Device>, count: usize) -> Outcome<Section> {
+    let title = "Absorbing at the rates of SHA-3";
+    let mut columns = vec![Column::text("variant"), Column::text("function"), Column::number("rate", "bit")];
+    columns.extend(["absorbed", "lowest", "highest"].map(|name| Column::number(name, "GB/s")));
+    let mut table = Table::new("rates", columns);
+    let mut section = Section::new(title);
+    for (bits, function) in RATES {
+        let units = bits as f64 / 8e9;
+        let mut plot = Plot::bars(&format!("{function}, r = {bits}"), Axis::linear("absorbed", "GB/s"));
+        let mut best = Best::default();
+        let mut results = Vec::new();
+        for variant in VARIANTS.iter().filter(|_| device.is_some()) {
+            let Some(device) = device else { continue };
+            let rate = device.rate(variant, count, bits / 64, units)?;
+            best.add(variant.name, rate);
+            results.push((variant.name, rate));
+        }
+        results.push(("CPU, all cores", cpu(bench, bench.cores, count, units)?));
+        for (name, rate) in results {
+            plot = plot.bar(name, rate);
+            let Some(rate) = rate else { continue };
+            let cells = [name.into(), function.into(), bits.into(), rate.median.into(), rate.low.into()];
+            table.row(cells.into_iter().chain([rate.high.into()]));
+        }
+        section = best.tell(section.plot(plot), &format!(" for {function}"), "GB/s");
+    }
+    let text = format!("{count} states absorb a block each; on the CPU the block is zeros.");
+    Ok(section.text(text).table(table))
+}
+
+fn transfers(bench: &Bench, device: &Device, counts: &[usize]) -> Outcome<Section> {
+    let title = "With transfers";
+    let mut columns = vec![Column::text("variant"), Column::number("states", "")];
+    columns.extend(["rate", "lowest", "highest"].map(|name| Column::number(name, "million/s")));
+    let mut table = Table::new("transfers", columns);
+    let mut plot = Plot::lines(title, Axis::log("states", ""), Axis::log("rate", "million/s"));
+    let mut measure = |name: &str, rate: &mut dyn FnMut(usize) -> Outcome<Option<Spread>>| {
+        let mut line = Vec::new();
+        for count in counts {
+            let Some(rate) = rate(*count)? else { continue };
+            table.row([name.into(), (*count).into(), rate.median.into(), rate.low.into(), rate.high.into()]);
+            line.push((*count as f64, rate.median));
+        }
+        Ok::<_, Failure>(line)
+    };
+    let mut lines = Vec::new();
+    let mut journeys = Journeys::new(device.lab, counts[counts.len() - 1] * STATE)?;
+    for (name, is_pinned) in Journeys::KINDS {
+        let mut rate = |count: usize| {
+            bench.next(&format!("{name}, {count} states"))?;
+            let [from, to] = journeys.memory(is_pinned, count * STATE);
+            device.with(&VARIANTS[3], count, 0, |launch| {
+                let (upload, download) = ((&*from, &device.states), (&device.states, to));
+                bench.journey(device.lab, &[*launch], &[upload], download, count as f64 / 1e6)
+            })
+        };
+        lines.push((name, measure(name, &mut rate)?));
+    }
+    let name = "CPU, all cores";
+    lines.push((name, measure(name, &mut |count| cpu(bench, bench.cores, count, 1e-6))?));
+    for (name, line) in lines {
+        plot = plot.line(name, line);
+    }
+    let text =
+        "States go to the device, are permuted by one thread each, two rounds unrolled, and come back.";
+    Ok(Section::new(title).text(text).plot(plot).table(table))
+}

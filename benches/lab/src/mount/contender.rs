@@ -1,0 +1,242 @@
+//! The filesystems that are compared, and how each is started.
+
+use crate::PROGRAM;
+use std::{
+    env, fs, io,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+use warpcrypt::{
+    cli::lab::{Code, Failure, Outcome},
+    crypto::cipher::Cipher,
+    engine,
+};
+
+/// The names of all that could take part, in the order of their colours.
+pub const NAMES: [&str; 14] = [
+    "tmpfs",
+    "gocryptfs",
+    "pass-through",
+    "pass-through direct",
+    "FUSE ceiling",
+    "warpcrypt kuznyechik",
+    "cryfs",
+    "encfs",
+    "warpcrypt",
+    "securefs",
+    "warpcrypt gpu",
+    "kuznyechik gpu",
+    "warpcrypt cpu",
+    "kuznyechik cpu",
+];
+
+/// What every peer is unlocked with: there is nothing to protect.
+const PASSWORD: &str = "benchmark";
+
+/// A filesystem that takes part.
+#[derive(Debug, Clone)]
+pub struct Contender {
+    /// Its name in tables and plots.
+    pub name: String,
+    /// Whether it takes part without being named.
+    pub is_usual: bool,
+    tool: Tool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tool {
+    Store,
+    Plain { direct: bool, memory: bool },
+    Warpcrypt(Vault),
+    Gocryptfs,
+    Securefs,
+    Encfs,
+    Cryfs,
+}
+
+/// A vault and how it is mounted, in the words of the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Vault {
+    cipher: &'static str,
+    integrity: &'static str,
+    engine: &'static str,
+    cache: &'static str,
+}
+
+impl Vault {
+    const USUAL: Vault = Vault { cipher: "aes-256-ctr", integrity: "kmac128", engine: "auto", cache: "auto" };
+    const KUZNYECHIK: Vault = Vault { cipher: "kuznyechik-ctr", ..Vault::USUAL };
+
+    const fn on(self, engine: &'static str) -> Vault {
+        Vault { engine, ..self }
+    }
+}
+
+/// Where a contender keeps what it needs.
+pub struct Place {
+    /// The directory that is encrypted.
+    pub store: PathBuf,
+    /// Where it is mounted.
+    pub mount: PathBuf,
+    /// Its password or key.
+    pub key: PathBuf,
+}
+
+impl Contender {
+    /// All that can take part on this machine.
+    pub fn all(dir: &Path) -> Vec<Contender> {
+        let named = |name: &str, tool| Contender { name: name.to_owned(), is_usual: true, tool };
+        let vault = |name: &str, vault| named(name, Tool::Warpcrypt(vault));
+        let rare = |name: &str, tool| Contender { is_usual: false, ..vault(name, tool) };
+        let mut all = vec![
+            named(&store_name(dir), Tool::Store),
+            named("FUSE ceiling", Tool::Plain { direct: true, memory: true }),
+            named("pass-through", Tool::Plain { direct: false, memory: false }),
+            named("pass-through direct", Tool::Plain { direct: true, memory: false }),
+            vault("warpcrypt", Vault::USUAL),
+            vault("warpcrypt kuznyechik", Vault::KUZNYECHIK),
+            rare("warpcrypt direct", Vault { cache: "direct", ..Vault::USUAL }),
+            rare("warpcrypt turboshake", Vault { integrity: "turboshake128", ..Vault::USUAL }),
+        ];
+        if engine::gpus().is_ok() {
+            all.extend([
+                vault("warpcrypt cpu", Vault::USUAL.on("cpu")),
+                vault("warpcrypt gpu", Vault::USUAL.on("gpu")),
+                vault("kuznyechik cpu", Vault::KUZNYECHIK.on("cpu")),
+                vault("kuznyechik gpu", Vault::KUZNYECHIK.on("gpu")),
+                rare("cpu direct", Vault { cache: "direct", ..Vault::USUAL.on("cpu") }),
+                rare("gpu direct", Vault { cache: "direct", ..Vault::USUAL.on("gpu") }),
+            ]);
+        }
+        let peers = [
+            ("gocryptfs", Tool::Gocryptfs),
+            ("securefs", Tool::Securefs),
+            ("encfs", Tool::Encfs),
+            ("cryfs", Tool::Cryfs),
+        ];
+        all.extend(
+            peers.into_iter().filter(|(name, _)| installed(name)).map(|(name, tool)| named(name, tool)),
+        );
+        all
+    }
+
+    /// The store itself, and a vault of every cipher and key size on every engine of this machine.
+    pub fn ciphers(dir: &Path) -> Vec<Contender> {
+        let mut all = vec![Contender { name: store_name(dir), is_usual: true, tool: Tool::Store }];
+        let engines: &[&str] = if engine::gpus().is_ok() { &["cpu", "gpu"] } else { &["cpu"] };
+        for engine in engines {
+            all.extend(Cipher::ALL.map(|cipher| Contender {
+                name: format!("{} {engine}", cipher.name()),
+                is_usual: true,
+                tool: Tool::Warpcrypt(Vault { cipher: cipher.name(), ..Vault::USUAL.on(engine) }),
+            }));
+        }
+        all
+    }
+
+    /// Whether what is read back is what was written.
+    pub fn keeps_data(&self) -> bool {
+        !matches!(self.tool, Tool::Plain { memory: true, .. })
+    }
+
+    /// Makes its empty store.
+    ///
+    /// # Errors
+    /// If a directory cannot be made or the filesystem's own program fails.
+    pub fn prepare(&self, place: &Place) -> Outcome {
+        let made = [&place.store, &place.mount].into_iter().try_for_each(fs::create_dir_all);
+        made.and_then(|()| fs::write(&place.key, format!("{PASSWORD}-{PASSWORD}\n")))
+            .map_err(|e| Failure::io(place.store.display(), &e))?;
+        let Some(mut init) = self.init(place) else { return Ok(()) };
+        let done = init.stdin(Stdio::null()).stdout(Stdio::null()).output();
+        let done = done.map_err(|e| Failure::io(&self.name, &e))?;
+        if done.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        Err(Failure::plain(Code::Failed, format!("{}: {}", self.name, said.trim())))
+    }
+
+    fn init(&self, place: &Place) -> Option<Command> {
+        let mut command = Command::new(self.program());
+        match self.tool {
+            Tool::Warpcrypt(vault) => {
+                command.args([PROGRAM, "init"]).arg(&place.store).arg("--key-file").arg(&place.key);
+                command.args(["--cipher", vault.cipher, "--integrity", vault.integrity]);
+            }
+            Tool::Gocryptfs => {
+                command
+                    .args(["-init", "-q", "-scryptn", "10", "-passfile"])
+                    .arg(&place.key)
+                    .arg(&place.store);
+            }
+            Tool::Securefs => {
+                command.args(["create", "--pass", PASSWORD, "-r", "1"]).arg(&place.store);
+            }
+            // These make the store at their first mount.
+            Tool::Store | Tool::Plain { .. } | Tool::Encfs | Tool::Cryfs => return None,
+        }
+        Some(command)
+    }
+
+    /// The process that serves the mount in the foreground; `None` if the store is used as it is.
+    pub fn serve(&self, place: &Place) -> Option<Command> {
+        let (store, mount) = (&place.store, &place.mount);
+        let mut command = Command::new(self.program());
+        match self.tool {
+            Tool::Store => return None,
+            Tool::Plain { direct, memory } => {
+                command.arg("plain").arg(store).arg(mount);
+                command.args(direct.then_some("--direct")).args(memory.then_some("--memory"));
+            }
+            Tool::Warpcrypt(vault) => {
+                command.args([PROGRAM, "mount"]).arg(store).arg(mount).arg("--foreground");
+                command.args(["--engine", vault.engine, "--cache", vault.cache]);
+                command.arg("--key-file").arg(&place.key);
+            }
+            Tool::Gocryptfs => {
+                command.args(["-fg", "-q", "-passfile"]).arg(&place.key).arg(store).arg(mount);
+            }
+            Tool::Securefs => {
+                command.args(["mount", "--pass", PASSWORD]).arg(store).arg(mount);
+            }
+            Tool::Encfs => {
+                command.args(["--standard", "--stdinpass", "-f"]).arg(store).arg(mount);
+            }
+            Tool::Cryfs => {
+                let state = place.key.with_extension("state");
+                command.env("CRYFS_FRONTEND", "noninteractive").env("CRYFS_NO_UPDATE_CHECK", "true");
+                command.env("CRYFS_LOCAL_STATE_DIR", state).arg("-f").arg(store).arg(mount);
+            }
+        }
+        Some(command)
+    }
+
+    /// What the serving process reads first.
+    pub fn greet(&self, to: &mut impl Write) -> io::Result<()> {
+        match self.tool {
+            Tool::Encfs | Tool::Cryfs => writeln!(to, "{PASSWORD}"),
+            _ => Ok(()),
+        }
+    }
+
+    fn program(&self) -> PathBuf {
+        match self.tool {
+            Tool::Store | Tool::Plain { .. } | Tool::Warpcrypt(_) => "/proc/self/exe".into(),
+            Tool::Gocryptfs | Tool::Securefs | Tool::Encfs | Tool::Cryfs => self.name.clone().into(),
+        }
+    }
+}
+
+/// What the directory lies on.
+fn store_name(dir: &Path) -> String {
+    const TMPFS: u64 = 0x0102_1994;
+    let kind = rustix::fs::statfs(dir).map(|about| about.f_type as u64);
+    if kind == Ok(TMPFS) { "tmpfs".to_owned() } else { "store".to_owned() }
+}
+
+fn installed(program: &str) -> bool {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+}

@@ -1,0 +1,23 @@
+//! What the tests of the laboratory share, most of it with those of the program.
+
+// Every test binary includes this module and uses its own part of it.
+#![allow(dead_code)]
+
+#[path = "../../../../tests/support/command.rs"]
+pub mod command;
+#[path = "../../../../tests/support/ready.rs"]
+pub mod ready;
+
+use std::{path::Path, process::Command};
+
+/// The laboratory.
+pub fn bench<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warpcrypt-bench"));
+    command.args(arguments);
+    command
+}
+
+/// A path as text.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
