@@ -117,7 +117,7 @@ impl File {
             st.buffer.spill(place);
         }
         let changed = Changed::single(st, bound);
-        if changed.is_empty() && size == planned_size(st) {
+        if changed.is_empty() && size == planned_size(st) || !self.make_way(st, &changed)? {
             return Ok(None);
         }
         self.load_flight(st, size, &changed, &[]).map(Some)
@@ -212,6 +212,9 @@ impl File {
         let new = layout::chunks(planned_size(st))..windows.iter().copied().max().unwrap_or(0);
         changed.chunks.extend(if new.is_empty() { Vec::new() } else { st.buffer.single(new) });
         changed.chunks.sort_unstable();
+        if !self.make_way(st, &changed)? {
+            return Ok(());
+        }
         let size = end_of(st, &changed);
         let flight = self.load_flight(st, size, &changed, windows)?;
         self.launch(st, flight);
@@ -229,7 +232,9 @@ impl File {
         self.flush_now(st, size, &changed, &[])
     }
 
+    /// To be called where no flight is on its way.
     fn flush_now(&self, st: &mut State, size: u64, changed: &Changed, windows: &[u64]) -> Result<()> {
+        self.make_way(st, changed)?;
         let flight = self.load_flight(st, size, changed, windows)?;
         self.fly(st, flight)
     }
@@ -285,15 +290,24 @@ impl File {
         self.flush_now(st, st.tree.size(), &Changed::default(), &[])
     }
 
-    /// Loads a flight that makes a version of `size` bytes: takes the chunks out of the buffer once nothing can
-    /// fail any more. `windows` are those of the stripes that the chunks are in, each by its first chunk.
-    fn load_flight(&self, st: &mut State, size: u64, changed: &Changed, windows: &[u64]) -> Result<Flight> {
+    /// Does what has to be done before a flight is loaded; that may land others, and commit. Returns whether it may be
+    /// loaded then. It may not if one that made the file longer has failed: its chunks, which are buffered again, go first.
+    /// Else there would be zeros in their place.
+    fn make_way(&self, st: &mut State, changed: &Changed) -> Result<bool> {
+        let planned = planned_size(st);
         self.check_writable(st)?;
         self.finish_pending(st)?;
         self.keep_mtime(st)?;
         let identity = self.identity(st)?;
         self.load_groups(st, &identity, st.tree.size(), changed.all())?;
         self.commit_if_rewritten(st, changed)?;
+        Ok(planned_size(st) >= planned)
+    }
+
+    /// Loads a flight that makes a version of `size` bytes: takes the chunks out of the buffer once nothing can
+    /// fail any more. `windows` are those of the stripes that the chunks are in, each by its first chunk.
+    fn load_flight(&self, st: &mut State, size: u64, changed: &Changed, windows: &[u64]) -> Result<Flight> {
+        let identity = self.identity(st)?;
         let epoch = self.begin_epoch(st, &identity)?;
         let chunks = changed.chunks.len();
         let mut nonces = vec![0; chunks * 10];
