@@ -178,6 +178,11 @@ fn over_fake_faults_are_injected() {
     let faults = Faults { vault: &vault, fault: &fault };
     let mount = vault.mount_with(&["--engine", "gpu"]);
     faults.during(2, || streams(write, mount.path()));
+    // The last fault may have been met only now.
+    let end = Instant::now() + Duration::from_secs(60);
+    while gpu_of(mount.path())["in_service"] != true && Instant::now() < end {
+        sleep(Duration::from_millis(100));
+    }
     let gpu = gpu_of(mount.path());
     assert!(gpu["in_service"] == true && gpu["failed"].as_u64() > Some(1), "{gpu}");
     let mount = mount.remount();
