@@ -67,6 +67,8 @@ struct Counts {
     faults: AtomicU64,
     /// Crashes that were recovered from and compared.
     crashes: AtomicU64,
+    /// Searches that were given up.
+    open: AtomicU64,
 }
 
 /// A run of a program.
@@ -341,16 +343,18 @@ fn looked_at(run: &Run, looker: &mut Looker, counts: &Counts) -> Verdict {
     }
     let oracle = Oracle::new(&run.marks);
     let all = run.history.until(u64::MAX);
-    explain(&oracle, &run.marks, &all, &|_| Ok(()))
+    let found = explain(&oracle, &run.marks, &all, &|_| Ok(()))
         .map_err(|e| format!("no order explains this: {e}\n{}", list(&all)))?;
+    counts.open.fetch_add(u64::from(!found), Ordering::Relaxed);
     for instant in &instants {
         for cut in [false, true] {
             let view = crashed(looker, instant, cut)?;
             let events = run.history.until(instant.at);
             let fits = |oracle: &Oracle| oracle.allows(&view, !cut && !instant.failed);
             let what = if cut { "a power cut" } else { "a kill" };
-            explain(&oracle, &run.marks, &events, &fits)
+            let found = explain(&oracle, &run.marks, &events, &fits)
                 .map_err(|e| format!("after {what} at {}: {e}\n{}", instant.at, list(&events)))?;
+            counts.open.fetch_add(u64::from(!found), Ordering::Relaxed);
             counts.crashes.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -417,25 +421,32 @@ fn explore(programs: std::ops::Range<u64>, orders: usize) {
     });
     let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
     println!(
-        "{} programs, {} orders, {} operations, {} failed calls, {} crashes: none wrong in {:.0} s",
+        "{} programs, {} orders, {} operations, {} failed calls, {} crashes: none wrong, {} left open, in {:.0} s",
         programs.end - programs.start,
         of(&counts.orders),
         of(&counts.events),
         of(&counts.faults),
         of(&counts.crashes),
+        of(&counts.open),
         start.elapsed().as_secs_f64()
     );
 }
 
 #[test]
 fn some_orders() {
-    explore(0..100, 10);
+    explore(0..400, 10);
+}
+
+/// Programs that found a fault.
+#[test]
+fn known_programs() {
+    [268, 756].into_iter().for_each(|seed| run_in_orders(seed, 25, &Arc::default()));
 }
 
 #[test]
 #[ignore = "takes long: just prove"]
 fn many_orders() {
-    explore(0..5_000, 25);
+    explore(0..10_000, 25);
 }
 
 /// `PROGRAM=7 ORDERS=10 cargo test --release --features interleave --lib this_program -- --ignored`
@@ -468,14 +479,43 @@ fn each_rule_between_threads_matters() {
 /// Looks on where a program does not find it any more.
 fn is_found((rule, known): &(Rule, u64)) -> bool {
     let start = std::time::Instant::now();
-    for seed in (*known..).take(400) {
-        break_rule(Some(*rule));
-        let ran = catch_unwind(AssertUnwindSafe(|| run_in_orders(seed, 10, &Arc::default())));
-        break_rule(None);
-        if ran.is_err() {
-            println!("{rule:?}: PROGRAM={seed}, {:.1} s", start.elapsed().as_secs_f64());
-            return true;
-        }
+    let found = (*known..).take(40).find(|seed| finds(*seed, *rule));
+    if let Some(seed) = found {
+        println!("{rule:?}: PROGRAM={seed}, {:.1} s", start.elapsed().as_secs_f64());
     }
-    false
+    found.is_some()
+}
+
+/// Whether a program finds that a rule is broken.
+fn finds(seed: u64, rule: Rule) -> bool {
+    break_rule(Some(rule));
+    let ran = catch_unwind(AssertUnwindSafe(|| run_in_orders(seed, 25, &Arc::default())));
+    break_rule(None);
+    ran.is_err()
+}
+
+/// `RULE=KeepNewer PROGRAMS=1000 cargo test --release --features interleave --lib any_program_finds -- --ignored --nocapture`
+#[test]
+#[ignore = "needs a rule in the environment"]
+fn any_program_finds() {
+    let of = |name| std::env::var(name).unwrap();
+    let (rule, programs): (_, u64) = (of("RULE"), of("PROGRAMS").parse().unwrap());
+    let (rule, _) = FOUND_BY.into_iter().find(|(known, _)| format!("{known:?}") == rule).unwrap();
+    let next = AtomicU64::new(0);
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= programs {
+                return;
+            }
+            if finds(seed, rule) {
+                println!("{rule:?}: PROGRAM={seed}");
+                return next.store(programs, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        (0..threads).for_each(|_| drop(scope.spawn(work)));
+    });
 }

@@ -16,8 +16,8 @@ use std::{
 
 /// Bytes that are read of a wide segment.
 pub(super) const PART: u64 = 512;
-/// Orders that are tried at most.
-const ORDERS: usize = 200_000;
+/// So many states are looked at; then it remains open whether there is an order.
+const STATES: usize = 2_000;
 
 /// Counts the beginnings and the ends of operations.
 #[derive(Default)]
@@ -98,7 +98,8 @@ impl History {
     }
 }
 
-/// Looks for an order of `events` from `oracle` on in which all that was read could be, and of which `fits` approves in the end.
+/// Looks for an order of `events` from `oracle` on in which all that was read could be, and of which `fits` approves in
+/// the end. Returns whether it was found: `false` if there are too many to try.
 ///
 /// # Errors
 /// Why the last one that was tried is none.
@@ -107,16 +108,19 @@ pub(super) fn explain(
     marks: &[u64],
     events: &[Event],
     fits: &dyn Fn(&Oracle) -> Result<(), String>,
-) -> Result<(), String> {
+) -> Result<bool, String> {
     let mut left: BTreeMap<usize, Vec<&Event>> = BTreeMap::new();
     events.iter().for_each(|event| left.entry(event.thread).or_default().push(event));
     let left = Vec::from_iter(left.into_values());
     let done = vec![0; left.len()];
-    let mut search = Search { marks, left, fits, seen: HashSet::new(), why: String::new() };
-    if search.go(oracle, &done) || search.seen.len() >= ORDERS {
-        return Ok(());
+    let mut search = Search { marks, left, fits, seen: HashSet::new(), why: String::new(), unfit: None };
+    if search.go(oracle, &done) {
+        return Ok(true);
     }
-    Err(search.why)
+    if search.seen.len() >= STATES {
+        return Ok(false);
+    }
+    Err(search.unfit.unwrap_or(search.why))
 }
 
 /// What began after another had ended does not come before it.
@@ -130,7 +134,10 @@ struct Search<'a> {
     left: Vec<Vec<&'a Event>>,
     fits: &'a dyn Fn(&Oracle) -> Result<(), String>,
     seen: HashSet<(Vec<usize>, Oracle)>,
+    /// Why the last operation that was tried could not come then.
     why: String,
+    /// What is wrong with the end of the last order that is one.
+    unfit: Option<String>,
 }
 
 impl<'a> Search<'a> {
@@ -138,13 +145,13 @@ impl<'a> Search<'a> {
     fn go(&mut self, oracle: &Oracle, done: &[usize]) -> bool {
         let mut done = done.to_vec();
         let next = self.next_after_reads(oracle, &mut done);
-        if next.len() > 1 && !self.seen.insert((done.clone(), oracle.clone())) || self.seen.len() >= ORDERS {
+        if next.len() > 1 && !self.seen.insert((done.clone(), oracle.clone())) || self.seen.len() >= STATES {
             return false;
         }
         if next.iter().all(|(_, event)| event.end.is_none()) {
             match (self.fits)(oracle) {
                 Ok(()) => return true,
-                Err(why) => self.why = why,
+                Err(why) => self.unfit = Some(why),
             }
         }
         let first_end = first_end(&next);
