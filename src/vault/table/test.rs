@@ -96,3 +96,22 @@ fn what_was_closed_is_flushed_soon() {
     assert_eq!(left.read(0, &mut out).unwrap(), 11);
     assert_eq!(&out[..11], b"overwritten");
 }
+
+#[test]
+fn a_file_that_is_being_recovered_keeps_no_other_waiting() {
+    let files = Files::new(context(), 0, Box::new(|| Ok(()))).unwrap();
+    let shard = files.shard(KEY);
+    let beside = |key: &Key| *key != KEY && std::ptr::eq(files.shard(*key), shard);
+    let other = (0..).map(|inode| (KEY.0, inode)).find(beside).unwrap();
+    let store = || DirFile::new(tempfile::tempfile().unwrap().into());
+    shard.files.lock().insert(KEY, Entry::Opening);
+    let opening = Opening { shard, key: KEY };
+    files.open(other, store()).unwrap();
+    std::thread::scope(|scope| {
+        let same = scope.spawn(|| files.open(KEY, store()).unwrap().key);
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!same.is_finished(), "it is not opened twice");
+        drop(opening);
+        assert_eq!(same.join().unwrap(), KEY);
+    });
+}
