@@ -435,7 +435,12 @@ fn check(
     if let Allowed::Between(_) = allowed {
         let file = open(image, writer);
         let recovered = judge(&file, &allowed, what);
-        assert!(seen == recovered, "{what}: recovers in another way than it reads");
+        // Where the cut took a zero from the end, the length that recovery gives back makes the chunk whole.
+        let same = |(seen, recovered): (&(_, Option<Vec<u8>>), &(_, _))| {
+            seen == recovered || seen.0 == recovered.0 && seen.1.is_none()
+        };
+        let same = seen.len() == recovered.len() && seen.iter().zip(&recovered).all(same);
+        assert!(same, "{what}: recovers in another way than it reads");
         let again = open(image, writer);
         assert!(again.at_rest() && again.size() == file.size());
         assert!(recovered == look(&again, what), "{what}: reads in another way than it was recovered");
