@@ -3,7 +3,7 @@
 use super::{attr, caching::InUse, caller::Caller, errno, handles::FileHandle, inodes::Node, server::Server};
 use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, Target};
 use fuser::{FopenFlags, OpenAccMode, OpenFlags, WriteFlags};
-use std::{cell::RefCell, sync::Arc};
+use std::{cell::RefCell, ops::Range, sync::Arc};
 
 /// Most bytes of one copy_file_range; the kernel comes back for the rest.
 const COPY_MOST: u64 = 64 << 20;
@@ -83,7 +83,7 @@ impl Server {
         }
         node.told.by_file();
         // Where the size was another, so may be what the kernel has cached.
-        if in_use.came_back() || node.pages.behind() {
+        if in_use.came_back() || node.pages.are_stale() {
             mode -= FopenFlags::FOPEN_KEEP_CACHE;
         }
         if in_use.untouched() && !write && !self.read_only && !past(mode) {
@@ -236,6 +236,13 @@ impl Server {
             }
         }
         Ok(copied as u32) // At most COPY_MOST.
+    }
+
+    /// Drops the kernel's pages of `bytes`, which were written with direct I/O.
+    fn overtaken(&self, node: &Arc<Node>, bytes: Range<u64>) {
+        if let Some(kernel) = self.kernel() {
+            self.dropper.overtaken(kernel, node, bytes);
+        }
     }
 
     /// Takes set-user-id and set-group-id away from a file that somebody other than root changes.

@@ -1,6 +1,7 @@
 //! The kernel's requests as fuser delivers them: each is handed to [`Server`] and answered.
 
 use super::{
+    aside::{Asked, SMALL},
     attr,
     caller::Caller,
     capabilities::{self, Largest},
@@ -9,7 +10,6 @@ use super::{
     names::Entry,
     server::Server,
     stale::PageRead,
-    together::{Asked, SMALL},
 };
 use crate::{
     metrics::{self, Activity},

@@ -5,6 +5,7 @@
 //! `listing` do the work of one family of requests each; `inodes` knows what the kernel knows, `stale` drops what it holds and should not; `loops` keeps
 //! as many event loops awake as there is work for; `device` and `session` make a mount and end it.
 
+mod aside;
 mod attr;
 mod caching;
 mod caller;
@@ -22,6 +23,7 @@ mod metrics;
 mod names;
 mod nodes;
 mod pace;
+mod pages;
 mod permissions;
 mod preload;
 mod server;

@@ -1,6 +1,7 @@
 //! What all requests share: the vault, the tables, and the way from a node's number to a place in the store.
 
 use super::{
+    aside::Aside,
     attr,
     caching::{CacheMode, Caching},
     dirs::Dirs,
@@ -10,7 +11,6 @@ use super::{
     loops::{Busy, Loops},
     permissions::Judge,
     stale::Dropper,
-    together::Aside,
     workers::Workers,
 };
 use crate::{
@@ -71,7 +71,7 @@ impl Server {
             judge,
             caching: Caching::new(cache),
             aside: Aside::default(),
-            dropper: Arc::default(),
+            dropper: Dropper::new(loops.clone()),
             reporter: Reporter::default(),
             workers: Workers::new(),
             loops,
@@ -152,11 +152,6 @@ impl Server {
         let busy = self.loops.begin_part();
         self.read_aside();
         busy
-    }
-
-    /// The event loops.
-    pub fn loops(&self) -> &Arc<Loops> {
-        &self.loops
     }
 
     /// Whether the kernel has a request that no loop has taken.
