@@ -280,7 +280,7 @@ impl Filesystem for Mounted {
         let len = (size as usize).min(READ_MOST);
         match self.0.handles.file(handle.0) {
             Ok(file) => {
-                // A program that reads past the cache is named, whatever the locks are; the cache itself is not.
+                // A direct read names a lock owner, whether there are locks or not; a read of pages does not.
                 let page = owner.is_none().then(|| PageRead::begin(file.node.clone()));
                 if len <= SMALL {
                     return self.0.read_small(Asked { file, offset, len, reply, page });

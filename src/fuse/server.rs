@@ -214,9 +214,9 @@ impl Server {
 
     /// Takes back the handle of a file or directory.
     pub fn release(&self, handle: u64) -> Result<()> {
-        if let Some(FileHandle { node, file, past, .. }) = self.handles.remove(handle) {
-            // First, so that whoever opens the file now may find it closed: no request of the handle is under way.
-            node.in_use.lock().closed(past);
+        if let Some(FileHandle { node, file, direct_io, .. }) = self.handles.remove(handle) {
+            // First, so that an open of the file may find it closed: no request of the handle is left.
+            node.in_use.lock().closed(direct_io);
             self.vault.files().release(file);
         }
         Ok(())
