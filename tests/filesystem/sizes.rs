@@ -10,8 +10,9 @@ use std::{
     thread,
 };
 
-/// Bytes of each file.
-const LEN: usize = 1 << 20;
+/// Bytes of each file: more than the kernel is given when a file is opened, and than the first group of chunks. Little
+/// beyond that, as a fake GPU takes seconds for each megabyte.
+const LEN: usize = 52 << 12;
 /// By how much the stored file is longer while the kernel asks for the size.
 const LONGER: [i64; 4] = [-4096, -4000, 4096, 100_000];
 
@@ -34,7 +35,9 @@ fn a_file_has_its_own_size_whatever_its_stored_file_said() {
     if !ready(&[]) {
         return;
     }
-    for cache in CACHES {
+    // The engine has no part in this: where the tests run over a slow one, one way of caching is enough.
+    let slow = std::env::var_os("WARPCRYPT_TEST_ENGINE").is_some();
+    for cache in if slow { &CACHES[..1] } else { &CACHES } {
         let vault = Vault::new("aes-256-ctr");
         let mount = vault.mount_with(&["--cache", cache]);
         let cases: Vec<(i64, Then)> =
