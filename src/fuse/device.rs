@@ -1,7 +1,7 @@
-//! Making and ending a mount: mount(2) for whoever may, fusermount3 for everybody else.
+//! Mounts and unmounts: by mount(2) and umount(2) with root's rights, by fusermount3 without them.
 //!
-//! fuser could do the former, but it takes a mount that has ended for one that still stands and would
-//! unmount whatever is mounted there by then, and it gives the mount no type of its own.
+//! fuser could do the former. But it does not notice that a mount has ended, and would unmount anything that is
+//! mounted there by then; and it gives the mount no type of its own.
 
 use super::permissions::{DEFAULT_PERMISSIONS, Judge};
 use rustix::{
@@ -24,12 +24,12 @@ use std::{
 
 /// The mount's type in the kernel's table.
 const TYPE: &str = "fuse.warpcrypt";
-/// Ours as fusermount3 wants to hear it.
+/// The same as fusermount3 takes it.
 const SUBTYPE: &str = "warpcrypt";
-/// The helper that mounts for users.
+/// The helper that mounts for users without root's rights.
 const HELPER: &str = "fusermount3";
 
-/// What a mount is to be like.
+/// How to mount.
 pub struct Device<'a> {
     /// Where.
     pub target: &'a Path,
@@ -37,11 +37,11 @@ pub struct Device<'a> {
     pub source: &'a OsStr,
     /// Nothing may be written.
     pub read_only: bool,
-    /// Others than the user may enter.
+    /// Other users may enter.
     pub allow_other: bool,
-    /// Who judges by permission bits.
+    /// Who checks permission bits.
     pub judge: Judge,
-    /// Flags by their names in mount(8). Who judges says `judge`, whatever they say of it.
+    /// Flags by their names in mount(8). `judge` takes precedence over what they say of permissions.
     pub flags: &'a [String],
 }
 
@@ -98,7 +98,7 @@ impl Device<'_> {
         self.flags.iter().map(String::as_str).filter(|flag| *flag != DEFAULT_PERMISSIONS)
     }
 
-    /// What the kernel is told about who may do what.
+    /// The options for the kernel about who may do what.
     fn rules(&self) -> impl Iterator<Item = &str> {
         let judges = (self.judge == Judge::Kernel).then_some(DEFAULT_PERMISSIONS);
         judges.into_iter().chain(self.allow_other.then_some("allow_other"))
@@ -141,8 +141,7 @@ impl Device<'_> {
     }
 }
 
-/// Ends the mount at `target`; at once even if it is in use if `lazy`: those who use it keep it until
-/// they are done.
+/// Ends the mount at `target`. If `lazy`, a mount in use is detached at once and ends when its last user is done.
 ///
 /// # Errors
 /// EBUSY if it is in use.

@@ -1,13 +1,13 @@
 //! The kernel's requests as fuser delivers them: each is handed to [`Server`] and answered.
 
 use super::{
-    aside::{Asked, SMALL},
     attr,
     caller::Caller,
     capabilities::{self, Largest},
     errno::{READ_ONLY_ATTRIBUTE, UNSUPPORTED_REQUEST},
     metrics::is_metrics,
     names::Entry,
+    read_queue::{QueuedRead, SMALL},
     replies::{done, new_node, value},
     server::Server,
     stale::PageRead,
@@ -214,13 +214,13 @@ impl Filesystem for Mounted {
                 // A direct read names a lock owner, whether there are locks or not; a read of pages does not.
                 let page = owner.is_none().then(|| PageRead::begin(file.node.clone()));
                 if len <= SMALL {
-                    return self.0.read_small(Asked { file, offset, len, reply, page });
+                    return self.0.read_small(QueuedRead { file, offset, len, reply, page });
                 }
-                self.0.read_aside();
+                self.0.read_queued();
                 self.0.read_alone(&file, offset, len, reply);
             }
             Err(e) => {
-                self.0.read_aside();
+                self.0.read_queued();
                 self.0.answer_read(number.0, reply, Err(e));
             }
         }

@@ -1,21 +1,21 @@
-//! The event loops: how many of them wait for requests, and which rest.
+//! The event loops: which of them wait for requests, and which are parked.
 //!
-//! The kernel gives each request to the loop that has waited longest. If many wait, the requests of a lone
-//! program visit one core after another, and each finds that core's caches cold: sixteen loops halve what one
-//! serves. So a loop rests when it has answered, unless it is needed:
+//! The kernel gives each request to the loop that has waited longest. If many wait, the requests of a lone program
+//! visit one core after another, and each finds that core's caches cold: sixteen loops halve what one serves. So a
+//! loop parks when it has answered, unless it is needed:
 //!
-//! - some loop waits for requests, or works and will wait afterwards;
-//! - as many are awake as worked at once lately;
-//! - a loop that finds a request waiting when it has answered, and has worked for some time without a pause, wakes
-//!   another before it takes that one;
-//! - while requests wait and none is taken, because the loops that are awake work for long or are blocked, the
-//!   watch wakes one after another.
+//! - At least one loop waits for requests, or is busy and will wait afterwards.
+//! - As many are awake as were busy at once lately.
+//! - A loop that finds a request waiting when it has answered, and has been busy for some time without a pause,
+//!   unparks another before it takes that request.
+//! - While requests wait and none is taken, because the loops that are awake are busy for long or blocked, the
+//!   monitor unparks one after another.
 //!
-//! The last loop that is awake looks for the next request for a moment before it sleeps ([`Pace`]).
+//! The last loop that is awake spins for a moment before it blocks ([`Pace`]).
 //!
-//! Loops are fuser's threads. A loop is known here from its first request on; one that is not only waits, and
-//! takes no part in the counts. When the kernel ends the mount, it tells those that wait: a loop that ends
-//! wakes all that rest.
+//! Loops are fuser's threads. A loop is known here from its first request on; before that it only waits, and is in
+//! none of the counts. When the mount ends, the kernel tells the loops that wait; a loop that ends unparks all
+//! others.
 
 use super::pace::Pace;
 use parking_lot::{Condvar, Mutex};
@@ -29,9 +29,9 @@ use std::{
     time::Duration,
 };
 
-/// How long a request may wait while no loop does, until the watch sees it.
+/// How long a request may wait while no loop does, until the monitor sees it.
 const TICK: Duration = Duration::from_millis(1);
-/// Ticks of a window. The most that worked at once in this window or the one before stay awake.
+/// Ticks of a window. As many loops stay awake as were busy at once in this window or the one before.
 const WINDOW: u32 = 16;
 
 /// Says whether the kernel has a request that no loop has taken.
@@ -41,35 +41,35 @@ pub type Waiting = Box<dyn Fn() -> bool + Send + Sync>;
 pub struct Loops {
     count: usize,
     /// Whether there is a processor for a loop beside the program that it serves.
-    lingers: bool,
+    spins: bool,
     waiting: Waiting,
     state: Mutex<State>,
-    watch: Condvar,
+    monitor: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     /// Known loops that wait for a request, or are on their way there.
     ready: usize,
-    /// Loops that work on one.
+    /// Loops that serve one.
     busy: usize,
-    /// Loops that rest; the last of them has rested least.
-    resting: Vec<Arc<Seat>>,
+    /// Loops that are parked, in the order in which they parked.
+    parked: Vec<Arc<Parker>>,
     /// The most that were busy at once, in this window and in the one before.
     most: [usize; 2],
-    /// Whether the watch runs.
-    watching: bool,
-    /// Requests that were begun, all in all.
+    /// Whether the monitor ticks.
+    ticking: bool,
+    /// Requests that were begun, in total.
     begun: u64,
     /// Whether a request began in this window.
     active: bool,
     ended: bool,
 }
 
-/// Where a loop rests.
-struct Seat {
+/// Parks one loop once.
+struct Parker {
     thread: Thread,
-    called: AtomicBool,
+    unparked: AtomicBool,
 }
 
 thread_local! {
@@ -88,7 +88,7 @@ impl Drop for Known {
     }
 }
 
-/// A loop's work on one request. It may rest when this is dropped: after the answer.
+/// A loop's work on one request. The loop may park when this is dropped: after the answer.
 pub struct Busy<'a> {
     loops: &'a Loops,
     whole: bool,
@@ -101,21 +101,21 @@ impl Drop for Busy<'_> {
 }
 
 impl State {
-    /// How many are awake or will be at once.
+    /// How many are awake, or about to be.
     fn awake(&self) -> usize {
         self.ready + self.busy
     }
 
-    /// How many are to be awake.
+    /// How many should be awake.
     fn wanted(&self) -> usize {
         self.most[0].max(self.most[1])
     }
 
-    /// Takes the one that has rested least.
-    fn call(&mut self) -> Option<Arc<Seat>> {
-        let seat = self.resting.pop()?;
+    /// Takes the loop that parked last, to be unparked.
+    fn take_parked(&mut self) -> Option<Arc<Parker>> {
+        let parker = self.parked.pop()?;
         self.ready += 1;
-        Some(seat)
+        Some(parker)
     }
 
     fn next_window(&mut self) {
@@ -124,36 +124,37 @@ impl State {
     }
 }
 
-impl Seat {
-    fn new() -> Arc<Seat> {
-        Arc::new(Seat { thread: thread::current(), called: AtomicBool::new(false) })
+impl Parker {
+    /// For the calling thread.
+    fn new() -> Arc<Parker> {
+        Arc::new(Parker { thread: thread::current(), unparked: AtomicBool::new(false) })
     }
 
-    fn rest(&self) {
-        while !self.called.load(Ordering::Acquire) {
+    fn park(&self) {
+        while !self.unparked.load(Ordering::Acquire) {
             thread::park();
         }
     }
 
-    fn wake(&self) {
-        self.called.store(true, Ordering::Release);
+    fn unpark(&self) {
+        self.unparked.store(true, Ordering::Release);
         self.thread.unpark();
     }
 }
 
 impl Loops {
-    /// `count` loops; `waiting` says whether the kernel has a request that nobody has taken.
+    /// `count` loops; `waiting` says whether the kernel has a request that no loop has taken.
     pub fn new(count: usize, waiting: Waiting) -> Arc<Loops> {
-        let lingers = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
-        Arc::new(Loops { count, lingers, waiting, state: Mutex::default(), watch: Condvar::new() })
+        let spins = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+        Arc::new(Loops { count, spins, waiting, state: Mutex::default(), monitor: Condvar::new() })
     }
 
-    /// Says that the calling loop works on a request.
+    /// Counts the calling loop as busy with a request.
     pub fn begin(self: &Arc<Self>) -> Busy<'_> {
         self.work(true)
     }
 
-    /// Says that the calling loop works on a part of a request: it does not rest afterwards.
+    /// Counts the calling loop as busy with a part of a request, after which it does not park.
     pub fn begin_part(self: &Arc<Self>) -> Busy<'_> {
         self.work(false)
     }
@@ -173,27 +174,27 @@ impl Loops {
         state.begun += 1;
         state.most[0] = state.most[0].max(state.busy);
         state.active = true;
-        if !state.watching {
-            state.watching = true;
-            self.watch.notify_one();
+        if !state.ticking {
+            state.ticking = true;
+            self.monitor.notify_one();
         }
         Busy { loops: self, whole }
     }
 
-    /// Whether no loop waits, nor can be woken: whoever works for long would keep the others waiting.
+    /// Whether no loop waits or can be unparked: a request that takes long would keep all others waiting.
     pub fn all_busy(&self) -> bool {
         self.state.lock().busy >= self.count
     }
 
-    /// Ends all rest: for the end of the mount.
+    /// Unparks every loop and ends the monitor: for the end of the mount.
     pub fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
-        state.ready += state.resting.len();
-        for seat in state.resting.drain(..) {
-            seat.wake();
+        state.ready += state.parked.len();
+        for parker in state.parked.drain(..) {
+            parker.unpark();
         }
-        self.watch.notify_one();
+        self.monitor.notify_one();
     }
 
     /// Whether the kernel has a request that no loop has taken.
@@ -201,19 +202,20 @@ impl Loops {
         (self.waiting)()
     }
 
-    /// Wakes loops while requests wait and none takes them, until [`Loops::end`]; calls `also` as often as it looks.
-    pub fn watch(&self, also: impl Fn()) {
+    /// Unparks loops while requests wait and no loop takes them, until [`Loops::end`]. Calls `on_tick` each time that
+    /// it looks.
+    pub fn monitor(&self, on_tick: impl Fn()) {
         let (mut tick, mut seen) = (0, 0);
         loop {
             {
                 let mut state = self.state.lock();
                 if tick == WINDOW {
                     tick = 0;
-                    state.watching = state.active || state.busy > 0;
+                    state.ticking = state.active || state.busy > 0;
                     state.next_window();
                 }
-                while !state.watching && !state.ended {
-                    self.watch.wait(&mut state);
+                while !state.ticking && !state.ended {
+                    self.monitor.wait(&mut state);
                 }
                 if state.ended {
                     return;
@@ -221,72 +223,72 @@ impl Loops {
             }
             thread::sleep(TICK);
             tick += 1;
-            also();
+            on_tick();
             let begun = self.state.lock().begun;
             if begun == std::mem::replace(&mut seen, begun) {
-                self.relieve();
+                self.unpark_if_stuck();
             }
         }
     }
 
-    /// Wakes a loop if a request waits and no loop does.
-    fn relieve(&self) {
-        let needed = |state: &State| state.ready == 0 && !state.resting.is_empty();
+    /// Unparks a loop if a request waits and no loop does.
+    fn unpark_if_stuck(&self) {
+        let needed = |state: &State| state.ready == 0 && !state.parked.is_empty();
         if !needed(&self.state.lock()) || !(self.waiting)() {
             return;
         }
         let mut state = self.state.lock();
-        let called = if needed(&state) { state.call() } else { None };
+        let parked = if needed(&state) { state.take_parked() } else { None };
         drop(state);
-        if let Some(seat) = called {
-            seat.wake();
+        if let Some(parker) = parked {
+            parker.unpark();
         }
     }
 
-    /// The calling loop has answered: it rests, or goes back to wait for the next request.
+    /// The calling loop has answered: it parks, or goes back to wait for the next request.
     fn finish(&self, whole: bool) {
         let mut state = self.state.lock();
         state.busy -= 1;
         if thread::panicking() {
-            return; // Its thread ends, which ends all rest.
+            return; // Its thread ends, which unparks all others.
         }
         if !whole || state.ready == 0 || state.awake() < state.wanted() || state.ended {
             state.ready += 1;
-            let (alone, others) = (state.ready == 1, !state.resting.is_empty());
+            let (alone, others) = (state.ready == 1, !state.parked.is_empty());
             drop(state);
-            self.go_on(alone, others, whole);
+            self.before_waiting(alone, others, whole);
             return;
         }
-        let seat = Seat::new();
-        state.resting.push(seat.clone());
+        let parker = Parker::new();
+        state.parked.push(parker.clone());
         drop(state);
-        seat.rest();
+        parker.park();
     }
 
-    /// The calling loop, the only one awake or not, goes back to wait: is another one needed, or would it sleep for
-    /// a moment only?
-    fn go_on(&self, alone: bool, others: bool, whole: bool) {
+    /// What the calling loop does before it waits for a request: it unparks another if that is needed, or spins.
+    /// `alone`: no other loop waits. `others`: some are parked.
+    fn before_waiting(&self, alone: bool, others: bool, whole: bool) {
         let needs_help = THIS_LOOP.with_borrow_mut(|this| {
             let pace = &mut this.as_mut()?.pace;
             if alone && (self.waiting)() {
                 return Some(others && pace.is_long());
             }
             pace.pause();
-            if alone && whole && self.lingers {
-                pace.linger(&self.waiting);
+            if alone && whole && self.spins {
+                pace.spin(&self.waiting);
             }
             None
         });
         if needs_help == Some(true) {
-            self.help();
+            self.unpark_another();
         }
     }
 
-    /// Wakes another loop, as the calling one is about to take the request that waits.
-    fn help(&self) {
-        let called = self.state.lock().call();
-        if let Some(seat) = called {
-            seat.wake();
+    /// Unparks another loop, as the calling one is about to take the request that waits.
+    fn unpark_another(&self) {
+        let parked = self.state.lock().take_parked();
+        if let Some(parker) = parked {
+            parker.unpark();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Loops on a made-up device, whose requests take long, block, or wait for one another.
+//! Loops on a fake device, whose requests take long, block, or wait for one another.
 
 use super::*;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -10,12 +10,12 @@ use std::{
 
 /// Loops of the tests.
 const COUNT: usize = 8;
-/// After this long, nobody will come any more.
+/// After this long, a test has failed.
 const NEVER: Duration = Duration::from_secs(20);
 
 type Request = Box<dyn FnOnce() + Send>;
 
-/// What the kernel is to a loop: each request goes to one that waits, or lies until one comes.
+/// Stands for the kernel: each request goes to a loop that waits, or lies until one comes.
 #[derive(Default)]
 struct Device {
     queue: Mutex<(VecDeque<Request>, bool)>,
@@ -68,8 +68,8 @@ impl Mount {
                 })
             })
             .collect();
-        let watched = loops.clone();
-        threads.push(thread::spawn(move || watched.watch(|| {})));
+        let monitored = loops.clone();
+        threads.push(thread::spawn(move || monitored.monitor(|| {})));
         Mount { device, loops, threads }
     }
 
@@ -94,18 +94,18 @@ impl Mount {
             }
             done.send(()).unwrap();
         });
-        all.recv_timeout(NEVER).expect("every loop ends with the mount, those that rest too");
+        all.recv_timeout(NEVER).expect("every loop ends with the mount, parked ones too");
     }
 }
 
 #[test]
 fn a_lone_program_is_served_by_one_loop() {
     let mount = Mount::new();
-    // Every loop may answer once before all but one rest; then windows without load must have passed.
+    // Every loop may answer once before all but one are parked; then windows without load must have passed.
     let settled = (0..10_000).any(|_| {
         mount.one();
         thread::sleep(Duration::from_micros(100));
-        mount.loops.state.lock().resting.len() == COUNT - 1
+        mount.loops.state.lock().parked.len() == COUNT - 1
     });
     assert!(settled);
     let servers: HashSet<_> = (0..100).map(|_| mount.one()).collect();
@@ -120,7 +120,7 @@ fn all_loops_work_where_requests_wait_for_one_another() {
         for _ in 0..3 {
             mount.one();
         }
-        // None of these is answered before all of them are under way.
+        // None of these is answered before all of them are being served.
         let (together, (answer, answered)) = (Arc::new(Barrier::new(COUNT)), mpsc::channel());
         for _ in 0..COUNT {
             let (together, answer) = (together.clone(), answer.clone());
@@ -153,7 +153,7 @@ fn request(first: Option<Receiver<()>>, then: Option<Sender<()>>, spins: u64, do
 }
 
 #[test]
-fn no_request_waits_for_ever() {
+fn no_request_waits_forever() {
     let mount = Mount::new();
     let (done, served) = unbounded();
     let mut seed = 1_u64;
@@ -190,7 +190,7 @@ fn no_request_waits_for_ever() {
 }
 
 #[test]
-fn a_mount_ends_whoever_rests() {
+fn a_mount_ends_however_many_are_parked() {
     for requests in 0..3 * COUNT {
         let mount = Mount::new();
         for _ in 0..requests {
@@ -204,11 +204,11 @@ fn a_mount_ends_whoever_rests() {
 }
 
 #[test]
-fn no_loop_rests_between_the_parts_of_a_request() {
+fn no_loop_parks_between_the_parts_of_a_request() {
     let mount = Mount::new();
     let loops = mount.loops.clone();
     for _ in 0..2 * COUNT {
-        mount.one(); // One loop waits, so that each of the others may rest.
+        mount.one(); // One loop waits, so that each of the others may park.
     }
     let (done, ended) = mpsc::channel();
     thread::spawn(move || {

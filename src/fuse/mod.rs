@@ -4,10 +4,9 @@
 //! - `filesystem` is the trait through which the kernel's requests arrive, `replies` what their answers share.
 //! - `names`, `nodes`, `files` and `listing` each do the work of one family of requests; `server` is what they share.
 //! - `inodes` and `handles` hold what the kernel knows; `stale` drops pages that it should not have any more.
-//! - `loops` keeps as many event loops awake as there is work for.
+//! - `loops` keeps as many event loops awake as there is work for; `small_reads` does small reads in batches.
 //! - `device` and `session` make a mount and end it.
 
-mod aside;
 mod attr;
 mod caching;
 mod caller;
@@ -28,12 +27,13 @@ mod pace;
 mod pages;
 mod permissions;
 mod preload;
+mod read_queue;
 mod replies;
 mod server;
 mod session;
 mod settings;
+mod small_reads;
 mod stale;
-mod together;
 mod workers;
 
 pub use caching::CacheMode;

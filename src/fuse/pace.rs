@@ -1,33 +1,33 @@
-//! How requests follow one another at an event loop: whether it should look for the next one before it sleeps, and
-//! whether it has worked without a pause for so long that it needs help.
+//! The pace of requests at one event loop: whether it should spin before it blocks, and whether it has been busy without
+//! a pause for so long that it needs help.
 //!
-//! A loop that sleeps has to be woken, which takes longer than to serve a small request. A lone program that works
-//! on small files, or reads a few bytes here and there, asks again within microseconds: for so long the loop looks
-//! for the next request. Where none comes that soon, it is tried less and less often; and for a good while it is not
-//! tried where other programs want the processor, whose time the loop would waste.
+//! To wake a blocked loop takes longer than to serve a small request. A lone program that works on small files, or
+//! reads a few bytes here and there, asks again within microseconds, so the loop spins that long. If no request
+//! comes, it spins less and less often. If other programs want the processor, it does not spin for a good while, as
+//! that would waste their time.
 
 use std::time::{Duration, Instant};
 
-/// How long a loop looks for the next request.
-const LINGER: Duration = Duration::from_micros(30);
-/// Pauses that pass at most until it tries again.
+/// How long a loop spins.
+const SPIN: Duration = Duration::from_micros(30);
+/// Pauses that pass at most until it spins again.
 const MOST_SKIPPED: u32 = 64;
-/// A look that took so long was interrupted: another program had the processor.
+/// A spin that took so long was interrupted: another program had the processor.
 const INTERRUPTED: Duration = Duration::from_micros(300);
 /// Pauses that pass after that.
 const CROWDED: u32 = 2048;
-/// Work without a pause that is more than a lone program's: its next request comes while the loop still ends
-/// something that nobody waits for.
+/// Busy for longer than a lone program keeps a loop. (Its next request may come without a pause: while the loop is
+/// still finishing something that the program does not wait for.)
 const LONG: Duration = Duration::from_micros(200);
 
 /// The pace at one loop.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// When the work began that has had no pause since.
+    /// Since when the loop has been busy without a pause.
     since: Option<Instant>,
-    /// Pauses that pass before the loop looks again.
+    /// Pauses that pass before the loop spins again.
     skip: u32,
-    /// As many passed before it looked last, without success.
+    /// As many passed before it last spun in vain.
     skipped: u32,
 }
 
@@ -37,7 +37,7 @@ impl Pace {
         self.since.get_or_insert_with(Instant::now);
     }
 
-    /// Whether the loop has worked for long.
+    /// Whether the loop has been busy for long.
     pub fn is_long(&self) -> bool {
         self.since.is_some_and(|since| since.elapsed() >= LONG)
     }
@@ -47,8 +47,8 @@ impl Pace {
         self.since = None;
     }
 
-    /// Looks for the next request for a moment, if that is likely to come so soon.
-    pub fn linger(&mut self, waits: impl Fn() -> bool) {
+    /// Spins until `waits` says that a request waits, for a moment at most, if one is likely to come so soon.
+    pub fn spin(&mut self, waits: impl Fn() -> bool) {
         if self.skip > 0 {
             self.skip -= 1;
             return;
@@ -64,7 +64,7 @@ impl Pace {
                 self.skipped = 0;
                 return;
             }
-            if passed >= LINGER {
+            if passed >= SPIN {
                 self.skipped = (2 * self.skipped).clamp(1, MOST_SKIPPED);
                 self.skip = self.skipped;
                 return;
@@ -79,12 +79,12 @@ mod tests {
     use super::*;
     use std::{cell::Cell, thread};
 
-    /// How many of so many pauses were looked through.
-    fn looks(pace: &mut Pace, pauses: u32, comes: bool) -> u32 {
+    /// In how many of so many pauses the loop spun.
+    fn spins(pace: &mut Pace, pauses: u32, comes: bool) -> u32 {
         let count = Cell::new(0);
         for _ in 0..pauses {
             let before = count.get();
-            pace.linger(|| {
+            pace.spin(|| {
                 count.set(before + 1);
                 comes
             });
@@ -93,32 +93,31 @@ mod tests {
     }
 
     #[test]
-    fn who_is_disappointed_looks_less_often() {
+    fn a_loop_that_spins_in_vain_does_so_less_often() {
         let mut pace = Pace::default();
-        assert_eq!(looks(&mut pace, 1, false), 1);
-        // Each look takes longer than this only if the processor is wanted elsewhere, and then fewer follow:
-        // after 1, 2, 4, … pauses, 64 at most.
-        let rare = looks(&mut pace, 10 * MOST_SKIPPED, false);
+        assert_eq!(spins(&mut pace, 1, false), 1);
+        // They are 1, 2, 4, … pauses apart, 64 at most; further if another program had the processor.
+        let rare = spins(&mut pace, 10 * MOST_SKIPPED, false);
         assert!(rare <= 20, "{rare}");
-        // After a look that succeeds, none is left out.
+        // After a spin that succeeds, none is skipped.
         pace.skip = 0;
-        looks(&mut pace, 1, true);
+        spins(&mut pace, 1, true);
         assert!(pace.skip == CROWDED || pace.skip == 0 && pace.skipped == 0);
     }
 
     #[test]
-    fn who_is_interrupted_does_not_look_for_long() {
+    fn an_interrupted_loop_does_not_spin_for_a_good_while() {
         let mut pace = Pace::default();
-        pace.linger(|| {
+        pace.spin(|| {
             thread::sleep(INTERRUPTED);
             true
         });
-        assert_eq!(looks(&mut pace, CROWDED, true), 0);
-        assert_eq!(looks(&mut pace, 1, true), 1);
+        assert_eq!(spins(&mut pace, CROWDED, true), 0);
+        assert_eq!(spins(&mut pace, 1, true), 1);
     }
 
     #[test]
-    fn a_pause_ends_a_stretch_of_work() {
+    fn a_pause_ends_a_busy_time() {
         let mut pace = Pace { since: Instant::now().checked_sub(LONG), ..Pace::default() };
         pace.begin();
         assert!(pace.is_long());

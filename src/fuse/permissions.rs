@@ -1,54 +1,53 @@
-//! Who judges by permission bits: the kernel, or nobody where they bind nobody.
+//! Who checks permission bits: the kernel, or nobody if they bind nobody.
 //!
-//! With its option `default_permissions` the kernel judges by the attributes that it holds. After each name that
-//! is made or removed it holds none of the directory and asks for them, one more request for each name. On a
-//! mount that only root may enter this is for nothing: permission bits do not bind root, and all else is
-//! decided without that option too (who enters at all, the sticky bit, whether a program may be executed,
-//! the flags of the mount). So such a mount goes without.
+//! With its option `default_permissions` the kernel checks the attributes that it holds. Whenever a name is made or
+//! removed it drops those of the directory and asks for them again: one more request for each name. On a mount that
+//! only root may enter this is of no use. Permission bits do not bind root, and the kernel decides the rest without
+//! that option, too (who enters at all, the sticky bit, whether a program may be executed, the flags of the mount). So
+//! such a mount does without the option.
 //!
-//! For anybody else the kernel has to judge. It follows a name that it holds without asking here, so nothing
-//! here could keep a process from passing through a directory that was closed since; and it does not say
-//! which groups a process is in.
+//! For other users the kernel has to check. It follows a name that it holds without asking, so the mount could not
+//! keep a process out of a directory that was closed since; and it does not say which groups a process is in.
 
 use super::errno::{self, Answer, CLOSED};
 use crate::vault::{Kind, Result, Stat};
 use fuser::AccessFlags;
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// By this name the option is asked for and handed to the kernel.
+/// The option's name, for users and for the kernel.
 pub const DEFAULT_PERMISSIONS: &str = "default_permissions";
 
-/// The only user of a mount on which nobody judges.
+/// The only user of a mount on which nobody checks.
 const ROOT: u32 = 0;
-/// What a process sees in `/proc/self/uid_map` whose users are the system's own.
+/// `/proc/self/uid_map` in the system's own user namespace.
 const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 const EXECUTE: u32 = 0o111;
 
-/// Who judges.
+/// Who checks permission bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judge {
-    /// The kernel, for whoever it lets in.
+    /// The kernel, for every user that it lets in.
     Kernel,
     /// Nobody: only root is let in.
     Nobody,
 }
 
 impl Judge {
-    /// Who judges on a mount by this process with these `flags`.
+    /// Who checks on a mount by this process with these `flags`.
     pub fn on_mount(allow_other: bool, flags: &[String]) -> Judge {
         let asked = flags.iter().any(|flag| flag == DEFAULT_PERMISSIONS);
         if allow_other || asked || !is_unbound() { Judge::Kernel } else { Judge::Nobody }
     }
 
-    /// Lets `user` reach nodes by their names. The kernel has compared all other ids of the process: what it
-    /// does not compare is the one for files, which a server of files sets to that of its client.
+    /// Lets `user` reach nodes by their names, or refuses. The kernel has checked all other ids of the process, but not
+    /// its filesystem user id, which a file server sets to that of its client.
     pub fn admit(self, user: u32) -> Answer<()> {
         if self == Judge::Nobody && user != ROOT { Err(CLOSED) } else { Ok(()) }
     }
 }
 
-/// What access(2) and chdir(2) tell root; asked only where nobody judges. What nobody may execute, root may
-/// not execute either.
+/// Answers access(2) and chdir(2) for root, on a mount where nobody checks. Root may not execute what nobody may
+/// execute.
 ///
 /// # Errors
 /// EACCES.
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_judges_wherever_others_get_in_or_it_is_asked_to() {
+    fn the_kernel_checks_if_others_get_in_or_it_is_asked_to() {
         let flags = [DEFAULT_PERMISSIONS.to_owned()];
         assert_eq!(Judge::on_mount(true, &[]), Judge::Kernel);
         assert_eq!(Judge::on_mount(false, &flags), Judge::Kernel);

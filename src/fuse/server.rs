@@ -1,7 +1,6 @@
 //! What all requests share: the vault, the tables, and the way from a node's number to a place in the store.
 
 use super::{
-    aside::Aside,
     attr,
     caching::{CacheMode, Caching},
     dirs::Dirs,
@@ -10,6 +9,7 @@ use super::{
     inodes::{self, Id, Inodes, Name, Node, ROOT},
     loops::{Busy, Loops},
     permissions::Judge,
+    read_queue::ReadQueue,
     stale::Dropper,
     workers::Workers,
 };
@@ -25,11 +25,11 @@ use std::{
 
 /// How long the kernel may rely on names and attributes when nobody but this mount changes them.
 const LASTING: Duration = Duration::from_secs(60);
-/// How long otherwise: when another process may write, or a file's blocks may still be on their way.
+/// How long otherwise: if another process may write, or a file's blocks may not be stored yet.
 const BRIEF: Duration = Duration::from_secs(1);
-/// Directories above a node at most; the kernel's paths end long before.
+/// Directories above a node at most; the kernel's paths are much shorter.
 const DEPTH: usize = 100_000;
-/// How often a directory is looked for anew when it moves meanwhile.
+/// How often the path to a directory is walked again if something moves meanwhile.
 const TRIES: usize = 8;
 
 /// The state behind a mount.
@@ -41,7 +41,7 @@ pub struct Server {
     pub read_only: bool,
     pub judge: Judge,
     pub caching: Caching,
-    pub aside: Aside,
+    pub queued: ReadQueue,
     pub dropper: Arc<Dropper>,
     reporter: Reporter,
     workers: Workers,
@@ -50,7 +50,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `vault` where `judge` judges, with these event loops and room for `open_dirs` open directories.
+    /// Serves `vault` with these event loops and room for `open_dirs` open directories. `judge` checks permissions.
     ///
     /// # Errors
     /// If the root does not answer.
@@ -70,7 +70,7 @@ impl Server {
             read_only: read_only || vault.read_only(),
             judge,
             caching: Caching::new(cache),
-            aside: Aside::default(),
+            queued: ReadQueue::default(),
             dropper: Dropper::new(loops.clone()),
             reporter: Reporter::default(),
             workers: Workers::new(),
@@ -80,13 +80,13 @@ impl Server {
         }))
     }
 
-    /// Gives the way to tell the kernel what it did not ask for.
+    /// Takes the notifier, which can tell the kernel what it did not ask for.
     pub fn connect(&self, kernel: Notifier) {
-        // A mount has one kernel: what is set first stays.
+        // A mount has one kernel: it is set once.
         let _ = self.kernel.set(kernel);
     }
 
-    /// The way to the kernel, once there is one.
+    /// The kernel's notifier, once there is one.
     pub fn kernel(&self) -> Option<&Notifier> {
         self.kernel.get()
     }
@@ -94,15 +94,15 @@ impl Server {
     /// Tells the kernel that a node's attributes changed by themselves.
     pub fn attributes_changed(&self, number: u64) {
         if let Some(kernel) = self.kernel.get() {
-            // A negative offset: no cached data is meant. A node that it does not know needs no telling.
+            // A negative offset leaves cached data alone. An error means that the kernel does not know the node.
             let _ = kernel.inval_inode(INodeNo(number), -1, 0);
         }
     }
 
-    /// Waits for slow requests that are still under way, once no more come.
+    /// Waits for slow requests that are still being served, once no more come.
     pub fn finish(&self) {
         self.loops.end();
-        self.read_aside();
+        self.read_queued();
         self.workers.finish();
         self.dropper.finish();
     }
@@ -122,8 +122,8 @@ impl Server {
         answer
     }
 
-    /// As [`Server::answer`], for a request by `user` that reaches a node by its name or by what a name led to.
-    /// Those on handles are answered to all: whoever has one was let in, or was given it.
+    /// As [`Server::answer`], for a request by `user` that reaches a node by a name. Requests on handles are answered
+    /// for every user: a program that has a handle was let in, or was given it.
     pub fn named<T>(
         &self,
         user: u32,
@@ -135,22 +135,23 @@ impl Server {
         self.answer(activity, node, work)
     }
 
-    /// Says that this event loop works on a request; first does the reads that lie aside.
+    /// Counts this event loop as busy with a request; first does the reads that are queued.
     pub fn busy(&self) -> Busy<'_> {
         let busy = self.loops.begin();
-        self.read_aside();
+        self.read_queued();
         busy
     }
 
-    /// Says that this event loop works on a read, which goes with those that lie aside.
+    /// Counts this event loop as busy with a read, which may join those that are queued.
     pub fn busy_reading(&self) -> Busy<'_> {
         self.loops.begin()
     }
 
-    /// Says that this event loop works on one of the parts that fuser makes of a request.
+    /// Counts this event loop as busy with one of the parts that fuser makes of a request; first does the reads that
+    /// are queued.
     pub fn busy_in_part(&self) -> Busy<'_> {
         let busy = self.loops.begin_part();
-        self.read_aside();
+        self.read_queued();
         busy
     }
 
@@ -159,8 +160,8 @@ impl Server {
         self.loops.request_waits()
     }
 
-    /// Runs a request that may take long: here if another event loop is free, else on a worker, so that
-    /// one that waits for a disk never keeps the others waiting.
+    /// Runs a request that may take long: here if another event loop is free, else on a worker. So a request that
+    /// waits for a disk never keeps all others waiting.
     pub fn slowly(self: &Arc<Self>, job: impl FnOnce(&Server) + Send + 'static) {
         if !self.loops.all_busy() {
             return job(self);
@@ -179,8 +180,8 @@ impl Server {
         if self.read_only { Duration::ZERO } else { LASTING }
     }
 
-    /// What to tell the kernel of a node, and how long it may rely on that: briefly where a file's blocks may still be
-    /// on their way.
+    /// What to tell the kernel of a node, and how long it may rely on that: briefly if a file's blocks may not be stored
+    /// yet.
     pub fn tell(&self, number: u64, stat: &Stat) -> (Duration, FileAttr) {
         let size = if stat.kind == Kind::File { self.size_to_tell(number, stat) } else { None };
         let told = Stat { size: size.unwrap_or(stat.size), ..*stat };
@@ -193,7 +194,7 @@ impl Server {
         let Ok(node) = self.inodes.get(number) else { return size() };
         let size = size().or_else(|| {
             node.told.note(stat.size);
-            // Who opened it meanwhile may have looked before.
+            // An open in the meantime may have looked before the note.
             size()
         });
         if size.is_some() {
@@ -222,7 +223,8 @@ impl Server {
         Ok(())
     }
 
-    /// Counts a lookup of what was found as `stored` in `dir`, the directory `parent`. `None` if it stands there no more.
+    /// Counts a lookup of what was found as `stored` in `dir`, the directory `parent`. `None` if it is not there any
+    /// more.
     pub fn found(&self, parent: u64, dir: &Dir, stored: StoredName, stat: &Stat) -> Option<Id> {
         let now = |name: &Name| self.vault.stat(Target::Entry(dir, &name.stored));
         let stands = |name: &Name| now(name).is_ok_and(|now| inodes::key(&now) == inodes::key(stat));
@@ -241,7 +243,7 @@ impl Server {
         Ok(id)
     }
 
-    /// Does `work` with a name of `node`, which keeps the name as long as that lasts.
+    /// Does `work` with a name of `node`, which keeps that name meanwhile.
     ///
     /// # Errors
     /// ENOENT if it has none; what `work` returned.
@@ -252,7 +254,7 @@ impl Server {
         work(&dir, &name.stored)
     }
 
-    /// The directory of a number: the open one, or opened again on the way from the nearest open one above.
+    /// The directory of a number, opened again from the nearest open one above if necessary.
     ///
     /// # Errors
     /// ENOTDIR, ESTALE if it is not known, ENOENT if it is gone.

@@ -22,7 +22,7 @@ use std::{
 
 /// Event loops at most.
 const MOST_LOOPS: usize = 16;
-/// Event loops at least: one may wait while another serves.
+/// Event loops at least: one can wait while another is busy.
 const FEWEST_LOOPS: usize = 2;
 /// Directories kept open at most.
 const MOST_DIRS: usize = 4096;
@@ -36,12 +36,12 @@ const SMALL_REQUEST: u32 = 128 << 10;
 pub struct MountOptions {
     /// Nothing may be written.
     pub read_only: bool,
-    /// Others than the user may enter.
+    /// Other users may enter.
     pub allow_other: bool,
-    /// What the kernel's table says is mounted: the vault's path.
+    /// The source in the kernel's mount table: the vault's path.
     pub source: OsString,
-    /// Flags by their names in mount(8): `noexec`, `suid`, …; `default_permissions` if the kernel is to judge
-    /// by permission bits where they would bind nobody.
+    /// Flags by their names in mount(8): `noexec`, `suid`, …; `default_permissions` if the kernel is to
+    /// check permission bits where they would bind nobody.
     pub flags: Vec<String>,
     /// Event loops; by default as many as there are cores, from 2 to 16.
     pub loops: Option<usize>,
@@ -103,10 +103,10 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let session = fuser::Session::from_fd(Mounted(server.clone(), largest), fd, config.acl, config);
     let session = session.inspect_err(|_| unmounter.give_up())?;
     server.connect(session.notifier());
-    let (watched, reader) = (loops.clone(), server.clone());
-    let watch = thread::Builder::new()
-        .name("watch".into())
-        .spawn(move || watched.watch(|| reader.read_aside()))
+    let (monitored, reader) = (loops.clone(), server.clone());
+    let monitor = thread::Builder::new()
+        .name("monitor".into())
+        .spawn(move || monitored.monitor(|| reader.read_queued()))
         .inspect_err(|_| unmounter.give_up())?;
     let last_resort = unmounter.clone();
     let thread = thread::Builder::new()
@@ -118,13 +118,13 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
             }
             ended.store(true, Ordering::Release);
             server.finish();
-            let _ = watch.join(); // It has the server, whose keys are wiped when nobody has it any more.
-            let rested = vault.shut_down().map_err(|e| io::Error::other(e.to_string()));
-            served.and(rested)
+            let _ = monitor.join(); // It holds the server, whose keys are wiped when it is dropped.
+            let stored = vault.shut_down().map_err(|e| io::Error::other(e.to_string()));
+            served.and(stored)
         })
         .inspect_err(|_| {
             unmounter.give_up();
-            loops.end(); // So does the watch.
+            loops.end(); // So does the monitor.
         })?;
     let session = Session { unmounter, thread: Some(thread) };
     // The first answer: from here on every program sees the mount.
@@ -141,10 +141,10 @@ impl Session {
         self.unmounter.clone()
     }
 
-    /// Waits until the mount has ended, whoever ended it, and everything is in the vault.
+    /// Waits until the mount has ended, by any means, and everything is in the vault.
     ///
     /// # Errors
-    /// If serving ended for another reason than an unmount, or what could not be brought to the vault.
+    /// If serving ended for another reason than an unmount, or if something could not be stored.
     pub fn wait(mut self) -> io::Result<()> {
         self.join()
     }
@@ -169,8 +169,8 @@ impl Drop for Session {
 }
 
 impl Unmounter {
-    /// Ends the mount. If it is in use: fails with EBUSY, or with `lazy` takes it out of sight and lets
-    /// its users finish. Does nothing to a mount that has ended.
+    /// Ends the mount. If it is in use, fails with EBUSY; if `lazy`, detaches it and lets its users finish. Does
+    /// nothing to a mount that has ended.
     ///
     /// # Errors
     /// What the kernel or fusermount3 said.

@@ -5,27 +5,27 @@ use std::{fs, io, path::Path};
 
 /// Most pages of one request, for every FUSE mount of the machine.
 const MOST_PAGES: &str = "/proc/sys/fs/fuse/max_pages_limit";
-/// Pages worth having: 4 MiB. Beyond, buffers leave the caches.
+/// Pages worth asking for: 4 MiB. Larger buffers leave the processor's caches.
 const PAGES: u32 = 1024;
-/// Page size that the kernel counts requests in.
+/// Bytes of the pages in which the kernel counts requests.
 const PAGE: u32 = 4096;
-/// Largest request where the kernel does not say what it allows.
+/// Largest request if the kernel does not say what it allows.
 const USUAL: u32 = 1 << 20;
 /// What the kernel reads ahead of a sequential reader, in KiB.
 const READ_AHEAD_KIB: u32 = 4096;
 
-/// The largest request that the kernel will make, in bytes. Asks for more than it allows by itself; to be
-/// called before mounting, as a mount keeps the limit that it began with.
+/// Raises the kernel's limit if that is allowed, and returns the largest request that the kernel will make, in
+/// bytes. To be called before mounting, as a mount keeps the limit that it began with.
 pub fn raise_largest_request() -> u32 {
     if read(MOST_PAGES).is_some_and(|pages| pages < PAGES) {
-        // What cannot be changed is told by `advice`.
+        // If this is refused, `raise_read_ahead` tells the administrator.
         let _ = write(MOST_PAGES, PAGES);
     }
     read(MOST_PAGES).map_or(USUAL, |pages| pages.min(PAGES).saturating_mul(PAGE))
 }
 
-/// Lets the kernel read further ahead in the mount on `device` than it does by itself. Returns what an
-/// administrator could do where that is refused, on one line.
+/// Has the kernel read further ahead in the mount on `device` than by default. If that is refused, returns one line
+/// that says what an administrator could do.
 pub fn raise_read_ahead(device: u64) -> Option<String> {
     let read_ahead = format!("/sys/class/bdi/{}:{}/read_ahead_kb", major(device), minor(device));
     let mut advice = Vec::new();

@@ -14,7 +14,7 @@ use std::{
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads at most; beyond, a slow request is served where it arrived.
+/// Threads at most. With all of them busy, a slow request is served where it arrived.
 const MOST: usize = 32;
 /// A thread without work ends after this long.
 const IDLE: Duration = Duration::from_secs(10);
@@ -53,12 +53,12 @@ impl Workers {
         self.start(job);
     }
 
-    /// Waits until all work is done. What is given later runs on its caller.
+    /// Waits until all jobs are done. A later job runs on its caller's thread.
     pub fn finish(&self) {
         self.to.lock().take();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
-            // A thread cannot panic: its jobs are caught.
+            // A thread cannot panic: the panics of its jobs are caught.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Small reads that lie aside, until [`super::together`] does several of them at once.
+//! Small reads that wait to be done as a batch ([`super::small_reads`]).
 
 use super::{handles::FileHandle, stale::PageRead};
 use fuser::ReplyData;
@@ -7,33 +7,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of a small read at most: one chunk, mostly.
 pub const SMALL: usize = 4096;
-/// Reads that are worth being done together: as many as the widest vector has lanes.
+/// Reads of a batch at most: as many as the widest vector has lanes.
 pub const MOST: usize = 8;
 
-/// A read that was asked for.
-pub struct Asked {
-    /// Of this file.
+/// A read request.
+pub struct QueuedRead {
+    /// The file.
     pub file: FileHandle,
-    /// From here.
+    /// Where in the file.
     pub offset: u64,
-    /// So many bytes, at most [`SMALL`].
+    /// Bytes, at most [`SMALL`].
     pub len: usize,
     /// Where the answer goes.
     pub reply: ReplyData,
-    /// Under way until it is answered, if it is one of pages.
+    /// Lives until the read is answered, if it is a read of pages.
     pub page: Option<PageRead>,
 }
 
-/// The reads that lie aside.
+/// The reads that wait.
 #[derive(Default)]
-pub struct Aside {
-    reads: Mutex<Vec<Asked>>,
+pub struct ReadQueue {
+    reads: Mutex<Vec<QueuedRead>>,
     any: AtomicBool,
 }
 
-impl Aside {
-    /// Lays a read aside; returns how many there are.
-    pub fn put(&self, read: Asked) -> usize {
+impl ReadQueue {
+    /// Adds a read; returns how many there are.
+    pub fn push(&self, read: QueuedRead) -> usize {
         let mut reads = self.reads.lock();
         reads.push(read);
         self.any.store(true, Ordering::Release);
@@ -41,13 +41,13 @@ impl Aside {
     }
 
     /// Takes all.
-    pub fn take(&self) -> Vec<Asked> {
+    pub fn take(&self) -> Vec<QueuedRead> {
         let mut reads = self.reads.lock();
         self.any.store(false, Ordering::Release);
         std::mem::take(&mut *reads)
     }
 
-    /// Whether any read lies aside.
+    /// Whether any read waits.
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }

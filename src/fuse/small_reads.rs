@@ -1,13 +1,13 @@
-//! Small reads that wait for one another are done together: their chunks are verified side by side, which takes
-//! hardly longer than one of them. A lone program's never wait.
+//! Small reads that arrive together are done as a batch: their chunks are verified side by side, which takes hardly
+//! longer than one of them. The reads of a lone program never wait.
 //!
-//! A loop that gets a small read while the kernel has another request lays the read aside, and goes for that one. So
-//! whoever takes that one finds the read: it does it too, before anything else. Should nobody take it, because
-//! the kernel has withdrawn it, the watch does what lies aside.
+//! A loop that gets a small read while the kernel has another request queues the read and goes for that request. The
+//! loop that takes that request finds the read and does it first. If the kernel has withdrawn the request and no loop
+//! takes it, the monitor of the loops does what is queued.
 
 use super::{
-    aside::{Asked, MOST, SMALL},
     handles::FileHandle,
+    read_queue::{MOST, QueuedRead, SMALL},
     server::Server,
 };
 use crate::{
@@ -18,38 +18,38 @@ use fuser::ReplyData;
 use std::{sync::Arc, time::Duration};
 
 impl Server {
-    /// Does a small read, or lays it aside while another request waits.
-    pub fn read_small(&self, read: Asked) {
-        if !self.aside.any() && !self.request_waits() {
-            return self.read_together(&mut vec![read]);
+    /// Does a small read, or queues it while another request waits.
+    pub fn read_small(&self, read: QueuedRead) {
+        if !self.queued.any() && !self.request_waits() {
+            return self.read_batch(&mut vec![read]);
         }
-        // It must lie there before the kernel is asked: who takes what waits now has to find it.
-        if self.aside.put(read) >= MOST || !self.request_waits() {
-            self.read_aside();
-        }
-    }
-
-    /// Does the reads that lie aside.
-    pub fn read_aside(&self) {
-        if self.aside.any() {
-            self.read_together(&mut self.aside.take());
+        // It must be queued before the kernel is asked: the loop that takes what waits now has to find it.
+        if self.queued.push(read) >= MOST || !self.request_waits() {
+            self.read_queued();
         }
     }
 
-    fn read_together(&self, reads: &mut Vec<Asked>) {
+    /// Does the reads that are queued.
+    pub fn read_queued(&self) {
+        if self.queued.any() {
+            self.read_batch(&mut self.queued.take());
+        }
+    }
+
+    fn read_batch(&self, reads: &mut Vec<QueuedRead>) {
         reads.sort_by_key(|read| Arc::as_ptr(&read.file.file) as usize);
         while let Some(first) = reads.first() {
             let alike =
                 reads.iter().take_while(|read| Arc::ptr_eq(&read.file.file, &first.file.file)).count();
-            let alike: Vec<Asked> = reads.drain(..alike.min(MOST)).collect();
+            let alike: Vec<QueuedRead> = reads.drain(..alike.min(MOST)).collect();
             self.read_of_one(alike);
         }
     }
 
     /// Does reads of one file.
-    fn read_of_one(&self, mut reads: Vec<Asked>) {
+    fn read_of_one(&self, mut reads: Vec<QueuedRead>) {
         if let [_] = &reads[..] {
-            let Some(Asked { file, offset, len, reply, page: _page }) = reads.pop() else { return };
+            let Some(QueuedRead { file, offset, len, reply, page: _page }) = reads.pop() else { return };
             return self.read_alone(&file, offset, len, reply);
         }
         let mut buffer = [0; MOST * SMALL];
@@ -74,7 +74,7 @@ impl Server {
         }
     }
 
-    /// Does any read by itself.
+    /// Does a read of any size by itself.
     pub fn read_alone(&self, file: &FileHandle, offset: u64, len: usize, reply: ReplyData) {
         let mut reply = Some(reply);
         let number = file.node.number;
