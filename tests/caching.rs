@@ -1,4 +1,4 @@
-//! One file through several kinds of handles at once: through the kernel's page cache, past it, mapped. Whoever
+//! One file through several kinds of handles at once: through the kernel's page cache, with direct I/O, mapped. Whoever
 //! writes, all must see it, with every `--cache`.
 
 mod support;
@@ -201,7 +201,7 @@ fn every_handle_sees_what_any_other_wrote() {
 }
 
 /// A page that a program looks at all the time is fetched anew whenever it is dropped, also in the midst of a
-/// write past the cache. It must not stay as it was before.
+/// direct write. It must not stay as it was before.
 #[test]
 fn a_mapped_page_is_up_to_date_after_every_write() {
     if !ready(&[]) || !drops_pages_after_writes() {
@@ -343,7 +343,7 @@ fn who_follows_a_growing_file_sees_what_was_written_and_no_zeros() {
     }
 }
 
-/// The kernel drops pages when an asynchronous write past its cache begins, not when it is done: what is read
+/// The kernel drops pages when an asynchronous direct write begins, not when it is done: what is read
 /// meanwhile would stay as it was.
 #[test]
 fn who_opens_a_file_after_an_asynchronous_write_sees_it() {
