@@ -92,13 +92,13 @@ pub(super) fn read_all(file: &Arc<File>) -> Result<Vec<u8>, Error> {
 
 /// Brings a file to rest, as the keeper does.
 pub(super) fn rest(file: &Arc<File>) {
-    let rest = file.rest_flush().unwrap();
-    file.rest_sync().unwrap();
-    if file.rest_settle(rest).unwrap() {
-        file.rest_sync().unwrap();
-        file.rest_finish(rest).unwrap();
+    let rest = file.clean_flush().unwrap();
+    file.clean_sync().unwrap();
+    if file.clean_settle(rest).unwrap() {
+        file.clean_sync().unwrap();
+        file.clean_finish(rest).unwrap();
     }
-    assert!(file.at_rest());
+    assert!(file.is_clean());
 }
 
 /// A file of `content` at rest.

@@ -191,7 +191,7 @@ fn after_a_panic_a_file_only_fails_until_it_is_opened_anew() {
     file.sync().unwrap();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let mut st = file.state.write();
-        st.size = 5; // half of a change
+        st.dirty.size = 5; // half of a change
         panic!("in the middle of it");
     }));
     assert!(panicked.is_err() && file.failed() && file.sync_failed());

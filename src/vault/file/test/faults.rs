@@ -103,11 +103,11 @@ fn a_failing_store_on_the_way_to_rest() {
         file.write(3000, &vec![8; 497_000]).unwrap();
         store.fail_from(nth, Failure::Errno(libc::EIO));
         let steps = || {
-            let step = file.rest_flush()?;
-            file.rest_sync()?;
-            if file.rest_settle(step)? {
-                file.rest_sync()?;
-                file.rest_finish(step)?;
+            let step = file.clean_flush()?;
+            file.clean_sync()?;
+            if file.clean_settle(step)? {
+                file.clean_sync()?;
+                file.clean_finish(step)?;
             }
             Ok::<(), Error>(())
         };

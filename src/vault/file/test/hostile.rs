@@ -442,7 +442,7 @@ fn check(
         let same = seen.len() == recovered.len() && seen.iter().zip(&recovered).all(same);
         assert!(same, "{what}: recovers in another way than it reads");
         let again = open(image, writer);
-        assert!(again.at_rest() && again.size() == file.size());
+        assert!(again.is_clean() && again.size() == file.size());
         assert!(recovered == look(&again, what), "{what}: reads in another way than it was recovered");
     }
 }

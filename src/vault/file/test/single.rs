@@ -9,7 +9,7 @@ const CHUNKS: u64 = 700;
 const FULL: u64 = 256;
 
 fn flights(file: &Arc<File>) -> usize {
-    file.state.read().flights.len()
+    file.state.read().dirty.in_flight.len()
 }
 
 /// A store, the flights of a file in it that wait for the test, the file and what is in it.

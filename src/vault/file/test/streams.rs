@@ -1,7 +1,13 @@
 //! Stripes on their way to the store while the application goes on.
 
 use super::*;
-use crate::{crypto::chunk::CHUNK, vault::file::background::Job};
+use crate::{
+    crypto::chunk::CHUNK,
+    vault::file::{
+        background::Job,
+        in_flight::{Assigned, Ended, Loaded, Sealed, Stage},
+    },
+};
 use crossbeam_channel::Receiver;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
@@ -18,7 +24,7 @@ fn by_hand() -> (Arc<FaultyFile>, Arc<Context>, Receiver<Job>) {
 fn taken_off(file: &Arc<File>, seed: u64) -> Vec<u8> {
     let data = Rng(seed).bytes(THREE - 5000);
     file.write(0, &data).unwrap();
-    assert_eq!(file.state.read().flights.len(), 2);
+    assert_eq!(file.state.read().dirty.in_flight.len(), 2);
     data
 }
 
@@ -29,7 +35,7 @@ fn what_is_on_its_way_counts_as_buffered_and_is_read_back() {
     let data = taken_off(&file, 1);
     let buffered = || context.buffered.chunks();
     assert_eq!((buffered(), jobs.len(), store.calls()), (THREE / 4096 - 1, 2, 0));
-    assert!(!file.at_rest() && !file.is_flushed());
+    assert!(!file.is_clean() && !file.is_flushed());
     assert!(read_all(&file).unwrap() == data);
     assert!(store.calls() > 0, "a read brought them to the store");
     rest(&file);
@@ -46,9 +52,13 @@ fn the_background_lands_what_is_ready_in_order() {
     let data = taken_off(&file, 2);
     let (first, second) = (jobs.recv().unwrap(), jobs.recv().unwrap());
     second();
-    assert_eq!((store.calls(), file.state.read().flights.len()), (0, 2), "the second waits for the first");
+    assert_eq!(
+        (store.calls(), file.state.read().dirty.in_flight.len()),
+        (0, 2),
+        "the second waits for the first"
+    );
     first();
-    assert_eq!(file.state.read().flights.len(), 0);
+    assert_eq!(file.state.read().dirty.in_flight.len(), 0);
     let killed = open(&killed(&store.snapshot()), &context);
     assert!(read_all(&killed).unwrap() == data[..(48 + 64) * 4096]);
 }
@@ -113,15 +123,15 @@ fn a_write_that_fails_half_way_is_a_change() {
     let file = open(&store, &context);
     let before = Rng(6).bytes(THREE + 4096);
     file.write(0, &before).unwrap();
-    let rest = file.rest_flush().unwrap();
-    file.rest_sync().unwrap();
+    let rest = file.clean_flush().unwrap();
+    file.clean_sync().unwrap();
     let damage = |bytes: &mut Vec<u8>| bytes[layout::chunk_offset(THREE as u64 / 4096) as usize] ^= 1;
     store.tamper(damage);
     let again = Rng(7).bytes(THREE + 1);
     assert!(file.write(0, &again).is_err(), "needs the rest of the damaged chunk");
     store.tamper(damage);
-    assert!(!file.state.read().flights.is_empty());
-    assert!(!file.rest_settle(rest).unwrap());
+    assert!(!file.state.read().dirty.in_flight.is_empty());
+    assert!(!file.clean_settle(rest).unwrap());
     jobs.try_iter().for_each(|job| job());
     file.sync().unwrap();
     let want = [&again[..THREE], &before[THREE..]].concat();
@@ -140,7 +150,7 @@ fn an_error_behind_comes_out_of_the_next_call_and_nothing_is_gone() {
             let data = taken_off(&file, 5);
             store.fail_from(nth, ENOSPC);
             jobs.try_iter().for_each(|job| job());
-            assert_eq!(file.state.read().flights.len(), 0);
+            assert_eq!(file.state.read().dirty.in_flight.len(), 0);
             assert!(read_all(&file).unwrap() == data, "still there");
             let error = call(&file).unwrap_err();
             assert!(matches!(error, Error::Store(e) if e.raw_os_error() == Some(libc::ENOSPC)));
@@ -173,18 +183,28 @@ fn a_failed_sync_behind_ends_writing() {
     assert!(file.write(0, b"x").is_err() && file.sync().is_err());
 }
 
-/// Bytes of a long window, but the first.
+fn batches_of(stage: &Stage) -> usize {
+    match stage {
+        Stage::Loaded(Loaded { payload, .. })
+        | Stage::Sealed(Sealed { payload })
+        | Stage::Assigned(Assigned { payload, .. })
+        | Stage::Ended(Ended { payload, .. }) => payload.batches.len(),
+        Stage::Gone => 0,
+    }
+}
+
+/// Bytes of a long extent, but the first.
 const LONG: usize = 128 * 4096;
 
 #[test]
-fn stripes_over_stored_data_share_a_sync() {
+fn extents_over_stored_data_share_a_sync() {
     let (background, jobs) = Background::by_hand();
     let context = Arc::new(context_of_few(background));
     let store = stored(&vec![7; 6 * LONG], &context);
     jobs.try_iter().for_each(drop);
     let file = open(&store, &context);
     let batches = || -> Vec<usize> {
-        file.state.read().flights.iter().map(|flight| flight.work.lock().batches.len()).collect()
+        file.state.read().dirty.in_flight.iter().map(|write| batches_of(&write.stage.lock())).collect()
     };
     let data = Rng(9).bytes(5 * LONG - 16 * 4096);
     file.write(0, &data[..4 * LONG]).unwrap();
@@ -254,8 +274,9 @@ fn stripes_of_all_lengths_side_by_side() {
             model[from..][..data.len()].copy_from_slice(&data);
             {
                 let st = file.state.read();
-                lengths.extend(st.buffer.stripes().iter().map(|stripe| stripe.bytes()));
-                let mut ends: Vec<_> = st.buffer.stripes().iter().map(|s| (s.first(), s.end())).collect();
+                lengths.extend(st.dirty.buffer.extents().iter().map(|stripe| stripe.bytes()));
+                let mut ends: Vec<_> =
+                    st.dirty.buffer.extents().iter().map(|s| (s.first(), s.end())).collect();
                 ends.sort_unstable();
                 assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{ends:?}");
             }

@@ -7,11 +7,9 @@
 mod build;
 mod change;
 mod load;
+mod recovered;
 
-use super::{
-    recover::Recovered,
-    slots::{Share, SlotMemory},
-};
+use super::slot_memory::{SlotMemory, SlotShare};
 use crate::{
     crypto::kdf::FileKeys,
     format::{
@@ -25,6 +23,7 @@ use crate::{
 };
 pub(super) use build::{RootBuilder, Sink};
 use change::Journal;
+pub(super) use recovered::Recovered;
 use std::{
     collections::{BTreeSet, HashMap},
     sync::Arc,
@@ -83,7 +82,7 @@ pub(super) struct Tree {
     /// How the stored entries are to be seen after a crash, until that is written down.
     recovered: Option<Arc<Recovered>>,
     /// Of the leaves of all files.
-    share: Share,
+    share: SlotShare,
     /// Nothing may be dropped from memory: the store may hold something else (a read-only recovery, a
     /// flush that failed half-way).
     pub(super) resident: bool,
@@ -103,7 +102,7 @@ impl Tree {
             journal: None,
             first: None,
             recovered: None,
-            share: Share::of(memory),
+            share: SlotShare::of(memory),
             resident: false,
         }
     }

@@ -1,31 +1,29 @@
-//! A window: a run of chunks that somebody opens before a reader asks for them. A reader that gets there first opens it
-//! itself.
+//! A read-ahead window: chunks that a thread in the background opens before a reader asks for them. A reader that gets there
+//! first opens it itself.
 
-use super::span::Span;
+use super::large::PlainRange;
 use crate::{
     crypto::chunk::CHUNK,
     vault::{
         Result,
+        file::chunk_range::ChunkRange,
         sync::{Condvar, Mutex},
     },
 };
-use std::{
-    ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
-/// What is opened ahead of the readers of all files.
+/// What the read-ahead windows of all files take.
 #[derive(Default)]
-pub struct Opened {
+pub struct ReadAheadMemory {
     bytes: AtomicUsize,
     /// Files that are read so.
     pub(super) files: AtomicUsize,
 }
 
-impl Opened {
+impl ReadAheadMemory {
     /// Bytes in windows.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
@@ -37,30 +35,30 @@ impl Opened {
     }
 }
 
-/// A run of chunks opened ahead.
-pub(super) struct Window {
-    pub(super) chunks: Range<u64>,
+/// Chunks opened ahead.
+pub(in crate::vault::file) struct Window {
+    pub(in crate::vault::file) chunks: ChunkRange,
     /// The reader that it is for, and its number among the file's windows.
-    pub(super) stream: u64,
-    pub(super) number: u64,
+    pub(in crate::vault::file) stream: u64,
+    pub(in crate::vault::file) number: u64,
     stage: Mutex<Stage>,
     opened: Condvar,
-    all: Arc<Opened>,
+    all: Arc<ReadAheadMemory>,
 }
 
 enum Stage {
     Waiting,
     Opening,
-    Open(Arc<Span>),
+    Open(Arc<PlainRange>),
     Failed,
 }
 
 impl Window {
-    /// One that nobody has opened yet; `None` if there would be more than `most` bytes in the windows of all files.
+    /// One that is not open yet; `None` if there would be more than `most` bytes in the windows of all files.
     pub(super) fn new(
-        all: &Arc<Opened>,
+        all: &Arc<ReadAheadMemory>,
         most: usize,
-        chunks: Range<u64>,
+        chunks: ChunkRange,
         (stream, number): (u64, u64),
     ) -> Option<Arc<Window>> {
         let bytes = Window::bytes(&chunks);
@@ -72,12 +70,12 @@ impl Window {
         Some(Arc::new(Window { chunks, stream, number, stage, opened, all: all.clone() }))
     }
 
-    fn bytes(chunks: &Range<u64>) -> usize {
+    fn bytes(chunks: &ChunkRange) -> usize {
         (chunks.end - chunks.start) as usize * CHUNK
     }
 
-    /// Opens it with `open`, unless somebody has begun to.
-    pub(super) fn open(&self, open: impl FnOnce(Range<u64>) -> Result<Span>) {
+    /// Opens it with `open`, unless another thread has begun to.
+    pub(super) fn open(&self, open: impl FnOnce(ChunkRange) -> Result<PlainRange>) {
         {
             let mut stage = self.stage.lock();
             if !matches!(*stage, Stage::Waiting) {
@@ -86,21 +84,24 @@ impl Window {
             *stage = Stage::Opening;
         }
         let ended = Ended(self);
-        if let Ok(span) = open(self.chunks.clone()) {
-            *self.stage.lock() = Stage::Open(Arc::new(span));
+        if let Ok(range) = open(self.chunks.clone()) {
+            *self.stage.lock() = Stage::Open(Arc::new(range));
         }
         drop(ended);
     }
 
-    /// Its content, opened by `open` if nobody has begun to; waits for whoever has. `None` if that failed:
+    /// Its content, opened by `open` unless another thread has begun to; then waits for that. `None` if it failed:
     /// the reader then finds out by itself what is wrong with the bytes that it wants.
-    pub(super) fn content(&self, open: impl FnOnce(Range<u64>) -> Result<Span>) -> Option<Arc<Span>> {
+    pub(super) fn content(
+        &self,
+        open: impl FnOnce(ChunkRange) -> Result<PlainRange>,
+    ) -> Option<Arc<PlainRange>> {
         self.open(open);
         let mut stage = self.stage.lock();
         self.opened.wait_while(&mut stage, |stage| matches!(stage, Stage::Opening));
         match &*stage {
-            Stage::Open(span) => Some(span.clone()),
-            _ => None,
+            Stage::Open(range) => Some(range.clone()),
+            Stage::Waiting | Stage::Opening | Stage::Failed => None,
         }
     }
 }

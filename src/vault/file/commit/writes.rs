@@ -25,8 +25,8 @@ impl<'a> Writes<'a> {
     pub(super) fn write(&self, store: &dyn BackingFile) -> io::Result<()> {
         let mut pieces = self.pieces.clone();
         pieces.sort_unstable_by_key(|(offset, _)| *offset);
-        for run in pieces.chunk_by(|a, b| a.0 + a.1.len() as u64 == b.0) {
-            for part in run.chunks(PIECES) {
+        for adjacent in pieces.chunk_by(|a, b| a.0 + a.1.len() as u64 == b.0) {
+            for part in adjacent.chunks(PIECES) {
                 let slices: Vec<IoSlice> = part.iter().map(|(_, bytes)| IoSlice::new(bytes)).collect();
                 store.write_vectored_at(&slices, part[0].0)?;
             }

@@ -10,9 +10,10 @@ mod redo;
 
 use super::{
     File,
+    record::{Identity, OnDisk, Records},
     rules::{Rule, holds},
-    state::{Fault, Identity, OnDisk, Records, State},
-    tree::{NodePage, RootBuilder, Sink, Tree, decode_entries, read_entries},
+    state::{Fault, State},
+    tree::{NodePage, Recovered, RootBuilder, Sink, Tree, decode_entries, read_entries},
 };
 use crate::{
     format::{
@@ -23,7 +24,6 @@ use crate::{
     },
     vault::{Damage, Error, Result, Time},
 };
-pub(super) use choose::Recovered;
 use prove::Proven;
 use std::sync::Arc;
 
@@ -47,9 +47,9 @@ impl File {
     /// Reads the records and brings the state to the version that counts. The store has `stored` bytes.
     ///
     /// A recovery that the store refuses to take (ENOSPC, EROFS, …) does not keep the file from being read.
-    pub(super) fn load(&self, stored: u64) -> Result<()> {
+    pub(super) fn load_version(&self, stored: u64) -> Result<()> {
         let mut st = self.state.write();
-        match self.load_into(&mut st, stored) {
+        match self.load_into_state(&mut st, stored) {
             Err(Error::Store(e)) if st.fault.is_some() => {
                 log::warn!("a file left unfinished by a crash is readable, but cannot be recovered now: {e}");
                 Ok(())
@@ -60,14 +60,14 @@ impl File {
 
     /// Tries again to write down a recovery that the store refused: the same one, since the file was read so.
     pub(super) fn finish_recovery(&self, st: &mut State) -> Result<()> {
-        if let Some(recovered) = st.tree.as_recovered() {
+        if let Some(recovered) = st.stored.tree.as_recovered() {
             self.redo(st, &recovered)?;
         }
         st.fault = None;
         Ok(())
     }
 
-    fn load_into(&self, st: &mut State, stored: u64) -> Result<()> {
+    fn load_into_state(&self, st: &mut State, stored: u64) -> Result<()> {
         let mut header = [0; layout::PAGE as usize];
         if self.store.read_at(&mut header, 0)? < header.len() {
             return Ok(());
@@ -84,7 +84,7 @@ impl File {
         match newest.base {
             None => {
                 self.load_clean(st, identity, records, newest.target, stored)?;
-                st.tree.keep_header(&header);
+                st.stored.tree.keep_header(&header);
                 Ok(())
             }
             Some(base) => {
@@ -138,12 +138,12 @@ impl File {
         version: Version,
         stored: u64,
     ) -> Result<()> {
-        *st = State::over(Some(identity), records, version, &self.context);
-        st.skip_epochs()?;
+        *st = State::clean(Some(identity), records, version, &self.context);
+        st.stored.skip_epochs()?;
         if stored != layout::stored_size(version.size) {
             let intact = layout::plain_size(stored).min(version.size.saturating_sub(1));
             st.fault = Some(Fault::WrongLength(intact / layout::CHUNK * layout::CHUNK));
-        } else if !self.context.read_only && st.records.sectors[0] != st.records.sectors[1] {
+        } else if !self.context.read_only && st.stored.records.sectors[0] != st.stored.records.sectors[1] {
             self.repeat_clean_record(st)?;
         }
         Ok(())
@@ -151,10 +151,10 @@ impl File {
 
     /// Writes a clean record to the other sector, too: a power cut left an older one there.
     fn repeat_clean_record(&self, st: &mut State) -> Result<()> {
-        let sectors = [st.records.sectors[st.records.newest]; 2];
-        self.keep_mtime(st)?;
+        let sectors = [st.stored.records.sectors[st.stored.records.newest]; 2];
+        self.remember_mtime(st)?;
         match self.store.write_at(sectors.as_flattened(), 0) {
-            Ok(()) => st.records.sectors = sectors,
+            Ok(()) => st.stored.records.sectors = sectors,
             Err(e) => log::debug!("a clean record could not be repeated: {e}"),
         }
         self.restore_mtime(st);
@@ -181,9 +181,9 @@ impl File {
         let epoch = if holds(Rule::EpochAboveAll) { proven.newest_epoch } else { proven.versions[0].epoch };
         let version = Version { epoch, size: recovered.size, root };
         records.on_disk = OnDisk::Dirty;
-        *st = State::over(Some(dirty.identity.clone()), records, version, &self.context);
-        st.tree = Tree::recovered(&version, recovered.clone(), nodes, &self.context.slots);
-        st.mtime = Some(Time { seconds, nanoseconds });
+        *st = State::clean(Some(dirty.identity.clone()), records, version, &self.context);
+        st.stored.tree = Tree::recovered(&version, recovered.clone(), nodes, &self.context.slots);
+        st.times.mtime = Some(Time { seconds, nanoseconds });
         if self.context.read_only {
             return Ok(());
         }

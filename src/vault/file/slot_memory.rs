@@ -31,15 +31,15 @@ impl SlotMemory {
 }
 
 /// What one file has of them; given back on drop.
-pub(super) struct Share {
+pub(super) struct SlotShare {
     all: SlotMemory,
     leaves: usize,
 }
 
-impl Share {
+impl SlotShare {
     /// Nothing yet.
     pub(super) fn of(all: &SlotMemory) -> Self {
-        Share { all: all.clone(), leaves: 0 }
+        SlotShare { all: all.clone(), leaves: 0 }
     }
 
     /// How many more there may be, in all files together.
@@ -47,7 +47,7 @@ impl Share {
         self.all.most.saturating_sub(self.all.leaves.load(Ordering::Relaxed))
     }
 
-    /// Says how many the file has now; returns how many of them it should keep.
+    /// Notes how many the file has now. Returns how many of them it should keep.
     pub(super) fn count(&mut self, leaves: usize) -> usize {
         let total = &self.all.leaves;
         let before = std::mem::replace(&mut self.leaves, leaves);
@@ -61,7 +61,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for SlotShare {
     fn drop(&mut self) {
         self.all.leaves.fetch_sub(self.leaves, Ordering::Relaxed);
     }
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn files_give_way_when_all_have_too_many() {
         let all = SlotMemory::new(100 * LEAF);
-        let (mut a, mut b) = (Share::of(&all), Share::of(&all));
+        let (mut a, mut b) = (SlotShare::of(&all), SlotShare::of(&all));
         assert_eq!(a.count(60), 60);
         assert_eq!(b.count(40), 40);
         assert_eq!(a.room(), 0);
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_few_are_always_kept() {
         let all = SlotMemory::new(LEAF);
-        let mut shares: Vec<Share> = (0..10).map(|_| Share::of(&all)).collect();
+        let mut shares: Vec<SlotShare> = (0..10).map(|_| SlotShare::of(&all)).collect();
         assert!(shares.iter_mut().all(|share| share.count(FEW) == FEW));
         assert_eq!(shares[0].count(FEW + 2), FEW);
     }

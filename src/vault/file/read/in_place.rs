@@ -1,7 +1,6 @@
-//! A stretch of a span: chunks that lie one behind the other in the store, few enough that a thread which reads them
-//! finds them in its cache when it opens them.
+//! Chunks opened where they were read to, on all threads of the CPU. A thread takes as many that lie one after the other
+//! in the store as it finds in its cache when it opens them.
 
-use super::{File, read::damaged_chunk};
 use crate::{
     crypto::{
         chunk::{CHUNK, ChunkKeys},
@@ -10,27 +9,30 @@ use crate::{
     engine::ChunkJob,
     format::layout,
     metrics::{self, Activity},
-    vault::Result,
+    vault::{
+        Result,
+        file::{File, damage::damaged_chunk},
+    },
 };
 
-/// Chunks of a stretch at least, if there are as many: two vectors of the widest kind. It has a group of them at most.
+/// Chunks of a portion at least, if there are as many: two vectors of the widest kind. It has a group of them at most.
 const LEAST: usize = 16;
 
 /// Chunks of one group, ascending, and the memory from the first of them to the last.
-pub(super) struct Stretch<'a> {
+pub(super) struct Portion<'a> {
     chunks: &'a [ChunkJob],
     memory: &'a mut [u8],
 }
 
 /// Shares chunks out among threads. Each chunk has its place in `content`.
-pub(super) fn stretches<'a>(
+pub(super) fn portions<'a>(
     mut chunks: &'a [ChunkJob],
     content: &'a mut [u8],
     threads: usize,
-) -> Vec<Stretch<'a>> {
+) -> Vec<Portion<'a>> {
     let most = chunks.len().div_ceil(threads.max(1)).max(LEAST);
     let (mut at, mut rest) = (0, content);
-    let mut stretches = Vec::with_capacity(chunks.len() / LEAST + 2);
+    let mut portions = Vec::with_capacity(chunks.len() / LEAST + 2);
     while let Some(first) = chunks.first() {
         let group = layout::group_of(first.id.index);
         let together = |chunk: &&ChunkJob| layout::group_of(chunk.id.index) == group;
@@ -38,17 +40,17 @@ pub(super) fn stretches<'a>(
         let end = of_it.last().unwrap_or(first).offset + CHUNK;
         let (_, from) = rest.split_at_mut(first.offset - at);
         let (memory, behind) = from.split_at_mut(end - first.offset);
-        stretches.push(Stretch { chunks: of_it, memory });
+        portions.push(Portion { chunks: of_it, memory });
         (chunks, at, rest) = (others, end, behind);
     }
-    stretches
+    portions
 }
 
 impl File {
     /// Reads the ciphertext of the chunks to their places. What lies between them is overwritten later or never looked
     /// at, unless the chunks are read `apart`.
-    pub(super) fn read_stretch(&self, stretch: &mut Stretch, apart: bool) -> Result<()> {
-        let Stretch { chunks, memory } = stretch;
+    pub(super) fn read_portion(&self, portion: &mut Portion, apart: bool) -> Result<()> {
+        let Portion { chunks, memory } = portion;
         let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else { return Ok(()) };
         if apart {
             return chunks.iter().try_for_each(|chunk| {
@@ -62,8 +64,8 @@ impl File {
     }
 
     /// Opens chunks that were read, in place.
-    pub(super) fn open_stretch(&self, keys: &ChunkKeys, stretch: &mut Stretch) -> Result<()> {
-        let Stretch { chunks, memory } = stretch;
+    pub(super) fn open_portion(&self, keys: &ChunkKeys, portion: &mut Portion) -> Result<()> {
+        let Portion { chunks, memory } = portion;
         let (mut at, mut rest) = (chunks.first().map_or(0, |first| first.offset), &mut **memory);
         let (mut bytes, mut sealed) = (0, Vec::with_capacity(chunks.len()));
         for job in *chunks {
@@ -89,10 +91,10 @@ impl File {
         apart: bool,
     ) -> Result<()> {
         let router = &self.context.router;
-        let stretches = stretches(chunks, content, router.threads());
-        let mut parts: Vec<_> = stretches.into_iter().map(|stretch| (stretch, Ok(()))).collect();
-        router.share(&mut parts, |(stretch, opened)| {
-            *opened = self.read_stretch(stretch, apart).and_then(|()| self.open_stretch(keys, stretch));
+        let portions = portions(chunks, content, router.threads());
+        let mut parts: Vec<_> = portions.into_iter().map(|portion| (portion, Ok(()))).collect();
+        router.share(&mut parts, |(portion, opened)| {
+            *opened = self.read_portion(portion, apart).and_then(|()| self.open_portion(keys, portion));
         })?;
         parts.into_iter().try_for_each(|(_, opened)| opened)
     }

@@ -1,7 +1,6 @@
 //! A few chunks at once, on the caller's thread: read straight to where they are wanted, verified side by side,
 //! opened in place.
 
-use super::{File, buffer::Plain, read::damaged_chunk};
 use crate::{
     crypto::{
         chunk::{ChunkId, ChunkKeys},
@@ -9,7 +8,16 @@ use crate::{
     },
     format::{entry::Slot, layout},
     metrics::{self, Activity},
-    vault::Result,
+    vault::{
+        Result,
+        file::{
+            File,
+            buffer::Plain,
+            chunk_range::{ChunkPart, parts},
+            damage::damaged_chunk,
+            state::State,
+        },
+    },
 };
 use std::{io::IoSliceMut, ops::Range};
 
@@ -30,11 +38,54 @@ impl Wanted<'_> {
 }
 
 impl File {
+    /// Reads bytes of chunks whose slots are loaded.
+    ///
+    /// # Errors
+    /// As `File::read`.
+    pub(in crate::vault::file) fn read_loaded(&self, st: &State, offset: u64, out: &mut [u8]) -> Result<()> {
+        let mut wanted = Vec::new();
+        self.read_unstored(st, offset, out, &mut wanted)?;
+        self.open_wanted(st, &mut wanted)
+    }
+
+    /// Reads what is not in the store, and adds what is to `wanted`.
+    pub(super) fn read_unstored<'a>(
+        &self,
+        st: &State,
+        offset: u64,
+        out: &'a mut [u8],
+        wanted: &mut Vec<Wanted<'a>>,
+    ) -> Result<()> {
+        let mut rest = out;
+        for ChunkPart { index, start, out } in parts(offset, rest.len()) {
+            let (out, after) = std::mem::take(&mut rest).split_at_mut(out.len());
+            rest = after;
+            if let Some(plain) = st.dirty.buffer.get(index) {
+                out.copy_from_slice(&plain[start..][..out.len()]);
+            } else if let Some(slot) = self.stored_slot(st, index)? {
+                wanted.push(Wanted { index, slot, start, out });
+            } else {
+                out.fill(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens chunks that the flushed version has.
+    pub(super) fn open_wanted(&self, st: &State, wanted: &mut [Wanted]) -> Result<()> {
+        match &st.stored.identity {
+            Some(identity) if !wanted.is_empty() => {
+                self.open_chunks(st.stored.tree.size(), &identity.keys.chunk, wanted)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Opens these chunks, ascending, of a stored version of `size` bytes.
     ///
     /// # Errors
     /// `Damaged` if one of them does not authenticate: then none is given. Else the store's.
-    pub(super) fn open_few(&self, size: u64, keys: &ChunkKeys, wanted: &mut [Wanted]) -> Result<()> {
+    fn open_chunks(&self, size: u64, keys: &ChunkKeys, wanted: &mut [Wanted]) -> Result<()> {
         // Those of which a part is wanted are opened aside; past their end stand the zeros of a grown tail.
         let len = |one: &Wanted| layout::chunk_len(size, one.index);
         let mut aside: Vec<Option<Plain>> =
@@ -51,8 +102,8 @@ impl File {
                 },
             })
             .collect();
-        for run in chunks.chunk_by_mut(|a, b| are_adjacent(a.id.index, b.id.index)) {
-            self.read_run(run)?;
+        for adjacent in chunks.chunk_by_mut(|a, b| are_adjacent(a.id.index, b.id.index)) {
+            self.read_adjacent(adjacent)?;
         }
         let bytes = chunks.iter().map(|chunk| chunk.data.len()).sum();
         let router = &self.context.router;
@@ -71,15 +122,27 @@ impl File {
     }
 
     /// Reads the ciphertext of chunks that lie side by side in the store.
-    fn read_run(&self, run: &mut [Opened]) -> Result<()> {
-        let offset = layout::chunk_offset(run[0].id.index);
-        let mut pieces: Vec<IoSliceMut> = run.iter_mut().map(|chunk| IoSliceMut::new(chunk.data)).collect();
+    fn read_adjacent(&self, adjacent: &mut [Opened]) -> Result<()> {
+        let offset = layout::chunk_offset(adjacent[0].id.index);
+        let mut pieces: Vec<IoSliceMut> =
+            adjacent.iter_mut().map(|chunk| IoSliceMut::new(chunk.data)).collect();
         let mut got = match &mut pieces[..] {
-            [alone] => self.store.read_at(alone, offset)?,
+            [one] => self.store.read_at(one, offset)?,
             several => self.store.read_vectored_at(several, offset)?,
         };
-        for chunk in run {
+        for chunk in adjacent {
             got = got.checked_sub(chunk.data.len()).ok_or_else(|| damaged_chunk(chunk.id.index))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the stored bytes of a chunk, `out.len()` of them.
+    ///
+    /// # Errors
+    /// `Damaged` if there are fewer, or the store's.
+    pub(in crate::vault::file) fn read_ciphertext(&self, index: u64, out: &mut [u8]) -> Result<()> {
+        if self.store.read_at(out, layout::chunk_offset(index))? < out.len() {
+            return Err(damaged_chunk(index));
         }
         Ok(())
     }

@@ -1,23 +1,26 @@
-//! A run of chunks opened at once: one read of the store, one batch, one buffer of plaintext.
+//! A long range of chunks opened at once: one read of the store, one batch, one buffer of plaintext.
 
-use super::{
-    File,
-    read::damaged_chunk,
-    rules::{Rule, holds},
-    state::{Identity, State},
-    stretch::stretches,
-};
+use super::{in_place::portions, locate::slot_to_open};
 use crate::{
     crypto::chunk::{CHUNK, ChunkId},
     engine::{Batch, Buffer, ChunkJob, Op},
     format::{entry::Entry, layout},
     metrics::{self, Activity},
-    vault::{Error, Result},
+    vault::{
+        Error, Result,
+        file::{
+            File,
+            chunk_range::ChunkRange,
+            damage::damaged_chunk,
+            record::Identity,
+            rules::{Rule, holds},
+            state::State,
+        },
+    },
 };
-use std::ops::Range;
 
-/// Plaintext of a run of whole chunks.
-pub(super) struct Span {
+/// Plaintext of a range of whole chunks.
+pub(in crate::vault::file) struct PlainRange {
     buffer: Buffer,
     /// Where it begins in the file.
     start: u64,
@@ -27,9 +30,9 @@ pub(super) struct Span {
     pub(super) content: u64,
 }
 
-impl Span {
-    /// Up to `len` bytes from `offset` on, fewer where the span ends.
-    pub(super) fn part(&self, offset: u64, len: usize) -> &[u8] {
+impl PlainRange {
+    /// Up to `len` bytes from `offset` on, fewer where the range ends.
+    pub(in crate::vault::file) fn part(&self, offset: u64, len: usize) -> &[u8] {
         let from = usize::try_from(offset.saturating_sub(self.start)).unwrap_or(usize::MAX).min(self.len);
         &self.buffer[from..from.saturating_add(len).min(self.len)]
     }
@@ -41,7 +44,7 @@ enum Lock {
     Held,
 }
 
-/// What a span is made of, gathered under the file's lock.
+/// What a range is made of, gathered under the file's lock.
 #[derive(Default)]
 struct Parts {
     /// Chunks that the store has, ascending, at their places.
@@ -56,24 +59,24 @@ impl File {
     ///
     /// # Errors
     /// `Damaged` if one does not authenticate, or what leads to it; else the store's.
-    pub(super) fn open_span(&self, chunks: Range<u64>) -> Result<Span> {
-        match self.try_open_span(chunks.clone(), Lock::Released) {
-            Err(Error::Damaged(_)) if holds(Rule::ReadAgainHeld) => self.try_open_span(chunks, Lock::Held),
+    pub(in crate::vault::file) fn open_range(&self, chunks: ChunkRange) -> Result<PlainRange> {
+        match self.try_open_range(chunks.clone(), Lock::Released) {
+            Err(Error::Damaged(_)) if holds(Rule::ReadAgainHeld) => self.try_open_range(chunks, Lock::Held),
             result => result,
         }
     }
 
     /// The same. With the lock released a chunk may be overwritten while it is read, and then does not verify.
-    fn try_open_span(&self, chunks: Range<u64>, lock: Lock) -> Result<Span> {
-        // The buffers first: nobody should hold a file while waiting for memory.
+    fn try_open_range(&self, chunks: ChunkRange, lock: Lock) -> Result<PlainRange> {
+        // The buffers first: no thread should hold a file while it waits for memory.
         let (mut content, spare) = self.buffers_for((chunks.end - chunks.start) as usize * CHUNK);
-        let st = self.read_state(chunks.clone())?;
+        let st = self.state_with_slots(&chunks)?;
         let start = chunks.start * layout::CHUNK;
-        let end = st.size.min(chunks.end * layout::CHUNK).max(start);
-        let version = st.content;
+        let end = st.dirty.size.min(chunks.end * layout::CHUNK).max(start);
+        let version = st.times.content;
         let chunks = chunks.start..layout::chunks(end);
         let Parts { stored, zeros, buffered } = self.parts(&st, &chunks, &mut content)?;
-        let identity = st.identity.clone();
+        let identity = st.stored.identity.clone();
         let _held = matches!(lock, Lock::Held).then_some(st);
 
         if let Some(identity) = identity.filter(|_| !stored.is_empty()) {
@@ -82,8 +85,8 @@ impl File {
             match spare {
                 None => self.open_in_place(&identity.keys.chunk, &stored, &mut content, apart)?,
                 Some(output) => {
-                    let mut stretches = stretches(&stored, &mut content, 1);
-                    stretches.iter_mut().try_for_each(|stretch| self.read_stretch(stretch, apart))?;
+                    let mut portions = portions(&stored, &mut content, 1);
+                    portions.iter_mut().try_for_each(|portion| self.read_portion(portion, apart))?;
                     let copied = buffered.iter().map(|index| place(&chunks, *index));
                     content = self.open_batch(&identity, stored, content, output, copied)?;
                 }
@@ -93,12 +96,12 @@ impl File {
             let place = place(&chunks, index);
             content[place..place + CHUNK].fill(0);
         }
-        Ok(Span { buffer: content, start, len: (end - start) as usize, content: version })
+        Ok(PlainRange { buffer: content, start, len: (end - start) as usize, content: version })
     }
 
     /// Where the content of each chunk is. What is in the write buffer is copied to its place in `content`.
-    fn parts(&self, st: &State, chunks: &Range<u64>, content: &mut [u8]) -> Result<Parts> {
-        let size = st.tree.size();
+    fn parts(&self, st: &State, chunks: &ChunkRange, content: &mut [u8]) -> Result<Parts> {
+        let size = st.stored.tree.size();
         // Most chunks of a file are stored.
         let stored = Vec::with_capacity((chunks.end - chunks.start) as usize);
         let mut parts = Parts { stored, ..Parts::default() };
@@ -106,14 +109,14 @@ impl File {
         while first < chunks.end {
             let end = group_end(first).min(chunks.end);
             let is_stored = first < layout::chunks(size);
-            let entries = if is_stored { st.tree.entries(layout::group_of(first))? } else { &[] };
+            let entries = if is_stored { st.stored.tree.entries(layout::group_of(first))? } else { &[] };
             for index in first..end {
                 let offset = place(chunks, index);
                 let entry = entries.get(layout::place_in_group(index)).unwrap_or(&Entry([None; 2]));
-                if let Some(plain) = st.buffer.get(index) {
+                if let Some(plain) = st.dirty.buffer.get(index) {
                     content[offset..offset + CHUNK].copy_from_slice(&plain[..]);
                     parts.buffered.push(index);
-                } else if let Some(slot) = self.slot_to_open(st, index, entry)? {
+                } else if let Some(slot) = slot_to_open(st, index, entry)? {
                     let id = ChunkId { index, epoch: slot.epoch, nonce: slot.nonce };
                     let len = layout::chunk_len(size, index);
                     parts.stored.push(ChunkJob { key: 0, id, len, offset, tag: slot.tag, ok: false });
@@ -152,7 +155,7 @@ impl File {
         if let Some(job) = batch.jobs.iter().find(|job| !job.ok) {
             return Err(damaged_chunk(job.id.index));
         }
-        // As above.
+        // The rest of a chunk that the end of the file cuts short reads as zeros.
         for job in batch.jobs.iter().filter(|job| job.len < CHUNK) {
             batch.output[job.offset + job.len..job.offset + CHUNK].fill(0);
         }
@@ -163,7 +166,7 @@ impl File {
     }
 }
 
-fn place(chunks: &Range<u64>, index: u64) -> usize {
+fn place(chunks: &ChunkRange, index: u64) -> usize {
     (index - chunks.start) as usize * CHUNK
 }
 

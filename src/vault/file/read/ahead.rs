@@ -2,11 +2,14 @@
 //!
 //! Nothing here touches the store, nor opens a window.
 
-use super::{
-    rules::{Rule, holds},
-    window::{Opened, Window},
+use super::window::{ReadAheadMemory, Window};
+use crate::{
+    format::layout,
+    vault::file::{
+        chunk_range::chunks_of,
+        rules::{Rule, holds},
+    },
 };
-use crate::format::layout;
 use std::{
     ops::Range,
     sync::{Arc, atomic::Ordering},
@@ -66,15 +69,15 @@ impl Stream {
 
 /// What a request leads to.
 #[derive(Default)]
-pub(super) struct Found {
+pub(in crate::vault::file) struct Found {
     /// The windows that hold parts of it.
-    pub(super) windows: Vec<Arc<Window>>,
+    pub(in crate::vault::file) windows: Vec<Arc<Window>>,
     /// New windows, to be opened in the background.
-    pub(super) begun: Vec<Arc<Window>>,
+    pub(in crate::vault::file) begun: Vec<Arc<Window>>,
 }
 
 /// The readers of one file and the windows ahead of them.
-pub(super) struct Ahead {
+pub(in crate::vault::file) struct Ahead {
     streams: Vec<Stream>,
     windows: Vec<Arc<Window>>,
     /// Which content the windows are of.
@@ -86,7 +89,7 @@ pub(super) struct Ahead {
     windows_begun: u64,
     used_at: Instant,
     /// The windows of all files, and how many bytes may be in them.
-    all: Arc<Opened>,
+    all: Arc<ReadAheadMemory>,
     most: usize,
     /// Bytes of a window at most.
     window: u64,
@@ -96,7 +99,7 @@ pub(super) struct Ahead {
 
 impl Ahead {
     /// No readers yet. In the windows of all files there may be `most` bytes; `threads` open one together.
-    pub(super) fn new(all: Arc<Opened>, most: usize, threads: usize) -> Self {
+    pub(in crate::vault::file) fn new(all: Arc<ReadAheadMemory>, most: usize, threads: usize) -> Self {
         Ahead {
             streams: Vec::new(),
             windows: Vec::new(),
@@ -113,7 +116,7 @@ impl Ahead {
         }
     }
 
-    /// Says whether this is one of the files that are read so.
+    /// Notes whether this is one of the files that are read so.
     fn count(&mut self, counts: bool) {
         match (std::mem::replace(&mut self.counts, counts), counts) {
             (false, true) => _ = self.all.files.fetch_add(1, Ordering::Relaxed),
@@ -135,7 +138,7 @@ impl Ahead {
     }
 
     /// Notes a request for bytes of a file of `size` bytes and this content.
-    pub(super) fn note(&mut self, bytes: Range<u64>, size: u64, content: u64) -> Found {
+    pub(in crate::vault::file) fn note(&mut self, bytes: Range<u64>, size: u64, content: u64) -> Found {
         if self.content != content && holds(Rule::SameContent) {
             self.windows.clear();
             self.streams.iter_mut().for_each(|s| (s.reach, s.edge) = (FIRST_REACH, None));
@@ -144,7 +147,7 @@ impl Ahead {
         self.requests += 1;
         let steps = self.recognise(&bytes);
         self.last = bytes.start;
-        let chunks = bytes.start / layout::CHUNK..layout::chunks(bytes.end);
+        let chunks = chunks_of(&bytes);
         let holds = |w: &&Arc<Window>| w.chunks.start < chunks.end && chunks.start < w.chunks.end;
         let windows: Vec<_> = self.windows.iter().filter(holds).cloned().collect();
         // What is behind makes room for what is ahead.
@@ -158,8 +161,8 @@ impl Ahead {
         Found { windows, begun }
     }
 
-    /// Gives up what was opened for readers if all of them stopped reading; whether they did.
-    pub(super) fn rest(&mut self) -> bool {
+    /// Gives up what was opened for readers if all of them stopped reading. Returns whether they did.
+    pub(in crate::vault::file) fn end_if_idle(&mut self) -> bool {
         let idle = self.used_at.elapsed() >= IDLE;
         if idle {
             self.end();
@@ -168,7 +171,7 @@ impl Ahead {
     }
 
     /// Gives up what was opened for readers: there are none any more.
-    pub(super) fn end(&mut self) {
+    pub(in crate::vault::file) fn end(&mut self) {
         self.windows.clear();
         self.streams.clear();
         self.count(false);
@@ -312,7 +315,7 @@ impl Ahead {
 
     /// Adds a window, unless that would be more memory than there is.
     fn begin(&mut self, stream: u64, bytes: Range<u64>, begun: &mut Vec<Arc<Window>>) -> bool {
-        let chunks = bytes.start / layout::CHUNK..layout::chunks(bytes.end);
+        let chunks = chunks_of(&bytes);
         let numbers = (stream, self.windows_begun + 1);
         let Some(window) = Window::new(&self.all, self.most, chunks, numbers) else { return false };
         self.windows_begun += 1;
