@@ -183,6 +183,27 @@ fn a_failed_sync_behind_ends_writing() {
     assert!(file.write(0, b"x").is_err() && file.sync().is_err());
 }
 
+/// A step that panicked took the chunks with it: nothing may go on as if they were stored.
+#[test]
+fn a_panic_half_way_through_a_write_breaks_the_file() {
+    for lost in 0..2 {
+        let (store, context, jobs) = by_hand();
+        let file = open(&store, &context);
+        taken_off(&file, 3);
+        file.state.read().dirty.in_flight[lost].stage.lock().take();
+        jobs.try_iter().for_each(|job| job());
+        let refused = file.sync();
+        assert!(
+            matches!(&refused, Err(Error::Store(e)) if e.raw_os_error() == Some(libc::EIO)),
+            "{refused:?}"
+        );
+        assert!(file.failed() && read_all(&file).is_err(), "{lost}");
+        assert!(file.write(0, b"more").is_err(), "{lost}");
+        let again = open(&store, &context);
+        assert!(again.size() < THREE as u64, "{lost}: nothing was confirmed");
+    }
+}
+
 fn batches_of(stage: &Stage) -> usize {
     match stage {
         Stage::Loaded(Loaded { payload, .. })
