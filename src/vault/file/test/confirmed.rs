@@ -239,7 +239,7 @@ fn recovery_of_a_vast_sparse_file_takes_few_calls() {
     let store = FaultyFile::new();
     let file = open(&store, &context);
     file.truncate(1 << 40).unwrap();
-    rest(&file);
+    clean(&file);
     for place in 0..PLACES {
         file.write((place * 20) << 30, &[place as u8 + 1; CHUNK]).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Stripes on their way to the store while the application goes on.
+//! Extents in flight while the application goes on.
 
 use super::*;
 use crate::{
@@ -11,17 +11,17 @@ use crate::{
 use crossbeam_channel::Receiver;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-/// Bytes of the first three windows.
+/// Bytes of the first three extents.
 const THREE: usize = (48 + 64 + 64) * 4096;
 
-/// A file whose flights wait for the test.
+/// A file whose writes in flight wait for the test.
 fn by_hand() -> (Arc<FaultyFile>, Arc<Context>, Receiver<Job>) {
     let (background, jobs) = Background::by_hand();
     (FaultyFile::new(), Arc::new(context_over(background)), jobs)
 }
 
-/// Two stripes that took off, and a third that has not ended.
-fn taken_off(file: &Arc<File>, seed: u64) -> Vec<u8> {
+/// Two extents in flight, and a third that is not full.
+fn two_in_flight(file: &Arc<File>, seed: u64) -> Vec<u8> {
     let data = Rng(seed).bytes(THREE - 5000);
     file.write(0, &data).unwrap();
     assert_eq!(file.state.read().dirty.in_flight.len(), 2);
@@ -29,16 +29,16 @@ fn taken_off(file: &Arc<File>, seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_on_its_way_counts_as_buffered_and_is_read_back() {
+fn what_is_in_flight_counts_as_buffered_and_is_read_back() {
     let (store, context, jobs) = by_hand();
     let file = open(&store, &context);
-    let data = taken_off(&file, 1);
+    let data = two_in_flight(&file, 1);
     let buffered = || context.buffered.chunks();
     assert_eq!((buffered(), jobs.len(), store.calls()), (THREE / 4096 - 1, 2, 0));
     assert!(!file.is_clean() && !file.is_flushed());
     assert!(read_all(&file).unwrap() == data);
     assert!(store.calls() > 0, "a read brought them to the store");
-    rest(&file);
+    clean(&file);
     assert_eq!(buffered(), 0);
     jobs.try_iter().for_each(|job| job());
     assert!(read_all(&open(&store, &context)).unwrap() == data);
@@ -46,10 +46,10 @@ fn what_is_on_its_way_counts_as_buffered_and_is_read_back() {
 }
 
 #[test]
-fn the_background_lands_what_is_ready_in_order() {
+fn the_background_completes_what_is_ready_in_order() {
     let (store, context, jobs) = by_hand();
     let file = open(&store, &context);
-    let data = taken_off(&file, 2);
+    let data = two_in_flight(&file, 2);
     let (first, second) = (jobs.recv().unwrap(), jobs.recv().unwrap());
     second();
     assert_eq!(
@@ -64,25 +64,25 @@ fn the_background_lands_what_is_ready_in_order() {
 }
 
 #[test]
-fn a_chunk_on_its_way_is_written_again() {
-    for landed in [0, 1, 2] {
+fn a_chunk_in_flight_is_written_again() {
+    for completed in [0, 1, 2] {
         let (store, context, jobs) = by_hand();
         let file = open(&store, &context);
-        let mut want = taken_off(&file, 3);
-        jobs.try_iter().take(landed).for_each(|job| job());
+        let mut want = two_in_flight(&file, 3);
+        jobs.try_iter().take(completed).for_each(|job| job());
         for (offset, len) in [(10_000, 3), (4096, 4096), (47 * 4096 - 1, 2 * 4096), (60 * 4096, 80 * 4096)] {
             let again = Rng(offset as u64).bytes(len);
             file.write(offset as u64, &again).unwrap();
             want[offset..offset + len].copy_from_slice(&again);
         }
         assert!(read_all(&file).unwrap() == want);
-        rest(&file);
+        clean(&file);
         assert!(read_all(&open(&store, &context)).unwrap() == want);
     }
 }
 
 #[test]
-fn other_operations_meet_what_is_on_its_way() {
+fn other_operations_meet_what_is_in_flight() {
     type Change = fn(&Arc<File>, &mut Vec<u8>);
     let changes: [Change; 6] = [
         |file, want| {
@@ -107,16 +107,16 @@ fn other_operations_meet_what_is_on_its_way() {
     for (at, change) in changes.iter().enumerate() {
         let (store, context, jobs) = by_hand();
         let file = open(&store, &context);
-        let mut want = taken_off(&file, 4);
+        let mut want = two_in_flight(&file, 4);
         change(&file, &mut want);
         jobs.try_iter().for_each(|job| job());
         assert!(read_all(&file).unwrap() == want, "change {at}");
-        rest(&file);
+        clean(&file);
         assert!(read_all(&open(&store, &context)).unwrap() == want, "change {at}, reopened");
     }
 }
 
-/// A part of a write that fails is on its way while the keeper brings the file to rest.
+/// A part of a write that fails is in flight while the flusher cleans the file.
 #[test]
 fn a_write_that_fails_half_way_is_a_change() {
     let (store, context, jobs) = by_hand();
@@ -147,7 +147,7 @@ fn an_error_behind_comes_out_of_the_next_call_and_nothing_is_gone() {
         for call in calls {
             let (store, context, jobs) = by_hand();
             let file = open(&store, &context);
-            let data = taken_off(&file, 5);
+            let data = two_in_flight(&file, 5);
             store.fail_from(nth, ENOSPC);
             jobs.try_iter().for_each(|job| job());
             assert_eq!(file.state.read().dirty.in_flight.len(), 0);
@@ -169,7 +169,7 @@ fn a_failed_sync_behind_ends_writing() {
     let store = stored(&vec![7; THREE], &context);
     jobs.try_iter().for_each(drop);
     let file = open(&store, &context);
-    taken_off(&file, 6);
+    two_in_flight(&file, 6);
     let calls = store.calls();
     jobs.recv().unwrap()();
     let barrier = store.syncs();
@@ -189,7 +189,7 @@ fn a_panic_half_way_through_a_write_breaks_the_file() {
     for lost in 0..2 {
         let (store, context, jobs) = by_hand();
         let file = open(&store, &context);
-        taken_off(&file, 3);
+        two_in_flight(&file, 3);
         file.state.read().dirty.in_flight[lost].stage.lock().take();
         jobs.try_iter().for_each(|job| job());
         let refused = file.sync();
@@ -238,7 +238,7 @@ fn extents_over_stored_data_share_a_sync() {
     file.flush().unwrap();
     let want = [&data[..], &vec![7; 6 * LONG - data.len()]].concat();
     assert!(read_all(&file).unwrap() == want);
-    rest(&file);
+    clean(&file);
     assert!(read_all(&open(&store, &context)).unwrap() == want);
 }
 
@@ -259,9 +259,9 @@ fn a_file_counts_as_streamed_until_it_is_flushed() {
     assert_eq!(streams(), 0);
 }
 
-/// Files whose flights never land by themselves: whoever comes first takes what it can get.
+/// Files whose writes never complete by themselves: the first ones take what they can get.
 #[test]
-fn every_stream_gets_a_stripe() {
+fn every_stream_gets_an_extent() {
     let (background, jobs) = Background::by_hand();
     let context = Arc::new(context_of_few(background));
     let files: Vec<_> = (0..18).map(|_| open(&FaultyFile::new(), &context)).collect();
@@ -276,9 +276,9 @@ fn every_stream_gets_a_stripe() {
     assert!(files.iter().all(|file| read_all(file).unwrap() == data));
 }
 
-/// Streams from anywhere while the number of other streams changes: long stripes beside short ones.
+/// Streams from anywhere while the number of other streams changes: long extents beside short ones.
 #[test]
-fn stripes_of_all_lengths_side_by_side() {
+fn extents_of_all_lengths_side_by_side() {
     let context = Arc::new(context_of_few(Background::default()));
     for seed in 0..20 {
         let (store, rng) = (FaultyFile::new(), &mut Rng(seed));
@@ -295,7 +295,7 @@ fn stripes_of_all_lengths_side_by_side() {
             model[from..][..data.len()].copy_from_slice(&data);
             {
                 let st = file.state.read();
-                lengths.extend(st.dirty.buffer.extents().iter().map(|stripe| stripe.bytes()));
+                lengths.extend(st.dirty.buffer.extents().iter().map(|extent| extent.bytes()));
                 let mut ends: Vec<_> =
                     st.dirty.buffer.extents().iter().map(|s| (s.first(), s.end())).collect();
                 ends.sort_unstable();
@@ -304,14 +304,14 @@ fn stripes_of_all_lengths_side_by_side() {
             match rng.below(12) {
                 0 => file.flush().unwrap(),
                 1 => {
-                    rest(&file);
+                    clean(&file);
                     file = open(&store, &context);
                 }
                 _ => {}
             }
         }
         assert!(read_all(&file).unwrap() == model, "seed {seed}");
-        rest(&file);
+        clean(&file);
         assert!(read_all(&open(&store, &context)).unwrap() == model, "seed {seed}");
         assert_eq!(lengths.len(), 2, "long ones and short ones");
     }
@@ -340,7 +340,7 @@ fn several_threads_at_once() {
         }
         scope.spawn(|| (0..20).for_each(|_| file.sync().unwrap()));
     });
-    rest(&file);
+    clean(&file);
     let file = open(&store, &context);
     for (writer, round) in (0..2).flat_map(|writer| (0..60).map(move |round| (writer, round))) {
         let mut out = vec![0; PIECE];

@@ -158,8 +158,8 @@ impl History {
         self
     }
 
-    pub(super) fn rest(&mut self) -> &mut Self {
-        rest(&self.flush().file);
+    pub(super) fn clean(&mut self) -> &mut Self {
+        clean(&self.flush().file);
         self
     }
 
@@ -193,7 +193,7 @@ impl History {
     }
 
     /// Versions in the middle of a flush: what came next, as far as they go.
-    fn note_flights(&mut self) {
+    fn note_writes(&mut self) {
         for state in &self.states {
             for record in records(&self.context, state).into_iter().flatten().flatten() {
                 let target = record.target;
@@ -211,7 +211,7 @@ impl History {
 
     pub(super) fn end(mut self) -> Past {
         self.states.extend(self.store.recorded().iter().map(FaultyFile::at));
-        self.note_flights();
+        self.note_writes();
         Past {
             salt: self.file.salt(false).unwrap().unwrap(),
             versions: self.versions,
