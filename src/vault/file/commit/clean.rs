@@ -20,7 +20,7 @@ pub struct CleanStep {
 }
 
 impl File {
-    /// K1: flushes, and writes the node pages. The caller then syncs the store.
+    /// C4: flushes, and writes the node pages. The caller then syncs the store.
     ///
     /// # Errors
     /// As `flush`.
@@ -41,7 +41,7 @@ impl File {
         Ok(CleanStep { changes: st.times.changes })
     }
 
-    /// K2: the sync between two steps, for this file alone.
+    /// The sync of C4 or C5, for this file alone.
     ///
     /// # Errors
     /// The store's; the file then takes no more writes.
@@ -50,7 +50,7 @@ impl File {
         if holds(Rule::SyncBeforeClean) { self.sync_store(&mut st) } else { Ok(()) }
     }
 
-    /// K3, after a sync: the version is the base, and older slots are erased. The caller then syncs again.
+    /// C5, after a sync: the version is the base, and older slots are erased. The caller then syncs again.
     /// Where nothing has to be erased, as in a file written once, the clean record follows at once.
     /// `false` if there is no last step: the file is clean now, or it changed.
     ///
@@ -78,7 +78,7 @@ impl File {
         Ok(true)
     }
 
-    /// K5, after the second sync (K4): the clean record.
+    /// C6, after the second sync: the clean record.
     ///
     /// # Errors
     /// The store's.
@@ -90,7 +90,7 @@ impl File {
         Ok(())
     }
 
-    /// Whether K1 has nothing to write.
+    /// Whether C4 has nothing to write.
     pub fn is_flushed(&self) -> bool {
         let st = self.state.read();
         st.is_stored() && st.stored.tree.unsaved_nodes().is_empty()

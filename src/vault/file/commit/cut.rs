@@ -53,7 +53,7 @@ impl File {
         }
         st.advance_base();
         st.times.note_change();
-        // T5
+        // T4
         let cut = self.store.set_len(layout::stored_size(size));
         self.restore_mtime(st);
         if let Err(e) = cut {
@@ -74,7 +74,6 @@ impl File {
         epoch: u64,
         shortened: Option<(u64, Slot)>,
     ) -> Result<()> {
-        // T3
         if let Some((index, slot)) = shortened {
             let slot = self.retag(st, identity, index, Slot { epoch, ..slot }, size)?;
             set_slots(st, &[(index, slot)])?;
@@ -82,7 +81,7 @@ impl File {
         st.stored.tree.shrink(self.source(identity), size)?;
         let target = Version { epoch, size, root: st.stored.tree.root() };
         let record = self.encode_record(st, identity, target, false);
-        // T4
+        // T3
         self.write_record(st, record)?;
         if let Some((index, _)) = shortened {
             // This entry alone: those past the new end stay until the cut is durable, the base needs them.

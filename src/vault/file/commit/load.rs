@@ -74,7 +74,7 @@ impl File {
         Ok(st.planned_size() >= planned)
     }
 
-    /// F1: a chunk has one slot above the base at most. Before it is written a second time, the first becomes the base.
+    /// W1: a chunk has one slot above the base at most. Before it is written a second time, the first becomes the base.
     fn commit_if_rewritten(&self, st: &mut State, changed: &Changed) -> Result<()> {
         if st.stored.is_committed() || !holds(Rule::OneSlotAboveBase) {
             return Ok(());

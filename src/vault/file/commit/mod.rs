@@ -2,15 +2,15 @@
 //!
 //! | step | what | where |
 //! |---|---|---|
-//! | F1 | commit first if a chunk would get a second slot above the base | `load` |
-//! | F2 | leave a clean record, with a sync | `load`, `records` |
+//! | W1 | commit first if a chunk would get a second slot above the base | `load` |
+//! | W2 | leave a clean record, with a sync | `load`, `records` |
 //! | – | seal the chunks | `seal` |
-//! | F3 | put the slots into the tree; write the record and the slots | `assign`, `store` |
-//! | F4 | sync them, if data of the base is overwritten | `store` |
-//! | F5 | write the chunks; free the space of holes | `store`, `settle` |
+//! | W3 | put the slots into the tree; write the record and the slots | `assign`, `store` |
+//! | W4 | sync them, if data of the base is overwritten | `store` |
+//! | W5 | write the chunks; free the space of holes | `store`, `settle` |
 //! | C1–C3 | commit: sync, the version is the base, write a record that says so | `durable` |
-//! | K1–K5 | the clean record | `clean` |
-//! | T1–T5 | a cut to a smaller size | `cut` |
+//! | C4–C6 | the clean record | `clean` |
+//! | T1–T4 | a cut to a smaller size | `cut` |
 //!
 //! A file's writes complete in the order in which they started, and only the first one goes to the store: to the store
 //! they are flushes one after the other. Sealing and storing need the write's own lock alone. What changes in the file's

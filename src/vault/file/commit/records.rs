@@ -112,7 +112,7 @@ impl File {
         Ok(())
     }
 
-    /// F2: uses up an epoch for a version that is about to be written over the base. Where a clean record may be, a dirty one
+    /// W2: uses up an epoch for a version that is about to be written over the base. Where a clean record may be, a dirty one
     /// is made durable first: no slot may be written before.
     pub(super) fn begin_epoch(&self, st: &mut State, identity: &Identity) -> Result<u64> {
         if st.stored.records.on_disk.may_be_clean() {

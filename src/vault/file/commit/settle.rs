@@ -76,7 +76,7 @@ impl File {
         }
     }
 
-    /// F5, with the data stored: frees the space of holes.
+    /// W5, with the data stored: frees the space of holes.
     fn free_holes(&self, st: &mut State, freed: &[(u64, u64)], write: &InFlight) {
         for (offset, len) in freed {
             if let Err(e) = self.store.punch(*offset, *len) {

@@ -46,17 +46,17 @@ impl File {
         let (mut slots, data) = (slot_writes(plan), data_writes(payload));
         self.extend_store(plan).map_err(StoreError::Slots)?;
         if !plan.overwrites_base {
-            // F3 and F5 together.
+            // W3 and W5 together.
             slots.add_all(&data);
             return slots.write(&*self.store).map_err(StoreError::Slots);
         }
-        // F3
+        // W3
         slots.write(&*self.store).map_err(StoreError::Slots)?;
-        // F4
+        // W4
         if plan.barrier && holds(Rule::SyncBeforeOverwrite) {
             self.store.sync_data().map_err(StoreError::Sync)?;
         }
-        // F5
+        // W5
         data.write(&*self.store).map_err(StoreError::Data)
     }
 

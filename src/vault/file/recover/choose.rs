@@ -1,4 +1,4 @@
-//! Which slot each chunk is read with: the newest one whose data is there, else what a proven version says.
+//! R2: which slot each chunk is read with: the newest one whose data is there, else what a proven version says.
 //!
 //! A slot above the base is proven by its tag, whatever became of its version: only a flush after the last commit made it for
 //! this chunk. That there is none, and where the file ends, is proven by a version's root alone.

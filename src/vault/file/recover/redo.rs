@@ -1,4 +1,4 @@
-//! Writing down what was chosen. Only what a sync has confirmed since counts: after a sync that failed, the store's page
+//! R3 to R6: writing down what was chosen. Only what a sync has confirmed since counts: after a sync that failed, the store's page
 //! cache may show what the disk never got. So what is kept is written again, in the order of a flush, before anything goes.
 
 use super::{File, State, indexed};
@@ -24,6 +24,7 @@ impl File {
     /// The store's.
     pub(super) fn redo(&self, st: &mut State, recovered: &Recovered) -> Result<()> {
         let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
+        // R3
         if holds(Rule::RewriteSlots) {
             self.store.write_at(st.stored.records.sectors.as_flattened(), 0)?;
             self.each_group(layout::groups(recovered.size), |group, raw| {
@@ -34,11 +35,13 @@ impl File {
         if holds(Rule::RewriteData) && self.rewrite_data(recovered)? {
             self.sync_store(st)?;
         }
+        // R4
         if holds(Rule::EraseRejected) {
             self.erase(recovered, |index, stored| recovered.retained(index, stored))?;
         }
         self.write_exact(st, &identity, recovered)?;
         self.sync_store(st)?;
+        // R5
         if holds(Rule::RecordBeforeErasing) {
             self.write_base_record(st)?;
             self.sync_store(st)?;
@@ -46,6 +49,7 @@ impl File {
         if self.erase(recovered, |index, stored| recovered.current(index, stored))? {
             self.sync_store(st)?;
         }
+        // R6
         st.stored.tree = Tree::new(&st.stored.base, &self.context.slots);
         self.write_clean_record(st)
     }
