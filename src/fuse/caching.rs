@@ -1,15 +1,15 @@
-//! Which open files go past the kernel's page cache, and what the kernel holds of a file's content.
+//! Which handles use direct I/O instead of the kernel's page cache, and what the kernel holds of a file's content.
 //!
-//! Past the cache a request goes from the program's memory to the vault at once, however large: nothing is
-//! copied into pages first, and several writes of one file are under way together. But then every read is a
-//! request, however small. What is only written gains from the one and has no part in the other.
+//! With direct I/O a request goes from the program's memory straight to the vault, however large it is. Nothing is
+//! copied into pages first, and several writes of one file are served at once. But every read is a request, however
+//! small. A file that is only written has the benefit and not the cost.
 //!
-//! The kernel keeps its pages right: a write past the cache brings written pages of the range (mapped ones) to the
-//! vault first, and drops the range's pages before and after (for writes that a program only begins we do the latter:
-//! `stale`). Two things it cannot do. Who reads the last page
-//! through the cache while it is appended to past it may find zeros behind the old end; and where a program
-//! writes past the cache while another changes the same page in its mapping, one change may be lost. So while a
-//! file is open one way, it is opened the same way by our own choice.
+//! The kernel keeps its pages coherent: a direct write first brings written pages of the range (mapped ones) to the
+//! vault, and drops the range's pages before and after. (For writes that a program only begins, `stale` does the
+//! latter.) Two things it cannot do. A read of the last page through the cache during a direct append may find zeros
+//! beyond the old end. And if one program writes a page directly while another changes it in a mapping, one change
+//! may be lost. So while a file is open in one way, the mount opens it in the same way, unless a program asks
+//! otherwise.
 
 use crate::vault::OpenFile;
 use fuser::{OpenAccMode, OpenFlags, Version};
@@ -21,19 +21,19 @@ use std::{
     },
 };
 
-/// The protocol of the first kernel (Linux 6.14) that certainly drops pages after a write past the cache too.
-/// Earlier ones drop them only before: a page that is read meanwhile stays, out of date.
+/// The protocol of the first kernel (Linux 6.14) that certainly drops pages after a direct write, too. Earlier ones
+/// drop them only before: a page that is read meanwhile stays, and is stale.
 const COHERENT: Version = Version(7, 42);
 
 /// Where the contents of open files are cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheMode {
-    /// In the kernel, but for files that are opened only to be written, and that are open so.
+    /// In the kernel, except for files that are opened only to be written, or are open so already.
     #[default]
     Auto,
-    /// In the kernel, but for what is opened with O_DIRECT.
+    /// In the kernel, except for what is opened with O_DIRECT.
     Kernel,
-    /// Nowhere: every read and write is a request. Mapped pages alone are the kernel's.
+    /// Nowhere: every read and write is a request. The kernel has mapped pages only.
     Direct,
 }
 
@@ -45,7 +45,7 @@ pub struct Caching {
 }
 
 impl Caching {
-    /// The rule of `mode`, for a kernel that is not known yet.
+    /// The rule of `mode`, before the kernel's protocol is known.
     pub fn new(mode: CacheMode) -> Self {
         Caching { mode, coherent: AtomicBool::new(false) }
     }
@@ -55,13 +55,13 @@ impl Caching {
         self.coherent.store(protocol >= COHERENT, Ordering::Relaxed);
     }
 
-    /// Whether a file opened with `flags` goes past the cache.
-    pub fn past(&self, flags: OpenFlags, in_use: &InUse) -> bool {
+    /// Whether a file opened with `flags` uses direct I/O.
+    pub fn direct_io(&self, flags: OpenFlags, in_use: &InUse) -> bool {
         let chosen = match self.mode {
             CacheMode::Direct => true,
             CacheMode::Kernel => false,
             CacheMode::Auto => {
-                let better = flags.acc_mode() == OpenAccMode::O_WRONLY || in_use.past > 0;
+                let better = flags.acc_mode() == OpenAccMode::O_WRONLY || in_use.direct_io > 0;
                 better && in_use.cached == 0 && self.coherent.load(Ordering::Relaxed)
             }
         };
@@ -74,16 +74,16 @@ impl Caching {
 pub struct InUse {
     /// Handles through the page cache.
     cached: usize,
-    /// Handles past it.
-    past: usize,
-    /// Changes of size that are under way.
+    /// Handles with direct I/O.
+    direct_io: usize,
+    /// Changes of size in progress.
     cuts: usize,
-    /// Whether the file was opened or cut since the kernel knows it, or since it was last closed by all after
-    /// it was written past the cache. Then the kernel may hold content, or be about to ask for some.
+    /// Whether the file was opened or cut since the kernel knows it, or since the last handle was closed after
+    /// direct I/O. Then the kernel may hold content, or be about to ask for some.
     touched: bool,
-    /// Whether it was open past the cache since it was last closed by all.
-    went_past: bool,
-    /// Kept open for an opening that was sent back to look the file up again.
+    /// Whether it was open with direct I/O since the last time that it had no handle.
+    had_direct_io: bool,
+    /// Kept open for an open request that was sent back to look the file up again.
     sent_back: Option<Kept>,
 }
 
@@ -96,37 +96,41 @@ impl fmt::Debug for Kept {
 }
 
 impl InUse {
-    /// An opening is to be sent back, and `file` to stay open until it comes again. False if it did already.
+    /// Keeps `file` open, as its open request is sent back and will come again. False if one was sent back already.
     pub fn send_back(&mut self, file: &Arc<OpenFile>) -> bool {
         self.sent_back.replace(Kept(file.clone())).is_none()
     }
 
-    /// An opening succeeds. Returns whether it was sent back before.
+    /// An open request succeeds. Returns whether it was sent back before.
     pub fn came_back(&mut self) -> bool {
         self.sent_back.take().is_some()
     }
 
-    /// Whether the kernel holds nothing of the content, and asks for nothing.
+    /// Whether the kernel holds no content and is not about to ask for any.
     pub fn untouched(&self) -> bool {
         !self.touched
     }
 
-    /// Whether there is one handle past the cache at most, and none through it.
+    /// Whether there is at most one handle with direct I/O, and none through the cache.
     pub fn is_of_one(&self) -> bool {
-        self.cached == 0 && self.past <= 1
+        self.cached == 0 && self.direct_io <= 1
     }
 
     /// A handle is given out.
-    pub fn opened(&mut self, past: bool) {
+    pub fn opened(&mut self, direct_io: bool) {
         self.touched = true;
-        self.went_past |= past;
-        *if past { &mut self.past } else { &mut self.cached } += 1;
+        self.had_direct_io |= direct_io;
+        *self.handles(direct_io) += 1;
     }
 
-    /// A handle is taken back: no request of it is under way any more.
-    pub fn closed(&mut self, past: bool) {
-        *if past { &mut self.past } else { &mut self.cached } -= 1;
-        self.rest();
+    /// A handle is taken back: none of its requests is left.
+    pub fn closed(&mut self, direct_io: bool) {
+        *self.handles(direct_io) -= 1;
+        self.forget_if_unused();
+    }
+
+    fn handles(&mut self, direct_io: bool) -> &mut usize {
+        if direct_io { &mut self.direct_io } else { &mut self.cached }
     }
 
     /// A change of size begins.
@@ -138,13 +142,13 @@ impl InUse {
     /// A change of size has ended.
     pub fn cut_done(&mut self) {
         self.cuts -= 1;
-        self.rest();
+        self.forget_if_unused();
     }
 
-    fn rest(&mut self) {
-        if self.cached + self.past + self.cuts == 0 && self.went_past {
+    fn forget_if_unused(&mut self) {
+        if self.cached + self.direct_io + self.cuts == 0 && self.had_direct_io {
             self.touched = false;
-            self.went_past = false;
+            self.had_direct_io = false;
         }
     }
 }
@@ -160,27 +164,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_written_goes_past_the_cache_and_all_go_the_way_that_a_file_is_open() {
+    fn write_only_handles_use_direct_io_and_later_ones_follow_the_first() {
         let auto = rule(CacheMode::Auto, COHERENT);
         let (write, both) = (OpenFlags(libc::O_WRONLY), OpenFlags(libc::O_RDWR));
         let mut in_use = InUse::default();
-        assert!(auto.past(write, &in_use));
-        assert!(!auto.past(both, &in_use) && !auto.past(OpenFlags(libc::O_RDONLY), &in_use));
+        assert!(auto.direct_io(write, &in_use));
+        assert!(!auto.direct_io(both, &in_use) && !auto.direct_io(OpenFlags(libc::O_RDONLY), &in_use));
         in_use.opened(true);
-        assert!(auto.past(write, &in_use) && auto.past(both, &in_use));
+        assert!(auto.direct_io(write, &in_use) && auto.direct_io(both, &in_use));
         in_use.closed(true);
         in_use.opened(false);
-        assert!(!auto.past(write, &in_use));
-        assert!(auto.past(OpenFlags(libc::O_RDWR | libc::O_DIRECT), &in_use));
+        assert!(!auto.direct_io(write, &in_use));
+        assert!(auto.direct_io(OpenFlags(libc::O_RDWR | libc::O_DIRECT), &in_use));
         in_use.closed(false);
-        assert!(auto.past(write, &in_use) && !auto.past(both, &in_use));
-        assert!(!rule(CacheMode::Auto, Version(7, 41)).past(write, &in_use));
-        assert!(!rule(CacheMode::Kernel, COHERENT).past(write, &in_use));
-        assert!(rule(CacheMode::Direct, Version(7, 41)).past(both, &in_use));
+        assert!(auto.direct_io(write, &in_use) && !auto.direct_io(both, &in_use));
+        assert!(!rule(CacheMode::Auto, Version(7, 41)).direct_io(write, &in_use));
+        assert!(!rule(CacheMode::Kernel, COHERENT).direct_io(write, &in_use));
+        assert!(rule(CacheMode::Direct, Version(7, 41)).direct_io(both, &in_use));
     }
 
     #[test]
-    fn a_file_is_untouched_again_when_all_who_went_past_the_cache_are_done() {
+    fn a_file_is_untouched_again_after_the_last_handle_with_direct_io() {
         let mut file = InUse::default();
         assert!(file.untouched());
         file.opened(true);
@@ -191,7 +195,7 @@ mod tests {
         assert!(!file.untouched());
         file.cut_done();
         assert!(file.untouched());
-        // What went through the cache is there already.
+        // The kernel has what went through the cache.
         file.opened(false);
         file.closed(false);
         assert!(!file.untouched());

@@ -3,7 +3,7 @@
 use super::{attr, caching::InUse, caller::Caller, errno, handles::FileHandle, inodes::Node, server::Server};
 use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, Target};
 use fuser::{FopenFlags, OpenAccMode, OpenFlags, WriteFlags};
-use std::{cell::RefCell, sync::Arc};
+use std::{cell::RefCell, ops::Range, sync::Arc};
 
 /// Most bytes of one copy_file_range; the kernel comes back for the rest.
 const COPY_MOST: u64 = 64 << 20;
@@ -24,8 +24,8 @@ fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     })
 }
 
-/// Whether a handle goes past the kernel's page cache.
-fn past(mode: FopenFlags) -> bool {
+/// Whether a handle uses direct I/O.
+fn direct_io(mode: FopenFlags) -> bool {
     mode.contains(FopenFlags::FOPEN_DIRECT_IO)
 }
 
@@ -34,10 +34,10 @@ fn writes(flags: OpenFlags) -> bool {
     flags.acc_mode() != OpenAccMode::O_RDONLY
 }
 
-/// Whether a request to write comes past the kernel's page cache. Through a handle that does not go past it, this
-/// is done where the program has set O_DIRECT since, or the kernel does it for itself (a loop device): then the
-/// request names an owner of locks, which one for pages never does.
-fn goes_past(handle: bool, flags: WriteFlags) -> bool {
+/// Whether a write request is direct I/O. On a handle without direct I/O that is so if the program has set O_DIRECT
+/// since, or the kernel writes for itself (a loop device): then the request names a lock owner, which a write of
+/// cached pages never does.
+fn is_direct(handle: bool, flags: WriteFlags) -> bool {
     let named = flags.contains(WriteFlags::FUSE_WRITE_LOCKOWNER);
     !flags.contains(WriteFlags::FUSE_WRITE_CACHE) && (handle || named)
 }
@@ -47,7 +47,7 @@ impl Server {
     /// long as only this mount writes. Closing what cannot write has nothing to flush.
     pub fn open_mode(&self, flags: OpenFlags, in_use: &InUse) -> FopenFlags {
         let mut mode = FopenFlags::empty();
-        if self.caching.past(flags, in_use) {
+        if self.caching.direct_io(flags, in_use) {
             mode |= FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         }
         if !self.read_only {
@@ -70,23 +70,23 @@ impl Server {
         let file = self.file_to_open(&node, write)?;
         let mut mode = self.open_mode(flags, &in_use);
         if node.told.other_than(file.file.size()) {
-            // The kernel believes in another size: it would end reads there, fill up to it with zeros, or append in
-            // the wrong place. At this error it looks the name up again, and is told the size of the file, which
-            // stays open; then it opens once more.
+            // The kernel goes by another size: it would end reads there, fill up to it with zeros, or append in the
+            // wrong place. At this error it looks the name up again and is told the size of the file, which stays
+            // open. Then it sends the open again.
             if in_use.send_back(&file) {
                 return Err(errno::stale());
             }
-            // It did not, where it came by no name (/proc/PID/fd). So it has to ask for attributes anew, and for
-            // every byte.
+            // An open without a name (/proc/PID/fd) is not sent again. So the kernel has to ask for the attributes
+            // anew, and for every byte.
             self.attributes_changed(number);
             mode = (mode - FopenFlags::FOPEN_KEEP_CACHE) | FopenFlags::FOPEN_DIRECT_IO;
         }
         node.told.by_file();
-        // Where the size was another, so may be what the kernel has cached.
-        if in_use.came_back() || node.pages.behind() {
+        // If the size was wrong, cached content may be, too.
+        if in_use.came_back() || node.pages.are_stale() {
             mode -= FopenFlags::FOPEN_KEEP_CACHE;
         }
-        if in_use.untouched() && !write && !self.read_only && !past(mode) {
+        if in_use.untouched() && !write && !self.read_only && !direct_io(mode) {
             self.preload(number, &file);
         }
         Ok((self.give_out(&node, &mut in_use, file, flags, mode), mode))
@@ -101,12 +101,12 @@ impl Server {
         flags: OpenFlags,
         mode: FopenFlags,
     ) -> u64 {
-        in_use.opened(past(mode));
-        if !past(mode) {
+        in_use.opened(direct_io(mode));
+        if !direct_io(mode) {
             node.pages.begin();
         }
         let (node, write) = (node.clone(), writes(flags));
-        self.handles.add_file(FileHandle { node, file, write, past: past(mode) })
+        self.handles.add_file(FileHandle { node, file, write, direct_io: direct_io(mode) })
     }
 
     fn file_to_open(&self, node: &Node, write: bool) -> Result<Arc<OpenFile>> {
@@ -152,17 +152,17 @@ impl Server {
         if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             self.take_privileges(handle.node.number, &handle.file, caller)?;
         }
-        if handle.past {
+        if handle.direct_io {
             self.take_capabilities(&handle.node)?;
         }
         let written = handle.file.file.write(offset, data);
-        // Of what failed a part may have been written.
-        if goes_past(handle.past, flags) {
+        // A failed write may have been done in part.
+        if is_direct(handle.direct_io, flags) {
             self.overtaken(&handle.node, offset..offset.saturating_add(data.len() as u64));
         }
         written?;
-        // Through its cache the kernel asks for durability itself; past it, it leaves that to us.
-        if handle.past && open.0 & libc::O_DSYNC != 0 && !flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+        // The kernel sends an fsync after cached writes; durability of direct writes it leaves to us.
+        if handle.direct_io && open.0 & libc::O_DSYNC != 0 && !flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
             self.vault.sync_file(&handle.file)?;
         }
         Ok(())
@@ -236,6 +236,13 @@ impl Server {
             }
         }
         Ok(copied as u32) // At most COPY_MOST.
+    }
+
+    /// Drops the kernel's pages of `bytes`, which were written with direct I/O.
+    fn overtaken(&self, node: &Arc<Node>, bytes: Range<u64>) {
+        if let Some(kernel) = self.kernel() {
+            self.dropper.overtaken(kernel, node, bytes);
+        }
     }
 
     /// Takes set-user-id and set-group-id away from a file that somebody other than root changes.

@@ -1,19 +1,20 @@
 //! The kernel's requests as fuser delivers them: each is handed to [`Server`] and answered.
 
 use super::{
+    aside::{Asked, SMALL},
     attr,
     caller::Caller,
     capabilities::{self, Largest},
-    errno::{Answer, READ_ONLY_ATTRIBUTE, UNSUPPORTED_REQUEST, VALUE_TOO_LARGE},
+    errno::{READ_ONLY_ATTRIBUTE, UNSUPPORTED_REQUEST},
     metrics::is_metrics,
     names::Entry,
+    replies::{done, new_node, value},
     server::Server,
     stale::PageRead,
-    together::{Asked, SMALL},
 };
 use crate::{
     metrics::{self, Activity},
-    vault::{NewNode, SetAttr, Stat},
+    vault::SetAttr,
 };
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
@@ -30,43 +31,6 @@ const READ_MOST: usize = 16 << 20;
 /// A mounted vault, and the largest requests that are agreed on with the kernel.
 pub struct Mounted(pub Arc<Server>, pub Largest);
 
-fn new_node(request: &Request, mode: u32, umask: u32) -> NewNode {
-    // The kernel has applied the umask already; applying it again changes nothing and relies on nothing.
-    NewNode { mode: mode & 0o7777 & !umask, uid: request.uid(), gid: request.gid() }
-}
-
-fn done(reply: ReplyEmpty, result: Answer<()>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(e) => reply.error(e),
-    }
-}
-
-fn entry(server: &Server, reply: ReplyEntry, result: Answer<Entry>) {
-    match result {
-        Ok(Entry { id, stat }) => {
-            let (ttl, attr) = server.tell(id.number, &stat);
-            reply.entry_with_ttls(&ttl, &server.name_ttl(), &attr, Generation(id.generation));
-        }
-        Err(e) => reply.error(e),
-    }
-}
-
-fn tell(server: &Server, reply: ReplyAttr, number: u64, stat: &Stat) {
-    let (ttl, attr) = server.tell(number, stat);
-    reply.attr(&ttl, &attr);
-}
-
-/// A value of which a caller with no room wants only the size.
-fn value(reply: ReplyXattr, room: u32, result: Answer<Vec<u8>>) {
-    match result {
-        Ok(value) if room == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
-        Ok(value) if value.len() > room as usize => reply.error(VALUE_TOO_LARGE),
-        Ok(value) => reply.data(&value),
-        Err(e) => reply.error(e),
-    }
-}
-
 impl Filesystem for Mounted {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         self.0.caching.agreed(config.kernel_abi());
@@ -77,7 +41,7 @@ impl Filesystem for Mounted {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _busy = self.0.busy();
         match self.0.named(request.uid(), Activity::Lookup, parent.0, |s| s.lookup(parent.0, name)) {
-            Ok(Some(found)) => entry(&self.0, reply, Ok(found)),
+            Ok(Some(found)) => self.0.reply_entry(reply, Ok(found)),
             // Node 0 says that there is none, and for how long that may be relied on.
             Ok(None) => reply.entry(&self.0.absent_ttl(), &attr::none(), Generation(0)),
             Err(e) => reply.error(e),
@@ -95,13 +59,8 @@ impl Filesystem for Mounted {
 
     fn getattr(&self, request: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
         let _busy = self.0.busy();
-        match self
-            .0
-            .named(request.uid(), Activity::Getattr, number.0, |s| s.getattr(number.0, handle.map(|h| h.0)))
-        {
-            Ok(stat) => tell(&self.0, reply, number.0, &stat),
-            Err(e) => reply.error(e),
-        }
+        let get = |s: &Server| s.getattr(number.0, handle.map(|h| h.0));
+        self.0.reply_attr(reply, number.0, self.0.named(request.uid(), Activity::Getattr, number.0, get));
     }
 
     fn setattr(
@@ -127,13 +86,8 @@ impl Filesystem for Mounted {
         attr::touch_resized(&mut changes);
         let caller = Caller::of(request);
         let work = move |s: &Server| {
-            let handle = handle.map(|h| h.0);
-            match s.named(caller.user, Activity::Setattr, number.0, |s| {
-                s.setattr(number.0, handle, changes, caller)
-            }) {
-                Ok(stat) => tell(s, reply, number.0, &stat),
-                Err(e) => reply.error(e),
-            }
+            let set = |s: &Server| s.setattr(number.0, handle.map(|h| h.0), changes, caller);
+            s.reply_attr(reply, number.0, s.named(caller.user, Activity::Setattr, number.0, set));
         };
         let _busy = self.0.busy();
         if size.is_some() { self.0.slowly(work) } else { work(&self.0) }
@@ -157,15 +111,10 @@ impl Filesystem for Mounted {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let _busy = self.0.busy();
         let new = new_node(request, mode, umask);
-        entry(
-            &self.0,
-            reply,
-            self.0.named(request.uid(), Activity::Mknod, parent.0, |s| {
-                s.mknod(parent.0, name, new, mode, rdev)
-            }),
-        );
+        self.0.answer_entry(request, Activity::Mknod, parent, reply, |s| {
+            s.mknod(parent.0, name, new, mode, rdev)
+        });
     }
 
     fn mkdir(
@@ -177,35 +126,23 @@ impl Filesystem for Mounted {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let _busy = self.0.busy();
         let new = new_node(request, mode, umask);
-        entry(
-            &self.0,
-            reply,
-            self.0.named(request.uid(), Activity::Mkdir, parent.0, |s| s.mkdir(parent.0, name, new)),
-        );
+        self.0.answer_entry(request, Activity::Mkdir, parent, reply, |s| s.mkdir(parent.0, name, new));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _busy = self.0.busy();
-        done(reply, self.0.named(request.uid(), Activity::Unlink, parent.0, |s| s.unlink(parent.0, name)));
+        self.0.answer_done(request, Activity::Unlink, parent, reply, |s| s.unlink(parent.0, name));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _busy = self.0.busy();
-        done(reply, self.0.named(request.uid(), Activity::Rmdir, parent.0, |s| s.rmdir(parent.0, name)));
+        self.0.answer_done(request, Activity::Rmdir, parent, reply, |s| s.rmdir(parent.0, name));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let _busy = self.0.busy();
         let new = new_node(request, 0o777, 0);
-        entry(
-            &self.0,
-            reply,
-            self.0.named(request.uid(), Activity::Symlink, parent.0, |s| {
-                s.symlink(parent.0, name, target.as_os_str(), new)
-            }),
-        );
+        self.0.answer_entry(request, Activity::Symlink, parent, reply, |s| {
+            s.symlink(parent.0, name, target.as_os_str(), new)
+        });
     }
 
     fn rename(
@@ -218,18 +155,12 @@ impl Filesystem for Mounted {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let _busy = self.0.busy();
         let (from, to) = ((parent.0, name), (newparent.0, newname));
-        done(reply, self.0.named(request.uid(), Activity::Rename, parent.0, |s| s.rename(from, to, flags)));
+        self.0.answer_done(request, Activity::Rename, parent, reply, |s| s.rename(from, to, flags));
     }
 
     fn link(&self, request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _busy = self.0.busy();
-        entry(
-            &self.0,
-            reply,
-            self.0.named(request.uid(), Activity::Link, number.0, |s| s.link(number.0, parent.0, name)),
-        );
+        self.0.answer_entry(request, Activity::Link, number, reply, |s| s.link(number.0, parent.0, name));
     }
 
     fn create(
@@ -280,7 +211,7 @@ impl Filesystem for Mounted {
         let len = (size as usize).min(READ_MOST);
         match self.0.handles.file(handle.0) {
             Ok(file) => {
-                // A program that reads past the cache is named, whatever the locks are; the cache itself is not.
+                // A direct read names a lock owner, whether there are locks or not; a read of pages does not.
                 let page = owner.is_none().then(|| PageRead::begin(file.node.clone()));
                 if len <= SMALL {
                     return self.0.read_small(Asked { file, offset, len, reply, page });
@@ -322,8 +253,7 @@ impl Filesystem for Mounted {
     }
 
     fn flush(&self, _: &Request, number: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        let _busy = self.0.busy();
-        self.0.slowly(move |s| done(reply, s.answer(Activity::Flush, number.0, |s| s.flush(handle.0))));
+        self.0.answer_done_slowly(Activity::Flush, number, reply, move |s| s.flush(handle.0));
     }
 
     fn release(
@@ -336,13 +266,11 @@ impl Filesystem for Mounted {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let _busy = self.0.busy();
-        self.0.slowly(move |s| done(reply, s.answer(Activity::Release, number.0, |s| s.release(handle.0))));
+        self.0.answer_done_slowly(Activity::Release, number, reply, move |s| s.release(handle.0));
     }
 
     fn fsync(&self, _: &Request, number: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        let _busy = self.0.busy();
-        self.0.slowly(move |s| done(reply, s.answer(Activity::Fsync, number.0, |s| s.fsync(handle.0))));
+        self.0.answer_done_slowly(Activity::Fsync, number, reply, move |s| s.fsync(handle.0));
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -389,8 +317,7 @@ impl Filesystem for Mounted {
     }
 
     fn fsyncdir(&self, _: &Request, number: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        let _busy = self.0.busy();
-        self.0.slowly(move |s| done(reply, s.answer(Activity::Fsyncdir, number.0, |s| s.fsyncdir(handle.0))));
+        self.0.answer_done_slowly(Activity::Fsyncdir, number, reply, move |s| s.fsyncdir(handle.0));
     }
 
     fn statfs(&self, _: &Request, number: INodeNo, reply: ReplyStatfs) {
@@ -417,12 +344,8 @@ impl Filesystem for Mounted {
         if is_metrics(number.0, name) {
             return reply.error(READ_ONLY_ATTRIBUTE);
         }
-        done(
-            reply,
-            self.0.named(request.uid(), Activity::Setxattr, number.0, |s| {
-                s.setxattr(number.0, name, value, flags)
-            }),
-        );
+        let set = |s: &Server| s.setxattr(number.0, name, value, flags);
+        done(reply, self.0.named(request.uid(), Activity::Setxattr, number.0, set));
     }
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -442,17 +365,12 @@ impl Filesystem for Mounted {
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _busy = self.0.busy();
-        done(
-            reply,
-            self.0.named(request.uid(), Activity::Removexattr, number.0, |s| s.removexattr(number.0, name)),
-        );
+        self.0.answer_done(request, Activity::Removexattr, number, reply, |s| s.removexattr(number.0, name));
     }
 
     /// Sent for access(2) and chdir(2) where the kernel does not judge by permission bits.
     fn access(&self, request: &Request, number: INodeNo, wanted: AccessFlags, reply: ReplyEmpty) {
-        let _busy = self.0.busy();
-        done(reply, self.0.named(request.uid(), Activity::Access, number.0, |s| s.access(number.0, wanted)));
+        self.0.answer_done(request, Activity::Access, number, reply, |s| s.access(number.0, wanted));
     }
 
     fn fallocate(
@@ -465,13 +383,9 @@ impl Filesystem for Mounted {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let _busy = self.0.busy();
         let caller = Caller::of(request);
-        self.0.slowly(move |s| {
-            done(
-                reply,
-                s.answer(Activity::Fallocate, number.0, |s| s.fallocate(handle.0, offset, len, mode, caller)),
-            );
+        self.0.answer_done_slowly(Activity::Fallocate, number, reply, move |s| {
+            s.fallocate(handle.0, offset, len, mode, caller)
         });
     }
 

@@ -20,8 +20,8 @@ pub struct FileHandle {
     pub file: Arc<OpenFile>,
     /// Whether it may write.
     pub write: bool,
-    /// Whether it goes past the kernel's page cache.
-    pub past: bool,
+    /// Whether it uses direct I/O instead of the kernel's page cache.
+    pub direct_io: bool,
 }
 
 /// An open directory.
@@ -30,7 +30,7 @@ pub struct DirHandle {
     pub node: u64,
     /// The directory.
     pub dir: Arc<Dir>,
-    /// How far it was read, once it was.
+    /// How far it has been read.
     pub listing: Mutex<Option<Listing>>,
 }
 
@@ -58,7 +58,7 @@ impl Handles {
         self.add(Handle::Dir(Arc::new(handle)))
     }
 
-    /// An open file. EBADF if `handle` is none.
+    /// An open file; EBADF if `handle` is not one.
     pub fn file(&self, handle: u64) -> Result<FileHandle> {
         match self.open.read().get(&handle) {
             Some(Handle::File(file)) => Ok(file.clone()),
@@ -66,7 +66,7 @@ impl Handles {
         }
     }
 
-    /// An open directory. EBADF if `handle` is none.
+    /// An open directory; EBADF if `handle` is not one.
     pub fn dir(&self, handle: u64) -> Result<Arc<DirHandle>> {
         match self.open.read().get(&handle) {
             Some(Handle::Dir(dir)) => Ok(dir.clone()),

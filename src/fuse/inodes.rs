@@ -3,7 +3,7 @@
 //! Locks: a node's names are locked before the table, never the other way round; names of several nodes in the order
 //! of `Node::order`.
 
-use super::{caching::InUse, errno, stale::Pages};
+use super::{caching::InUse, errno, pages::Pages};
 use crate::vault::{Kind, Pin, Result, Stat, StoredName};
 use parking_lot::{Mutex, RwLock};
 use std::{

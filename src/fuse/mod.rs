@@ -1,10 +1,13 @@
-//! The mounted filesystem: decodes the kernel's requests, delegates to `vault`, replies. It knows nothing
-//! of chunks, keys or stored names beyond passing them on, and it is the only place that makes an errno.
+//! The mounted filesystem: decodes the kernel's requests, delegates to `vault`, replies. It knows nothing of chunks,
+//! keys or stored names beyond passing them on. It is the only place that makes an errno.
 //!
-//! `filesystem` is the trait that the kernel's requests arrive through; `names`, `nodes`, `files` and
-//! `listing` do the work of one family of requests each; `inodes` knows what the kernel knows, `stale` drops what it holds and should not; `loops` keeps
-//! as many event loops awake as there is work for; `device` and `session` make a mount and end it.
+//! - `filesystem` is the trait through which the kernel's requests arrive, `replies` what their answers share.
+//! - `names`, `nodes`, `files` and `listing` each do the work of one family of requests; `server` is what they share.
+//! - `inodes` and `handles` hold what the kernel knows; `stale` drops pages that it should not have any more.
+//! - `loops` keeps as many event loops awake as there is work for.
+//! - `device` and `session` make a mount and end it.
 
+mod aside;
 mod attr;
 mod caching;
 mod caller;
@@ -22,8 +25,10 @@ mod metrics;
 mod names;
 mod nodes;
 mod pace;
+mod pages;
 mod permissions;
 mod preload;
+mod replies;
 mod server;
 mod session;
 mod settings;

@@ -121,7 +121,7 @@ impl Server {
     }
 
     /// Takes file capabilities away from a file that is written to, by whomever: they were given to what it held.
-    /// The kernel does so itself in what it caches; past its cache it leaves it to us.
+    /// The kernel does so itself for cached writes; direct writes it leaves to us.
     pub fn take_capabilities(&self, node: &Node) -> Result<()> {
         if !node.capable.load(Ordering::Relaxed) {
             return Ok(());

@@ -1,6 +1,7 @@
 //! What all requests share: the vault, the tables, and the way from a node's number to a place in the store.
 
 use super::{
+    aside::Aside,
     attr,
     caching::{CacheMode, Caching},
     dirs::Dirs,
@@ -10,7 +11,6 @@ use super::{
     loops::{Busy, Loops},
     permissions::Judge,
     stale::Dropper,
-    together::Aside,
     workers::Workers,
 };
 use crate::{
@@ -71,7 +71,7 @@ impl Server {
             judge,
             caching: Caching::new(cache),
             aside: Aside::default(),
-            dropper: Arc::default(),
+            dropper: Dropper::new(loops.clone()),
             reporter: Reporter::default(),
             workers: Workers::new(),
             loops,
@@ -154,11 +154,6 @@ impl Server {
         busy
     }
 
-    /// The event loops.
-    pub fn loops(&self) -> &Arc<Loops> {
-        &self.loops
-    }
-
     /// Whether the kernel has a request that no loop has taken.
     pub fn request_waits(&self) -> bool {
         self.loops.request_waits()
@@ -219,9 +214,9 @@ impl Server {
 
     /// Takes back the handle of a file or directory.
     pub fn release(&self, handle: u64) -> Result<()> {
-        if let Some(FileHandle { node, file, past, .. }) = self.handles.remove(handle) {
-            // First, so that whoever opens the file now may find it closed: no request of the handle is under way.
-            node.in_use.lock().closed(past);
+        if let Some(FileHandle { node, file, direct_io, .. }) = self.handles.remove(handle) {
+            // First, so that an open of the file may find it closed: no request of the handle is left.
+            node.in_use.lock().closed(direct_io);
             self.vault.files().release(file);
         }
         Ok(())

@@ -45,7 +45,7 @@ pub struct MountOptions {
     pub flags: Vec<String>,
     /// Event loops; by default as many as there are cores, from 2 to 16.
     pub loops: Option<usize>,
-    /// Which open files go past the kernel's page cache.
+    /// Which handles use direct I/O instead of the kernel's page cache.
     pub cache: CacheMode,
     /// Bytes that the buffers of requests may take, in all event loops together.
     pub requests: usize,

@@ -5,67 +5,17 @@
 //! whoever takes that one finds the read: it does it too, before anything else. Should nobody take it, because
 //! the kernel has withdrawn it, the watch does what lies aside.
 
-use super::{handles::FileHandle, server::Server, stale::PageRead};
+use super::{
+    aside::{Asked, MOST, SMALL},
+    handles::FileHandle,
+    server::Server,
+};
 use crate::{
     metrics::{self, Activity},
     vault::{Result, SmallRead},
 };
 use fuser::ReplyData;
-use parking_lot::Mutex;
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
-
-/// Bytes of a small read at most: one chunk, mostly.
-pub const SMALL: usize = 4096;
-/// Reads that are worth being done together: as many as the widest vector has lanes.
-const MOST: usize = 8;
-
-/// A read that was asked for.
-pub struct Asked {
-    /// Of this file.
-    pub file: FileHandle,
-    /// From here.
-    pub offset: u64,
-    /// So many bytes, at most [`SMALL`].
-    pub len: usize,
-    /// Where the answer goes.
-    pub reply: ReplyData,
-    /// Under way until it is answered, if it is one of pages.
-    pub page: Option<PageRead>,
-}
-
-/// The reads that lie aside.
-#[derive(Default)]
-pub struct Aside {
-    reads: Mutex<Vec<Asked>>,
-    any: AtomicBool,
-}
-
-impl Aside {
-    /// Lays a read aside; returns how many there are.
-    fn put(&self, read: Asked) -> usize {
-        let mut reads = self.reads.lock();
-        reads.push(read);
-        self.any.store(true, Ordering::Release);
-        reads.len()
-    }
-
-    /// Takes all.
-    fn take(&self) -> Vec<Asked> {
-        let mut reads = self.reads.lock();
-        self.any.store(false, Ordering::Release);
-        std::mem::take(&mut *reads)
-    }
-
-    fn any(&self) -> bool {
-        self.any.load(Ordering::Acquire)
-    }
-}
+use std::{sync::Arc, time::Duration};
 
 impl Server {
     /// Does a small read, or lays it aside while another request waits.

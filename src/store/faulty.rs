@@ -4,10 +4,16 @@
 //! any one of them, for each page (or sector) independently: so writes are dropped and reordered in every way.
 
 mod content;
+mod failures;
+mod space;
+
+pub use failures::{Call, Failure};
 
 use super::BackingFile;
 use content::Content;
+use failures::Failures;
 use parking_lot::Mutex;
+use space::Space;
 use std::{collections::BTreeSet, io, sync::Arc};
 
 /// Bytes of a sector: what a power cut keeps or loses as a whole.
@@ -15,82 +21,20 @@ pub const SECTOR: usize = 512;
 /// Bytes of a page: what a kill keeps or loses as a whole.
 const PAGE: usize = 4096;
 
-/// What a store can be told to answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
-    /// ENOSPC, EIO, EROFS, …: the call fails with this error number and changes nothing.
-    Errno(i32),
-    /// A write stops after its first page, then fails with this error number.
-    Partial(i32),
-    /// A write stops after so many sectors.
-    Torn(i32, usize),
-    /// The call does all that it should, and fails.
-    Landed(i32),
-    /// A sync takes what was written for clean, although it is not durable.
-    Lost(i32),
-}
-
-/// A call of the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Call {
-    /// `read_at`
-    Read,
-    /// `write_at`
-    Write,
-    /// `set_len`
-    SetLen,
-    /// `len`
-    Len,
-    /// `sync_data`
-    Sync,
-    /// `punch`
-    Punch,
-    /// `reserve`
-    Reserve,
-    /// `mtime` or `set_mtime`
-    Time,
-}
-
 /// State of a `FaultyFile` between two operations.
 #[derive(Clone)]
 pub struct Snapshot(Content);
 
-/// Failures to come.
-struct Script {
-    /// Calls of any kind before the first of them.
-    from: u64,
-    times: u64,
-    failure: Failure,
-}
-
-/// A store that is full.
-struct Full {
-    errno: i32,
-    /// Pages that are free again.
-    room: u64,
-    /// Overwriting takes a page, too.
-    copies: bool,
-    /// Holes that it keeps a place for.
-    reserved: BTreeSet<u64>,
-}
-
 #[derive(Default)]
 struct Inner {
     content: Content,
+    failures: Failures,
+    space: Space,
     mtime: (i64, u32),
-    /// Calls that change something, so far.
-    calls: u64,
     syncs: u64,
-    failure: Option<(u64, Failure)>,
     history: Option<Vec<Snapshot>>,
-    /// Calls from one state in the history to the next.
+    /// Changing calls from one state in the history to the next.
     every: u64,
-    asked: Vec<Call>,
-    script: Option<Script>,
-    full: Option<Full>,
-    failed: u64,
-    /// The last call is a sync that loses what it should have written.
-    loses: bool,
     torn: BTreeSet<u64>,
 }
 
@@ -144,36 +88,35 @@ impl FaultyFile {
 
     /// Lets every changing call from the `nth` on (0: the next one) fail, until `mend`. Each page of a write counts.
     pub fn fail_from(&self, nth: u64, failure: Failure) {
-        let mut inner = self.0.lock();
-        inner.failure = Some((inner.calls + nth, failure));
+        self.0.lock().failures.from(nth, failure);
     }
 
     /// Lets so many calls of any kind fail, from the `nth` on (0: the next one).
     pub fn fail_at(&self, nth: u64, times: u64, failure: Failure) {
-        self.0.lock().script = Some(Script { from: nth, times, failure });
+        self.0.lock().failures.at(nth, times, failure);
     }
 
     /// From now on there is no room for more pages, but for those that are freed; with `copies` none for overwriting
     /// one either.
     pub fn fill(&self, errno: i32, copies: bool) {
-        let mut inner = self.0.lock();
-        inner.full = Some(Full { errno, room: 0, copies, reserved: BTreeSet::new() });
+        self.0.lock().space.fill(errno, copies);
     }
 
     /// There is room again.
     pub fn free(&self) {
-        self.0.lock().full = None;
+        self.0.lock().space.free();
     }
 
     /// Everything works again.
     pub fn mend(&self) {
         let mut inner = self.0.lock();
-        (inner.failure, inner.script, inner.full) = (None, None, None);
+        inner.failures.mend();
+        inner.space.free();
     }
 
     /// No more of the failures that `fail_at` asked for.
     pub fn calm(&self) {
-        self.0.lock().script = None;
+        self.0.lock().failures.calm();
     }
 
     /// What a failed sync lost is read from the disk again; `pick(n)` chooses one of `n` versions.
@@ -183,17 +126,17 @@ impl FaultyFile {
 
     /// Changing calls so far.
     pub fn calls(&self) -> u64 {
-        self.0.lock().calls
+        self.0.lock().failures.changes
     }
 
     /// Calls of any kind since the last time this was asked.
     pub fn asked(&self) -> Vec<Call> {
-        std::mem::take(&mut self.0.lock().asked)
+        std::mem::take(&mut self.0.lock().failures.asked)
     }
 
     /// Calls that failed so far.
     pub fn failed(&self) -> u64 {
-        self.0.lock().failed
+        self.0.lock().failures.failed
     }
 
     /// Pages that a write left in part.
@@ -238,59 +181,25 @@ impl Snapshot {
     }
 }
 
-impl Full {
-    /// Takes a place for a page.
-    fn take(&mut self, page: u64, is_hole: bool) -> io::Result<()> {
-        if self.reserved.remove(&page) || !is_hole && !self.copies {
-            return Ok(());
-        }
-        self.room = self.room.checked_sub(1).ok_or(io::Error::from_raw_os_error(self.errno))?;
-        self.room += u64::from(!is_hole);
-        Ok(())
-    }
-}
-
 impl Inner {
-    /// Counts a call of any kind; `Err` if it is one that fails.
-    fn ask(&mut self, call: Call) -> Result<(), Failure> {
-        self.asked.push(call);
-        let Some(script) = &mut self.script else { return Ok(()) };
-        if script.from > 0 {
-            script.from -= 1;
-            return Ok(());
-        }
-        let failure = script.failure;
-        script.times -= 1;
-        if script.times == 0 {
-            self.script = None;
-        }
-        self.failed += 1;
-        self.loses = call == Call::Sync && matches!(failure, Failure::Lost(_));
-        Err(failure)
-    }
-
     /// Counts a changing call; `Err` if it is one that fails.
     fn change(&mut self) -> Result<(), Failure> {
         if let Some(history) = &mut self.history
-            && self.calls.is_multiple_of(self.every)
+            && self.failures.changes.is_multiple_of(self.every)
         {
             history.push(Snapshot(self.content.clone()));
         }
-        self.calls += 1;
-        match self.failure {
-            Some((from, failure)) if self.calls > from => Err(failure),
-            _ => Ok(()),
-        }
+        self.failures.change()
     }
 
     /// A call that changes something at once.
     fn call(&mut self, call: Call, change: impl FnOnce(&mut Self)) -> io::Result<()> {
-        let asked = self.ask(call);
+        let asked = self.failures.ask(call);
         if matches!(asked, Ok(()) | Err(Failure::Landed(_))) {
-            self.change().map_err(error)?;
+            self.change().map_err(Failure::error)?;
             change(self);
         }
-        asked.map_err(error)
+        asked.map_err(Failure::error)
     }
 
     fn write(&mut self, buf: &[u8], offset: u64) -> io::Result<()> {
@@ -302,61 +211,34 @@ impl Inner {
             match self.change() {
                 Ok(()) => {}
                 Err(Failure::Partial(_)) if done == 0 => {}
-                Err(failure) => return Err(error(failure)),
+                Err(failure) => return Err(failure.error()),
             }
             let page = at / PAGE as u64;
-            if let Some(full) = &mut self.full {
-                full.take(page, self.content.is_hole(page)).inspect_err(|_| self.failed += 1)?;
-            }
+            let taken = self.space.take(page, self.content.is_hole(page));
+            taken.inspect_err(|_| self.failures.failed += 1)?;
             self.content.write(&buf[done..end], at);
             done = end;
         }
         Ok(())
     }
-
-    fn freed(&mut self, pages: u64) {
-        if let Some(full) = &mut self.full {
-            full.room += pages;
-        }
-    }
-
-    fn reserve(&mut self, offset: u64, len: u64) -> io::Result<()> {
-        let Some(full) = &mut self.full else { return Ok(()) };
-        for page in offset / PAGE as u64..(offset + len).div_ceil(PAGE as u64) {
-            if self.content.is_hole(page) && !full.reserved.contains(&page) {
-                full.take(page, true).inspect_err(|_| self.failed += 1)?;
-                full.reserved.insert(page);
-            }
-        }
-        Ok(())
-    }
-}
-
-fn error(failure: Failure) -> io::Error {
-    let (Failure::Errno(errno)
-    | Failure::Partial(errno)
-    | Failure::Torn(errno, _)
-    | Failure::Landed(errno)
-    | Failure::Lost(errno)) = failure;
-    io::Error::from_raw_os_error(errno)
 }
 
 impl BackingFile for FaultyFile {
     fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
         let mut inner = self.0.lock();
-        inner.ask(Call::Read).map_err(error)?;
+        inner.failures.ask(Call::Read).map_err(Failure::error)?;
         Ok(inner.content.next_data(offset))
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut inner = self.0.lock();
-        inner.ask(Call::Read).map_err(error)?;
+        inner.failures.ask(Call::Read).map_err(Failure::error)?;
         Ok(inner.content.read(buf, offset))
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let mut inner = self.0.lock();
-        let asked = inner.ask(Call::Write);
+        let asked = inner.failures.ask(Call::Write);
         let first = PAGE - (offset % PAGE as u64) as usize;
         let lands = match asked {
             Ok(()) | Err(Failure::Landed(_)) => buf.len(),
@@ -369,19 +251,19 @@ impl BackingFile for FaultyFile {
             inner.torn.insert(end / PAGE as u64);
         }
         inner.write(&buf[..lands], offset)?;
-        asked.map_err(error)
+        asked.map_err(Failure::error)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.0.lock().call(Call::SetLen, |inner| {
             let freed = inner.content.resize(len);
-            inner.freed(freed);
+            inner.space.freed(freed);
         })
     }
 
     fn len(&self) -> io::Result<u64> {
         let mut inner = self.0.lock();
-        inner.ask(Call::Len).map_err(error)?;
+        inner.failures.ask(Call::Len).map_err(Failure::error)?;
         Ok(inner.content.len())
     }
 
@@ -391,7 +273,7 @@ impl BackingFile for FaultyFile {
             inner.syncs += 1;
             inner.content.sync();
         });
-        if std::mem::take(&mut inner.loses) {
+        if inner.failures.take_loses() {
             inner.content.lose();
         }
         synced
@@ -402,26 +284,28 @@ impl BackingFile for FaultyFile {
             let end = (offset + len).min(inner.content.len());
             if offset < end {
                 let freed = inner.content.clear(offset, end);
-                inner.freed(freed);
+                inner.space.freed(freed);
             }
         })
     }
 
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
-        let mut inner = self.0.lock();
+        let inner = &mut *self.0.lock();
         inner.call(Call::Reserve, |_| {})?;
-        inner.reserve(offset, len)
+        let pages = offset / PAGE as u64..(offset + len).div_ceil(PAGE as u64);
+        let reserved = inner.space.reserve(pages, |page| inner.content.is_hole(page));
+        reserved.inspect_err(|_| inner.failures.failed += 1)
     }
 
     fn mtime(&self) -> io::Result<(i64, u32)> {
         let mut inner = self.0.lock();
-        inner.ask(Call::Time).map_err(error)?;
+        inner.failures.ask(Call::Time).map_err(Failure::error)?;
         Ok(inner.mtime)
     }
 
     fn set_mtime(&self, seconds: i64, nanoseconds: u32) -> io::Result<()> {
         let mut inner = self.0.lock();
-        inner.ask(Call::Time).map_err(error)?;
+        inner.failures.ask(Call::Time).map_err(Failure::error)?;
         inner.mtime = (seconds, nanoseconds);
         Ok(())
     }

@@ -7,12 +7,12 @@ const PAGE_BYTES: u64 = PAGE as u64;
 
 type Page = Arc<[u8; PAGE]>;
 
-/// What a page was since it was durable.
+/// What a page was since it was last durable.
 #[derive(Clone, Default)]
 struct Past {
     /// Oldest, the durable one, first; `None` is a hole.
     versions: Vec<Option<Page>>,
-    /// A sync that failed took it for clean: a later one does not write it.
+    /// A failed sync marked it clean: a later one does not write it.
     lost: bool,
 }
 

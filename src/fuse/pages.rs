@@ -1,0 +1,142 @@
+//! What the kernel may have of one file in its page cache, and which of it is stale: overtaken by a write with direct
+//! I/O. [`super::stale`] drops stale pages.
+
+use parking_lot::Mutex;
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+/// Ranges of a file that are kept apart at most.
+const MOST_RANGES: usize = 64;
+
+/// The pages of a file.
+#[derive(Debug, Default)]
+pub struct Pages {
+    /// Whether the kernel may have any.
+    any: AtomicBool,
+    /// Reads of pages that have not been answered.
+    reads: AtomicUsize,
+    stale: Mutex<Stale>,
+}
+
+/// What is to be dropped.
+#[derive(Debug, Default)]
+struct Stale {
+    ranges: Vec<Range<u64>>,
+    /// Whether ranges that were taken from here are being dropped.
+    dropping: bool,
+}
+
+impl Stale {
+    fn is_empty(&self) -> bool {
+        self.ranges.is_empty() && !self.dropping
+    }
+
+    fn add(&mut self, new: Range<u64>) {
+        let both = |a: &Range<u64>, b: &Range<u64>| a.start.min(b.start)..a.end.max(b.end);
+        let full = self.ranges.len() >= MOST_RANGES;
+        match self.ranges.last_mut() {
+            Some(last) if last.start <= new.end && new.start <= last.end => *last = both(last, &new),
+            _ if full => self.ranges = vec![self.ranges.iter().fold(new, |all, range| both(&all, range))],
+            _ => self.ranges.push(new),
+        }
+    }
+}
+
+impl Pages {
+    /// The kernel is about to have some.
+    pub fn begin(&self) {
+        if !self.any.load(Ordering::SeqCst) {
+            self.any.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The kernel drops all of them, and nobody else has the file open.
+    pub fn end(&self) {
+        self.any.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether the kernel may have any.
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::SeqCst)
+    }
+
+    /// A read of pages has arrived.
+    pub fn begin_read(&self) {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.begin();
+    }
+
+    /// A read of pages was answered.
+    pub fn end_read(&self) {
+        self.reads.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether every read of pages was answered.
+    pub fn idle(&self) -> bool {
+        self.reads.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether the kernel may have stale pages.
+    pub fn are_stale(&self) -> bool {
+        !self.stale.lock().is_empty()
+    }
+
+    /// Adds a range of stale pages. Returns whether it is the first.
+    pub fn add_stale(&self, bytes: Range<u64>) -> bool {
+        let mut stale = self.stale.lock();
+        let first = stale.is_empty();
+        stale.add(bytes);
+        first
+    }
+
+    /// Takes the ranges to be dropped. The pages count as stale until [`Pages::dropped`].
+    pub fn take_stale(&self) -> Vec<Range<u64>> {
+        let mut stale = self.stale.lock();
+        stale.dropping = true;
+        std::mem::take(&mut stale.ranges)
+    }
+
+    /// The ranges that were taken are dropped. Returns whether more were added meanwhile.
+    pub fn dropped(&self) -> bool {
+        let mut stale = self.stale.lock();
+        stale.dropping = false;
+        !stale.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_become_one_and_too_many_do_too() {
+        let mut stale = Stale::default();
+        assert!(stale.is_empty());
+        stale.add(0..10);
+        stale.add(10..20);
+        stale.add(5..12);
+        assert_eq!((stale.ranges.len(), &stale.ranges[0]), (1, &(0..20)));
+        for at in 1..MOST_RANGES as u64 {
+            stale.add(at * 100..at * 100 + 1);
+        }
+        assert_eq!(stale.ranges.len(), MOST_RANGES);
+        stale.add(50..51);
+        assert_eq!((stale.ranges.len(), &stale.ranges[0]), (1, &(0..MOST_RANGES as u64 * 100 - 99)));
+    }
+
+    #[test]
+    fn pages_are_stale_until_what_was_taken_is_dropped() {
+        let pages = Pages::default();
+        assert!(!pages.are_stale());
+        assert!(pages.add_stale(0..1));
+        assert_eq!(pages.take_stale(), [0..1]);
+        assert!(pages.are_stale());
+        assert!(!pages.add_stale(5..6), "while the first range is being dropped");
+        assert!(pages.dropped());
+        assert_eq!(pages.take_stale(), [5..6]);
+        assert!(!pages.dropped());
+        assert!(!pages.are_stale());
+    }
+}
