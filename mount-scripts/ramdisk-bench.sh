@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a RAM disk, measures a mounted vault on it beside the RAM disk itself, a FUSE filesystem without
-# encryption and every installed peer (gocryptfs, securefs, encfs, cryfs), and removes everything again. The
+# Makes a RAM disk and measures a mounted vault on it, compared with the RAM disk itself, a FUSE filesystem without
+# encryption and every installed peer (gocryptfs, securefs, encfs, cryfs). Then it removes everything again. The
 # report, with an HTML page of plots, is left in the output directory.
 #
 # Usage: mount-scripts/ramdisk-bench.sh [OPTIONS OF `warpcrypt-bench mount`]
@@ -27,7 +27,7 @@ clean_up() {
     rm -rf --one-file-system "$disk"
 }
 trap clean_up EXIT
-# The program unmounts and removes its files when it is told to end; it is waited for.
+# On a signal the program unmounts and removes its files; wait for that.
 trap '[ -z "$child" ] || kill -TERM "$child" 2>/dev/null' INT TERM HUP
 
 if [ "$(id -u)" = 0 ]; then

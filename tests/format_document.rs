@@ -2,7 +2,7 @@
 //! keys, MACs and SIV, computed here from the document's words with primitives alone.
 
 use serde_json::Value;
-use std::fmt::Debug;
+use std::{collections::BTreeSet, fmt::Debug, fs, path::Path};
 use warpcrypt::{
     crypto::{
         chunk::{ChunkId, ChunkKeys},
@@ -125,6 +125,37 @@ fn limits() {
         ("longest configuration", TEXT_MAX as u64),
     ];
     compare("limits", &code, number);
+}
+
+/// The steps of writing and recovery, as the text numbers them: `**W1.**`.
+fn steps() -> BTreeSet<&'static str> {
+    let number = |part: &'static str| part.split(['.', ' ']).next().filter(|step| is_step(step));
+    DOCUMENT.split("\n- **").filter_map(number).collect()
+}
+
+fn is_step(word: &str) -> bool {
+    matches!(word.as_bytes(), [b'W' | b'C' | b'T' | b'R', b'1'..=b'9'])
+}
+
+/// The document names the code of each step, and that code names the step.
+#[test]
+fn steps_and_their_code() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/vault/file");
+    let mut documented = BTreeSet::new();
+    for row in table("steps") {
+        for file in row[1].split(", ").map(|file| file.trim_matches('`')) {
+            let text = fs::read_to_string(folder.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+            let comments = text.lines().filter_map(|line| line.split_once("//")).map(|(_, comment)| comment);
+            let words = comments.flat_map(|comment| comment.split(|c: char| !c.is_alphanumeric()));
+            let mut cited: BTreeSet<&str> = words.filter(|word| is_step(word)).collect();
+            for step in row[0].split(", ") {
+                assert!(cited.remove(step), "{file} does not name {step}");
+                documented.insert(step);
+            }
+        }
+    }
+    assert_eq!(documented, steps());
+    assert!(documented.len() > 15, "found only {documented:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     metrics::{self, Activity},
-    vault::{Result, Small},
+    vault::{Result, SmallRead},
 };
 use fuser::ReplyData;
 use std::{sync::Arc, time::Duration};
@@ -54,14 +54,14 @@ impl Server {
         }
         let mut buffer = [0; MOST * SMALL];
         let mut parts = buffer.chunks_mut(SMALL);
-        let mut small: Vec<Small> = reads
+        let mut small: Vec<SmallRead> = reads
             .iter()
             .zip(&mut parts)
-            .map(|(read, part)| Small { offset: read.offset, out: &mut part[..read.len] })
+            .map(|(read, part)| SmallRead { offset: read.offset, out: &mut part[..read.len] })
             .collect();
         let file = reads[0].file.file.file.clone();
         let number = reads[0].file.node.number;
-        let done = self.answer(Activity::Read, number, |_| Ok(file.read_several(&mut small)));
+        let done = self.answer(Activity::Read, number, |_| Ok(file.read_together(&mut small)));
         // The time of all of them is counted with the first.
         reads.iter().skip(1).for_each(|_| metrics::count(Activity::Read, 0, Duration::ZERO));
         match done {

@@ -35,7 +35,7 @@ pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
 pub use config_file::{ConfigLock, Unlocked};
 pub use dir::{Dir, StoredName};
 pub use error::{Damage, Error, Result};
-pub use file::{Background, Buffered, Context, Durability, File, Rest, SlotMemory, Small};
+pub use file::{Background, Buffered, Context, Durability, File, SlotMemory, SmallRead};
 pub use listing::{DirEntry, Listing};
 pub use make::NewNode;
 pub use open::{OpenOptions, Unlock, Vault};

@@ -53,7 +53,7 @@ impl OpenFile {
     fn may_go(&self, context: &Context) -> bool {
         context.read_only
             || self.unlinked.load(Ordering::Relaxed)
-            || self.file.at_rest()
+            || self.file.is_clean()
             || self.file.failed()
     }
 

@@ -1,4 +1,4 @@
-//! The lock of a file's state. A panic under it may leave anything: the file then only fails, until it is opened anew and
+//! The lock of a file's state. A panic under it may leave anything: the file then only fails, until it is opened again and
 //! recovered from what the store has.
 
 use super::state::{Fault, State};
@@ -27,7 +27,7 @@ impl StateLock {
         WriteGuard(Some(self.0.write()))
     }
 
-    /// As `write`, unless somebody has it.
+    /// As `write`, unless another thread has it.
     pub(super) fn try_write(&self) -> Option<WriteGuard<'_>> {
         self.0.try_write().map(|guard| WriteGuard(Some(guard)))
     }

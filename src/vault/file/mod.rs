@@ -1,45 +1,41 @@
 //! One file's content over a `BackingFile`: reading, writing, commit, recovery.
 //!
-//! `state` is what is known of the file, `tree` its slots and digests, of which `slots` says how
-//! many stay in memory, `buffer` what was written and not yet flushed, the chunks of a stream in a `stripe`. `read` is the way to an application, `several` that of small reads
-//! that came together: `few` opens some chunks, `span` a long run of them, `ahead` says which `window`s will be asked for, `background` has the threads that open
-//! them by then. `write`, `flush`, `flight`, `version`, `commit` are the way of a byte to the disk; `recover` is
-//! what a crash on that way leaves to do.
+//! | module | what |
+//! |---|---|
+//! | `state` | what is known of the file: what the store has, what waits to be written, times |
+//! | `record`, `tree` | the parts of what the store has: commit records; slots and digests, of which `slot_memory` bounds how many stay in memory |
+//! | `buffer`, `in_flight` | the parts of what waits: chunks that were written, and those on their way to the store |
+//! | `read` | the way of a byte to the application |
+//! | `write`, `flush`, `commit` | its way into the buffer, out of it, and to the store |
+//! | `recover` | what a crash on that way leaves to do |
+//! | `background` | threads for read-ahead, and for sealing and storing |
+//! | `rules` | the rules of the commit protocol, by name |
 
-mod ahead;
 mod background;
 mod buffer;
+mod chunk_range;
 mod commit;
-mod few;
-mod flight;
+mod damage;
 mod flush;
+mod in_flight;
 mod lock;
 mod read;
+mod record;
 mod recover;
 mod rules;
-mod several;
-mod slots;
-mod span;
+mod slot_memory;
 mod state;
-mod stretch;
-mod stripe;
 #[cfg(test)]
 pub(super) mod test;
 mod tree;
-mod version;
-mod window;
 mod write;
-mod writes;
 
 use super::{Result, Time, resources::Budget, sync::Mutex};
-use crate::{
-    crypto::{chunk::CHUNK, kdf::FileKdf},
-    engine::Router,
-    store::BackingFile,
-};
-use ahead::Ahead;
+use crate::{crypto::kdf::FileKdf, engine::Router, store::BackingFile};
 use lock::StateLock;
-use state::{Fault, OnDisk, State};
+use read::Ahead;
+use record::OnDisk;
+use state::{Fault, State};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -47,10 +43,9 @@ use std::{
 
 pub use background::Background;
 pub use buffer::Buffered;
-pub use commit::Rest;
-pub use several::Small;
-pub use slots::SlotMemory;
-pub use window::Opened;
+pub use commit::CleanStep;
+pub use read::{ReadAheadMemory, SmallRead};
+pub use slot_memory::SlotMemory;
 
 /// What an overwrite survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -84,7 +79,7 @@ pub struct Context {
     /// What was written to all files and is not in the store.
     pub buffered: Arc<Buffered>,
     /// What is opened ahead of the readers of all files.
-    pub ahead: Arc<Opened>,
+    pub ahead: Arc<ReadAheadMemory>,
     /// Leaves of slots in memory.
     pub slots: SlotMemory,
     /// How much memory each of these may take.
@@ -109,7 +104,7 @@ impl File {
     pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Arc<File>> {
         let stored = store.len()?;
         let file = File::over(store, context);
-        file.load(stored)?;
+        file.load_version(stored)?;
         Ok(Arc::new(file))
     }
 
@@ -129,23 +124,23 @@ impl File {
 
     /// Whether nothing was ever committed to it, although the store has more than nothing.
     pub fn is_blank(&self) -> bool {
-        self.state.read().records.on_disk == OnDisk::Nothing
+        self.state.read().stored.records.on_disk == OnDisk::Nothing
             && self.store.is_empty().is_ok_and(|empty| !empty)
     }
 
     /// Plaintext bytes.
     pub fn size(&self) -> u64 {
-        self.state.read().size
+        self.state.read().dirty.size
     }
 
     /// The application's modification time, if the store's may differ.
     pub fn mtime(&self) -> Option<Time> {
-        self.state.read().mtime
+        self.state.read().times.mtime
     }
 
     /// When the application last changed the content, since the file was opened.
     pub fn written_at(&self) -> Option<Time> {
-        self.state.read().written_at
+        self.state.read().times.written_at
     }
 
     /// Writes what is buffered to the store: survives a kill, not yet a power cut.
@@ -156,40 +151,17 @@ impl File {
         self.flush_all(&mut self.state.write())
     }
 
-    /// What a close does: flushes if that needs no sync and there is room for what it leaves behind no
-    /// longer. What overwrites stored data stays buffered for the keeper: a program that closes a file did not
-    /// ask for a sync. But the store must have a place for it, which one that writes everything elsewhere cannot promise: who
-    /// closes a file is the last to hear that it is full.
-    ///
-    /// # Errors
-    /// As `flush`.
-    pub fn flush_at_close(&self) -> Result<()> {
-        let mut st = self.state.write();
-        self.land_all(&mut st);
-        let room = self.context.buffered.chunks() * CHUNK < self.context.budget.left_at_close;
-        if room
-            && self.context.overwrites_in_place
-            && !st.flight_failed
-            && st.leftover.is_none()
-            && self.needs_sync(&mut st)?
-            && self.takes_places(&mut st)?
-        {
-            return Ok(());
-        }
-        self.flush_all(&mut st)
-    }
-
     /// Flushes and makes durable.
     ///
     /// # Errors
     /// The store's. After a failed fdatasync the file takes no more writes until it was closed and opened
-    /// anew: a later success would prove nothing.
+    /// again: a later success would prove nothing.
     pub fn sync(&self) -> Result<()> {
         let mut st = self.state.write();
         if self.context.read_only {
             return Ok(());
         }
-        self.check_writable(&mut st)?;
+        self.begin_change(&mut st)?;
         self.flush_all(&mut st)?;
         self.commit(&mut st)
     }
@@ -201,11 +173,11 @@ impl File {
     /// As `sync`.
     pub fn salt(&self, create: bool) -> Result<Option<[u8; 32]>> {
         let mut st = self.state.write();
-        if create && st.records.on_disk == OnDisk::Nothing {
+        if create && st.stored.records.on_disk == OnDisk::Nothing {
             self.flush_record(&mut st)?;
         }
-        let on_disk = st.records.on_disk != OnDisk::Nothing;
-        Ok(st.identity.as_ref().filter(|_| on_disk).map(|identity| identity.id.salt))
+        let on_disk = st.stored.records.on_disk != OnDisk::Nothing;
+        Ok(st.stored.identity.as_ref().filter(|_| on_disk).map(|identity| identity.id.salt))
     }
 
     /// Whether the store holds all that was written; a power cut may still take it.
@@ -214,13 +186,13 @@ impl File {
     }
 
     /// Whether the store holds all there is, under a clean record.
-    pub fn at_rest(&self) -> bool {
-        self.state.read().at_rest()
+    pub fn is_clean(&self) -> bool {
+        self.state.read().is_clean()
     }
 
     /// When the content last changed, in the application's or the store's view.
     pub fn changed_at(&self) -> Instant {
-        self.state.read().changed_at
+        self.state.read().times.changed_at
     }
 
     /// Lets go of what was opened ahead of readers: the last one has closed the file.
@@ -228,20 +200,20 @@ impl File {
         self.ahead.lock().end();
     }
 
-    /// Lets go of what was opened ahead of readers that stopped reading, and of the slots of a file at rest.
-    pub fn rest_readers(&self) {
-        let idle = self.ahead.lock().rest();
+    /// Lets go of what was opened ahead of readers that stopped reading, and of the slots of a clean file.
+    pub fn drop_idle_readers(&self) {
+        let idle = self.ahead.lock().end_if_idle();
         if idle
             && let Some(mut st) = self.state.try_write()
-            && st.at_rest()
+            && st.is_clean()
         {
-            st.tree.rest();
+            st.stored.tree.drop_leaves();
         }
     }
 
     /// How long the oldest change has been waiting to become durable.
     pub fn uncommitted_for(&self) -> Duration {
-        self.state.read().uncommitted_since.map_or(Duration::ZERO, |since| since.elapsed())
+        self.state.read().times.uncommitted_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Whether an fdatasync failed, or a panic left the state unusable: what was written before may be gone, although nothing
@@ -251,7 +223,7 @@ impl File {
     }
 
     /// Whether nothing is to be brought to the store: an fdatasync failed, so that only opening the file
-    /// anew can tell what is stored; or a recovery could not be written, and nothing was since.
+    /// again can tell what is stored; or a recovery could not be written, and nothing was since.
     pub fn failed(&self) -> bool {
         matches!(self.state.read().fault, Some(Fault::SyncFailed | Fault::NotRecovered | Fault::Broken))
     }

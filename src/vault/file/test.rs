@@ -47,7 +47,7 @@ pub(super) fn context_with(cipher: Cipher, integrity: Integrity, read_only: bool
     Arc::new(Context { keys, read_only, ..context_over(Background::default()) })
 }
 
-/// One with these threads in the background. Stripes are as short as they get, so that few bytes cross the borders
+/// One with these threads in the background. Extents are as short as they get, so that few bytes cross the borders
 /// of several.
 pub(super) fn context_over(background: Background) -> Context {
     let context = context_of_few(background);
@@ -90,23 +90,23 @@ pub(super) fn read_all(file: &Arc<File>) -> Result<Vec<u8>, Error> {
     Ok(out)
 }
 
-/// Brings a file to rest, as the keeper does.
-pub(super) fn rest(file: &Arc<File>) {
-    let rest = file.rest_flush().unwrap();
-    file.rest_sync().unwrap();
-    if file.rest_settle(rest).unwrap() {
-        file.rest_sync().unwrap();
-        file.rest_finish(rest).unwrap();
+/// Cleans a file, as the flusher does.
+pub(super) fn clean(file: &Arc<File>) {
+    let rest = file.clean_flush().unwrap();
+    file.clean_sync().unwrap();
+    if file.clean_settle(rest).unwrap() {
+        file.clean_sync().unwrap();
+        file.clean_finish(rest).unwrap();
     }
-    assert!(file.at_rest());
+    assert!(file.is_clean());
 }
 
-/// A file of `content` at rest.
+/// A clean file of `content`.
 pub(super) fn stored(content: &[u8], context: &Arc<Context>) -> Arc<FaultyFile> {
     let store = FaultyFile::new();
     let file = open(&store, context);
     file.write(0, content).unwrap();
-    rest(&file);
+    clean(&file);
     store
 }
 
@@ -161,7 +161,7 @@ fn a_close_does_not_sync() {
     }
     assert_eq!(store.syncs(), 0);
     assert_eq!(read_all(&open(&killed(&store.snapshot()), &context)).unwrap(), log[..100]);
-    rest(&file);
+    clean(&file);
     assert_eq!(read_all(&open(&store, &context)).unwrap(), log);
     drop(file);
     assert_eq!(context.buffered.chunks(), 0);
@@ -173,7 +173,7 @@ fn an_untouched_file_is_never_written() {
     let file = open(&store, &context);
     file.flush().unwrap();
     assert_eq!(read_all(&file).unwrap(), b"");
-    rest(&file);
+    clean(&file);
     assert_eq!(store.bytes(), b"");
 }
 
@@ -199,7 +199,7 @@ fn a_sparse_file_costs_nothing_and_grows_levels() {
     file.write(40 << 20, b"middle").unwrap();
     file.sync().unwrap();
     file.truncate(100 << 20).unwrap();
-    rest(&file);
+    clean(&file);
     let file = open(&store, &context);
     let mut out = [9; 16];
     file.read((40 << 20) - 5, &mut out).unwrap();
@@ -210,7 +210,7 @@ fn a_sparse_file_costs_nothing_and_grows_levels() {
     assert_eq!(file.seek(40 << 20, false).unwrap(), (40 << 20) + 4096);
     assert!(matches!(file.seek(41 << 20, true), Err(Error::NoData)));
     file.truncate(5).unwrap();
-    rest(&file);
+    clean(&file);
     assert_eq!(read_all(&open(&store, &context)).unwrap(), b"start");
 }
 
@@ -226,7 +226,7 @@ fn recovery_keeps_the_modification_time() {
     assert_eq!(store.mtime().unwrap(), (1234, 5678));
     let time = crate::vault::Time { seconds: 99, nanoseconds: 1 };
     file.set_mtime(time, |t| Ok(store.set_mtime(t.seconds, t.nanoseconds)?)).unwrap();
-    rest(&file);
+    clean(&file);
     assert_eq!(store.mtime().unwrap(), (99, 1));
 }
 
@@ -241,7 +241,7 @@ fn the_store_shows_a_modification_time_only_with_all_of_its_content() {
         assert_eq!(file.mtime(), Some(time));
     };
     file.write(0, &[1; 20_000]).unwrap();
-    rest(&file);
+    clean(&file);
     set(50);
     assert_eq!(store.mtime().unwrap(), (50, 5));
     for seconds in [99, 77] {
@@ -252,7 +252,7 @@ fn the_store_shows_a_modification_time_only_with_all_of_its_content() {
         file.sync().unwrap();
         assert_eq!(store.mtime().unwrap(), (seconds, 5));
     }
-    rest(&file);
+    clean(&file);
     assert_eq!(store.mtime().unwrap(), (77, 5));
 }
 

@@ -2,7 +2,7 @@
 //! syncs, and commits those that change all the time; and the end, when all of them come to rest.
 
 use super::{Files, Key, OpenFile};
-use crate::vault::{Error, Result, file::Rest, process};
+use crate::vault::{Error, Result, file::CleanStep, process};
 use std::{
     collections::HashSet,
     io,
@@ -108,8 +108,8 @@ impl Files {
         }
         let (mut idle, mut busy) = (Vec::new(), Vec::new());
         for open in self.all() {
-            open.file.rest_readers();
-            if open.unlinked.load(Ordering::Relaxed) || open.file.at_rest() || open.file.failed() {
+            open.file.drop_idle_readers();
+            if open.unlinked.load(Ordering::Relaxed) || open.file.is_clean() || open.file.failed() {
                 continue;
             }
             if open.file.changed_at().elapsed() >= IDLE {
@@ -138,8 +138,8 @@ impl Files {
         let mut rested = self.resting.lock();
         let flush = |open: Arc<OpenFile>| {
             let flushed = match open.file.is_flushed() {
-                true => open.file.rest_flush(),
-                false => self.ctimes.keep(&open, || open.file.rest_flush()),
+                true => open.file.clean_flush(),
+                false => self.ctimes.keep(&open, || open.file.clean_flush()),
             };
             match flushed {
                 Ok(rest) => Some((open, rest)),
@@ -151,9 +151,9 @@ impl Files {
         };
         let flushed: Vec<_> = files.into_iter().filter_map(flush).collect();
         let flushed = self.sync_rested(flushed);
-        let settle = |(open, rest): &(Arc<OpenFile>, Rest)| match self
+        let settle = |(open, rest): &(Arc<OpenFile>, CleanStep)| match self
             .ctimes
-            .keep(open, || open.file.rest_settle(*rest))
+            .keep(open, || open.file.clean_settle(*rest))
         {
             Ok(more) => more,
             Err(e) => {
@@ -163,7 +163,7 @@ impl Files {
         };
         let settled: Vec<_> = flushed.into_iter().filter(settle).collect();
         for (open, rest) in self.sync_rested(settled) {
-            match self.ctimes.keep(&open, || open.file.rest_finish(rest)) {
+            match self.ctimes.keep(&open, || open.file.clean_finish(rest)) {
                 Ok(()) => open.complained.store(false, Ordering::Relaxed),
                 Err(e) => open.complain(&e),
             }
@@ -172,7 +172,7 @@ impl Files {
     }
 
     /// Makes what these files wrote durable and returns those for which that is known.
-    fn sync_rested(&self, files: Vec<(Arc<OpenFile>, Rest)>) -> Vec<(Arc<OpenFile>, Rest)> {
+    fn sync_rested(&self, files: Vec<(Arc<OpenFile>, CleanStep)>) -> Vec<(Arc<OpenFile>, CleanStep)> {
         let mut each = files.len() <= SYNC_EACH;
         if !each && let Err(e) = (self.sync_store)() {
             if e.kind() != io::ErrorKind::Unsupported {
@@ -180,9 +180,9 @@ impl Files {
             }
             each = true; // tells which files it concerns
         }
-        let synced = |(open, _): &(Arc<OpenFile>, Rest)| {
+        let synced = |(open, _): &(Arc<OpenFile>, CleanStep)| {
             let done = !each && open.key.0 == self.device;
-            done || open.file.rest_sync().inspect_err(|e| open.complain(e)).is_ok()
+            done || open.file.clean_sync().inspect_err(|e| open.complain(e)).is_ok()
         };
         files.into_iter().filter(synced).collect()
     }
@@ -205,12 +205,12 @@ impl Files {
         let left: Vec<_> = self
             .all()
             .into_iter()
-            .filter(|o| !o.unlinked.load(Ordering::Relaxed) && !o.file.at_rest())
+            .filter(|o| !o.unlinked.load(Ordering::Relaxed) && !o.file.is_clean())
             .collect();
         let flushed: Result<()> = left.iter().try_for_each(|open| open.file.flush());
         self.bring_to_rest(left.clone());
         // What could not be brought to rest may be durable all the same.
-        let durable = left.iter().filter(|o| !o.file.at_rest()).try_for_each(|o| o.file.sync());
+        let durable = left.iter().filter(|o| !o.file.is_clean()).try_for_each(|o| o.file.sync());
         drop(left);
         self.reap();
         flushed.and(durable)?;

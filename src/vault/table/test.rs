@@ -38,7 +38,7 @@ fn the_keeper_goes_on_after_a_fault_of_its_own() {
     (0..20).for_each(|inode| drop(enter(&files, (KEY.0, inode))));
     *files.resting.lock() -= Duration::from_secs(60);
     let end = Instant::now() + Duration::from_secs(60);
-    while !files.all().iter().all(|open| open.file.at_rest()) {
+    while !files.all().iter().all(|open| open.file.is_clean()) {
         assert!(Instant::now() < end, "{} syncs of the store", faults.load(Ordering::Relaxed));
         std::thread::sleep(Duration::from_millis(50));
     }

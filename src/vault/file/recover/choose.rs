@@ -1,4 +1,4 @@
-//! Which slot each chunk is read with: the newest one whose data is there, else what a proven version says.
+//! R2: which slot each chunk is read with: the newest one whose data is there, else what a proven version says.
 //!
 //! A slot above the base is proven by its tag, whatever became of its version: only a flush after the last commit made it for
 //! this chunk. That there is none, and where the file ends, is proven by a version's root alone.
@@ -14,22 +14,12 @@ use crate::{
     vault::{
         Result,
         file::{
+            record::Identity,
             rules::{Rule, holds},
-            state::Identity,
-            tree::read_entries,
+            tree::{Recovered, read_entries},
         },
     },
 };
-use std::collections::HashMap;
-
-/// What is kept of a dirty file.
-pub(in crate::vault::file) struct Recovered {
-    base: Version,
-    /// Plaintext bytes.
-    pub(super) size: u64,
-    /// Of each group the slots above the base that are kept: a bit for each chunk, by the slot's place in its entry.
-    kept: HashMap<u64, [u64; 2]>,
-}
 
 /// What stands in for data that is not there.
 enum Fallback {
@@ -43,44 +33,6 @@ enum Fallback {
 
 /// A slot above the base, and its place in the entry.
 type Placed = (usize, Slot);
-
-impl Recovered {
-    /// The entry of a chunk with nothing but the base's slot and the newer one that is kept, each in its place.
-    pub(super) fn retained(&self, index: u64, stored: &Entry) -> Entry {
-        self.only(stored, [self.base_place(index, stored), self.kept_place(index, stored)])
-    }
-
-    /// The same once the recovery is written down: the newer one, or the only one.
-    pub(in crate::vault::file) fn current(&self, index: u64, stored: &Entry) -> Entry {
-        let kept = self.kept_place(index, stored);
-        self.only(stored, [kept.or_else(|| self.base_place(index, stored)), None])
-    }
-
-    /// The slot above the base that is kept of a chunk.
-    pub(super) fn kept_slot(&self, index: u64, stored: &Entry) -> Option<Slot> {
-        stored.0[self.kept_place(index, stored)?]
-    }
-
-    fn only(&self, stored: &Entry, places: [Option<usize>; 2]) -> Entry {
-        Entry([0, 1].map(|place| stored.0[place].filter(|_| places.contains(&Some(place)))))
-    }
-
-    fn base_place(&self, index: u64, stored: &Entry) -> Option<usize> {
-        let end = layout::chunks(self.size.min(self.base.size));
-        stored.current(Some(self.base.epoch), None).filter(|_| index < end).map(|(place, _)| place)
-    }
-
-    fn kept_place(&self, index: u64, stored: &Entry) -> Option<usize> {
-        let kept = self.kept.get(&layout::group_of(index)).filter(|_| index < layout::chunks(self.size))?;
-        let place = kept.iter().position(|bits| bits >> layout::place_in_group(index) & 1 == 1)?;
-        stored.0[place].filter(|slot| slot.epoch > self.base.epoch).map(|_| place)
-    }
-
-    fn keep(&mut self, index: u64, place: usize) {
-        let kept = self.kept.entry(layout::group_of(index)).or_default();
-        kept[place] |= 1 << layout::place_in_group(index);
-    }
-}
 
 /// The scan over all chunks, ascending.
 struct Scan<'a> {
@@ -104,7 +56,7 @@ impl File {
             identity: &dirty.identity,
             newest: dirty.versions[0],
             versions: &proven.versions,
-            recovered: Recovered { base: dirty.base, size: proven.versions[0].size, kept: HashMap::new() },
+            recovered: Recovered::new(dirty.base, proven.versions[0].size),
             ended: false,
             unreadable: 0,
         };
@@ -126,7 +78,7 @@ impl Scan<'_> {
         let mut slots: Vec<Placed> = Vec::new();
         for (place, slot) in entry.0.iter().enumerate() {
             let counts =
-                |slot: &&Slot| self.recovered.base.epoch < slot.epoch && slot.epoch <= self.newest.epoch;
+                |slot: &&Slot| self.recovered.base().epoch < slot.epoch && slot.epoch <= self.newest.epoch;
             slots.extend(slot.as_ref().filter(counts).map(|slot| (place, *slot)));
         }
         slots.sort_by_key(|(_, slot)| std::cmp::Reverse(slot.epoch));

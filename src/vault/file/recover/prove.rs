@@ -1,4 +1,4 @@
-//! Which of the versions that the records name is the one that the stored slots make up.
+//! R1: which of the versions that the records name is the one that the stored slots make up.
 
 use super::{Dirty, File, indexed};
 use crate::{

@@ -1,7 +1,7 @@
-//! Writing down what was chosen. Only what a sync has confirmed since counts: after a sync that failed, the store's page
+//! R3 to R6: writing down what was chosen. Only what a sync has confirmed since counts: after a sync that failed, the store's page
 //! cache may show what the disk never got. So what is kept is written again, in the order of a flush, before anything goes.
 
-use super::{File, Recovered, State, indexed};
+use super::{File, State, indexed};
 use crate::{
     format::{
         entry::{ENTRY, Entry},
@@ -10,9 +10,9 @@ use crate::{
     vault::{
         Result,
         file::{
+            record::Identity,
             rules::{Rule, holds},
-            state::Identity,
-            tree::Tree,
+            tree::{Recovered, Tree},
         },
     },
 };
@@ -23,9 +23,10 @@ impl File {
     /// # Errors
     /// The store's.
     pub(super) fn redo(&self, st: &mut State, recovered: &Recovered) -> Result<()> {
-        let Some(identity) = st.identity.clone() else { return Ok(()) };
+        let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
+        // R3
         if holds(Rule::RewriteSlots) {
-            self.store.write_at(st.records.sectors.as_flattened(), 0)?;
+            self.store.write_at(st.stored.records.sectors.as_flattened(), 0)?;
             self.each_group(layout::groups(recovered.size), |group, raw| {
                 Ok(self.store.write_at(raw, layout::entries_offset(group))?)
             })?;
@@ -34,11 +35,13 @@ impl File {
         if holds(Rule::RewriteData) && self.rewrite_data(recovered)? {
             self.sync_store(st)?;
         }
+        // R4
         if holds(Rule::EraseRejected) {
             self.erase(recovered, |index, stored| recovered.retained(index, stored))?;
         }
         self.write_exact(st, &identity, recovered)?;
         self.sync_store(st)?;
+        // R5
         if holds(Rule::RecordBeforeErasing) {
             self.write_base_record(st)?;
             self.sync_store(st)?;
@@ -46,13 +49,14 @@ impl File {
         if self.erase(recovered, |index, stored| recovered.current(index, stored))? {
             self.sync_store(st)?;
         }
-        st.tree = Tree::new(&st.base, &self.context.slots);
+        // R6
+        st.stored.tree = Tree::new(&st.stored.base, &self.context.slots);
         self.write_clean_record(st)
     }
 
     /// The stored length, and all node pages: nobody knows which of them are durable.
     fn write_exact(&self, st: &State, identity: &Identity, recovered: &Recovered) -> Result<()> {
-        let stored = layout::stored_size(st.base.size);
+        let stored = layout::stored_size(st.stored.base.size);
         if self.store.len()? != stored {
             self.store.set_len(stored)?;
         }

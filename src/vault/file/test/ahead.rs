@@ -1,7 +1,7 @@
 //! Readers with a pattern get what they would have got without read-ahead, and no more memory than there is.
 
 use super::{
-    super::{ahead::Ahead, window::Opened},
+    super::read::{Ahead, ReadAheadMemory},
     *,
 };
 
@@ -61,7 +61,7 @@ fn a_range_that_was_cut_off_before_it_was_opened_is_empty() {
     file.truncate(300_000).unwrap();
     for chunks in [256..512, 74..75] {
         let start = chunks.start * layout::CHUNK;
-        assert!(file.open_span(chunks).unwrap().part(start, 100).is_empty());
+        assert!(file.open_range(chunks).unwrap().part(start, 100).is_empty());
     }
 }
 
@@ -199,7 +199,7 @@ fn all_readers_of_many_files_find_windows() {
 /// Readers that came to the end, forward or backward, and one that stopped on its way, leave the memory to the others.
 #[test]
 fn a_file_that_is_read_time_and_again_finds_windows_every_time() {
-    let (all, piece, size) = (Arc::<Opened>::default(), MIB as u64, 32 * MIB as u64);
+    let (all, piece, size) = (Arc::<ReadAheadMemory>::default(), MIB as u64, 32 * MIB as u64);
     let mut file = Ahead::new(Arc::clone(&all), 64 * MIB, 16);
     file.note(0..piece, size, 1);
     file.note(piece..2 * piece, size, 1);
@@ -223,7 +223,7 @@ fn slots_come_along_with_a_long_read_as_far_as_they_can_be_had() {
     let bad = layout::group_of((3 * MIB / 4096) as u64);
     store.write_at(&[0xaa; 8], layout::entries_offset(bad)).unwrap();
     let file = open(&store, &context);
-    let loaded = |group| file.state.read().tree.is_loaded(group);
+    let loaded = |group| file.state.read().stored.tree.is_loaded(group);
     read_to(&file, 0, 16 << 10);
     assert!(!loaded(2));
     assert!(read_to(&file, 0, MIB).iter().all(|byte| *byte == 1));

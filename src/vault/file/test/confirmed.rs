@@ -191,7 +191,7 @@ fn after_a_panic_a_file_only_fails_until_it_is_opened_anew() {
     file.sync().unwrap();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let mut st = file.state.write();
-        st.size = 5; // half of a change
+        st.dirty.size = 5; // half of a change
         panic!("in the middle of it");
     }));
     assert!(panicked.is_err() && file.failed() && file.sync_failed());
@@ -239,7 +239,7 @@ fn recovery_of_a_vast_sparse_file_takes_few_calls() {
     let store = FaultyFile::new();
     let file = open(&store, &context);
     file.truncate(1 << 40).unwrap();
-    rest(&file);
+    clean(&file);
     for place in 0..PLACES {
         file.write((place * 20) << 30, &[place as u8 + 1; CHUNK]).unwrap();
     }

@@ -198,7 +198,7 @@ impl Run {
             "scatter" => self.scatter(arg as usize),
             "flush" => self.file.flush().unwrap(),
             "sync" => self.file.sync().unwrap(),
-            "rest" => rest(&self.file),
+            "clean" => clean(&self.file),
             _ => unreachable!(),
         }
         // During the operation the promise is still the old one, with the new content allowed.
@@ -209,7 +209,7 @@ impl Run {
         }
         match op {
             "flush" => self.oracle.flush(),
-            "sync" | "rest" => self.oracle.confirm(),
+            "sync" | "clean" => self.oracle.confirm(),
             _ => {}
         }
     }
@@ -224,15 +224,15 @@ impl Run {
         self.file.write(offset as u64, &data).unwrap();
     }
 
-    /// Writes two stripes' worth from here on, in one go.
+    /// Writes two extents' worth from here on, in one go.
     fn stream(&mut self, offset: u64) {
         let data = self.rng.bytes((48 + 64) * 4096 + 1000);
         let (before, end) = (self.model.len() as u64, offset + data.len() as u64);
         self.model.resize(self.model.len().max(end as usize), 0);
         self.model[offset as usize..end as usize].copy_from_slice(&data);
-        // What goes behind makes the file longer stripe by stripe.
-        let windows = (0..).map(|group| layout::first_chunk(group + 1) * layout::CHUNK);
-        let sizes = [before.next_multiple_of(layout::CHUNK)].into_iter().chain(windows);
+        // What is stored in the background makes the file longer extent by extent.
+        let extents = (0..).map(|group| layout::first_chunk(group + 1) * layout::CHUNK);
+        let sizes = [before.next_multiple_of(layout::CHUNK)].into_iter().chain(extents);
         for size in sizes.take_while(|size| *size < end).filter(|size| *size > before) {
             self.oracle.note(&self.model[..size as usize]);
         }
@@ -279,7 +279,7 @@ fn named_sequences() {
         &[("chunk", 0), ("flush", 0), ("chunk", 0), ("flush", 0), ("sync", 0)],
         &[("chunk", 0), ("chunk", 1), ("sync", 0), ("chunk", 0), ("flush", 0), ("chunk", 0), ("sync", 0)],
         &[("append", 1), ("sync", 0), ("append", 1), ("sync", 0), ("append", 9), ("sync", 0)],
-        &[("chunk", 0), ("append", 3), ("sync", 0), ("rest", 0), ("write", 0), ("flush", 0), ("rest", 0)],
+        &[("chunk", 0), ("append", 3), ("sync", 0), ("clean", 0), ("write", 0), ("flush", 0), ("clean", 0)],
         &[
             ("chunk", 0),
             ("chunk", 1),
@@ -289,7 +289,7 @@ fn named_sequences() {
             ("write", 1),
             ("sync", 0),
         ],
-        &[("chunk", 0), ("chunk", 1), ("rest", 0), ("truncate", 1), ("sync", 0), ("append", 5), ("sync", 0)],
+        &[("chunk", 0), ("chunk", 1), ("clean", 0), ("truncate", 1), ("sync", 0), ("append", 5), ("sync", 0)],
         &[
             ("chunk", 0),
             ("sync", 0),
@@ -297,7 +297,7 @@ fn named_sequences() {
             ("append", 3),
             ("sync", 0),
             ("truncate", 0),
-            ("rest", 0),
+            ("clean", 0),
         ],
         &[("chunk", 0), ("flush", 0), ("truncate", 0), ("chunk", 0), ("flush", 0), ("sync", 0)],
         &[("chunk", 0), ("chunk", 1), ("sync", 0), ("punch", 0), ("flush", 0), ("chunk", 0), ("sync", 0)],
@@ -308,18 +308,26 @@ fn named_sequences() {
             ("chunk", 48),
             ("chunk", 113),
             ("flush", 0),
-            ("rest", 0),
+            ("clean", 0),
         ],
         &[
             ("chunk", 0),
             ("chunk", 120),
-            ("rest", 0),
+            ("clean", 0),
             ("truncate", 385),
             ("sync", 0),
             ("truncate", 8),
-            ("rest", 0),
+            ("clean", 0),
         ],
-        &[("append", 1), ("flush", 0), ("append", 1), ("flush", 0), ("append", 1), ("flush", 0), ("rest", 0)],
+        &[
+            ("append", 1),
+            ("flush", 0),
+            ("append", 1),
+            ("flush", 0),
+            ("append", 1),
+            ("flush", 0),
+            ("clean", 0),
+        ],
         &[("chunk", 2), ("chunk", 0), ("sync", 0), ("truncate", 0), ("truncate", 17), ("sync", 0)],
     ];
     for (at, case) in cases.iter().enumerate() {
@@ -330,11 +338,11 @@ fn named_sequences() {
     }
 }
 
-/// Streams, whose stripes go behind: new ones, ones over synced data, ones over what is on its way.
+/// Streams, whose extents are stored in the background: new ones, ones over synced data, ones over what is in flight.
 fn streams(context: &dyn Fn() -> Arc<Context>, cuts: u64) {
     let cases: &[&[(&str, u64)]] = &[
         &[("stream", 0), ("sync", 0), ("stream", 0), ("flush", 0), ("sync", 0)],
-        &[("append", 3), ("sync", 0), ("stream", 48), ("stream", 0), ("rest", 0), ("truncate", 385)],
+        &[("append", 3), ("sync", 0), ("stream", 48), ("stream", 0), ("clean", 0), ("truncate", 385)],
         &[("append", 3), ("flush", 0), ("stream", 1), ("chunk", 70), ("punch", 80), ("sync", 0)],
     ];
     for (at, case) in cases.iter().enumerate() {
@@ -355,7 +363,7 @@ fn streams_behind_the_application() {
     streams(&context, 1);
 }
 
-/// Chunks here and there over synced data, with two flights on their way at once.
+/// Chunks here and there over synced data, with two writes in flight at once.
 #[test]
 fn scattered_overwrites() {
     let (background, _jobs) = Background::by_hand();
@@ -373,7 +381,7 @@ fn scattered_overwrites() {
         ("scatter", 0),
         ("sync", 0),
         ("scatter", 1),
-        ("rest", 0),
+        ("clean", 0),
     ] {
         run.act(op, arg);
     }
@@ -383,7 +391,7 @@ fn scattered_overwrites() {
 fn random_sequences() {
     let ops = [
         "write", "write", "chunk", "chunk", "append", "truncate", "punch", "flush", "flush", "sync", "sync",
-        "rest",
+        "clean",
     ];
     for seed in 0..120 {
         let mut run = Run::new(seed, 4);

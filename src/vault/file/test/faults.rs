@@ -22,7 +22,7 @@ fn fail_each_call(
         let store = FaultyFile::new();
         let file = open(&store, &context);
         file.write(0, prepare).unwrap();
-        rest(&file);
+        clean(&file);
         store.fail_from(nth, failure);
         let outcome = change(&file).and_then(|()| file.flush());
         if outcome.is_ok() {
@@ -38,7 +38,7 @@ fn fail_each_call(
         }
         change(&file).unwrap();
         assert!(read_all(&file).unwrap() == want, "call {nth}");
-        rest(&file);
+        clean(&file);
         assert!(read_all(&open(&store, &context)).unwrap() == want, "call {nth}, reopened");
     }
     panic!("never succeeded");
@@ -62,7 +62,7 @@ fn a_failing_store_during_overwrites() {
     }
 }
 
-/// Stripes that go behind: whatever fails, the next flush says so, and nothing is gone.
+/// Extents that are stored in the background: whatever fails, the next flush says so, and nothing is gone.
 #[test]
 fn a_failing_store_during_streams() {
     let data = Rng(8).bytes(150 * 4096);
@@ -99,15 +99,15 @@ fn a_failing_store_on_the_way_to_rest() {
         let store = FaultyFile::new();
         let file = open(&store, &context);
         file.write(0, &vec![1; 600_000]).unwrap();
-        rest(&file);
+        clean(&file);
         file.write(3000, &vec![8; 497_000]).unwrap();
         store.fail_from(nth, Failure::Errno(libc::EIO));
         let steps = || {
-            let step = file.rest_flush()?;
-            file.rest_sync()?;
-            if file.rest_settle(step)? {
-                file.rest_sync()?;
-                file.rest_finish(step)?;
+            let step = file.clean_flush()?;
+            file.clean_sync()?;
+            if file.clean_settle(step)? {
+                file.clean_sync()?;
+                file.clean_finish(step)?;
             }
             Ok::<(), Error>(())
         };
@@ -120,7 +120,7 @@ fn a_failing_store_on_the_way_to_rest() {
         if file.failed() {
             continue; // a failed sync: proven below
         }
-        rest(&file);
+        clean(&file);
         let read = read_all(&open(&store, &context));
         let read = read.unwrap_or_else(|e| panic!("call {nth}: {e}"));
         assert!(read[3000..500_000].iter().all(|byte| *byte == 8) && read.len() == 600_000, "call {nth}");
@@ -142,7 +142,7 @@ fn the_error_reaches_the_application_and_the_data_stays() {
     assert_eq!(read_all(&open(&store, &context)).unwrap(), [4; 100]);
 }
 
-/// Who closes a file hears that there is no room for it, although what needs a sync is left to the keeper.
+/// A close says that there is no room, although what needs a sync is left to the flusher.
 #[test]
 fn a_close_leaves_nothing_behind_that_a_full_store_has_no_place_for() {
     let context = context();
@@ -158,8 +158,8 @@ fn a_close_leaves_nothing_behind_that_a_full_store_has_no_place_for() {
         store.mend();
         let syncs = store.syncs();
         file.flush_at_close().unwrap();
-        assert_eq!(store.syncs(), syncs, "still the keeper's");
-        rest(&file);
+        assert_eq!(store.syncs(), syncs, "still the flusher's");
+        clean(&file);
         let mut want = old.clone();
         want[..4096].fill(2);
         want.resize(want.len().max(offset + len), 0);

@@ -442,7 +442,7 @@ fn check(
         let same = seen.len() == recovered.len() && seen.iter().zip(&recovered).all(same);
         assert!(same, "{what}: recovers in another way than it reads");
         let again = open(image, writer);
-        assert!(again.at_rest() && again.size() == file.size());
+        assert!(again.is_clean() && again.size() == file.size());
         assert!(recovered == look(&again, what), "{what}: reads in another way than it was recovered");
     }
 }
@@ -452,36 +452,36 @@ fn histories(context: &Arc<Context>, seed: u64) -> Vec<(&'static str, Vec<u64>, 
     let begin = || History::new(context, seed);
     let small = {
         let mut h = begin();
-        h.write(0, 100).flush().keep("flushed").sync().keep("synced").rest().keep("resting");
-        h.write(10, 50).flush().keep("overwritten").write(20, 5).sync().rest().keep("resting again");
-        h.write(5000, 3000).flush().keep("grown").sync().rest().resize(6000).keep("cut").rest();
-        h.resize(0).rest().write(0, 4097).flush().rest().keep("emptied and written");
+        h.write(0, 100).flush().keep("flushed").sync().keep("synced").clean().keep("resting");
+        h.write(10, 50).flush().keep("overwritten").write(20, 5).sync().clean().keep("resting again");
+        h.write(5000, 3000).flush().keep("grown").sync().clean().resize(6000).keep("cut").clean();
+        h.resize(0).clean().write(0, 4097).flush().clean().keep("emptied and written");
         h.end()
     };
     let inline = {
         let mut h = begin();
-        h.write(0, 50 * 4096 + 77).rest().keep("resting");
+        h.write(0, 50 * 4096 + 77).clean().keep("resting");
         h.chunks([2, 47, 48, 49]).flush().keep("flushed").sync().keep("synced");
         h.chunks([2, 48]).flush().chunks([3, 49]).flush().keep("twice").reopen().keep("recovered");
-        h.write(51 * 4096, 100).flush().keep("grown").rest();
+        h.write(51 * 4096, 100).flush().keep("grown").clean();
         h.end()
     };
     let sparse = {
         let mut h = begin();
-        h.resize(40 << 20).chunks([0, 8175, 8176, 9000]).rest().keep("resting");
-        h.chunks([0, 9000]).flush().keep("flushed").sync().rest().keep("resting again");
-        h.chunks([5000]).flush().punch(9000..9001).flush().keep("filled and punched").rest();
+        h.resize(40 << 20).chunks([0, 8175, 8176, 9000]).clean().keep("resting");
+        h.chunks([0, 9000]).flush().keep("flushed").sync().clean().keep("resting again");
+        h.chunks([5000]).flush().punch(9000..9001).flush().keep("filled and punched").clean();
         h.end()
     };
     let often = {
         let mut h = begin();
-        h.chunks(0..6).rest().keep("resting");
+        h.chunks(0..6).clean().keep("resting");
         for round in 0..9u64 {
             h.chunks([round % 6, 3]).flush();
             match round {
                 2 => h.keep("dirty"),
                 4 => h.sync().keep("synced"),
-                5 => h.rest().keep("in the middle"),
+                5 => h.clean().keep("in the middle"),
                 7 => h.sync().chunks([1, 2]).flush().keep("over a commit"),
                 _ => &mut h,
             };
@@ -491,22 +491,22 @@ fn histories(context: &Arc<Context>, seed: u64) -> Vec<(&'static str, Vec<u64>, 
     };
     let regrown = {
         let mut h = begin();
-        h.write(0, 70 * 4096).rest().keep("resting");
+        h.write(0, 70 * 4096).clean().keep("resting");
         h.resize(20 * 4096 + 100).keep("cut").chunks([74]).flush().keep("regrown").sync().keep("synced");
-        h.rest().resize(5 * 4096).write(5 * 4096, 3 * 4096).flush().keep("cut and written");
-        h.sync().resize(66 * 4096).keep("with a hole").rest().keep("resting with it");
+        h.clean().resize(5 * 4096).write(5 * 4096, 3 * 4096).flush().keep("cut and written");
+        h.sync().resize(66 * 4096).keep("with a hole").clean().keep("resting with it");
         h.end()
     };
     let punched = {
         let mut h = begin();
-        h.write(0, 56 * 4096 + 5).rest().keep("resting");
-        h.punch(3..6).punch(50..51).flush().keep("flushed").sync().keep("synced").rest().keep("punched");
+        h.write(0, 56 * 4096 + 5).clean().keep("resting");
+        h.punch(3..6).punch(50..51).flush().keep("flushed").sync().keep("synced").clean().keep("punched");
         h.chunks([4]).flush().keep("filled").sync().punch(4..5).flush().keep("again").reopen();
         h.end()
     };
     let crashed = {
         let mut h = begin();
-        h.write(0, 10 * 4096).rest().chunks([1, 2]).flush().chunks([3, 9, 10, 11]).crash(2);
+        h.write(0, 10 * 4096).clean().chunks([1, 2]).flush().chunks([3, 9, 10, 11]).crash(2);
         h.keep("recovered").chunks([1, 5]).flush().keep("dirty").chunks([5, 6]).crash(4);
         h.keep("recovered again").write(2 * 4096 + 5, 9).sync().keep("synced").reopen().keep("and again");
         h.end()

@@ -74,10 +74,10 @@ fn sequences(seeds: std::ops::Range<u64>, steps: u64, largest: u64) {
                     "reopened without a clean record"
                 }
                 1 => {
-                    rest(&file);
+                    clean(&file);
                     drop(file);
                     file = open(&store, &context);
-                    "reopened at rest"
+                    "reopened clean"
                 }
                 _ => step(&file, &mut model, rng, largest),
             };
@@ -110,7 +110,7 @@ fn a_large_file_written_in_pieces_is_flushed_on_the_way() {
     assert!(store.calls() > 0, "the buffer is bounded");
     assert_eq!(store.syncs(), 0, "new data needs no barrier");
     assert!(read_all(&file).unwrap() == model);
-    rest(&file);
+    clean(&file);
     let file = open(&store, &context);
     assert!(read_all(&file).unwrap() == model);
 }

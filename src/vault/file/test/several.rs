@@ -5,7 +5,7 @@ use crate::{
     store::{BackingFile, FaultyFile},
     vault::{
         Error, Result,
-        file::{File, Small},
+        file::{File, SmallRead},
     },
 };
 use std::sync::Arc;
@@ -14,8 +14,8 @@ const SIZE: usize = 3 << 20;
 
 fn together(file: &Arc<File>, places: &[(u64, usize)]) -> Vec<Result<Vec<u8>>> {
     let mut buffers: Vec<Vec<u8>> = places.iter().map(|(_, len)| vec![0xEE; *len]).collect();
-    let reads = places.iter().zip(&mut buffers).map(|((offset, _), out)| Small { offset: *offset, out });
-    let done = file.read_several(&mut reads.collect::<Vec<_>>());
+    let reads = places.iter().zip(&mut buffers).map(|((offset, _), out)| SmallRead { offset: *offset, out });
+    let done = file.read_together(&mut reads.collect::<Vec<_>>());
     done.into_iter().zip(buffers).map(|(done, bytes)| done.map(|len| bytes[..len].to_vec())).collect()
 }
 

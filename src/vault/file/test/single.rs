@@ -8,14 +8,14 @@ use crossbeam_channel::Receiver;
 const CHUNKS: u64 = 700;
 const FULL: u64 = 256;
 
-fn flights(file: &Arc<File>) -> usize {
-    file.state.read().flights.len()
+fn in_flight(file: &Arc<File>) -> usize {
+    file.state.read().dirty.in_flight.len()
 }
 
-/// A store, the flights of a file in it that wait for the test, the file and what is in it.
+/// A store, the writes in flight of a file in it that wait for the test, the file and what is in it.
 type Opened = (Arc<FaultyFile>, Arc<Context>, Receiver<Job>, Arc<File>, Vec<u8>);
 
-/// A file of `CHUNKS` at rest.
+/// A clean file of `CHUNKS`.
 fn opened() -> Opened {
     let (background, jobs) = Background::by_hand();
     let context = Arc::new(context_over(background));
@@ -36,44 +36,44 @@ fn scatter(file: &Arc<File>, want: &mut [u8], first: u64, count: u64) {
 }
 
 #[test]
-fn two_flights_of_other_chunks_are_on_their_way_at_once() {
+fn two_writes_of_different_chunks_are_in_flight_at_once() {
     let (store, context, jobs, file, mut want) = opened();
     scatter(&file, &mut want, 0, FULL + 1);
-    assert_eq!(flights(&file), 1);
+    assert_eq!(in_flight(&file), 1);
     scatter(&file, &mut want, 1, FULL);
-    assert_eq!(flights(&file), 2, "no chunk of the first is in the second");
+    assert_eq!(in_flight(&file), 2, "no chunk of the first is in the second");
     let calls = store.calls();
     scatter(&file, &mut want, 2 * FULL + 2, 50);
     // A read of what is not on its way waits for nothing.
     let (at, mut chunk) = ((2 * FULL + 150) as usize * 4096, [0; 4096]);
     file.read(at as u64, &mut chunk).unwrap();
     assert!(chunk == want[at..][..4096]);
-    assert_eq!((flights(&file), store.calls()), (2, calls));
+    assert_eq!((in_flight(&file), store.calls()), (2, calls));
     assert!(read_all(&file).unwrap() == want);
-    assert_eq!(flights(&file), 0, "a read of what is on its way brings it to the store");
-    rest(&file);
+    assert_eq!(in_flight(&file), 0, "a read of what is in flight completes it");
+    clean(&file);
     jobs.try_iter().for_each(|job| job());
     assert!(read_all(&open(&store, &context)).unwrap() == want);
 }
 
 #[test]
 fn a_chunk_on_its_way_does_not_fly_again_beside_itself() {
-    for landed in [0, 1, 2] {
+    for completed in [0, 1, 2] {
         let (store, context, jobs, file, mut want) = opened();
         scatter(&file, &mut want, 0, FULL + 1);
         scatter(&file, &mut want, 1, FULL);
-        assert_eq!(flights(&file), 2);
-        jobs.try_iter().take(landed).for_each(|job| job());
-        // One chunk of the second flight is among those that fly now: both land, and the epoch ends.
+        assert_eq!(in_flight(&file), 2);
+        jobs.try_iter().take(completed).for_each(|job| job());
+        // One chunk of the second write is among those that go now: both complete, and the epoch ends.
         scatter(&file, &mut want, 1, 1);
         scatter(&file, &mut want, 2 * FULL + 2, 80);
         scatter(&file, &mut want, 2 * FULL + 3, 80);
         want[8191..8193].fill(7);
         file.write(8191, &[7; 2]).unwrap();
         scatter(&file, &mut want, 3, 120);
-        assert_eq!(flights(&file), 1, "after {landed}");
+        assert_eq!(in_flight(&file), 1, "after {completed}");
         assert!(read_all(&file).unwrap() == want);
-        rest(&file);
+        clean(&file);
         assert!(read_all(&open(&store, &context)).unwrap() == want);
     }
 }

@@ -1,38 +1,44 @@
-//! Stripes on their way to the store while the application goes on.
+//! Extents in flight while the application goes on.
 
 use super::*;
-use crate::{crypto::chunk::CHUNK, vault::file::background::Job};
+use crate::{
+    crypto::chunk::CHUNK,
+    vault::file::{
+        background::Job,
+        in_flight::{Assigned, Ended, Loaded, Sealed, Stage},
+    },
+};
 use crossbeam_channel::Receiver;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-/// Bytes of the first three windows.
+/// Bytes of the first three extents.
 const THREE: usize = (48 + 64 + 64) * 4096;
 
-/// A file whose flights wait for the test.
+/// A file whose writes in flight wait for the test.
 fn by_hand() -> (Arc<FaultyFile>, Arc<Context>, Receiver<Job>) {
     let (background, jobs) = Background::by_hand();
     (FaultyFile::new(), Arc::new(context_over(background)), jobs)
 }
 
-/// Two stripes that took off, and a third that has not ended.
-fn taken_off(file: &Arc<File>, seed: u64) -> Vec<u8> {
+/// Two extents in flight, and a third that is not full.
+fn two_in_flight(file: &Arc<File>, seed: u64) -> Vec<u8> {
     let data = Rng(seed).bytes(THREE - 5000);
     file.write(0, &data).unwrap();
-    assert_eq!(file.state.read().flights.len(), 2);
+    assert_eq!(file.state.read().dirty.in_flight.len(), 2);
     data
 }
 
 #[test]
-fn what_is_on_its_way_counts_as_buffered_and_is_read_back() {
+fn what_is_in_flight_counts_as_buffered_and_is_read_back() {
     let (store, context, jobs) = by_hand();
     let file = open(&store, &context);
-    let data = taken_off(&file, 1);
+    let data = two_in_flight(&file, 1);
     let buffered = || context.buffered.chunks();
     assert_eq!((buffered(), jobs.len(), store.calls()), (THREE / 4096 - 1, 2, 0));
-    assert!(!file.at_rest() && !file.is_flushed());
+    assert!(!file.is_clean() && !file.is_flushed());
     assert!(read_all(&file).unwrap() == data);
     assert!(store.calls() > 0, "a read brought them to the store");
-    rest(&file);
+    clean(&file);
     assert_eq!(buffered(), 0);
     jobs.try_iter().for_each(|job| job());
     assert!(read_all(&open(&store, &context)).unwrap() == data);
@@ -40,39 +46,43 @@ fn what_is_on_its_way_counts_as_buffered_and_is_read_back() {
 }
 
 #[test]
-fn the_background_lands_what_is_ready_in_order() {
+fn the_background_completes_what_is_ready_in_order() {
     let (store, context, jobs) = by_hand();
     let file = open(&store, &context);
-    let data = taken_off(&file, 2);
+    let data = two_in_flight(&file, 2);
     let (first, second) = (jobs.recv().unwrap(), jobs.recv().unwrap());
     second();
-    assert_eq!((store.calls(), file.state.read().flights.len()), (0, 2), "the second waits for the first");
+    assert_eq!(
+        (store.calls(), file.state.read().dirty.in_flight.len()),
+        (0, 2),
+        "the second waits for the first"
+    );
     first();
-    assert_eq!(file.state.read().flights.len(), 0);
+    assert_eq!(file.state.read().dirty.in_flight.len(), 0);
     let killed = open(&killed(&store.snapshot()), &context);
     assert!(read_all(&killed).unwrap() == data[..(48 + 64) * 4096]);
 }
 
 #[test]
-fn a_chunk_on_its_way_is_written_again() {
-    for landed in [0, 1, 2] {
+fn a_chunk_in_flight_is_written_again() {
+    for completed in [0, 1, 2] {
         let (store, context, jobs) = by_hand();
         let file = open(&store, &context);
-        let mut want = taken_off(&file, 3);
-        jobs.try_iter().take(landed).for_each(|job| job());
+        let mut want = two_in_flight(&file, 3);
+        jobs.try_iter().take(completed).for_each(|job| job());
         for (offset, len) in [(10_000, 3), (4096, 4096), (47 * 4096 - 1, 2 * 4096), (60 * 4096, 80 * 4096)] {
             let again = Rng(offset as u64).bytes(len);
             file.write(offset as u64, &again).unwrap();
             want[offset..offset + len].copy_from_slice(&again);
         }
         assert!(read_all(&file).unwrap() == want);
-        rest(&file);
+        clean(&file);
         assert!(read_all(&open(&store, &context)).unwrap() == want);
     }
 }
 
 #[test]
-fn other_operations_meet_what_is_on_its_way() {
+fn other_operations_meet_what_is_in_flight() {
     type Change = fn(&Arc<File>, &mut Vec<u8>);
     let changes: [Change; 6] = [
         |file, want| {
@@ -97,31 +107,31 @@ fn other_operations_meet_what_is_on_its_way() {
     for (at, change) in changes.iter().enumerate() {
         let (store, context, jobs) = by_hand();
         let file = open(&store, &context);
-        let mut want = taken_off(&file, 4);
+        let mut want = two_in_flight(&file, 4);
         change(&file, &mut want);
         jobs.try_iter().for_each(|job| job());
         assert!(read_all(&file).unwrap() == want, "change {at}");
-        rest(&file);
+        clean(&file);
         assert!(read_all(&open(&store, &context)).unwrap() == want, "change {at}, reopened");
     }
 }
 
-/// A part of a write that fails is on its way while the keeper brings the file to rest.
+/// A part of a write that fails is in flight while the flusher cleans the file.
 #[test]
 fn a_write_that_fails_half_way_is_a_change() {
     let (store, context, jobs) = by_hand();
     let file = open(&store, &context);
     let before = Rng(6).bytes(THREE + 4096);
     file.write(0, &before).unwrap();
-    let rest = file.rest_flush().unwrap();
-    file.rest_sync().unwrap();
+    let rest = file.clean_flush().unwrap();
+    file.clean_sync().unwrap();
     let damage = |bytes: &mut Vec<u8>| bytes[layout::chunk_offset(THREE as u64 / 4096) as usize] ^= 1;
     store.tamper(damage);
     let again = Rng(7).bytes(THREE + 1);
     assert!(file.write(0, &again).is_err(), "needs the rest of the damaged chunk");
     store.tamper(damage);
-    assert!(!file.state.read().flights.is_empty());
-    assert!(!file.rest_settle(rest).unwrap());
+    assert!(!file.state.read().dirty.in_flight.is_empty());
+    assert!(!file.clean_settle(rest).unwrap());
     jobs.try_iter().for_each(|job| job());
     file.sync().unwrap();
     let want = [&again[..THREE], &before[THREE..]].concat();
@@ -137,10 +147,10 @@ fn an_error_behind_comes_out_of_the_next_call_and_nothing_is_gone() {
         for call in calls {
             let (store, context, jobs) = by_hand();
             let file = open(&store, &context);
-            let data = taken_off(&file, 5);
+            let data = two_in_flight(&file, 5);
             store.fail_from(nth, ENOSPC);
             jobs.try_iter().for_each(|job| job());
-            assert_eq!(file.state.read().flights.len(), 0);
+            assert_eq!(file.state.read().dirty.in_flight.len(), 0);
             assert!(read_all(&file).unwrap() == data, "still there");
             let error = call(&file).unwrap_err();
             assert!(matches!(error, Error::Store(e) if e.raw_os_error() == Some(libc::ENOSPC)));
@@ -159,7 +169,7 @@ fn a_failed_sync_behind_ends_writing() {
     let store = stored(&vec![7; THREE], &context);
     jobs.try_iter().for_each(drop);
     let file = open(&store, &context);
-    taken_off(&file, 6);
+    two_in_flight(&file, 6);
     let calls = store.calls();
     jobs.recv().unwrap()();
     let barrier = store.syncs();
@@ -173,18 +183,49 @@ fn a_failed_sync_behind_ends_writing() {
     assert!(file.write(0, b"x").is_err() && file.sync().is_err());
 }
 
-/// Bytes of a long window, but the first.
+/// A step that panicked took the chunks with it: nothing may go on as if they were stored.
+#[test]
+fn a_panic_half_way_through_a_write_breaks_the_file() {
+    for lost in 0..2 {
+        let (store, context, jobs) = by_hand();
+        let file = open(&store, &context);
+        two_in_flight(&file, 3);
+        file.state.read().dirty.in_flight[lost].stage.lock().take();
+        jobs.try_iter().for_each(|job| job());
+        let refused = file.sync();
+        assert!(
+            matches!(&refused, Err(Error::Store(e)) if e.raw_os_error() == Some(libc::EIO)),
+            "{refused:?}"
+        );
+        assert!(file.failed() && read_all(&file).is_err(), "{lost}");
+        assert!(file.write(0, b"more").is_err(), "{lost}");
+        let again = open(&store, &context);
+        assert!(again.size() < THREE as u64, "{lost}: nothing was confirmed");
+    }
+}
+
+fn batches_of(stage: &Stage) -> usize {
+    match stage {
+        Stage::Loaded(Loaded { payload, .. })
+        | Stage::Sealed(Sealed { payload })
+        | Stage::Assigned(Assigned { payload, .. })
+        | Stage::Ended(Ended { payload, .. }) => payload.batches.len(),
+        Stage::Gone => 0,
+    }
+}
+
+/// Bytes of a long extent, but the first.
 const LONG: usize = 128 * 4096;
 
 #[test]
-fn stripes_over_stored_data_share_a_sync() {
+fn extents_over_stored_data_share_a_sync() {
     let (background, jobs) = Background::by_hand();
     let context = Arc::new(context_of_few(background));
     let store = stored(&vec![7; 6 * LONG], &context);
     jobs.try_iter().for_each(drop);
     let file = open(&store, &context);
     let batches = || -> Vec<usize> {
-        file.state.read().flights.iter().map(|flight| flight.work.lock().batches.len()).collect()
+        file.state.read().dirty.in_flight.iter().map(|write| batches_of(&write.stage.lock())).collect()
     };
     let data = Rng(9).bytes(5 * LONG - 16 * 4096);
     file.write(0, &data[..4 * LONG]).unwrap();
@@ -197,7 +238,7 @@ fn stripes_over_stored_data_share_a_sync() {
     file.flush().unwrap();
     let want = [&data[..], &vec![7; 6 * LONG - data.len()]].concat();
     assert!(read_all(&file).unwrap() == want);
-    rest(&file);
+    clean(&file);
     assert!(read_all(&open(&store, &context)).unwrap() == want);
 }
 
@@ -218,9 +259,9 @@ fn a_file_counts_as_streamed_until_it_is_flushed() {
     assert_eq!(streams(), 0);
 }
 
-/// Files whose flights never land by themselves: whoever comes first takes what it can get.
+/// Files whose writes never complete by themselves: the first ones take what they can get.
 #[test]
-fn every_stream_gets_a_stripe() {
+fn every_stream_gets_an_extent() {
     let (background, jobs) = Background::by_hand();
     let context = Arc::new(context_of_few(background));
     let files: Vec<_> = (0..18).map(|_| open(&FaultyFile::new(), &context)).collect();
@@ -235,9 +276,9 @@ fn every_stream_gets_a_stripe() {
     assert!(files.iter().all(|file| read_all(file).unwrap() == data));
 }
 
-/// Streams from anywhere while the number of other streams changes: long stripes beside short ones.
+/// Streams from anywhere while the number of other streams changes: long extents beside short ones.
 #[test]
-fn stripes_of_all_lengths_side_by_side() {
+fn extents_of_all_lengths_side_by_side() {
     let context = Arc::new(context_of_few(Background::default()));
     for seed in 0..20 {
         let (store, rng) = (FaultyFile::new(), &mut Rng(seed));
@@ -254,22 +295,23 @@ fn stripes_of_all_lengths_side_by_side() {
             model[from..][..data.len()].copy_from_slice(&data);
             {
                 let st = file.state.read();
-                lengths.extend(st.buffer.stripes().iter().map(|stripe| stripe.bytes()));
-                let mut ends: Vec<_> = st.buffer.stripes().iter().map(|s| (s.first(), s.end())).collect();
+                lengths.extend(st.dirty.buffer.extents().iter().map(|extent| extent.bytes()));
+                let mut ends: Vec<_> =
+                    st.dirty.buffer.extents().iter().map(|s| (s.first(), s.end())).collect();
                 ends.sort_unstable();
                 assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{ends:?}");
             }
             match rng.below(12) {
                 0 => file.flush().unwrap(),
                 1 => {
-                    rest(&file);
+                    clean(&file);
                     file = open(&store, &context);
                 }
                 _ => {}
             }
         }
         assert!(read_all(&file).unwrap() == model, "seed {seed}");
-        rest(&file);
+        clean(&file);
         assert!(read_all(&open(&store, &context)).unwrap() == model, "seed {seed}");
         assert_eq!(lengths.len(), 2, "long ones and short ones");
     }
@@ -298,7 +340,7 @@ fn several_threads_at_once() {
         }
         scope.spawn(|| (0..20).for_each(|_| file.sync().unwrap()));
     });
-    rest(&file);
+    clean(&file);
     let file = open(&store, &context);
     for (writer, round) in (0..2).flat_map(|writer| (0..60).map(move |round| (writer, round))) {
         let mut out = vec![0; PIECE];

@@ -79,7 +79,7 @@ fn chunks_swapped_or_put_back_are_seen() {
     // An old version of a chunk, with its old entry.
     let file = open(&store, &context);
     file.write(4096, &[7; 4096]).unwrap();
-    rest(&file);
+    clean(&file);
     let newer = store.bytes();
     for what in ["chunk", "entry", "both"] {
         store.tamper(|bytes| {
@@ -174,7 +174,7 @@ fn nothing_of_unused_slots_outlives_recovery() {
         read_all(&open(&store, &context)).unwrap();
         let file = open(&store, &context);
         file.write(5, b"x").unwrap();
-        rest(&file);
+        clean(&file);
         let again = File::open(store.clone(), context.clone()).and_then(|file| read_all(&file));
         assert!(again.is_ok_and(|read| read == content), "{len} bytes at {at}");
     }

@@ -56,7 +56,7 @@ impl Tree {
     /// The same with as many of these groups as there is room for, and as can be had: nobody needs them yet.
     pub(in crate::vault::file) fn load_along(&mut self, source: Source, groups: Range<u64>) {
         let end = groups.end.min(groups.start.saturating_add(self.share.room() as u64));
-        let _ = self.load_all(source, groups.start..end); // Whoever needs one that cannot be had meets the error.
+        let _ = self.load_all(source, groups.start..end); // A read of one that cannot be had meets the error.
     }
 
     /// The digest that a group must have, and what the store has of it.
@@ -109,7 +109,7 @@ impl Tree {
 
     /// Drops all leaves that the store holds. To be called where none is in use, and nothing was changed since
     /// the last clean record.
-    pub(in crate::vault::file) fn rest(&mut self) {
+    pub(in crate::vault::file) fn drop_leaves(&mut self) {
         if !self.resident && self.journal.is_none() {
             self.leaves = HashMap::new();
             self.first = None;

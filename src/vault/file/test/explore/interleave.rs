@@ -12,10 +12,9 @@ mod store;
 use super::{
     super::{
         super::{
-            Background, Budget, Context, Durability, File,
+            Background, Budget, Context, Durability, File, SmallRead,
             background::Job,
             rules::{Rule, break_rule},
-            several::Small,
         },
         context_of_few,
     },
@@ -152,9 +151,9 @@ impl Run {
                 let places = (first..self.marks.len() - 1).step_by(step).take(n);
                 places.into_iter().try_for_each(|at| self.change(number, Op::Write(at, at + 1)))
             }
-            Act::Several(a, b) => self.read_several(number, a, b),
+            Act::Several(a, b) => self.read_together(number, a, b),
             Act::RestReaders => {
-                self.file.rest_readers();
+                self.file.drop_idle_readers();
                 self.file.end_readers();
                 Ok(())
             }
@@ -190,13 +189,13 @@ impl Run {
         Ok(())
     }
 
-    fn read_several(&self, number: usize, a: usize, b: usize) -> Verdict {
+    fn read_together(&self, number: usize, a: usize, b: usize) -> Verdict {
         let places: Vec<usize> = (a..b).filter(|at| !self.is_wide(*at)).take(8).collect();
         let mut bytes: Vec<Vec<u8>> =
             places.iter().map(|at| vec![0; (self.marks[at + 1] - self.marks[*at]) as usize]).collect();
         let start = self.clock.tick();
-        let reads = places.iter().zip(&mut bytes).map(|(at, out)| Small { offset: self.marks[*at], out });
-        let results = self.file.read_several(&mut Vec::from_iter(reads));
+        let reads = places.iter().zip(&mut bytes).map(|(at, out)| SmallRead { offset: self.marks[*at], out });
+        let results = self.file.read_together(&mut Vec::from_iter(reads));
         for (one, ((at, mut bytes), result)) in places.into_iter().zip(bytes).zip(results).enumerate() {
             let result = result.map(|n| {
                 bytes.truncate(n);

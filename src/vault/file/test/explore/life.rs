@@ -1,7 +1,7 @@
 //! One run of a case: a program on a file on a store, and the oracle beside it.
 
 use super::{
-    super::super::{Context, File, Rest},
+    super::super::{CleanStep, Context, File},
     super::Rng,
     case::{Case, Crash, MANY, Op, Step},
     look::{Counts, Looker, Torn, Wrong, rest},
@@ -77,7 +77,7 @@ pub(super) struct Life<'a> {
 /// A file on its way to rest.
 #[derive(Clone, Copy)]
 struct Resting {
-    step: Rest,
+    step: CleanStep,
     synced: bool,
     settled: bool,
 }
@@ -179,7 +179,7 @@ impl Life<'_> {
     /// Damages what was just confirmed, or brought to rest, without a failure so far.
     fn tamper(&mut self, op: Op, state: &Snapshot) -> Verdict {
         let Some(file) = &self.file else { return Ok(()) };
-        let at_rest = file.at_rest();
+        let at_rest = file.is_clean();
         if self.store.failed() > 0
             || !self.torn.is_empty()
             || !(at_rest || op == Op::Sync)
@@ -374,18 +374,18 @@ impl Life<'_> {
             Op::Close => file.flush_at_close(),
             Op::Sync => file.sync(),
             Op::Rest => rest(file),
-            Op::RestFlush => file.rest_flush().map(|step| {
+            Op::RestFlush => file.clean_flush().map(|step| {
                 self.resting = Some(Resting { step, synced: false, settled: false });
             }),
             Op::RestSync => self.rest_sync(file).map(drop),
             Op::RestSettle => self.rest_sync(file).and_then(|resting| {
                 let Some(Resting { step, settled: false, .. }) = resting else { return Ok(()) };
-                let more = file.rest_settle(step)?;
+                let more = file.clean_settle(step)?;
                 self.resting = more.then_some(Resting { step, synced: false, settled: true });
                 Ok(())
             }),
             Op::RestFinish => self.rest_sync(file).and_then(|resting| match resting {
-                Some(Resting { step, settled: true, .. }) => file.rest_finish(step),
+                Some(Resting { step, settled: true, .. }) => file.clean_finish(step),
                 _ => Ok(()),
             }),
             Op::Salt => file.salt(true).map(drop),
@@ -397,7 +397,7 @@ impl Life<'_> {
         if let Some(resting) = &mut self.resting
             && !resting.synced
         {
-            file.rest_sync()?;
+            file.clean_sync()?;
             resting.synced = true;
         }
         Ok(self.resting)
@@ -414,7 +414,7 @@ impl Life<'_> {
         }
         match op {
             Op::Sync => self.oracle.confirm(),
-            Op::Rest | Op::RestSettle | Op::RestFinish if file.at_rest() => self.oracle.confirm(),
+            Op::Rest | Op::RestSettle | Op::RestFinish if file.is_clean() => self.oracle.confirm(),
             Op::Flush => self.oracle.flush(),
             Op::Close | Op::Rest | Op::RestFlush if file.is_flushed() => self.oracle.flush(),
             _ => {}

@@ -357,11 +357,11 @@ pub(super) enum Wrong {
 
 /// Brings a file to rest.
 pub(super) fn rest(file: &Arc<File>) -> Result<(), Error> {
-    let step = file.rest_flush()?;
-    file.rest_sync()?;
-    if file.rest_settle(step)? {
-        file.rest_sync()?;
-        file.rest_finish(step)?;
+    let step = file.clean_flush()?;
+    file.clean_sync()?;
+    if file.clean_settle(step)? {
+        file.clean_sync()?;
+        file.clean_finish(step)?;
     }
     Ok(())
 }

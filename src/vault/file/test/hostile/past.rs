@@ -92,8 +92,8 @@ impl Version {
     /// The present version of an open file.
     fn of(file: &File, content: &Content) -> Version {
         let st = file.state.read();
-        assert_eq!(st.tree.size(), content.size);
-        Version { epoch: st.tree.epoch(), root: st.tree.root(), content: content.clone() }
+        assert_eq!(st.stored.tree.size(), content.size);
+        Version { epoch: st.stored.tree.epoch(), root: st.stored.tree.root(), content: content.clone() }
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -158,8 +158,8 @@ impl History {
         self
     }
 
-    pub(super) fn rest(&mut self) -> &mut Self {
-        rest(&self.flush().file);
+    pub(super) fn clean(&mut self) -> &mut Self {
+        clean(&self.flush().file);
         self
     }
 
@@ -174,7 +174,7 @@ impl History {
     pub(super) fn crash(&mut self, calls: u64) -> &mut Self {
         self.store.fail_from(calls, ENOSPC);
         self.file.flush().unwrap_err();
-        let epoch = self.file.state.read().last_epoch;
+        let epoch = self.file.state.read().stored.last_epoch;
         self.versions.push(Version { epoch, root: [0xff; 32], content: self.content.clone() });
         self.file = File::fresh(FaultyFile::new(), self.context.clone());
         self.store.mend();
@@ -193,7 +193,7 @@ impl History {
     }
 
     /// Versions in the middle of a flush: what came next, as far as they go.
-    fn note_flights(&mut self) {
+    fn note_writes(&mut self) {
         for state in &self.states {
             for record in records(&self.context, state).into_iter().flatten().flatten() {
                 let target = record.target;
@@ -211,7 +211,7 @@ impl History {
 
     pub(super) fn end(mut self) -> Past {
         self.states.extend(self.store.recorded().iter().map(FaultyFile::at));
-        self.note_flights();
+        self.note_writes();
         Past {
             salt: self.file.salt(false).unwrap().unwrap(),
             versions: self.versions,
@@ -225,8 +225,8 @@ impl Past {
     /// A version that an open file has now, whatever it is of.
     pub(super) fn note(&mut self, file: &File, content: &Content) {
         let st = file.state.read();
-        let root = if st.tree.size() == content.size { st.tree.root() } else { [0xff; 32] };
-        self.versions.push(Version { epoch: st.last_epoch, root, content: content.clone() });
+        let root = if st.stored.tree.size() == content.size { st.stored.tree.root() } else { [0xff; 32] };
+        self.versions.push(Version { epoch: st.stored.last_epoch, root, content: content.clone() });
     }
 
     pub(super) fn forget(&mut self, versions: usize) {

@@ -1,0 +1,39 @@
+//! Ranges of chunks, and the parts of them that a range of bytes covers.
+
+use crate::{crypto::chunk::CHUNK, format::layout};
+use std::ops::Range;
+
+/// Indices of chunks.
+pub(super) type ChunkRange = Range<u64>;
+
+/// The chunks that a range of bytes touches.
+pub(super) fn chunks_of(bytes: &Range<u64>) -> ChunkRange {
+    bytes.start / layout::CHUNK..layout::chunks(bytes.end)
+}
+
+/// The part of one chunk that a range of bytes covers.
+pub(super) struct ChunkPart {
+    pub(super) index: u64,
+    /// Where in the chunk it starts.
+    pub(super) start: usize,
+    /// Where in the caller's buffer it is.
+    pub(super) out: Range<usize>,
+}
+
+/// The parts of `len` bytes from `offset` on, ascending.
+pub(super) fn parts(offset: u64, len: usize) -> impl Iterator<Item = ChunkPart> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == len {
+            return None;
+        }
+        let at = offset + done as u64;
+        let start = (at % layout::CHUNK) as usize;
+        let next = len.min(done + CHUNK - start);
+        let part = ChunkPart { index: at / layout::CHUNK, start, out: done..next };
+        done = next;
+        Some(part)
+    })
+}
+
+const _: () = assert!(CHUNK as u64 == layout::CHUNK);

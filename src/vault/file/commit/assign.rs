@@ -1,0 +1,212 @@
+//! Sealed to assigned: the slots of a write go into the tree, and with them it is known what goes to the store.
+
+use crate::{
+    crypto::chunk::ChunkId,
+    engine::Batch,
+    format::{
+        entry::{Entry, Slot},
+        layout,
+        record::Version,
+    },
+    vault::{
+        Result,
+        file::{
+            Durability, File,
+            in_flight::{Assigned, Ended, InFlight, Outcome, Plan, Sealed, Stage, jobs},
+            record::{Identity, NewRecord, OnDisk},
+            rules::{Rule, holds},
+            state::State,
+            tree::{encode_entries, read_entries},
+        },
+    },
+};
+use std::collections::BTreeSet;
+
+impl File {
+    /// Assigns the slots of a write that is sealed, the first one.
+    pub(super) fn assign(&self, st: &mut State, write: &InFlight, stage: &mut Stage) {
+        *stage = match stage.take() {
+            Stage::Sealed(Sealed { payload }) => match self.plan(st, write, &payload.batches) {
+                Ok(plan) => Stage::Assigned(Assigned { payload, plan }),
+                Err(e) => {
+                    st.stored.tree.take_back();
+                    Stage::Ended(Ended { payload, outcome: Outcome::Refused(e) })
+                }
+            },
+            other => other,
+        };
+    }
+
+    /// Puts the slots into the tree, as a change that the caller keeps or takes back.
+    fn plan(&self, st: &mut State, write: &InFlight, batches: &[Batch]) -> Result<Plan> {
+        self.clear_blank_store(st)?;
+        let identity = &*write.identity;
+        let size = write.size.max(st.stored.tree.size());
+        if size > st.stored.tree.size() {
+            self.cut_overhang(st)?;
+        }
+        let (data, holes) = (data_slots(write, batches), hole_slots(identity, write));
+        let chunks = data.iter().chain(&holes).map(|(index, _)| *index);
+        let mut groups = self.load_groups(st, identity, size, chunks)?;
+        groups.extend(self.spoiled_groups(st)?);
+
+        let source = self.source(identity);
+        st.stored.tree.begin(write.epoch);
+        if size > st.stored.tree.size() {
+            st.stored.tree.grow(source, size)?;
+        }
+        let (overwritten, punched) = (set_slots(st, &data)?, set_slots(st, &holes)?);
+        let overwrites_base = !overwritten.is_empty() || !punched.is_empty();
+        st.stored.tree.update(source, &groups)?;
+        let target = Version { epoch: write.epoch, size, root: st.stored.tree.root() };
+        let record = self.encode_record(st, identity, target, false);
+
+        // Also where a power cut may damage what is overwritten: without a record of the base the file would end there.
+        let strict = self.context.durability == Durability::Strict;
+        // The store is extended before the barrier (a base tail that grows must not lose its old end to a torn
+        // size), and where no chunk that is written reaches the end.
+        let end = jobs(batches).map(|(_, job)| job.id.index + 1).max().unwrap_or(0);
+        let reaches_end = end > 0 && end == layout::chunks(size) && !overwrites_base;
+        let place = |index: &u64| (layout::chunk_offset(*index), layout::chunk_len(size, *index) as u64);
+        Ok(Plan {
+            entries: entries(st, &record, &groups),
+            groups,
+            record,
+            length: (!reaches_end && holds(Rule::LengthBeforeSync)).then(|| layout::stored_size(size)),
+            overwrites_base,
+            barrier: strict || !st.stored.base_is_named,
+            freed: punched.iter().map(place).collect(),
+        })
+    }
+
+    /// Empties a stored file that has no record. What it holds is left of a first flush: of ours that failed, or of one
+    /// that a crash took the record of.
+    fn clear_blank_store(&self, st: &State) -> Result<()> {
+        if st.stored.records.on_disk == OnDisk::Nothing && !self.store.is_empty()? {
+            if st.stored.leftover.is_none() {
+                (self.context.set_aside)(&*self.store)?;
+            }
+            self.store.set_len(0)?;
+        }
+        Ok(())
+    }
+
+    /// Cuts the stored file where it may be longer than the version: what lies there must not count when the file grows.
+    fn cut_overhang(&self, st: &mut State) -> Result<()> {
+        if st.stored.overhangs && holds(Rule::CutBeforeGrowth) {
+            let length = layout::stored_size(st.stored.tree.size());
+            if self.store.len()? > length {
+                self.store.set_len(length)?;
+            }
+            st.stored.overhangs = false;
+        }
+        Ok(())
+    }
+
+    /// Loads the groups of these chunks, and the one at the old end if a growing file must erase entries
+    /// there. Returns those to write.
+    pub(in crate::vault::file) fn load_groups(
+        &self,
+        st: &mut State,
+        identity: &Identity,
+        size: u64,
+        chunks: impl Iterator<Item = u64>,
+    ) -> Result<BTreeSet<u64>> {
+        let (source, tree) = (self.source(identity), &mut st.stored.tree);
+        tree.trim_cache();
+        let mut groups: Vec<u64> = chunks.map(layout::group_of).collect();
+        groups.dedup();
+        let mut groups = BTreeSet::from_iter(groups);
+        tree.load_all(source, groups.iter().copied())?;
+        if size > tree.size() {
+            let last = layout::groups(tree.size()) - 1;
+            tree.load(source, last)?;
+            if tree.is_stale(last) && holds(Rule::EraseWhereGrown) {
+                groups.insert(last);
+            }
+        }
+        Ok(groups)
+    }
+
+    /// The groups in which a failed flush left something that is not in this version. On a full store those that have it not
+    /// may have no place, so only these are written again.
+    fn spoiled_groups(&self, st: &State) -> Result<Vec<u64>> {
+        let end = layout::groups(st.stored.tree.size());
+        let mut spoiled = Vec::new();
+        for group in st.stored.leftover.iter().flatten().copied().filter(|group| *group < end) {
+            if holds(Rule::EraseLeftovers)
+                && read_entries(&*self.store, group)? != encode_entries(st.stored.tree.entries(group)?)
+            {
+                spoiled.push(group);
+            }
+        }
+        Ok(spoiled)
+    }
+}
+
+/// The slots of the chunks with data.
+fn data_slots(write: &InFlight, batches: &[Batch]) -> Vec<(u64, Slot)> {
+    let mut slots = Vec::with_capacity(write.chunks);
+    for (_, job) in jobs(batches) {
+        slots.push((job.id.index, Slot { nonce: job.id.nonce, epoch: write.epoch, tag: job.tag }));
+    }
+    slots
+}
+
+/// The slots of the holes.
+fn hole_slots(identity: &Identity, write: &InFlight) -> Vec<(u64, Slot)> {
+    let slot = |index: &u64| {
+        let id = ChunkId { index: *index, epoch: write.epoch, nonce: [0; 10] };
+        (*index, Slot { nonce: id.nonce, epoch: id.epoch, tag: identity.keys.chunk.hole_tag(&id) })
+    };
+    write.holes.iter().map(slot).collect()
+}
+
+/// The entries of these groups, and where they go.
+fn entries(st: &mut State, record: &NewRecord, groups: &BTreeSet<u64>) -> Vec<(u64, Vec<u8>)> {
+    let page = |group: &u64| {
+        let bytes = st.stored.tree.entries_bytes(*group);
+        if *group > 0 {
+            return (layout::entries_offset(*group), bytes);
+        }
+        // The header page in one piece: a kill keeps all of it or nothing.
+        let mut header = st.stored.records.sectors.as_flattened().to_vec();
+        header[record.offset() as usize..][..record.sector.len()].copy_from_slice(&record.sector);
+        header.extend_from_slice(&bytes);
+        (0, header)
+    };
+    groups.iter().map(page).collect()
+}
+
+/// Puts new slots into the entries of chunks of loaded groups. None takes the place of the durable base's. Returns the
+/// chunks that the base has data of.
+pub(super) fn set_slots(st: &mut State, slots: &[(u64, Slot)]) -> Result<Vec<u64>> {
+    let base = st.stored.base;
+    let end = layout::chunks(base.size);
+    let (mut protected, mut entries) = (Vec::new(), Vec::with_capacity(layout::GROUP as usize));
+    for of_group in slots.chunk_by(|a, b| layout::group_of(a.0) == layout::group_of(b.0)) {
+        let group = layout::group_of(of_group[0].0);
+        let before = st.stored.tree.entries(group)?;
+        entries.clear();
+        for (index, slot) in of_group {
+            let entry = &before[layout::place_in_group(*index)];
+            let kept = entry.current(Some(base.epoch), None).filter(|_| *index < end);
+            if kept.is_some_and(|(_, slot)| !slot.is_hole()) {
+                protected.push(*index);
+            }
+            entries.push((*index, with_slot(kept, *slot)));
+        }
+        st.stored.tree.set_entries(group, &entries);
+    }
+    Ok(protected)
+}
+
+/// An entry of the slot that the base has, which stays in its place, and a new one.
+fn with_slot(base: Option<(usize, Slot)>, slot: Slot) -> Entry {
+    let mut entry = Entry([Some(slot), None]);
+    if let Some((place, base)) = base.filter(|_| holds(Rule::KeepBaseSlot)) {
+        entry.0[place] = Some(base);
+        entry.0[1 - place] = Some(slot);
+    }
+    entry
+}

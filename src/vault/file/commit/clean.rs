@@ -1,0 +1,144 @@
+//! The way to a clean record, in steps between which the caller syncs: one sync can serve many files.
+
+use crate::{
+    format::layout,
+    vault::{
+        Result,
+        file::{
+            File,
+            record::OnDisk,
+            rules::{Rule, holds},
+            state::State,
+        },
+    },
+};
+
+/// A file's step on the way to a clean record; void if the file changed since.
+#[derive(Debug, Clone, Copy)]
+pub struct CleanStep {
+    changes: u64,
+}
+
+impl File {
+    /// C4: flushes, and writes the node pages. The caller then syncs the store.
+    ///
+    /// # Errors
+    /// As `flush`.
+    pub fn clean_flush(&self) -> Result<CleanStep> {
+        let mut st = self.state.write();
+        self.begin_change(&mut st)?;
+        self.flush_all(&mut st)?;
+        self.finish_overwrites(&mut st)?;
+        if st.stored.records.on_disk.may_be_dirty() && holds(Rule::NodesBeforeClean) {
+            let nodes = st.stored.tree.unsaved_nodes();
+            for (offset, page) in &nodes {
+                self.store.write_at(page, *offset)?;
+            }
+            if !nodes.is_empty() {
+                self.restore_mtime(&st);
+            }
+        }
+        Ok(CleanStep { changes: st.times.changes })
+    }
+
+    /// The sync of C4 or C5, for this file alone.
+    ///
+    /// # Errors
+    /// The store's; the file then takes no more writes.
+    pub fn clean_sync(&self) -> Result<()> {
+        let mut st = self.state.write();
+        if holds(Rule::SyncBeforeClean) { self.sync_store(&mut st) } else { Ok(()) }
+    }
+
+    /// C5, after a sync: the version is the base, and older slots are erased. The caller then syncs again.
+    /// Where nothing has to be erased, as in a file written once, the clean record follows at once.
+    /// `false` if there is no last step: the file is clean now, or it changed.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn clean_settle(&self, step: CleanStep) -> Result<bool> {
+        let mut st = self.state.write();
+        if is_void(&st, step) || !st.stored.records.on_disk.may_be_dirty() || st.fault.is_some() {
+            return Ok(false);
+        }
+        let length = layout::stored_size(st.stored.tree.size());
+        if st.stored.tree.is_canonical() && self.store.len()? == length {
+            st.advance_base();
+            self.write_clean_record(&mut st)?;
+            return Ok(false);
+        }
+        st.advance_base();
+        if holds(Rule::EraseOlderSlots) {
+            self.erase_older_slots(&mut st)?;
+        }
+        if self.store.len()? != length && holds(Rule::ExactLength) {
+            self.store.set_len(length)?; // a cut that failed after its record
+        }
+        self.restore_mtime(&st);
+        Ok(true)
+    }
+
+    /// C6, after the second sync: the clean record.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn clean_finish(&self, step: CleanStep) -> Result<()> {
+        let mut st = self.state.write();
+        if !is_void(&st, step) && st.fault.is_none() && st.stored.is_committed() {
+            self.write_clean_record(&mut st)?;
+        }
+        Ok(())
+    }
+
+    /// Whether C4 has nothing to write.
+    pub fn is_flushed(&self) -> bool {
+        let st = self.state.read();
+        st.is_stored() && st.stored.tree.unsaved_nodes().is_empty()
+    }
+
+    /// Erases slots that are not current from the groups written since the last clean record.
+    fn erase_older_slots(&self, st: &mut State) -> Result<()> {
+        let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
+        let tree = &mut st.stored.tree;
+        for group in tree.touched() {
+            tree.load(self.source(&identity), group)?;
+            if !tree.make_canonical(group) {
+                continue;
+            }
+            let bytes = tree.entries_bytes(group);
+            if let Err(e) = self.store.write_at(&bytes, layout::entries_offset(group)) {
+                tree.resident = true; // the store has older slots still
+                return Err(e.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the clean record to both sectors. All else must be durable.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(in crate::vault::file) fn write_clean_record(&self, st: &mut State) -> Result<()> {
+        let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
+        let base = st.stored.base;
+        let record = self.encode_record(st, &identity, base, true);
+        self.remember_mtime(st)?;
+        st.stored.records.on_disk = OnDisk::DirtyOrClean;
+        if holds(Rule::CleanTwice) {
+            // Without a dirty record in the other sector nobody can make recovery choose again.
+            self.store.write_at(&[record.sector; 2].concat(), 0)?;
+        } else {
+            self.store.write_at(&record.sector, record.offset())?;
+        }
+        st.stored.records.accept_clean(record);
+        st.stored.overhangs = false;
+        self.restore_mtime(st);
+        st.stored.tree.set_clean();
+        st.stored.skip_epochs()
+    }
+}
+
+/// Whether the file changed since the first step.
+fn is_void(st: &State, step: CleanStep) -> bool {
+    st.times.changes != step.changes && holds(Rule::RestIsVoid)
+}

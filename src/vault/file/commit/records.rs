@@ -1,0 +1,140 @@
+//! The parts that several ways of writing share: keys, records, epochs, syncs and the modification time.
+
+use crate::{
+    crypto::random,
+    format::record::{KeyId, Record, Version},
+    vault::{
+        Error, Result, Time,
+        file::{
+            File,
+            record::{Identity, NewRecord},
+            rules::{Rule, holds},
+            state::{Fault, State, wrong_length},
+            tree::Source,
+        },
+    },
+};
+use std::sync::Arc;
+
+impl File {
+    /// Where the file's tree is loaded from and verified with.
+    pub(in crate::vault::file) fn source<'a>(&'a self, identity: &'a Identity) -> Source<'a> {
+        Source { store: &*self.store, keys: &identity.keys }
+    }
+
+    /// The file's salt and keys, drawn when it is first written.
+    ///
+    /// # Errors
+    /// If the system has no random numbers.
+    pub(in crate::vault::file) fn identity_or_new(&self, st: &mut State) -> Result<Arc<Identity>> {
+        if let Some(identity) = &st.stored.identity {
+            return Ok(identity.clone());
+        }
+        let mut salt = [0; 32];
+        random::fill(&mut salt)?;
+        let id = KeyId { generation: self.context.key_generation, salt };
+        let identity = Arc::new(self.derive(id));
+        st.stored.identity = Some(identity.clone());
+        Ok(identity)
+    }
+
+    /// The keys that belong to a salt.
+    pub(in crate::vault::file) fn derive(&self, id: KeyId) -> Identity {
+        Identity { id, keys: self.context.keys.keys(&id.salt) }
+    }
+
+    /// Begins a change of the file: its content gets a new name, and a recovery that could not be written is written first.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(in crate::vault::file) fn begin_change(&self, st: &mut State) -> Result<()> {
+        if self.context.read_only {
+            return Err(Error::ReadOnly);
+        }
+        st.times.rename_content();
+        match st.fault {
+            None => Ok(()),
+            Some(Fault::SyncFailed) if !holds(Rule::StopAfterFailedSync) => Ok(()),
+            Some(Fault::SyncFailed | Fault::Broken) => Err(Error::os(libc::EIO)),
+            Some(Fault::WrongLength(_)) => Err(wrong_length()),
+            // Nothing was written meanwhile, so what is stored still tells everything.
+            Some(Fault::NotRecovered) => self.finish_recovery(st),
+        }
+    }
+
+    /// Remembers the modification time, before the first write to the store changes it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(in crate::vault::file) fn remember_mtime(&self, st: &mut State) -> Result<()> {
+        if st.times.mtime.is_none() {
+            let (seconds, nanoseconds) = self.store.mtime()?;
+            st.times.mtime = Some(Time { seconds, nanoseconds });
+        }
+        Ok(())
+    }
+
+    /// Gives the stored file the application's modification time again, once it has all of the content. A program that copies
+    /// stored files and compares sizes and times alone, as rsync does, would otherwise never come back for the rest.
+    pub(in crate::vault::file) fn restore_mtime(&self, st: &State) {
+        if st.is_stored()
+            && let Some(t) = st.times.mtime
+            && let Err(e) = self.store.set_mtime(t.seconds, t.nanoseconds)
+        {
+            log::debug!("a modification time could not be restored: {e}");
+        }
+    }
+
+    /// The sector of the next record, for `write_record`. Its sequence number is used up.
+    pub(super) fn encode_record(
+        &self,
+        st: &mut State,
+        identity: &Identity,
+        target: Version,
+        clean: bool,
+    ) -> NewRecord {
+        let records = &mut st.stored.records;
+        let sequence = records.sequence + 1;
+        if holds(Rule::BurnSequence) {
+            records.sequence = sequence;
+        }
+        let place = 1 - records.newest;
+        let base = (!clean).then_some(st.stored.base);
+        let record = Record { sequence, key: identity.id, target, base };
+        NewRecord { place, sequence, sector: record.encode(&identity.keys.record) }
+    }
+
+    /// Writes a dirty record by itself.
+    pub(super) fn write_record(&self, st: &mut State, record: NewRecord) -> Result<()> {
+        self.remember_mtime(st)?;
+        self.store.write_at(&record.sector, record.offset())?;
+        st.stored.records.accept(record);
+        Ok(())
+    }
+
+    /// W2: uses up an epoch for a version that is about to be written over the base. Where a clean record may be, a dirty one
+    /// is made durable first: no slot may be written before.
+    pub(super) fn begin_epoch(&self, st: &mut State, identity: &Identity) -> Result<u64> {
+        if st.stored.records.on_disk.may_be_clean() {
+            let epoch = st.stored.next_epoch()?;
+            let target = Version { epoch, ..st.stored.base };
+            let record = self.encode_record(st, identity, target, false);
+            self.write_record(st, record)?;
+            if holds(Rule::DirtyRecordFirst) {
+                self.sync_store(st)?;
+            }
+        }
+        st.stored.next_epoch()
+    }
+
+    /// fdatasync. If it fails, nothing that was written before may be trusted.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(in crate::vault::file) fn sync_store(&self, st: &mut State) -> Result<()> {
+        self.store.sync_data().map_err(|e| {
+            st.fault = Some(Fault::SyncFailed);
+            e.into()
+        })
+    }
+}

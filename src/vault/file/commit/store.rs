@@ -1,0 +1,100 @@
+//! Assigned to ended: a version goes to the store. This needs nothing of the file's state.
+//!
+//! What only adds (record, slots, new chunks) needs no barrier. A chunk that the durable base has is overwritten only
+//! when the slot that will describe it is durable.
+
+use super::writes::Writes;
+use crate::{
+    engine::ChunkJob,
+    format::layout,
+    vault::file::{
+        File,
+        in_flight::{Assigned, Ended, Outcome, Payload, Plan, Stage},
+        rules::{Rule, holds},
+    },
+};
+use std::io;
+
+/// Where storing a version ended.
+enum StoreError {
+    /// Before any data of the base was overwritten.
+    Slots(io::Error),
+    /// The same, and what was written before may be gone.
+    Sync(io::Error),
+    /// After the slots were durable.
+    Data(io::Error),
+}
+
+impl File {
+    /// Stores a write whose slots are assigned.
+    pub(super) fn store(&self, stage: &mut Stage) {
+        *stage = match stage.take() {
+            Stage::Assigned(Assigned { payload, plan }) => {
+                let outcome = match self.store_version(&plan, &payload) {
+                    Ok(()) => Outcome::Stored(plan),
+                    Err(StoreError::Slots(e)) => Outcome::Failed(plan, e.into()),
+                    Err(StoreError::Sync(e)) => Outcome::SyncFailed(plan, e.into()),
+                    Err(StoreError::Data(e)) => Outcome::Unfinished(plan, e.into()),
+                };
+                Stage::Ended(Ended { payload, outcome })
+            }
+            other => other,
+        };
+    }
+
+    fn store_version(&self, plan: &Plan, payload: &Payload) -> Result<(), StoreError> {
+        let (mut slots, data) = (slot_writes(plan), data_writes(payload));
+        self.extend_store(plan).map_err(StoreError::Slots)?;
+        if !plan.overwrites_base {
+            // W3 and W5 together.
+            slots.add_all(&data);
+            return slots.write(&*self.store).map_err(StoreError::Slots);
+        }
+        // W3
+        slots.write(&*self.store).map_err(StoreError::Slots)?;
+        // W4
+        if plan.barrier && holds(Rule::SyncBeforeOverwrite) {
+            self.store.sync_data().map_err(StoreError::Sync)?;
+        }
+        // W5
+        data.write(&*self.store).map_err(StoreError::Data)
+    }
+
+    fn extend_store(&self, plan: &Plan) -> io::Result<()> {
+        match plan.length {
+            Some(length) if self.store.len()? < length => self.store.set_len(length),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// The record and the entries.
+fn slot_writes(plan: &Plan) -> Writes<'_> {
+    let mut slots = Writes::default();
+    if plan.entries.first().is_none_or(|(offset, _)| *offset > 0) {
+        slots.add(plan.record.offset(), &plan.record.sector); // else it is in the header page
+    }
+    for (offset, entries) in &plan.entries {
+        slots.add(*offset, entries);
+    }
+    slots
+}
+
+/// The ciphertext.
+fn data_writes(payload: &Payload) -> Writes<'_> {
+    let mut data = Writes::default();
+    for batch in &payload.batches {
+        for chunks in batch.jobs.chunk_by(are_adjacent) {
+            let (first, last) = (&chunks[0], &chunks[chunks.len() - 1]);
+            let bytes = &batch.output[first.offset..last.offset + last.len];
+            data.add(layout::chunk_offset(first.id.index), bytes);
+        }
+    }
+    data
+}
+
+/// Whether the second chunk is behind the first in the batch and in the store.
+fn are_adjacent(first: &ChunkJob, second: &ChunkJob) -> bool {
+    let apart = |job: &ChunkJob| layout::chunk_offset(job.id.index).wrapping_sub(job.offset as u64);
+    second.offset == first.offset + first.len && apart(first) == apart(second)
+}

@@ -1,0 +1,70 @@
+//! Flush: what leaves the write buffer, when, and in how many writes.
+//!
+//! A full extent is a write of its own, and so are the chunks that are buffered by themselves. A flush waits for its writes;
+//! `extents` and `singles` start them behind the application's back, and `close` decides what a close leaves to the flusher.
+
+mod close;
+mod extents;
+mod singles;
+
+use super::{
+    File,
+    buffer::Extent,
+    commit::Changed,
+    rules::{Rule, holds},
+    state::State,
+};
+use crate::{format::layout, vault::Result};
+
+impl File {
+    /// Flushes all that is buffered or in flight.
+    ///
+    /// # Errors
+    /// The store's. What could not be stored stays buffered.
+    pub(super) fn flush_all(&self, st: &mut State) -> Result<()> {
+        self.complete_all(st);
+        let changed = all_changed(st);
+        let size = st.dirty.size.max(st.stored.tree.size());
+        let repair = st.stored.leftover.is_some() && holds(Rule::FlushAfterFailure);
+        if !changed.is_empty() || size > st.stored.tree.size() || repair {
+            let extents: Vec<u64> = st.dirty.buffer.extents().iter().map(Extent::first).collect();
+            self.flush_now(st, size, &changed, &extents)?;
+        }
+        st.dirty.buffer.end_streams();
+        st.dirty.write_failed = false;
+        Ok(())
+    }
+
+    /// Flushes nothing, with a record: so that there is one, or that the newest one is right.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(super) fn flush_record(&self, st: &mut State) -> Result<()> {
+        self.complete_all(st);
+        self.flush_now(st, st.stored.tree.size(), &Changed::default(), &[])
+    }
+
+    /// Flushes these chunks here and now. Nothing may be in flight.
+    fn flush_now(&self, st: &mut State, size: u64, changed: &Changed, extents: &[u64]) -> Result<()> {
+        self.prepare_to_load(st, changed)?;
+        let write = self.load_write(st, size, changed, extents)?;
+        self.run(st, write)
+    }
+}
+
+/// All that is buffered.
+fn all_changed(st: &State) -> Changed {
+    Changed { chunks: st.dirty.buffer.written(0..u64::MAX), holes: st.dirty.buffer.holes(0..u64::MAX) }
+}
+
+/// The size of the flushed version once these chunks are in it, too.
+fn size_with(st: &State, changed: &Changed) -> u64 {
+    st.dirty.size.min(changed.range().end * layout::CHUNK).max(st.planned_size())
+}
+
+/// The chunk that the flushed version ends in the middle of, if the file has grown since. It must be written
+/// again before, or together with, what makes the version larger: its tag covers its length.
+fn growing_end(st: &State) -> Option<u64> {
+    let planned = st.planned_size();
+    (st.dirty.size > planned && !planned.is_multiple_of(layout::CHUNK)).then_some(planned / layout::CHUNK)
+}

@@ -1,0 +1,103 @@
+//! Chunks that are buffered by themselves: flushed where there are many of them.
+
+use super::growing_end;
+use crate::{
+    crypto::chunk::CHUNK,
+    format::layout,
+    vault::{
+        Result,
+        file::{
+            File,
+            buffer::Extent,
+            commit::Changed,
+            in_flight::InFlight,
+            rules::{Rule, holds},
+            state::State,
+        },
+    },
+};
+use std::sync::{Arc, atomic::Ordering};
+
+/// Bytes outside extents that a write flushes. Many: chunks of a group share a page of entries and a digest.
+const FLUSH_AT: usize = match (cfg!(test), cfg!(feature = "interleave")) {
+    (true, true) => 64 << 10,
+    (true, false) => 1 << 20,
+    (false, _) => 16 << 20,
+};
+/// How many of them are worth flushing where all files together have used their share of the memory.
+const WORTH_FLUSHING: usize = 1 << 20;
+
+impl File {
+    /// Makes room in a buffer that is full, or that has something in it which could not be stored.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(in crate::vault::file) fn make_room(self: &Arc<Self>, st: &mut State) -> Result<()> {
+        if !st.dirty.write_failed && !self.is_full(st) {
+            return Ok(());
+        }
+        // The last chunk will most likely be written on, so it stays.
+        let bound = (st.dirty.size / layout::CHUNK).min(first_new_in_extents(st));
+        if st.dirty.write_failed && st.dirty.buffer.single(0..bound).is_empty() {
+            return self.flush_all(st);
+        }
+        // Here and now, so that the error comes out.
+        if st.dirty.write_failed || !st.dirty.buffer.holes(0..bound).is_empty() {
+            self.complete_all(st);
+            if let Some(write) = self.load_singles(st, bound)? {
+                self.run(st, write)?;
+            }
+            st.dirty.write_failed = false;
+            return Ok(());
+        }
+        let one_more = self.may_join(st, bound);
+        self.complete_until(st, usize::from(one_more));
+        if let Some(write) = self.load_singles(st, bound)? {
+            self.start(st, write);
+        }
+        Ok(())
+    }
+
+    /// Whether the chunks that are buffered by themselves are to be flushed: they are many, or all files together have many.
+    fn is_full(&self, st: &State) -> bool {
+        let single = st.dirty.buffer.single_bytes();
+        let all = self.context.buffered.single.load(Ordering::Relaxed) * CHUNK;
+        let share = self.context.budget.behind;
+        let crowded = single >= WORTH_FLUSHING && all >= share || single > 0 && all >= 2 * share;
+        single >= FLUSH_AT || crowded
+    }
+
+    /// Loads a write of the chunks below `bound` that are buffered by themselves, if there are any and they may go.
+    fn load_singles(&self, st: &mut State, bound: u64) -> Result<Option<InFlight>> {
+        let size = st.dirty.size.min(bound.saturating_mul(layout::CHUNK)).max(st.planned_size());
+        if size > st.planned_size()
+            && let Some(end) = growing_end(st)
+        {
+            st.dirty.buffer.spill_extent_of(end);
+        }
+        let changed =
+            Changed { chunks: st.dirty.buffer.single(0..bound), holes: st.dirty.buffer.holes(0..bound) };
+        if changed.is_empty() && size == st.planned_size() || !self.prepare_to_load(st, &changed)? {
+            return Ok(None);
+        }
+        self.load_write(st, size, &changed, &[]).map(Some)
+    }
+
+    /// Whether the chunks below `bound` that are buffered by themselves may go while another write is in flight: one can be
+    /// sealed then while the other is stored. A chunk of that write has a slot of the epoch already, and cannot
+    /// get another; and a file that waits for memory must not hold any.
+    fn may_join(&self, st: &State, bound: u64) -> bool {
+        let singles = st.dirty.buffer.single(0..bound);
+        let memory = self.context.router.buffers.usage();
+        let room = memory.in_use + 2 * singles.len() * CHUNK <= memory.bound / 2;
+        let again = || singles.iter().any(|index| File::is_in_flight(st, &(*index..*index + 1)));
+        room && growing_end(st).is_none() && !(again() && holds(Rule::ApartInEpoch))
+    }
+}
+
+/// The first chunk in an extent that the flushed version does not reach. Chunks behind it would leave a gap.
+fn first_new_in_extents(st: &State) -> u64 {
+    let flushed = layout::chunks(st.planned_size());
+    let new = |extent: &Extent| extent.chunks().find(|index| *index >= flushed);
+    st.dirty.buffer.extents().iter().filter_map(new).min().unwrap_or(u64::MAX)
+}

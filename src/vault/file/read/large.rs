@@ -1,0 +1,176 @@
+//! A long range of chunks opened at once: one read of the store, one batch, one buffer of plaintext.
+
+use super::{in_place::portions, locate::slot_to_open};
+use crate::{
+    crypto::chunk::{CHUNK, ChunkId},
+    engine::{Batch, Buffer, ChunkJob, Op},
+    format::{entry::Entry, layout},
+    metrics::{self, Activity},
+    vault::{
+        Error, Result,
+        file::{
+            File,
+            chunk_range::ChunkRange,
+            damage::damaged_chunk,
+            record::Identity,
+            rules::{Rule, holds},
+            state::State,
+        },
+    },
+};
+
+/// Plaintext of a range of whole chunks.
+pub(in crate::vault::file) struct PlainRange {
+    buffer: Buffer,
+    /// Where it begins in the file.
+    start: u64,
+    /// Bytes up to its end, or the file's.
+    len: usize,
+    /// Which content of the file it is of.
+    pub(super) content: u64,
+}
+
+impl PlainRange {
+    /// Up to `len` bytes from `offset` on, fewer where the range ends.
+    pub(in crate::vault::file) fn part(&self, offset: u64, len: usize) -> &[u8] {
+        let from = usize::try_from(offset.saturating_sub(self.start)).unwrap_or(usize::MAX).min(self.len);
+        &self.buffer[from..from.saturating_add(len).min(self.len)]
+    }
+}
+
+/// What becomes of the file's lock while chunks are read from the store.
+enum Lock {
+    Released,
+    Held,
+}
+
+/// What a range is made of, gathered under the file's lock.
+#[derive(Default)]
+struct Parts {
+    /// Chunks that the store has, ascending, at their places.
+    stored: Vec<ChunkJob>,
+    /// Chunks that are not in the store: zeros, or what the write buffer has (copied into the input).
+    zeros: Vec<u64>,
+    buffered: Vec<u64>,
+}
+
+impl File {
+    /// Opens the chunks of a range, as far as they exist: the file may have been cut since the range was chosen.
+    ///
+    /// # Errors
+    /// `Damaged` if one does not authenticate, or what leads to it; else the store's.
+    pub(in crate::vault::file) fn open_range(&self, chunks: ChunkRange) -> Result<PlainRange> {
+        match self.try_open_range(chunks.clone(), Lock::Released) {
+            Err(Error::Damaged(_)) if holds(Rule::ReadAgainHeld) => self.try_open_range(chunks, Lock::Held),
+            result => result,
+        }
+    }
+
+    /// The same. With the lock released a chunk may be overwritten while it is read, and then does not verify.
+    fn try_open_range(&self, chunks: ChunkRange, lock: Lock) -> Result<PlainRange> {
+        // The buffers first: no thread should hold a file while it waits for memory.
+        let (mut content, spare) = self.buffers_for((chunks.end - chunks.start) as usize * CHUNK);
+        let st = self.state_with_slots(&chunks)?;
+        let start = chunks.start * layout::CHUNK;
+        let end = st.dirty.size.min(chunks.end * layout::CHUNK).max(start);
+        let version = st.times.content;
+        let chunks = chunks.start..layout::chunks(end);
+        let Parts { stored, zeros, buffered } = self.parts(&st, &chunks, &mut content)?;
+        let identity = st.stored.identity.clone();
+        let _held = matches!(lock, Lock::Held).then_some(st);
+
+        if let Some(identity) = identity.filter(|_| !stored.is_empty()) {
+            // What is buffered is in its place already.
+            let apart = !buffered.is_empty();
+            match spare {
+                None => self.open_in_place(&identity.keys.chunk, &stored, &mut content, apart)?,
+                Some(output) => {
+                    let mut portions = portions(&stored, &mut content, 1);
+                    portions.iter_mut().try_for_each(|portion| self.read_portion(portion, apart))?;
+                    let copied = buffered.iter().map(|index| place(&chunks, *index));
+                    content = self.open_batch(&identity, stored, content, output, copied)?;
+                }
+            }
+        }
+        for &index in &zeros {
+            let place = place(&chunks, index);
+            content[place..place + CHUNK].fill(0);
+        }
+        Ok(PlainRange { buffer: content, start, len: (end - start) as usize, content: version })
+    }
+
+    /// Where the content of each chunk is. What is in the write buffer is copied to its place in `content`.
+    fn parts(&self, st: &State, chunks: &ChunkRange, content: &mut [u8]) -> Result<Parts> {
+        let size = st.stored.tree.size();
+        // Most chunks of a file are stored.
+        let stored = Vec::with_capacity((chunks.end - chunks.start) as usize);
+        let mut parts = Parts { stored, ..Parts::default() };
+        let mut first = chunks.start;
+        while first < chunks.end {
+            let end = group_end(first).min(chunks.end);
+            let is_stored = first < layout::chunks(size);
+            let entries = if is_stored { st.stored.tree.entries(layout::group_of(first))? } else { &[] };
+            for index in first..end {
+                let offset = place(chunks, index);
+                let entry = entries.get(layout::place_in_group(index)).unwrap_or(&Entry([None; 2]));
+                if let Some(plain) = st.dirty.buffer.get(index) {
+                    content[offset..offset + CHUNK].copy_from_slice(&plain[..]);
+                    parts.buffered.push(index);
+                } else if let Some(slot) = slot_to_open(st, index, entry)? {
+                    let id = ChunkId { index, epoch: slot.epoch, nonce: slot.nonce };
+                    let len = layout::chunk_len(size, index);
+                    parts.stored.push(ChunkJob { key: 0, id, len, offset, tag: slot.tag, ok: false });
+                } else {
+                    parts.zeros.push(index);
+                }
+            }
+            first = end;
+        }
+        Ok(parts)
+    }
+
+    /// Where chunks of so many bytes are read to, and where they are opened to unless that is done in place.
+    fn buffers_for(&self, len: usize) -> (Buffer, Option<Buffer>) {
+        let router = &self.context.router;
+        if router.opens_in_place() {
+            return (router.buffers.get(len), None);
+        }
+        let (input, output) = router.buffers.get_pair(len);
+        (input, Some(output))
+    }
+
+    /// `copied` are the places of chunks that are plaintext already.
+    fn open_batch(
+        &self,
+        identity: &Identity,
+        jobs: Vec<ChunkJob>,
+        input: Buffer,
+        output: Buffer,
+        copied: impl Iterator<Item = usize>,
+    ) -> Result<Buffer> {
+        let keys = vec![identity.keys.chunk.clone()];
+        let mut batch = Batch { op: Op::Open, keys, jobs, input, output };
+        let bytes = batch.jobs.iter().map(|job| job.len).sum();
+        metrics::measure(Activity::Batch, bytes, || self.context.router.run(&mut batch))?;
+        if let Some(job) = batch.jobs.iter().find(|job| !job.ok) {
+            return Err(damaged_chunk(job.id.index));
+        }
+        // The rest of a chunk that the end of the file cuts short reads as zeros.
+        for job in batch.jobs.iter().filter(|job| job.len < CHUNK) {
+            batch.output[job.offset + job.len..job.offset + CHUNK].fill(0);
+        }
+        for place in copied {
+            batch.output[place..place + CHUNK].copy_from_slice(&batch.input[place..place + CHUNK]);
+        }
+        Ok(batch.output)
+    }
+}
+
+fn place(chunks: &ChunkRange, index: u64) -> usize {
+    (index - chunks.start) as usize * CHUNK
+}
+
+/// First chunk behind the group of `index`.
+fn group_end(index: u64) -> u64 {
+    layout::first_chunk(layout::group_of(index) + 1)
+}

@@ -1,0 +1,144 @@
+//! Reading: from the write buffer, from read-ahead windows, or from the store.
+//!
+//! `request` notes a read and says which windows hold parts of it. What no window holds is opened: long ranges in one
+//! buffer (`large`), in place where the CPU does it (`in_place`); a few chunks on the caller's thread (`small`), those of
+//! several requests side by side (`together`). `locate` says where the content of a chunk is. `ahead` tells readers apart
+//! that go through the file in steps, and plans the `window`s ahead of them.
+
+mod ahead;
+mod in_place;
+mod large;
+mod locate;
+mod request;
+mod small;
+mod together;
+mod window;
+
+use super::{
+    File,
+    rules::{Rule, holds},
+};
+use crate::{crypto::chunk::CHUNK, format::layout, vault::Result};
+use large::PlainRange;
+use request::Request;
+use std::sync::Arc;
+
+pub(super) use ahead::Ahead;
+pub use together::SmallRead;
+pub use window::ReadAheadMemory;
+
+/// Bytes up to which a read goes chunk by chunk on the caller's thread; more go through a batch.
+const SMALL: usize = 7 * CHUNK;
+/// Bytes that a long read opens at once.
+const AT_ONCE: usize = 4 << 20;
+
+impl File {
+    /// Reads up to `len` bytes, fewer only at the end of the file, and lends them to `give`: out of a read-ahead window,
+    /// out of the buffer that they were opened in, or, if there are few, out of `small`.
+    ///
+    /// # Errors
+    /// `Damaged` if a chunk of the range, or what leads to it, does not authenticate; then nothing of the
+    /// range is given. Otherwise the store's errors.
+    pub fn read_to<T>(
+        self: &Arc<Self>,
+        offset: u64,
+        len: usize,
+        small: &mut Vec<u8>,
+        give: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
+        let request = self.note_request(offset, len)?;
+        let (len, chunks) = (request.len(), request.chunks());
+        match &request.windows[..] {
+            [] => {}
+            [window] if window.chunks.start <= chunks.start && chunks.end <= window.chunks.end => {
+                let opened = window.content(|chunks| self.open_range(chunks));
+                if let Some(opened) = opened.filter(|opened| is_of(opened, request.content)) {
+                    return Ok(give(opened.part(offset, len)));
+                }
+            }
+            some => {
+                // First, so that no thread holds a buffer while it waits for those who want one.
+                some.iter().for_each(|window| drop(window.content(|chunks| self.open_range(chunks))));
+                let mut gathered = self.context.router.buffers.get(len);
+                let read = self.gather(&request, &mut gathered)?;
+                return Ok(give(&gathered[..read]));
+            }
+        }
+        if len > SMALL {
+            let opened = self.open_range(chunks)?;
+            return Ok(give(opened.part(offset, len)));
+        }
+        small.resize(len, 0);
+        let read = self.read(offset, small)?;
+        Ok(give(&small[..read]))
+    }
+
+    /// Copies a request together from the windows that hold parts of it, and reads the rest. Returns how many
+    /// bytes there are: fewer only where the file was cut meanwhile.
+    fn gather(&self, request: &Request, out: &mut [u8]) -> Result<usize> {
+        let Request { bytes, content, windows } = request;
+        let mut done = 0;
+        for window in windows {
+            let from = (window.chunks.start * layout::CHUNK).clamp(bytes.start, bytes.end);
+            let before = (from - bytes.start) as usize;
+            let Some(opened) = window.content(|chunks| self.open_range(chunks)) else { continue };
+            if before < done || !is_of(&opened, *content) {
+                continue;
+            }
+            done += self.read(bytes.start + done as u64, &mut out[done..before])?;
+            if done < before {
+                return Ok(done);
+            }
+            let part = opened.part(from, out.len() - before);
+            out[before..before + part.len()].copy_from_slice(part);
+            done = before + part.len();
+        }
+        Ok(done + self.read(bytes.start + done as u64, &mut out[done..])?)
+    }
+
+    /// Reads up to `out.len()` bytes; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// As `read_to`; the content of `out` is then unspecified.
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        if out.len() > SMALL {
+            return self.read_large(offset, out);
+        }
+        let end = offset.saturating_add(out.len() as u64);
+        let st = self.state_with_slots(&(offset / layout::CHUNK..end.div_ceil(layout::CHUNK)))?;
+        st.check_readable(end)?;
+        let len = st.available(offset, out.len());
+        self.read_loaded(&st, offset, &mut out[..len])?;
+        Ok(len)
+    }
+
+    /// The same in long ranges.
+    fn read_large(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while done < out.len() {
+            let at = offset + done as u64;
+            let size = {
+                let st = self.state.read();
+                st.check_readable(offset.saturating_add(out.len() as u64))?;
+                st.dirty.size
+            };
+            let end = size.min(at.saturating_add((out.len() - done).min(AT_ONCE) as u64));
+            if at >= end {
+                break;
+            }
+            let opened = self.open_range(at / layout::CHUNK..layout::chunks(end))?;
+            let part = opened.part(at, (end - at) as usize);
+            if part.is_empty() {
+                break; // cut meanwhile
+            }
+            out[done..done + part.len()].copy_from_slice(part);
+            done += part.len();
+        }
+        Ok(done)
+    }
+}
+
+/// Whether what was opened ahead is of this content.
+fn is_of(opened: &PlainRange, content: u64) -> bool {
+    opened.content == content || !holds(Rule::SameContent)
+}

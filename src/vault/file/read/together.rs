@@ -1,0 +1,77 @@
+//! Small reads of one file that came together: each as if it were alone, but verified side by side, which takes
+//! hardly longer than one of them.
+
+use super::locate::is_at_hand;
+use crate::vault::{
+    Result,
+    file::{
+        File,
+        chunk_range::{ChunkRange, chunks_of},
+        state::State,
+    },
+};
+use std::sync::Arc;
+
+/// A read, and where its bytes go.
+pub struct SmallRead<'a> {
+    /// Where in the file.
+    pub offset: u64,
+    /// As long as what is wanted.
+    pub out: &'a mut [u8],
+}
+
+impl SmallRead<'_> {
+    fn end(&self) -> u64 {
+        self.offset.saturating_add(self.out.len() as u64)
+    }
+
+    fn chunks(&self) -> ChunkRange {
+        chunks_of(&(self.offset..self.end()))
+    }
+
+    /// How much of it there is.
+    fn len(&self, st: &State) -> usize {
+        st.available(self.offset, self.out.len())
+    }
+}
+
+impl File {
+    /// Does these reads. For each: how many bytes there are, fewer than asked for only at the end of the file; or
+    /// an error, as [`File::read`] has them.
+    pub fn read_together(self: &Arc<Self>, reads: &mut [SmallRead]) -> Vec<Result<usize>> {
+        let mut done: Vec<_> = reads.iter_mut().map(|read| self.read_ahead(read)).collect();
+        let mut rest: Vec<_> = done.iter_mut().zip(&mut *reads).filter(|(done, _)| done.is_none()).collect();
+        self.read_side_by_side(&mut rest);
+        // What remains is not at hand, or something is wrong with one of them: each finds out by itself.
+        let alone = |(done, read): (Option<_>, &mut SmallRead)| match done {
+            Some(result) => result,
+            None => self.read(read.offset, read.out),
+        };
+        done.into_iter().zip(reads).map(alone).collect()
+    }
+
+    /// Notes a read; does it if a window holds a part of it.
+    fn read_ahead(self: &Arc<Self>, read: &mut SmallRead) -> Option<Result<usize>> {
+        match self.note_request(read.offset, read.out.len()) {
+            Ok(found) if found.windows.is_empty() => None,
+            Ok(found) => Some(self.gather(&found, &mut read.out[..found.len()])),
+            Err(e) => Some(Err(e)),
+        }
+    }
+
+    /// Does the reads whose chunks are all at hand; none of them if one fails.
+    fn read_side_by_side(&self, reads: &mut [(&mut Option<Result<usize>>, &mut SmallRead)]) {
+        let st = self.state.read();
+        let is_easy =
+            |read: &SmallRead| is_at_hand(&st, &read.chunks()) && st.check_readable(read.end()).is_ok();
+        let mut easy: Vec<_> = reads.iter_mut().filter(|(_, read)| is_easy(read)).collect();
+        let mut wanted = Vec::new();
+        let look = easy.iter_mut().try_for_each(|(_, read)| {
+            let len = read.len(&st);
+            self.read_unstored(&st, read.offset, &mut read.out[..len], &mut wanted)
+        });
+        if look.and_then(|()| self.open_wanted(&st, &mut wanted)).is_ok() {
+            easy.iter_mut().for_each(|(done, read)| **done = Some(Ok(read.len(&st))));
+        }
+    }
+}

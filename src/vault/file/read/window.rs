@@ -1,0 +1,126 @@
+//! A read-ahead window: chunks that a thread in the background opens before a reader asks for them. A reader that gets there
+//! first opens it itself.
+
+use super::large::PlainRange;
+use crate::{
+    crypto::chunk::CHUNK,
+    vault::{
+        Result,
+        file::chunk_range::ChunkRange,
+        sync::{Condvar, Mutex},
+    },
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+/// What the read-ahead windows of all files take.
+#[derive(Default)]
+pub struct ReadAheadMemory {
+    bytes: AtomicUsize,
+    /// Files that are read so.
+    pub(super) files: AtomicUsize,
+}
+
+impl ReadAheadMemory {
+    /// Bytes in windows.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Files whose readers share what may be opened.
+    pub fn files(&self) -> usize {
+        self.files.load(Ordering::Relaxed)
+    }
+}
+
+/// Chunks opened ahead.
+pub(in crate::vault::file) struct Window {
+    pub(in crate::vault::file) chunks: ChunkRange,
+    /// The reader that it is for, and its number among the file's windows.
+    pub(in crate::vault::file) stream: u64,
+    pub(in crate::vault::file) number: u64,
+    stage: Mutex<Stage>,
+    opened: Condvar,
+    all: Arc<ReadAheadMemory>,
+}
+
+enum Stage {
+    Waiting,
+    Opening,
+    Open(Arc<PlainRange>),
+    Failed,
+}
+
+impl Window {
+    /// One that is not open yet; `None` if there would be more than `most` bytes in the windows of all files.
+    pub(super) fn new(
+        all: &Arc<ReadAheadMemory>,
+        most: usize,
+        chunks: ChunkRange,
+        (stream, number): (u64, u64),
+    ) -> Option<Arc<Window>> {
+        let bytes = Window::bytes(&chunks);
+        if all.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > most {
+            all.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return None;
+        }
+        let (stage, opened) = (Mutex::new(Stage::Waiting), Condvar::new());
+        Some(Arc::new(Window { chunks, stream, number, stage, opened, all: all.clone() }))
+    }
+
+    fn bytes(chunks: &ChunkRange) -> usize {
+        (chunks.end - chunks.start) as usize * CHUNK
+    }
+
+    /// Opens it with `open`, unless another thread has begun to.
+    pub(super) fn open(&self, open: impl FnOnce(ChunkRange) -> Result<PlainRange>) {
+        {
+            let mut stage = self.stage.lock();
+            if !matches!(*stage, Stage::Waiting) {
+                return;
+            }
+            *stage = Stage::Opening;
+        }
+        let ended = Ended(self);
+        if let Ok(range) = open(self.chunks.clone()) {
+            *self.stage.lock() = Stage::Open(Arc::new(range));
+        }
+        drop(ended);
+    }
+
+    /// Its content, opened by `open` unless another thread has begun to; then waits for that. `None` if it failed:
+    /// the reader then finds out by itself what is wrong with the bytes that it wants.
+    pub(super) fn content(
+        &self,
+        open: impl FnOnce(ChunkRange) -> Result<PlainRange>,
+    ) -> Option<Arc<PlainRange>> {
+        self.open(open);
+        let mut stage = self.stage.lock();
+        self.opened.wait_while(&mut stage, |stage| matches!(stage, Stage::Opening));
+        match &*stage {
+            Stage::Open(range) => Some(range.clone()),
+            Stage::Waiting | Stage::Opening | Stage::Failed => None,
+        }
+    }
+}
+
+/// Says that an opening has ended, however it did.
+struct Ended<'a>(&'a Window);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        let mut stage = self.0.stage.lock();
+        if matches!(*stage, Stage::Opening) {
+            *stage = Stage::Failed;
+        }
+        self.0.opened.notify_all();
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.all.bytes.fetch_sub(Window::bytes(&self.chunks), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,89 @@
+//! A file's keys, and the two sectors of commit records that say which version of it counts.
+
+use crate::{
+    crypto::kdf::FileKeys,
+    format::{
+        layout,
+        record::{KeyId, RECORD},
+    },
+};
+
+/// A file's keys and where they come from.
+pub(super) struct Identity {
+    pub(super) id: KeyId,
+    pub(super) keys: FileKeys,
+}
+
+/// What the newest commit record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnDisk {
+    /// There is none.
+    Nothing,
+    Dirty,
+    Clean,
+    /// A clean record could not be written, but may be there.
+    DirtyOrClean,
+}
+
+impl OnDisk {
+    /// Whether a clean record may be there: then nothing may be written before a dirty one is durable.
+    pub(super) fn may_be_clean(self) -> bool {
+        match self {
+            OnDisk::Clean | OnDisk::DirtyOrClean => true,
+            OnDisk::Nothing | OnDisk::Dirty => false,
+        }
+    }
+
+    /// Whether a dirty record may be there.
+    pub(super) fn may_be_dirty(self) -> bool {
+        match self {
+            OnDisk::Dirty | OnDisk::DirtyOrClean => true,
+            OnDisk::Nothing | OnDisk::Clean => false,
+        }
+    }
+}
+
+/// The two record sectors.
+pub(super) struct Records {
+    pub(super) sectors: [[u8; RECORD]; 2],
+    /// Which of them is newer.
+    pub(super) newest: usize,
+    pub(super) sequence: u64,
+    pub(super) on_disk: OnDisk,
+}
+
+/// A record that is about to be written.
+pub(super) struct NewRecord {
+    pub(super) place: usize,
+    pub(super) sequence: u64,
+    pub(super) sector: [u8; RECORD],
+}
+
+impl NewRecord {
+    /// Where in the stored file it goes.
+    pub(super) fn offset(&self) -> u64 {
+        self.place as u64 * layout::RECORD
+    }
+}
+
+impl Records {
+    /// No record yet.
+    pub(super) fn none() -> Self {
+        Records { sectors: [[0; RECORD]; 2], newest: 1, sequence: 0, on_disk: OnDisk::Nothing }
+    }
+
+    /// Notes that a dirty record is in the store.
+    pub(super) fn accept(&mut self, record: NewRecord) {
+        self.sectors[record.place] = record.sector;
+        self.newest = record.place;
+        self.sequence = record.sequence;
+        self.on_disk = OnDisk::Dirty;
+    }
+
+    /// Notes that a clean record is in both sectors.
+    pub(super) fn accept_clean(&mut self, record: NewRecord) {
+        self.sectors = [record.sector; 2];
+        self.sequence = record.sequence;
+        self.on_disk = OnDisk::Clean;
+    }
+}

@@ -1,0 +1,245 @@
+//! Opening: what the commit records say, and what a crash left to decide.
+//!
+//! `docs/format.md`, "Recovery", has the argument. In short: a dirty record names a target version over a durable base.
+//! `prove` finds the versions that the stored slots prove, `choose` which slots count, and `redo` writes that down. All of it
+//! takes the file group by group, and holes of the store not at all.
+
+mod choose;
+mod prove;
+mod redo;
+
+use super::{
+    File,
+    record::{Identity, OnDisk, Records},
+    rules::{Rule, holds},
+    state::{Fault, State},
+    tree::{NodePage, Recovered, RootBuilder, Sink, Tree, decode_entries, read_entries},
+};
+use crate::{
+    format::{
+        entry::Entry,
+        layout,
+        record::{RECORD, Record, RecordError, Version},
+        tree::{Digest, leaf_digest},
+    },
+    vault::{Damage, Error, Result, Time},
+};
+use prove::Proven;
+use std::sync::Arc;
+
+/// A dirty file: whose it is, and the versions that its records name.
+struct Dirty {
+    identity: Arc<Identity>,
+    /// Newest first; the base is the last.
+    versions: Vec<Version>,
+    base: Version,
+}
+
+/// The newest record, and the other one if it says something else.
+struct Found {
+    identity: Identity,
+    place: usize,
+    newest: Record,
+    other: Option<Record>,
+}
+
+impl File {
+    /// Reads the records and brings the state to the version that counts. The store has `stored` bytes.
+    ///
+    /// A recovery that the store refuses to take (ENOSPC, EROFS, …) does not keep the file from being read.
+    pub(super) fn load_version(&self, stored: u64) -> Result<()> {
+        let mut st = self.state.write();
+        match self.load_into_state(&mut st, stored) {
+            Err(Error::Store(e)) if st.fault.is_some() => {
+                log::warn!("a file left unfinished by a crash is readable, but cannot be recovered now: {e}");
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Tries again to write down a recovery that the store refused: the same one, since the file was read so.
+    pub(super) fn finish_recovery(&self, st: &mut State) -> Result<()> {
+        if let Some(recovered) = st.stored.tree.as_recovered() {
+            self.redo(st, &recovered)?;
+        }
+        st.fault = None;
+        Ok(())
+    }
+
+    fn load_into_state(&self, st: &mut State, stored: u64) -> Result<()> {
+        let mut header = [0; layout::PAGE as usize];
+        if self.store.read_at(&mut header, 0)? < header.len() {
+            return Ok(());
+        }
+        let sectors = [sector(&header, 0), sector(&header, 1)];
+        // Whatever else the page holds: without a record nothing was committed.
+        if sectors.iter().all(|s| *s == [0; RECORD]) {
+            return Ok(());
+        }
+        let Found { identity, place, newest, other } = self.read_records(&sectors)?;
+        let identity = Arc::new(identity);
+        let on_disk = if newest.base.is_some() { OnDisk::Dirty } else { OnDisk::Clean };
+        let records = Records { sectors, newest: place, sequence: newest.sequence, on_disk };
+        match newest.base {
+            None => {
+                self.load_clean(st, identity, records, newest.target, stored)?;
+                st.stored.tree.keep_header(&header);
+                Ok(())
+            }
+            Some(base) => {
+                // The version before: an interrupted flush leaves it whole.
+                let before = other.map(|other| other.target).filter(|_| holds(Rule::TryOtherRecord));
+                let before = before.filter(|v| base.epoch < v.epoch && v.epoch < newest.target.epoch);
+                let versions = [Some(newest.target), before, Some(base)].into_iter().flatten().collect();
+                self.recover(st, records, Dirty { identity, versions, base })
+            }
+        }
+    }
+
+    fn read_records(&self, sectors: &[[u8; RECORD]; 2]) -> Result<Found> {
+        let keys = sectors.iter().map(Record::peek_key).filter(|key| *key != Err(RecordError::Empty));
+        let keys =
+            keys.collect::<std::result::Result<Vec<_>, _>>().map_err(|_| bad_record("is malformed"))?;
+        if keys.iter().any(|key| *key != keys[0]) {
+            return Err(bad_record("belongs to another file"));
+        }
+        if keys[0].generation != self.context.key_generation {
+            return Err(bad_record("is of a key that this vault does not have"));
+        }
+        let identity = self.derive(keys[0]);
+        let mut found: Vec<(usize, Record)> = Vec::new();
+        for (place, bytes) in sectors.iter().enumerate() {
+            match Record::decode(bytes, &identity.keys.record) {
+                Ok(record) => found.push((place, record)),
+                Err(RecordError::Empty) => {}
+                // Sectors are atomic: no crash leaves half a record.
+                Err(_) => return Err(bad_record("does not authenticate")),
+            }
+        }
+        found.sort_by_key(|(_, record)| record.sequence);
+        match found[..] {
+            [(place, newest)] => Ok(Found { identity, place, newest, other: None }),
+            [(_, other), (place, newest)] if other.sequence < newest.sequence => {
+                Ok(Found { identity, place, newest, other: Some(other) })
+            }
+            [(_, one), (place, newest)] if one == newest => {
+                Ok(Found { identity, place, newest, other: None })
+            }
+            _ => Err(bad_record("stands there twice")),
+        }
+    }
+
+    fn load_clean(
+        &self,
+        st: &mut State,
+        identity: Arc<Identity>,
+        records: Records,
+        version: Version,
+        stored: u64,
+    ) -> Result<()> {
+        *st = State::clean(Some(identity), records, version, &self.context);
+        st.stored.skip_epochs()?;
+        if stored != layout::stored_size(version.size) {
+            let intact = layout::plain_size(stored).min(version.size.saturating_sub(1));
+            st.fault = Some(Fault::WrongLength(intact / layout::CHUNK * layout::CHUNK));
+        } else if !self.context.read_only && st.stored.records.sectors[0] != st.stored.records.sectors[1] {
+            self.repeat_clean_record(st)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a clean record to the other sector, too: a power cut left an older one there.
+    fn repeat_clean_record(&self, st: &mut State) -> Result<()> {
+        let sectors = [st.stored.records.sectors[st.stored.records.newest]; 2];
+        self.remember_mtime(st)?;
+        match self.store.write_at(sectors.as_flattened(), 0) {
+            Ok(()) => st.stored.records.sectors = sectors,
+            Err(e) => log::debug!("a clean record could not be repeated: {e}"),
+        }
+        self.restore_mtime(st);
+        Ok(())
+    }
+
+    fn recover(&self, st: &mut State, mut records: Records, dirty: Dirty) -> Result<()> {
+        let (seconds, nanoseconds) = self.store.mtime()?;
+        let proven = self.prove(&dirty)?;
+        let (recovered, unreadable) = self.choose(&dirty, &proven)?;
+        if unreadable > 0 {
+            log::error!("recovery left {unreadable} unreadable chunks");
+        }
+        let recovered = Arc::new(recovered);
+        let mut nodes: Vec<NodePage> = Vec::new();
+        let root = self.each_node(&dirty.identity, &recovered, &mut |level, k, children: &_| {
+            let mut page = [0; layout::PAGE as usize];
+            let read = self.store.read_at(&mut page, layout::node_offset(level, k))?;
+            if read < page.len() || page != children.as_flattened() {
+                nodes.push(((level, k), Box::new(*children)));
+            }
+            Ok(())
+        })?;
+        let epoch = if holds(Rule::EpochAboveAll) { proven.newest_epoch } else { proven.versions[0].epoch };
+        let version = Version { epoch, size: recovered.size, root };
+        records.on_disk = OnDisk::Dirty;
+        *st = State::clean(Some(dirty.identity.clone()), records, version, &self.context);
+        st.stored.tree = Tree::recovered(&version, recovered.clone(), nodes, &self.context.slots);
+        st.times.mtime = Some(Time { seconds, nanoseconds });
+        if self.context.read_only {
+            return Ok(());
+        }
+        let written = self.redo(st, &recovered);
+        if let Err(Error::Store(_)) = written {
+            st.fault.get_or_insert(Fault::NotRecovered);
+        }
+        written
+    }
+
+    /// Gives each node page of the recovered version that is not all holes to `sink`; returns the root.
+    fn each_node(&self, identity: &Identity, recovered: &Recovered, sink: &mut impl Sink) -> Result<Digest> {
+        let mut root = RootBuilder::new(&identity.keys, recovered.size);
+        self.each_group(layout::groups(recovered.size), |group, raw| {
+            let entries = indexed(group, raw).map(|(index, entry)| recovered.current(index, &entry));
+            let entries = Vec::from_iter(entries);
+            let leaf = leaf_digest(&identity.keys, group, entries.iter().map(Entry::newest));
+            root.add(group, leaf, sink)
+        })?;
+        root.finish(sink)
+    }
+
+    /// Gives each group below `end` of which the store has more than a hole to `take`, with its stored entries.
+    pub(super) fn each_group(&self, end: u64, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let mut group = 0;
+        while group < end {
+            take(group, &read_entries(&*self.store, group)?)?;
+            let next = group + 1;
+            if next >= end {
+                break;
+            }
+            let Some(data) = self.store.next_data(layout::entries_offset(next))? else { break };
+            // The first one whose page does not end before the data.
+            let before = |group: u64| layout::entries_offset(group) + layout::PAGE <= data;
+            let (mut low, mut high) = (next, end);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if before(middle) { low = middle + 1 } else { high = middle }
+            }
+            group = low;
+        }
+        Ok(())
+    }
+}
+
+/// The stored entries of a group, each with the index of its chunk.
+fn indexed(group: u64, raw: &[u8]) -> impl Iterator<Item = (u64, Entry)> {
+    (layout::first_chunk(group)..).zip(decode_entries(raw))
+}
+
+fn sector(header: &[u8; layout::PAGE as usize], place: usize) -> [u8; RECORD] {
+    let mut bytes = [0; RECORD];
+    bytes.copy_from_slice(&header[place * RECORD..][..RECORD]);
+    bytes
+}
+
+fn bad_record(reason: &'static str) -> Error {
+    Damage { what: "commit record".into(), reason }.into()
+}

@@ -1,0 +1,100 @@
+//! How many leaves of slots stay in memory, in all files together.
+
+use crate::format::{entry::Entry, layout};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+/// Leaves that a file may keep whatever the others keep.
+const FEW: usize = 8;
+/// Bytes of a leaf in memory, about.
+const LEAF: usize = layout::GROUP as usize * size_of::<Entry>();
+
+/// The leaves that all files of a vault keep.
+#[derive(Debug, Clone)]
+pub struct SlotMemory {
+    leaves: Arc<AtomicUsize>,
+    most: usize,
+}
+
+impl SlotMemory {
+    /// None yet, in `bytes` at most.
+    pub fn new(bytes: usize) -> Self {
+        SlotMemory { leaves: Arc::default(), most: bytes / LEAF }
+    }
+
+    /// Bytes of all leaves, about.
+    pub fn bytes(&self) -> usize {
+        self.leaves.load(Ordering::Relaxed).saturating_mul(LEAF)
+    }
+}
+
+/// What one file has of them; given back on drop.
+pub(super) struct SlotShare {
+    all: SlotMemory,
+    leaves: usize,
+}
+
+impl SlotShare {
+    /// Nothing yet.
+    pub(super) fn of(all: &SlotMemory) -> Self {
+        SlotShare { all: all.clone(), leaves: 0 }
+    }
+
+    /// How many more there may be, in all files together.
+    pub(super) fn room(&self) -> usize {
+        self.all.most.saturating_sub(self.all.leaves.load(Ordering::Relaxed))
+    }
+
+    /// Notes how many the file has now. Returns how many of them it should keep.
+    pub(super) fn count(&mut self, leaves: usize) -> usize {
+        let total = &self.all.leaves;
+        let before = std::mem::replace(&mut self.leaves, leaves);
+        let rest = total.fetch_add(leaves, Ordering::Relaxed) - before;
+        total.fetch_sub(before, Ordering::Relaxed);
+        if leaves <= FEW || rest + leaves <= self.all.most {
+            return leaves;
+        }
+        // So that the next ones find room for a while: half of them where they are most of all, else a few.
+        if leaves > self.all.most / 2 { (leaves / 2).max(FEW) } else { FEW }
+    }
+}
+
+impl Drop for SlotShare {
+    fn drop(&mut self) {
+        self.all.leaves.fetch_sub(self.leaves, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_give_way_when_all_have_too_many() {
+        let all = SlotMemory::new(100 * LEAF);
+        let (mut a, mut b) = (SlotShare::of(&all), SlotShare::of(&all));
+        assert_eq!(a.count(60), 60);
+        assert_eq!(b.count(40), 40);
+        assert_eq!(a.room(), 0);
+        assert_eq!(b.count(41), FEW);
+        assert_eq!(b.count(FEW), FEW);
+        assert_eq!(all.bytes(), (60 + FEW) * LEAF);
+        assert_eq!(a.count(96), 48);
+        assert_eq!(b.room(), 0);
+        drop(a);
+        assert_eq!(b.room(), 100 - FEW);
+        assert_eq!(b.count(100), 100);
+        drop(b);
+        assert_eq!(all.bytes(), 0);
+    }
+
+    #[test]
+    fn a_few_are_always_kept() {
+        let all = SlotMemory::new(LEAF);
+        let mut shares: Vec<SlotShare> = (0..10).map(|_| SlotShare::of(&all)).collect();
+        assert!(shares.iter_mut().all(|share| share.count(FEW) == FEW));
+        assert_eq!(shares[0].count(FEW + 2), FEW);
+    }
+}

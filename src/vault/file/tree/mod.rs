@@ -1,0 +1,293 @@
+//! The slots and digests of the newest flushed version, loaded as needed and verified as they are.
+//!
+//! What is in memory has been verified against the root. A leaf holds no slot past the end of the
+//! version and none newer than it, so a chunk's current slot is simply the newer of its two. `load` brings it in from
+//! the store, `change` makes the next version of it.
+
+mod build;
+mod change;
+mod load;
+mod recovered;
+
+use super::slot_memory::{SlotMemory, SlotShare};
+use crate::{
+    crypto::kdf::FileKeys,
+    format::{
+        entry::{ENTRY, Entry, Slot},
+        layout,
+        record::Version,
+        tree::{ALL_HOLES, Digest, leaf_digests},
+    },
+    store::BackingFile,
+    vault::{Damage, Result},
+};
+pub(super) use build::{RootBuilder, Sink};
+use change::Journal;
+pub(super) use recovered::Recovered;
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+/// Children of a node page.
+const FANOUT: usize = layout::FANOUT as usize;
+/// Leaves whose digests are computed side by side.
+const TOGETHER: usize = 8;
+
+/// The children of a node page.
+pub(super) type Children = Box<[Digest; FANOUT]>;
+/// A node page: its level and place, and its children.
+pub(super) type NodePage = ((u32, u64), Children);
+
+/// Where the tree is loaded from and verified with.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) store: &'a dyn BackingFile,
+    pub(super) keys: &'a FileKeys,
+}
+
+#[derive(Clone)]
+struct Leaf {
+    entries: Vec<Entry>,
+    /// The stored page holds entries past the end that are no longer here.
+    stale: bool,
+}
+
+#[derive(Clone)]
+struct Node {
+    children: Children,
+    /// Differs from the stored page.
+    unsaved: bool,
+}
+
+impl Node {
+    fn empty() -> Self {
+        Node { children: Box::new([ALL_HOLES; FANOUT]), unsaved: true }
+    }
+}
+
+/// Slots and digests of one version.
+pub(super) struct Tree {
+    leaves: HashMap<u64, Leaf>,
+    nodes: HashMap<(u32, u64), Node>,
+    root: Digest,
+    size: u64,
+    /// The version's: no slot above it is taken from the store.
+    epoch: u64,
+    /// Groups whose stored entries may hold more than the current slots.
+    touched: BTreeSet<u64>,
+    journal: Option<Journal>,
+    /// The stored entries of group 0 where they were read with the records, until somebody needs them.
+    first: Option<Vec<u8>>,
+    /// How the stored entries are to be seen after a crash, until that is written down.
+    recovered: Option<Arc<Recovered>>,
+    /// Of the leaves of all files.
+    share: SlotShare,
+    /// Nothing may be dropped from memory: the store may hold something else (a read-only recovery, a
+    /// flush that failed half-way).
+    pub(super) resident: bool,
+}
+
+impl Tree {
+    /// The tree of a version whose root was authenticated.
+    pub(super) fn new(version: &Version, memory: &SlotMemory) -> Self {
+        let Version { epoch, size, root } = *version;
+        Tree {
+            leaves: HashMap::new(),
+            nodes: HashMap::new(),
+            root,
+            size,
+            epoch,
+            touched: BTreeSet::new(),
+            journal: None,
+            first: None,
+            recovered: None,
+            share: SlotShare::of(memory),
+            resident: false,
+        }
+    }
+
+    /// A version that recovery chose and that is not written down: what the store holds is seen as `recovered` says, and
+    /// these node pages, each with level and place, are not stored.
+    pub(super) fn recovered(
+        version: &Version,
+        recovered: Arc<Recovered>,
+        nodes: Vec<NodePage>,
+        memory: &SlotMemory,
+    ) -> Self {
+        let mut tree = Tree::new(version, memory);
+        tree.recovered = Some(recovered);
+        let node = |(place, children)| (place, Node { children, unsaved: true });
+        tree.nodes = nodes.into_iter().map(node).collect();
+        tree
+    }
+
+    /// How the stored entries are seen, if that is still to be written down.
+    pub(super) fn as_recovered(&self) -> Option<Arc<Recovered>> {
+        self.recovered.clone()
+    }
+
+    /// The epoch of the version.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Gives it the header page that was read for the records: the entries in it need not be read again. They are
+    /// verified when they are needed.
+    pub(super) fn keep_header(&mut self, page: &[u8; layout::PAGE as usize]) {
+        self.first = Some(page[layout::GROUP0_ENTRIES as usize..].to_vec());
+    }
+
+    /// The root over the current slots.
+    pub(super) fn root(&self) -> Digest {
+        self.root
+    }
+
+    /// Plaintext size of the version.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn levels(&self) -> u32 {
+        layout::levels(layout::groups(self.size))
+    }
+
+    /// Whether the slots of `group` are in memory (or known to be none).
+    pub(super) fn is_loaded(&self, group: u64) -> bool {
+        self.leaves.contains_key(&group)
+    }
+
+    /// The current slot of a chunk.
+    ///
+    /// # Errors
+    /// If its group is not loaded: a hole must never be made up.
+    pub(super) fn slot(&self, index: u64) -> Result<Option<Slot>> {
+        Ok(current(&self.entry(index)?))
+    }
+
+    /// The entry of a chunk; as `slot`.
+    pub(super) fn entry(&self, index: u64) -> Result<Entry> {
+        Ok(self.entries(layout::group_of(index))?[layout::place_in_group(index)])
+    }
+
+    /// The entries of a group; as `slot`.
+    pub(super) fn entries(&self, group: u64) -> Result<&[Entry]> {
+        let entries = self.leaves.get(&group).map(|leaf| &leaf.entries[..]);
+        entries.ok_or_else(|| damaged_leaf(group, "is needed but not loaded"))
+    }
+
+    /// Whether the stored entries of `group` hold some past the end that a growing file must erase.
+    pub(super) fn is_stale(&self, group: u64) -> bool {
+        self.leaves.get(&group).is_some_and(|l| l.stale)
+    }
+
+    /// Groups that were written since the last clean record.
+    pub(super) fn touched(&self) -> Vec<u64> {
+        self.touched.iter().copied().collect()
+    }
+
+    /// Whether the store is known to hold exactly the current slots of every group written since the last
+    /// clean record.
+    pub(super) fn is_canonical(&self) -> bool {
+        let exact =
+            |leaf: &Leaf| !leaf.stale && leaf.entries.iter().all(|e| e.0.iter().flatten().count() < 2);
+        !self.resident && self.touched.iter().all(|group| self.leaves.get(group).is_some_and(exact))
+    }
+
+    /// Drops every slot of a loaded group but the current ones; whether the stored page has to change.
+    pub(super) fn make_canonical(&mut self, group: u64) -> bool {
+        let Some(leaf) = self.leaves.get_mut(&group) else { return false };
+        let mut changed = leaf.stale || self.resident;
+        for entry in &mut leaf.entries {
+            if let [Some(a), Some(b)] = entry.0 {
+                entry.0[usize::from(a.epoch > b.epoch)] = None;
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// Offset and bytes of every node page that the store does not hold.
+    pub(super) fn unsaved_nodes(&self) -> Vec<(u64, Vec<u8>)> {
+        let page = |n: &Node| n.children.as_flattened().to_vec();
+        let unsaved = self.nodes.iter().filter(|(_, n)| n.unsaved);
+        let mut pages: Vec<_> =
+            unsaved.map(|((level, k), n)| (layout::node_offset(*level, *k), page(n))).collect();
+        pages.sort();
+        pages
+    }
+
+    /// The stored pages are those of a clean record: canonical leaves, nodes saved.
+    pub(super) fn set_clean(&mut self) {
+        self.touched.clear();
+        self.resident = false;
+        self.nodes.values_mut().for_each(|n| n.unsaved = false);
+    }
+
+    /// First chunk from `index` on that has data (`data`) or has none, below the end of the version.
+    pub(super) fn seek(&mut self, source: Source, mut index: u64, data: bool) -> Result<Option<u64>> {
+        let end = layout::chunks(self.size);
+        while index < end {
+            let group = layout::group_of(index);
+            if self.group_digest(source, group)? == ALL_HOLES {
+                if !data {
+                    return Ok(Some(index));
+                }
+                index = layout::first_chunk(self.skip_holes(source, group)?);
+                continue;
+            }
+            self.load(source, group)?;
+            if self.slot(index)?.is_some_and(|s| !s.is_hole()) == data {
+                return Ok(Some(index));
+            }
+            index += 1;
+        }
+        Ok(None)
+    }
+
+    /// The first group after a run of empty subtrees that starts at `group`.
+    fn skip_holes(&mut self, source: Source, group: u64) -> Result<u64> {
+        let mut span = 1;
+        for level in 1..=self.levels() {
+            let wider = span * FANOUT as u64;
+            if !group.is_multiple_of(wider) || self.digest_at(source, level, group / wider)? != ALL_HOLES {
+                break;
+            }
+            span = wider;
+        }
+        Ok(group + span)
+    }
+}
+
+/// The newer slot of an entry.
+pub(super) fn current(entry: &Entry) -> Option<Slot> {
+    entry.newest().copied()
+}
+
+/// The digests of some groups with these entries, computed side by side.
+fn digests_of<'a>(keys: &FileKeys, leaves: impl Iterator<Item = (u64, &'a [Entry])>) -> Vec<Digest> {
+    leaf_digests(keys, leaves.map(|(group, entries)| (group, entries.iter().map(Entry::newest))))
+}
+
+/// The stored entries of a group; zeros past the end of the store.
+pub(super) fn read_entries(store: &dyn BackingFile, group: u64) -> Result<Vec<u8>> {
+    let mut raw = vec![0; layout::entries_in(group) * ENTRY];
+    store.read_at(&mut raw, layout::entries_offset(group))?;
+    Ok(raw)
+}
+
+pub(super) fn decode_entries(raw: &[u8]) -> Vec<Entry> {
+    raw.as_chunks::<ENTRY>().0.iter().map(Entry::decode).collect()
+}
+
+pub(super) fn encode_entries(entries: &[Entry]) -> Vec<u8> {
+    let mut raw = vec![0; entries.len() * ENTRY];
+    for (entry, bytes) in entries.iter().zip(raw.as_chunks_mut::<ENTRY>().0) {
+        entry.encode(bytes);
+    }
+    raw
+}
+
+fn damaged_leaf(group: u64, reason: &'static str) -> crate::vault::Error {
+    Damage { what: format!("leaf page {group}"), reason }.into()
+}

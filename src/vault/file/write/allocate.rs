@@ -1,0 +1,53 @@
+//! Space: reserved in the store, and looked for as data and holes.
+
+use crate::{
+    format::layout,
+    vault::{Error, Result, file::File},
+};
+
+impl File {
+    /// fallocate(2): reserves space in the store; grows the size unless `keep_size`.
+    ///
+    /// # Errors
+    /// `TooLarge`, or the store's (ENOSPC, EOPNOTSUPP).
+    pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+        let end = offset.checked_add(len).filter(|end| *end <= layout::MAX_SIZE).ok_or(Error::TooLarge)?;
+        let mut st = self.state.write();
+        self.complete_all(&mut st);
+        self.begin_change(&mut st)?;
+        self.remember_mtime(&mut st)?;
+        let first = layout::chunk_offset(offset / layout::CHUNK);
+        self.store.reserve(first, layout::stored_size(end).saturating_sub(first))?;
+        if !keep_size && end > st.dirty.size {
+            self.grow(&mut st, end)?;
+            st.times.note_write();
+        }
+        self.restore_mtime(&st);
+        Ok(())
+    }
+
+    /// SEEK_DATA (`data`) or SEEK_HOLE from `offset`, in steps of a chunk; the end of the file is a hole. Flushes first: only
+    /// the store's version knows its holes.
+    ///
+    /// # Errors
+    /// `NoData` past the end, or when there is no data any more.
+    pub fn seek(&self, offset: u64, data: bool) -> Result<u64> {
+        let mut st = self.state.write();
+        if offset >= st.dirty.size {
+            return Err(Error::NoData);
+        }
+        self.flush_all(&mut st)?;
+        let found = match st.stored.identity.clone() {
+            Some(identity) => {
+                st.stored.tree.trim_cache();
+                st.stored.tree.seek(self.source(&identity), offset / layout::CHUNK, data)?
+            }
+            None => (!data).then_some(0),
+        };
+        match found {
+            Some(index) => Ok(offset.max(index * layout::CHUNK)),
+            None if data => Err(Error::NoData),
+            None => Ok(st.dirty.size),
+        }
+    }
+}

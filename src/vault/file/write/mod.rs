@@ -1,0 +1,199 @@
+//! Writing: into the buffer, from which `flush` takes it when there is enough.
+
+mod allocate;
+mod punch;
+mod truncate;
+
+use super::{
+    File,
+    buffer::{Plain, is_border},
+    chunk_range::parts,
+    state::State,
+};
+use crate::{
+    crypto::chunk::CHUNK,
+    format::layout,
+    vault::{Error, Result, Time},
+};
+use std::{ops::Range, sync::Arc};
+
+/// Flushed bytes that a write commits: recovery stays short.
+const COMMIT_AT: u64 = 1 << 30;
+
+impl File {
+    /// Writes all of `data`; buffered until `flush`.
+    ///
+    /// # Errors
+    /// `TooLarge`; or what an earlier part of the buffer met on its way to the store, and then nothing of
+    /// `data` was taken.
+    pub fn write(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
+        let mut st = self.state.write();
+        self.write_locked(&mut st, offset, data)
+    }
+
+    /// Writes all of `data` at the end of the file and returns where that was.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn append(self: &Arc<Self>, data: &[u8]) -> Result<u64> {
+        let mut st = self.state.write();
+        let offset = st.dirty.size;
+        self.write_locked(&mut st, offset, data)?;
+        Ok(offset)
+    }
+
+    fn write_locked(self: &Arc<Self>, st: &mut State, offset: u64, data: &[u8]) -> Result<()> {
+        self.begin_change(st)?;
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= layout::MAX_SIZE);
+        end.ok_or(Error::TooLarge)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.make_room(st)?;
+        if st.stored.uncommitted >= COMMIT_AT {
+            self.commit(st)?;
+        }
+        if offset > st.dirty.size {
+            self.grow(st, offset)?;
+        }
+        self.start_full(st);
+        let put = self.put(st, offset, data);
+        // Also where it failed half-way: what came before may be in flight already, and the file is not clean.
+        st.times.note_write();
+        put
+    }
+
+    /// Puts bytes into the buffer, and starts extents that become full.
+    fn put(self: &Arc<Self>, st: &mut State, offset: u64, data: &[u8]) -> Result<()> {
+        let (mut at, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            let (index, start) = (at / layout::CHUNK, (at % layout::CHUNK) as usize);
+            let whole = if start == 0 { rest.len() / CHUNK } else { 0 };
+            let place = match st.dirty.buffer.put_chunks(index, whole) {
+                Some(places) => places,
+                None => {
+                    let within = start..CHUNK.min(start + rest.len());
+                    &mut self.chunk_to_write(st, index, within.clone())?[within]
+                }
+            };
+            let (part, after) = rest.split_at(place.len());
+            place.copy_from_slice(part);
+            (at, rest) = (at + part.len() as u64, after);
+            st.dirty.size = st.dirty.size.max(at);
+            // An extent whose last chunk will be written on does not go yet.
+            if at.is_multiple_of(layout::CHUNK) && is_border(at / layout::CHUNK) {
+                self.start_full(st);
+            }
+        }
+        Ok(())
+    }
+
+    /// The buffered copy of a chunk, of which the caller will write these bytes. The others are read in.
+    fn chunk_to_write<'a>(
+        &self,
+        st: &'a mut State,
+        index: u64,
+        written: Range<usize>,
+    ) -> Result<&'a mut [u8; CHUNK]> {
+        if st.dirty.buffer.get(index).is_none() {
+            if written.start == 0 && written.end >= layout::chunk_len(st.dirty.size, index) {
+                self.begin_extent(st, index);
+                let place = st.dirty.buffer.put(index);
+                place[written.end..].fill(0);
+                return Ok(place);
+            }
+            self.fetch(st, index)?;
+        }
+        Ok(st.dirty.buffer.get_mut(index).expect("just put in")) // invariant: put in above if it was absent
+    }
+
+    /// Reads a chunk into the buffer.
+    fn fetch(&self, st: &mut State, index: u64) -> Result<()> {
+        let plain = self.read_to_change(st, index)?;
+        if st.dirty.buffer.get(index).is_none() {
+            self.begin_extent(st, index);
+            st.dirty.buffer.insert(index, &plain);
+        }
+        Ok(())
+    }
+
+    /// The content of a chunk as an application sees it, zeros past the end of the file. If it is in flight, that is
+    /// completed first.
+    fn read_to_change(&self, st: &mut State, index: u64) -> Result<Plain> {
+        self.load_to_change(st, index)?;
+        let mut plain = Plain::zeros();
+        self.read_loaded(st, index * layout::CHUNK, &mut plain[..])?;
+        Ok(plain)
+    }
+
+    /// Completes what is in flight of a chunk, and loads its slot.
+    fn load_to_change(&self, st: &mut State, index: u64) -> Result<()> {
+        self.complete_to_change(st, &(index..index + 1));
+        if index < layout::chunks(st.stored.tree.size())
+            && let Some(identity) = st.stored.identity.clone()
+        {
+            st.stored.tree.load(self.source(&identity), layout::group_of(index))?;
+        }
+        Ok(())
+    }
+
+    /// Extends with a hole. A partial last chunk with data gets a new length, so it is written again.
+    fn grow(&self, st: &mut State, size: u64) -> Result<()> {
+        let last = st.dirty.size / layout::CHUNK;
+        if !st.dirty.size.is_multiple_of(layout::CHUNK) && !st.dirty.buffer.holds(last) {
+            self.load_to_change(st, last)?;
+            if has_data(st, last)? {
+                self.fetch(st, last)?;
+            }
+        }
+        st.dirty.size = size;
+        Ok(())
+    }
+
+    /// Zeroes bytes of chunks that have data.
+    fn zero(&self, st: &mut State, from: u64, to: u64) -> Result<()> {
+        for part in parts(from, to.saturating_sub(from) as usize) {
+            let buffer = &st.dirty.buffer;
+            if buffer.get(part.index).is_none() {
+                if buffer.holds(part.index) {
+                    continue; // a hole
+                }
+                self.load_to_change(st, part.index)?;
+                // Completing a write that failed may have brought the chunk back to the buffer.
+                if st.dirty.buffer.get(part.index).is_none() && !has_data(st, part.index)? {
+                    continue;
+                }
+            }
+            let within = part.start..part.start + part.out.len();
+            self.chunk_to_write(st, part.index, within.clone())?[within].fill(0);
+        }
+        Ok(())
+    }
+
+    /// Gives the modification time that the stored file gets with the last of its content. `set` brings a time to
+    /// the store: that one, or the store's own for as long as something is buffered.
+    ///
+    /// # Errors
+    /// What `set` returned.
+    pub fn set_mtime(&self, time: Time, set: impl FnOnce(Time) -> Result<()>) -> Result<()> {
+        let mut st = self.state.write();
+        let shown = if st.is_stored() {
+            time
+        } else {
+            let (seconds, nanoseconds) = self.store.mtime()?;
+            Time { seconds, nanoseconds }
+        };
+        set(shown)?;
+        st.times.mtime = Some(time);
+        Ok(())
+    }
+}
+
+/// Whether the flushed version has data for a chunk whose slot is loaded.
+fn has_data(st: &State, index: u64) -> Result<bool> {
+    let tree = &st.stored.tree;
+    if index >= layout::chunks(tree.size()) || st.stored.identity.is_none() {
+        return Ok(false);
+    }
+    Ok(tree.slot(index)?.is_some_and(|slot| !slot.is_hole()))
+}

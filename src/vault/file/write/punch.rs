@@ -1,0 +1,69 @@
+//! Holes: ranges that are made to read as zeros.
+
+use crate::{
+    format::layout,
+    vault::{
+        Result,
+        file::{File, chunk_range::ChunkRange, state::State},
+    },
+};
+
+impl File {
+    /// Makes a range read as zeros (a hole where whole chunks allow); never changes the size.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        let mut st = self.state.write();
+        self.complete_all(&mut st);
+        self.begin_change(&mut st)?;
+        let end = offset.saturating_add(len).min(st.dirty.size);
+        if offset >= end {
+            return Ok(());
+        }
+        let punched = self.punch_range(&mut st, offset, end);
+        // Also where it failed half-way.
+        st.times.note_write();
+        punched
+    }
+
+    fn punch_range(&self, st: &mut State, offset: u64, end: u64) -> Result<()> {
+        let first_whole = offset.div_ceil(layout::CHUNK);
+        // The last chunk is whole if the range reaches the end of the file.
+        let end_whole = if end == st.dirty.size { layout::chunks(end) } else { end / layout::CHUNK };
+        if first_whole >= end_whole {
+            return self.zero(st, offset, end);
+        }
+        self.zero(st, offset, first_whole * layout::CHUNK)?;
+        self.zero(st, end_whole * layout::CHUNK, end)?;
+        self.punch_chunks(st, first_whole..end_whole)
+    }
+
+    /// Makes whole chunks holes. Where there is nothing, nothing is done. If it fails, all of them are as they were: a chunk
+    /// that only left the buffer would show what the store has, which is older.
+    fn punch_chunks(&self, st: &mut State, chunks: ChunkRange) -> Result<()> {
+        let stored = self.stored_data(st, &chunks)?;
+        for index in st.dirty.buffer.written(chunks) {
+            st.dirty.buffer.remove(index);
+        }
+        stored.into_iter().for_each(|index| st.dirty.buffer.punch(index));
+        Ok(())
+    }
+
+    /// The chunks of a range that the flushed version has data for.
+    fn stored_data(&self, st: &mut State, chunks: &ChunkRange) -> Result<Vec<u64>> {
+        let (mut stored, mut index) = (Vec::new(), chunks.start);
+        let Some(identity) = st.stored.identity.clone() else { return Ok(stored) };
+        while index < chunks.end {
+            st.stored.tree.trim_cache();
+            match st.stored.tree.seek(self.source(&identity), index, true)? {
+                Some(found) if found < chunks.end => {
+                    stored.push(found);
+                    index = found + 1;
+                }
+                Some(_) | None => break,
+            }
+        }
+        Ok(stored)
+    }
+}

@@ -1,0 +1,40 @@
+//! Truncation: a cut of what is buffered and of what is stored, or a hole at the end.
+
+use crate::{
+    format::layout,
+    vault::{
+        Error, Result,
+        file::{File, state::State},
+    },
+};
+
+impl File {
+    /// Cuts or extends (with a hole).
+    ///
+    /// # Errors
+    /// `TooLarge`, or the store's.
+    pub fn truncate(&self, size: u64) -> Result<()> {
+        if size > layout::MAX_SIZE {
+            return Err(Error::TooLarge);
+        }
+        let mut st = self.state.write();
+        self.complete_all(&mut st);
+        self.begin_change(&mut st)?;
+        if size > st.dirty.size {
+            self.grow(&mut st, size)?;
+        } else if size < st.dirty.size {
+            self.cut(&mut st, size)?;
+        }
+        st.times.note_write();
+        Ok(())
+    }
+
+    fn cut(&self, st: &mut State, size: u64) -> Result<()> {
+        if size < st.stored.tree.size() {
+            self.cut_flushed(st, size)?;
+        }
+        st.dirty.buffer.cut(size);
+        st.dirty.size = size;
+        Ok(())
+    }
+}
