@@ -183,7 +183,7 @@ fn fio_reads_what_it_wrote() {
         ("mmap", "--ioengine=mmap --bsrange=4k-64k --blockalign=4k"),
         ("threads", "--ioengine=psync --bs=4k --numjobs=4"),
     ];
-    // A made-up GPU takes its time for each of so many small requests.
+    // A fake GPU takes its time for each of so many small requests.
     let size: u64 = if std::env::var_os("WARPCRYPT_TEST_ENGINE").is_some() { 1 << 20 } else { 8 << 20 };
     let fio = |name: &str, options: &str, more: &str| {
         let job = format!(

@@ -128,7 +128,7 @@ fn agrees_with_the_cpu() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_agrees_with_the_cpu() {
     let gpu = open(SMALL, Duration::from_millis(20)).expect("a device");
     assert_eq!(gpu.description().name, "Fake GPU");
@@ -158,7 +158,7 @@ fn refuses_bad_jobs() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_refuses_bad_jobs() {
     let gpu = open(SMALL, Duration::from_millis(20)).expect("a device");
     let (pool, keys) = (BufferPool::new(usize::MAX), all_keys());

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the made-up driver: build-fake.sh DIRECTORY makes DIRECTORY/libcuda.so.1. A program that is started with
+# Builds the fake driver: build-fake.sh DIRECTORY makes DIRECTORY/libcuda.so.1. A program that is started with
 # LD_LIBRARY_PATH=DIRECTORY finds one GPU. By the name libcuda.so too, which is tried first: on a machine with CUDA's
 # development files the real driver would be found by it.
 set -eu

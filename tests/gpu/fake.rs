@@ -1,4 +1,4 @@
-//! The made-up driver: building it, and running tests of this program over it.
+//! The fake driver: building it, and running tests of this program over it.
 
 use crate::support::{command::run, say, which};
 use rustix::process::Pid;
@@ -23,7 +23,7 @@ pub fn driver() -> Option<&'static Path> {
 fn build() -> Option<TempDir> {
     if which("g++").is_none() {
         assert!(std::env::var_os("REQUIRE_GXX").is_none_or(|v| v != "1"), "there is no g++");
-        say("SKIPPED: the GPU engine over a made-up driver: there is no g++");
+        say("SKIPPED: the GPU engine over a fake driver: there is no g++");
         return None;
     }
     let dir = tempfile::tempdir().expect("directory");
@@ -60,7 +60,7 @@ fn run_again(test: &str, prepare: impl FnOnce(&mut Command) -> &mut Command, sec
     done.text() + &done.stderr
 }
 
-/// The same over the made-up driver, if it can be built.
+/// The same over the fake driver, if it can be built.
 pub fn run_here(test: &str, variables: &[(&str, &str)], seconds: u64) -> Option<String> {
     driver().map(|library| run_over(library, test, variables, seconds))
 }

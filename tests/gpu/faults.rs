@@ -65,7 +65,7 @@ fn errors_cost_no_batch() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_errors_cost_no_batch() {
     let gpu = open(SMALL, Duration::from_millis(10)).expect("a device");
     let (cpu, keys, mut random) = (CpuEngine::new(), all_keys(), Random::new("faults"));
@@ -108,7 +108,7 @@ fn a_device_that_hangs_holds_up_nobody() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_hangs() {
     let shape = Shape { timeout: Duration::from_secs(2), ..SMALL };
     let gpu = open(shape, Duration::from_millis(10)).expect("a device");
@@ -127,7 +127,7 @@ fn a_process_that_ends_or_stands_still_costs_no_batch() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_process_is_hit() {
     let shape = Shape { timeout: Duration::from_secs(2), ..SMALL };
     let gpu = open(shape, Duration::from_millis(10)).expect("a device");
@@ -173,7 +173,7 @@ fn many_callers_survive_a_lost_device() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_many_callers() {
     let gpu = open(SMALL, Duration::from_millis(10)).expect("a device");
     let (cpu, keys, pool) = (CpuEngine::new(), all_keys(), BufferPool::new(usize::MAX));

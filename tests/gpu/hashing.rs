@@ -1,4 +1,4 @@
-//! `hash` with a GPU, over the made-up driver: the digests are the CPU's, whatever the driver does.
+//! `hash` with a GPU, over the fake driver: the digests are the CPU's, whatever the driver does.
 
 use crate::{
     fake,

@@ -35,7 +35,7 @@ fn a_pool_moves_to_the_memory_that_is_shared() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_moves() {
     let engine = batches::open(SMALL, Duration::from_secs(1)).expect("a device");
     let before = bytes_shared();
@@ -63,7 +63,7 @@ fn what_is_not_shared_is_gathered_in_little() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_gathers() {
     let shape = Shape { piece: 16 * MIB, slots: 2, ..SMALL };
     let engine = batches::open(shape, Duration::from_secs(1)).expect("a device");

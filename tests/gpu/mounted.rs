@@ -1,4 +1,4 @@
-//! A mounted vault with `--engine gpu`, over the made-up driver.
+//! A mounted vault with `--engine gpu`, over the fake driver.
 
 use crate::{
     fake::{self, order, processes_of},
@@ -27,7 +27,7 @@ fn a_mount_over_the_gpu() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_copies() {
     for cipher in ["aes-256-ctr", "kuznyechik-ctr"] {
         let vault = Vault::in_memory(cipher);
@@ -65,9 +65,9 @@ fn a_mount_measures_what_it_needs() {
     }
 }
 
-/// The made-up device is slower than any CPU: it is measured, with the functions of the mount alone, and left alone.
+/// The fake device is slower than any CPU: it is measured, with the functions of the mount alone, and left alone.
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_measures() {
     let vault = Vault::in_memory("kuznyechik-ctr");
     let place = tempfile::tempdir().expect("directory");
@@ -100,7 +100,7 @@ fn a_mount_survives_its_gpu() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_fails_under_a_mount() {
     let vault = Vault::in_memory("aes-256-ctr");
     let place = tempfile::tempdir().expect("directory");
@@ -159,7 +159,7 @@ const FAULTS: [&str; 2] = ["fault", "refuse"];
 
 /// Sixteen streams are written and then read while the device fails again and again.
 #[test]
-#[ignore = "runs over the made-up driver, or where it is told to on a real one"]
+#[ignore = "runs over the fake driver, or where it is told to on a real one"]
 fn over_fake_faults_are_injected() {
     let bytes = setting("FILE_BYTES").unwrap_or(300_000);
     let fault = std::env::var("FAULT").expect("a fault");
@@ -261,7 +261,7 @@ fn a_mount_survives_the_process_of_a_real_gpu() {
 
 /// The process is killed, stopped, and killed again while four streams are written and read.
 #[test]
-#[ignore = "runs over the made-up driver, or where it is told to on a real one"]
+#[ignore = "runs over the fake driver, or where it is told to on a real one"]
 fn over_fake_process_is_hit() {
     let bytes = setting("FILE_BYTES").unwrap_or(300_000);
     let vault = Vault::in_memory_of("aes-256-ctr", 5 * bytes + (1 << 30));
@@ -320,7 +320,7 @@ fn a_mount_goes_on_with_its_other_real_gpu() {
 
 /// Both have batches of so many `STREAMS`; the process of one is killed; the other goes on, and later both do.
 #[test]
-#[ignore = "runs over the made-up driver, or where it is told to on real ones"]
+#[ignore = "runs over the fake driver, or where it is told to on real ones"]
 fn over_fake_one_of_two_is_hit() {
     let bytes = setting("FILE_BYTES").unwrap_or(300_000);
     let vault = Vault::in_memory_of("aes-256-ctr", 17 * bytes + (1 << 30));
@@ -361,7 +361,7 @@ fn over_fake_one_of_two_is_hit() {
     await_line(&vault, "in service again", 1);
     let in_service = |gpu: usize| engines_of(mount.path())[gpu]["in_service"] == true;
     assert!(in_service(1) && in_service(2));
-    // The made-up device of a busy machine may be too slow to be waited for.
+    // The fake device of a busy machine may be too slow to be waited for.
     if std::env::var_os("FAKE_CUDA_DEVICES").is_none() {
         let failed = vault.log_text().matches("the CPU works in its place").count();
         assert_eq!(failed, 1, "the other one was not hit");
@@ -388,7 +388,7 @@ fn the_devices_are_shown_and_measured_once() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_shows_devices() {
     let devices = |json: bool| {
         let mut command = Vault::program();

@@ -37,7 +37,7 @@ fn all_real_devices_work() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver, or where it is told to on real ones"]
+#[ignore = "runs over the fake driver, or where it is told to on real ones"]
 fn over_fake_all_work() {
     let router = router();
     work(&router);
@@ -45,7 +45,7 @@ fn over_fake_all_work() {
     assert_eq!(counters.len(), 1 + devices());
     for (number, counters) in counters.iter().enumerate().skip(1) {
         assert_eq!(counters.name, format!("gpu {}", number - 1));
-        // The made-up device of a busy machine may be too slow to be waited for.
+        // The fake device of a busy machine may be too slow to be waited for.
         assert!(counters.batches > 0 && counters.bytes > 0 || counters.failed > 0, "{counters:?}");
     }
 }
@@ -58,7 +58,7 @@ fn one_that_fails_at_work_is_left_out_and_comes_back() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_one_fails() {
     let router = router();
     order("cuLaunchKernel:5", "error");
@@ -85,7 +85,7 @@ fn one_that_fails_at_the_start_is_left_out() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_one_does_not_start() {
     order("cuCtxCreate_v2", "error");
     let router = router();

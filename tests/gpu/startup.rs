@@ -36,7 +36,7 @@ fn says_why_there_is_no_engine() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_prints_the_reason() {
     println!("REASON {}", reason());
 }
@@ -47,7 +47,7 @@ fn a_fault_at_any_call_of_the_start_is_an_error() {
 }
 
 #[test]
-#[ignore = "runs over the made-up driver"]
+#[ignore = "runs over the fake driver"]
 fn over_fake_fails_to_start() {
     let calls = [
         "cuInit",
