@@ -1,4 +1,4 @@
-//! The GPU engine: over a made-up CUDA driver that runs the real kernels on the CPU and fails when told to,
+//! The GPU engine: over a fake CUDA driver that runs the real kernels on the CPU and fails when told to,
 //! and over a real device where there is one (`REQUIRE_GPU=1`: there has to be).
 //!
 //! A library is chosen when a process starts, so the tests over the fake driver start this program again:

@@ -329,5 +329,4 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "config_test.rs"]
 mod tests;

@@ -152,5 +152,4 @@ const fn nodes_through(group: u64) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "layout_test.rs"]
 mod tests;

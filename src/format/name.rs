@@ -242,5 +242,4 @@ fn decode_plain(stored: &[u8]) -> &[u8] {
 }
 
 #[cfg(test)]
-#[path = "name_test.rs"]
 mod tests;

@@ -341,5 +341,4 @@ impl Inodes {
 }
 
 #[cfg(test)]
-#[path = "inodes_test.rs"]
 mod tests;

@@ -294,5 +294,4 @@ impl Loops {
 }
 
 #[cfg(test)]
-#[path = "loops_test.rs"]
 mod tests;

@@ -178,5 +178,4 @@ fn rename_mode(flags: RenameFlags) -> Result<RenameMode> {
 }
 
 #[cfg(test)]
-#[path = "names_test.rs"]
 mod tests;

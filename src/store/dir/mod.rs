@@ -312,5 +312,4 @@ fn component(name: &OsStr) -> Result<&OsStr, Errno> {
 }
 
 #[cfg(test)]
-#[path = "test.rs"]
 mod tests;
