@@ -2,9 +2,9 @@
 
 mod batch;
 mod buffer;
-mod choice;
+mod cost;
 mod cpu;
-mod demand;
+mod cpu_pressure;
 mod gpu;
 mod line;
 mod measure;

@@ -160,7 +160,7 @@ impl Router {
         let team = self.team.get().filter(|_| batch.jobs.len() >= GPU_CHUNKS);
         match team.and_then(|team| team.choose(batch, bytes)) {
             None => self.run_on_cpu(batch, bytes),
-            Some(Choice::Cpu(turn)) => self.run_on_cpu(batch, bytes).inspect(|()| turn.done()),
+            Some(Choice::Cpu(_turn)) => self.run_on_cpu(batch, bytes),
             Some(Choice::Gpu(gpu, turn)) => {
                 let result = gpu.engine.run(batch);
                 gpu.tally.count(&result, batch.jobs.len(), bytes);
@@ -170,7 +170,7 @@ impl Router {
                         drop(turn);
                         self.run_on_cpu(batch, bytes)
                     }
-                    result => result.inspect(|()| turn.done()),
+                    Ok(()) | Err(EngineError::BadJob { .. }) => result,
                 }
             }
         }

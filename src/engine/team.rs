@@ -2,8 +2,8 @@
 
 use super::{
     Batch, BufferPool, CpuEngine, Engine, EngineError, GpuEngine,
-    choice::{price, takes_second},
-    demand::Demand,
+    cost::price,
+    cpu_pressure::CpuPressure,
     line::{Line, Turn, Work},
     measure,
     profile::{Function, Profile, crossover},
@@ -100,23 +100,24 @@ pub(super) struct Team {
 struct Partner {
     line: Line,
     threads: usize,
-    demand: Demand,
+    pressure: CpuPressure,
     /// Functions that have to be measured before a GPU gets a batch, each asked for once at a time.
     wanted: Sender<Function>,
     asked: Vec<AtomicBool>,
 }
 
 impl Partner {
-    /// What the CPU's offer for a batch is raised by.
-    fn price(&self, work: Work) -> u64 {
+    /// What a batch costs the CPU: until it should be done, and what others lose.
+    fn cost(&self, work: Work) -> u64 {
         let active = self.line.active();
         let own = if active > 0 { active + self.threads - 1 } else { 0 };
-        price(self.line.occupied(work) as f64 * self.threads as f64, self.demand.of_others(own), self.threads)
+        let all = self.line.occupied(work) as f64 * self.threads as f64;
+        self.line.ends(work).saturating_add(price(all, self.pressure.of_others(own), self.threads))
     }
 
     fn want(&self, function: Function) {
         if !self.asked[function.number()].swap(true, Relaxed) {
-            let _ = self.wanted.send(function); // Without anybody to measure it, it stays unknown.
+            let _ = self.wanted.send(function); // Without a thread that measures it, it stays unknown.
         }
     }
 }
@@ -151,7 +152,7 @@ impl Team {
         let partner = Partner {
             line: Line::new(&Key::new(cpu, None).profile()),
             threads: cpu.threads(),
-            demand: Demand::new(cpu.threads()),
+            pressure: CpuPressure::new(cpu.threads()),
             wanted,
             asked: (0..Function::COUNT).map(|_| AtomicBool::new(false)).collect(),
         };
@@ -212,27 +213,23 @@ impl Team {
         }));
     }
 
-    /// The engine that should finish the batch first; `None` if that can be none but the CPU.
+    /// The engine on which the batch costs least; `None` if that can be none but the CPU.
     pub fn choose(&self, batch: &Batch, bytes: usize) -> Option<Choice<'_>> {
         let work = Work { function: Function::of(batch)?, bytes };
-        let offered = |gpu: &'_ Gpu| gpu.line.offer(work).raised(self.copying(gpu, batch));
         let in_service = || self.gpus.iter().filter(|gpu| gpu.engine.in_service());
-        let Some(cpu) = &self.cpu else {
-            let gpu = in_service().min_by_key(|gpu| offered(gpu).ends)?;
-            return Some(Choice::Gpu(gpu, gpu.line.begin(work)));
-        };
         let known = |line: &Line| line.curve(work.function).is_some();
-        if !known(&cpu.line) || !in_service().all(|gpu| known(&gpu.line)) {
+        if let Some(cpu) = &self.cpu
+            && !(known(&cpu.line) && in_service().all(|gpu| known(&gpu.line)))
+        {
             cpu.want(work.function);
             return None;
         }
-        let gpu = in_service().min_by_key(|gpu| offered(gpu).ends)?;
-        let on_cpu = cpu.line.offer(work).raised(cpu.price(work));
-        Some(if takes_second(on_cpu, offered(gpu), cpu.line.asked(work)) {
-            Choice::Gpu(gpu, gpu.line.begin(work))
-        } else {
-            Choice::Cpu(cpu.line.begin(work))
-        })
+        let cost = |gpu: &Gpu| gpu.line.ends(work).saturating_add(self.copying(gpu, batch));
+        let (on_gpu, gpu) = in_service().map(|gpu| (cost(gpu), gpu)).min_by_key(|(cost, _)| *cost)?;
+        match &self.cpu {
+            Some(cpu) if cpu.cost(work) <= on_gpu => Some(Choice::Cpu(cpu.line.begin(work))),
+            Some(_) | None => Some(Choice::Gpu(gpu, gpu.line.begin(work))),
+        }
     }
 
     /// Nanoseconds for copying what the device does not reach.

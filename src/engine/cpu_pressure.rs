@@ -1,4 +1,4 @@
-//! How many threads of the whole machine want a processor: what the kernel counts, averaged over a few
+//! CPU pressure: how many threads of the whole machine want a processor, as the kernel counts them, averaged over a few
 //! milliseconds.
 
 use parking_lot::Mutex;
@@ -16,19 +16,19 @@ const MEMORY: Duration = Duration::from_millis(10);
 /// sleep, may be at work just at that moment.
 const ONCE: f64 = 0.25;
 
-/// The demand for processors.
-pub(super) struct Demand {
-    /// `/proc/loadavg`, where there is one; without it nobody is thought to want any.
+/// The pressure on the processors.
+pub(super) struct CpuPressure {
+    /// `/proc/loadavg`, where there is one; without it the pressure counts as none.
     file: Option<File>,
     processors: f64,
     seen: Mutex<(Option<Instant>, Mean)>,
 }
 
-impl Demand {
+impl CpuPressure {
     /// For a machine on which this process may use so many processors.
     pub fn new(processors: usize) -> Self {
         let file = File::open("/proc/loadavg").ok();
-        Demand { file, processors: processors.max(1) as f64, seen: Mutex::default() }
+        CpuPressure { file, processors: processors.max(1) as f64, seen: Mutex::default() }
     }
 
     /// The share of the processors, 0 to 1, that is wanted by others than the caller and `own` threads.
@@ -48,13 +48,13 @@ impl Demand {
 
 /// A mean in which what was seen longer ago counts less.
 #[derive(Default)]
-pub(super) struct Mean {
-    pub value: f64,
+struct Mean {
+    value: f64,
 }
 
 impl Mean {
     /// Takes in what is seen now, so much time after the last time.
-    pub fn add(&mut self, seen: f64, passed: Duration) {
+    fn add(&mut self, seen: f64, passed: Duration) {
         let weight = (passed.as_secs_f64() / MEMORY.as_secs_f64()).min(ONCE);
         self.value += (seen - self.value) * weight;
     }
@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn busy_threads_are_seen() {
-        let demand = Demand::new(1);
-        assert!(demand.file.is_some(), "tests run where there is a kernel to ask");
+        let pressure = CpuPressure::new(1);
+        assert!(pressure.file.is_some(), "tests run where there is a kernel to ask");
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             for _ in 0..6 {
@@ -105,7 +105,7 @@ mod tests {
             // Each look after such a pause counts as much as one can.
             let look = |own| {
                 thread::sleep(2 * MEMORY);
-                demand.of_others(own)
+                pressure.of_others(own)
             };
             let shares: Vec<f64> = (0..50).map(|_| look(0)).collect();
             let mut without = 1.0;
@@ -119,8 +119,8 @@ mod tests {
 
     #[test]
     fn without_a_kernel_to_ask_nobody_wants_any() {
-        let demand = Demand { file: None, ..Demand::new(4) };
-        assert_eq!(demand.of_others(0), 0.0);
+        let pressure = CpuPressure { file: None, ..CpuPressure::new(4) };
+        assert_eq!(pressure.of_others(0), 0.0);
     }
 
     #[test]
