@@ -84,11 +84,11 @@ pub fn newest_record(image: &[u8]) -> Option<Record> {
 /// # Errors
 /// The file's.
 pub fn rest(file: &Arc<File>) -> warpcrypt::vault::Result<()> {
-    let rest = file.rest_flush()?;
-    file.rest_sync()?;
-    if file.rest_settle(rest)? {
-        file.rest_sync()?;
-        file.rest_finish(rest)?;
+    let rest = file.clean_flush()?;
+    file.clean_sync()?;
+    if file.clean_settle(rest)? {
+        file.clean_sync()?;
+        file.clean_finish(rest)?;
     }
     Ok(())
 }

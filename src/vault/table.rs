@@ -140,7 +140,15 @@ impl Files {
     /// # Errors
     /// If no thread can be started.
     pub fn new(context: Arc<Context>, device: u64, sync_store: SyncStore) -> io::Result<Arc<Files>> {
-        let files = Arc::new(Files {
+        let files = Arc::new(Files::without_keeper(context, device, sync_store));
+        let weak = Arc::downgrade(&files);
+        let thread = std::thread::Builder::new().name("keeper".into()).spawn(move || keeper::keep(&weak))?;
+        *files.keeper.lock() = Some(thread);
+        Ok(files)
+    }
+
+    fn without_keeper(context: Arc<Context>, device: u64, sync_store: SyncStore) -> Files {
+        Files {
             context,
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             count: AtomicUsize::new(0),
@@ -156,11 +164,7 @@ impl Files {
             stop: Mutex::new(false),
             wake: Condvar::new(),
             keeper: Mutex::new(None),
-        });
-        let weak = Arc::downgrade(&files);
-        let thread = std::thread::Builder::new().name("keeper".into()).spawn(move || keeper::keep(&weak))?;
-        *files.keeper.lock() = Some(thread);
-        Ok(files)
+        }
     }
 
     /// What the files share.
@@ -184,6 +188,16 @@ impl Files {
     /// # Errors
     /// As `File::open`.
     pub fn open(&self, key: Key, store: DirFile) -> Result<Arc<OpenFile>> {
+        self.open_by(key, store, |store| File::open(store.clone(), self.context.clone()))
+    }
+
+    /// As `open`, where `load` opens the content behind the descriptor.
+    fn open_by(
+        &self,
+        key: Key,
+        store: DirFile,
+        load: impl FnOnce(&Arc<DirFile>) -> Result<Arc<File>>,
+    ) -> Result<Arc<OpenFile>> {
         self.find_room();
         let shard = self.shard(key);
         let mut files = shard.files.lock();
@@ -203,7 +217,7 @@ impl Files {
         drop(files);
         let opening = Opening { shard, key };
         let store = Arc::new(store);
-        let file = File::open(store.clone(), self.context.clone())?;
+        let file = load(&store)?;
         if file.is_blank() {
             log::warn!(
                 "inode {}: begins with a blank header, so it reads as empty; what follows is kept",
@@ -373,6 +387,8 @@ fn crowd() -> usize {
     (process::descriptors() / SHARE / PATIENCE).clamp(1, CROWD)
 }
 
+#[cfg(all(test, feature = "interleave"))]
+mod interleave;
 #[cfg(test)]
 #[path = "table/test.rs"]
 mod tests;

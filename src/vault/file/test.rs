@@ -78,6 +78,17 @@ pub(in crate::vault) fn context() -> Arc<Context> {
     context_with(Cipher::Aes256, Integrity::Kmac128, false)
 }
 
+/// A context whose background work is done by hand, by this: one piece of it, if there is some.
+#[cfg(feature = "interleave")]
+pub(in crate::vault) fn context_by_hand() -> (Arc<Context>, impl Fn() -> bool + Send + Sync) {
+    let (background, jobs) = Background::by_hand();
+    let context = context_of_few(background);
+    let router = Router::of_one_thread(context.budget.buffers);
+    let keys = FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128);
+    let work = move || jobs.try_recv().map(|job| job()).is_ok();
+    (Arc::new(Context { keys, router, ..context }), work)
+}
+
 pub(super) fn open(store: &Arc<FaultyFile>, context: &Arc<Context>) -> Arc<File> {
     File::open(store.clone(), context.clone()).unwrap()
 }

@@ -14,15 +14,17 @@ use std::{
 /// How often the keeper looks around.
 const TICK: Duration = Duration::from_secs(1);
 /// Flushing what was closed takes one part in so many of the time, and the store's syncs with it.
-const SHARE_OF_HURRY: u32 = 4;
+const SHARE_OF_HURRY: u32 = if TIMELESS { 0 } else { 4 };
 /// A file that did not change for so long is brought to rest.
-const IDLE: Duration = Duration::from_secs(3);
+const IDLE: Duration = Duration::from_secs(if TIMELESS { 0 } else { 3 });
 /// Between two rounds of bringing idle files to rest: each costs the store two syncs.
-const ROUND: Duration = Duration::from_secs(8);
+const ROUND: Duration = Duration::from_secs(if TIMELESS { 0 } else { 8 });
 /// A file that changes all the time is committed when its oldest uncommitted change is this old.
 const COMMIT_AFTER: Duration = Duration::from_secs(10);
 /// Up to so many files are synced one by one, more by one syncfs.
-const SYNC_EACH: usize = 8;
+const SYNC_EACH: usize = if TIMELESS { 1 } else { 8 };
+/// Where a scheduler decides what comes when, every wait may be over.
+const TIMELESS: bool = cfg!(all(test, feature = "interleave"));
 
 /// Files that a program closed while an overwrite, which takes a sync, was still to be flushed. Until it is, a kill of the mount
 /// loses it although what the program did later may stay; so that is soon, but as seldom as the store's syncs are slow.
@@ -84,7 +86,7 @@ impl Files {
     }
 
     /// Flushes what was closed before it could be.
-    fn flush_closed(&self) {
+    pub(super) fn flush_closed(&self) {
         let closed = self.hurry.lock().take();
         let start = Instant::now();
         for open in closed.into_iter().filter_map(|key| self.get(key)) {
@@ -99,7 +101,7 @@ impl Files {
     }
 
     /// Looks around once.
-    fn tick(&self) {
+    pub(super) fn tick(&self) {
         if self.context.router.buffers.rest() {
             process::give_back_memory();
         }

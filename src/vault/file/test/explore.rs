@@ -2,7 +2,7 @@
 //!
 //! A `case` is a sequence of operations at the `marks` of a file, with failures and crashes. A `life` runs it on a store
 //! in memory; at every call of it `look` crashes and recovers, and recovery may fail and crash as well. The `oracle`
-//! knows what may be read. `draw` makes cases, `report` runs them on all cores and shortens those that find something.
+//! knows what may be read. `several` lets files share their memory. `draw` makes cases, `report` runs them on all cores and shortens those that find something.
 
 mod case;
 mod draw;
@@ -15,6 +15,7 @@ mod mutants;
 mod named;
 mod oracle;
 mod report;
+mod several;
 mod tamper;
 
 use draw::{random, short};

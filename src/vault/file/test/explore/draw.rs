@@ -34,9 +34,17 @@ pub(super) fn random(seed: u64) -> Case {
         Place::Page,
     ];
     let place = if rng.below(60) == 0 { Place::Stream } else { one_of(rng, &places) };
+    random_at(rng, durability, place)
+}
+
+/// The same for these positions.
+pub(super) fn random_at(rng: &mut Rng, durability: Durability, place: Place) -> Case {
     let marks = place.marks().len() - 1;
     let mut steps = Vec::new();
-    if rng.below(4) > 0 {
+    if place == Place::Groups {
+        steps.extend((0..marks).step_by(2).map(|at| plain(Op::Write(at, at + 1))));
+        steps.push(plain(one_of(rng, &[Op::Flush, Op::Rest, Op::Rest])));
+    } else if rng.below(4) > 0 {
         let first = one_of(rng, &[1, 2, marks / 2, marks]);
         steps.push(plain(if place == Place::Inline || place == Place::Page {
             one_of(
@@ -48,7 +56,8 @@ pub(super) fn random(seed: u64) -> Case {
         }));
         steps.push(plain(one_of(rng, &[Op::Flush, Op::Sync, Op::Sync, Op::Rest, Op::Rest])));
     }
-    let more = if place == Place::Stream { 2 + rng.below(4) } else { 3 + rng.below(9) };
+    let is_long = matches!(place, Place::Stream | Place::Streams);
+    let more = if is_long { 2 + rng.below(4) } else { 3 + rng.below(9) };
     for _ in 0..more {
         let op = random_op(rng, marks, place);
         let fault = (rng.below(3) == 0 && fails(op)).then(|| random_fault(rng));
@@ -65,7 +74,11 @@ fn fails(op: Op) -> bool {
 
 fn random_op(rng: &mut Rng, marks: usize, place: Place) -> Op {
     let a = rng.below(marks as u64) as usize;
-    let long = if place == Place::Stream { 70 } else { 4 };
+    let long = match place {
+        Place::Stream | Place::Streams => 70,
+        Place::Groups => 1,
+        Place::Small | Place::Odd | Place::Inline | Place::Page => 4,
+    };
     let b = (a + 1 + rng.below(long) as usize).min(marks);
     match rng.below(40) {
         0..=6 => Op::Write(a, b),

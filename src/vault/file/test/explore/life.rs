@@ -59,6 +59,8 @@ impl Violation {
 pub(super) struct Life<'a> {
     case: &'a Case,
     care: Care,
+    /// Of the file; what crashes leave is recovered in the looker's.
+    context: Arc<Context>,
     looker: Looker,
     store: Arc<FaultyFile>,
     file: Option<Arc<File>>,
@@ -94,21 +96,7 @@ enum End {
 
 /// Runs a case.
 pub(super) fn run(case: &Case, contexts: &[Arc<Context>; 2], seed: u64, care: Care) -> Ran {
-    let looker = Looker::new(contexts, case.place, seed);
-    let mut life = Life {
-        case,
-        care,
-        oracle: Oracle::new(&looker.marks),
-        looker,
-        store: FaultyFile::new(),
-        file: None,
-        last: ZEROS,
-        resting: None,
-        failed: None,
-        torn: Torn::new(),
-        asked: Vec::new(),
-        over: false,
-    };
+    let mut life = Life::new(case, contexts[0].clone(), contexts, seed, care);
     let wrong = life.run();
     life.looker.counts.sequences += 1;
     Ran { counts: life.looker.counts, asked: life.asked, wrong: wrong.err() }
@@ -122,7 +110,33 @@ pub(super) struct Ran {
     pub(super) wrong: Option<Violation>,
 }
 
-impl Life<'_> {
+impl<'a> Life<'a> {
+    /// A file that is not there yet. `context` is its own, the others are for what crashes leave.
+    pub(super) fn new(
+        case: &'a Case,
+        context: Arc<Context>,
+        others: &[Arc<Context>; 2],
+        seed: u64,
+        care: Care,
+    ) -> Self {
+        let looker = Looker::new(others, case.place, seed);
+        Life {
+            case,
+            care,
+            context,
+            oracle: Oracle::new(&looker.marks),
+            looker,
+            store: FaultyFile::new(),
+            file: None,
+            last: ZEROS,
+            resting: None,
+            failed: None,
+            torn: Torn::new(),
+            asked: Vec::new(),
+            over: false,
+        }
+    }
+
     fn run(&mut self) -> Result<(), Violation> {
         for (step, what) in self.case.steps.iter().enumerate() {
             self.step(step, what).map_err(|text| Violation { step, text })?;
@@ -133,7 +147,7 @@ impl Life<'_> {
         self.end().map_err(|text| Violation { step: self.case.steps.len(), text })
     }
 
-    fn step(&mut self, at: usize, step: &Step) -> Verdict {
+    pub(super) fn step(&mut self, at: usize, step: &Step) -> Verdict {
         self.make_ready(step.op)?;
         if self.over {
             return Ok(());
@@ -213,7 +227,7 @@ impl Life<'_> {
     fn open(&mut self) -> Verdict {
         self.resting = None;
         let before = self.store.failed();
-        let opened = File::open(self.store.clone(), self.looker.context.clone());
+        let opened = File::open(self.store.clone(), self.context.clone());
         self.store.calm();
         let file = match opened {
             Ok(file) => file,
@@ -232,8 +246,7 @@ impl Life<'_> {
 
     /// What an operation failed at, and whether another follows.
     fn note(&mut self, op: Op, before: u64, end: &End) {
-        let torn = self.store.torn();
-        self.torn.extend(torn.iter().filter_map(|page| self.looker.chunk_in(*page)));
+        self.note_torn();
         let counts = &mut self.looker.counts;
         counts.faults += self.store.failed() - before;
         if let Some(failed) = self.failed
@@ -246,6 +259,11 @@ impl Life<'_> {
         if self.store.failed() > before {
             self.failed = Some(op);
         }
+    }
+
+    fn note_torn(&mut self) {
+        let torn = self.store.torn();
+        self.torn.extend(torn.iter().filter_map(|page| self.looker.chunk_in(*page)));
     }
 
     /// Does an operation.
@@ -458,8 +476,38 @@ impl Life<'_> {
         }
     }
 
+    /// Begins to watch the store while others are at work.
+    pub(super) fn record(&self) {
+        self.store.record();
+    }
+
+    /// Looks at what crashes leave of the file, at every call that others made to its store since `record`.
+    pub(super) fn look_on(&mut self) -> Verdict {
+        let states = self.store.recorded();
+        self.note_torn();
+        if self.file.as_ref().is_some_and(|file| file.sync_failed()) {
+            self.oracle.lose();
+        }
+        if self.over { Ok(()) } else { self.look(&states) }
+    }
+
+    /// Crashes as it is, for good.
+    pub(super) fn crash_now(&mut self, cut: Option<u64>) {
+        self.note_torn();
+        self.crash(&[self.store.snapshot()], Crash { at: 0, cut });
+    }
+
+    /// Whether there is nothing to be said of the file any more: a power cut damaged it.
+    pub(super) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    pub(super) fn counts(&self) -> &Counts {
+        &self.looker.counts
+    }
+
     /// In the end the store works again, and so does the file.
-    fn end(&mut self) -> Verdict {
+    pub(super) fn end(&mut self) -> Verdict {
         self.store.mend();
         if self.looker.chance(4) {
             return Ok(());

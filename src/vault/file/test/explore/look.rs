@@ -55,10 +55,14 @@ impl Counts {
     }
 }
 
+/// Those with which the cryptography is cheap.
+pub(super) fn keys() -> FileKdf {
+    FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128)
+}
+
 /// Where background work is done at once and the cryptography is cheap.
 pub(super) fn context(durability: Durability) -> Arc<Context> {
-    let keys = FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128);
-    Arc::new(Context { keys, durability, ..context_over(Background::at_once()) })
+    Arc::new(Context { keys: keys(), durability, ..context_over(Background::at_once()) })
 }
 
 /// Looks at what crashes leave.

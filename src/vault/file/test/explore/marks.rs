@@ -21,17 +21,23 @@ pub(super) enum Place {
     Page,
     /// Every chunk from the first to past the end of the first page of entries.
     Stream,
-    /// Every chunk of several stripes, and parts of some.
+    /// Every chunk of several extents, and parts of some.
     Streams,
+    /// The first chunk of each of many pages of entries.
+    Groups,
 }
 
-pub(super) const PLACES: [(&str, Place); 6] = [
+/// Pages of entries in `Place::Groups`: more than a file may always keep in memory.
+const GROUPS: u64 = 12;
+
+pub(super) const PLACES: [(&str, Place); 7] = [
     ("small", Place::Small),
     ("odd", Place::Odd),
     ("inline", Place::Inline),
     ("page", Place::Page),
     ("stream", Place::Stream),
     ("streams", Place::Streams),
+    ("groups", Place::Groups),
 ];
 
 impl Place {
@@ -66,6 +72,9 @@ impl Place {
                 let mut marks: Vec<u64> = (0..=140).map(|chunk| chunk * C).chain(parts).collect();
                 marks.sort_unstable();
                 marks
+            }
+            Place::Groups => {
+                (0..GROUPS).map(layout::first_chunk).flat_map(|chunk| [chunk * C, (chunk + 1) * C]).collect()
             }
         }
     }
