@@ -79,7 +79,7 @@ pub fn newest_record(image: &[u8]) -> Option<Record> {
     records.collect::<Option<Vec<_>>>()?.into_iter().max_by_key(|record| record.sequence)
 }
 
-/// Brings a file to rest, as a mount does once it is idle.
+/// Cleans a file, as a mount does once it is idle.
 ///
 /// # Errors
 /// The file's.

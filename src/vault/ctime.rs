@@ -8,7 +8,7 @@
 
 use super::{
     Time,
-    table::{Key, OpenFile},
+    open_file::{Key, OpenFile},
 };
 use parking_lot::RwLock;
 use std::{collections::HashMap, os::fd::AsFd};

@@ -1,7 +1,7 @@
 //! An open vault: directories and names, open files, reading, writing, commit and recovery.
 //!
 //! `file` is the commit protocol of one file over a `BackingFile`; `table` keeps the open files and
-//! brings idle ones to rest; the rest is the namespace: what stands where, under which name.
+//! cleans idle ones; the rest is the namespace: what stands where, under which name.
 
 mod access;
 mod aside;
@@ -19,6 +19,7 @@ mod make;
 mod names;
 mod open;
 mod open_error;
+mod open_file;
 mod pending;
 mod process;
 mod remove;
@@ -40,8 +41,9 @@ pub use listing::{DirEntry, Listing};
 pub use make::NewNode;
 pub use open::{OpenOptions, Unlock, Vault};
 pub use open_error::OpenError;
+pub use open_file::{Key, OpenFile};
 pub use process::descriptors;
 pub use remove::{RenameMode, Spot, There};
 pub use resources::{Budget, Memory};
-pub use table::{Files, Key, OpenFile, SyncStore};
+pub use table::{Files, SyncStore};
 pub use target::{Pin, Target};

@@ -250,7 +250,7 @@ impl<'a> Ground<'a> {
 
     /// Kills it while the programs work, or while it is unmounted behind them.
     fn kill_at_work(&mut self, mut mount: vault::Mount, works: &mut [Box<dyn Work>], tally: &mut Tally) {
-        // Files come to rest after three seconds.
+        // Files are clean after three seconds.
         let longest = *self.random.one_of(&[60, 60, 600, 600, 600, 600, 600, 600, 600, 600, 5_000]);
         let pause = Duration::from_millis(5 + self.random.below(longest));
         let unmounting = self.random.once_in(8).then(|| self.random.below(40_000));
@@ -316,7 +316,7 @@ impl<'a> Ground<'a> {
         });
         refused.into_iter().for_each(|said| tally.fault(Kind::Refused, 0, said));
         if self.random.once_in(4) {
-            // Files come to rest meanwhile.
+            // Files become clean meanwhile.
             sleep(Duration::from_secs(5));
         }
         if self.random.once_in(2) {

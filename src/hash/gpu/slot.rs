@@ -35,7 +35,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks at whether it is done.
 const TICK: Duration = Duration::from_micros(50);
 
-/// A slot at rest.
+/// A slot without work.
 pub struct Slot {
     input: HostMemory,
     described: HostMemory,

@@ -26,7 +26,7 @@ mod rules;
 mod slot_memory;
 mod state;
 #[cfg(test)]
-pub(super) mod test;
+pub(super) mod tests;
 mod tree;
 mod write;
 

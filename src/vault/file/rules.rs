@@ -70,20 +70,20 @@ pub(super) enum Rule {
     RecordBeforeErasing,
     /// The recovered version's epoch is above all that were used.
     EpochAboveAll,
-    /// Who reads a chunk that is on its way to the store waits for that.
-    LandBeforeReading,
-    /// So does whoever changes a part of it.
-    LandBeforeChanging,
-    /// A chunk that is on its way does not go again in the same epoch.
+    /// A chunk in flight is completed before it is read.
+    CompleteBeforeReading,
+    /// A chunk in flight is completed before a part of it is changed.
+    CompleteBeforeChanging,
+    /// A chunk in flight does not go again in the same epoch.
     ApartInEpoch,
-    /// What a failed flight gives back does not take the place of what was written since.
+    /// What a failed write gives back does not take the place of what was written since.
     KeepNewer,
-    /// What was opened ahead is given only to who reads the same content.
+    /// A read-ahead window is used only for the content that it was opened of.
     SameContent,
     /// A chunk that does not verify while others may write the file is read again while they may not.
     ReadAgainHeld,
-    /// A step on the way to rest is void if the file changed since the one before.
-    RestIsVoid,
+    /// A step on the way to a clean record is void if the file changed since the one before.
+    CleanStepIsVoid,
 }
 
 /// Whether a rule holds.

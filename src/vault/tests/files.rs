@@ -199,7 +199,7 @@ fn closing_a_file_and_bringing_it_to_rest_shows_in_no_time() {
             }
         });
         thread::sleep(Duration::from_millis(50));
-        f.vault.files.bring_to_rest(f.vault.files.all());
+        f.vault.files.clean(f.vault.files.all());
         done.store(true, Ordering::Relaxed);
         watch.join().unwrap();
     });
@@ -208,7 +208,7 @@ fn closing_a_file_and_bringing_it_to_rest_shows_in_no_time() {
     assert!(f.vault.set_attr(target(), &chmod).unwrap().ctime > written.1, "a change of its own shows");
 }
 
-/// The file is not at rest, so it stays in the table; what may be opened ahead is the other readers' at once.
+/// The file is not clean, so it stays in the table; what may be opened ahead is the other readers' at once.
 #[test]
 fn a_file_that_was_closed_takes_no_share_of_what_is_opened_ahead() {
     let f = Fixture::new();

@@ -140,5 +140,5 @@ impl File {
 
 /// Whether the file changed since the first step.
 fn is_void(st: &State, step: CleanStep) -> bool {
-    st.times.changes != step.changes && holds(Rule::RestIsVoid)
+    st.times.changes != step.changes && holds(Rule::CleanStepIsVoid)
 }

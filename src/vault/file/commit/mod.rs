@@ -123,14 +123,14 @@ impl File {
 
     /// Completes all writes if chunks of a range are among them, before these are read.
     pub(super) fn complete_to_read(&self, st: &mut State, chunks: &Range<u64>) {
-        if File::is_in_flight(st, chunks) && holds(Rule::LandBeforeReading) {
+        if File::is_in_flight(st, chunks) && holds(Rule::CompleteBeforeReading) {
             self.complete_all(st);
         }
     }
 
     /// The same, before a part of them is changed.
     pub(super) fn complete_to_change(&self, st: &mut State, chunks: &Range<u64>) {
-        if File::is_in_flight(st, chunks) && holds(Rule::LandBeforeChanging) {
+        if File::is_in_flight(st, chunks) && holds(Rule::CompleteBeforeChanging) {
             self.complete_all(st);
         }
     }

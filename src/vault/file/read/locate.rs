@@ -78,7 +78,7 @@ pub(super) fn slot_to_open(st: &State, index: u64, entry: &Entry) -> Result<Opti
 /// none is in flight.
 pub(super) fn is_at_hand(st: &State, chunks: &ChunkRange) -> bool {
     missing_groups(st, chunks).is_none()
-        && !(File::is_in_flight(st, chunks) && holds(Rule::LandBeforeReading))
+        && !(File::is_in_flight(st, chunks) && holds(Rule::CompleteBeforeReading))
 }
 
 /// The groups of chunks, if one of them is not loaded.

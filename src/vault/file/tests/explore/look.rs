@@ -255,14 +255,14 @@ impl Looker {
     fn afterwards(&mut self, store: &Arc<FaultyFile>, file: Arc<File>, view: &View, torn: &Torn) -> Verdict {
         match self.rng.below(4) {
             0 => {
-                rest(&file).map_err(|e| format!("does not come to rest after recovery: {e}"))?;
+                rest(&file).map_err(|e| format!("is not clean after recovery: {e}"))?;
                 let calls = store.calls();
                 let again = File::open(store.clone(), self.other.clone());
-                let again = again.map_err(|e| format!("does not open at rest: {e}"))?;
+                let again = again.map_err(|e| format!("does not open when clean: {e}"))?;
                 if store.calls() != calls {
-                    return Err("is recovered although it was at rest".into());
+                    return Err("is recovered although it was clean".into());
                 }
-                same(&self.view(&again, torn)?, view, "at rest")
+                same(&self.view(&again, torn)?, view, "clean")
             }
             1 => {
                 let oldest = FaultyFile::at(&store.snapshot().power_cut(|_| false, |_| 0));
@@ -359,7 +359,7 @@ pub(super) enum Wrong {
     Mixed(String),
 }
 
-/// Brings a file to rest.
+/// Cleans a file.
 pub(super) fn rest(file: &Arc<File>) -> Result<(), Error> {
     let step = file.clean_flush()?;
     file.clean_sync()?;

@@ -1,8 +1,13 @@
-//! The keeper: a thread that brings files to rest some seconds after their last change, many of them with one pair of
-//! syncs, and commits those that change all the time; and the end, when all of them come to rest.
+//! The flusher: a thread that flushes closed files, cleans files some seconds after their last change, many of them with one
+//! pair of syncs, and commits those that change all the time. At the end all files are cleaned.
 
-use super::{Files, Key, OpenFile};
-use crate::vault::{Error, Result, file::CleanStep, process};
+use super::Files;
+use crate::vault::{
+    Error, Result,
+    file::CleanStep,
+    open_file::{Key, OpenFile},
+    process,
+};
 use std::{
     collections::HashSet,
     io,
@@ -11,13 +16,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often the keeper looks around.
+/// How often the flusher looks at all files.
 const TICK: Duration = Duration::from_secs(1);
 /// Flushing what was closed takes one part in so many of the time, and the store's syncs with it.
 const SHARE_OF_HURRY: u32 = if TIMELESS { 0 } else { 4 };
-/// A file that did not change for so long is brought to rest.
+/// A file that did not change for so long is cleaned.
 const IDLE: Duration = Duration::from_secs(if TIMELESS { 0 } else { 3 });
-/// Between two rounds of bringing idle files to rest: each costs the store two syncs.
+/// Between two rounds of cleaning idle files: each costs the store two syncs.
 const ROUND: Duration = Duration::from_secs(if TIMELESS { 0 } else { 8 });
 /// A file that changes all the time is committed when its oldest uncommitted change is this old.
 const COMMIT_AFTER: Duration = Duration::from_secs(10);
@@ -47,8 +52,8 @@ impl Hurry {
     }
 }
 
-/// Looks around until the table is gone or its keeper is to end.
-pub(super) fn keep(files: &Weak<Files>) {
+/// Looks at the files until the table is gone or the flusher is to end.
+pub(super) fn run(files: &Weak<Files>) {
     let mut last = Instant::now();
     loop {
         let Some(files) = files.upgrade() else { return };
@@ -70,16 +75,16 @@ pub(super) fn keep(files: &Weak<Files>) {
             }
         };
         if catch_unwind(AssertUnwindSafe(round)).is_err() {
-            log::error!("a look at the open files ended early for an internal reason");
+            log::error!("a round of the flusher ended early because of an internal error");
         }
     }
 }
 
 impl Files {
-    /// Has the keeper flush a file soon.
+    /// Has the flusher flush a file soon.
     pub(super) fn hurry(&self, key: Key) {
         if self.hurry.lock().closed.insert(key) {
-            // Whoever holds this is about to look, or waits already.
+            // The flusher holds this until it waits, so it does not miss the call.
             drop(self.stop.lock());
             self.wake.notify_all();
         }
@@ -100,7 +105,7 @@ impl Files {
         }
     }
 
-    /// Looks around once.
+    /// One look at all files.
     pub(super) fn tick(&self) {
         if self.context.router.buffers.rest() {
             process::give_back_memory();
@@ -125,26 +130,26 @@ impl Files {
                 open.complain(&e);
             }
         }
-        if self.resting.lock().elapsed() >= ROUND {
-            self.bring_to_rest(idle);
+        if self.cleaned.lock().elapsed() >= ROUND {
+            self.clean(idle);
         }
         self.reap();
         self.in_use.fetch_min(self.count.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Flush, sync, settle, sync, clean records: one pair of syncs for all of them.
-    pub(in crate::vault) fn bring_to_rest(&self, files: Vec<Arc<OpenFile>>) {
+    pub(in crate::vault) fn clean(&self, files: Vec<Arc<OpenFile>>) {
         if self.context.read_only || files.is_empty() {
             return;
         }
-        let mut rested = self.resting.lock();
+        let mut cleaned = self.cleaned.lock();
         let flush = |open: Arc<OpenFile>| {
             let flushed = match open.file.is_flushed() {
                 true => open.file.clean_flush(),
                 false => self.ctimes.keep(&open, || open.file.clean_flush()),
             };
             match flushed {
-                Ok(rest) => Some((open, rest)),
+                Ok(step) => Some((open, step)),
                 Err(e) => {
                     open.complain(&e);
                     None
@@ -152,10 +157,10 @@ impl Files {
             }
         };
         let flushed: Vec<_> = files.into_iter().filter_map(flush).collect();
-        let flushed = self.sync_rested(flushed);
-        let settle = |(open, rest): &(Arc<OpenFile>, CleanStep)| match self
+        let flushed = self.sync_for_clean(flushed);
+        let settle = |(open, step): &(Arc<OpenFile>, CleanStep)| match self
             .ctimes
-            .keep(open, || open.file.clean_settle(*rest))
+            .keep(open, || open.file.clean_settle(*step))
         {
             Ok(more) => more,
             Err(e) => {
@@ -164,17 +169,17 @@ impl Files {
             }
         };
         let settled: Vec<_> = flushed.into_iter().filter(settle).collect();
-        for (open, rest) in self.sync_rested(settled) {
-            match self.ctimes.keep(&open, || open.file.clean_finish(rest)) {
+        for (open, step) in self.sync_for_clean(settled) {
+            match self.ctimes.keep(&open, || open.file.clean_finish(step)) {
                 Ok(()) => open.complained.store(false, Ordering::Relaxed),
                 Err(e) => open.complain(&e),
             }
         }
-        *rested = Instant::now();
+        *cleaned = Instant::now();
     }
 
     /// Makes what these files wrote durable and returns those for which that is known.
-    fn sync_rested(&self, files: Vec<(Arc<OpenFile>, CleanStep)>) -> Vec<(Arc<OpenFile>, CleanStep)> {
+    fn sync_for_clean(&self, files: Vec<(Arc<OpenFile>, CleanStep)>) -> Vec<(Arc<OpenFile>, CleanStep)> {
         let mut each = files.len() <= SYNC_EACH;
         if !each && let Err(e) = (self.sync_store)() {
             if e.kind() != io::ErrorKind::Unsupported {
@@ -189,17 +194,17 @@ impl Files {
         files.into_iter().filter(synced).collect()
     }
 
-    /// Flushes everything, makes it durable, writes the clean records and ends the keeper.
+    /// Flushes everything, makes it durable, writes the clean records and ends the flusher.
     ///
     /// # Errors
-    /// The first file's that could not be stored; EIO if one could not before, whoever heard of it.
+    /// The first file's that could not be stored; EIO if one could not be stored before.
     pub fn shut_down(&self) -> Result<()> {
         *self.stop.lock() = true;
         self.wake.notify_all();
-        if let Some(keeper) = self.keeper.lock().take()
-            && keeper.thread().id() != std::thread::current().id()
+        if let Some(flusher) = self.flusher.lock().take()
+            && flusher.thread().id() != std::thread::current().id()
         {
-            let _ = keeper.join();
+            let _ = flusher.join();
         }
         if self.context.read_only {
             return Ok(());
@@ -210,8 +215,8 @@ impl Files {
             .filter(|o| !o.unlinked.load(Ordering::Relaxed) && !o.file.is_clean())
             .collect();
         let flushed: Result<()> = left.iter().try_for_each(|open| open.file.flush());
-        self.bring_to_rest(left.clone());
-        // What could not be brought to rest may be durable all the same.
+        self.clean(left.clone());
+        // What could not be cleaned may be durable all the same.
         let durable = left.iter().filter(|o| !o.file.is_clean()).try_for_each(|o| o.file.sync());
         drop(left);
         self.reap();

@@ -76,7 +76,7 @@ pub(super) struct Life<'a> {
     over: bool,
 }
 
-/// A file on its way to rest.
+/// A file on its way to a clean record.
 #[derive(Clone, Copy)]
 struct Resting {
     step: CleanStep,
@@ -190,7 +190,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Damages what was just confirmed, or brought to rest, without a failure so far.
+    /// Damages what was just confirmed, or cleaned, without a failure so far.
     fn tamper(&mut self, op: Op, state: &Snapshot) -> Verdict {
         let Some(file) = &self.file else { return Ok(()) };
         let at_rest = file.is_clean();

@@ -1,19 +1,20 @@
-//! The open files: one `OpenFile` an inode. `keeper` brings idle ones to rest.
+//! The open files: one `OpenFile` for each inode. The `flusher` cleans idle ones.
 //!
 //! A file stays here after its last handle is closed, until the store holds all of it under a clean
 //! record. So closing costs no sync, and reopening a file that was just written no recovery.
 
-mod keeper;
+mod flusher;
 
 use super::{
-    Error, Result, Time,
+    Result, Time,
     ctime::ChangeTimes,
     file::{Context, File},
+    open_file::{Key, OpenFile},
     process,
     sync::{Condvar, Mutex},
 };
 use crate::store::DirFile;
-use keeper::Hurry;
+use flusher::Hurry;
 use std::{
     collections::HashMap,
     io,
@@ -25,44 +26,13 @@ use std::{
     time::Instant,
 };
 
-/// Device and inode number in the store.
-pub type Key = (u64, u64);
-
-/// Files kept beside those in use before the keeper brings all that nobody uses to rest at once.
+/// Files kept beside those in use before the flusher cleans all unused ones at once.
 const CROWD: usize = 2048;
-/// So many times as many, and whoever opens another one has to wait for that.
+/// So many times as many, and opening another one has to wait for that.
 const PATIENCE: usize = 4;
 /// The part of the process's descriptors that `PATIENCE` crowds may take.
 const SHARE: usize = 2;
 const SHARDS: usize = 64;
-
-/// An open regular file, shared by all its handles.
-pub struct OpenFile {
-    /// Its content.
-    pub file: Arc<File>,
-    /// Its descriptor in the store.
-    pub store: Arc<DirFile>,
-    /// Device and inode number in the store.
-    pub key: Key,
-    unlinked: AtomicBool,
-    complained: AtomicBool,
-}
-
-impl OpenFile {
-    /// Whether nothing is lost when the table lets go of it.
-    fn may_go(&self, context: &Context) -> bool {
-        context.read_only
-            || self.unlinked.load(Ordering::Relaxed)
-            || self.file.is_clean()
-            || self.file.failed()
-    }
-
-    fn complain(&self, e: &Error) {
-        if !self.complained.swap(true, Ordering::Relaxed) {
-            log::error!("inode {}: what was written cannot be stored: {e}", self.key.1);
-        }
-    }
-}
 
 /// A part of the table.
 #[derive(Default)]
@@ -74,7 +44,7 @@ struct Shard {
 /// What the table has of an inode.
 enum Entry {
     Open(Arc<OpenFile>),
-    /// Somebody reads its records, and may have to recover it, which takes as long as there is to read.
+    /// Another thread reads its records, and may have to recover it, which takes as long as there is to read.
     Opening,
 }
 
@@ -122,11 +92,11 @@ pub struct Files {
     ctimes: ChangeTimes,
     /// Files that a program closed and that are still to be flushed.
     hurry: Mutex<Hurry>,
-    /// One at a time brings files to rest; when that was last done.
-    resting: Mutex<Instant>,
+    /// Held while files are cleaned. When that was last done.
+    cleaned: Mutex<Instant>,
     stop: Mutex<bool>,
     wake: Condvar,
-    keeper: Mutex<Option<JoinHandle<()>>>,
+    flusher: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Files {
@@ -135,19 +105,19 @@ impl Files {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// An empty table and its keeper. `device` is the store's, `sync_store` its syncfs.
+    /// An empty table and its flusher. `device` is the store's, `sync_store` its syncfs.
     ///
     /// # Errors
     /// If no thread can be started.
     pub fn new(context: Arc<Context>, device: u64, sync_store: SyncStore) -> io::Result<Arc<Files>> {
-        let files = Arc::new(Files::without_keeper(context, device, sync_store));
+        let files = Arc::new(Files::without_flusher(context, device, sync_store));
         let weak = Arc::downgrade(&files);
-        let thread = std::thread::Builder::new().name("keeper".into()).spawn(move || keeper::keep(&weak))?;
-        *files.keeper.lock() = Some(thread);
+        let thread = std::thread::Builder::new().name("flusher".into()).spawn(move || flusher::run(&weak))?;
+        *files.flusher.lock() = Some(thread);
         Ok(files)
     }
 
-    fn without_keeper(context: Arc<Context>, device: u64, sync_store: SyncStore) -> Files {
+    fn without_flusher(context: Arc<Context>, device: u64, sync_store: SyncStore) -> Files {
         Files {
             context,
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
@@ -160,10 +130,10 @@ impl Files {
             device,
             sync_store,
             hurry: Mutex::default(),
-            resting: Mutex::new(Instant::now()),
+            cleaned: Mutex::new(Instant::now()),
             stop: Mutex::new(false),
             wake: Condvar::new(),
-            keeper: Mutex::new(None),
+            flusher: Mutex::new(None),
         }
     }
 
@@ -177,7 +147,7 @@ impl Files {
         &self.shards[(hash >> 58) as usize % SHARDS]
     }
 
-    /// The open file of an inode, if it is open (or kept to be brought to rest).
+    /// The open file of an inode, if it is open (or kept to be cleaned).
     pub fn get(&self, key: Key) -> Option<Arc<OpenFile>> {
         self.shard(key).files.lock().get(&key)?.open().cloned()
     }
@@ -244,17 +214,16 @@ impl Files {
         store: Arc<DirFile>,
         key: Key,
     ) -> Arc<OpenFile> {
-        let (unlinked, complained) = (AtomicBool::new(false), AtomicBool::new(false));
-        let open = Arc::new(OpenFile { file, store, key, unlinked, complained });
+        let open = Arc::new(OpenFile::new(file, store, key));
         files.insert(key, Entry::Open(open.clone()));
         self.count.fetch_add(1, Ordering::Relaxed);
         open
     }
 
-    /// Ends a handle's use of a file; one at rest that nobody uses leaves the table.
+    /// Ends a handle's use of a file; a clean one that nobody uses leaves the table.
     pub fn release(&self, open: Arc<OpenFile>) {
         let key = open.key;
-        // One reference is the table's: a file that is still to be brought to rest stays there.
+        // One reference is the table's: a file that is still to be cleaned stays there.
         if Arc::strong_count(&open) == 2 {
             open.file.end_readers();
         }
@@ -338,7 +307,7 @@ impl Files {
         self.shards.iter().flat_map(open).collect()
     }
 
-    /// Lets go of every file that nobody uses and that is at rest.
+    /// Lets go of every file that is clean and not in use.
     fn reap(&self) {
         for shard in &self.shards {
             shard.files.lock().retain(|_, entry| {
@@ -352,7 +321,7 @@ impl Files {
         }
     }
 
-    /// Before another file is opened: has the keeper make room, and does it itself where that is late.
+    /// Before another file is opened: has the flusher make room, and does it itself where that is late.
     fn find_room(&self) {
         match self.crowds() {
             0 => {}
@@ -369,13 +338,13 @@ impl Files {
         count.saturating_sub(self.in_use.load(Ordering::Relaxed)) / self.crowd
     }
 
-    /// Brings the files to rest that nobody uses.
+    /// Cleans the files that nobody uses.
     fn make_room(&self) {
         self.reap();
         if self.crowds() > 0 {
             // One reference is the table's, one this snapshot's.
             let unused = self.all().into_iter().filter(|open| Arc::strong_count(open) == 2).collect();
-            self.bring_to_rest(unused);
+            self.clean(unused);
             self.reap();
             self.in_use.store(self.count.load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -387,8 +356,5 @@ fn crowd() -> usize {
     (process::descriptors() / SHARE / PATIENCE).clamp(1, CROWD)
 }
 
-#[cfg(all(test, feature = "interleave"))]
-mod interleave;
 #[cfg(test)]
-#[path = "table/test.rs"]
 mod tests;

@@ -4,11 +4,12 @@
 //! A directory of one name stands for the store. As there, an inode's number is given out again as soon as nobody holds
 //! the inode. Each program writes a chunk of its own, so it knows what it must read.
 
-use super::{Files, Key, OpenFile};
+use super::super::Files;
 use crate::{
     store::{BackingFile, DirFile, Failure, FaultyFile},
     vault::{
-        file::{Context, File, test::context_by_hand},
+        file::{Context, File, tests::context_by_hand},
+        open_file::{Key, OpenFile},
         sync::Mutex,
     },
 };
@@ -350,7 +351,7 @@ fn run(counts: &Arc<Counts>) {
     let store = Arc::new(Store::default());
     let of_store = store.clone();
     let device = below(2) * DEVICE;
-    let mut files = Files::without_keeper(context, device, Box::new(move || of_store.sync()));
+    let mut files = Files::without_flusher(context, device, Box::new(move || of_store.sync()));
     files.crowd = 1 + below(3) as usize;
     let faulty = below(3) == 0;
     let run = Arc::new(Run { files: Arc::new(files), store, other, faulty, counts: counts.clone() });

@@ -49,7 +49,7 @@ impl Looker {
         Ok(())
     }
 
-    /// Blanks one of the records of a file at rest and changes other bytes: what is read is right, and so is the size.
+    /// Blanks one of the records of a clean file and changes other bytes: what is read is right, and so is the size.
     pub(super) fn meddle(&mut self, wanted: &View, state: &Snapshot) -> Verdict {
         if wanted.size == 0 {
             return Ok(());

@@ -460,9 +460,9 @@ fn this_program() {
 const FOUND_BY: [(Rule, u64); 7] = [
     (Rule::SameContent, 21),
     (Rule::ReadAgainHeld, 29),
-    (Rule::RestIsVoid, 13),
-    (Rule::LandBeforeReading, 20),
-    (Rule::LandBeforeChanging, 4),
+    (Rule::CleanStepIsVoid, 13),
+    (Rule::CompleteBeforeReading, 20),
+    (Rule::CompleteBeforeChanging, 4),
     (Rule::ApartInEpoch, 6),
     (Rule::KeepNewer, 9),
 ];

@@ -78,7 +78,7 @@ impl Program {
     }
 }
 
-/// What one thread does: it reads, or writes, or brings the file to rest.
+/// What one thread does: it reads, or writes, or cleans the file.
 fn acts(rng: &mut Rng, last: usize) -> Vec<Act> {
     let (role, many) = (rng.below(6), 1 + rng.below(4));
     let mut at = rng.below(last as u64) as usize;

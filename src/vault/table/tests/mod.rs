@@ -1,7 +1,10 @@
+#[cfg(feature = "interleave")]
+mod interleave;
+
 use super::*;
 use crate::{
     store::{Failure, FaultyFile},
-    vault::file::test::context,
+    vault::file::tests::context,
 };
 use std::time::Duration;
 
@@ -26,7 +29,7 @@ fn enter(files: &Files, key: Key) -> Arc<FaultyFile> {
 }
 
 #[test]
-fn the_keeper_goes_on_after_a_fault_of_its_own() {
+fn the_flusher_goes_on_after_a_fault_of_its_own() {
     let faults = Arc::new(AtomicUsize::new(0));
     let syncs = faults.clone();
     let fault_once = move || {
@@ -36,7 +39,7 @@ fn the_keeper_goes_on_after_a_fault_of_its_own() {
     let files = Files::new(context(), KEY.0, Box::new(fault_once)).unwrap();
     // So many that they are synced as a whole.
     (0..20).for_each(|inode| drop(enter(&files, (KEY.0, inode))));
-    *files.resting.lock() -= Duration::from_secs(60);
+    *files.cleaned.lock() -= Duration::from_secs(60);
     let end = Instant::now() + Duration::from_secs(60);
     while !files.all().iter().all(|open| open.file.is_clean()) {
         assert!(Instant::now() < end, "{} syncs of the store", faults.load(Ordering::Relaxed));
@@ -75,21 +78,21 @@ fn what_was_removed_may_be_lost() {
     files.shut_down().unwrap();
 }
 
-/// An overwrite that a close left behind does not wait until files are brought to rest.
+/// An overwrite that a close left behind does not wait until files are cleaned.
 #[test]
 fn what_was_closed_is_flushed_soon() {
     let (files, content) = table();
     let open = files.get(KEY).unwrap();
     open.file.sync().unwrap();
     open.file.write(0, b"overwritten").unwrap();
-    let resting = files.resting.lock();
+    let cleaning = files.cleaned.lock();
     files.flush_at_close(&open).unwrap();
     let end = Instant::now() + Duration::from_secs(60);
     while !open.file.is_stored() {
         assert!(Instant::now() < end, "still buffered");
         std::thread::sleep(Duration::from_millis(10));
     }
-    drop(resting);
+    drop(cleaning);
     let left = FaultyFile::killed(&content.snapshot());
     let left = File::open(left, context()).unwrap();
     let mut out = [0; 20];

@@ -1,0 +1,50 @@
+//! An open regular file: its content, its descriptor, and which inode it is.
+
+use super::{
+    Error,
+    file::{Context, File},
+};
+use crate::store::DirFile;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// Device and inode number in the store.
+pub type Key = (u64, u64);
+
+/// An open regular file, shared by all its handles.
+pub struct OpenFile {
+    /// Its content.
+    pub file: Arc<File>,
+    /// Its descriptor in the store.
+    pub store: Arc<DirFile>,
+    /// Device and inode number in the store.
+    pub key: Key,
+    /// The inode's last link is gone: what was not flushed need not be.
+    pub(super) unlinked: AtomicBool,
+    /// The log has said that something cannot be stored.
+    pub(super) complained: AtomicBool,
+}
+
+impl OpenFile {
+    /// A file that was just opened or made.
+    pub(super) fn new(file: Arc<File>, store: Arc<DirFile>, key: Key) -> Self {
+        OpenFile { file, store, key, unlinked: AtomicBool::new(false), complained: AtomicBool::new(false) }
+    }
+
+    /// Whether nothing is lost when the table lets go of it.
+    pub(super) fn may_go(&self, context: &Context) -> bool {
+        context.read_only
+            || self.unlinked.load(Ordering::Relaxed)
+            || self.file.is_clean()
+            || self.file.failed()
+    }
+
+    /// Logs that something cannot be stored, once until all is.
+    pub(super) fn complain(&self, e: &Error) {
+        if !self.complained.swap(true, Ordering::Relaxed) {
+            log::error!("inode {}: what was written cannot be stored: {e}", self.key.1);
+        }
+    }
+}
