@@ -388,6 +388,7 @@ fn crowd() -> usize {
 }
 
 #[cfg(all(test, feature = "interleave"))]
+#[path = "table/test/interleave.rs"]
 mod interleave;
 #[cfg(test)]
 #[path = "table/test.rs"]
