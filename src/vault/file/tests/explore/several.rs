@@ -256,12 +256,19 @@ fn explore(seeds: std::ops::Range<u64>) {
     println!("several files, {} times: {counts:?} in {seconds:.1} s", seeds.end);
     println!("done behind, short at close, of extents, of windows, of slots: {pressed:?}");
     assert!(violations.is_empty(), "{} violations{}", violations.len(), violations.concat());
-    assert!(!pressed.contains(&0), "memory is not scarce, or nothing is done in the background");
+    let is_long = seeds.end - seeds.start > 100;
+    assert!(!is_long || !pressed.contains(&0), "memory is not scarce, or nothing is done in the background");
 }
 
 #[test]
 fn several_files() {
     explore(0..300);
+}
+
+#[test]
+#[ignore = "finds faults that are not mended: an open that fails, and a size that shrinks"]
+fn known_seeds() {
+    [2211, 2985].into_iter().for_each(|seed| explore(seed..seed + 1));
 }
 
 #[test]
