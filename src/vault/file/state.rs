@@ -51,7 +51,9 @@ pub(super) struct Stored {
     pub(super) records: Records,
     /// The durable version.
     pub(super) base: Version,
-    /// A durable record names the base as such.
+    /// The newest record, durable or not, names the base as such.
+    pub(super) base_is_recorded: bool,
+    /// A durable record does.
     pub(super) base_is_named: bool,
     /// Slots, root and size of the version that was flushed last.
     pub(super) tree: Tree,
@@ -122,6 +124,7 @@ impl State {
             identity,
             records,
             base,
+            base_is_recorded: true,
             base_is_named: false,
             tree: Tree::new(&base, &context.slots),
             last_epoch: base.epoch,
@@ -179,7 +182,7 @@ impl State {
     pub(super) fn advance_base(&mut self) {
         if !self.stored.is_committed() {
             self.stored.base = self.stored.flushed();
-            self.stored.base_is_named = false;
+            (self.stored.base_is_recorded, self.stored.base_is_named) = (false, false);
             self.stored.uncommitted = 0;
             self.times.uncommitted_since = (!self.dirty.buffer.is_empty()).then(Instant::now);
         }

@@ -131,6 +131,7 @@ impl File {
             self.store.write_at(&record.sector, record.offset())?;
         }
         st.stored.records.accept_clean(record);
+        st.stored.base_is_recorded = true;
         st.stored.overhangs = false;
         self.restore_mtime(st);
         st.stored.tree.set_clean();

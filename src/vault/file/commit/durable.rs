@@ -25,14 +25,15 @@ impl File {
         if holds(Rule::SyncBeforeBase) {
             self.sync_store(st)?;
         }
-        if st.stored.is_committed() {
-            return Ok(());
-        }
         // C2
         st.advance_base();
-        // C3. It need not be durable: the record before names the same version as its target, so a crash finds it either way. But
-        // under that one, damage could be taken for data that a crash kept from the store.
-        if holds(Rule::RecordAfterCommit)
+        // C3, also where the version became the base on the way to a clean record that was not written. It need not be durable: the
+        // record before names the same version as its target, so a crash finds it either way. But under that one, damage could be
+        // taken for data that a crash kept from the store. Where a clean record may be, it tells damage already, and a dirty one
+        // would have to be durable.
+        if !st.stored.base_is_recorded
+            && !st.stored.records.on_disk.may_be_clean()
+            && holds(Rule::RecordAfterCommit)
             && let Err(e) = self.write_base_record(st)
         {
             log::debug!("the record after a commit could not be written: {e}");

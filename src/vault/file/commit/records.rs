@@ -109,6 +109,7 @@ impl File {
         self.remember_mtime(st)?;
         self.store.write_at(&record.sector, record.offset())?;
         st.stored.records.accept(record);
+        st.stored.base_is_recorded = true;
         Ok(())
     }
 

@@ -111,6 +111,7 @@ fn accept(st: &mut State, plan: Plan, write: &InFlight) -> Vec<(u64, u64)> {
     stored.records.accept(plan.record);
     stored.tree.keep();
     stored.leftover = None;
+    stored.base_is_recorded = true;
     stored.base_is_named |= plan.overwrites_base && plan.barrier;
     stored.uncommitted += write.chunks as u64 * layout::CHUNK;
     st.times.note_change();
