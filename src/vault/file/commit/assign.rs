@@ -166,6 +166,7 @@ fn hole_slots(identity: &Identity, write: &InFlight) -> Vec<(u64, Slot)> {
 fn entries(st: &mut State, record: &NewRecord, groups: &BTreeSet<u64>) -> Vec<(u64, Vec<u8>)> {
     let page = |group: &u64| {
         let bytes = st.stored.tree.entries_bytes(*group);
+        st.stored.tree.note_written(*group); // taken back with the rest if it fails
         if *group > 0 {
             return (layout::entries_offset(*group), bytes);
         }

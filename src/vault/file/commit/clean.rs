@@ -110,6 +110,7 @@ impl File {
                 tree.resident = true; // the store has older slots still
                 return Err(e.into());
             }
+            tree.note_written(group);
         }
         Ok(())
     }

@@ -68,17 +68,22 @@ impl Tree {
         }
     }
 
-    /// The stored form of a loaded group's entries: with it, nothing past the end is left in the store.
-    pub(in crate::vault::file) fn entries_bytes(&mut self, group: u64) -> Vec<u8> {
-        let Some(leaf) = self.leaves.get_mut(&group) else {
-            return vec![0; layout::entries_in(group) * ENTRY];
-        };
+    /// The stored form of a loaded group's entries. Nothing past the end is in it.
+    pub(in crate::vault::file) fn entries_bytes(&self, group: u64) -> Vec<u8> {
+        match self.leaves.get(&group) {
+            Some(leaf) => encode_entries(&leaf.entries),
+            None => vec![0; layout::entries_in(group) * ENTRY],
+        }
+    }
+
+    /// Notes that the stored form of a group's entries is written: nothing past the end is left in the store.
+    pub(in crate::vault::file) fn note_written(&mut self, group: u64) {
+        let Some(leaf) = self.leaves.get_mut(&group) else { return };
         if std::mem::take(&mut leaf.stale)
             && let Some(journal) = &mut self.journal
         {
             journal.replaced.push(Replaced::Stale(group));
         }
-        encode_entries(&leaf.entries)
     }
 
     fn note_leaf(&mut self, group: u64) {

@@ -133,6 +133,7 @@ const SMALL: Alphabet = Alphabet {
         "append 6; rest",
         "append 6; sync",
         "append 4; sync; append 3; flush",
+        "append 5; sync; truncate 2",
     ],
     failing: &[
         "append 2; sync",
@@ -147,6 +148,7 @@ const SMALL: Alphabet = Alphabet {
         "punch 0 3; sync",
         "write 7 9; sync",
         "allocate 0 9",
+        "rest",
         "write 2 3; rest",
         "append 1; write 0 1; data 0",
     ],
@@ -173,7 +175,12 @@ const SMALL: Alphabet = Alphabet {
 
 const INLINE: Alphabet = Alphabet {
     place: Place::Inline,
-    bases: &["write 4 6; rest", "write 3 7; sync", "append 2; write 6 8; rest"],
+    bases: &[
+        "write 4 6; rest",
+        "write 3 7; sync",
+        "append 2; write 6 8; rest",
+        "append 2; flush; truncate 0",
+    ],
     failing: &[
         "write 5 7; sync",
         "truncate 5",
@@ -198,7 +205,12 @@ const INLINE: Alphabet = Alphabet {
 
 const PAGE: Alphabet = Alphabet {
     place: Place::Page,
-    bases: &["write 5 7; rest", "write 4 8; sync", "append 1; write 2 3; write 7 9; rest"],
+    bases: &[
+        "write 5 7; rest",
+        "write 4 8; sync",
+        "append 1; write 2 3; write 7 9; rest",
+        "write 4 9; sync; truncate 6",
+    ],
     failing: INLINE.failing,
     next: INLINE.next,
     last: INLINE.last,

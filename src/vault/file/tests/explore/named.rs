@@ -67,6 +67,13 @@ fn a_way_to_rest_that_fails_then_a_cut() {
     holds(4, "strict page: write 4 8; sync; punch 5 6; rest ?; truncate 9; sync");
 }
 
+/// What the cut left behind its end must go before the file grows there.
+#[test]
+fn a_way_to_rest_that_fails_after_a_cut_then_growth() {
+    holds(4, "strict inline: append 2; flush; truncate 0; rest ?; truncate 5; sync");
+    holds(4, "strict page: write 4 9; sync; truncate 6; rest ?; truncate 9; sync");
+}
+
 #[test]
 fn a_growing_end_that_fails_then_a_sync() {
     holds(4, "strict small: append 4; sync; append 1; flush ?; sync");
