@@ -3,7 +3,7 @@
 use super::{exit::Outcome, log, print, vaults};
 use crate::format::{
     config::{VERSION, VaultConfig},
-    slot::{Kdf, KeySlot},
+    key_slot::{Kdf, KeySlot},
 };
 use serde_json::{Value, json};
 use std::{

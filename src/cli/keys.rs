@@ -12,8 +12,8 @@ use crate::{
     crypto::secret::Secret,
     format::{
         config::VaultConfig,
-        recovery::RecoveryKey,
-        slot::{SlotKind, SlotSecret},
+        key_slot::{SlotKind, SlotSecret},
+        recovery_key::RecoveryKey,
     },
     vault::Unlock,
 };

@@ -6,7 +6,7 @@ use super::{
     exit::{Code, Failure, Outcome},
 };
 use crate::{
-    format::slot::{KEY_FILE_LEN, SlotKind},
+    format::key_slot::{KEY_FILE_LEN, SlotKind},
     vault::Unlock,
 };
 use std::{

@@ -8,7 +8,7 @@ use crate::{
     crypto::secret::Secret,
     format::{
         config::{ConfigError, Settings, VaultConfig},
-        slot::{DEFAULT_COST, NewSlot, SlotSecret},
+        key_slot::{DEFAULT_COST, NewSlot, SlotError, SlotSecret},
     },
     vault::{OpenError, Unlock, Vault},
 };
@@ -50,8 +50,10 @@ fn code_of(error: &ConfigError) -> Code {
     match error {
         ConfigError::Recovery(_) => Code::WrongKey,
         ConfigError::NoSuchSlot(_) => Code::NoSuchSlot,
-        ConfigError::CostTooHigh { .. } | ConfigError::CostTooLow => Code::ConfigEdited,
-        ConfigError::BadLabel | ConfigError::KeyFileSize(_) | ConfigError::LastSlot => Code::Usage,
+        ConfigError::Slot(SlotError::CostTooHigh { .. } | SlotError::CostTooLow) => Code::ConfigEdited,
+        ConfigError::Slot(SlotError::BadLabel | SlotError::KeyFileSize(_)) | ConfigError::LastSlot => {
+            Code::Usage
+        }
         _ => Code::Failed,
     }
 }
