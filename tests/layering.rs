@@ -26,8 +26,7 @@ const LABORATORY: &str = "benches/lab/src";
 
 /// Modules of one folder that use one another in a circle, and why they may. What stands below a module counts as
 /// that module.
-const CIRCLES: [(&str, &str); 8] = [
-    ("cli: args hashing keys password", "arguments stand beside the commands that take them"),
+const CIRCLES: [(&str, &str); 7] = [
     ("crypto/hash/md6: compress compress_avx2 compress_avx512", "a dispatcher, and vectors of its own types"),
     ("crypto/hash: lanes lanes_avx2 lanes_avx512 lanes_vl", "a dispatcher, and vectors of its own types"),
     ("crypto: keccak keccak_bmi keccak_vl", "a dispatcher, and variants of its own types"),

@@ -1,7 +1,7 @@
 //! `-o` as in fstab: what belongs to us becomes our own options, what belongs to the kernel is passed on.
 
 use super::{
-    args::{CacheArg, DurabilityArg, EngineArg, LEAST_MEMORY, MOST_MEMORY, MountArgs},
+    args::{CacheArg, DurabilityArg, EngineArg, MEMORY_MAX_MIB, MEMORY_MIN_MIB, MountArgs},
     exit::{Code, Failure, Outcome},
 };
 use clap::ValueEnum;
@@ -72,7 +72,7 @@ fn parse<T: ValueEnum>(option: &str, value: &str) -> Outcome<T> {
 }
 
 fn mebibytes(value: &str) -> Option<u32> {
-    value.parse().ok().filter(|&memory| (LEAST_MEMORY..=MOST_MEMORY).contains(&i64::from(memory)))
+    value.parse().ok().filter(|&memory| (MEMORY_MIN_MIB..=MEMORY_MAX_MIB).contains(&i64::from(memory)))
 }
 
 fn unknown(option: &str) -> Failure {

@@ -1,7 +1,6 @@
 //! `hash`: digests of files and folders, compared with lists of known ones.
 
 mod append;
-pub mod args;
 pub mod matching;
 mod modes;
 mod names;
@@ -9,7 +8,7 @@ mod output;
 mod place;
 
 use super::{
-    args::EngineArg,
+    args::{EngineArg, HashArgs},
     exit::{Code, Failure, Outcome},
     log,
     signals::Interrupt,
@@ -20,7 +19,6 @@ use crate::{
     hash::{self, Known, Plain, Source, Vaulted, gpu::Gpu, list},
 };
 use append::Append;
-use args::HashArgs;
 use modes::Mode;
 use names::Naming;
 use output::Output;

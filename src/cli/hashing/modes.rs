@@ -2,11 +2,13 @@
 
 use super::{
     append::Append,
-    args::HashArgs,
     output::{Output, json_file, json_name},
 };
 use crate::{
-    cli::exit::{Code, Failure, Outcome},
+    cli::{
+        args::HashArgs,
+        exit::{Code, Failure, Outcome},
+    },
     crypto::hash::Digest,
     hash::{Audit, Hashed, Known, Record, Verdict},
 };

@@ -1,8 +1,8 @@
 //! What goes to standard output: lines, or one JSON document that grows with each file.
 
-use super::{args::HashArgs, names::Naming};
+use super::names::Naming;
 use crate::{
-    cli::{exit::Outcome, unprinted},
+    cli::{args::HashArgs, exit::Outcome, unprinted},
     crypto::hash::{Digest, Function},
     hash::{Hashed, list},
 };

@@ -1,9 +1,8 @@
 //! What `hash` and `match` share: opening a vault without a mount, threads, and the progress bar.
 
-use super::args::PlaceArgs;
 use crate::{
     cli::{
-        args::UnlockArgs,
+        args::{PlaceArgs, UnlockArgs},
         exit::Outcome,
         keys, password,
         progress::{Spinner, totals_bar},

@@ -1,10 +1,7 @@
 //! The command lines of `hash` and `match`.
 
-use crate::{
-    cli::args::{EngineArg, UnlockArgs},
-    crypto::hash::Function,
-    hash::pieces::PIECE_SIZES,
-};
+use super::{secrets::UnlockArgs, values::EngineArg};
+use crate::{crypto::hash::Function, hash::pieces::PIECE_SIZES};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 

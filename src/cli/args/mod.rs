@@ -1,28 +1,27 @@
 //! The command line's grammar.
 
-use super::{
-    exit,
-    hashing::args::{HashArgs, MatchArgs},
-    stat,
-};
+mod hashing;
+mod secrets;
+mod values;
+
+pub use hashing::{HashArgs, MatchArgs, PiecesArg, PlaceArgs};
+pub use secrets::{NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockArgs};
+pub use values::{CacheArg, DurabilityArg, EngineArg};
+
+use super::{exit, stat};
 use crate::{
     crypto::{cipher::Cipher, mac::Integrity},
-    engine::{self, EngineChoice},
+    engine,
     format::name::NameMode,
-    fuse::CacheMode,
-    vault::Durability,
 };
-use clap::{
-    Args, Parser, Subcommand, ValueEnum,
-    builder::{PossibleValuesParser, TypedValueParser},
-    value_parser,
-};
+use clap::{Args, Parser, Subcommand, value_parser};
 use std::{ffi::OsString, path::PathBuf};
+use values::named;
 
-/// Least `--memory`: some batches of the largest kind, and requests, must fit.
-pub const LEAST_MEMORY: i64 = 32;
-/// Most `--memory`: a tebibyte.
-pub const MOST_MEMORY: i64 = 1 << 20;
+/// The smallest `--memory`, in MiB: some batches of the largest kind, and requests, must fit.
+pub const MEMORY_MIN_MIB: i64 = 32;
+/// The largest `--memory`, in MiB: a tebibyte.
+pub const MEMORY_MAX_MIB: i64 = 1 << 20;
 
 /// An encrypted, authenticated directory for Linux: mount it and forget it.
 #[derive(Debug, Parser)]
@@ -60,10 +59,10 @@ pub enum Command {
         measure: bool,
     },
     /// Hash files and folders, compare them with lists of known hashes, find duplicates
-    #[command(after_help = super::hashing::args::HASH_HELP)]
+    #[command(after_help = hashing::HASH_HELP)]
     Hash(HashArgs),
     /// Find files that have parts in common
-    #[command(after_help = super::hashing::args::MATCH_HELP)]
+    #[command(after_help = hashing::MATCH_HELP)]
     Match(MatchArgs),
     /// See it work: a temporary vault, real files, every byte compared
     Try(TryArgs),
@@ -139,7 +138,7 @@ pub struct MountArgs {
     #[arg(long, value_enum, default_value_t = CacheArg::Auto)]
     pub cache: CacheArg,
     /// Memory for contents on their way between programs and the vault, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = value_parser!(u32).range(LEAST_MEMORY..=MOST_MEMORY))]
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = value_parser!(u32).range(MEMORY_MIN_MIB..=MEMORY_MAX_MIB))]
     pub memory: u32,
     /// Log to this file instead of the system's log
     #[arg(long, value_name = "FILE")]
@@ -245,124 +244,4 @@ pub struct TryArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// Where a password or key comes from. Without any of them: a prompt.
-#[derive(Debug, Default, Clone, Args)]
-#[group(id = "secret", multiple = false)]
-pub struct SecretArgs {
-    /// Read the password from a file of one line
-    #[arg(long, value_name = "FILE")]
-    pub password_file: Option<PathBuf>,
-    /// Use the content of a file as key (16 random bytes or more)
-    #[arg(long, value_name = "FILE")]
-    pub key_file: Option<PathBuf>,
-    /// Read the password from a line of standard input
-    #[arg(long)]
-    pub password_stdin: bool,
-    /// Run a command with `sh -c` and take the line it prints as the password
-    #[arg(long, value_name = "COMMAND")]
-    pub password_command: Option<String>,
-}
-
-/// What opens a vault. Without any of them: a prompt for the password.
-#[derive(Debug, Default, Clone, Args)]
-#[group(id = "unlock", multiple = false)]
-pub struct UnlockArgs {
-    /// Where the password or key comes from.
-    #[command(flatten)]
-    pub secret: SecretArgs,
-    /// Ask for the recovery key instead of a password
-    #[arg(long, conflicts_with = "secret")]
-    pub recovery_key: bool,
-}
-
-/// Where a new password comes from. Without any of them: a prompt, twice.
-#[derive(Debug, Default, Clone, Args)]
-#[group(id = "new", multiple = false)]
-pub struct NewPasswordArgs {
-    /// Read the new password from a file of one line
-    #[arg(long, value_name = "FILE")]
-    pub new_password_file: Option<PathBuf>,
-    /// Read the new password from a line of standard input (the second, with --password-stdin)
-    #[arg(long)]
-    pub new_password_stdin: bool,
-    /// Run a command with `sh -c` and take the line it prints as the new password
-    #[arg(long, value_name = "COMMAND")]
-    pub new_password_command: Option<String>,
-}
-
-/// Where a new password or key comes from. Without any of them: a prompt, twice.
-#[derive(Debug, Default, Clone, Args)]
-pub struct NewSecretArgs {
-    /// A new password.
-    #[command(flatten)]
-    pub password: NewPasswordArgs,
-    /// Use the content of a file as the new key (16 random bytes or more)
-    #[arg(long, value_name = "FILE", conflicts_with = "new")]
-    pub new_key_file: Option<PathBuf>,
-}
-
-/// A parser of the names that the format gives to the values of a parameter.
-fn named<T: Copy + Send + Sync + 'static, const N: usize>(
-    all: [T; N],
-    name: fn(T) -> &'static str,
-) -> impl TypedValueParser<Value = T> {
-    let values = PossibleValuesParser::new(all.map(name));
-    values.try_map(move |given| all.into_iter().find(|value| name(*value) == given).ok_or("unknown value"))
-}
-
-/// `--engine`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)]
-pub enum EngineArg {
-    Auto,
-    Cpu,
-    Gpu,
-}
-
-impl From<EngineArg> for EngineChoice {
-    fn from(arg: EngineArg) -> Self {
-        match arg {
-            EngineArg::Auto => EngineChoice::Auto,
-            EngineArg::Cpu => EngineChoice::Cpu,
-            EngineArg::Gpu => EngineChoice::Gpu,
-        }
-    }
-}
-
-/// `--durability`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)]
-pub enum DurabilityArg {
-    Strict,
-    Relaxed,
-}
-
-impl From<DurabilityArg> for Durability {
-    fn from(arg: DurabilityArg) -> Self {
-        match arg {
-            DurabilityArg::Strict => Durability::Strict,
-            DurabilityArg::Relaxed => Durability::Relaxed,
-        }
-    }
-}
-
-/// `--cache`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)]
-pub enum CacheArg {
-    Auto,
-    Kernel,
-    Direct,
-}
-
-impl From<CacheArg> for CacheMode {
-    fn from(arg: CacheArg) -> Self {
-        match arg {
-            CacheArg::Auto => CacheMode::Auto,
-            CacheArg::Kernel => CacheMode::Kernel,
-            CacheArg::Direct => CacheMode::Direct,
-        }
-    }
 }
