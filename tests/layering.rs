@@ -26,12 +26,11 @@ const LABORATORY: &str = "benches/lab/src";
 
 /// Modules of one folder that use one another in a circle, and why they may. What stands below a module counts as
 /// that module.
-const CIRCLES: [(&str, &str); 6] = [
+const CIRCLES: [(&str, &str); 5] = [
     ("crypto/hash/md6: compress compress_avx2 compress_avx512", "a dispatcher, and vectors of its own types"),
     ("crypto/hash: lanes lanes_avx2 lanes_avx512 lanes_vl", "a dispatcher, and vectors of its own types"),
     ("crypto: keccak keccak_bmi keccak_vl", "a dispatcher, and variants of its own types"),
     ("crypto: kuznyechik kuznyechik_avx2 kuznyechik_planes", "a dispatcher, and variants of its own types"),
-    ("hash: flights large queue serial tree work", "workers take tasks, and tasks give new ones"),
     ("vault: ctime table", "open files, and the times that they are shown with"),
 ];
 

@@ -1,7 +1,7 @@
 //! Files compared with lists of known hashes: which are known, which moved, which are new, and which of the
 //! known ones were not there. The verdicts are hashdeep's.
 
-use super::{list::KnownFile, work::Hashed};
+use super::{list::KnownFile, worker::Hashed};
 use crate::crypto::hash::Digest;
 use std::{collections::HashMap, path::Path};
 

@@ -3,7 +3,7 @@
 use super::{
     source::{Content, Source},
     walk::{Found, walk},
-    work::Options,
+    worker::Options,
 };
 use crate::crypto::hash::Function;
 use fastcdc::v2020::FastCDC;

@@ -4,7 +4,7 @@
 mod device;
 mod slot;
 
-pub(super) use slot::{BYTES, Failed, Flying, Slot, TREES};
+pub(super) use slot::{BYTES, Failed, InFlight, Slot, TREES};
 
 use crate::{
     crypto::hash::{
@@ -186,7 +186,7 @@ fn tested(device: &Arc<Device>) -> Result<(), Fault> {
         Tree { data, bits, part }
     });
     let function = Function::Md6(md6.clone());
-    let done = slot.submit(&md6, &trees).and_then(|flying| flying.wait());
+    let done = slot.submit(&md6, &trees).and_then(|in_flight| in_flight.wait());
     let slot = done.map_err(|failed| failed.fault)?;
     let [whole, part] = slot.values() else { return Err(Fault::Wrong("too few values")) };
     if md6.of_root(whole) == md6.digest(&messages[0]) && part[..] == function.part(5, &messages[1], true) {

@@ -35,7 +35,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks at whether it is done.
 const TICK: Duration = Duration::from_micros(50);
 
-/// A slot at rest.
+/// A slot that is not in flight.
 pub struct Slot {
     input: HostMemory,
     described: HostMemory,
@@ -45,13 +45,13 @@ pub struct Slot {
     values_there: DeviceMemory,
     stream: Stream,
     event: Event,
-    /// Messages of the flight before.
+    /// Messages that were submitted last.
     trees: usize,
     device: Arc<Device>,
 }
 
-/// A slot whose messages are on their way.
-pub struct Flying {
+/// A slot whose messages the device is hashing.
+pub struct InFlight {
     /// `None` only while it is dropped.
     slot: Option<Slot>,
     since: Instant,
@@ -103,9 +103,9 @@ impl Slot {
     ///
     /// # Errors
     /// What the driver says.
-    pub fn submit(mut self, md6: &Md6, trees: &[Tree]) -> Result<Flying, Box<Failed>> {
+    pub fn submit(mut self, md6: &Md6, trees: &[Tree]) -> Result<InFlight, Box<Failed>> {
         match self.send(md6, trees) {
-            Ok(()) => Ok(Flying { slot: Some(self), since: Instant::now() }),
+            Ok(()) => Ok(InFlight { slot: Some(self), since: Instant::now() }),
             Err(fault) => {
                 // Some of it may be on its way.
                 self.device.context.give_up();
@@ -196,7 +196,7 @@ impl Drop for Slot {
     }
 }
 
-impl Flying {
+impl InFlight {
     /// Whether nobody would have to wait for it.
     pub fn is_over(&self) -> bool {
         self.slot.as_ref().is_none_or(|slot| slot.event.has_happened().unwrap_or(true))
@@ -224,7 +224,7 @@ impl Flying {
     }
 }
 
-impl Drop for Flying {
+impl Drop for InFlight {
     fn drop(&mut self) {
         if let Some(slot) = &self.slot {
             // The device still reads and writes its memory, which is freed only if nobody is.
