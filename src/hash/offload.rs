@@ -84,7 +84,7 @@ impl<S: Source> Worker<'_, S> {
         }
         match slot.submit(&messages.md6, &messages.trees()) {
             Ok(in_flight) => slots.in_flight.push_back((in_flight, messages)),
-            Err(failed) => self.hash_on_cpu(*failed, messages),
+            Err(failed) => self.fall_back_to_cpu(*failed, messages),
         }
     }
 
@@ -96,10 +96,10 @@ impl<S: Source> Worker<'_, S> {
             return;
         };
         match in_flight.wait() {
-            Err(failed) => self.hash_on_cpu(*failed, messages),
-            Ok(slot) if !self.is_right(&slot, &messages) => {
+            Err(failed) => self.fall_back_to_cpu(*failed, messages),
+            Ok(slot) if !self.verify_sample(&slot, &messages) => {
                 let fault = Fault::Wrong("a value of MD6");
-                self.hash_on_cpu(Failed { slot, fault }, messages);
+                self.fall_back_to_cpu(Failed { slot, fault }, messages);
             }
             Ok(slot) => {
                 let values = slot.values().to_vec();
@@ -135,7 +135,7 @@ impl<S: Source> Worker<'_, S> {
     }
 
     /// Hashes a message of every `SAMPLE`th slot on the CPU too and compares.
-    fn is_right(&mut self, slot: &Slot, messages: &Messages<S::Content>) -> bool {
+    fn verify_sample(&mut self, slot: &Slot, messages: &Messages<S::Content>) -> bool {
         let Some(slots) = &mut self.gpu_slots else { return true };
         let number = slots.completed;
         slots.completed += 1;
@@ -148,7 +148,7 @@ impl<S: Source> Worker<'_, S> {
     }
 
     /// Takes the device out of service and hashes its messages on the CPU.
-    fn hash_on_cpu(&mut self, failed: Failed, messages: Messages<S::Content>) {
+    fn fall_back_to_cpu(&mut self, failed: Failed, messages: Messages<S::Content>) {
         if let Some(slots) = &mut self.gpu_slots {
             slots.gpu.fail(&failed.fault);
             slots.free.clear();

@@ -34,7 +34,7 @@ pub struct Options<'a> {
     pub stop: &'a AtomicBool,
     /// Counts what is done.
     pub progress: &'a Progress,
-    /// A GPU that hashes alongside the threads, for functions that it supports.
+    /// A GPU for the functions that it supports.
     pub gpu: Option<&'a Gpu>,
 }
 
