@@ -18,7 +18,7 @@ use clap::{Args, Parser, Subcommand, value_parser};
 use std::{ffi::OsString, path::PathBuf};
 use values::named;
 
-/// The smallest `--memory`, in MiB: some batches of the largest kind, and requests, must fit.
+/// The smallest `--memory`, in MiB: several batches of the largest size, and requests, must fit.
 pub const MEMORY_MIN_MIB: i64 = 32;
 /// The largest `--memory`, in MiB: a tebibyte.
 pub const MEMORY_MAX_MIB: i64 = 1 << 20;
@@ -35,21 +35,21 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make a new vault
+    /// Create a vault
     Init(InitArgs),
     /// Mount a vault; returns once the mount answers
     Mount(MountArgs),
-    /// Unmount, and wait until everything is stored
+    /// Unmount a vault and wait until everything is stored
     Umount(UmountArgs),
-    /// Show what a mount does: throughput, requests, times, caches, memory, errors
+    /// Show the activity of a mount: throughput, requests, times, caches, memory, errors
     Stat(stat::StatArgs),
     /// Show a vault's parameters and key slots; needs no password
     Info(InfoArgs),
     /// Change a vault's password
     Passwd(PasswdArgs),
-    /// List, add and remove what opens a vault
+    /// List, add and remove the key slots of a vault
     Key(KeyArgs),
-    /// Show the engines of this machine and how fast they are; measures them if that was not done before
+    /// Show the engines of this machine and their speed; measures them the first time
     Devices {
         /// Print JSON
         #[arg(long)]
@@ -61,32 +61,32 @@ pub enum Command {
     /// Hash files and folders, compare them with lists of known hashes, find duplicates
     #[command(after_help = hashing::HASH_HELP)]
     Hash(HashArgs),
-    /// Find files that have parts in common
+    /// Find files that share content
     #[command(after_help = hashing::MATCH_HELP)]
     Match(MatchArgs),
-    /// See it work: a temporary vault, real files, every byte compared
+    /// Try it out: copy real files into a temporary vault and compare every byte
     Try(TryArgs),
-    /// Measure what this machine can do with it; needs the program warpcrypt-bench beside this one
+    /// Run benchmarks on this machine; needs the program warpcrypt-bench in the same directory
     #[command(disable_help_flag = true)]
     Bench {
-        /// Arguments of warpcrypt-bench
+        /// Arguments for warpcrypt-bench
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Print a shell's completion script
+    /// Print a shell completion script
     Completions {
-        /// Which shell
+        /// The shell
         shell: clap_complete::Shell,
     },
-    /// Write the man pages into a directory
+    /// Write the man pages to a directory
     Man {
-        /// Existing directory for the pages
+        /// An existing directory
         dir: PathBuf,
     },
-    /// The process behind a mount; `mount` starts it
+    /// The process behind a mount; started by `mount`
     #[command(hide = true)]
     Serve(MountArgs),
-    /// The process of a GPU; whatever uses one starts it
+    /// The process that uses a GPU; started by other commands
     #[command(hide = true, name = engine::GPU_COMMAND)]
     GpuWorker,
 }
@@ -94,12 +94,12 @@ pub enum Command {
 /// Arguments of `init`.
 #[derive(Debug, Args)]
 pub struct InitArgs {
-    /// Directory to make the vault in: new or empty
+    /// Directory for the vault: new or empty
     pub vault: PathBuf,
-    /// Cipher of contents and names
+    /// Cipher for contents and names
     #[arg(long, default_value = Cipher::Aes256.name(), value_parser = named(Cipher::ALL, Cipher::name))]
     pub cipher: Cipher,
-    /// Function behind every tag
+    /// Function for authentication tags
     #[arg(long, default_value = Integrity::Kmac128.name(), value_parser = named(Integrity::ALL, Integrity::name))]
     pub integrity: Integrity,
     /// Whether file names are encrypted
@@ -113,37 +113,37 @@ pub struct InitArgs {
 /// Arguments of `mount`.
 #[derive(Debug, Args)]
 pub struct MountArgs {
-    /// The vault
+    /// Directory of the vault
     pub vault: PathBuf,
-    /// Empty directory to mount it on
+    /// Empty directory to mount the vault on
     pub mount: PathBuf,
     /// Stay in the foreground and log to standard error
     #[arg(long, short = 'f')]
     pub foreground: bool,
-    /// Change nothing in the vault; several read-only mounts may stand side by side
+    /// Change nothing in the vault; it may have several read-only mounts at once
     #[arg(long, short = 'r')]
     pub read_only: bool,
-    /// Let other users in; file permissions decide what they may do
+    /// Let other users access the mount; file permissions apply
     #[arg(long)]
     pub allow_other: bool,
-    /// What encrypts
+    /// Where to encrypt and decrypt. auto: on the CPU or a GPU, whichever is faster
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     pub engine: EngineArg,
-    /// strict: a power cut never damages what was confirmed; relaxed: faster overwrites, and chunks being
-    /// overwritten at that moment may be lost (and are detected)
+    /// strict: a power failure never damages confirmed data; relaxed: overwrites are faster, but a power failure may
+    /// destroy the chunks being overwritten (which is detected)
     #[arg(long, value_enum, default_value_t = DurabilityArg::Strict)]
     pub durability: DurabilityArg,
-    /// Whether the kernel caches contents. auto: not of files that are only written; kernel: of all but
-    /// O_DIRECT; direct: of none
+    /// Which files' contents the kernel caches. auto: all but files opened only for writing; kernel: all but those
+    /// opened with O_DIRECT; direct: none
     #[arg(long, value_enum, default_value_t = CacheArg::Auto)]
     pub cache: CacheArg,
-    /// Memory for contents on their way between programs and the vault, in MiB
+    /// Memory for file contents in transit between programs and the vault, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = value_parser!(u32).range(MEMORY_MIN_MIB..=MEMORY_MAX_MIB))]
     pub memory: u32,
-    /// Log to this file instead of the system's log
+    /// Log to this file instead of the system log
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
-    /// Mount options as in fstab: ro, allow_other, default_permissions, noexec, nosuid, nodev, noatime,
+    /// Mount options, as in fstab: ro, allow_other, default_permissions, noexec, nosuid, nodev, noatime,
     /// password-file=F, key-file=F, log-file=F, engine=E, durability=D, cache=C, memory=MIB
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
@@ -155,14 +155,14 @@ pub struct MountArgs {
 /// Arguments of `umount`.
 #[derive(Debug, Args)]
 pub struct UmountArgs {
-    /// Where a vault is mounted
+    /// Where the vault is mounted
     pub mount: PathBuf,
 }
 
 /// Arguments of `info`.
 #[derive(Debug, Args)]
 pub struct InfoArgs {
-    /// The vault
+    /// Directory of the vault
     pub vault: PathBuf,
     /// Print JSON
     #[arg(long)]
@@ -172,7 +172,7 @@ pub struct InfoArgs {
 /// Arguments of `passwd`.
 #[derive(Debug, Args)]
 pub struct PasswdArgs {
-    /// The vault
+    /// Directory of the vault
     pub vault: PathBuf,
     /// What opens the vault.
     #[command(flatten)]
@@ -185,17 +185,17 @@ pub struct PasswdArgs {
 /// Arguments of `key`.
 #[derive(Debug, Args)]
 pub struct KeyArgs {
-    /// What to do with the slots.
+    /// The action.
     #[command(subcommand)]
     pub action: KeyAction,
 }
 
-/// What `key` does.
+/// The actions of `key`.
 #[derive(Debug, Subcommand)]
 pub enum KeyAction {
     /// List the key slots; needs no password
     List {
-        /// The vault
+        /// Directory of the vault
         vault: PathBuf,
         /// Print JSON
         #[arg(long)]
@@ -203,9 +203,9 @@ pub enum KeyAction {
     },
     /// Add a password or a key file
     Add {
-        /// The vault
+        /// Directory of the vault
         vault: PathBuf,
-        /// A word to tell the slot by, of at most 64 bytes; it is not secret
+        /// A label for the slot, at most 64 bytes; it is not secret
         #[arg(long)]
         label: Option<String>,
         /// What opens the vault.
@@ -215,19 +215,19 @@ pub enum KeyAction {
         #[command(flatten)]
         new: NewSecretArgs,
     },
-    /// Remove a key slot; the last one stays
+    /// Remove a key slot; the last one cannot be removed
     Remove {
-        /// The vault
+        /// Directory of the vault
         vault: PathBuf,
-        /// The slot's number, as `key list` shows it
+        /// Number of the slot, as shown by `key list`
         slot: u32,
         /// What opens the vault.
         #[command(flatten)]
         unlock: UnlockArgs,
     },
-    /// Make a recovery key and print it, this once
+    /// Add a recovery key and print it; it is not shown again
     Recovery {
-        /// The vault
+        /// Directory of the vault
         vault: PathBuf,
         /// What opens the vault.
         #[command(flatten)]

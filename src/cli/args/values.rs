@@ -6,7 +6,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 
-/// A parser of the names that the format gives to the values of a parameter.
+/// A parser for the names that the format gives to the values of a parameter.
 pub(super) fn named<T: Copy + Send + Sync + 'static, const N: usize>(
     all: [T; N],
     name: fn(T) -> &'static str,

@@ -1,4 +1,4 @@
-//! `match`: which files have parts in common.
+//! `match`: finds files that share content.
 
 use super::{names::Naming, output::json_name, place};
 use crate::{
