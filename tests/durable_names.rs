@@ -17,8 +17,8 @@ use warpcrypt::{
     crypto::{cipher::Cipher, mac::Integrity},
     format::{
         config::Settings,
+        key_slot::{DEFAULT_COST, NewSlot, SlotSecret},
         name::NameMode,
-        slot::{DEFAULT_COST, NewSlot, SlotSecret},
     },
     vault::{Dir, NewNode, OpenOptions, RenameMode, Target, Unlock, Vault},
 };

@@ -23,9 +23,9 @@ use warpcrypt::{
     crypto::{cipher::Cipher, kdf::Argon2Cost, mac::Integrity},
     format::{
         config::Settings,
+        key_slot::{NewSlot, SlotSecret},
         name::NameMode,
-        recovery::RecoveryKey,
-        slot::{NewSlot, SlotSecret},
+        recovery_key::RecoveryKey,
     },
     vault::{Dir, NewNode, OpenOptions, Target, Unlock, Vault},
 };

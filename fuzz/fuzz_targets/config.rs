@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use std::sync::LazyLock;
-use warpcrypt::format::{config::VaultConfig, recovery::RecoveryKey, slot::SlotSecret};
+use warpcrypt::format::{config::VaultConfig, key_slot::SlotSecret, recovery_key::RecoveryKey};
 use warpcrypt_fuzz::{Edit, edited};
 
 /// One with a slot of each kind, and what opens two of them.

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use warpcrypt::format::recovery::{GROUP_LEN, GROUPS, RecoveryError, RecoveryKey};
+use warpcrypt::format::recovery_key::{GROUP_LEN, GROUPS, RecoveryError, RecoveryKey};
 use warpcrypt_fuzz::{Edit, edited};
 
 static TEXT: LazyLock<String> =

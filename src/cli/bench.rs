@@ -1,14 +1,14 @@
-//! `bench`: hands over to the laboratory, a program of its own that is installed beside this one.
+//! `bench`: runs the laboratory, a separate program that is installed in the same directory.
 
 use super::exit::{Code, Failure, Outcome};
 use std::{env, ffi::OsString, io, os::unix::process::CommandExt, process::Command};
 
 const PROGRAM: &str = "warpcrypt-bench";
 
-/// Becomes the laboratory, which gets these arguments.
+/// Replaces this process with the laboratory.
 ///
 /// # Errors
-/// If it is not there, or cannot be started.
+/// If it is missing or cannot be started.
 pub fn run(arguments: &[OsString]) -> Outcome {
     let program = env::current_exe().map_err(|e| Failure::io("this program", &e))?.with_file_name(PROGRAM);
     let error = Command::new(&program).args(arguments).exec();
@@ -17,7 +17,7 @@ pub fn run(arguments: &[OsString]) -> Outcome {
     }
     Err(Failure::new(
         Code::Usage,
-        format!("there is no program {}, which measures", program.display()),
-        "It is built from the same sources, `cargo build --release -p warpcrypt-bench`, and installed beside this one.",
+        format!("the benchmark program {} is missing", program.display()),
+        "Build it with `cargo build --release -p warpcrypt-bench` and install it in the same directory as this one.",
     ))
 }

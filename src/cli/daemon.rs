@@ -18,7 +18,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// Said when the mount succeeded.
+/// The report of a successful mount.
 const READY: &str = "ready";
 
 /// Starts the process behind a mount and returns once it is ready. `args` holds absolute paths.
@@ -35,7 +35,7 @@ pub fn start(args: &MountArgs, unlock: &Unlock) -> Outcome {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(broken)?;
-    // A child that is gone already shows in its report.
+    // If the child is already gone, its missing report shows that.
     if let Some(mut to) = child.stdin.take() {
         let _ = password::send(unlock, &mut to);
     }
@@ -63,7 +63,7 @@ fn outcome(report: &str, mut child: Child) -> Outcome {
     ))
 }
 
-/// The arguments of the process behind the mount: all but the secret and what the parent has done.
+/// The arguments of the process behind the mount: all but those that the parent has dealt with.
 fn arguments(args: &MountArgs) -> Vec<OsString> {
     let mut line: Vec<OsString> = vec!["serve".into()];
     if args.read_only {
@@ -98,7 +98,7 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
     line
 }
 
-/// The child's end: where it reports to, once.
+/// The child's end of the pipe, for a single report.
 pub struct Report(File);
 
 impl Report {
@@ -122,24 +122,24 @@ impl Report {
         Ok((unlock, Report(to.into())))
     }
 
-    /// Tells the waiting parent that the mount answers, and lets go of its terminal.
+    /// Tells the waiting parent that the mount answers, and releases its terminal.
     ///
     /// # Errors
     /// If the parent is gone (Ctrl-C): the mount should go too.
     pub fn ready(mut self) -> Outcome {
         self.0.write_all(READY.as_bytes()).map_err(|_| Failure::interrupted())?;
-        let_go_of_terminal().map_err(|e| Failure::plain(Code::Failed, format!("detaching: {e}")))
+        release_terminal().map_err(|e| Failure::plain(Code::Failed, format!("detaching: {e}")))
     }
 
-    /// Tells the waiting parent why there is no mount; it is the one who prints it.
+    /// Tells the waiting parent why there is no mount. The parent prints it.
     pub fn failed(mut self, failure: &Failure) {
         let text = format!("{}\n{}", failure.code as u8, failure.message);
-        // A parent that is gone has nobody to show it to.
+        // If the parent is gone, there is nowhere to report to.
         let _ = self.0.write_all(text.as_bytes());
-        let _ = let_go_of_terminal();
+        let _ = release_terminal();
     }
 }
 
-fn let_go_of_terminal() -> Result<(), Errno> {
+fn release_terminal() -> Result<(), Errno> {
     rustix::stdio::dup2_stderr(descriptors::null()?)
 }

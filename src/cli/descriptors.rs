@@ -1,5 +1,5 @@
-//! Keeps descriptors that this process was given from the process behind a mount: it would hold a lock or a
-//! pipe of its starter for as long as the mount stands.
+//! Keeps inherited descriptors from the process behind a mount: it would hold a lock or a pipe of the program that
+//! started it for as long as the mount exists.
 
 use rustix::{
     fd::OwnedFd,
@@ -11,15 +11,15 @@ use rustix::{
 const FIRST: u32 = 3;
 
 /// Marks every descriptor but the standard three to be closed when a program is started. A kernel before
-/// 5.11 does not know the call; descriptors are then handed on.
+/// 5.11 does not know the call; descriptors are then inherited.
 pub fn hand_none_on() {
-    // SAFETY: the call takes three numbers and no pointer, and closes nothing here and now: every owner
+    // SAFETY: the call takes three numbers and no pointer, and closes nothing now: every owner
     // of a descriptor in this process keeps it.
     unsafe { libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
-/// Closes every descriptor but the standard three, for a process that has just begun and opened none. On a kernel before
-/// 5.9, which does not know the call, they stay.
+/// Closes every descriptor but the standard three, for a process that has just begun and opened none. A kernel before
+/// 5.9 does not know the call; descriptors then stay open.
 pub fn close_inherited() {
     // SAFETY: takes three numbers and no pointer. Nothing in this process owns a descriptor yet.
     unsafe { libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, 0) };

@@ -1,4 +1,4 @@
-//! `devices`: the engines of this machine, what each was measured at, and from which size on the GPU wins.
+//! `devices`: shows the engines of this machine, their measured speed, and the size from which on the GPU is faster.
 
 use super::{
     exit::{Failure, Outcome},

@@ -1,8 +1,8 @@
-//! Exit codes: one table, from which the help text, the man page and `docs/exit-codes.md` are checked or made.
+//! Exit codes: one table. The help text and the man page are made from it. A test compares `docs/exit-codes.md` with it.
 
 use std::{fmt, io, process::ExitCode};
 
-/// Why a command ended without success. The numbers are stable.
+/// Why a command failed. The numbers are stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -71,18 +71,18 @@ impl Code {
             Code::NotAVault => "the directory is not a vault",
             Code::UnknownVersion => "the vault has a format version that this program does not know",
             Code::ConfigEdited => "the vault's configuration is damaged or was edited without the key",
-            Code::AlreadyMounted => "the vault is mounted or in use already",
-            Code::InitTargetInUse => "init: the directory is a vault already, or not empty",
+            Code::AlreadyMounted => "the vault is already mounted or in use",
+            Code::InitTargetInUse => "init: the directory is already a vault, or not empty",
             Code::MountPointMissing => "the mount point does not exist",
             Code::MountPointNotDir => "the mount point is not a directory",
             Code::MountPointNotEmpty => "the mount point is not empty",
             Code::MountPointBusy => "the mount point is in use",
             Code::NotMounted => "umount, stat: no vault is mounted there",
-            Code::ReadOnlyStore => "the vault lies on a read-only filesystem",
-            Code::DiskFull => "no space left where the vault lies",
-            Code::FuseUnavailable => "FUSE is not to be had",
+            Code::ReadOnlyStore => "the vault is on a read-only filesystem",
+            Code::DiskFull => "no space left on the disk that holds the vault",
+            Code::FuseUnavailable => "FUSE is not available",
             Code::NoGpu => "--engine gpu: there is no GPU engine",
-            Code::AuditFailed => "hash --audit: the files are not the ones of the list",
+            Code::AuditFailed => "hash --audit: the files do not match the list",
             Code::Unreadable => "hash, match: some files could not be read; the rest is done",
             Code::Interrupted => "interrupted by Ctrl-C or a signal",
         }
@@ -103,12 +103,12 @@ pub fn table() -> String {
 pub struct Failure {
     /// Exit code.
     pub code: Code,
-    /// What happened, and on the following lines what to do.
+    /// What happened, and on the following lines what to do about it.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure with what happened and what to do about it.
+    /// A failure with a description and advice.
     pub fn new(code: Code, what: impl fmt::Display, advice: impl fmt::Display) -> Self {
         Failure { code, message: format!("{what}\n{advice}") }
     }
@@ -132,7 +132,7 @@ impl Failure {
         }
     }
 
-    /// No space where the vault lies.
+    /// No space left on the disk that holds the vault.
     pub fn disk_full(what: impl fmt::Display) -> Self {
         Failure::new(
             Code::DiskFull,
@@ -145,12 +145,12 @@ impl Failure {
     pub fn read_only_store(what: impl fmt::Display) -> Self {
         Failure::new(
             Code::ReadOnlyStore,
-            format!("{what}: the vault lies on a read-only filesystem"),
+            format!("{what}: the vault is on a read-only filesystem"),
             "Mount it with --read-only, or make the filesystem below writable.",
         )
     }
 
-    /// Prints the message to standard error and gives the process's exit code.
+    /// Prints the message to standard error and returns the exit code.
     pub fn report(&self) -> ExitCode {
         let mut lines = self.message.lines();
         eprintln!("warpcrypt: {}", lines.next().unwrap_or_default());

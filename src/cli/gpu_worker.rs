@@ -1,4 +1,4 @@
-//! `gpu-worker`: the process that a GPU is used from. Its standard input is a socket of the program that started it.
+//! `gpu-worker`: the process that uses a GPU. Its standard input is a socket of the program that started it.
 
 use super::{
     descriptors,
@@ -14,7 +14,7 @@ pub fn run() -> Outcome {
         return Err(Failure::new(
             Code::Usage,
             "no socket on standard input",
-            "`gpu-worker` is started by whatever uses a GPU.",
+            "`gpu-worker` is started by other commands, which use a GPU through it.",
         ));
     }
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(failed)?;

@@ -1,9 +1,10 @@
-//! `info` and `key list`: what a vault's configuration says. No password is needed, so nothing of it is proven.
+//! `info` and `key list`: show a vault's configuration. They need no password, so the configuration is not
+//! authenticated.
 
 use super::{exit::Outcome, log, print, vaults};
 use crate::format::{
     config::{VERSION, VaultConfig},
-    slot::{Kdf, KeySlot},
+    key_slot::{Kdf, KeySlot},
 };
 use serde_json::{Value, json};
 use std::{

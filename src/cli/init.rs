@@ -1,4 +1,4 @@
-//! `init`: makes a vault.
+//! `init`: creates a vault.
 
 use super::{
     args::{InitArgs, SecretArgs},
@@ -14,7 +14,7 @@ use crate::format::{
 };
 use std::fs;
 
-/// Runs `init`. A failure, or Ctrl-C after the password, leaves nothing behind.
+/// Runs `init`. A failure, or Ctrl-C after the password, leaves no files behind.
 pub fn run(args: &InitArgs) -> Outcome {
     let settings = Settings { cipher: args.cipher, integrity: args.integrity, names: args.names };
     let unlock = password::first(&args.secret)?;
@@ -52,7 +52,7 @@ fn done(args: &InitArgs) -> String {
     );
     let forgotten = if prompted { "Without the password" } else { "Without the password or key" };
     format!(
-        "Made a vault in {vault}.\n  \
+        "Created a vault in {vault}.\n  \
          Mount it:          warpcrypt mount {vault} MOUNT\n  \
          A recovery key:    warpcrypt key recovery {vault}\n\
          {forgotten} nobody can open the vault: make a recovery key, and keep a copy of\n\

@@ -1,4 +1,4 @@
-//! `passwd` and `key`: changes to what opens a vault. Only the configuration is rewritten, never a file.
+//! `passwd` and `key`: change the key slots of a vault. Only the configuration is rewritten, never a file.
 
 use super::{
     args::{KeyAction, PasswdArgs, UnlockArgs},
@@ -12,8 +12,8 @@ use crate::{
     crypto::secret::Secret,
     format::{
         config::VaultConfig,
-        recovery::RecoveryKey,
-        slot::{SlotKind, SlotSecret},
+        key_slot::{SlotKind, SlotSecret},
+        recovery_key::RecoveryKey,
     },
     vault::Unlock,
 };
@@ -54,20 +54,20 @@ pub fn passwd(args: &PasswdArgs) -> Outcome {
             None => Ok(()),
         }
     })?;
-    tell("The password is changed. Copies of the old warpcrypt.json still open with the old one.\n");
+    tell("Changed the password. Copies of the old warpcrypt.json still open with the old one.\n");
     Ok(())
 }
 
-/// The secret that opens the vault, asked for only if there is a slot that it could open.
+/// The secret that opens the vault. Asks for it only if the vault has a slot of its kind.
 fn present(vault: &Path, args: &UnlockArgs) -> Outcome<Unlock> {
     require_slot(&vaults::read(vault)?, password::kind(args))?;
     password::unlock(args)
 }
 
-/// Refuses a kind of secret that no slot of the vault could take.
+/// Checks that the vault has a slot for this kind of secret.
 ///
 /// # Errors
-/// With the kinds that there are.
+/// If it has none; the message lists the kinds it has.
 pub fn require_slot(config: &VaultConfig, kind: SlotKind) -> Outcome {
     if config.slots().iter().any(|slot| slot.kind() == kind) {
         return Ok(());
@@ -109,7 +109,7 @@ fn remove(config: &mut VaultConfig, master: &Secret<32>, slot: u32) -> Outcome {
     config.remove(master, slot).map_err(|e| vaults::explain(e.into()))
 }
 
-/// The password slot that a new password takes the place of: the one that opened, else the only one.
+/// The password slot that a new password replaces: the one that opened the vault, else the only one.
 fn replaced_slot(config: &VaultConfig, opened: u32) -> Outcome<Option<u32>> {
     let mut passwords = config.slots().iter().filter(|s| s.kind() == SlotKind::Password).map(|s| s.id);
     if passwords.clone().any(|id| id == opened) {
@@ -121,7 +121,7 @@ fn replaced_slot(config: &VaultConfig, opened: u32) -> Outcome<Option<u32>> {
     }
     Err(Failure::new(
         Code::Usage,
-        "the vault has several passwords; which of them is to change?",
+        "the vault has several passwords, and it is not clear which one to change",
         "Add the new one with `warpcrypt key add` and remove the old with `warpcrypt key remove`.",
     ))
 }
@@ -134,7 +134,7 @@ fn recovery(vault: &Path, unlock: &UnlockArgs) -> Outcome {
     })?;
     eprintln!("Key slot {id} opens with this recovery key. Write it down: it is not shown again.");
     let text = key.to_text();
-    let gone = || Failure::plain(Code::Failed, "whoever was to read it has gone away");
+    let gone = || Failure::plain(Code::Failed, "its reader has gone away");
     let heard = print(&text).and_then(|_| print("\n"));
     heard.and_then(|heard| heard.then_some(()).ok_or_else(gone)).map_err(|failure| {
         Failure::new(

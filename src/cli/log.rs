@@ -1,4 +1,4 @@
-//! Where the log lines of a mount go: a file, the system's log, or standard error.
+//! Writes the log of a mount to a file, the system log, or standard error.
 
 use super::exit::{Code, Failure, Outcome};
 use crate::format::printable::printable;
@@ -13,7 +13,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// The system's log: syslog, or the journal that listens in its place.
+/// The socket of the system log: syslog, or the journal in its place.
 const SYSLOG: &str = "/dev/log";
 /// The facility "daemon" of RFC 5424, shifted into place.
 const FACILITY: u8 = 3 << 3;
@@ -31,7 +31,7 @@ pub fn to_standard_error() {
     install(Sink::StandardError, LevelFilter::Warn);
 }
 
-/// Logs to `file`, else to the system's log, else to a file in the user's state directory.
+/// Logs to `file` if given, else to the system log, else to a file in the user's state directory.
 ///
 /// # Errors
 /// If the file cannot be opened.
@@ -79,7 +79,7 @@ fn state_file() -> Outcome<PathBuf> {
     }
     let dir = state
         .ok_or_else(|| {
-            Failure::new(Code::Failed, "there is no place for the log", "Name one with --log-file.")
+            Failure::new(Code::Failed, "there is no directory for the log", "Name one with --log-file.")
         })?
         .join("warpcrypt");
     fs::create_dir_all(&dir).map_err(|e| Failure::io(format!("log directory {}", dir.display()), &e))?;
@@ -87,14 +87,14 @@ fn state_file() -> Outcome<PathBuf> {
 }
 
 impl Log for Logger {
-    /// Our own lines, and only the warnings of libraries. fuser's about replies are left out: it makes one
-    /// of every interrupt whose request was answered meanwhile.
+    /// All lines of this program, and warnings of libraries. Warnings of fuser about replies are left out: it makes
+    /// one for every interrupt whose request was answered meanwhile.
     fn enabled(&self, metadata: &Metadata) -> bool {
         let target = metadata.target();
         target.starts_with("warpcrypt") || metadata.level() <= Level::Warn && target != "fuser::reply"
     }
 
-    /// A log that cannot be written is no reason to fail: errors are dropped.
+    /// Ignores errors: a log that cannot be written is no reason to fail.
     fn log(&self, record: &Record) {
         if !self.enabled(record.metadata()) {
             return;

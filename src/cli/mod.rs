@@ -1,4 +1,4 @@
-//! Commands, progress, exit codes: what a person or a script sees. Decides nothing about files or keys.
+//! The command line: commands, progress and exit codes. Decides nothing about files or keys.
 
 mod args;
 mod bench;
@@ -36,7 +36,7 @@ use std::{
     process::ExitCode,
 };
 
-/// What the laboratory, `benches/lab`, shares with the program. It is for nobody else, and changes without notice.
+/// Items for the laboratory, `benches/lab`, only. They change without notice.
 #[doc(hidden)]
 pub mod lab {
     pub use super::{
@@ -60,7 +60,7 @@ pub fn main() -> ExitCode {
 pub fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        // clap's own codes: 0 for help and version, 2 for a wrong line.
+        // clap exits with 0 for help and version, and with 2 for wrong usage.
         Err(e) => e.exit(),
     };
     begin(c"warpcrypt");
@@ -91,34 +91,34 @@ fn run(command: Command) -> Outcome {
     }
 }
 
-/// Prepares the process for any command, and gives it its name: one that was started as /proc/self/exe would be `exe` in
-/// every list of processes.
+/// Prepares the process for any command, and names it: a process that was started as /proc/self/exe would be listed as
+/// `exe`.
 pub fn begin(name: &CStr) {
-    // A name only.
+    // The name is only for lists of processes.
     let _ = rustix::thread::set_name(name);
     keep_secrets_in();
     signals::survive_size_limit();
     engine::start_gpus_with("/proc/self/exe");
 }
 
-/// No core dumps, and no looking into this process's memory by others of the same user.
+/// Disables core dumps, and access to this process's memory by other processes of the same user.
 fn keep_secrets_in() {
     use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
     let none = Rlimit { current: Some(0), maximum: Some(0) };
-    // Where the system forbids it, the rest is still worth doing.
+    // If the system refuses one, the other still helps.
     let _ = setrlimit(Resource::Core, none);
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-/// Prints what was asked for. A reader that has gone away (`| head`) is no error: then it returns false.
+/// Prints the output of a command. Returns false if the reader has gone away (`| head`), which is no error.
 ///
 /// # Errors
-/// If standard output cannot take it (a full disk): who asked would go on with a part of it.
+/// If standard output fails (a full disk): a caller must not take a part for the whole.
 pub fn print(text: &str) -> Outcome<bool> {
     print_bytes(text.as_bytes())
 }
 
-/// As `print`, for text with names that may be no UTF-8.
+/// Like `print`, for text with names that may not be UTF-8.
 fn print_bytes(text: &[u8]) -> Outcome<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
@@ -128,12 +128,12 @@ fn print_bytes(text: &[u8]) -> Outcome<bool> {
     }
 }
 
-/// Standard output took no more.
+/// A failure to write to standard output.
 fn unprinted(error: &io::Error) -> Failure {
     Failure::plain(Code::Failed, format!("standard output: {error}"))
 }
 
-/// Says what was done. It is done, whether anybody hears of it or not.
+/// Reports what was done. A failure to print it is ignored, because the work is done.
 fn tell(text: &str) {
     let _ = print(text);
 }

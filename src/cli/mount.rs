@@ -1,4 +1,4 @@
-//! `mount`: checks everything that can be checked before anybody is asked for a password, then serves.
+//! `mount`: checks everything it can before it asks for a password, then serves.
 
 use super::{
     args::{EngineArg, MountArgs},
@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of what `--memory` counts.
+/// Bytes in the unit of `--memory`.
 const MIB: usize = 1 << 20;
 
 /// Runs `mount`.
@@ -77,7 +77,7 @@ fn plan(args: MountArgs) -> Plan {
     }
 }
 
-/// Options folded in, paths absolute, and all that can be checked before anybody types a password.
+/// Merges the options of `-o`, makes paths absolute, and checks everything that needs no password.
 fn prepare(args: MountArgs) -> Outcome<MountArgs> {
     let mut args = options::absorb(args)?;
     args.log_file = args.log_file.as_deref().map(std::path::absolute).transpose().map_err(working_dir)?;
@@ -87,8 +87,8 @@ fn prepare(args: MountArgs) -> Outcome<MountArgs> {
     if args.mount.starts_with(&args.vault) {
         return Err(Failure::new(
             Code::Usage,
-            format!("the mount point {} lies inside the vault", args.mount.display()),
-            "What is in the vault's directory belongs to the vault; choose a directory elsewhere.",
+            format!("the mount point {} is inside the vault", args.mount.display()),
+            "Everything in the vault's directory belongs to the vault. Choose a directory elsewhere.",
         ));
     }
     if args.engine == EngineArg::Gpu {
@@ -111,7 +111,7 @@ fn mount_point(path: &Path) -> Outcome<PathBuf> {
     {
         return Err(Failure::new(
             Code::MountPointBusy,
-            format!("{shown}: {} is mounted there already", mount.source.display()),
+            format!("{shown}: {} is already mounted there", mount.source.display()),
             format!("Unmount it (`warpcrypt umount {shown}`) or choose another directory."),
         ));
     }
@@ -119,7 +119,7 @@ fn mount_point(path: &Path) -> Outcome<PathBuf> {
         io::ErrorKind::NotFound => Failure::new(
             Code::MountPointMissing,
             format!("the mount point {shown} does not exist"),
-            format!("Make it: mkdir {shown}"),
+            format!("Create it: mkdir {shown}"),
         ),
         _ => Failure::io(format!("mount point {shown}"), &e),
     })?;
@@ -135,24 +135,24 @@ fn mount_point(path: &Path) -> Outcome<PathBuf> {
         return Err(Failure::new(
             Code::MountPointNotEmpty,
             format!("the mount point {shown} is not empty"),
-            "A mount would hide what is in it; name an empty directory.",
+            "A mount would hide its content. Name an empty directory.",
         ));
     }
     path.canonicalize().map_err(|e| Failure::io(format!("mount point {shown}"), &e))
 }
 
-/// Checks that FUSE is to be had, before any work is done for nothing.
+/// Checks that FUSE is available, before any other work.
 ///
 /// # Errors
-/// With what is missing.
+/// What is missing.
 pub fn fuse_available() -> Outcome {
     let Err(error) = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") else { return Ok(()) };
     let advice = match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "Everybody should have access to the device: chmod 666 /dev/fuse (as root)."
+            "All users need access to the device: chmod 666 /dev/fuse (as root)."
         }
         _ => {
-            "Load the kernel's module: modprobe fuse (as root). In a container, pass the device: --device /dev/fuse."
+            "Load the kernel module: modprobe fuse (as root). In a container, pass the device: --device /dev/fuse."
         }
     };
     Err(Failure::new(Code::FuseUnavailable, format!("/dev/fuse: {error}"), advice))

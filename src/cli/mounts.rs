@@ -1,4 +1,4 @@
-//! What is mounted where: the kernel's table, read without touching any mount.
+//! The kernel's mount table, read without touching any mount.
 
 use std::{
     ffi::OsString,
@@ -35,8 +35,8 @@ pub fn writable_of(vault: &Path) -> bool {
     parse(&table).any(|m| m.fs_type == FS_TYPE && m.source == vault && !m.read_only)
 }
 
-/// A process, as "PID (name)", that sees `vault` mounted in a mount namespace of its own. Only those that the
-/// caller may look into are found.
+/// A process, as "PID (name)", that sees `vault` mounted in a mount namespace of its own. Only processes
+/// that the caller may inspect are found.
 pub fn seen_by(vault: &Path) -> Option<String> {
     let sees = |process: &Path| {
         let table = fs::read(process.join("mountinfo")).unwrap_or_default();
@@ -98,8 +98,8 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     Ok(parent.canonicalize()?.join(name))
 }
 
-/// Up to `most` processes other than this one that use something below `target`, as "PID (name)". Only those
-/// that the caller may look into are found.
+/// Up to `most` processes other than this one that use something below `target`, as "PID (name)". Only processes
+/// that the caller may inspect are found.
 pub fn users_of(target: &Path, most: usize) -> Vec<String> {
     let own = std::process::id().to_string();
     let others = processes().filter(|process| !process.ends_with(&own));

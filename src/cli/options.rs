@@ -1,7 +1,7 @@
-//! `-o` as in fstab: what belongs to us becomes our own options, what belongs to the kernel is passed on.
+//! Mount options (`-o`), as in fstab: some are options of this program, others are passed to the kernel.
 
 use super::{
-    args::{CacheArg, DurabilityArg, EngineArg, LEAST_MEMORY, MOST_MEMORY, MountArgs},
+    args::{CacheArg, DurabilityArg, EngineArg, MEMORY_MAX_MIB, MEMORY_MIN_MIB, MountArgs},
     exit::{Code, Failure, Outcome},
 };
 use clap::ValueEnum;
@@ -22,11 +22,11 @@ const KERNEL: [&str; 12] = [
     "dirsync",
     "default_permissions",
 ];
-/// Options for mount(8) and the init system; they mean nothing here.
+/// Options for mount(8) and the init system; they are ignored here.
 const FOR_OTHERS: [&str; 9] =
     ["rw", "relatime", "defaults", "auto", "noauto", "nofail", "user", "users", "_netdev"];
 
-/// Takes our own options out of `-o` into the fields they stand for; the kernel's stay in `args.options`.
+/// Moves this program's options from `args.options` to their fields. The kernel's options stay there.
 ///
 /// # Errors
 /// If an option is unknown or has a wrong value.
@@ -60,8 +60,8 @@ pub fn absorb(mut args: MountArgs) -> Outcome<MountArgs> {
     if sources.into_iter().chain(others).filter(|&named| named).count() > 1 {
         return Err(Failure::new(
             Code::Usage,
-            "more than one source of the password or key is named",
-            "Name one of them.",
+            "more than one source of the password or key is given",
+            "Give only one of them.",
         ));
     }
     Ok(args)
@@ -72,14 +72,14 @@ fn parse<T: ValueEnum>(option: &str, value: &str) -> Outcome<T> {
 }
 
 fn mebibytes(value: &str) -> Option<u32> {
-    value.parse().ok().filter(|&memory| (LEAST_MEMORY..=MOST_MEMORY).contains(&i64::from(memory)))
+    value.parse().ok().filter(|&memory| (MEMORY_MIN_MIB..=MEMORY_MAX_MIB).contains(&i64::from(memory)))
 }
 
 fn unknown(option: &str) -> Failure {
     Failure::new(
         Code::Usage,
-        format!("`{option}` is no mount option, or not with this value"),
-        "`warpcrypt mount --help` lists the options of -o.",
+        format!("`{option}` is not a mount option, or its value is wrong"),
+        "`warpcrypt mount --help` lists the mount options.",
     )
 }
 

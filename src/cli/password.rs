@@ -1,12 +1,12 @@
-//! Where passwords and keys come from: a prompt, a file, standard input, a command. Never an argument's
-//! value or the environment, which other processes can read.
+//! Where passwords and keys come from: a prompt, a file, standard input, a command. Never
+//! from an argument or the environment, which other processes can read.
 
 use super::{
     args::{NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockArgs},
     exit::{Code, Failure, Outcome},
 };
 use crate::{
-    format::slot::{KEY_FILE_LEN, SlotKind},
+    format::key_slot::{KEY_FILE_LEN, SlotKind},
     vault::Unlock,
 };
 use std::{
@@ -23,7 +23,7 @@ const PASSWORD_MAX: usize = 4096;
 /// A password or a key, wiped on drop.
 pub type Bytes = Zeroizing<Vec<u8>>;
 
-/// The kind of secret that these arguments name.
+/// The kind of secret that the arguments name.
 pub fn kind(args: &UnlockArgs) -> SlotKind {
     match (args.recovery_key, &args.secret.key_file) {
         (true, _) => SlotKind::Recovery,
@@ -32,7 +32,7 @@ pub fn kind(args: &UnlockArgs) -> SlotKind {
     }
 }
 
-/// What opens an existing vault; asks once at a prompt if nothing else is named.
+/// The secret that opens a vault. Prompts once if the arguments name no source.
 pub fn unlock(args: &UnlockArgs) -> Outcome<Unlock> {
     if args.recovery_key {
         return Ok(Unlock::Recovery(prompt("Recovery key: ")?));
@@ -43,7 +43,7 @@ pub fn unlock(args: &UnlockArgs) -> Outcome<Unlock> {
     }
 }
 
-/// What opens a vault that is being made; asks twice at a prompt if nothing else is named.
+/// The secret of a new vault. Prompts twice if the arguments name no source.
 pub fn first(args: &SecretArgs) -> Outcome<Unlock> {
     match from_args(args)? {
         Some(unlock) => checked_new(unlock),
@@ -90,7 +90,7 @@ fn from_args(args: &SecretArgs) -> Outcome<Option<Unlock>> {
 fn checked_new(unlock: Unlock) -> Outcome<Unlock> {
     match &unlock {
         Unlock::Password(bytes) if bytes.is_empty() => {
-            Err(Failure::new(Code::Usage, "the new password is empty", "Choose one that is not."))
+            Err(Failure::new(Code::Usage, "the new password is empty", "Choose another one."))
         }
         _ => Ok(unlock),
     }
@@ -118,7 +118,7 @@ fn prompt_twice() -> Outcome<Bytes> {
         if *prompt("The same again: ")? == *first {
             return Ok(into_bytes(first));
         }
-        eprintln!("The two are not the same.");
+        eprintln!("The two passwords differ.");
     }
     Err(Failure::new(Code::Usage, "no new password was given", "Type the same password twice."))
 }
@@ -146,7 +146,7 @@ fn key_file(path: &Path) -> Outcome<Bytes> {
     ))
 }
 
-/// At most `limit` bytes of a file; more than a caller accepts shows in the length.
+/// Reads at most `limit` bytes of a file. Callers set it above what they accept, so that a longer file is refused.
 fn read_file(path: &Path, shown: &str, limit: usize) -> Outcome<Bytes> {
     let mut file = File::open(path).map_err(|e| Failure::plain(Code::Failed, format!("{shown}: {e}")))?;
     read_up_to(&mut file, limit).map_err(|e| Failure::plain(Code::Failed, format!("{shown}: {e}")))
@@ -168,7 +168,7 @@ fn read_up_to(source: &mut impl Read, limit: usize) -> io::Result<Bytes> {
     Ok(bytes)
 }
 
-/// A line of standard input, read byte by byte: what follows it stays there for the next reader.
+/// Reads a line of standard input byte by byte, so that the rest is left for the next reader.
 fn stdin_line() -> Outcome<Bytes> {
     let mut line = Zeroizing::new(Vec::with_capacity(PASSWORD_MAX + 2));
     let mut byte = Zeroizing::new([0]);
@@ -207,7 +207,7 @@ fn command_line(command: &str) -> Outcome<Bytes> {
     one_line(read.map_err(failed)?, "the password command's output")
 }
 
-/// The line without its end. Further lines are an error: a binary file would lose most of its strength.
+/// The line without its line break. Further lines are an error: only the first line of a binary key would count.
 fn one_line(mut bytes: Bytes, shown: &str) -> Outcome<Bytes> {
     if bytes.last() == Some(&b'\n') {
         bytes.pop();

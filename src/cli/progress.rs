@@ -1,9 +1,9 @@
-//! Progress on a terminal; silence anywhere else.
+//! Progress on a terminal; nothing is drawn elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// A spinner with a text, gone when it is dropped. Nothing is drawn if standard error is no terminal.
+/// A spinner with a text, cleared on drop. Draws nothing if standard error is not a terminal.
 pub struct Spinner(ProgressBar);
 
 impl Spinner {

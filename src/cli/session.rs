@@ -20,9 +20,9 @@ use std::{
     time::Duration,
 };
 
-/// How long an unmount asked for by a signal waits for those who use the mount, before it leaves them behind.
+/// How long an unmount requested by a signal waits for users of the mount before it detaches the mount anyway.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often it looks.
+/// How often it tries.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The part of the memory for contents that requests from the kernel may take; the vault leaves it free.
 const REQUESTS_SHARE: usize = 16;
@@ -35,7 +35,7 @@ pub struct Plan {
     pub mount: PathBuf,
     /// How the vault is opened.
     pub open: OpenOptions,
-    /// Other users may enter.
+    /// Whether other users have access.
     pub allow_other: bool,
     /// Where open files are cached.
     pub cache: CacheMode,
@@ -57,7 +57,7 @@ impl Plan {
     }
 }
 
-/// The signals that end a mount, held from before there is one: none may kill it half-made.
+/// The signals that end a mount. They are held from before it is made, so that none kills it half-made.
 pub struct EndSignals(Signals);
 
 impl EndSignals {
@@ -96,10 +96,10 @@ impl Mounted {
         fuse::mount(vault, &plan.mount, &options).map(Mounted).map_err(|e| refused(plan, &e))
     }
 
-    /// Serves until somebody unmounts, or one of the signals asks for it.
+    /// Serves until the vault is unmounted or a signal ends the mount.
     ///
     /// # Errors
-    /// What could not be stored.
+    /// If something could not be stored.
     pub fn serve(self, mut signals: EndSignals) -> Outcome {
         let unmounter = self.0.unmounter();
         // Not joined: it ends with the process, or waits for a signal that never comes.
@@ -118,7 +118,7 @@ impl Mounted {
     /// Unmounts, and returns when everything is stored.
     ///
     /// # Errors
-    /// If the mount is in use, or what could not be stored.
+    /// If the mount is in use, or something could not be stored.
     pub fn unmount(self) -> Outcome {
         self.0.unmounter().unmount(false).map_err(|e| Failure::io("unmounting", &e))?;
         self.0.wait().map_err(|e| unsaved(&e))
@@ -137,12 +137,12 @@ fn refused(plan: &Plan, error: &io::Error) -> Failure {
         io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Failure::new(
             Code::FuseUnavailable,
             what,
-            "Mounting needs root's rights, or fusermount3 from the package fuse3.",
+            "Mounting needs root, or fusermount3 from the package fuse3.",
         ),
         _ if what.contains("user_allow_other") => Failure::new(
             Code::FuseUnavailable,
             what,
-            "Put the line `user_allow_other` into /etc/fuse.conf (as root), or leave out --allow-other.",
+            "Add the line `user_allow_other` to /etc/fuse.conf (as root), or leave out --allow-other.",
         ),
         _ => Failure::plain(Code::FuseUnavailable, what),
     }
@@ -152,6 +152,6 @@ fn unsaved(error: &io::Error) -> Failure {
     Failure::new(
         Code::Failed,
         format!("the mount ended with an error: {error}"),
-        "What was synchronised before is in the vault; look into the log for what is not.",
+        "Data that was synced before is in the vault. The log says what is not.",
     )
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C and its like, noticed at safe points instead of ending the process in the middle of something.
+//! Signals such as Ctrl-C, checked at safe points instead of ending the process at any point.
 
 use super::exit::{Failure, Outcome};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -7,14 +7,13 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// From here on a write past the limit of file sizes (`ulimit -f`) fails as one on a full disk does, and no
-/// longer kills the process.
+/// Makes a write past the file size limit (`ulimit -f`) fail like one on a full disk, instead of killing the process.
 pub fn survive_size_limit() {
-    // Where the system refuses, the limit kills as it does by default.
+    // If the system refuses, the limit still kills the process.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
-/// Set once a signal that ends a program has come.
+/// Set once a signal that ends a program has arrived.
 #[derive(Clone)]
 pub struct Interrupt(Arc<AtomicBool>);
 
@@ -32,17 +31,17 @@ impl Interrupt {
         Ok(Interrupt(flag))
     }
 
-    /// The flag itself, for work that looks at it often.
+    /// The flag itself, for work that checks it often.
     pub fn flag(&self) -> &AtomicBool {
         &self.0
     }
 
-    /// Ends the work as a signal does.
+    /// Sets the flag, as a signal does.
     pub fn raise(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Fails if a signal has come.
+    /// Fails if the flag is set.
     ///
     /// # Errors
     /// [`Failure::interrupted`].

@@ -1,4 +1,4 @@
-//! `umount`: lets go of a mount and waits until all of it is in the vault.
+//! `umount`: unmounts and waits until everything is stored in the vault.
 
 use super::{
     args::UmountArgs,
@@ -19,12 +19,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A program that has just ended may hold a mount for another moment.
+/// A program that has just ended may keep a mount busy for a moment longer.
 const BUSY_TRIES: u32 = 5;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
-/// How often the vault's lock is looked at.
+/// How often the vault's lock is checked.
 const STORED_PAUSE: Duration = Duration::from_millis(5);
-/// After so long it is worth a look whether something else keeps the mount alive.
+/// After this time, check whether another mount namespace keeps the mount alive.
 const SLOW: Duration = Duration::from_secs(2);
 
 /// Runs `umount`.
@@ -36,14 +36,14 @@ pub fn run(args: &UmountArgs) -> Outcome {
         Some(mount) if mount.fs_type == mounts::FS_TYPE => mount,
         Some(other) => {
             return Err(not_mounted(format!(
-                "{shown}: what is mounted there is {}, no vault",
+                "{shown}: the filesystem mounted there is {}, not a vault",
                 other.fs_type
             )));
         }
         None => return Err(not_mounted(format!("{shown}: nothing is mounted there"))),
     };
-    // Where the lock cannot be seen because the vault is somebody else's, there is no waiting; nor where nobody
-    // holds it: the process behind the mount was killed.
+    // There is no waiting if another user's vault hides its lock, or if the lock is free because the process behind
+    // the mount was killed.
     let lock = held(&mount.source);
     detach(&target)?;
     if mount.read_only {
@@ -51,7 +51,7 @@ pub fn run(args: &UmountArgs) -> Outcome {
     }
     match lock {
         Ok(Some(lock)) => {
-            let _spinner = Spinner::start("storing what is left");
+            let _spinner = Spinner::start("storing the rest");
             wait_until_stored(&mount.source, &lock)
         }
         Err(e) if e.kind() != io::ErrorKind::PermissionDenied => Err(unseen(&mount.source, &e)),
@@ -59,17 +59,17 @@ pub fn run(args: &UmountArgs) -> Outcome {
     }
 }
 
-/// The vault was moved meanwhile, or its disk fails and will hardly have taken all that was written.
+/// The vault was moved meanwhile, or its disk fails and may not have stored everything.
 fn unseen(vault: &Path, error: &io::Error) -> Failure {
     Failure::new(
         Code::Failed,
         format!("unmounted, but the vault in {} cannot be read: {error}", vault.display()),
-        "Whether all that was written is stored is not known; the mount's log says what is not.",
+        "It is not known whether everything was stored. The mount's log lists what was not.",
     )
 }
 
-/// What the process behind the mount has locked: the lock file, or only the vault's directory if that file was
-/// removed or replaced.
+/// The file that the process behind the mount has locked: the lock file, or the vault's directory if the lock file
+/// was removed or replaced. `None` if nothing is locked.
 fn held(vault: &Path) -> io::Result<Option<File>> {
     match File::open(vault.join(LOCK_FILE)) {
         Ok(lock) if is_held(&lock) => return Ok(Some(lock)),
@@ -83,8 +83,8 @@ fn is_held(lock: &File) -> bool {
     flock(lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }
 
-/// Waits until the process behind the mount has let go of the vault's lock: then all is stored. A lock
-/// taken by the next mount of the vault is not waited for.
+/// Waits until the process behind the mount has released the vault's lock: then everything is stored. Does not wait
+/// for a lock that the next mount of the vault has taken.
 fn wait_until_stored(vault: &Path, lock: &File) -> Outcome {
     let mut look_around = Instant::now() + SLOW;
     while is_held(lock) {
@@ -97,24 +97,24 @@ fn wait_until_stored(vault: &Path, lock: &File) -> Outcome {
         }
         thread::sleep(STORED_PAUSE);
     }
-    // A process that came to the end of its work leaves the file empty.
+    // A process that stored everything leaves the file empty.
     match lock.metadata() {
         Ok(left) if left.is_file() && left.len() > 0 => Err(Failure::new(
             Code::Failed,
-            format!("not all that was written could be stored in {}", vault.display()),
-            "The mount's log says why. What was synced before is there.",
+            format!("not everything could be stored in {}", vault.display()),
+            "The mount's log says why. Data that was synced before is stored.",
         )),
         _ => Ok(()),
     }
 }
 
-/// Fails if the mount lives on in another mount namespace, where it cannot be unmounted from here.
+/// Fails if another mount namespace keeps the mount alive: it cannot be unmounted from here.
 fn still_seen(vault: &Path) -> Outcome {
     let Some(process) = mounts::seen_by(vault) else { return Ok(()) };
     Err(Failure::new(
         Code::MountPointBusy,
         format!("unmounted here, but process {process} still has the mount in a mount namespace of its own"),
-        "End that process (a container, for example): then the rest is stored.",
+        "End that process (a container, for example). Then the rest is stored.",
     ))
 }
 
@@ -122,7 +122,7 @@ fn not_mounted(what: String) -> Failure {
     Failure::new(Code::NotMounted, what, "`findmnt -t fuse.warpcrypt` lists the mounted vaults.")
 }
 
-/// Unmounts, with some patience for a mount that is busy but used by nobody.
+/// Unmounts. Retries for a moment if the mount is busy.
 fn detach(target: &Path) -> Outcome {
     for _ in 0..BUSY_TRIES {
         match detach_once(target) {

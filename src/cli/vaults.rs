@@ -1,4 +1,4 @@
-//! What the commands ask of a vault that is not mounted, and what its refusals mean to a person.
+//! Operations on a vault that is not mounted, and the exit codes of their errors.
 
 use super::{
     exit::{Code, Failure, Outcome},
@@ -8,7 +8,7 @@ use crate::{
     crypto::secret::Secret,
     format::{
         config::{ConfigError, Settings, VaultConfig},
-        slot::{DEFAULT_COST, NewSlot, SlotSecret},
+        key_slot::{DEFAULT_COST, NewSlot, SlotError, SlotSecret},
     },
     vault::{OpenError, Unlock, Vault},
 };
@@ -39,19 +39,21 @@ pub fn explain(error: OpenError) -> Failure {
     Failure::plain(code, error)
 }
 
-/// `--engine gpu` where there is none, or none that works: the only engine that can be missing.
+/// The failure of `--engine gpu` without a working GPU: no other engine can be missing.
 pub fn no_gpu(why: impl Display) -> Failure {
     let advice = "Use --engine auto or --engine cpu: the result is the same.";
     Failure::new(Code::NoGpu, format!("there is no GPU engine: {why}"), advice)
 }
 
-/// The code of what has no variant of its own in [`OpenError`].
+/// The exit code of an error that has no variant of its own in [`OpenError`].
 fn code_of(error: &ConfigError) -> Code {
     match error {
         ConfigError::Recovery(_) => Code::WrongKey,
         ConfigError::NoSuchSlot(_) => Code::NoSuchSlot,
-        ConfigError::CostTooHigh { .. } | ConfigError::CostTooLow => Code::ConfigEdited,
-        ConfigError::BadLabel | ConfigError::KeyFileSize(_) | ConfigError::LastSlot => Code::Usage,
+        ConfigError::Slot(SlotError::CostTooHigh { .. } | SlotError::CostTooLow) => Code::ConfigEdited,
+        ConfigError::Slot(SlotError::BadLabel | SlotError::KeyFileSize(_)) | ConfigError::LastSlot => {
+            Code::Usage
+        }
         _ => Code::Failed,
     }
 }
@@ -59,7 +61,7 @@ fn code_of(error: &ConfigError) -> Code {
 /// The configuration, checked for shape only.
 ///
 /// # Errors
-/// If there is no vault, or none that this program knows.
+/// If there is no vault, or its version is unknown.
 pub fn read(vault: &Path) -> Outcome<VaultConfig> {
     Vault::read_config(vault).map_err(explain)
 }
@@ -79,7 +81,7 @@ pub fn make(vault: &Path, settings: Settings, first: &Unlock) -> Outcome {
 /// slot that opened and the master key.
 ///
 /// # Errors
-/// What unlocking, the change or the store refuses; the stored configuration is then as it was.
+/// If unlocking, the change or the store fails. The stored configuration is then unchanged.
 pub fn change<T>(
     vault: &Path,
     unlock: &Unlock,
@@ -95,7 +97,7 @@ pub fn change<T>(
 /// Hands a secret to `f` in the form that key slots take.
 ///
 /// # Errors
-/// If what was typed is no recovery key.
+/// If the text is not a recovery key.
 pub fn with_secret<T>(unlock: &Unlock, f: impl FnOnce(SlotSecret) -> Outcome<T>) -> Outcome<T> {
     unlock.with_secret(f).map_err(explain)?
 }

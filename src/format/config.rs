@@ -4,10 +4,10 @@
 //! key, so a configuration that unlocks is one that a holder of the master key wrote.
 
 use super::{
+    key_slot::{KeySlot, NewSlot, SlotError, SlotKind, SlotSecret, WRAPPED},
     keys,
     name::NameMode,
-    recovery::RecoveryError,
-    slot::{KeySlot, NewSlot, SlotKind, SlotSecret, WRAPPED},
+    recovery_key::RecoveryError,
 };
 use crate::crypto::{
     cipher::Cipher,
@@ -54,22 +54,9 @@ pub enum ConfigError {
     /// The secret is right, the configuration is not what was written with it.
     #[error("the vault's configuration was edited: its authentication code does not match")]
     Edited,
-    /// A password slot asks for more than any vault needs.
-    #[error("a key slot asks for {value} Argon2 {what}, more than the limit of {limit}")]
-    CostTooHigh {
-        /// Which number.
-        what: &'static str,
-        /// As it stands.
-        value: u32,
-        /// As it may be.
-        limit: u32,
-    },
-    /// A password slot has a cost below what Argon2 defines.
-    #[error("a key slot has no valid Argon2 cost: at least one pass, one lane and 8 KiB a lane")]
-    CostTooLow,
-    /// A key file that is too short to be a key, or too long.
-    #[error("a key file has 16 bytes to 1 MiB, this one has {0} bytes")]
-    KeyFileSize(usize),
+    /// A slot cannot be made or tried.
+    #[error(transparent)]
+    Slot(#[from] SlotError),
     /// A text that is no recovery key.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
@@ -82,12 +69,6 @@ pub enum ConfigError {
     /// No room for another.
     #[error("the vault has as many key slots as it can have ({SLOTS_MAX})")]
     TooManySlots,
-    /// A label that is too long or has control characters.
-    #[error("a label has at most 64 bytes and no control characters")]
-    BadLabel,
-    /// The password could not be stretched, for want of memory for example.
-    #[error("argon2id: {0}")]
-    Kdf(String),
     /// The kernel has no random bytes.
     #[error("no random bytes: {0}")]
     Random(io::Error),
@@ -211,7 +192,7 @@ impl VaultConfig {
     /// The master key: tries every slot of the secret's kind, then verifies the whole configuration.
     ///
     /// # Errors
-    /// `WrongSecret`, `NoSlotOfThatKind`, `Edited`, `KeyFileSize` or `Kdf`.
+    /// `WrongSecret`, `NoSlotOfThatKind`, `Edited` or `Slot`.
     pub fn unlock(&self, secret: &SlotSecret) -> Result<Secret<32>, ConfigError> {
         self.unlock_slot(secret).map(|(_, master)| master)
     }

@@ -5,9 +5,9 @@ use super::{
         ConfigError, FORMER_MAX, FormerKey, GENERATION_LIMIT, SLOTS_MAX, Settings, TEXT_MAX, VAULT_ID,
         VERSION, VaultConfig,
     },
+    key_slot::{Kdf, KeySlot, SALT, SlotError, WRAPPED, check_cost, check_label},
     name::NameMode,
     printable::printable,
-    slot::{Kdf, KeySlot, SALT, WRAPPED, check_cost, check_label},
 };
 use crate::crypto::{cipher::Cipher, kdf::Argon2Cost, mac::Integrity};
 use data_encoding::HEXLOWER;
@@ -137,9 +137,9 @@ impl From<&FormerKey> for FormerText {
 }
 
 impl TryFrom<SlotText> for KeySlot {
-    type Error = ConfigError;
+    type Error = SlotError;
 
-    fn try_from(text: SlotText) -> Result<Self, ConfigError> {
+    fn try_from(text: SlotText) -> Result<Self, SlotError> {
         check_label(text.label.as_deref())?;
         let kdf = match text.kdf {
             KdfText::Password { memory_kib, passes, lanes, salt } => {

@@ -1,44 +1,44 @@
-//! Files compared with lists of known hashes: which are known, which moved, which are new, and which of the
-//! known ones were not there. The verdicts are hashdeep's.
+//! Compares files with lists of known hashes: which are known, moved or new, and which known files are missing. The
+//! verdicts are those of hashdeep.
 
-use super::{list::KnownFile, work::Hashed};
+use super::{list::KnownFile, worker::Hashed};
 use crate::crypto::hash::Digest;
 use std::{collections::HashMap, path::Path};
 
-/// What a list says of a file.
+/// The result of looking up a file in the lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict<'a> {
-    /// It is known by this name.
+    /// The file is known by this name.
     Matched(&'a Path),
-    /// It is known by another name only.
+    /// The file is known only by another name.
     Moved(&'a Path),
-    /// One of its hashes is known, but another, or its size, is not the same there.
+    /// One of its hashes is known, but another one or the size differs.
     Partial(&'a Path),
-    /// It is not known.
+    /// The file is not known.
     New,
 }
 
-/// Known files, and which of them were met.
+/// Known files, and which of them were found.
 #[derive(Debug, Default)]
 pub struct Known {
     files: Vec<KnownFile>,
-    met: Vec<bool>,
+    found: Vec<bool>,
     /// By function and digest, in the lists' order.
     index: HashMap<(usize, Digest), Vec<usize>>,
 }
 
-/// How an audit ended.
+/// The counts of an audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Audit {
-    /// Files that are as the lists say.
+    /// Files that agree with the lists.
     pub matched: u64,
-    /// Files of which not all hashes are as the lists say.
+    /// Files of which only some hashes agree with the lists.
     pub partial: u64,
-    /// Files that are known by another name.
+    /// Files that are known only by another name.
     pub moved: u64,
     /// Files that are not known.
     pub new: u64,
-    /// Known files that were not met.
+    /// Known files that were not found.
     pub missing: u64,
     /// Files that could not be read.
     pub unreadable: u64,
@@ -55,7 +55,7 @@ impl Audit {
         }
     }
 
-    /// Whether every file is where and what the lists say, and no other is there.
+    /// Whether every known file was found under its name and unchanged, and no other file was.
     pub fn passed(&self) -> bool {
         *self == Audit { matched: self.matched, ..Audit::default() }
     }
@@ -72,21 +72,21 @@ impl Known {
                 }
             }
             self.files.push(file);
-            self.met.push(false);
+            self.found.push(false);
         }
     }
 
-    /// How many there are.
+    /// The number of known files.
     pub fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no known files.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Judges a file that is called `path`, and remembers which known file it is.
+    /// Looks up the file called `path`, and marks the known file that it matches as found.
     pub fn judge(&mut self, path: &Path, hashed: &Hashed) -> Verdict<'_> {
         let candidates = |&(function, digest): &(usize, &Digest)| self.index.get(&(function, *digest));
         let Some(candidates) = hashed.digests.iter().enumerate().find_map(|c| candidates(&c)) else {
@@ -97,28 +97,28 @@ impl Known {
             return Verdict::Partial(&self.files[candidates[0]].path);
         };
         if self.files[first].path == path {
-            self.met[first] = true;
+            self.found[first] = true;
             return Verdict::Matched(&self.files[first].path);
         }
         match equal.find(|&number| self.files[number].path == path) {
             Some(number) => {
-                self.met[number] = true;
+                self.found[number] = true;
                 Verdict::Matched(&self.files[number].path)
             }
             None => {
-                self.met[first] = true;
+                self.found[first] = true;
                 Verdict::Moved(&self.files[first].path)
             }
         }
     }
 
-    /// The known files that were not met, in the lists' order.
+    /// The known files that were not found, in the lists' order.
     pub fn missing(&self) -> impl Iterator<Item = &Path> {
-        self.files.iter().zip(&self.met).filter(|(_, met)| !**met).map(|(file, _)| file.path.as_path())
+        self.files.iter().zip(&self.found).filter(|(_, found)| !**found).map(|(file, _)| file.path.as_path())
     }
 }
 
-/// Whether all that a list says of a file is so.
+/// Whether the size and all digests that a list has of a file agree.
 fn is_equal(known: &KnownFile, hashed: &Hashed) -> bool {
     let digests = known.digests.iter().zip(&hashed.digests);
     known.size.is_none_or(|size| size == hashed.size)

@@ -1,6 +1,6 @@
-//! Files that are longer than a batch takes: what becomes of them, whichever way they are hashed.
+//! Files that are too long for a batch, and the results of their functions.
 
-use super::{source::Content, work::Worker};
+use super::source::Content;
 use crate::crypto::hash::Digest;
 use parking_lot::Mutex;
 use std::{
@@ -22,7 +22,7 @@ pub(super) struct Large<C> {
     results: Mutex<Results>,
 }
 
-/// The digests of the functions that are through, and how many are not.
+/// The digests so far, and how many functions are not done.
 struct Results {
     digests: Vec<Option<Digest>>,
     left: usize,
@@ -35,8 +35,12 @@ impl<C> Large<C> {
         Large { number, path, content, size, results: Mutex::new(results) }
     }
 
-    /// Takes the result of one function; with the last one, gives all of them.
-    fn finish(&self, function: usize, result: io::Result<Digest>) -> Option<io::Result<Vec<Digest>>> {
+    /// Stores the result of one function. Returns all of them once the last one is in.
+    pub(super) fn finish(
+        &self,
+        function: usize,
+        result: io::Result<Digest>,
+    ) -> Option<io::Result<Vec<Digest>>> {
         let mut results = self.results.lock();
         match result {
             Ok(digest) => results.digests[function] = Some(digest),
@@ -53,21 +57,11 @@ impl<C> Large<C> {
     }
 }
 
-/// A long file and one of the functions.
+/// A long file and one of the functions that hash it.
 pub(super) struct Pass<C: Content> {
     pub large: Arc<Large<C>>,
     /// Its number among the functions.
     pub function: usize,
-}
-
-impl<S: super::Source> Worker<'_, S> {
-    /// Takes the result of one function of a long file.
-    pub(super) fn finish_pass(&self, pass: &Pass<S::Content>, result: io::Result<Digest>) {
-        let large = &pass.large;
-        if let Some(result) = large.finish(pass.function, result) {
-            self.emit_large(large.number, large.path.clone(), result.map(|digests| (large.size, digests)));
-        }
-    }
 }
 
 /// Reads exactly these bytes of a long file, unless `stop` is set.

@@ -1,8 +1,8 @@
-//! Lists of hashes as files: hashdeep's format, and that of sha3sum and the other `*sum` programs.
+//! Files with lists of hashes: in the format of hashdeep, or of sha3sum and the other `*sum` programs.
 //!
-//! hashdeep's has a header that names the functions; a line is `size,digest,…,name`. The other has lines
-//! `digest  name`. A name that would break its line is escaped as the `*sum` programs do it: the line begins
-//! with a backslash, and in the name stand `\n`, `\r` and `\\`.
+//! The format of hashdeep has a header that names the functions; a line is `size,digest,…,name`. The other has lines
+//! `digest  name`. A name that would break its line is escaped as the `*sum` programs do: the line begins with a
+//! backslash, and the name contains `\n`, `\r` and `\\`.
 
 use crate::crypto::hash::{Digest, Function};
 use std::{
@@ -12,44 +12,44 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The first line of a list of hashdeep.
+/// The first line of a hashdeep list.
 const MAGIC: &[u8] = b"%%%% HASHDEEP-1.0";
-/// What the second line begins with.
+/// The beginning of the second line.
 const COLUMNS: &[u8] = b"%%%% size,";
 
 /// A line of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownFile {
-    /// The name as it stands there.
+    /// The name as the list has it.
     pub path: PathBuf,
     /// Bytes, if the list says so.
     pub size: Option<u64>,
-    /// Of each function that was asked for: the digest, if the list has it.
+    /// For each requested function its digest, if the list has it.
     pub digests: Vec<Option<Digest>>,
 }
 
 /// Why a list cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
-    /// No column is of a function that is computed.
+    /// No column belongs to a function that is computed.
     #[error("the list has none of the hashes that are computed; it has: {0}")]
     OtherFunctions(String),
     /// A list without a header does not say which of several functions its digests are of.
     #[error("the list does not name its function: compute a single one")]
     Ambiguous,
-    /// A line is not what the format has.
-    #[error("line {0} is no line of a list of such hashes")]
+    /// A line does not fit the format.
+    #[error("line {0} is not a line of a list of these hashes")]
     Line(usize),
 }
 
-/// The known functions that a list of hashdeep's format names in its header; nothing for other lists.
+/// The known functions that the header of a hashdeep list names; `None` for other lists.
 pub fn functions_of(list: &[u8]) -> Option<Vec<Function>> {
     let header = columns(list)?;
     let names = header.iter().filter_map(|name| Function::from_name(name));
     Some(names.collect()).filter(|functions: &Vec<Function>| !functions.is_empty())
 }
 
-/// The names of the columns between size and name, in a list of hashdeep's format.
+/// The names of the columns between size and name in a hashdeep list; `None` for other lists.
 pub fn columns(list: &[u8]) -> Option<Vec<String>> {
     let mut lines = list.split(|b| *b == b'\n');
     let first = lines.next()?;
@@ -63,7 +63,7 @@ pub fn columns(list: &[u8]) -> Option<Vec<String>> {
     Some(functions.to_vec())
 }
 
-/// Reads a list for these functions.
+/// Reads the digests of these functions from a list.
 ///
 /// # Errors
 /// If it has none of their digests, or a line is malformed.
@@ -152,7 +152,7 @@ fn name(field: &[u8], escaped: bool) -> Option<PathBuf> {
     Some(OsString::from_vec(plain).into())
 }
 
-/// Writes the header of hashdeep's format, begun in `folder`.
+/// Writes the header of a hashdeep list that was made in `folder`.
 ///
 /// # Errors
 /// The writer's.
@@ -165,7 +165,7 @@ pub fn write_header(out: &mut dyn Write, functions: &[Function], folder: &Path) 
     writeln!(out, "## Invoked from: {folder}\n## $ warpcrypt hash -c {names}\n## ")
 }
 
-/// Writes a line of hashdeep's format.
+/// Writes a line of a hashdeep list.
 ///
 /// # Errors
 /// The writer's.

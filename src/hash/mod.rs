@@ -1,25 +1,27 @@
-//! Hashing of files and folders: finding the files, reading and hashing them on all cores, comparing with
-//! lists of known hashes, and finding files that share pieces. Files lie on a plain filesystem or in a vault
-//! (`source`); what a person sees is made elsewhere.
+//! Hashing of files and folders: finds the files, reads and hashes them on all cores, compares them with lists of
+//! known hashes, and finds files that share pieces. Files are on a plain filesystem or in a vault (`source`). The
+//! output is made elsewhere.
 //!
-//! The files of a folder are read side by side into one buffer and hashed as one batch, so that the lanes
-//! of a vector are filled from different files; long files are cut in parts that all threads share, or
-//! where the function forbids that, hashed several at once. What a GPU can hash goes to it
-//! while the threads read on (`gpu`, `flights`).
+//! Short files are read into one buffer and hashed as one batch, so that the lanes of a vector are filled from
+//! different files (`short`). Long files are cut into parts that all threads share, or several are hashed at once if
+//! the function cannot be cut (`long`). A GPU hashes while the threads read on (`gpu`, `offload`).
 
-mod flights;
 pub mod gpu;
+mod in_flight;
 mod known;
 mod large;
 pub mod list;
+mod long;
+mod offload;
 pub mod pieces;
 mod queue;
+mod run;
 mod serial;
 mod short;
 mod source;
 mod tree;
 mod walk;
-mod work;
+mod worker;
 
 #[cfg(test)]
 mod changing;
@@ -27,6 +29,7 @@ mod changing;
 mod tests;
 
 pub use known::{Audit, Known, Verdict};
+pub use run::run;
 pub use source::{Content, Kind, Listed, Plain, Source, Vaulted};
 pub use walk::count;
-pub use work::{Hashed, Options, Progress, Record, run};
+pub use worker::{Hashed, Options, Progress, Record};

@@ -3,7 +3,7 @@
 use super::{
     source::{Content, Source},
     walk::{Found, walk},
-    work::Options,
+    worker::Options,
 };
 use crate::crypto::hash::Function;
 use fastcdc::v2020::FastCDC;
@@ -18,19 +18,19 @@ use std::{
 
 /// Bytes read at a time.
 const WINDOW: usize = 1 << 20;
-/// A piece that more files share says nothing of any two of them.
+/// A piece that more files than this share is ignored: it says nothing about any two of them.
 const COMMON: usize = 256;
 
-/// The sizes that pieces may have on average; they are powers of two.
+/// The allowed average sizes of pieces. A size must also be a power of two.
 pub const PIECE_SIZES: std::ops::RangeInclusive<usize> = 512..=64 << 10;
 
 /// How to cut a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// Every so many bytes: finds what lies at multiples of that.
+    /// Into pieces of this length. Finds only equal pieces at multiples of it.
     Fixed(usize),
-    /// Where the content says so (FastCDC, 2020), so many bytes long on average, a quarter at least, four times at
-    /// most: finds what lies anywhere.
+    /// At places that depend on the content (FastCDC, 2020). Pieces have this length on average, at least a quarter of
+    /// it and at most four times it. Finds equal pieces at any offset.
     Content(usize),
 }
 
@@ -50,11 +50,11 @@ pub struct Overlap {
     pub a: usize,
     /// The second file.
     pub b: usize,
-    /// Bytes of the pieces that both have, each as often as both have it.
+    /// Bytes of the shared pieces. A piece counts as often as both files have it.
     pub bytes: u64,
 }
 
-/// What was found.
+/// The result of a comparison.
 #[derive(Debug, Default)]
 pub struct Matches {
     /// The files, in the order of their paths.
@@ -65,7 +65,7 @@ pub struct Matches {
     pub overlaps: Vec<Overlap>,
     /// Pieces left out because more than 256 different files have them.
     pub common: u64,
-    /// What could not be read.
+    /// Files and folders that could not be read.
     pub failed: Vec<(PathBuf, io::Error)>,
 }
 
@@ -78,14 +78,14 @@ struct Piece {
     plain: bool,
 }
 
-/// A file and its pieces in their order.
+/// A file and its pieces in order.
 struct Pieces {
     file: CutFile,
     pieces: Vec<Piece>,
 }
 
-/// Cuts every file below `roots` and compares the pieces. Pieces in which all bytes are the same count as no
-/// content. Once `options.stop` is set, the result may be incomplete.
+/// Cuts every file below `roots` and compares the pieces. Pieces in which all bytes are the same are ignored. Once
+/// `options.stop` is set, the result may be incomplete.
 pub fn find<S: Source>(source: &S, roots: &[PathBuf], cut: Cut, options: &Options) -> Matches {
     let mut found = Vec::new();
     walk(source, roots, options.stop, &mut |file| found.push(file));
@@ -112,7 +112,7 @@ pub fn find<S: Source>(source: &S, roots: &[PathBuf], cut: Cut, options: &Option
     let mut all = Vec::new();
     let mut cut_files = cut_files.into_inner();
     cut_files.sort_by(|(a, _), (b, _)| a.cmp(b));
-    // Named twice, or a folder and what is in it.
+    // A path may be given twice, or together with its folder.
     cut_files.dedup_by(|(a, _), (b, _)| a == b);
     for (path, result) in cut_files {
         match result {
@@ -159,7 +159,7 @@ fn pieces(
     }
 }
 
-/// Cuts as much as is known to be the same however the file goes on; `ended` if it does not.
+/// Makes all cuts that do not depend on bytes not read yet; with `ended`, all cuts.
 fn parts(data: &[u8], cut: Cut, ended: bool) -> (Vec<&[u8]>, usize) {
     let mut parts = Vec::new();
     let mut used = 0;
@@ -171,7 +171,7 @@ fn parts(data: &[u8], cut: Cut, ended: bool) -> (Vec<&[u8]>, usize) {
         }
         Cut::Content(size) => {
             for chunk in FastCDC::new(data, size / 4, size, size * 4) {
-                // A cut in the last stretch may only be the end of what was read.
+                // A cut near the end may only be the end of what was read.
                 if !ended && data.len() - chunk.offset < size * 4 {
                     break;
                 }

@@ -1,16 +1,19 @@
-//! What is to be done, and by whom: files in batches, parts of long files, and long files that are hashed
-//! several at once. Long files go first, for they take longest.
+//! The tasks of all threads: files in batches, parts of long files, and long files that are hashed several at
+//! once. Long files go first because they take longest.
 
-use super::{serial::Lane, source::Content, tree::Tree, walk::Found};
+use super::{
+    serial::{LANES, Lane},
+    source::Content,
+    tree::Tree,
+    walk::Found,
+};
 use parking_lot::{Condvar, Mutex};
 use std::{collections::VecDeque, sync::Arc, thread};
 
-/// Files of a batch.
+/// Files in a batch.
 const BATCH: usize = 64;
-/// Files that wait before whoever finds them has to.
+/// Files that may wait in the queue before the walk has to.
 const WAITING_MAX: usize = 16 << 10;
-/// Messages that the widest vector takes.
-pub(super) const LANES: usize = 8;
 
 /// A file to be hashed: its number in the order of the output, and where it is.
 pub(super) type Job<P> = (u64, Found<P>);
@@ -39,20 +42,20 @@ struct State<P, C: Content> {
     batches: VecDeque<Vec<Job<P>>>,
     /// Long files of tree functions, with the number of the part that is next.
     trees: VecDeque<(Arc<Tree<C>>, u64)>,
-    /// Those that were begun come first.
+    /// Long files of other functions. Those that were begun come first.
     serials: VecDeque<Lane<C>>,
-    /// Of them, those that are being hashed.
+    /// How many of those are being hashed.
     serials_taken: usize,
     /// More files may be found.
     walking: bool,
-    /// Nothing is to be done any more.
+    /// No task is given out any more.
     abandoned: bool,
-    /// Tasks that are being done: they may find long files.
+    /// Tasks in progress: they may add long files.
     busy: usize,
 }
 
 impl<P, C: Content> State<P, C> {
-    /// The part that is next of the long files.
+    /// Takes the next part of the long files.
     fn next_part(&mut self) -> Option<(Arc<Tree<C>>, u64)> {
         let (tree, next) = self.trees.front_mut()?;
         let (tree, part) = (tree.clone(), *next);
@@ -79,7 +82,7 @@ impl<P, C: Content> Queue<P, C> {
         Queue { state: Mutex::new(state), ready: Condvar::new(), room: Condvar::new(), threads }
     }
 
-    /// Takes in a file that was found; waits while too many do.
+    /// Adds a file that was found. Waits while the queue is full.
     pub(super) fn add(&self, job: Job<P>) {
         let mut state = self.state.lock();
         state.filling.push(job);
@@ -104,19 +107,19 @@ impl<P, C: Content> Queue<P, C> {
         self.ready.notify_all();
     }
 
-    /// Takes in a long file whose parts all threads share.
+    /// Adds a long file whose parts all threads share.
     pub(super) fn add_tree(&self, tree: Tree<C>) {
         self.state.lock().trees.push_back((Arc::new(tree), 0));
         self.ready.notify_all();
     }
 
-    /// Takes in a long file that is hashed from its beginning to its end.
+    /// Adds a long file that is hashed from beginning to end.
     pub(super) fn add_serial(&self, lane: Lane<C>) {
         self.state.lock().serials.push_back(lane);
         self.ready.notify_one();
     }
 
-    /// Takes back what is left of so many long files that were taken.
+    /// Puts back the unfinished ones of `taken` long files.
     pub(super) fn put_back(&self, left: Vec<Lane<C>>, taken: usize) {
         let mut state = self.state.lock();
         state.serials_taken -= taken;
@@ -126,13 +129,13 @@ impl<P, C: Content> Queue<P, C> {
         }
     }
 
-    /// Long files that a thread hashes side by side: a lane costs the same, used or not, so those that there are go
-    /// to all threads.
+    /// Long files that a thread hashes side by side. A vector costs the same however few of its lanes are used, but
+    /// the files are shared by all threads, so that none is idle.
     fn share(&self, state: &State<P, C>) -> usize {
         (state.serials.len() + state.serials_taken).div_ceil(self.threads).clamp(1, LANES)
     }
 
-    /// The parts that are next, at most so many, of long files of this function.
+    /// Takes up to `most` more parts of long files of this function.
     pub(super) fn more_parts(&self, function: usize, most: usize) -> Vec<(Arc<Tree<C>>, u64)> {
         let mut state = self.state.lock();
         let mut parts = Vec::with_capacity(most);
@@ -145,7 +148,7 @@ impl<P, C: Content> Queue<P, C> {
         parts
     }
 
-    /// What can be done at once. `done` is to be called after each.
+    /// Takes a task if there is one now. The caller calls `done` after it.
     pub(super) fn try_take(&self) -> Option<Task<P, C>> {
         let mut state = self.state.lock();
         let task = if state.abandoned { None } else { self.next(&mut state) };
@@ -153,7 +156,7 @@ impl<P, C: Content> Queue<P, C> {
         task
     }
 
-    /// The next thing to do; nothing once all is done. `done` is to be called after each.
+    /// Waits for a task; `None` once everything is done. The caller calls `done` after it.
     pub(super) fn take(&self) -> Option<Task<P, C>> {
         let mut state = self.state.lock();
         loop {
@@ -174,7 +177,7 @@ impl<P, C: Content> Queue<P, C> {
 
     fn next(&self, state: &mut State<P, C>) -> Option<Task<P, C>> {
         let task = self.pick(state)?;
-        // Whoever was woken for what is left may have come too early for it.
+        // A thread that was woken for one of the remaining tasks may have found it not ready yet.
         if !(state.trees.is_empty() && state.serials.is_empty() && state.batches.is_empty()) {
             self.ready.notify_one();
         }
@@ -206,14 +209,14 @@ impl<P, C: Content> Queue<P, C> {
         Some(Task::Batch(batch))
     }
 
-    /// Lets nobody take anything any more.
+    /// Gives out no more tasks.
     pub(super) fn abandon(&self) {
         self.state.lock().abandoned = true;
         self.ready.notify_all();
         self.room.notify_all();
     }
 
-    /// For as long as a thread works: where it panics nobody takes anything any more, for its tasks will never be done.
+    /// A guard for a working thread: abandons the queue if the thread panics, because its task will never be done.
     pub(super) fn worked_by_this_thread(&self) -> impl Drop + '_ {
         struct Panics<'a, P, C: Content>(&'a Queue<P, C>);
         impl<P, C: Content> Drop for Panics<'_, P, C> {
@@ -226,7 +229,7 @@ impl<P, C: Content> Queue<P, C> {
         Panics(self)
     }
 
-    /// Ends a task that was taken.
+    /// Marks a task as done.
     pub(super) fn done(&self) {
         let mut state = self.state.lock();
         state.busy -= 1;
@@ -271,7 +274,7 @@ mod tests {
             assert_eq!(numbers(lanes), (from..from + 5).collect::<Vec<_>>());
         }
         assert!(queue.try_take().is_none(), "none is left");
-        // Two threads are through with theirs: the third's are for all who have none.
+        // Two threads have finished theirs: the third's are shared with threads that have none.
         queue.put_back(Vec::new(), first.len());
         queue.put_back(Vec::new(), second.len());
         queue.put_back(third, 5);

@@ -1,13 +1,13 @@
-//! Short files: many are read side by side and hashed as one batch, here or on a GPU. What turns out to be long is
-//! put back into the queue.
+//! Short files: many are read into one buffer and hashed as one batch, on the CPU or a GPU. Files that turn out to be
+//! long go back to the queue.
 
 use super::{
-    flights::{Cargo, only},
     gpu::Slot,
+    in_flight::{Messages, gpu_function},
     queue::Job,
     source::{Content, Source},
     walk::Found,
-    work::{Hashed, Record, Results, Worker},
+    worker::{Hashed, Record, Results, Worker},
 };
 use crate::crypto::hash::{Digest, md6::Md6};
 use std::{
@@ -16,58 +16,58 @@ use std::{
     sync::atomic::Ordering,
 };
 
-/// Bytes of a file that are read before its size is asked for: few files are longer, and long ones are not to be
-/// read twice.
+/// Bytes of a file that are read before its size is queried. Few files are longer, and for the others a query is
+/// cheaper than reading them twice.
 const PROBE: usize = 16 << 10;
 
-/// A file that was read as a short one.
+/// The result of reading a file that may be short.
 enum Short<C> {
-    /// All of it: so many bytes.
+    /// The whole file was read: its length.
     All(usize),
-    /// It is longer: its size.
+    /// The file is longer: its size.
     Longer(u64, C),
 }
 
 impl<S: Source> Worker<'_, S> {
-    /// Reads files side by side and hashes many at once, here or on a GPU.
+    /// Reads and hashes a batch of files, on the CPU or a GPU.
     pub(super) fn batch(&mut self, jobs: Vec<Job<S::Place>>) {
-        match only(self.functions()) {
+        match gpu_function(self.functions()) {
             Some(md6) => match self.slot() {
-                Some(slot) => self.batch_flying(slot, md6, jobs),
-                None => self.batch_here(jobs),
+                Some(slot) => self.batch_on_gpu(slot, md6, jobs),
+                None => self.batch_on_cpu(jobs),
             },
-            None => self.batch_here(jobs),
+            None => self.batch_on_cpu(jobs),
         }
     }
 
-    /// As `batch`, on a GPU while it has slots.
-    fn batch_flying(&mut self, mut slot: Slot, md6: &Md6, jobs: Vec<Job<S::Place>>) {
-        let (mut cargo, mut failed) = (Cargo::new(md6), Vec::new());
+    /// Like `batch`: on a GPU as long as it has slots.
+    fn batch_on_gpu(&mut self, mut slot: Slot, md6: &Md6, jobs: Vec<Job<S::Place>>) {
+        let (mut messages, mut failed) = (Messages::new(md6), Vec::new());
         let mut jobs = jobs.into_iter();
         while let Some((number, Found { path, place })) = jobs.next() {
             if self.stopped() {
                 break;
             }
-            let at = cargo.end();
+            let at = messages.end();
             match self.read_short(&path, place, &mut slot.input()[at..at + self.small + 1]) {
-                Ok(Short::All(len)) => cargo.add_file(number, path, len),
+                Ok(Short::All(len)) => messages.add_file(number, path, len),
                 Ok(Short::Longer(size, content)) => self.add_large(number, path, content, size),
                 Err(e) => failed.push((number, Record { path, result: Err(e) })),
             }
-            if !cargo.has_room(self.small + 1) {
-                self.send(slot, std::mem::replace(&mut cargo, Cargo::new(md6)));
+            if !messages.has_room(self.small + 1) {
+                self.submit(slot, std::mem::replace(&mut messages, Messages::new(md6)));
                 let Some(next) = self.slot() else {
                     let _ = self.results.send(failed);
-                    return self.batch_here(jobs.collect());
+                    return self.batch_on_cpu(jobs.collect());
                 };
                 slot = next;
             }
         }
         let _ = self.results.send(failed);
-        self.send(slot, cargo);
+        self.submit(slot, messages);
     }
 
-    /// Reads a file if it is not longer than `self.small`, one byte less than `out`.
+    /// Reads a file if it is not longer than `self.small`, which is one byte less than `out`.
     fn read_short(
         &self,
         path: &Path,
@@ -93,8 +93,8 @@ impl<S: Source> Worker<'_, S> {
         }
     }
 
-    /// Reads files side by side and hashes as many at once as the buffer holds.
-    fn batch_here(&mut self, jobs: Vec<Job<S::Place>>) {
+    /// Reads files and hashes as many at once as the buffer holds.
+    fn batch_on_cpu(&mut self, jobs: Vec<Job<S::Place>>) {
         let mut results = Vec::with_capacity(jobs.len());
         let mut held: Vec<(u64, PathBuf, usize)> = Vec::with_capacity(jobs.len());
         let mut used = 0;
@@ -136,17 +136,9 @@ impl<S: Source> Worker<'_, S> {
             results.push((number, Record { path, result: Ok(Hashed { size: len as u64, digests }) }));
         }
         self.options.progress.bytes.fetch_add(*used as u64, Ordering::Relaxed);
-        if only(self.functions()).is_some() {
+        if gpu_function(self.functions()).is_some() {
             self.announce(*used as u64);
         }
         *used = 0;
-    }
-
-    /// Short files, as they came off a slot: number, path, bytes, digest.
-    pub(super) fn emit_files(&self, files: Vec<(u64, PathBuf, u64, Digest)>) {
-        let record = |(number, path, size, digest)| {
-            (number, Record { path, result: Ok(Hashed { size, digests: vec![digest] }) })
-        };
-        let _ = self.results.send(files.into_iter().map(record).collect());
     }
 }

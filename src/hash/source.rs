@@ -1,4 +1,4 @@
-//! Where files come from: a plain filesystem, or a vault that needs no mount.
+//! Where files come from: a plain filesystem, or a vault that need not be mounted.
 
 use crate::vault::{self, Dir, OpenFile, StoredName, Target, Vault};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-/// What a name leads to.
+/// The type of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -25,23 +25,23 @@ pub enum Kind {
 pub struct Listed<P> {
     /// Its name.
     pub name: OsString,
-    /// What it is; links are not followed.
+    /// Its type; links are not followed.
     pub kind: Kind,
-    /// Where it is, for the source.
+    /// How the source finds it again.
     pub place: P,
 }
 
 /// Files and folders.
 pub trait Source: Sync {
-    /// Where a node is, beside its path.
+    /// What the source needs to find a node, besides its path.
     type Place: Send;
     /// An open file.
     type Content: Content;
 
-    /// What a path that a person named leads to; a link is followed.
+    /// The node at a path that the user named; follows a link.
     ///
     /// # Errors
-    /// If there is nothing, or it cannot be seen.
+    /// If the node does not exist or cannot be accessed.
     fn start(&self, path: &Path) -> io::Result<(Kind, Self::Place)>;
 
     /// The entries of a folder, in any order.
@@ -50,15 +50,15 @@ pub trait Source: Sync {
     /// If it cannot be read.
     fn list(&self, path: &Path, place: &Self::Place) -> io::Result<Vec<Listed<Self::Place>>>;
 
-    /// How much the lists of entries left out because it is damaged. What it was has been logged.
+    /// The number of damaged entries that `list` left out and logged.
     fn left_out(&self) -> usize {
         0
     }
 
-    /// Bytes of a file.
+    /// The size of a file in bytes.
     ///
     /// # Errors
-    /// If it cannot be seen.
+    /// If it cannot be queried.
     fn size(&self, path: &Path, place: &Self::Place) -> io::Result<u64>;
 
     /// Opens a file for reading.
@@ -70,16 +70,16 @@ pub trait Source: Sync {
 
 /// An open file, readable by several threads at once.
 pub trait Content: Send + Sync {
-    /// Reads at most `out.len()` bytes; none only at the end.
+    /// Reads at most `out.len()` bytes; returns 0 only at the end of the file.
     ///
     /// # Errors
     /// If the bytes cannot be read, or do not authenticate.
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     ///
     /// # Errors
-    /// If it cannot be seen.
+    /// If it cannot be queried.
     fn size(&self) -> io::Result<u64>;
 
     /// Reads until `out` is full or the file ends.
@@ -100,22 +100,22 @@ pub trait Content: Send + Sync {
     }
 }
 
-/// The filesystem as the process sees it.
+/// The filesystem that the process sees.
 #[derive(Default)]
 pub struct Plain {
-    /// Each folder that is kept open has a clone.
+    /// Every folder that is kept open holds a clone, so the count is that of open folders.
     open: Arc<()>,
 }
 
-/// A folder that is kept open while its files wait: a file in it is opened by its name alone.
+/// A folder that stays open while its files wait, so that a file is opened by its name alone.
 pub struct Folder {
     fd: OwnedFd,
     _open: Arc<()>,
 }
 
-/// Folders kept open at most.
+/// The most folders that are kept open.
 const FOLDERS_MAX: usize = 256;
-/// From so many entries on it is worth it.
+/// Keeping a folder open pays off from this number of entries on.
 const FOLDER_MIN: usize = 8;
 
 impl Source for Plain {
@@ -136,7 +136,7 @@ impl Source for Plain {
                 continue;
             }
             let kind = match entry.file_type() {
-                // Some filesystems do not say.
+                // Some filesystems do not report the type.
                 FileType::Unknown => {
                     FileType::from_raw_mode(fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode)
                 }
@@ -158,7 +158,7 @@ impl Source for Plain {
     }
 
     fn open(&self, path: &Path, place: &Self::Place) -> io::Result<OwnedFd> {
-        // A pipe that took the file's place since it was listed would hold the thread up.
+        // A pipe may have replaced the file since it was listed, and opening it would block the thread.
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         Ok(match (place, path.file_name()) {
             (Some(folder), Some(name)) => fs::openat(&folder.fd, name, flags, Mode::empty())?,
@@ -254,7 +254,7 @@ fn vault_kind(kind: vault::Kind) -> Kind {
     }
 }
 
-/// The store's errors as they are, the others as text.
+/// Errors of the store as they are, others as text.
 fn error(e: vault::Error) -> io::Error {
     match e {
         vault::Error::Store(e) => e,

@@ -3,18 +3,17 @@
 use super::{
     large::{Pass, read_exactly},
     source::Content,
-    work::Worker,
 };
 use crate::crypto::hash::{Digest, Function, Join};
 use parking_lot::Mutex;
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{collections::BTreeMap, io, sync::atomic::AtomicBool};
 
-/// What comes of a part: what a `Join` takes, or the digest if it is all of the file.
-pub(super) type Hashed = io::Result<(Vec<u8>, Option<Digest>)>;
+/// The hash of a part, for a `Join`; with the digest if the part is the whole file.
+pub(super) type PartResult = io::Result<(Vec<u8>, Option<Digest>)>;
 
 /// A long file whose parts are hashed in any order.
 pub(super) struct Tree<C: Content> {
-    pass: Pass<C>,
+    pub pass: Pass<C>,
     part_len: usize,
     joined: Mutex<Joined>,
 }
@@ -24,11 +23,11 @@ struct Joined {
     join: Option<Join>,
     /// Parts that wait for earlier ones.
     waiting: BTreeMap<u64, Vec<u8>>,
-    /// Parts that are in.
+    /// Parts that were joined.
     pushed: u64,
     done: u64,
     failed: Option<io::Error>,
-    /// Of a file that is one part.
+    /// The digest of a file that is one part.
     only: Option<Digest>,
 }
 
@@ -45,17 +44,17 @@ impl<C: Content> Tree<C> {
         Tree { pass, part_len, joined: Mutex::new(joined) }
     }
 
-    /// How many parts there are: at least one.
+    /// The number of parts: at least one.
     pub(super) fn parts(&self) -> u64 {
         self.pass.large.size.div_ceil(self.part_len as u64).max(1)
     }
 
-    /// Bytes of every part but the last one.
+    /// The length of every part but the last one.
     pub(super) fn part_len(&self) -> usize {
         self.part_len
     }
 
-    /// Bytes of a part.
+    /// The length of a part.
     pub(super) fn len(&self, index: u64) -> usize {
         (self.pass.large.size - self.offset(index)).min(self.part_len as u64) as usize
     }
@@ -68,46 +67,14 @@ impl<C: Content> Tree<C> {
     pub(super) fn function(&self) -> usize {
         self.pass.function
     }
-}
 
-impl<S: super::Source> Worker<'_, S> {
-    /// Hashes a part, here or on a GPU.
-    pub(super) fn part(&mut self, tree: Arc<Tree<S::Content>>, index: u64) {
-        let function = &self.functions()[tree.pass.function];
-        if let Function::Md6(md6) = function
-            && let Some(slot) = self.slot()
-        {
-            return self.fly(slot, md6, tree, index);
-        }
-        let len = tree.len(index);
-        self.reserve(len);
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let data = &mut buffer[..len];
-        let hashed = self.read(&tree, index, data).map(|()| match tree.parts() {
-            1 => (Vec::new(), function.digests(&[data]).first().copied()),
-            parts => (function.part(index, data, index + 1 == parts), None),
-        });
-        self.buffer = buffer;
-        self.progress_in(tree.pass.function, len as u64);
-        self.take_part(&tree, index, hashed);
+    /// Reads a part, unless `stop` is set.
+    pub(super) fn read(&self, index: u64, out: &mut [u8], stop: &AtomicBool) -> io::Result<()> {
+        read_exactly(&self.pass.large.content, out, self.offset(index), stop)
     }
 
-    /// Reads a part.
-    pub(super) fn read(&self, tree: &Tree<S::Content>, index: u64, out: &mut [u8]) -> io::Result<()> {
-        read_exactly(&tree.pass.large.content, out, tree.offset(index), self.stop())
-    }
-
-    /// Takes the result of a part.
-    pub(super) fn take_part(&self, tree: &Tree<S::Content>, index: u64, hashed: Hashed) {
-        if let Some(result) = tree.take(index, hashed) {
-            self.finish_pass(&tree.pass, result);
-        }
-    }
-}
-
-impl<C: Content> Tree<C> {
-    /// Takes the result of a part; with the last one, gives the file's.
-    fn take(&self, index: u64, hashed: Hashed) -> Option<io::Result<Digest>> {
+    /// Stores the result of a part. Returns the file's digest once the last one is in.
+    pub(super) fn take(&self, index: u64, hashed: PartResult) -> Option<io::Result<Digest>> {
         let mut joined = self.joined.lock();
         let joined = &mut *joined;
         joined.done += 1;

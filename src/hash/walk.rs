@@ -7,15 +7,15 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// A file, or what could not be looked into.
+/// A file, or a folder that could not be read.
 pub(super) struct Found<P> {
-    /// Its path: as the person named it, and what follows below.
+    /// Its path, beginning with the root as the user named it.
     pub path: PathBuf,
-    /// Where it is, or why it cannot be said.
+    /// Where it is, or why it cannot be read.
     pub place: io::Result<P>,
 }
 
-/// Shows every file below `roots` to `each`, which answers whether to go on.
+/// Passes every file below `roots` to `each`, until `stop` is set.
 pub(super) fn walk<S: Source>(
     source: &S,
     roots: &[PathBuf],
@@ -43,7 +43,7 @@ fn enter<S: Source>(
     stop: &AtomicBool,
     each: &mut dyn FnMut(Found<S::Place>),
 ) {
-    // What is left to visit, the next one last.
+    // Nodes to visit, the next one last.
     let mut left = vec![(root.to_owned(), kind, place)];
     while let Some((path, kind, place)) = left.pop() {
         if stop.load(Ordering::Relaxed) {
@@ -63,7 +63,7 @@ fn enter<S: Source>(
     }
 }
 
-/// Files and bytes below `roots`, as far as they can be seen.
+/// The number of readable files below `roots`, and their bytes.
 pub fn count<S: Source>(source: &S, roots: &[PathBuf], stop: &AtomicBool) -> (u64, u64) {
     let (mut files, mut bytes) = (0, 0_u64);
     walk(source, roots, stop, &mut |found| {

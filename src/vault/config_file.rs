@@ -6,8 +6,8 @@ use crate::{
     crypto::secret::Secret,
     format::{
         config::{ConfigError, TEXT_MAX, VaultConfig},
+        key_slot::SlotSecret,
         name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE},
-        slot::SlotSecret,
     },
     store::{BackingFile, DirFile, Node, StoreDir},
 };

@@ -8,8 +8,8 @@ use crate::{
     format::{
         config::{ConfigError, Settings, VaultConfig},
         dir_id::{DirId, DirIdKey},
+        key_slot::NewSlot,
         name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE, NameMode, TEMPORARY},
-        slot::NewSlot,
     },
     store::{DirFile, StoreDir},
 };

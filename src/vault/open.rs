@@ -17,11 +17,11 @@ use crate::{
     format::{
         config::Settings,
         dir_id::DirIdKey,
+        key_slot::SlotSecret,
         keys::contents_key,
         link::LinkKey,
         name::{NAME_MAX, NameKeys},
-        recovery::RecoveryKey,
-        slot::SlotSecret,
+        recovery_key::RecoveryKey,
         xattr::XattrKeys,
     },
 };

@@ -3,7 +3,7 @@
 use super::Damage;
 use crate::{
     engine::EngineError,
-    format::{config::ConfigError, slot::SlotKind},
+    format::{config::ConfigError, key_slot::SlotKind},
 };
 use std::{io, path::PathBuf};
 

@@ -163,7 +163,7 @@ fn already_mounted() {
         command
     };
     fails(&mut at(&[]), 15, "already mounted");
-    fails(&mut mount_command(&vault), 23, "is mounted there already");
+    fails(&mut mount_command(&vault), 23, "is already mounted there");
     fs::write(mount.join("x"), "y").expect("write");
     ok(&mut at(&["--read-only"]), 60);
     assert!(fs::write(second.join("z"), "").is_err());
@@ -205,7 +205,7 @@ fn busy_and_not_mounted() {
     let point = text(&vault.mount_point);
     fails(&mut command(&["umount", point]), 24, "nothing is mounted");
     fails(&mut command(&["umount", "/no/such/place"]), 24, "/no/such/place");
-    fails(&mut command(&["umount", "/proc"]), 24, "no vault");
+    fails(&mut command(&["umount", "/proc"]), 24, "not a vault");
     let mount = vault.mount();
     let sleeper = Running::start(script(&vault.mount_point, "exec sleep 60").env("LC_ALL", "C"));
     thread::sleep(Duration::from_millis(200));

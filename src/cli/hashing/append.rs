@@ -1,4 +1,4 @@
-//! Adding files to a list of known hashes.
+//! Adds files to a list of known hashes.
 
 use crate::{
     cli::exit::{Code, Failure, Outcome},
@@ -20,10 +20,10 @@ pub struct Append {
 }
 
 impl Append {
-    /// Lines for a list with this content; a list that is empty begins with a header.
+    /// Lines for a list with this content. An empty list gets a header.
     ///
     /// # Errors
-    /// If the list's functions are not the ones that are computed, in the same order.
+    /// If the list's functions differ from the computed ones, or have another order.
     pub fn new(list: &Path, content: &[u8], functions: &[Function]) -> Outcome<Self> {
         let mut lines = Vec::new();
         let columns = list::columns(content);
@@ -32,7 +32,7 @@ impl Append {
         if columns.is_some_and(|columns| columns != names) {
             return Err(Failure::new(
                 Code::Usage,
-                format!("{}: the list has other hashes than are computed", list.display()),
+                format!("{}: the list has other hashes than those computed", list.display()),
                 "Leave out -c to compute the list's own.",
             ));
         }
@@ -57,14 +57,14 @@ impl Append {
     /// Writes the lines, all or none.
     ///
     /// # Errors
-    /// The filesystem's.
+    /// If the list cannot be written.
     pub fn store(self) -> Outcome {
         let write = || -> io::Result<()> {
             let mut file = OpenOptions::new().append(true).create(true).open(&self.list)?;
             let before = file.metadata()?.len();
             let written = file.write_all(&self.lines).and_then(|()| file.sync_data());
             if written.is_err() {
-                // The first error counts; what is left of half a line would hide the next run's first.
+                // The rest of half a line would spoil the next run's first line. The first error is reported.
                 let _ = file.set_len(before);
             }
             written

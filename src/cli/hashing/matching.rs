@@ -1,13 +1,9 @@
-//! `match`: which files have parts in common.
+//! `match`: finds files that share content.
 
-use super::{
-    args::{MatchArgs, PiecesArg},
-    names::Naming,
-    output::json_name,
-    place,
-};
+use super::{names::Naming, output::json_name, place};
 use crate::{
     cli::{
+        args::{MatchArgs, PiecesArg},
         exit::{Code, Failure, Outcome},
         log, print_bytes,
         signals::Interrupt,

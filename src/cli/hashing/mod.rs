@@ -1,7 +1,6 @@
-//! `hash`: digests of files and folders, compared with lists of known ones.
+//! `hash`: computes digests of files and folders and compares them with lists of known ones.
 
 mod append;
-pub mod args;
 pub mod matching;
 mod modes;
 mod names;
@@ -9,7 +8,7 @@ mod output;
 mod place;
 
 use super::{
-    args::EngineArg,
+    args::{EngineArg, HashArgs},
     exit::{Code, Failure, Outcome},
     log,
     signals::Interrupt,
@@ -20,7 +19,6 @@ use crate::{
     hash::{self, Known, Plain, Source, Vaulted, gpu::Gpu, list},
 };
 use append::Append;
-use args::HashArgs;
 use modes::Mode;
 use names::Naming;
 use output::Output;
@@ -29,14 +27,14 @@ use std::{fs, io, path::PathBuf};
 /// Runs `hash`.
 ///
 /// # Errors
-/// If an audit fails, files cannot be read, or the command is of no use as it stands.
+/// If an audit fails, files cannot be read, or the arguments do not fit together.
 pub fn run(args: &HashArgs) -> Outcome {
     let interrupt = Interrupt::watch()?;
     let lists = read_lists(&args.known, args.append)?;
     let functions = functions(args, &lists)?;
     if args.sum && functions.len() > 1 {
         let advice = "Name one with -c, or leave out --sum.";
-        return Err(Failure::new(Code::Usage, "lines as sha3sum's hold one digest", advice));
+        return Err(Failure::new(Code::Usage, "a line in the format of sha3sum has only one digest", advice));
     }
     log::to_standard_error();
     let gpu = gpu(args.engine, &functions, place::threads(&args.place))?;
@@ -65,7 +63,7 @@ pub fn run(args: &HashArgs) -> Outcome {
     }
 }
 
-/// What hashes beside the processors, or in their place.
+/// The GPU that hashes in addition to the CPU, or in its place.
 fn gpu(engine: EngineArg, functions: &[Function], threads: usize) -> Outcome<Option<Gpu>> {
     let takes = functions.iter().any(Gpu::takes);
     match engine {
@@ -74,13 +72,13 @@ fn gpu(engine: EngineArg, functions: &[Function], threads: usize) -> Outcome<Opt
         EngineArg::Gpu if takes => Gpu::open(threads).map(Some).map_err(vaults::no_gpu),
         EngineArg::Gpu => Err(Failure::new(
             Code::Usage,
-            "a GPU hashes none of these functions",
-            "It hashes md6-N: -c md6-256.",
+            "a GPU cannot hash any of these functions",
+            "It can hash md6-N: -c md6-256.",
         )),
     }
 }
 
-/// The functions asked for: in words, by the lists, or the default.
+/// The functions to compute: those of `-c`, else those of the lists, else the default.
 fn functions(args: &HashArgs, lists: &[Vec<u8>]) -> Outcome<Vec<Function>> {
     let mut functions = args.compute.clone();
     if functions.is_empty() {
@@ -98,7 +96,7 @@ fn functions(args: &HashArgs, lists: &[Vec<u8>]) -> Outcome<Vec<Function>> {
     Ok(seen)
 }
 
-/// The lists' contents; one that is to be added to may not exist yet.
+/// Reads the lists. With `append`, a list need not exist yet.
 fn read_lists(paths: &[PathBuf], append: bool) -> Outcome<Vec<Vec<u8>>> {
     let read = |path: &PathBuf| match fs::read(path) {
         Err(e) if append && e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -107,7 +105,7 @@ fn read_lists(paths: &[PathBuf], append: bool) -> Outcome<Vec<Vec<u8>>> {
     paths.iter().map(read).collect()
 }
 
-/// Hashes all of it and lets `mode` say what comes of it.
+/// Hashes all files and passes the results to `mode`.
 fn all<S: Source>(
     source: &S,
     roots: &[PathBuf],
@@ -128,12 +126,12 @@ fn all<S: Source>(
     place::with_progress(source, roots, &options, mode.prints_as_it_goes(), |bar| {
         hash::run(source, roots, functions, &options, |record| {
             mode.take(record, bar);
-            if mode.is_deaf() {
+            if mode.is_closed() {
                 interrupt.raise();
             }
         });
     });
-    if mode.is_deaf() {
+    if mode.is_closed() {
         return mode.check_output();
     }
     interrupt.check()?;

@@ -1,12 +1,14 @@
-//! What becomes of each file's digests: a list, a comparison with known ones, an audit, or duplicates.
+//! The modes of `hash`: list digests, compare them with known ones, audit, or find duplicates.
 
 use super::{
     append::Append,
-    args::HashArgs,
     output::{Output, json_file, json_name},
 };
 use crate::{
-    cli::exit::{Code, Failure, Outcome},
+    cli::{
+        args::HashArgs,
+        exit::{Code, Failure, Outcome},
+    },
     crypto::hash::Digest,
     hash::{Audit, Hashed, Known, Record, Verdict},
 };
@@ -31,7 +33,7 @@ enum Task {
     Duplicates,
 }
 
-/// A task and what came of it so far.
+/// A task and its results so far.
 pub struct Mode {
     task: Task,
     output: Output,
@@ -64,7 +66,7 @@ impl Mode {
             () if mode.negative || mode.negative_hashes => {
                 Task::Select { known: false, hashes: mode.negative_hashes }
             }
-            // Known hashes without a task are there to be added to.
+            // `--append` without a task shows what it adds.
             () if args.append => Task::Select { known: false, hashes: true },
             () => Task::List,
         };
@@ -81,7 +83,7 @@ impl Mode {
         }
     }
 
-    /// Whether lines are printed as files come.
+    /// Whether lines are printed while files are hashed.
     pub fn prints_as_it_goes(&self) -> bool {
         match self.task {
             Task::Audit => self.verbose >= 2 || self.output.is_json(),
@@ -91,8 +93,8 @@ impl Mode {
     }
 
     /// Whether nothing can be printed any more.
-    pub fn is_deaf(&self) -> bool {
-        self.output.is_deaf()
+    pub fn is_closed(&self) -> bool {
+        self.output.is_closed()
     }
 
     /// See [`Output::check`].
@@ -103,13 +105,13 @@ impl Mode {
         self.output.check()
     }
 
-    /// Prints what stands first.
+    /// Prints the header.
     pub fn begin(&mut self) {
         let with_digests = matches!(self.task, Task::List | Task::Select { hashes: true, .. });
         self.output.header(with_digests);
     }
 
-    /// Takes what came of a file.
+    /// Takes the result of a file.
     pub fn take(&mut self, record: Record, bar: &ProgressBar) {
         match record.result {
             Ok(hashed) => self.file(record.path, hashed),
@@ -163,8 +165,8 @@ impl Mode {
         }
     }
 
-    /// Prints what stands last, stores what was appended, and says how it went. `left_out` is how much was not
-    /// found because its name is damaged.
+    /// Prints the end, stores appended lines, and returns the outcome. `left_out` is the number of entries that were
+    /// left out because they are damaged.
     ///
     /// # Errors
     /// If the audit failed, files could not be read, or the list cannot be added to.
@@ -266,7 +268,7 @@ impl Groups {
     }
 }
 
-/// A file of an audit, as far as it is to be shown.
+/// Prints a file of an audit, depending on `verbose`.
 fn audited(output: &mut Output, verbose: u8, name: &Path, hashed: &Hashed, verdict: Verdict) {
     if output.is_json() {
         let value = judged(output, name, hashed, verdict);

@@ -3,22 +3,22 @@
 use crate::cli::exit::{Failure, Outcome};
 use std::path::{Path, PathBuf};
 
-/// How files are called.
+/// How files are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
-    /// From the root on.
+    /// As absolute paths.
     Absolute,
-    /// As the person named them.
+    /// As the user gave them.
     AsGiven,
     /// Without folders.
     Bare,
 }
 
 impl Naming {
-    /// What the options say.
+    /// The naming that the options select.
     ///
     /// # Errors
-    /// If there is no working directory to begin names with.
+    /// If there is no working directory for absolute paths.
     pub fn new(bare: bool, relative: bool) -> Outcome<Self> {
         if bare {
             return Ok(Naming::Bare);

@@ -1,8 +1,8 @@
-//! What goes to standard output: lines, or one JSON document that grows with each file.
+//! The standard output of `hash`: lines, or one JSON document that is written file by file.
 
-use super::{args::HashArgs, names::Naming};
+use super::names::Naming;
 use crate::{
-    cli::{exit::Outcome, unprinted},
+    cli::{args::HashArgs, exit::Outcome, unprinted},
     crypto::hash::{Digest, Function},
     hash::{Hashed, list},
 };
@@ -21,17 +21,17 @@ enum Format {
     Json,
 }
 
-/// Standard output, as the options want it.
+/// Standard output in the requested format.
 pub struct Output {
     out: BufWriter<Stdout>,
     format: Format,
     functions: Vec<Function>,
     naming: Naming,
-    /// A file stands in the JSON document already.
+    /// The JSON document already has an element.
     begun: bool,
-    /// Nobody reads any more.
-    deaf: bool,
-    /// Why, if it was not that whoever read has gone away.
+    /// Nothing can be printed any more.
+    closed: bool,
+    /// Why, unless the reader has gone away.
     failed: Option<io::Error>,
 }
 
@@ -44,19 +44,18 @@ impl Output {
             _ => Format::Hashdeep,
         };
         let out = BufWriter::with_capacity(64 << 10, io::stdout());
-        Output { out, format, functions, naming, begun: false, deaf: false, failed: None }
+        Output { out, format, functions, naming, begun: false, closed: false, failed: None }
     }
 
     /// Whether nothing can be printed any more.
-    pub fn is_deaf(&self) -> bool {
-        self.deaf
+    pub fn is_closed(&self) -> bool {
+        self.closed
     }
 
-    /// Fails if something could not be printed for another reason than that whoever read has gone away
-    /// (`| head`).
+    /// Checks that everything was printed. A reader that has gone away (`| head`) is no error.
     ///
     /// # Errors
-    /// Standard output's.
+    /// If standard output failed.
     pub fn check(&self) -> Outcome {
         self.failed.as_ref().map_or(Ok(()), |e| Err(unprinted(e)))
     }
@@ -77,16 +76,16 @@ impl Output {
     }
 
     fn put(&mut self, put: impl FnOnce(&mut BufWriter<Stdout>) -> io::Result<()>) {
-        if self.deaf {
+        if self.closed {
             return;
         }
         if let Err(e) = put(&mut self.out) {
-            self.deaf = true;
+            self.closed = true;
             self.failed = Some(e).filter(|e| e.kind() != io::ErrorKind::BrokenPipe);
         }
     }
 
-    /// A line of text; nothing in JSON.
+    /// Prints a line of text, but not in a JSON document.
     pub fn line(&mut self, parts: &[&OsStr]) {
         if !self.is_json() {
             self.put(|out| {
@@ -96,7 +95,7 @@ impl Output {
         }
     }
 
-    /// What stands before files with their digests.
+    /// Prints the header; `with_digests` if files are printed with their digests.
     pub fn header(&mut self, with_digests: bool) {
         let functions = self.functions.clone();
         match self.format {
@@ -112,7 +111,7 @@ impl Output {
         }
     }
 
-    /// A file with its digests.
+    /// Prints a file with its digests.
     pub fn file(&mut self, path: &Path, hashed: &Hashed) {
         let name = self.naming.shown(path);
         match self.format {
@@ -127,7 +126,7 @@ impl Output {
         }
     }
 
-    /// An element of the JSON document's files; nothing in lines.
+    /// Adds an element to the files of a JSON document.
     pub fn element(&mut self, value: Value) {
         if self.is_json() {
             let comma = if std::mem::replace(&mut self.begun, true) { ",\n" } else { "\n" };
@@ -135,7 +134,7 @@ impl Output {
         }
     }
 
-    /// Ends the JSON document with these members, and shows everything.
+    /// Ends a JSON document with these members, and flushes the output.
     pub fn end(&mut self, members: Map<String, Value>) {
         if self.is_json() {
             self.put(|out| {
@@ -148,7 +147,7 @@ impl Output {
     }
 }
 
-/// A file and its digests; a name that is no UTF-8 is there in hexadecimal digits too.
+/// A file and its digests. A name that is not UTF-8 is added in hexadecimal digits.
 pub fn json_file(functions: &[Function], name: &Path, hashed: &Hashed) -> Value {
     let digest = |(function, digest): (&Function, &Digest)| (function.name(), json!(digest.to_string()));
     let digests: Map<String, Value> = functions.iter().zip(&hashed.digests).map(digest).collect();

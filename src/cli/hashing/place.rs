@@ -1,9 +1,8 @@
-//! What `hash` and `match` share: opening a vault without a mount, threads, and the progress bar.
+//! Shared by `hash` and `match`: opening a vault without a mount, threads, and the progress bar.
 
-use super::args::PlaceArgs;
 use crate::{
     cli::{
-        args::UnlockArgs,
+        args::{PlaceArgs, UnlockArgs},
         exit::Outcome,
         keys, password,
         progress::{Spinner, totals_bar},
@@ -25,13 +24,13 @@ use std::{
     time::Duration,
 };
 
-/// Between two looks at what is done.
+/// How often the progress is updated.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Opens a vault for reading; it may be mounted at the same time.
 ///
 /// # Errors
-/// What opening says.
+/// If the vault cannot be opened.
 pub fn open(vault: &Path, unlock: &UnlockArgs) -> Outcome<Arc<Vault>> {
     let config = vaults::read(vault)?;
     keys::require_slot(&config, password::kind(unlock))?;
@@ -41,13 +40,13 @@ pub fn open(vault: &Path, unlock: &UnlockArgs) -> Outcome<Arc<Vault>> {
     Vault::open(vault, &unlock, options).map_err(vaults::explain)
 }
 
-/// The threads asked for, or one for each processor.
+/// The number of threads: as requested, or one for each processor.
 pub fn threads(args: &PlaceArgs) -> usize {
     args.threads.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get), usize::from)
 }
 
-/// Runs `work` under a bar that knows the exact totals, if standard error is a terminal and no lines go to the
-/// same one meanwhile.
+/// Runs `work` with a progress bar, if standard error is a terminal and `work` does not print to a terminal too. Counts
+/// the files first for exact totals.
 pub fn with_progress<S: Source>(
     source: &S,
     roots: &[PathBuf],

@@ -1,4 +1,4 @@
-//! `stat`: what a mount has done and does. Asks the mount itself, by an extended attribute of its root.
+//! `stat`: shows the activity of a mount. Reads it from the mount itself, from an extended attribute of its root.
 
 mod prometheus;
 mod show;
@@ -21,15 +21,15 @@ use std::{
 
 /// Longest value of an extended attribute.
 const ROOM: usize = 64 << 10;
-/// How often a wait looks for Ctrl-C.
+/// How often a wait checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Arguments of `stat`.
 #[derive(Debug, Args)]
 pub struct StatArgs {
-    /// Where a vault is mounted
+    /// Where the vault is mounted
     pub mount: PathBuf,
-    /// Again and again, by default every second; rates are those since the last time
+    /// Repeat, by default every second; rates are since the previous output
     #[arg(
         long,
         value_name = "SECONDS",
@@ -39,10 +39,10 @@ pub struct StatArgs {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     pub watch: Option<u64>,
-    /// Print JSON; with --watch a line each time
+    /// Print JSON; with --watch one line each time
     #[arg(long)]
     pub json: bool,
-    /// Write the numbers as Prometheus reads them into this file, whole or not at all; `-` prints them
+    /// Write the numbers in the format of Prometheus to this file, atomically; `-` prints them
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub prometheus: Option<PathBuf>,
 }
@@ -72,7 +72,7 @@ pub fn run(args: &StatArgs) -> Outcome {
     }
 }
 
-/// False if whoever read has gone away.
+/// Prints or writes the numbers. Returns false if the reader has gone away.
 fn deliver(args: &StatArgs, now: &Value, before: Option<&Value>) -> Outcome<bool> {
     match &args.prometheus {
         Some(file) if file.as_os_str() == "-" => print(&prometheus::text(now, &args.mount)),
@@ -83,7 +83,7 @@ fn deliver(args: &StatArgs, now: &Value, before: Option<&Value>) -> Outcome<bool
     }
 }
 
-/// Writes a file beside its place and moves it there: who reads it never sees half of it.
+/// Replaces a file atomically: a reader never sees half of it.
 fn put(file: &Path, text: &str) -> Outcome {
     let mut beside = file.as_os_str().to_owned();
     beside.push(".new");
@@ -110,8 +110,8 @@ fn ask(target: &Path) -> Outcome<Value> {
     let len = rustix::fs::getxattr(target, ATTRIBUTE, &mut room[..]).map_err(|e| match e {
         Errno::ACCESS | Errno::PERM | Errno::NODATA | Errno::OPNOTSUPP => Failure::new(
             Code::Failed,
-            format!("{}: the mount does not say: {e}", target.display()),
-            "Only the user who mounted it and root may ask; the program behind it may also be an older one.",
+            format!("{}: the mount does not say what it does: {e}", target.display()),
+            "Only root and the user who mounted it may ask. An older version of the program does not answer either.",
         ),
         _ => Failure::io(target.display(), &e.into()),
     })?;
@@ -120,8 +120,8 @@ fn ask(target: &Path) -> Outcome<Value> {
         .map_err(|e| Failure::plain(Code::Failed, format!("{}: its answer: {e}", target.display())))
 }
 
-/// The same with nothing in its words that steers a terminal or ends a line: any user's filesystem can call itself
-/// a vault's.
+/// The answer without control characters: any user's filesystem can pretend to be a vault, and must not control
+/// the terminal or forge lines.
 fn harmless(answer: Value) -> Value {
     match answer {
         Value::String(text) => printable(&text).into(),

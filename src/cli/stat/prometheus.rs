@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::{fmt::Write, path::Path};
 
-/// What is counted of an activity: the key, the metric and what it means.
+/// The numbers of an activity: key, metric and description.
 const COUNTED: [(&str, &str, &str); 4] = [
     ("count", "warpcrypt_activity_total", "How often something was done."),
     ("bytes", "warpcrypt_activity_bytes_total", "Bytes that it moved."),
@@ -39,7 +39,7 @@ pub fn text(now: &Value, mount: &Path) -> String {
         put(name, help, "counter", lines);
     }
     for (key, help) in
-        [("hits", "Questions that a cache answered."), ("misses", "Questions that it did not.")]
+        [("hits", "Lookups that a cache answered."), ("misses", "Lookups that it did not answer.")]
     {
         let caches = now["caches"].as_object().into_iter().flatten();
         let lines = caches.map(|(cache, numbers)| (format!(",cache=\"{}\"", escaped(cache)), &numbers[key]));

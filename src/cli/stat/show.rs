@@ -1,4 +1,4 @@
-//! A mount's numbers for a person: totals since it was mounted, or what happened since the last look.
+//! A mount's numbers as text: totals since it was mounted, or since the previous output.
 
 use indicatif::{BinaryBytes, HumanDuration};
 use serde_json::Value;

@@ -13,13 +13,13 @@ use std::{
     path::Path,
 };
 
-/// Bytes a step.
+/// Bytes of a step.
 const STEP: usize = 1 << 20;
 
 /// Copies every node below `to`, with modes and times of last write.
 ///
 /// # Errors
-/// The first that reading or writing meets, or an interruption.
+/// The first error of a read or write, or an interruption.
 pub fn copy(tree: &Tree, to: &Path, bar: &ProgressBar, interrupt: &Interrupt) -> Outcome {
     for node in &tree.nodes {
         interrupt.check()?;

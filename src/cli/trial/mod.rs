@@ -1,4 +1,4 @@
-//! `try`: the whole of it in one run. A temporary vault, real files, what the disk sees, every byte compared.
+//! `try`: copies real files to a temporary vault, shows what the disk sees, and compares every byte.
 
 mod copy;
 mod stored;
@@ -30,7 +30,7 @@ use temp::TempDir;
 use tree::Tree;
 use zeroize::Zeroizing;
 
-/// What the trial vault is made of: the defaults of `init`.
+/// The settings of the trial vault: the defaults of `init`.
 const SETTINGS: Settings =
     Settings { cipher: Cipher::Aes256, integrity: Integrity::Kmac128, names: NameMode::Encrypted };
 
@@ -61,7 +61,7 @@ pub fn run(args: &TryArgs) -> Outcome {
     if args.json {
         print(&json(&run))?;
     } else {
-        tell("Unmounted, and everything of it removed. All is well.\n");
+        tell("Unmounted and removed everything. All is well.\n");
     }
     Ok(())
 }
@@ -102,7 +102,7 @@ fn story<'a>(args: &TryArgs, tree: &'a Tree, temp: &TempDir, interrupt: &Interru
     Ok(Run { tree, copied_in, compared_in, pieces: pieces.len(), sight })
 }
 
-/// Does `work` in the mounted vault. The time of the unmount counts too: only then is all of it stored.
+/// Does `work` in the mounted vault. The time of the unmount counts too: only then is everything stored.
 fn mounted(
     vault: &Path,
     mount: &Path,
@@ -165,15 +165,15 @@ fn what_the_disk_sees(sight: &Sight, pieces: usize) -> String {
         text += &format!("    {:>9}  {}\n", HumanBytes(*size).to_string(), name.display());
     }
     text + &format!(
-        "None of {pieces} pieces of plaintext stands in the {} stored, and none of the names.",
+        "None of {pieces} pieces of plaintext is found in the {} stored, and none of the names.",
         HumanBytes(sight.bytes)
     )
 }
 
 fn refuse_readable(sight: &Sight) -> Outcome {
     let what = match (&sight.readable_name, &sight.readable_file) {
-        (Some(name), _) => format!("the name {} stands in the store unencrypted", name.display()),
-        (_, Some(file)) => format!("plaintext stands in the stored file {}", file.display()),
+        (Some(name), _) => format!("the name {} is stored unencrypted", name.display()),
+        (_, Some(file)) => format!("the stored file {} contains plaintext", file.display()),
         _ => return Ok(()),
     };
     Err(Failure::new(Code::Failed, what, "This must not happen: please report it."))

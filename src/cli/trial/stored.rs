@@ -1,4 +1,4 @@
-//! What somebody sees who has only the store: names and bytes, searched for anything readable.
+//! The view of an attacker who has only the store: searches its names and bytes for anything readable.
 
 use super::tree::{NodeKind, Tree};
 use crate::cli::{
@@ -15,7 +15,7 @@ use std::{
 
 /// Bytes of a piece of plaintext that is searched for.
 const PIECE: usize = 24;
-/// Files that a piece is taken of.
+/// The most files that a piece is taken from.
 const PIECES: usize = 200;
 /// Names shorter than this may occur by chance.
 const NAME_MIN: usize = 8;
@@ -45,7 +45,7 @@ impl Pieces {
         }
     }
 
-    /// How many there are.
+    /// The number of pieces.
     pub fn len(&self) -> usize {
         self.0.values().map(Vec::len).sum()
     }
@@ -71,7 +71,7 @@ fn head(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(first)
 }
 
-/// What the store shows.
+/// The result of the search.
 #[derive(Default)]
 pub struct Sight {
     /// A few stored names with their sizes.
@@ -80,11 +80,11 @@ pub struct Sight {
     pub bytes: u64,
     /// A stored name that is also a name in the tree.
     pub readable_name: Option<OsString>,
-    /// A stored file in which a piece of plaintext stands.
+    /// A stored file that contains a piece of plaintext.
     pub readable_file: Option<PathBuf>,
 }
 
-/// Looks through every name and every byte of the vault.
+/// Searches every name and every byte of the vault.
 ///
 /// # Errors
 /// If the store cannot be read, or the user interrupts.

@@ -1,4 +1,4 @@
-//! A directory that goes away, whatever happens short of a kill.
+//! A directory that is removed on drop: always, unless the process is killed.
 
 use crate::crypto::random;
 use std::{
@@ -26,7 +26,7 @@ impl TempDir {
         &self.0
     }
 
-    /// Removes it now and says if that fails.
+    /// Removes it now and returns the error if that fails.
     pub fn remove(self) -> io::Result<()> {
         remove(&self.0)
     }

@@ -13,16 +13,16 @@ use std::{
     time::SystemTime,
 };
 
-/// The most files, and the most bytes, that are taken.
+/// The most files and bytes that are taken.
 const MAX_FILES: usize = 5000;
 const MAX_BYTES: u64 = 200 << 20;
-/// A folder with so many files is taken without looking at the next.
+/// A folder with this many files is taken without trying others.
 const ENOUGH_FILES: usize = 1000;
 
-/// What a node is.
+/// The type of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeKind {
-    /// A regular file of so many bytes.
+    /// A regular file and its size in bytes.
     File(u64),
     /// A directory.
     Dir,

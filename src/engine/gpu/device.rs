@@ -1,13 +1,7 @@
 //! One device in service: its process and the ring of slots.
 
-use super::{
-    driver::Description,
-    fault::Fault,
-    plan::Limits,
-    process::{LentMemory, Process},
-    slot::Slot,
-    ways::Ways,
-};
+use super::{driver::Description, fault::Fault, plan::Limits, process::Process, slot::Slot, ways::Ways};
+use crate::engine::buffer::LentMemory;
 use parking_lot::{Condvar, Mutex};
 use std::{
     sync::{

@@ -5,11 +5,9 @@ use super::{
     driver::Description,
     plan::{Limits, Run},
 };
+use crate::engine::buffer::MemoryId;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
-
-/// Names a memory that was lent to the other process.
-pub(super) type MemoryId = u64;
 
 /// What the program asks of the process as a whole. Every request but `Forget` gets one answer.
 #[derive(Debug, Serialize, Deserialize)]

@@ -13,7 +13,6 @@ mod pipeline;
 mod plan;
 mod process;
 mod selftest;
-mod shared;
 mod slot;
 mod ways;
 mod worker;
@@ -22,7 +21,7 @@ pub use channel::ChannelError;
 pub use device::Shape;
 pub use driver::{Description, DriverError};
 pub use fault::Fault;
-pub use process::{COMMAND, LentMemory, start_gpus_with};
+pub use process::{COMMAND, start_gpus_with};
 pub use ways::Ways;
 pub use worker::serve;
 

@@ -148,7 +148,7 @@ impl Drop for Work<'_> {
         self.device.flying.fetch_sub(chunks, Ordering::Relaxed);
         for buffer in [&mut self.batch.input, &mut self.batch.output] {
             if buffer.lent().is_some() {
-                buffer.desert();
+                buffer.move_to_heap();
             }
         }
     }

@@ -5,10 +5,10 @@ use super::{
     channel::{Channel, ChannelError},
     driver::Description,
     fault::Fault,
-    message::{Answer, MemoryId, Request},
+    message::{Answer, Request},
     plan::Limits,
-    shared::SharedMemory,
 };
+use crate::engine::buffer::{Borrower, LentMemory, MemoryId, SharedMemory};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use parking_lot::Mutex;
 use rustix::{
@@ -17,12 +17,11 @@ use rustix::{
 };
 use std::{
     io,
-    ops::{Deref, DerefMut},
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{
-        Arc, OnceLock, Weak,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -116,7 +115,7 @@ impl Process {
     /// What the driver or the system says.
     pub fn lane(&self, desk: &LentMemory) -> Result<Channel, Fault> {
         let (mine, other) = Channel::pair().map_err(ChannelError::from)?;
-        self.ask(&Request::Lane { desk: desk.id }, Some(other.as_fd()), ANSWER_LIMIT)?;
+        self.ask(&Request::Lane { desk: desk.id() }, Some(other.as_fd()), ANSWER_LIMIT)?;
         Ok(mine)
     }
 
@@ -129,12 +128,7 @@ impl Process {
         let id = self.lent.fetch_add(1, Ordering::Relaxed);
         let request = Request::Lend { memory: id, len: memory.len() };
         self.ask(&request, Some(file.as_fd()), ANSWER_LIMIT)?;
-        Ok(LentMemory { memory, id, process: Arc::downgrade(self), over: self.over.clone() })
-    }
-
-    /// Takes memory back. Whether that is heard does not matter to who had it.
-    fn forget(&self, memory: MemoryId) {
-        let _ = self.control.send(&Request::Forget { memory }, None);
+        Ok(LentMemory::new(memory, id, self, self.over.clone()))
     }
 
     fn ask(
@@ -175,6 +169,13 @@ impl Process {
     }
 }
 
+impl Borrower for Process {
+    fn forget(&self, memory: MemoryId) {
+        // A process that is gone has unmapped it already.
+        let _ = self.control.send(&Request::Forget { memory }, None);
+    }
+}
+
 impl Drop for Process {
     /// Gives it the time to wipe what is on the device.
     fn drop(&mut self) {
@@ -201,56 +202,4 @@ fn keep(mut command: Command, started: &Sender<io::Result<OwnedFd>>, _end: Sende
 fn handle_of(child: &Child) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(child.id() as i32).ok_or(io::ErrorKind::NotFound)?;
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
-}
-
-/// Memory that the device of a process reads and writes without the CPU's help. Wiped on drop.
-pub struct LentMemory {
-    memory: SharedMemory,
-    id: MemoryId,
-    process: Weak<Process>,
-    /// That of the process.
-    over: Arc<AtomicBool>,
-}
-
-impl LentMemory {
-    /// What the process knows it by.
-    pub(super) fn id(&self) -> MemoryId {
-        self.id
-    }
-
-    /// Whether the process has it.
-    pub(super) fn is_of(&self, process: &Arc<Process>) -> bool {
-        Weak::as_ptr(&self.process) == Arc::as_ptr(process)
-    }
-
-    /// Whether the same process has both.
-    pub fn is_beside(&self, other: &LentMemory) -> bool {
-        self.process.ptr_eq(&other.process)
-    }
-
-    /// Whether the process is gone, or about to go: no device reaches it any more.
-    pub fn is_stale(&self) -> bool {
-        self.over.load(Ordering::Acquire)
-    }
-}
-
-impl Deref for LentMemory {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.memory
-    }
-}
-
-impl DerefMut for LentMemory {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory
-    }
-}
-
-impl Drop for LentMemory {
-    fn drop(&mut self) {
-        if let Some(process) = self.process.upgrade() {
-            process.forget(self.id);
-        }
-    }
 }

@@ -5,10 +5,10 @@ use super::{
     fault::Fault,
     message::{Answer, Order, Side},
     plan::{ALIGNMENT, KEY_SLOT, Limits, Piece, Run},
-    process::{LentMemory, Process},
+    process::Process,
     ways::Way,
 };
-use crate::engine::{Batch, Buffer, Op};
+use crate::engine::{Batch, Buffer, Op, buffer::LentMemory};
 use std::{sync::Arc, time::Duration};
 use zeroize::Zeroize;
 

@@ -2,8 +2,8 @@ use super::*;
 use crate::{
     crypto::kdf::Argon2Cost,
     format::{
-        recovery::RecoveryKey,
-        slot::{Kdf, MAX_COST},
+        key_slot::{Kdf, MAX_COST},
+        recovery_key::RecoveryKey,
     },
 };
 use proptest::prelude::*;
@@ -70,7 +70,7 @@ fn wrong_and_missing_secrets_are_told_apart() {
     assert!(matches!(unlock(KEY_FILE), ConfigError::NoSlotOfThatKind(SlotKind::KeyFile)));
     let (config, _, _) = full();
     let unlock = |secret| config.unlock(&secret).err().unwrap();
-    assert!(matches!(unlock(SlotSecret::KeyFile(b"short")), ConfigError::KeyFileSize(5)));
+    assert!(matches!(unlock(SlotSecret::KeyFile(b"short")), ConfigError::Slot(SlotError::KeyFileSize(5))));
     let other = RecoveryKey::generate().unwrap();
     assert!(matches!(unlock(SlotSecret::Recovery(&other)), ConfigError::WrongSecret(SlotKind::Recovery)));
 }
@@ -259,13 +259,16 @@ fn costs_are_capped_before_they_run() {
         let edited = text.replacen(field, &format!("{name}: {value}"), 1);
         assert_ne!(edited, text, "{field}");
         match VaultConfig::parse(edited.as_bytes()) {
-            Err(ConfigError::CostTooHigh { .. }) => assert!(high, "{field} = {value}"),
-            Err(ConfigError::CostTooLow) => assert!(!high, "{field} = {value}"),
+            Err(ConfigError::Slot(SlotError::CostTooHigh { .. })) => assert!(high, "{field} = {value}"),
+            Err(ConfigError::Slot(SlotError::CostTooLow)) => assert!(!high, "{field} = {value}"),
             other => panic!("{field} = {value}: {other:?}"),
         }
     }
     let greedy = NewSlot { cost: Argon2Cost { passes: 65, ..TINY }, ..slot(PASSWORD) };
-    assert!(matches!(VaultConfig::create(settings(), &greedy), Err(ConfigError::CostTooHigh { .. })));
+    assert!(matches!(
+        VaultConfig::create(settings(), &greedy),
+        Err(ConfigError::Slot(SlotError::CostTooHigh { .. }))
+    ));
 }
 
 #[test]
@@ -274,11 +277,15 @@ fn labels_and_key_files_have_limits() {
     for (label, fits) in [("\x1b[31m".to_owned(), false), ("x".repeat(65), false), ("x".repeat(64), true)] {
         let new = NewSlot { label: Some(&label), ..slot(KEY_FILE) };
         let added = config.add(&master, &new);
-        assert!(if fits { added.is_ok() } else { matches!(added, Err(ConfigError::BadLabel)) });
+        assert!(if fits {
+            added.is_ok()
+        } else {
+            matches!(added, Err(ConfigError::Slot(SlotError::BadLabel)))
+        });
     }
     for (len, fits) in [(0, false), (15, false), (16, true), (1 << 20, true), ((1 << 20) + 1, false)] {
         let added = config.add(&master, &slot(SlotSecret::KeyFile(&vec![1; len])));
-        let refused = matches!(added, Err(ConfigError::KeyFileSize(found)) if found == len);
+        let refused = matches!(added, Err(ConfigError::Slot(SlotError::KeyFileSize(found))) if found == len);
         assert!(if fits { added.is_ok() } else { refused }, "{len}");
     }
 }

@@ -12,11 +12,11 @@ use std::sync::Arc;
 /// `kernels/hash.cu`, compiled.
 static FATBIN: &[u8] = include_bytes!("../../../kernels/hash.fatbin");
 
-/// Threads of a block.
+/// Threads in a block.
 const THREADS: u32 = 64;
-/// Threads that share a node where there are few.
+/// Threads that share a node if there are few nodes.
 const SHARING: u32 = 16;
-/// Bytes of dynamic shared memory that each of them takes.
+/// Bytes of dynamic shared memory for each thread that shares a node.
 const DESK: u32 = 112;
 
 /// A device that is open.
@@ -28,7 +28,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Opens the device of that number and loads the kernels.
+    /// Opens the device with this number and loads the kernels.
     ///
     /// # Errors
     /// Why it cannot be used.
@@ -40,7 +40,7 @@ impl Device {
         Ok(Device { context, alone, shared, processors: description.processors })
     }
 
-    /// The kernel for so many nodes of a level, and its geometry.
+    /// The kernel for a level with this number of nodes, and its geometry.
     pub fn choose(&self, nodes: u32) -> (&Kernel, Geometry) {
         if are_few(nodes, self.processors) {
             let blocks = nodes.div_ceil(THREADS / SHARING);

@@ -1,10 +1,10 @@
-//! The GPU as a helper of the threads that hash. It is opened when there is enough to do, every thread takes slots of
-//! it, and when it fails all goes on without it, with the same digests.
+//! The GPU as a helper of the threads that hash. It is opened once there is enough to hash. Every thread takes slots
+//! of it. If it fails, the threads go on without it and give the same digests.
 
 mod device;
 mod slot;
 
-pub(super) use slot::{BYTES, Failed, Flying, Slot, TREES};
+pub(super) use slot::{BYTES, Failed, InFlight, Slot, TREES};
 
 use crate::{
     crypto::hash::{
@@ -25,30 +25,31 @@ use std::{
     time::Duration,
 };
 
-/// Bytes for each thread from which on a device is worth being opened: they take longer than that on the CPU.
+/// A device is opened once there are this many bytes for each thread: hashing them on the CPU takes longer than
+/// opening it.
 const WORTH: u64 = 512 << 20;
-/// A device that is not ready after this time is none.
+/// A device that is not ready after this time is not used.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Slots of a thread: one is read into while the other is on its way.
+/// Slots of a thread: one is filled while the other is in flight.
 pub(super) const OWN: usize = 2;
-/// Slots of all threads together, at most.
+/// The most slots of all threads together.
 const SLOTS: usize = 32;
 
-/// The first GPU, or the prospect of it.
+/// The first GPU, open or to be opened.
 pub struct Gpu {
     device: Mutex<Option<Arc<Device>>>,
     /// Slots that no thread has.
     free: Mutex<Vec<Slot>>,
-    /// How many there are to be.
+    /// The number of slots to make.
     slots: usize,
-    /// The CPU hashes nothing that the device can, unless it failed.
+    /// The CPU hashes nothing that the device can hash, unless the device failed.
     alone: bool,
-    /// Bytes from which on the device is opened.
+    /// The device is opened once this many bytes were announced.
     worth: u64,
-    /// Bytes that were found for it.
-    found: AtomicU64,
-    /// Somebody opens it, or has.
+    /// Bytes that were announced.
+    announced: AtomicU64,
+    /// A thread opens it or has opened it.
     asked: AtomicBool,
 }
 
@@ -60,40 +61,41 @@ impl Gpu {
             slots: threads.saturating_mul(OWN).min(SLOTS),
             alone,
             worth: WORTH.saturating_mul(threads as u64),
-            found: AtomicU64::new(0),
+            announced: AtomicU64::new(0),
             asked: AtomicBool::new(alone),
         }
     }
 
-    /// Opens the device now, for so many threads; the CPU hashes nothing that it can.
+    /// Opens the device now, for this number of threads. The CPU hashes nothing that the device can hash.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why it cannot be used.
     pub fn open(threads: usize) -> Result<Self, Fault> {
         let gpu = Gpu::new(threads, true);
         gpu.begin(ready_device()?);
         Ok(gpu)
     }
 
-    /// Opens it once there is enough to do for so many threads; until then, and whenever it is busy, the CPU works.
+    /// Opens the device once there is enough to hash for this number of threads. Until then, and whenever the device is
+    /// busy, the CPU hashes.
     pub fn later(threads: usize) -> Self {
         Gpu::new(threads, false)
     }
 
-    /// Whether it hashes a function.
+    /// Whether a GPU supports the function.
     pub fn takes(function: &Function) -> bool {
         matches!(function, Function::Md6(_))
     }
 
-    /// Says that so many bytes more are to be hashed that it can hash.
+    /// Announces more bytes that the device could hash.
     pub(super) fn announce(&self, bytes: u64) {
-        self.found.fetch_add(bytes, Ordering::Relaxed);
+        self.announced.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Opens the device, once, if there is enough to do. The thread that comes here first does nothing else until it is
-    /// open: a driver that has a processor for itself is ready sooner, by more than what the thread would have hashed.
+    /// Opens the device, once, if there is enough to hash. The first thread that gets here waits until it is open: a
+    /// driver that has a processor to itself is ready sooner, which gains more than the thread would have hashed.
     pub(super) fn open_if_worth(&self) {
-        let enough = self.found.load(Ordering::Relaxed) >= self.worth;
+        let enough = self.announced.load(Ordering::Relaxed) >= self.worth;
         if !enough || self.asked.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -103,7 +105,7 @@ impl Gpu {
         }
     }
 
-    /// Puts the device in service and makes its slots: here, so that no thread waits for the driver.
+    /// Puts the device in service and makes its slots now, so that no thread waits for the driver later.
     fn begin(&self, device: Arc<Device>) {
         *self.device.lock() = Some(device.clone());
         for _ in 0..self.slots {
@@ -119,17 +121,17 @@ impl Gpu {
         self.device.lock().is_some()
     }
 
-    /// Whether to wait for it rather than to have the CPU hash.
+    /// Whether threads wait for the device instead of hashing on the CPU.
     pub(super) fn is_waited_for(&self) -> bool {
         self.alone && self.serves()
     }
 
-    /// A slot that no thread has, if it is in service.
+    /// Takes a free slot, if the device is in service.
     pub(super) fn slot(&self) -> Option<Slot> {
         if self.serves() { self.free.lock().pop() } else { None }
     }
 
-    /// Takes back slots that are needed no more.
+    /// Takes back slots that are no longer needed.
     pub(super) fn put(&self, slots: Vec<Slot>) {
         let wiped = slots.into_iter().map(Slot::begin_wiping).collect::<Result<Vec<_>, _>>();
         match wiped {
@@ -138,10 +140,10 @@ impl Gpu {
         }
     }
 
-    /// Ends its service.
+    /// Takes the device out of service.
     pub(super) fn fail(&self, fault: &Fault) {
         if let Some(device) = self.device.lock().take() {
-            // Whatever it still does, it does to memory that stays.
+            // The device may still use its memory, which is never freed.
             device.context.give_up();
             log::warn!("gpu: {fault}; the CPU hashes in its place");
         }
@@ -149,7 +151,7 @@ impl Gpu {
 }
 
 impl Drop for Gpu {
-    /// Leaves the context and the memory in it to the end of the process, which is sooner done with them than the driver.
+    /// Leaves the context and its memory to the end of the process, which frees them faster than the driver.
     fn drop(&mut self) {
         let slots = std::mem::take(self.free.get_mut());
         if let Some(device) = self.device.get_mut().take() {
@@ -159,11 +161,11 @@ impl Drop for Gpu {
     }
 }
 
-/// A device that passed a test. Opened on a thread of its own, which a driver that hangs keeps.
+/// A device that passed a test. It is opened on a separate thread, because a driver may hang.
 fn ready_device() -> Result<Arc<Device>, Fault> {
     let (sender, ready) = bounded(1);
     let open = move || {
-        // Nobody waits any more for one that comes too late.
+        // The receiver is gone if this took too long.
         let _ =
             sender.send(Device::open(0).map(Arc::new).and_then(|device| tested(&device).map(|()| device)));
     };
@@ -171,7 +173,7 @@ fn ready_device() -> Result<Arc<Device>, Fault> {
     ready.recv_timeout(OPEN_TIMEOUT).unwrap_or(Err(Fault::Driver(DriverError::TimedOut(OPEN_TIMEOUT))))
 }
 
-/// Compares what the device makes of a message and of a part with what the CPU makes of them.
+/// Compares the device's hashes of a message and of a part with those of the CPU.
 fn tested(device: &Arc<Device>) -> Result<(), Fault> {
     const LENGTHS: [usize; 2] = [70_001, 40_000];
     let md6 =
@@ -186,7 +188,7 @@ fn tested(device: &Arc<Device>) -> Result<(), Fault> {
         Tree { data, bits, part }
     });
     let function = Function::Md6(md6.clone());
-    let done = slot.submit(&md6, &trees).and_then(|flying| flying.wait());
+    let done = slot.submit(&md6, &trees).and_then(|in_flight| in_flight.wait());
     let slot = done.map_err(|failed| failed.fault)?;
     let [whole, part] = slot.values() else { return Err(Fault::Wrong("too few values")) };
     if md6.of_root(whole) == md6.digest(&messages[0]) && part[..] == function.part(5, &messages[1], true) {

@@ -1,6 +1,6 @@
-//! A slot: memory that messages are read into, and their way over the device. A lane of the engine
-//! (`engine::gpu::worker`) looks alike, but is told by another process what to send where, and waits for one thing only;
-//! what both can share is the driver's.
+//! A slot: memory for messages, and the transfers and kernels that hash them. A lane of the engine
+//! (`engine::gpu::worker`) looks similar, but takes its orders from another process and waits for one thing only. The
+//! code that both share is in the driver module.
 
 use super::device::Device;
 use crate::{
@@ -20,22 +20,22 @@ use std::{
 };
 use zeroize::Zeroize;
 
-/// Bytes of messages that a slot holds.
+/// Bytes of messages that fit into a slot.
 pub const BYTES: usize = 4 << 20;
-/// Messages that a slot holds.
+/// Messages that fit into a slot.
 pub const TREES: usize = 512;
 /// Values of all levels: those of `BYTES` and the last ones of levels.
 const VALUES: usize = BYTES / 512 * 2 + 16 * TREES;
-/// Where layers begin, behind what all nodes share.
+/// Offset of the layers, behind the state that all nodes share.
 const LAYERS: usize = 80;
-/// What is described: layers of all levels; a tree of `BYTES` has seven.
+/// Bytes of the descriptions: layers of all levels. A tree of `BYTES` has seven.
 const DESCRIBED: usize = LAYERS + 8 * TREES * LAYER;
-/// What is not done after this time means that the device hangs.
+/// A device that is not done after this time hangs.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two looks at whether it is done.
+/// How often the event is polled.
 const TICK: Duration = Duration::from_micros(50);
 
-/// A slot without work.
+/// A slot that is not in flight.
 pub struct Slot {
     input: HostMemory,
     described: HostMemory,
@@ -45,29 +45,29 @@ pub struct Slot {
     values_there: DeviceMemory,
     stream: Stream,
     event: Event,
-    /// Messages of the flight before.
+    /// Messages that were submitted last.
     trees: usize,
     device: Arc<Device>,
 }
 
-/// A slot whose messages are on their way.
-pub struct Flying {
+/// A slot whose messages the device is hashing.
+pub struct InFlight {
     /// `None` only while it is dropped.
     slot: Option<Slot>,
     since: Instant,
 }
 
-/// A slot whose messages were not hashed, and why. They are all there.
+/// A slot whose messages were not hashed, and why. It still contains all of them.
 pub struct Failed {
     pub slot: Slot,
     pub fault: Fault,
 }
 
 impl Slot {
-    /// Another slot.
+    /// Makes a slot.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub(super) fn new(device: &Arc<Device>) -> Result<Self, Fault> {
         let context = &device.context;
         Ok(Slot {
@@ -84,7 +84,7 @@ impl Slot {
         })
     }
 
-    /// Where messages go.
+    /// The memory for messages.
     pub fn input(&mut self) -> &mut [u8] {
         &mut self.input
     }
@@ -94,20 +94,20 @@ impl Slot {
         &self.input
     }
 
-    /// The values at the top of the trees that were submitted, in their order.
+    /// The values at the top of the submitted trees, in their order.
     pub fn values(&self) -> &[[u8; VALUE]] {
         &self.values.as_chunks().0[..self.trees]
     }
 
-    /// Has the device hash these trees of the input, at most `TREES`.
+    /// Submits these trees of the input, at most `TREES`, to the device.
     ///
     /// # Errors
-    /// What the driver says.
-    pub fn submit(mut self, md6: &Md6, trees: &[Tree]) -> Result<Flying, Box<Failed>> {
+    /// The driver's error.
+    pub fn submit(mut self, md6: &Md6, trees: &[Tree]) -> Result<InFlight, Box<Failed>> {
         match self.send(md6, trees) {
-            Ok(()) => Ok(Flying { slot: Some(self), since: Instant::now() }),
+            Ok(()) => Ok(InFlight { slot: Some(self), since: Instant::now() }),
             Err(fault) => {
-                // Some of it may be on its way.
+                // Some of it may be in flight.
                 self.device.context.give_up();
                 Err(Box::new(Failed { slot: self, fault: fault.into() }))
             }
@@ -127,7 +127,7 @@ impl Slot {
         self.trees = trees.len();
         self.device.context.enter()?;
         let used = used.next_multiple_of(16).min(BYTES);
-        // SAFETY: the slot's own memory; nobody touches it before the event, or ever again once the context was
+        // SAFETY: the slot's own memory; nothing touches it before the event, or ever again once the context was
         // given up.
         unsafe {
             self.stream.upload(self.described.as_ptr(), &self.described_there, 0, described)?;
@@ -160,10 +160,10 @@ impl Slot {
     /// Wipes the messages, and has the device wipe its memory.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub(super) fn begin_wiping(mut self) -> Result<Self, DriverError> {
         self.input.zeroize();
-        // Others' slots are not to be waited for either.
+        // If this fails, nothing may wait for the other slots either.
         self.clear().inspect_err(|_| self.device.context.give_up())?;
         Ok(self)
     }
@@ -196,8 +196,8 @@ impl Drop for Slot {
     }
 }
 
-impl Flying {
-    /// Whether nobody would have to wait for it.
+impl InFlight {
+    /// Whether `wait` would return at once.
     pub fn is_over(&self) -> bool {
         self.slot.as_ref().is_none_or(|slot| slot.event.has_happened().unwrap_or(true))
     }
@@ -205,7 +205,7 @@ impl Flying {
     /// Waits until all is done.
     ///
     /// # Errors
-    /// What the driver says of it, or that it took too long.
+    /// The driver's error, or a timeout.
     pub fn wait(mut self) -> Result<Slot, Box<Failed>> {
         let slot = self.slot.take().expect("dropped once"); // invariant: only this and drop take it
         loop {
@@ -224,10 +224,10 @@ impl Flying {
     }
 }
 
-impl Drop for Flying {
+impl Drop for InFlight {
     fn drop(&mut self) {
         if let Some(slot) = &self.slot {
-            // The device still reads and writes its memory, which is freed only if nobody is.
+            // The device still uses the memory, so the memory must never be freed.
             slot.device.context.give_up();
         }
     }

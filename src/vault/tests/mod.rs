@@ -19,8 +19,8 @@ use crate::{
     crypto::{cipher::Cipher, mac::Integrity},
     format::{
         config::Settings,
+        key_slot::{DEFAULT_COST, NewSlot, SlotSecret},
         name::NameMode,
-        slot::{DEFAULT_COST, NewSlot, SlotSecret},
     },
 };
 use rustix::io::Errno;

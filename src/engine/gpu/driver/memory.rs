@@ -1,6 +1,7 @@
 //! Memory of the device, and memory of the host that the device reads and writes.
 
-use super::{super::shared::Mapping, Context, DriverError, Result, check};
+use super::{Context, DriverError, Result, check};
+use crate::engine::buffer::Mapping;
 use cudarc::driver::sys;
 use std::{
     alloc::{self, Layout},

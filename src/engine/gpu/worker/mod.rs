@@ -7,10 +7,10 @@ use super::{
     channel::{Channel, ChannelError},
     driver::{self, Context, DriverError, Registered},
     kernels::Kernels,
-    message::{Answer, MemoryId, Request},
+    message::{Answer, Request},
     plan::Limits,
-    shared::Mapping,
 };
+use crate::engine::buffer::{Mapping, MemoryId};
 use lane::Lane;
 use parking_lot::Mutex;
 use rustix::{fd::OwnedFd, process::Signal};

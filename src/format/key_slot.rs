@@ -1,6 +1,6 @@
 //! Key slots: the master key, wrapped under what a password, a key file or a recovery key gives.
 
-use super::{config::ConfigError, recovery::RecoveryKey};
+use super::recovery_key::RecoveryKey;
 use crate::crypto::{
     cipher::Cipher,
     kdf::{Argon2Cost, argon2id},
@@ -9,7 +9,7 @@ use crate::crypto::{
     secret::Secret,
     siv::SivKey,
 };
-use std::{fmt, ops::RangeInclusive};
+use std::{fmt, io, ops::RangeInclusive};
 use zeroize::Zeroizing;
 
 /// Bytes of a slot's salt.
@@ -24,6 +24,36 @@ pub const LABEL_MAX: usize = 64;
 pub const DEFAULT_COST: Argon2Cost = Argon2Cost { memory_kib: 256 << 10, passes: 3, lanes: 4 };
 /// The most that a configuration may ask for: 4 GiB, so that a forged one cannot exhaust the machine.
 pub const MAX_COST: Argon2Cost = Argon2Cost { memory_kib: 4 << 20, passes: 64, lanes: 64 };
+
+/// Why a slot cannot be made or tried.
+#[derive(Debug, thiserror::Error)]
+pub enum SlotError {
+    /// A password slot asks for more than any vault needs.
+    #[error("a key slot asks for {value} Argon2 {what}, more than the limit of {limit}")]
+    CostTooHigh {
+        /// Which number.
+        what: &'static str,
+        /// The number found.
+        value: u32,
+        /// The highest number allowed.
+        limit: u32,
+    },
+    /// A password slot has a cost below what Argon2 defines.
+    #[error("a key slot has no valid Argon2 cost: at least one pass, one lane and 8 KiB a lane")]
+    CostTooLow,
+    /// A key file that is too short to be a key, or too long.
+    #[error("a key file has 16 bytes to 1 MiB, this one has {0} bytes")]
+    KeyFileSize(usize),
+    /// A label that is too long or has control characters.
+    #[error("a label has at most 64 bytes and no control characters")]
+    BadLabel,
+    /// Argon2 failed, for lack of memory for example.
+    #[error("argon2id: {0}")]
+    Kdf(String),
+    /// The kernel has no random bytes.
+    #[error("no random bytes: {0}")]
+    Random(io::Error),
+}
 
 /// What a slot opens with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -134,16 +164,16 @@ impl KeySlot {
         vault: &[u8; 16],
         master: &Secret<32>,
         new: &NewSlot,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, SlotError> {
         check_label(new.label)?;
         let mut salt = [0; SALT];
-        random::fill(&mut salt).map_err(ConfigError::Random)?;
+        random::fill(&mut salt).map_err(SlotError::Random)?;
         let kdf = match new.secret {
             SlotSecret::Password(_) => Kdf::Password { salt, cost: check_cost(new.cost)? },
             SlotSecret::KeyFile(_) => Kdf::KeyFile { salt },
             SlotSecret::Recovery(_) => Kdf::Recovery { salt },
         };
-        let key = kdf.key(&new.secret)?.ok_or(ConfigError::WrongSecret(new.secret.kind()))?;
+        let key = kdf.key(&new.secret)?.expect("a key of its kind"); // invariant: made for this secret
         let sealed = wrapping(&key).seal(&[&context(vault, id, &kdf)], master.expose());
         let mut wrapped = [0; WRAPPED];
         wrapped.copy_from_slice(&sealed);
@@ -155,7 +185,7 @@ impl KeySlot {
         &self,
         vault: &[u8; 16],
         secret: &SlotSecret,
-    ) -> Result<Option<Secret<32>>, ConfigError> {
+    ) -> Result<Option<Secret<32>>, SlotError> {
         let Some(key) = self.kdf.key(secret)? else { return Ok(None) };
         let opened = wrapping(&key).open(&[&context(vault, self.id, &self.kdf)], &self.wrapped);
         let Ok(master) = opened.map(Zeroizing::new) else { return Ok(None) };
@@ -180,14 +210,14 @@ impl Kdf {
     }
 
     /// The wrapping key; `None` if the secret is of another kind.
-    fn key(&self, secret: &SlotSecret) -> Result<Option<Secret<32>>, ConfigError> {
+    fn key(&self, secret: &SlotSecret) -> Result<Option<Secret<32>>, SlotError> {
         Ok(Some(match (self, secret) {
             (Kdf::Password { salt, cost }, SlotSecret::Password(password)) => {
-                argon2id(password, salt, *cost).map_err(ConfigError::Kdf)?
+                argon2id(password, salt, *cost).map_err(SlotError::Kdf)?
             }
             (Kdf::KeyFile { salt }, SlotSecret::KeyFile(content)) => {
                 if !KEY_FILE_LEN.contains(&content.len()) {
-                    return Err(ConfigError::KeyFileSize(content.len()));
+                    return Err(SlotError::KeyFileSize(content.len()));
                 }
                 extract(salt, b"warpcrypt v1 key file", content)
             }
@@ -214,27 +244,27 @@ fn context(vault: &[u8; 16], id: u32, kdf: &Kdf) -> Vec<u8> {
 }
 
 /// Refuses a cost that would exhaust the machine, and one that Argon2 does not define.
-pub(super) fn check_cost(cost: Argon2Cost) -> Result<Argon2Cost, ConfigError> {
+pub(super) fn check_cost(cost: Argon2Cost) -> Result<Argon2Cost, SlotError> {
     for (what, value, limit) in [
         ("memory (KiB)", cost.memory_kib, MAX_COST.memory_kib),
         ("passes", cost.passes, MAX_COST.passes),
         ("lanes", cost.lanes, MAX_COST.lanes),
     ] {
         if value > limit {
-            return Err(ConfigError::CostTooHigh { what, value, limit });
+            return Err(SlotError::CostTooHigh { what, value, limit });
         }
     }
     if cost.passes == 0 || cost.lanes == 0 || cost.memory_kib < 8 * cost.lanes {
-        return Err(ConfigError::CostTooLow);
+        return Err(SlotError::CostTooLow);
     }
     Ok(cost)
 }
 
 /// Refuses a label that would spoil a terminal.
-pub(super) fn check_label(label: Option<&str>) -> Result<(), ConfigError> {
+pub(super) fn check_label(label: Option<&str>) -> Result<(), SlotError> {
     match label {
         Some(text) if text.len() > LABEL_MAX || text.chars().any(char::is_control) => {
-            Err(ConfigError::BadLabel)
+            Err(SlotError::BadLabel)
         }
         _ => Ok(()),
     }

@@ -1,16 +1,21 @@
 //! Page-aligned buffers from a bounded pool: the pool's bound is the back-pressure.
 
-use super::gpu::LentMemory;
+mod lent;
+mod memory;
+mod shared;
+
+pub use lent::{Borrower, LentMemory, MemoryId};
+pub use memory::Source;
+pub use shared::{Mapping, SharedMemory};
+
 use crate::metrics::{self, Activity};
+use memory::{Memory, PAGE};
 use parking_lot::{Condvar, Mutex};
 use std::{
     ops::{Deref, DerefMut},
     sync::Arc,
     time::{Duration, Instant},
 };
-
-/// Alignment of every buffer: a page, which is also a chunk.
-const PAGE: usize = 4096;
 
 /// Buffers longer than a page are made in multiples of this, so that a returned one fits more requests.
 const GRAIN: usize = 16 * PAGE;
@@ -32,31 +37,26 @@ pub struct Buffer {
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.memory.bytes()[self.memory.start..][..self.len]
+        &self.memory.bytes()[..self.len]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let start = self.memory.start;
-        &mut self.memory.bytes_mut()[start..][..self.len]
+        &mut self.memory.bytes_mut()[..self.len]
     }
 }
 
 impl Buffer {
     /// The memory of a GPU's process that it lies in, if it does.
     pub(super) fn lent(&self) -> Option<&LentMemory> {
-        match &self.memory.bytes {
-            Bytes::Heap(_) => None,
-            Bytes::Lent(memory) => Some(memory),
-        }
+        self.memory.lent()
     }
 
-    /// Moves the content into new memory of the heap, where that process writes nothing any more.
-    pub(super) fn desert(&mut self) {
-        let mut memory = Memory::new(self.memory.capacity);
-        let start = memory.start;
-        memory.bytes_mut()[start..][..self.len].copy_from_slice(self);
+    /// Moves the content to new memory on the heap, where that process cannot write.
+    pub(super) fn move_to_heap(&mut self) {
+        let mut memory = Memory::new(self.memory.capacity());
+        memory.bytes_mut()[..self.len].copy_from_slice(self);
         self.memory = memory;
     }
 }
@@ -74,7 +74,7 @@ pub struct Usage {
     pub in_use: usize,
     /// The most that buffers in use ever held.
     pub peak: usize,
-    /// What buffers in use and buffers kept may hold together.
+    /// The limit of buffers in use and kept buffers together.
     pub bound: usize,
 }
 
@@ -92,8 +92,8 @@ impl BufferPool {
     }
 
     /// A buffer of `len` bytes with unspecified content, aligned to 4096; waits while the pool is
-    /// exhausted. A request beyond the whole bound waits until it is alone. Whoever needs two at once
-    /// should use `get_pair`.
+    /// exhausted. A request beyond the whole bound waits until it is alone. A caller that needs two at once
+    /// uses `get_pair`.
     pub fn get(&self, len: usize) -> Buffer {
         let capacity = capacity(len);
         self.shared.reserve(capacity);
@@ -129,15 +129,15 @@ impl BufferPool {
         Some((first, second))
     }
 
-    /// From here on takes the memory of buffers longer than a page from `source`, while that gives any. What is kept
-    /// is replaced by such memory first, so that whoever uses the pool meanwhile need not wait for it.
+    /// Takes the memory of buffers longer than a page from `source` from now on, while that gives any. Replaces the
+    /// kept memory first, so that no user of the pool has to wait for that.
     pub(super) fn set_source(&self, source: Source) {
         let take_own = || {
             let mut state = self.shared.state.lock();
             let place = state.free.iter().position(Memory::is_own)?;
             let own = state.free.remove(place);
-            state.free_bytes -= own.capacity;
-            Some(own.capacity)
+            state.free_bytes -= own.capacity();
+            Some(own.capacity())
         };
         let kept = self.shared.state.lock().free.len();
         // No more than these: what comes back meanwhile is replaced when it is taken again.
@@ -149,8 +149,8 @@ impl BufferPool {
         (state.source, state.refused) = (Some(source), None);
     }
 
-    /// Frees the kept buffers if none came back since the last call; whether there were any. What is
-    /// locked for a device stays: to lock it again takes long.
+    /// Frees the kept buffers if none came back since the last call. Returns whether it freed any. Memory
+    /// that is locked for a device stays, because locking takes long.
     pub fn rest(&self) -> bool {
         let mut state = self.shared.state.lock();
         let returns = state.returns;
@@ -158,12 +158,12 @@ impl BufferPool {
             return false;
         }
         let before = state.free.len();
-        state.free.retain(|memory| matches!(memory.bytes, Bytes::Lent(_)));
-        state.free_bytes = state.free.iter().map(|memory| memory.capacity).sum();
+        state.free.retain(|memory| memory.lent().is_some());
+        state.free_bytes = state.free.iter().map(|memory| memory.capacity()).sum();
         state.free.len() < before
     }
 
-    /// What buffers in use hold and held at most, and what they may.
+    /// How much memory the pool uses, and may use.
     pub fn usage(&self) -> Usage {
         let state = self.shared.state.lock();
         Usage { in_use: state.in_use, peak: state.peak, bound: self.shared.bound }
@@ -173,64 +173,6 @@ impl BufferPool {
 fn capacity(len: usize) -> usize {
     let unit = if len <= PAGE { PAGE } else { GRAIN };
     len.max(1).div_ceil(unit).saturating_mul(unit)
-}
-
-/// Makes memory that a GPU reaches of at least so many bytes, page-aligned, if it can.
-pub(super) type Source = Arc<dyn Fn(usize) -> Option<LentMemory> + Send + Sync>;
-
-/// Bytes with a page-aligned part of `capacity` bytes that begins at `start`.
-#[derive(Default)]
-pub(super) struct Memory {
-    bytes: Bytes,
-    start: usize,
-    capacity: usize,
-}
-
-enum Bytes {
-    Heap(Vec<u8>),
-    Lent(LentMemory),
-}
-
-impl Default for Bytes {
-    fn default() -> Self {
-        Bytes::Heap(Vec::new())
-    }
-}
-
-impl Memory {
-    fn new(capacity: usize) -> Self {
-        let bytes = vec![0; capacity + PAGE - 1];
-        let start = bytes.as_ptr().align_offset(PAGE);
-        Memory { bytes: Bytes::Heap(bytes), start, capacity }
-    }
-
-    fn lent_by(source: &Source, capacity: usize) -> Option<Self> {
-        source(capacity).map(|memory| Memory { bytes: Bytes::Lent(memory), start: 0, capacity })
-    }
-
-    /// Whether it could come from a source but does not.
-    fn is_own(&self) -> bool {
-        self.capacity > PAGE && matches!(self.bytes, Bytes::Heap(_))
-    }
-
-    /// Whether the same device reaches both.
-    fn is_beside(&self, other: &Memory) -> bool {
-        matches!((&self.bytes, &other.bytes), (Bytes::Lent(a), Bytes::Lent(b)) if a.is_beside(b))
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Heap(bytes) => bytes,
-            Bytes::Lent(memory) => memory,
-        }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        match &mut self.bytes {
-            Bytes::Heap(bytes) => bytes,
-            Bytes::Lent(memory) => memory,
-        }
-    }
 }
 
 struct Shared {
@@ -314,7 +256,7 @@ impl Shared {
     fn reuse(&self, capacity: usize, other: Option<&Buffer>) -> Option<Memory> {
         let mut state = self.state.lock();
         state.drop_stale();
-        let fits = |memory: &Memory| memory.capacity == capacity;
+        let fits = |memory: &Memory| memory.capacity() == capacity;
         let beside =
             |memory: &Memory| fits(memory) && other.is_some_and(|other| other.memory.is_beside(memory));
         let lent = |memory: &Memory| fits(memory) && !memory.is_own();
@@ -322,7 +264,7 @@ impl Shared {
         let place = last(&beside).or_else(|| last(&lent)).or_else(|| last(&fits));
         if let Some(place) = place {
             let memory = state.free.remove(place);
-            state.free_bytes -= memory.capacity;
+            state.free_bytes -= memory.capacity();
             return Some(memory);
         }
         state.trim(self.bound);
@@ -331,7 +273,7 @@ impl Shared {
 
     fn take_back(&self, memory: Memory) {
         let mut state = self.state.lock();
-        state.in_use = state.in_use.saturating_sub(memory.capacity);
+        state.in_use = state.in_use.saturating_sub(memory.capacity());
         state.returns += 1;
         state.keep(memory, self.bound);
         self.returned.notify_all();
@@ -341,14 +283,14 @@ impl Shared {
 impl State {
     /// Frees kept buffers that were lent to a device which has failed since: new ones are of more use.
     fn drop_stale(&mut self) {
-        let stale = |memory: &Memory| matches!(&memory.bytes, Bytes::Lent(lent) if lent.is_stale());
+        let stale = |memory: &Memory| memory.lent().is_some_and(LentMemory::is_stale);
         self.free.retain(|memory| !stale(memory));
-        self.free_bytes = self.free.iter().map(|memory| memory.capacity).sum();
+        self.free_bytes = self.free.iter().map(|memory| memory.capacity()).sum();
     }
 
     /// Keeps memory for reuse, as far as the bound allows.
     fn keep(&mut self, memory: Memory, bound: usize) {
-        self.free_bytes += memory.capacity;
+        self.free_bytes += memory.capacity();
         self.free.push(memory);
         self.trim(bound);
     }
@@ -358,7 +300,7 @@ impl State {
         let excess = self.in_use.saturating_add(self.free_bytes).saturating_sub(bound);
         let (mut count, mut freed) = (0, 0);
         while freed < excess && count < self.free.len() {
-            freed += self.free[count].capacity;
+            freed += self.free[count].capacity();
             count += 1;
         }
         self.free.drain(..count);
@@ -397,7 +339,7 @@ mod tests {
             drop(pool.get_pair(len));
             let state = pool.shared.state.lock();
             assert!(state.free_bytes <= 1 << 20);
-            assert_eq!(state.free_bytes, state.free.iter().map(|memory| memory.capacity).sum::<usize>());
+            assert_eq!(state.free_bytes, state.free.iter().map(|memory| memory.capacity()).sum::<usize>());
         }
     }
 

@@ -17,7 +17,7 @@ use zeroize::Zeroize;
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Such a file in a process's address space, page-aligned.
-pub(super) struct Mapping {
+pub struct Mapping {
     start: NonNull<c_void>,
     len: usize,
 }
@@ -50,7 +50,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Its first byte. Whoever reads or writes there must know what the other process does at that time.
+    /// Its first byte. A caller that reads or writes there must know what the other process does at that time.
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr().cast()
     }
@@ -70,7 +70,7 @@ impl Drop for Mapping {
 }
 
 /// Memory made to be handed to the other process, zeroed at first and wiped on drop.
-pub(super) struct SharedMemory(Mapping);
+pub struct SharedMemory(Mapping);
 
 impl SharedMemory {
     /// `len` bytes, 1 at least, and the file to hand over.
@@ -89,8 +89,8 @@ impl SharedMemory {
 impl Deref for SharedMemory {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped with this length. The other process writes only where it was told to, while whoever told it
-        // waits and reads nothing there.
+        // SAFETY: mapped with this length. The other process writes only where it was told to, and the
+        // caller that told it waits and reads nothing there.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr(), self.0.len()) }
     }
 }

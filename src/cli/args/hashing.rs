@@ -1,10 +1,7 @@
-//! The command lines of `hash` and `match`.
+//! The arguments of `hash` and `match`.
 
-use crate::{
-    cli::args::{EngineArg, UnlockArgs},
-    crypto::hash::Function,
-    hash::pieces::PIECE_SIZES,
-};
+use super::{secrets::UnlockArgs, values::EngineArg};
+use crate::{crypto::hash::Function, hash::pieces::PIECE_SIZES};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -12,20 +9,20 @@ use std::path::PathBuf;
 pub const HASH_HELP: &str = "\
 Examples:
   warpcrypt hash -l photos > list              hash a folder
-  warpcrypt hash -l -a -vv -k list photos      is everything what and where it was?
-  warpcrypt hash -l -k list --append photos    add what is new to the list
-  warpcrypt hash --vault ~/vault               hash what is in a vault, without mounting it";
+  warpcrypt hash -l -a -vv -k list photos      has anything changed or moved?
+  warpcrypt hash -l -k list --append photos    add new files to the list
+  warpcrypt hash --vault ~/vault               hash the files in a vault without mounting it";
 
 /// Where the files are.
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
-    /// Files and folders; folders with all that is below them. Links in them are not followed
+    /// Files, and folders with everything below them. Links in folders are not followed
     #[arg(required_unless_present = "vault")]
     pub paths: Vec<PathBuf>,
-    /// The paths are in this vault, which needs no mount; without paths: all of it
+    /// Take the paths from this vault, which need not be mounted; without paths: the whole vault
     #[arg(long, value_name = "VAULT")]
     pub vault: Option<PathBuf>,
-    /// Threads that read and hash; as many as there are processors unless given
+    /// Number of threads [default: one for each processor]
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
     /// What opens the vault.
@@ -37,26 +34,26 @@ pub struct PlaceArgs {
 #[derive(Debug, Args)]
 pub struct HashArgs {
     /// Functions, separated by commas: md6-1 to md6-512, sha3-224, sha3-256, sha3-384, sha3-512, shake128 (256
-    /// bits), shake256 (512 bits), k12. Without it: those of the list of known hashes, else sha3-256
+    /// bits), shake256 (512 bits), k12. Default: those of the list of known hashes, else sha3-256
     #[arg(long, short = 'c', value_name = "FUNCTION", value_delimiter = ',', value_parser = function)]
     pub compute: Vec<Function>,
-    /// What hashes md6-N: the processors, and beside them a GPU if there is one and enough to hash (512 MiB a thread); the
-    /// processors alone; or a GPU alone, an error without one. Other functions are for the processors
+    /// Where to hash md6-N. auto: on the CPU, and also on a GPU if there is one and enough to hash (512 MiB per
+    /// thread); cpu: only on the CPU; gpu: only on a GPU. Other functions always run on the CPU
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     pub engine: EngineArg,
-    /// A list of known hashes, as this command, hashdeep or sha3sum write it; may be given several times
+    /// A list of known hashes, written by this command, hashdeep or sha3sum; may be given several times
     #[arg(long, short = 'k', value_name = "LIST")]
     pub known: Vec<PathBuf>,
     /// What to do with the known hashes.
     #[command(flatten)]
     pub mode: ModeArgs,
-    /// In -m, -M: show which known file it is
+    /// With -m or -M: show which known file matches
     #[arg(long, short = 'w', requires = "known")]
     pub which: bool,
-    /// Append the hashes of files that the list does not know, or knows by another name, to it
+    /// Append to the list the hashes of files that are new or have another name there
     #[arg(long, requires = "known")]
     pub append: bool,
-    /// Print lines as sha3sum does: digest and name
+    /// Print lines in the format of sha3sum: digest and name
     #[arg(long, conflicts_with = "json")]
     pub sum: bool,
     /// Print JSON
@@ -65,16 +62,16 @@ pub struct HashArgs {
     /// Show names without folders
     #[arg(long, short = 'b', conflicts_with = "relative")]
     pub bare: bool,
-    /// Show names as they were given, not from the root on
+    /// Show names as given, not as absolute paths
     #[arg(long, short = 'l')]
     pub relative: bool,
-    /// Say nothing of files that cannot be read; the exit code does
+    /// Print no messages for files that cannot be read; only the exit code tells
     #[arg(long, short = 's')]
     pub silent: bool,
-    /// In -a: print the numbers; twice: what is wrong; three times: every file
+    /// With -a: print the counts; twice: also the differences; three times: every file
     #[arg(long, short = 'v', action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// Folders are always gone through; taken because hashdeep has it
+    /// No effect: folders are always recursive. Accepted because hashdeep has it
     #[arg(short = 'r', hide = true)]
     pub recursive: bool,
     /// Where the files are.
@@ -86,7 +83,7 @@ pub struct HashArgs {
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub struct ModeArgs {
-    /// Audit: are the files the ones of the list, no more, no fewer, under the same names?
+    /// Audit: check that exactly the listed files are there, unchanged and under the same names
     #[arg(long, short = 'a', requires = "known")]
     pub audit: bool,
     /// Print the names of known files
@@ -95,10 +92,10 @@ pub struct ModeArgs {
     /// Print the names of unknown files
     #[arg(long, short = 'x', requires = "known")]
     pub negative: bool,
-    /// As -m, with the hashes
+    /// Like -m, with the hashes
     #[arg(short = 'M', requires = "known")]
     pub matching_hashes: bool,
-    /// As -x, with the hashes
+    /// Like -x, with the hashes
     #[arg(short = 'X', requires = "known")]
     pub negative_hashes: bool,
     /// Print groups of files with the same content
@@ -108,25 +105,25 @@ pub struct ModeArgs {
 
 /// Shown after the options of `match`.
 pub const MATCH_HELP: &str = "\
-A line has five fields, separated by tabs: the bytes of the pieces that two files share, their share of the first \
-file and of the second, the first file, the second. Files that are the same altogether are listed first, in \
-groups; only the first of a group is compared with others. Pieces of nothing but the same byte do not count.
+A line has five fields, separated by tabs: the bytes that two files share, their percentage of the first file and \
+of the second, and the names of both files. Identical files are listed first, in groups; only the first file of a \
+group is compared with others. Pieces that repeat a single byte do not count.
 
 Examples:
-  warpcrypt match papers                        which files have parts in common?
+  warpcrypt match papers                        which files share content?
   warpcrypt match --pieces fixed --size 512 a.img b.img   which share equal blocks?";
 
 /// Arguments of `match`.
 #[derive(Debug, Args)]
 pub struct MatchArgs {
-    /// Where files are cut: where their content says so, which finds what was moved within a file, or every so
-    /// many bytes
+    /// How to cut files into pieces. content: depending on the content, which finds equal parts at any offset; fixed:
+    /// into pieces of equal length
     #[arg(long, value_enum, default_value_t = PiecesArg::Content)]
     pub pieces: PiecesArg,
-    /// Bytes of a piece (on average): a power of two from 512 to 65536
+    /// (Average) length of a piece: a power of two from 512 to 65536
     #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = piece_size)]
     pub size: usize,
-    /// Show only files that share at least so many bytes
+    /// Show only files that share at least this many bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1)]
     pub least: u64,
     /// Print JSON
@@ -135,10 +132,10 @@ pub struct MatchArgs {
     /// Show names without folders
     #[arg(long, short = 'b', conflicts_with = "relative")]
     pub bare: bool,
-    /// Show names as they were given, not from the root on
+    /// Show names as given, not as absolute paths
     #[arg(long, short = 'l')]
     pub relative: bool,
-    /// Say nothing of files that cannot be read; the exit code does
+    /// Print no messages for files that cannot be read; only the exit code tells
     #[arg(long, short = 's')]
     pub silent: bool,
     /// Where the files are.

@@ -1,0 +1,247 @@
+//! The command line's grammar.
+
+mod hashing;
+mod secrets;
+mod values;
+
+pub use hashing::{HashArgs, MatchArgs, PiecesArg, PlaceArgs};
+pub use secrets::{NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockArgs};
+pub use values::{CacheArg, DurabilityArg, EngineArg};
+
+use super::{exit, stat};
+use crate::{
+    crypto::{cipher::Cipher, mac::Integrity},
+    engine,
+    format::name::NameMode,
+};
+use clap::{Args, Parser, Subcommand, value_parser};
+use std::{ffi::OsString, path::PathBuf};
+use values::named;
+
+/// The smallest `--memory`, in MiB: several batches of the largest size, and requests, must fit.
+pub const MEMORY_MIN_MIB: i64 = 32;
+/// The largest `--memory`, in MiB: a tebibyte.
+pub const MEMORY_MAX_MIB: i64 = 1 << 20;
+
+/// An encrypted, authenticated directory for Linux: mount it and forget it.
+#[derive(Debug, Parser)]
+#[command(name = "warpcrypt", version, propagate_version = true, after_help = exit::table())]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Create a vault
+    Init(InitArgs),
+    /// Mount a vault; returns once the mount answers
+    Mount(MountArgs),
+    /// Unmount a vault and wait until everything is stored
+    Umount(UmountArgs),
+    /// Show the activity of a mount: throughput, requests, times, caches, memory, errors
+    Stat(stat::StatArgs),
+    /// Show a vault's parameters and key slots; needs no password
+    Info(InfoArgs),
+    /// Change a vault's password
+    Passwd(PasswdArgs),
+    /// List, add and remove the key slots of a vault
+    Key(KeyArgs),
+    /// Show the engines of this machine and their speed; measures them the first time
+    Devices {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Measure again
+        #[arg(long)]
+        measure: bool,
+    },
+    /// Hash files and folders, compare them with lists of known hashes, find duplicates
+    #[command(after_help = hashing::HASH_HELP)]
+    Hash(HashArgs),
+    /// Find files that share content
+    #[command(after_help = hashing::MATCH_HELP)]
+    Match(MatchArgs),
+    /// Try it out: copy real files into a temporary vault and compare every byte
+    Try(TryArgs),
+    /// Run benchmarks on this machine; needs the program warpcrypt-bench in the same directory
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// Arguments for warpcrypt-bench
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Print a shell completion script
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages to a directory
+    Man {
+        /// An existing directory
+        dir: PathBuf,
+    },
+    /// The process behind a mount; started by `mount`
+    #[command(hide = true)]
+    Serve(MountArgs),
+    /// The process that uses a GPU; started by other commands
+    #[command(hide = true, name = engine::GPU_COMMAND)]
+    GpuWorker,
+}
+
+/// Arguments of `init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Directory for the vault: new or empty
+    pub vault: PathBuf,
+    /// Cipher for contents and names
+    #[arg(long, default_value = Cipher::Aes256.name(), value_parser = named(Cipher::ALL, Cipher::name))]
+    pub cipher: Cipher,
+    /// Function for authentication tags
+    #[arg(long, default_value = Integrity::Kmac128.name(), value_parser = named(Integrity::ALL, Integrity::name))]
+    pub integrity: Integrity,
+    /// Whether file names are encrypted
+    #[arg(long, default_value = NameMode::Encrypted.name(), value_parser = named(NameMode::ALL, NameMode::name))]
+    pub names: NameMode,
+    /// First key slot.
+    #[command(flatten)]
+    pub secret: SecretArgs,
+}
+
+/// Arguments of `mount`.
+#[derive(Debug, Args)]
+pub struct MountArgs {
+    /// Directory of the vault
+    pub vault: PathBuf,
+    /// Empty directory to mount the vault on
+    pub mount: PathBuf,
+    /// Stay in the foreground and log to standard error
+    #[arg(long, short = 'f')]
+    pub foreground: bool,
+    /// Change nothing in the vault; it may have several read-only mounts at once
+    #[arg(long, short = 'r')]
+    pub read_only: bool,
+    /// Let other users access the mount; file permissions apply
+    #[arg(long)]
+    pub allow_other: bool,
+    /// Where to encrypt and decrypt. auto: on the CPU or a GPU, whichever is faster
+    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
+    pub engine: EngineArg,
+    /// strict: a power failure never damages confirmed data; relaxed: overwrites are faster, but a power failure may
+    /// destroy the chunks being overwritten (which is detected)
+    #[arg(long, value_enum, default_value_t = DurabilityArg::Strict)]
+    pub durability: DurabilityArg,
+    /// Which files' contents the kernel caches. auto: all but files opened only for writing; kernel: all but those
+    /// opened with O_DIRECT; direct: none
+    #[arg(long, value_enum, default_value_t = CacheArg::Auto)]
+    pub cache: CacheArg,
+    /// Memory for file contents in transit between programs and the vault, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = value_parser!(u32).range(MEMORY_MIN_MIB..=MEMORY_MAX_MIB))]
+    pub memory: u32,
+    /// Log to this file instead of the system log
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+    /// Mount options, as in fstab: ro, allow_other, default_permissions, noexec, nosuid, nodev, noatime,
+    /// password-file=F, key-file=F, log-file=F, engine=E, durability=D, cache=C, memory=MIB
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    pub options: Vec<String>,
+    /// What opens the vault.
+    #[command(flatten)]
+    pub unlock: UnlockArgs,
+}
+
+/// Arguments of `umount`.
+#[derive(Debug, Args)]
+pub struct UmountArgs {
+    /// Where the vault is mounted
+    pub mount: PathBuf,
+}
+
+/// Arguments of `info`.
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    /// Directory of the vault
+    pub vault: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `passwd`.
+#[derive(Debug, Args)]
+pub struct PasswdArgs {
+    /// Directory of the vault
+    pub vault: PathBuf,
+    /// What opens the vault.
+    #[command(flatten)]
+    pub unlock: UnlockArgs,
+    /// The new password.
+    #[command(flatten)]
+    pub new: NewPasswordArgs,
+}
+
+/// Arguments of `key`.
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    /// The action.
+    #[command(subcommand)]
+    pub action: KeyAction,
+}
+
+/// The actions of `key`.
+#[derive(Debug, Subcommand)]
+pub enum KeyAction {
+    /// List the key slots; needs no password
+    List {
+        /// Directory of the vault
+        vault: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Add a password or a key file
+    Add {
+        /// Directory of the vault
+        vault: PathBuf,
+        /// A label for the slot, at most 64 bytes; it is not secret
+        #[arg(long)]
+        label: Option<String>,
+        /// What opens the vault.
+        #[command(flatten)]
+        unlock: UnlockArgs,
+        /// The new slot.
+        #[command(flatten)]
+        new: NewSecretArgs,
+    },
+    /// Remove a key slot; the last one cannot be removed
+    Remove {
+        /// Directory of the vault
+        vault: PathBuf,
+        /// Number of the slot, as shown by `key list`
+        slot: u32,
+        /// What opens the vault.
+        #[command(flatten)]
+        unlock: UnlockArgs,
+    },
+    /// Add a recovery key and print it; it is not shown again
+    Recovery {
+        /// Directory of the vault
+        vault: PathBuf,
+        /// What opens the vault.
+        #[command(flatten)]
+        unlock: UnlockArgs,
+    },
+}
+
+/// Arguments of `try`.
+#[derive(Debug, Args)]
+pub struct TryArgs {
+    /// Copy files from this directory instead of one found on this machine
+    #[arg(long, value_name = "DIR")]
+    pub from: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,60 @@
+//! The options that say where passwords and keys come from.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// Where a password or key comes from. If none is given: a prompt.
+#[derive(Debug, Default, Clone, Args)]
+#[group(id = "secret", multiple = false)]
+pub struct SecretArgs {
+    /// Read the password from a file with one line
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// Use the content of a file as the key (at least 16 random bytes)
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Read the password from the first line of standard input
+    #[arg(long)]
+    pub password_stdin: bool,
+    /// Run a command with `sh -c` and use the line it prints as the password
+    #[arg(long, value_name = "COMMAND")]
+    pub password_command: Option<String>,
+}
+
+/// What opens a vault. If none is given: a prompt for the password.
+#[derive(Debug, Default, Clone, Args)]
+#[group(id = "unlock", multiple = false)]
+pub struct UnlockArgs {
+    /// Where the password or key comes from.
+    #[command(flatten)]
+    pub secret: SecretArgs,
+    /// Ask for the recovery key instead of a password
+    #[arg(long, conflicts_with = "secret")]
+    pub recovery_key: bool,
+}
+
+/// Where a new password comes from. If none is given: a prompt, twice.
+#[derive(Debug, Default, Clone, Args)]
+#[group(id = "new", multiple = false)]
+pub struct NewPasswordArgs {
+    /// Read the new password from a file with one line
+    #[arg(long, value_name = "FILE")]
+    pub new_password_file: Option<PathBuf>,
+    /// Read the new password from a line of standard input (the second line with --password-stdin)
+    #[arg(long)]
+    pub new_password_stdin: bool,
+    /// Run a command with `sh -c` and use the line it prints as the new password
+    #[arg(long, value_name = "COMMAND")]
+    pub new_password_command: Option<String>,
+}
+
+/// Where a new password or key comes from. If none is given: a prompt, twice.
+#[derive(Debug, Default, Clone, Args)]
+pub struct NewSecretArgs {
+    /// A new password.
+    #[command(flatten)]
+    pub password: NewPasswordArgs,
+    /// Use the content of a file as the new key (at least 16 random bytes)
+    #[arg(long, value_name = "FILE", conflicts_with = "new")]
+    pub new_key_file: Option<PathBuf>,
+}

@@ -1,0 +1,82 @@
+//! The memory of a buffer: on the heap, or shared with the process of a GPU.
+
+use super::lent::LentMemory;
+use std::sync::Arc;
+
+/// Alignment of every buffer: a page, which is also a chunk.
+pub const PAGE: usize = 4096;
+
+/// Makes memory that a GPU reaches: at least this many bytes, page-aligned. `None` if it cannot.
+pub type Source = Arc<dyn Fn(usize) -> Option<LentMemory> + Send + Sync>;
+
+/// Bytes with a page-aligned part of `capacity` bytes that begins at `start`.
+#[derive(Default)]
+pub struct Memory {
+    bytes: Bytes,
+    start: usize,
+    capacity: usize,
+}
+
+enum Bytes {
+    Heap(Vec<u8>),
+    Lent(LentMemory),
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Bytes::Heap(Vec::new())
+    }
+}
+
+impl Memory {
+    /// New memory on the heap.
+    pub fn new(capacity: usize) -> Self {
+        let bytes = vec![0; capacity + PAGE - 1];
+        let start = bytes.as_ptr().align_offset(PAGE);
+        Memory { bytes: Bytes::Heap(bytes), start, capacity }
+    }
+
+    /// Memory from the source, if that gives any.
+    pub fn lent_by(source: &Source, capacity: usize) -> Option<Self> {
+        source(capacity).map(|memory| Memory { bytes: Bytes::Lent(memory), start: 0, capacity })
+    }
+
+    /// Bytes that a buffer may use.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// The memory of a GPU's process, if it is that.
+    pub fn lent(&self) -> Option<&LentMemory> {
+        match &self.bytes {
+            Bytes::Heap(_) => None,
+            Bytes::Lent(memory) => Some(memory),
+        }
+    }
+
+    /// Whether it could come from a source but does not.
+    pub fn is_own(&self) -> bool {
+        self.capacity > PAGE && matches!(self.bytes, Bytes::Heap(_))
+    }
+
+    /// Whether the same device reaches both.
+    pub fn is_beside(&self, other: &Memory) -> bool {
+        matches!((&self.bytes, &other.bytes), (Bytes::Lent(a), Bytes::Lent(b)) if a.is_beside(b))
+    }
+
+    /// The page-aligned part.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Heap(bytes) => &bytes[self.start..],
+            Bytes::Lent(memory) => memory,
+        }
+    }
+
+    /// The page-aligned part.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        match &mut self.bytes {
+            Bytes::Heap(bytes) => &mut bytes[self.start..],
+            Bytes::Lent(memory) => memory,
+        }
+    }
+}

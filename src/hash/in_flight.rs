@@ -1,0 +1,98 @@
+//! What a thread has in flight on a GPU: slots, and the messages in them.
+
+use super::{
+    gpu::{self, Gpu, InFlight, Slot},
+    source::Content,
+    tree::Tree,
+};
+use crate::crypto::hash::{
+    Function,
+    md6::{Md6, forest},
+};
+use std::{collections::VecDeque, ops::Range, path::PathBuf, sync::Arc};
+
+/// A thread's slots of the device: free, or in flight, the oldest first.
+pub(super) struct GpuSlots<'a, C: Content> {
+    pub gpu: &'a Gpu,
+    pub free: Vec<Slot>,
+    pub in_flight: VecDeque<(InFlight, Messages<C>)>,
+    /// How many were completed.
+    pub completed: u64,
+}
+
+/// The messages in a slot.
+pub(super) struct Messages<C: Content> {
+    pub md6: Md6,
+    pub items: Vec<Item<C>>,
+}
+
+/// A message, or a part of one.
+pub(super) struct Item<C: Content> {
+    /// Where it is in the slot.
+    pub place: Range<usize>,
+    pub origin: Origin<C>,
+}
+
+/// What a message belongs to.
+pub(super) enum Origin<C: Content> {
+    /// A part of a long file.
+    Part(Arc<Tree<C>>, u64),
+    /// A short file: its number in the order of the output, and its path.
+    File(u64, PathBuf),
+}
+
+impl<'a, C: Content> GpuSlots<'a, C> {
+    pub(super) fn new(gpu: &'a Gpu) -> Self {
+        GpuSlots { gpu, free: Vec::new(), in_flight: VecDeque::new(), completed: 0 }
+    }
+}
+
+impl<C: Content> Messages<C> {
+    pub(super) fn new(md6: &Md6) -> Self {
+        Messages { md6: md6.clone(), items: Vec::new() }
+    }
+
+    /// Where the next message goes.
+    pub(super) fn end(&self) -> usize {
+        self.items.last().map_or(0, |item| item.place.end.next_multiple_of(16))
+    }
+
+    /// Whether there is room for another message of this length.
+    pub(super) fn has_room(&self, len: usize) -> bool {
+        self.items.len() < gpu::TREES && self.end() + len <= gpu::BYTES
+    }
+
+    /// Adds a short file that was read to `end`.
+    pub(super) fn add_file(&mut self, number: u64, path: PathBuf, len: usize) {
+        let at = self.end();
+        self.items.push(Item { place: at..at + len, origin: Origin::File(number, path) });
+    }
+
+    /// The messages as the device takes them.
+    pub(super) fn trees(&self) -> Vec<forest::Tree> {
+        let tree = |item: &Item<C>| forest::Tree {
+            data: item.place.start as u64,
+            bits: 8 * item.place.len() as u64,
+            part: item.origin.part(),
+        };
+        self.items.iter().map(tree).collect()
+    }
+}
+
+impl<C: Content> Origin<C> {
+    /// The number of the part, if it is one of several.
+    pub(super) fn part(&self) -> Option<u64> {
+        match self {
+            Origin::Part(tree, index) if tree.parts() > 1 => Some(*index),
+            _ => None,
+        }
+    }
+}
+
+/// The only function, if a GPU supports it. Then a GPU hashes short files too.
+pub(super) fn gpu_function(functions: &[Function]) -> Option<&Md6> {
+    match functions {
+        [Function::Md6(md6)] => Some(md6),
+        _ => None,
+    }
+}
