@@ -8,13 +8,13 @@ use aes::{
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// The most round keys that a key expands to: those of AES-256.
-const MOST: usize = 15;
+const MOST_ROUND_KEYS: usize = 15;
 
 /// An expanded key: a block for each round and one before the first; wiped on drop.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct AesRoundKeys {
     /// In the order of use.
-    encrypt: [[u8; 16]; MOST],
+    encrypt: [[u8; 16]; MOST_ROUND_KEYS],
     rounds: usize,
 }
 
@@ -34,7 +34,7 @@ impl AesRoundKeys {
     pub fn new(key: &[u8]) -> Self {
         assert!(matches!(key.len(), 16 | 24 | 32), "the length of an AES key");
         let rounds = key.len() / 4 + 6;
-        let mut keys = AesRoundKeys { encrypt: [[0; 16]; MOST], rounds };
+        let mut keys = AesRoundKeys { encrypt: [[0; 16]; MOST_ROUND_KEYS], rounds };
         expand(key, keys.encrypt[..=rounds].as_flattened_mut());
         keys
     }

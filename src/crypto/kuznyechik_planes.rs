@@ -11,7 +11,7 @@ use super::{
 /// Word `[i][k]` holds bit `k` of byte `i` of every block.
 type Planes<W> = [[W; 8]; BLOCK];
 /// The most blocks that any word has bits for.
-const MOST: usize = 256;
+const MOST_BLOCKS: usize = 256;
 
 /// A word of 64-bit lanes. Block `64 * l + b` is at bit `b` of lane `l`.
 pub(super) trait Wide: Word {
@@ -59,7 +59,7 @@ impl Wide for u64 {
 #[inline(always)]
 pub(super) fn ctr<W: Wide>(keys: &RoundKeys, counter: &[u8; BLOCK], text: Text<'_>) {
     let blocks = 64 * W::LANES;
-    let mut stream = [[0; BLOCK]; MOST];
+    let mut stream = [[0; BLOCK]; MOST_BLOCKS];
     for (mut first, part) in text.parts(counter, blocks) {
         let skipped = usize::from(first[BLOCK - 1]) % blocks;
         first[BLOCK - 1] -= skipped as u8;

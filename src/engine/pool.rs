@@ -1,5 +1,8 @@
 //! A persistent pool of threads that help a caller with its own work and are never waited for while
 //! they are busy elsewhere.
+//!
+//! A caller lends its own stack and works along, so its threads are joined when the pool is dropped. Jobs that own what they need
+//! are another pool's (`vault/file/background.rs`).
 
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::{Condvar, Mutex};

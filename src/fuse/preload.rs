@@ -6,7 +6,7 @@ use crate::vault::OpenFile;
 use fuser::INodeNo;
 
 /// Files up to this size; the kernel would read as much ahead.
-const MOST: u64 = 64 << 10;
+const LARGEST: u64 = 64 << 10;
 
 impl Server {
     /// Gives the kernel the content of a small file; its node is untouched, and its use locked.
@@ -17,7 +17,7 @@ impl Server {
     /// would overwrite.
     pub fn preload(&self, node: u64, file: &OpenFile) {
         let size = file.file.size();
-        let Some(kernel) = self.kernel().filter(|_| size > 0 && size <= MOST) else { return };
+        let Some(kernel) = self.kernel().filter(|_| size > 0 && size <= LARGEST) else { return };
         // If this fails, the read that follows reports it.
         let _ = self.read_file(file, 0, size as usize, |data| {
             if data.len() as u64 == size {

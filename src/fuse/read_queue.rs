@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Bytes of a small read at most: one chunk, mostly.
 pub const SMALL: usize = 4096;
 /// Reads of a batch at most: as many as the widest vector has lanes.
-pub const MOST: usize = 8;
+pub const MOST_TOGETHER: usize = 8;
 
 /// A read request.
 pub struct QueuedRead {

@@ -7,7 +7,7 @@
 
 use super::{
     handles::FileHandle,
-    read_queue::{MOST, QueuedRead, SMALL},
+    read_queue::{MOST_TOGETHER, QueuedRead, SMALL},
     server::Server,
 };
 use crate::{
@@ -24,7 +24,7 @@ impl Server {
             return self.read_batch(&mut vec![read]);
         }
         // It must be queued before the kernel is asked: the loop that takes what waits now has to find it.
-        if self.queued.push(read) >= MOST || !self.request_waits() {
+        if self.queued.push(read) >= MOST_TOGETHER || !self.request_waits() {
             self.read_queued();
         }
     }
@@ -41,7 +41,7 @@ impl Server {
         while let Some(first) = reads.first() {
             let alike =
                 reads.iter().take_while(|read| Arc::ptr_eq(&read.file.file, &first.file.file)).count();
-            let alike: Vec<QueuedRead> = reads.drain(..alike.min(MOST)).collect();
+            let alike: Vec<QueuedRead> = reads.drain(..alike.min(MOST_TOGETHER)).collect();
             self.read_of_one(alike);
         }
     }
@@ -52,7 +52,7 @@ impl Server {
             let Some(QueuedRead { file, offset, len, reply, page: _page }) = reads.pop() else { return };
             return self.read_alone(&file, offset, len, reply);
         }
-        let mut buffer = [0; MOST * SMALL];
+        let mut buffer = [0; MOST_TOGETHER * SMALL];
         let mut parts = buffer.chunks_mut(SMALL);
         let mut small: Vec<SmallRead> = reads
             .iter()

@@ -15,7 +15,7 @@ use std::{
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads at most. With all of them busy, a slow request is served where it arrived.
-const MOST: usize = 32;
+const MOST_WORKERS: usize = 32;
 /// A thread without work ends after this long.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -47,7 +47,7 @@ impl Workers {
             Err(TrySendError::Full(job)) => job,
             Err(TrySendError::Disconnected(job)) => return job(),
         };
-        if self.running.load(Ordering::Relaxed) >= MOST {
+        if self.running.load(Ordering::Relaxed) >= MOST_WORKERS {
             return job();
         }
         self.start(job);
@@ -103,7 +103,7 @@ mod tests {
         let workers = Workers::new();
         let (to, from) = bounded::<()>(0);
         let done = Arc::new(AtomicUsize::new(0));
-        for _ in 0..MOST {
+        for _ in 0..MOST_WORKERS {
             let (from, done) = (from.clone(), done.clone());
             workers.run(move || {
                 from.recv().unwrap();
@@ -111,18 +111,18 @@ mod tests {
             });
         }
         // All wait at once: none of these would be received if they ran one after another.
-        for _ in 0..MOST {
+        for _ in 0..MOST_WORKERS {
             to.send_timeout((), Duration::from_secs(10)).unwrap();
         }
         workers.finish();
-        assert_eq!(done.load(Ordering::Relaxed), MOST);
+        assert_eq!(done.load(Ordering::Relaxed), MOST_WORKERS);
     }
 
     #[test]
     fn with_every_thread_busy_the_caller_works_and_a_panic_costs_nothing() {
         let workers = Workers::new();
-        let (to, from) = bounded::<()>(MOST);
-        for _ in 0..MOST {
+        let (to, from) = bounded::<()>(MOST_WORKERS);
+        for _ in 0..MOST_WORKERS {
             let from = from.clone();
             workers.run(move || {
                 from.recv().unwrap();
@@ -133,7 +133,7 @@ mod tests {
         let (sent, received) = bounded(1);
         workers.run(move || sent.send(thread::current().id()).unwrap());
         assert_eq!(received.recv().unwrap(), here);
-        for _ in 0..MOST {
+        for _ in 0..MOST_WORKERS {
             to.send(()).unwrap();
         }
         workers.finish();

@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 use std::{collections::HashMap, os::fd::AsFd};
 
 /// Files remembered at most; beyond, all are forgotten, and seem changed once.
-const MOST: usize = 200_000;
+const MOST_PINS: usize = 200_000;
 
 /// What is shown in place of every change time from `shown` to `last`, and of every later one while work
 /// on the file is under way.
@@ -49,7 +49,7 @@ impl ChangeTimes {
 
     fn begin(&self, key: Key, before: Time, written: Option<Time>) {
         let mut pins = self.pins.write();
-        if pins.len() >= MOST {
+        if pins.len() >= MOST_PINS {
             pins.retain(|_, pin| pin.working > 0);
         }
         let pin = pins.entry(key).or_insert(Pin { shown: before, last: before, working: 0 });
@@ -159,11 +159,11 @@ mod tests {
     fn what_is_remembered_is_bounded_and_work_under_way_is_never_forgotten() {
         let times = ChangeTimes::default();
         times.begin(KEY, at(10), None);
-        for inode in 0..MOST as u64 {
+        for inode in 0..MOST_PINS as u64 {
             times.begin((9, inode), at(1), None);
             times.end((9, inode), at(2));
         }
-        assert!(times.pins.read().len() <= MOST);
+        assert!(times.pins.read().len() <= MOST_PINS);
         assert_eq!(times.shown(KEY, at(30)), at(10));
     }
 }

@@ -22,7 +22,7 @@ use std::{
 };
 
 /// More than this are made durable by one call for the whole store: each one kept holds a descriptor.
-const MOST: usize = 512;
+const MOST_PENDING: usize = 512;
 /// The part of the process's descriptors that they may take.
 const SHARE: usize = 8;
 
@@ -57,7 +57,7 @@ impl Pending {
     pub(super) fn new(filesystem: Filesystem, descriptors: usize) -> Self {
         Pending {
             filesystem,
-            most: MOST.min(descriptors / SHARE),
+            most: MOST_PENDING.min(descriptors / SHARE),
             queue: Mutex::default(),
             doubtful: Mutex::default(),
             #[cfg(test)]

@@ -13,7 +13,7 @@ pub type Series = [Duration; 3];
 
 /// More than the wanted runs are made during this time, up to so many times as many.
 const LITTLE: Duration = Duration::from_millis(100);
-const MOST: usize = 4;
+const MOST_TIMES: usize = 4;
 /// Who is first, second and third in a round, by the round: each follows each other one as often.
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1], [2, 0, 1], [1, 0, 2]];
 
@@ -83,7 +83,7 @@ impl Contest {
                 times[turn].push(series);
             }
             let done = times[0].as_flattened().len();
-            if done >= runs && (Instant::now() > end || done >= MOST * runs) {
+            if done >= runs && (Instant::now() > end || done >= MOST_TIMES * runs) {
                 break;
             }
         }

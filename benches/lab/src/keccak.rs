@@ -24,7 +24,7 @@ static FATBIN: &[u8] = include_bytes!("../kernels/keccak.fatbin");
 /// Bytes of a state.
 const STATE: usize = 200;
 /// The most states, as in the paper.
-const MOST: usize = 4_000_000;
+const MOST_RUNS: usize = 4_000_000;
 
 /// How a state is shared: kernel, threads of a block, states that a thread stands for, shared memory of a
 /// block, name.
@@ -76,7 +76,7 @@ pub fn run(args: &ExperimentArgs) -> Outcome {
     } else {
         &[
             1, 10, 100, 1000, 10_000, 50_000, 100_000, 435_600, 1_000_000, 1_350_000, 1_742_400, 2_500_000,
-            MOST,
+            MOST_RUNS,
         ]
     };
     let most = counts[counts.len() - 1];

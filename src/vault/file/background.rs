@@ -1,4 +1,7 @@
-//! Threads for what nobody waits for yet: opening ahead of a reader, sealing behind a writer.
+//! Threads for work that no program waits for yet: read-ahead, sealing and storing.
+//!
+//! They are not the engine's (`engine/pool.rs`). A job here owns what it needs and may wait for the store; it also calls the
+//! engine itself. In one queue, batches would find every thread held by jobs that wait for the store.
 
 use crate::metrics::{self, Activity};
 use crossbeam_channel::{Receiver, Sender};
@@ -10,10 +13,10 @@ use std::{
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads at most: more would only wait for the same store and the same engines.
-const MOST: usize = 16;
-/// Threads at least: one may wait for the store while another works.
-const FEWEST: usize = 2;
+/// More threads would only wait for the same store and the same engines.
+const MOST_THREADS: usize = 16;
+/// One may wait for the store while another works.
+const FEWEST_THREADS: usize = 2;
 
 /// A queue of jobs and the threads that take from it. They end when it is dropped and all jobs are done.
 pub struct Background {
@@ -24,7 +27,8 @@ pub struct Background {
 impl Background {
     /// Starts as many threads as there are cores, from 2 to 16; fewer if the system refuses.
     pub fn new() -> Self {
-        let cores = thread::available_parallelism().map_or(FEWEST, |n| n.get().clamp(FEWEST, MOST));
+        let cores = thread::available_parallelism()
+            .map_or(FEWEST_THREADS, |n| n.get().clamp(FEWEST_THREADS, MOST_THREADS));
         let (jobs, queue) = crossbeam_channel::unbounded();
         let threads = (0..cores).map_while(|number| start(number, queue.clone())).count();
         Background { jobs, threads }
@@ -73,9 +77,9 @@ impl Default for Background {
 fn start(number: usize, queue: Receiver<Job>) -> Option<()> {
     let work = move || {
         for job in queue {
-            // Whoever waits for the job learns of its end either way; the thread goes on.
+            // Those that wait for the job learn of its end either way; the thread goes on.
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                log::error!("work in the background ended early for an internal reason");
+                log::error!("work in the background ended early because of an internal error");
             }
         }
     };
