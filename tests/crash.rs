@@ -5,19 +5,19 @@ mod support;
 #[path = "support/writers.rs"]
 mod writers;
 
-use rustix::io::Errno;
+use rustix::{io::Errno, mount::UnmountFlags};
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, ErrorKind, Write},
     os::unix::fs::FileExt,
     path::Path,
-    process::Command,
-    time::Duration,
+    process::{Child, Command},
+    time::{Duration, Instant},
 };
 use support::{
     command::{Done, Running, ok, run},
     disk::Disk,
-    mounted::{Mount, Vault},
+    mounted::{Mount, Vault, is_mounted, release},
     random::Random,
     raw::close,
     ready, ready_as_root, say,
@@ -67,6 +67,45 @@ fn survives_kills(cipher: &str, rounds: u64) {
     writers.iter_mut().for_each(|w| w.check());
     mount.unmount();
     assert!(!vault.log_text().contains("unreadable"), "recovery gave something up:\n{}", vault.log_text());
+}
+
+/// A process that waits for an answer of its own mount can never answer, nor end, once it is killed.
+#[test]
+fn a_mount_that_is_killed_as_it_begins_leaves_no_process() {
+    if !ready(&[]) {
+        return;
+    }
+    let mut random = Random::new("kills");
+    let vault = Vault::in_memory("aes-256-ctr");
+    for _ in 0..200 {
+        let mut command = Vault::program();
+        command.args(["mount", "--foreground", "--engine", "cpu", "--key-file"]).arg(&vault.key);
+        let mut server = command.arg(&vault.store).arg(&vault.mount_point).spawn().expect("start");
+        while !is_mounted(&vault.mount_point) {
+            assert!(server.try_wait().expect("wait").is_none(), "it ended before it was mounted");
+        }
+        std::thread::sleep(Duration::from_micros(random.below(500)));
+        server.kill().expect("kill");
+        let ended = ended_within(&mut server, Duration::from_secs(10));
+        if !ended {
+            // Aborts the connection, so that the process can end.
+            let _ = rustix::mount::unmount(&vault.mount_point, UnmountFlags::FORCE);
+            let _ = server.wait();
+        }
+        release(&vault.mount_point);
+        assert!(ended, "a killed process stays");
+    }
+}
+
+fn ended_within(child: &mut Child, limit: Duration) -> bool {
+    let end = Instant::now() + limit;
+    while Instant::now() < end {
+        if child.try_wait().expect("wait").is_some() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    false
 }
 
 #[test]

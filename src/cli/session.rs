@@ -13,12 +13,7 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
-use std::{
-    io,
-    path::{Path, PathBuf},
-    thread,
-    time::Duration,
-};
+use std::{io, path::PathBuf, thread, time::Duration};
 
 /// How long an unmount requested by a signal waits for users of the mount before it detaches the mount anyway.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -41,20 +36,6 @@ pub struct Plan {
     pub cache: CacheMode,
     /// Mount flags by their names in mount(8).
     pub flags: Vec<String>,
-}
-
-impl Plan {
-    /// A private read-write mount with every default.
-    pub fn plain(vault: &Path, mount: &Path) -> Self {
-        Plan {
-            vault: vault.to_owned(),
-            mount: mount.to_owned(),
-            open: OpenOptions::default(),
-            allow_other: false,
-            cache: CacheMode::default(),
-            flags: Vec::new(),
-        }
-    }
 }
 
 /// The signals that end a mount. They are held from before it is made, so that none kills it half-made.
@@ -112,15 +93,6 @@ impl Mounted {
                 }
             }
         });
-        self.0.wait().map_err(|e| unsaved(&e))
-    }
-
-    /// Unmounts, and returns when everything is stored.
-    ///
-    /// # Errors
-    /// If the mount is in use, or something could not be stored.
-    pub fn unmount(self) -> Outcome {
-        self.0.unmounter().unmount(false).map_err(|e| Failure::io("unmounting", &e))?;
         self.0.wait().map_err(|e| unsaved(&e))
     }
 }

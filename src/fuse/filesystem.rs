@@ -16,6 +16,7 @@ use crate::{
     metrics::{self, Activity},
     vault::SetAttr,
 };
+use crossbeam_channel::Sender;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
@@ -28,39 +29,51 @@ use std::{ffi::OsStr, io, path::Path, sync::Arc, time::SystemTime};
 /// Most bytes of one read; the kernel asks for less.
 const READ_MOST: usize = 16 << 20;
 
-/// A mounted vault, and the largest requests that are agreed on with the kernel.
-pub struct Mounted(pub Arc<Server>, pub Largest);
+/// A mounted vault.
+pub struct Mounted {
+    /// What answers the requests.
+    pub server: Arc<Server>,
+    /// The largest requests, as agreed on with the kernel.
+    pub largest: Largest,
+    /// Is told when the kernel has begun: from then on every request is answered.
+    pub begun: Sender<()>,
+}
 
 impl Filesystem for Mounted {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        self.0.caching.agreed(config.kernel_abi());
-        capabilities::agree(config, self.0.read_only, self.1);
+        self.server.caching.agreed(config.kernel_abi());
+        capabilities::agree(config, self.server.read_only, self.largest);
+        let _ = self.begun.send(()); // Who mounts may have given up.
         Ok(())
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _busy = self.0.busy();
-        match self.0.named(request.uid(), Activity::Lookup, parent.0, |s| s.lookup(parent.0, name)) {
-            Ok(Some(found)) => self.0.reply_entry(reply, Ok(found)),
+        let _busy = self.server.busy();
+        match self.server.named(request.uid(), Activity::Lookup, parent.0, |s| s.lookup(parent.0, name)) {
+            Ok(Some(found)) => self.server.reply_entry(reply, Ok(found)),
             // Node 0 says that there is none, and for how long that may be relied on.
-            Ok(None) => reply.entry(&self.0.absent_ttl(), &attr::none(), Generation(0)),
+            Ok(None) => reply.entry(&self.server.absent_ttl(), &attr::none(), Generation(0)),
             Err(e) => reply.error(e),
         }
     }
 
     /// Also called for each node of a request to forget many.
     fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
-        let _busy = self.0.busy_in_part();
-        let _ = self.0.answer(Activity::Forget, number.0, |s| {
+        let _busy = self.server.busy_in_part();
+        let _ = self.server.answer(Activity::Forget, number.0, |s| {
             s.inodes.forget(number.0, lookups);
             Ok(())
         });
     }
 
     fn getattr(&self, request: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        let _busy = self.0.busy();
+        let _busy = self.server.busy();
         let get = |s: &Server| s.getattr(number.0, handle.map(|h| h.0));
-        self.0.reply_attr(reply, number.0, self.0.named(request.uid(), Activity::Getattr, number.0, get));
+        self.server.reply_attr(
+            reply,
+            number.0,
+            self.server.named(request.uid(), Activity::Getattr, number.0, get),
+        );
     }
 
     fn setattr(
@@ -89,13 +102,13 @@ impl Filesystem for Mounted {
             let set = |s: &Server| s.setattr(number.0, handle.map(|h| h.0), changes, caller);
             s.reply_attr(reply, number.0, s.named(caller.user, Activity::Setattr, number.0, set));
         };
-        let _busy = self.0.busy();
-        if size.is_some() { self.0.slowly(work) } else { work(&self.0) }
+        let _busy = self.server.busy();
+        if size.is_some() { self.server.slowly(work) } else { work(&self.server) }
     }
 
     fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
-        let _busy = self.0.busy();
-        match self.0.named(request.uid(), Activity::Readlink, number.0, |s| s.readlink(number.0)) {
+        let _busy = self.server.busy();
+        match self.server.named(request.uid(), Activity::Readlink, number.0, |s| s.readlink(number.0)) {
             Ok(target) => reply.data(target.as_encoded_bytes()),
             Err(e) => reply.error(e),
         }
@@ -112,7 +125,7 @@ impl Filesystem for Mounted {
         reply: ReplyEntry,
     ) {
         let new = new_node(request, mode, umask);
-        self.0.answer_entry(request, Activity::Mknod, parent, reply, |s| {
+        self.server.answer_entry(request, Activity::Mknod, parent, reply, |s| {
             s.mknod(parent.0, name, new, mode, rdev)
         });
     }
@@ -127,20 +140,20 @@ impl Filesystem for Mounted {
         reply: ReplyEntry,
     ) {
         let new = new_node(request, mode, umask);
-        self.0.answer_entry(request, Activity::Mkdir, parent, reply, |s| s.mkdir(parent.0, name, new));
+        self.server.answer_entry(request, Activity::Mkdir, parent, reply, |s| s.mkdir(parent.0, name, new));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.0.answer_done(request, Activity::Unlink, parent, reply, |s| s.unlink(parent.0, name));
+        self.server.answer_done(request, Activity::Unlink, parent, reply, |s| s.unlink(parent.0, name));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.0.answer_done(request, Activity::Rmdir, parent, reply, |s| s.rmdir(parent.0, name));
+        self.server.answer_done(request, Activity::Rmdir, parent, reply, |s| s.rmdir(parent.0, name));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let new = new_node(request, 0o777, 0);
-        self.0.answer_entry(request, Activity::Symlink, parent, reply, |s| {
+        self.server.answer_entry(request, Activity::Symlink, parent, reply, |s| {
             s.symlink(parent.0, name, target.as_os_str(), new)
         });
     }
@@ -156,11 +169,12 @@ impl Filesystem for Mounted {
         reply: ReplyEmpty,
     ) {
         let (from, to) = ((parent.0, name), (newparent.0, newname));
-        self.0.answer_done(request, Activity::Rename, parent, reply, |s| s.rename(from, to, flags));
+        self.server.answer_done(request, Activity::Rename, parent, reply, |s| s.rename(from, to, flags));
     }
 
     fn link(&self, request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.0.answer_entry(request, Activity::Link, number, reply, |s| s.link(number.0, parent.0, name));
+        self.server
+            .answer_entry(request, Activity::Link, number, reply, |s| s.link(number.0, parent.0, name));
     }
 
     fn create(
@@ -173,14 +187,15 @@ impl Filesystem for Mounted {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let _busy = self.0.busy();
+        let _busy = self.server.busy();
         let new = new_node(request, mode, umask);
         let flags = OpenFlags(flags);
-        let made =
-            self.0.named(request.uid(), Activity::Create, parent.0, |s| s.create(parent.0, name, new, flags));
+        let made = self
+            .server
+            .named(request.uid(), Activity::Create, parent.0, |s| s.create(parent.0, name, new, flags));
         match made {
             Ok((Entry { id, stat }, handle, mode)) => {
-                let (ttl, attr) = self.0.tell(id.number, &stat);
+                let (ttl, attr) = self.server.tell(id.number, &stat);
                 reply.created(&ttl, &attr, Generation(id.generation), FileHandle(handle), mode);
             }
             Err(e) => reply.error(e),
@@ -188,11 +203,13 @@ impl Filesystem for Mounted {
     }
 
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let _busy = self.0.busy();
+        let _busy = self.server.busy();
         let user = request.uid();
-        self.0.slowly(move |s| match s.named(user, Activity::Open, number.0, |s| s.open(number.0, flags)) {
-            Ok((handle, mode)) => reply.opened(FileHandle(handle), mode),
-            Err(e) => reply.error(e),
+        self.server.slowly(move |s| {
+            match s.named(user, Activity::Open, number.0, |s| s.open(number.0, flags)) {
+                Ok((handle, mode)) => reply.opened(FileHandle(handle), mode),
+                Err(e) => reply.error(e),
+            }
         });
     }
 
@@ -207,21 +224,21 @@ impl Filesystem for Mounted {
         owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _busy = self.0.busy_reading();
+        let _busy = self.server.busy_reading();
         let len = (size as usize).min(READ_MOST);
-        match self.0.handles.file(handle.0) {
+        match self.server.handles.file(handle.0) {
             Ok(file) => {
                 // A direct read names a lock owner, whether there are locks or not; a read of pages does not.
                 let page = owner.is_none().then(|| PageRead::begin(file.node.clone()));
                 if len <= SMALL {
-                    return self.0.read_small(QueuedRead { file, offset, len, reply, page });
+                    return self.server.read_small(QueuedRead { file, offset, len, reply, page });
                 }
-                self.0.read_queued();
-                self.0.read_alone(&file, offset, len, reply);
+                self.server.read_queued();
+                self.server.read_alone(&file, offset, len, reply);
             }
             Err(e) => {
-                self.0.read_queued();
-                self.0.answer_read(number.0, reply, Err(e));
+                self.server.read_queued();
+                self.server.answer_read(number.0, reply, Err(e));
             }
         }
     }
@@ -238,10 +255,10 @@ impl Filesystem for Mounted {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let _busy = self.0.busy();
+        let _busy = self.server.busy();
         let caller = Caller::of(request);
         match self
-            .0
+            .server
             .answer(Activity::Write, number.0, |s| s.write(handle.0, offset, data, (flags, open), caller))
         {
             Ok(()) => {
@@ -253,7 +270,7 @@ impl Filesystem for Mounted {
     }
 
     fn flush(&self, _: &Request, number: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        self.0.answer_done_slowly(Activity::Flush, number, reply, move |s| s.flush(handle.0));
+        self.server.answer_done_slowly(Activity::Flush, number, reply, move |s| s.flush(handle.0));
     }
 
     fn release(
@@ -266,16 +283,16 @@ impl Filesystem for Mounted {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.0.answer_done_slowly(Activity::Release, number, reply, move |s| s.release(handle.0));
+        self.server.answer_done_slowly(Activity::Release, number, reply, move |s| s.release(handle.0));
     }
 
     fn fsync(&self, _: &Request, number: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.0.answer_done_slowly(Activity::Fsync, number, reply, move |s| s.fsync(handle.0));
+        self.server.answer_done_slowly(Activity::Fsync, number, reply, move |s| s.fsync(handle.0));
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let _busy = self.0.busy();
-        match self.0.named(request.uid(), Activity::Opendir, number.0, |s| s.opendir(number.0)) {
+        let _busy = self.server.busy();
+        match self.server.named(request.uid(), Activity::Opendir, number.0, |s| s.opendir(number.0)) {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(e) => reply.error(e),
         }
@@ -289,8 +306,8 @@ impl Filesystem for Mounted {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let _busy = self.0.busy();
-        match self.0.answer(Activity::Readdir, number.0, |s| s.fill(handle.0, offset, &mut reply)) {
+        let _busy = self.server.busy();
+        match self.server.answer(Activity::Readdir, number.0, |s| s.fill(handle.0, offset, &mut reply)) {
             Ok(()) => reply.ok(),
             Err(e) => reply.error(e),
         }
@@ -304,25 +321,25 @@ impl Filesystem for Mounted {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let _busy = self.0.busy();
-        match self.0.answer(Activity::Readdir, number.0, |s| s.fill_plus(handle.0, offset, &mut reply)) {
+        let _busy = self.server.busy();
+        match self.server.answer(Activity::Readdir, number.0, |s| s.fill_plus(handle.0, offset, &mut reply)) {
             Ok(()) => reply.ok(),
             Err(e) => reply.error(e),
         }
     }
 
     fn releasedir(&self, _: &Request, number: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        let _busy = self.0.busy();
-        done(reply, self.0.answer(Activity::Releasedir, number.0, |s| s.release(handle.0)));
+        let _busy = self.server.busy();
+        done(reply, self.server.answer(Activity::Releasedir, number.0, |s| s.release(handle.0)));
     }
 
     fn fsyncdir(&self, _: &Request, number: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.0.answer_done_slowly(Activity::Fsyncdir, number, reply, move |s| s.fsyncdir(handle.0));
+        self.server.answer_done_slowly(Activity::Fsyncdir, number, reply, move |s| s.fsyncdir(handle.0));
     }
 
     fn statfs(&self, _: &Request, number: INodeNo, reply: ReplyStatfs) {
-        let _busy = self.0.busy();
-        match self.0.answer(Activity::Statfs, number.0, |s| s.statfs()) {
+        let _busy = self.server.busy();
+        match self.server.answer(Activity::Statfs, number.0, |s| s.statfs()) {
             Ok(s) => {
                 reply.statfs(s.blocks, s.bfree, s.bavail, s.files, s.ffree, s.bsize, s.namelen, s.frsize);
             }
@@ -340,37 +357,39 @@ impl Filesystem for Mounted {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        let _busy = self.0.busy();
+        let _busy = self.server.busy();
         if is_metrics(number.0, name) {
             return reply.error(READ_ONLY_ATTRIBUTE);
         }
         let set = |s: &Server| s.setxattr(number.0, name, value, flags);
-        done(reply, self.0.named(request.uid(), Activity::Setxattr, number.0, set));
+        done(reply, self.server.named(request.uid(), Activity::Setxattr, number.0, set));
     }
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let _busy = self.0.busy();
-        if let Some(numbers) = self.0.metrics(number.0, name, request.uid()) {
+        let _busy = self.server.busy();
+        if let Some(numbers) = self.server.metrics(number.0, name, request.uid()) {
             return value(reply, size, Ok(numbers));
         }
         let result =
-            self.0.named(request.uid(), Activity::Getxattr, number.0, |s| s.getxattr(number.0, name));
+            self.server.named(request.uid(), Activity::Getxattr, number.0, |s| s.getxattr(number.0, name));
         value(reply, size, result);
     }
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        let _busy = self.0.busy();
-        let result = self.0.named(request.uid(), Activity::Listxattr, number.0, |s| s.listxattr(number.0));
+        let _busy = self.server.busy();
+        let result =
+            self.server.named(request.uid(), Activity::Listxattr, number.0, |s| s.listxattr(number.0));
         value(reply, size, result);
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.0.answer_done(request, Activity::Removexattr, number, reply, |s| s.removexattr(number.0, name));
+        self.server
+            .answer_done(request, Activity::Removexattr, number, reply, |s| s.removexattr(number.0, name));
     }
 
     /// Sent for access(2) and chdir(2) where the kernel does not judge by permission bits.
     fn access(&self, request: &Request, number: INodeNo, wanted: AccessFlags, reply: ReplyEmpty) {
-        self.0.answer_done(request, Activity::Access, number, reply, |s| s.access(number.0, wanted));
+        self.server.answer_done(request, Activity::Access, number, reply, |s| s.access(number.0, wanted));
     }
 
     fn fallocate(
@@ -384,7 +403,7 @@ impl Filesystem for Mounted {
         reply: ReplyEmpty,
     ) {
         let caller = Caller::of(request);
-        self.0.answer_done_slowly(Activity::Fallocate, number, reply, move |s| {
+        self.server.answer_done_slowly(Activity::Fallocate, number, reply, move |s| {
             s.fallocate(handle.0, offset, len, mode, caller)
         });
     }
@@ -398,8 +417,8 @@ impl Filesystem for Mounted {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let _busy = self.0.busy();
-        match self.0.answer(Activity::Lseek, number.0, |s| s.lseek(handle.0, offset, whence)) {
+        let _busy = self.server.busy();
+        match self.server.answer(Activity::Lseek, number.0, |s| s.lseek(handle.0, offset, whence)) {
             Ok(offset) => reply.offset(offset),
             Err(e) => reply.error(e),
         }
@@ -418,10 +437,10 @@ impl Filesystem for Mounted {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let _busy = self.0.busy();
+        let _busy = self.server.busy();
         let caller = Caller::of(request);
         let (from, to) = ((handle_in.0, offset_in), (handle_out.0, offset_out));
-        self.0.slowly(move |s| {
+        self.server.slowly(move |s| {
             match s.answer(Activity::Copy, number_out.0, |s| s.copy(from, to, len, caller)) {
                 Ok(copied) => reply.written(copied),
                 Err(e) => reply.error(e),

@@ -5,13 +5,17 @@ use super::{
     permissions::Judge, server::Server, settings,
 };
 use crate::vault::{self, Vault};
+use crossbeam_channel::bounded;
 use fuser::{Config, SessionACL};
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{AtFlags, CWD, StatxFlags, makedev, statx},
+};
 use std::{
     ffi::OsString,
-    fs, io,
-    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    io,
+    os::fd::OwnedFd,
     path::Path,
     sync::{
         Arc, OnceLock,
@@ -100,7 +104,9 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     config.n_threads = Some(count);
     config.clone_fd = count > 1;
     let _ = requests.set(fd.try_clone().inspect_err(|_| unmounter.give_up())?); // nobody else sets it
-    let session = fuser::Session::from_fd(Mounted(server.clone(), largest), fd, config.acl, config);
+    let (begun, has_begun) = bounded(1);
+    let mounted = Mounted { server: server.clone(), largest, begun };
+    let session = fuser::Session::from_fd(mounted, fd, config.acl, config);
     let session = session.inspect_err(|_| unmounter.give_up())?;
     server.connect(session.notifier());
     let (monitored, reader) = (loops.clone(), server.clone());
@@ -126,13 +132,22 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
             unmounter.give_up();
             loops.end(); // So does the monitor.
         })?;
-    let session = Session { unmounter, thread: Some(thread) };
-    // The first answer: from here on every program sees the mount.
-    let answer = fs::metadata(&target)?;
-    if let Some(advice) = settings::raise_read_ahead(answer.dev()) {
+    let mut session = Session { unmounter, thread: Some(thread) };
+    if has_begun.recv().is_err() {
+        session.join()?;
+        return Err(io::Error::other("the mount ended before it answered"));
+    }
+    if let Some(advice) = device_number(&target).and_then(settings::raise_read_ahead) {
         log::info!("{advice}");
     }
     Ok(session)
+}
+
+/// The device number of a mount, without a request to it. This process must not wait for its own answers: if it is
+/// killed meanwhile, nobody is left to answer, and it can never end.
+fn device_number(target: &Path) -> Option<u64> {
+    let known = statx(CWD, target, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
+    Some(makedev(known.stx_dev_major, known.stx_dev_minor))
 }
 
 impl Session {

@@ -365,6 +365,22 @@ fn the_trial_run_leaves_nothing_behind() {
     assert_eq!(done.code(), 130, "{}{}", done.text(), done.stderr);
     assert!(fs::read_dir(&temp).expect("list").next().is_none());
 
+    // Killed in the middle of it: another process has the mount, so that it ends at once.
+    let running = Running::start(&mut trial(&[]));
+    let trial_mount = || {
+        let table = fs::read_to_string("/proc/self/mounts").expect("the mount table");
+        table
+            .split_whitespace()
+            .find(|part| part.starts_with(text(&temp)) && part.ends_with("/mount"))
+            .map(str::to_owned)
+    };
+    eventually("it is mounted", || trial_mount().is_some());
+    kill_process(Pid::from_raw(running.pid() as i32).expect("a pid"), Signal::KILL).expect("kill");
+    running.finish(Duration::from_secs(60));
+    ok(Vault::program().arg("umount").arg(trial_mount().expect("a mount that still answers")), 60);
+    fs::remove_dir_all(&temp).expect("remove");
+    fs::create_dir(&temp).expect("mkdir");
+
     let empty = run(Vault::program().args(["try", "--from", text(&temp)]).env("TMPDIR", &temp), 60);
     assert_eq!(empty.code(), 1, "{}", empty.stderr);
     assert!(empty.stderr.contains("--from"), "{}", empty.stderr);

@@ -117,6 +117,9 @@ impl Vault {
     }
 }
 
+/// The longest that a killed process may take to end: what it had in the store's cache may be on its way.
+const LIMIT: Duration = Duration::from_secs(120);
+
 /// A mounted vault. Dropping it kills the process and takes the mount away.
 pub struct Mount {
     child: Child,
@@ -128,7 +131,16 @@ impl Mount {
     /// Kills the process; the dead mount stays.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        let end = Instant::now() + LIMIT;
+        while self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            if Instant::now() > end {
+                // It waits for an answer that it would have to give itself. This ends the wait.
+                let _ = unmount(&self.at, UnmountFlags::FORCE);
+                let _ = self.child.wait();
+                panic!("{}: a killed process stays", self.program.name());
+            }
+            sleep(Duration::from_millis(1));
+        }
     }
 
     /// The command that unmounts.

@@ -15,9 +15,14 @@ use crate::{
     format::name::NameMode,
 };
 use clap::{Args, Parser, Subcommand, value_parser};
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 use values::named;
 
+/// `--memory` unless told otherwise, in MiB.
+const MEMORY_DEFAULT_MIB: u32 = 256;
 /// The smallest `--memory`, in MiB: several batches of the largest size, and requests, must fit.
 pub const MEMORY_MIN_MIB: i64 = 32;
 /// The largest `--memory`, in MiB: a tebibyte.
@@ -138,7 +143,7 @@ pub struct MountArgs {
     #[arg(long, value_enum, default_value_t = CacheArg::Auto)]
     pub cache: CacheArg,
     /// Memory for file contents in transit between programs and the vault, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = value_parser!(u32).range(MEMORY_MIN_MIB..=MEMORY_MAX_MIB))]
+    #[arg(long, value_name = "MIB", default_value_t = MEMORY_DEFAULT_MIB, value_parser = value_parser!(u32).range(MEMORY_MIN_MIB..=MEMORY_MAX_MIB))]
     pub memory: u32,
     /// Log to this file instead of the system log
     #[arg(long, value_name = "FILE")]
@@ -150,6 +155,26 @@ pub struct MountArgs {
     /// What opens the vault.
     #[command(flatten)]
     pub unlock: UnlockArgs,
+}
+
+impl MountArgs {
+    /// A private read-write mount with every default.
+    pub fn plain(vault: &Path, mount: &Path) -> Self {
+        MountArgs {
+            vault: vault.to_owned(),
+            mount: mount.to_owned(),
+            foreground: false,
+            read_only: false,
+            allow_other: false,
+            engine: EngineArg::Auto,
+            durability: DurabilityArg::Strict,
+            cache: CacheArg::Auto,
+            memory: MEMORY_DEFAULT_MIB,
+            log_file: None,
+            options: Vec::new(),
+            unlock: UnlockArgs::default(),
+        }
+    }
 }
 
 /// Arguments of `umount`.

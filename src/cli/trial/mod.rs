@@ -6,13 +6,13 @@ mod temp;
 mod tree;
 
 use super::{
-    args::TryArgs,
+    args::{MountArgs, TryArgs, UmountArgs},
+    daemon,
     exit::{Code, Failure, Outcome},
-    log, mount, print,
+    mount, print,
     progress::{Spinner, bytes_bar},
-    session::{Mounted, Plan},
     signals::Interrupt,
-    tell, vaults,
+    tell, umount, vaults,
 };
 use crate::{
     crypto::{cipher::Cipher, mac::Integrity, random},
@@ -45,7 +45,6 @@ struct Run<'a> {
 
 /// Runs `try`.
 pub fn run(args: &TryArgs) -> Outcome {
-    log::to_standard_error();
     mount::fuse_available()?;
     let interrupt = Interrupt::watch()?;
     let tree = Tree::find(args.from.as_deref(), &interrupt)?;
@@ -102,22 +101,21 @@ fn story<'a>(args: &TryArgs, tree: &'a Tree, temp: &TempDir, interrupt: &Interru
     Ok(Run { tree, copied_in, compared_in, pieces: pieces.len(), sight })
 }
 
-/// Does `work` in the mounted vault. The time of the unmount counts too: only then is everything stored.
+/// Does `work` in the mounted vault. The time of the unmount counts too: only then is everything stored. Another process
+/// serves the mount: one that waits for its own answers could not end if it were killed meanwhile.
 fn mounted(
     vault: &Path,
     mount: &Path,
     key: &Unlock,
     work: impl FnOnce(&Path) -> Outcome<Duration>,
 ) -> Outcome<Duration> {
-    let mounted = Mounted::start(&Plan::plain(vault, mount), key)?;
+    let log = vault.with_extension("log");
+    daemon::start(&MountArgs { log_file: Some(log.clone()), ..MountArgs::plain(vault, mount) }, key)?;
     let worked = work(mount);
     let start = Instant::now();
-    let ended = {
-        let _spinner = Spinner::start("unmounting");
-        mounted.unmount()
-    };
+    let ended = umount::run(&UmountArgs { mount: mount.to_owned() });
     let worked = worked?;
-    ended?;
+    ended.inspect_err(|_| tell(&fs::read_to_string(&log).unwrap_or_default()))?;
     Ok(worked + start.elapsed())
 }
 
