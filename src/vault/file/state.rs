@@ -220,6 +220,17 @@ impl Stored {
         Ok(())
     }
 
+    /// Gives the base, which is all there is, an epoch of its own.
+    ///
+    /// # Errors
+    /// `Invalid` if there is none left.
+    pub(super) fn raise_base(&mut self) -> Result<()> {
+        let epoch = self.next_epoch()?;
+        self.base.epoch = epoch;
+        self.tree.raise(epoch);
+        Ok(())
+    }
+
     /// Uses up an epoch that nothing was written in.
     ///
     /// # Errors

@@ -114,9 +114,11 @@ impl File {
     }
 
     /// W2: uses up an epoch for a version that is about to be written over the base. Where a clean record may be, a dirty one
-    /// is made durable first: no slot may be written before.
+    /// is made durable first: no slot may be written before. Its base has the first of the epochs behind those that were
+    /// skipped, so that no slot of a copy that went on separately is above it.
     pub(super) fn begin_epoch(&self, st: &mut State, identity: &Identity) -> Result<u64> {
         if st.stored.records.on_disk.may_be_clean() {
+            st.stored.raise_base()?;
             let epoch = st.stored.next_epoch()?;
             let target = Version { epoch, ..st.stored.base };
             let record = self.encode_record(st, identity, target, false);
