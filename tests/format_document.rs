@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fmt::Debug, fs, path::Path};
 use warpcrypt::{
     crypto::{
         chunk::{ChunkId, ChunkKeys},
-        cipher::{Cipher, CipherKey},
+        cipher::{Cipher, CipherFamily, CipherKey},
         kdf::{Argon2Cost, FileKdf, argon2id, subkey},
         mac::{Integrity, MacKey},
         secret::Secret,
@@ -217,6 +217,19 @@ fn names_of_ciphers_and_integrity_functions() {
     }
     for mode in NameMode::ALL {
         assert!(DOCUMENT.contains(&format!("`{}`", mode.name())), "{mode:?}");
+    }
+}
+
+/// What people should know of a cipher besides.
+#[test]
+fn ciphers_in_other_documents() {
+    for (path, text) in [
+        ("docs/kernels.md", include_str!("../docs/kernels.md")),
+        ("CHANGELOG.md", include_str!("../CHANGELOG.md")),
+    ] {
+        for family in CipherFamily::ALL {
+            assert!(text.to_lowercase().contains(family.name()), "{path} does not mention {}", family.name());
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use support::{
     random::Random,
     ready, say, setting, skip,
 };
+use warpcrypt::crypto::cipher::Cipher;
 
 /// Sequences for each cipher, and operations in a sequence.
 const SEQUENCES: u32 = 100;
@@ -135,22 +136,23 @@ fn minimise(pair: &mut Pair, mut ops: Vec<Op>, mut why: String) -> (Vec<Op>, Str
     (ops, why)
 }
 
-#[test]
-fn aes128_never_differs() {
-    never_differs("aes-128-ctr", Random::new("tree, aes128").next());
+/// A test for each cipher, so that they run side by side.
+macro_rules! never_differs {
+    ($($cipher:ident: $name:ident),+) => {
+        const _: [Cipher; Cipher::ALL.len()] = [$(Cipher::$cipher),+]; // none is left out
+
+        $(
+            #[test]
+            fn $name() {
+                never_differs(Cipher::$cipher.name(), Random::new(concat!("tree, ", stringify!($name))).next());
+            }
+        )+
+    };
 }
 
-#[test]
-fn aes192_never_differs() {
-    never_differs("aes-192-ctr", Random::new("tree, aes192").next());
-}
-
-#[test]
-fn aes256_never_differs() {
-    never_differs("aes-256-ctr", Random::new("tree, aes256").next());
-}
-
-#[test]
-fn kuznyechik_never_differs() {
-    never_differs("kuznyechik-ctr", Random::new("tree, kuznyechik").next());
-}
+never_differs!(
+    Aes128: aes128_never_differs,
+    Aes192: aes192_never_differs,
+    Aes256: aes256_never_differs,
+    Kuznyechik: kuznyechik_never_differs
+);
