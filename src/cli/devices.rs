@@ -5,7 +5,7 @@ use super::{
     print,
 };
 use crate::engine::{
-    Curve, Function, Measured, Profile, Survey, Surveyed, crossover, forget_measurements, survey,
+    Calibration, Curve, Description, Function, Measured, Profile, calibrate, crossover, forget_measurements,
 };
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -15,27 +15,25 @@ pub fn run(as_json: bool, anew: bool) -> Outcome {
     if anew {
         forget_measurements().map_err(|e| Failure::io("the kept measurement", &e))?;
     }
-    let survey = survey();
-    print(&if as_json { format!("{:#}\n", to_json(&survey)) } else { to_text(&survey) })?;
+    let found = calibrate();
+    print(&if as_json { format!("{:#}\n", to_json(&found)) } else { to_text(&found) })?;
     Ok(())
 }
 
-fn to_json(survey: &Survey) -> Value {
-    let mut engines = vec![json!({ "engine": "cpu", "threads": survey.threads })];
-    match &survey.measured {
+fn to_json(found: &Calibration) -> Value {
+    let mut engines = vec![json!({ "engine": "cpu", "threads": found.threads })];
+    match &found.measured {
         Err(why) => engines.push(json!({ "engine": "gpu", "available": false, "reason": why })),
         Ok(Measured { cpu, gpus }) => {
             let gpus = gpus.iter().enumerate().map(|(number, gpu)| match gpu {
                 Err(why) => json!({ "engine": "gpu", "number": number, "available": false, "reason": why }),
-                Ok(Surveyed { device, ways, profile }) => json!({
+                Ok((device, profile)) => json!({
                     "engine": "gpu",
                     "number": number,
                     "available": true,
                     "device": device.name,
                     "driver_cuda_version": version(device.driver),
                     "multiprocessors": device.processors,
-                    "direct_up_to_chunks": ways.direct,
-                    "warp_a_chunk_up_to_chunks": ways.wide,
                     "measured": Function::all().filter_map(|f| function_json(f, cpu, profile)).collect::<Value>(),
                 }),
             });
@@ -60,26 +58,24 @@ fn function_json(function: Function, cpu: &Profile, gpu: &Profile) -> Option<Val
     }))
 }
 
-fn to_text(survey: &Survey) -> String {
-    let mut text = format!("cpu    {} threads\n", survey.threads);
-    let Measured { cpu, gpus } = match &survey.measured {
+fn to_text(found: &Calibration) -> String {
+    let mut text = format!("cpu    {} threads\n", found.threads);
+    let Measured { cpu, gpus } = match &found.measured {
         Ok(measured) => measured,
         Err(why) => return text + &format!("gpu    none: {why}\n"),
     };
     for (number, gpu) in gpus.iter().enumerate() {
         match gpu {
-            Ok(gpu) => gpu_text(&mut text, number, gpu, cpu),
+            Ok((device, gpu)) => gpu_text(&mut text, number, device, [cpu, gpu]),
             Err(why) => text += &format!("gpu {number}  not used: {why}\n"),
         }
     }
     text
 }
 
-fn gpu_text(text: &mut String, number: usize, gpu: &Surveyed, cpu: &Profile) {
-    let Surveyed { device, ways, profile: gpu } = gpu;
+fn gpu_text(text: &mut String, number: usize, device: &Description, [cpu, gpu]: [&Profile; 2]) {
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "gpu {number}  {}, driver for CUDA {}", device.name, version(device.driver));
-    let _ = writeln!(text, "       fastest here: {ways}\n");
+    let _ = writeln!(text, "gpu {number}  {}, driver for CUDA {}\n", device.name, version(device.driver));
     let _ = writeln!(
         text,
         "{:<16}{:<15}{:<6}{:>10}{:>10}   gpu from",

@@ -2,7 +2,7 @@
 
 use super::{
     Batch, BufferPool, ChunkJob, CpuEngine, Engine, EngineError, Op,
-    profile::{Curve, Function, LARGEST},
+    profile::{Curve, Function},
 };
 use crate::crypto::chunk::{CHUNK, ChunkId, ChunkKeys};
 use std::{
@@ -12,8 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Sizes of the batches that are timed: 64 KiB to 64 MiB, in bytes, as powers of two. Between them a line is drawn.
-const POWERS: RangeInclusive<u32> = 16..=LARGEST.ilog2();
+/// Sizes of the batches that are timed: 64 KiB to 8 MiB, in bytes, as powers of two. Between them a line is drawn, and what
+/// larger ones take is concluded from it.
+const POWERS: RangeInclusive<u32> = 16..=23;
 /// Batches of more bytes than this stay in no cache, so it is of no matter who had them before.
 const CACHED: usize = 16 << 20;
 /// Runs of each size, after one that does not count.
@@ -23,8 +24,7 @@ const COUNTS: usize = 1;
 /// Sizes beyond the first one that takes longer than this are not timed.
 const LONG: Duration = Duration::from_millis(25);
 
-/// Times an engine with a function, with batches of up to `largest` bytes: some tens of milliseconds. `cpu` makes what
-/// it opens.
+/// Times an engine with a function: some tens of milliseconds. `cpu` makes what it opens.
 ///
 /// # Errors
 /// If an engine fails.
@@ -32,11 +32,10 @@ pub(super) fn curve(
     engine: &dyn Engine,
     cpu: &CpuEngine,
     function: Function,
-    largest: usize,
     pool: &BufferPool,
 ) -> Result<Curve, EngineError> {
     let mut points = Vec::new();
-    for size in POWERS.map(|power| 1 << power).take_while(|size| *size <= largest) {
+    for size in POWERS.map(|power| 1 << power) {
         let mut batch = batch(function, cpu, pool, size)?;
         let content = batch.input[..size.min(CACHED)].to_vec();
         engine.run(&mut batch)?;
@@ -59,12 +58,6 @@ pub(super) fn curve(
         }
     }
     Ok(Curve { points })
-}
-
-/// Whether nothing is left to be timed for it.
-pub(super) fn is_whole(curve: &Curve) -> bool {
-    let last = curve.points.last();
-    last.is_some_and(|(size, time)| *size >= LARGEST || u128::from(*time) > LONG.as_nanos())
 }
 
 /// A batch of whole chunks; one to open verifies.
@@ -113,16 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn each_size_up_to_the_largest_is_timed_a_few_times() {
+    fn each_size_is_timed_a_few_times() {
         let (cpu, pool) = (CpuEngine::with_threads(1), BufferPool::new(usize::MAX));
         for function in Function::all() {
             let engine = Counting(parking_lot::Mutex::default());
-            let curve = curve(&engine, &cpu, function, 300 << 10, &pool).expect("it runs");
-            let sizes = [64 << 10, 128 << 10, 256 << 10];
-            assert!(curve.points.iter().map(|point| point.0).eq(sizes) && !is_whole(&curve));
-            assert!(
-                engine.0.into_inner().into_iter().eq(sizes.into_iter().flat_map(|size| [size; RUNS + 1]))
-            );
+            let curve = curve(&engine, &cpu, function, &pool).expect("it runs");
+            let sizes = POWERS.map(|power| 1 << power);
+            assert!(curve.points.iter().map(|point| point.0).eq(sizes.clone()));
+            assert!(engine.0.into_inner().into_iter().eq(sizes.flat_map(|size| [size; RUNS + 1])));
         }
     }
 }

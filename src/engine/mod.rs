@@ -2,6 +2,7 @@
 
 mod batch;
 mod buffer;
+mod calibration;
 mod cost;
 mod cpu;
 mod cpu_pressure;
@@ -12,21 +13,19 @@ mod pool;
 mod profile;
 mod records;
 mod router;
-mod survey;
 mod team;
-mod tuning;
 
 pub use batch::{Batch, ChunkJob, Engine, EngineError, Op};
 pub use buffer::{Buffer, BufferPool, Usage};
+pub use calibration::{Calibration, Measured, calibrate};
 pub use cpu::CpuEngine;
 pub use gpu::{COMMAND as GPU_COMMAND, serve as serve_gpu, start_gpus_with};
 pub use gpu::{
     ChannelError, Description, DriverError, Fault, GpuEngine, Shape, Ways, devices as gpus, driver,
 };
 pub use profile::{Curve, Function, Profile, crossover};
-pub use records::{forget as forget_measurements, kept_ways};
+pub use records::forget as forget_measurements;
 pub use router::{EngineChoice, Router};
-pub use survey::{Measured, Survey, Surveyed, survey};
 pub use team::EngineCounters;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! program.
 
 use super::{
-    CpuEngine, Description, Ways,
+    CpuEngine, Description,
     profile::{Curve, Function, Profile},
 };
 use serde::{Deserialize, Serialize};
@@ -39,28 +39,19 @@ impl Key {
         found.map_or_else(Profile::new, |kept| kept.profile)
     }
 
-    /// The ways that were found to be the fastest on the device.
-    pub fn ways(&self) -> Option<Ways> {
-        read().into_iter().find(|kept| kept.key == *self)?.ways
-    }
-
-    /// Keeps the device's ways, and no curve: those were measured with others.
-    pub fn keep_ways(&self, ways: Ways) {
-        let rest = read().into_iter().filter(|kept| kept.key != *self);
-        let own = Kept { key: self.clone(), profile: Profile::new(), ways: Some(ways) };
-        replace([own].into_iter().chain(rest).collect());
-    }
-
-    /// Keeps curves beside those that are kept already.
-    pub fn keep(&self, curves: impl IntoIterator<Item = (Function, Curve)>) {
+    /// Keeps a curve beside those that are kept already. That it cannot is logged: it is a cache.
+    pub fn keep(&self, function: Function, curve: Curve) {
         let mut all = read();
         let mut own = match all.iter().position(|kept| kept.key == *self) {
             Some(place) => all.remove(place),
-            None => Kept { key: self.clone(), profile: Profile::new(), ways: None },
+            None => Kept { key: self.clone(), profile: Profile::new() },
         };
-        curves.into_iter().for_each(|(function, curve)| own.profile.put(function, curve));
+        own.profile.put(function, curve);
         all.insert(0, own);
-        replace(all);
+        all.truncate(KEPT);
+        if let Err(e) = write(&all) {
+            log::debug!("the measurement of the engines was not kept: {e}");
+        }
     }
 }
 
@@ -76,8 +67,6 @@ fn processor() -> String {
 struct Kept {
     key: Key,
     profile: Profile,
-    /// Of a GPU whose ways were measured.
-    ways: Option<Ways>,
 }
 
 fn file() -> Option<PathBuf> {
@@ -91,14 +80,6 @@ fn read() -> Vec<Kept> {
     content().unwrap_or_default().into_iter().filter(|kept| kept.profile.is_sound()).collect()
 }
 
-/// Keeps the first of these. That it cannot is logged: it is a cache.
-fn replace(mut kept: Vec<Kept>) {
-    kept.truncate(KEPT);
-    if let Err(e) = write(&kept) {
-        log::debug!("the measurement of the engines was not kept: {e}");
-    }
-}
-
 /// Replaces the file at once, so that a reader never sees half of it.
 fn write(kept: &[Kept]) -> io::Result<()> {
     let Some(path) = file() else { return Ok(()) };
@@ -107,11 +88,6 @@ fn write(kept: &[Kept]) -> io::Result<()> {
     let temporary = dir.join(format!("engines.{}", std::process::id()));
     fs::write(&temporary, serde_json::to_vec(kept)?)?;
     fs::rename(&temporary, &path).inspect_err(|_| _ = fs::remove_file(&temporary))
-}
-
-/// The ways that were measured on a device and are kept for it.
-pub fn kept_ways(device: &Description) -> Option<Ways> {
-    Key::new(&CpuEngine::new(), Some(device)).ways()
 }
 
 /// Forgets what was measured.

@@ -52,7 +52,7 @@ impl Router {
         match choice {
             EngineChoice::Cpu => {}
             EngineChoice::Gpu => {
-                let team = Team::of_gpus(&router.cpu);
+                let team = Team::of_gpus();
                 let team = team.map_err(|cause| EngineError::Failed { engine: "gpu".to_owned(), cause })?;
                 log::info!("engine: {}", team.description());
                 join(&router.team, &router.buffers, team);

@@ -1,11 +1,10 @@
 //! The GPUs that work beside the CPU, what is known of all of them, and which gets a batch.
 
 use super::{
-    Batch, BufferPool, CpuEngine, Engine, EngineError, GpuEngine,
+    Batch, BufferPool, CpuEngine, Engine, EngineError, GpuEngine, calibration,
     cost::price,
     cpu_pressure::CpuPressure,
     line::{Line, Turn, Work},
-    measure,
     profile::{Function, Profile, crossover},
     records::Key,
 };
@@ -17,8 +16,6 @@ use std::sync::{
 
 /// Nanoseconds for each byte that the CPU has to copy because the device does not reach it.
 const COPY: f64 = 0.15;
-/// Batches up to this many bytes are measured while a mount is at work; what larger ones take is concluded from it.
-const MEASURED: usize = 8 << 20;
 
 /// A GPU and what is known of it.
 pub(super) struct Gpu {
@@ -133,9 +130,9 @@ impl Team {
     ///
     /// # Errors
     /// If there is none that works: why the first does not.
-    pub fn of_gpus(cpu: &CpuEngine) -> Result<Self, String> {
+    pub fn of_gpus() -> Result<Self, String> {
         let gpu = |engine| Gpu { engine, line: Line::new(&Profile::new()), tally: Tally::default() };
-        Ok(Team { cpu: None, gpus: working(cpu)?.into_iter().map(gpu).collect() })
+        Ok(Team { cpu: None, gpus: working()?.into_iter().map(gpu).collect() })
     }
 
     /// The devices beside the CPU, and the functions that they need measured, as they come to be needed.
@@ -147,7 +144,7 @@ impl Team {
             let line = Line::new(&Key::new(cpu, Some(engine.description())).profile());
             Gpu { engine, line, tally: Tally::default() }
         };
-        let gpus = working(cpu)?.into_iter().map(gpu).collect();
+        let gpus = working()?.into_iter().map(gpu).collect();
         let (wanted, needed) = unbounded();
         let partner = Partner {
             line: Line::new(&Key::new(cpu, None).profile()),
@@ -181,9 +178,7 @@ impl Team {
         let pool = BufferPool::new(0);
         let measure = |engine: &dyn Engine, line: &Line, key: Key| {
             if !known(line) {
-                let curve = measure::curve(engine, cpu, function, MEASURED, &pool)?;
-                key.keep([(function, curve.clone())]);
-                line.know(function, curve);
+                line.know(function, calibration::curve(engine, &key, function, cpu, &pool)?);
             }
             Ok(())
         };
@@ -245,18 +240,13 @@ impl Team {
     }
 }
 
-/// Every device that works, one at least, with its kept ways. What the others lack is logged.
-fn working(cpu: &CpuEngine) -> Result<Vec<GpuEngine>, String> {
+/// Every device that works, one at least. What the others lack is logged.
+fn working() -> Result<Vec<GpuEngine>, String> {
     let opened = GpuEngine::open_all().map_err(|error| error.to_string())?;
     let (mut engines, mut first, several) = (Vec::new(), None, opened.len() > 1);
     for (number, result) in opened.into_iter().enumerate() {
         match result {
-            Ok(engine) => {
-                if let Some(ways) = Key::new(cpu, Some(engine.description())).ways() {
-                    engine.set_ways(ways);
-                }
-                engines.push(engine);
-            }
+            Ok(engine) => engines.push(engine),
             Err(fault) => {
                 if several {
                     log::warn!("gpu {number}: not used: {fault}");

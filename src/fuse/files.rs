@@ -69,7 +69,7 @@ impl Server {
         let mut in_use = node.in_use.lock();
         let file = self.file_to_open(&node, write)?;
         let mut mode = self.open_mode(flags, &in_use);
-        if node.told.other_than(file.file.size()) {
+        if node.kernel_size.other_than(file.file.size()) {
             // The kernel goes by another size: it would end reads there, fill up to it with zeros, or append in the
             // wrong place. At this error it looks the name up again and is told the size of the file, which stays
             // open. Then it sends the open again.
@@ -81,7 +81,7 @@ impl Server {
             self.attributes_changed(number);
             mode = (mode - FopenFlags::FOPEN_KEEP_CACHE) | FopenFlags::FOPEN_DIRECT_IO;
         }
-        node.told.by_file();
+        node.kernel_size.by_file();
         // If the size was wrong, cached content may be, too.
         if in_use.came_back() || node.pages.are_stale() {
             mode -= FopenFlags::FOPEN_KEEP_CACHE;

@@ -87,9 +87,9 @@ impl Names {
 /// The size that the kernel was told of a file while that was not open, by the length of the stored file: a crash may
 /// have left that wrong, or somebody cut or restored the stored file since.
 #[derive(Debug)]
-pub struct Told(AtomicU64);
+pub struct KernelSize(AtomicU64);
 
-impl Told {
+impl KernelSize {
     /// No file is so long.
     const NONE: u64 = u64::MAX;
 
@@ -100,18 +100,18 @@ impl Told {
 
     /// The kernel is told the size of the open file, or keeps its own from here on.
     pub fn by_file(&self) {
-        self.0.store(Told::NONE, Ordering::SeqCst);
+        self.0.store(KernelSize::NONE, Ordering::SeqCst);
     }
 
     /// Whether the kernel may believe in another size; to be called once the file is open.
     pub fn other_than(&self, size: u64) -> bool {
-        ![size, Told::NONE].contains(&self.0.load(Ordering::SeqCst))
+        ![size, KernelSize::NONE].contains(&self.0.load(Ordering::SeqCst))
     }
 }
 
-impl Default for Told {
+impl Default for KernelSize {
     fn default() -> Self {
-        Told(AtomicU64::new(Told::NONE))
+        KernelSize(AtomicU64::new(KernelSize::NONE))
     }
 }
 
@@ -137,7 +137,7 @@ pub struct Node {
     /// What the kernel may have of a file in its page cache.
     pub pages: Pages,
     /// The size that the kernel was told while the file was not open.
-    pub told: Told,
+    pub kernel_size: KernelSize,
 }
 
 impl Node {
@@ -151,7 +151,7 @@ impl Node {
             capable: AtomicBool::new(true),
             in_use: Mutex::default(),
             pages: Pages::default(),
-            told: Told::default(),
+            kernel_size: KernelSize::default(),
         })
     }
 

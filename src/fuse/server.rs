@@ -193,12 +193,12 @@ impl Server {
         let size = || self.open_file(inodes::key(stat)).map(|open| open.file.size());
         let Ok(node) = self.inodes.get(number) else { return size() };
         let size = size().or_else(|| {
-            node.told.note(stat.size);
+            node.kernel_size.note(stat.size);
             // An open in the meantime may have looked before the note.
             size()
         });
         if size.is_some() {
-            node.told.by_file();
+            node.kernel_size.by_file();
         }
         size
     }

@@ -1,7 +1,7 @@
 //! What a thread has in flight on a GPU: slots, and the messages in them.
 
 use super::{
-    gpu::{self, Gpu, InFlight, Slot},
+    gpu::{self, Gpu, InFlight, MessageSlot},
     source::Content,
     tree::Tree,
 };
@@ -14,7 +14,7 @@ use std::{collections::VecDeque, ops::Range, path::PathBuf, sync::Arc};
 /// A thread's slots of the device: free, or in flight, the oldest first.
 pub(super) struct GpuSlots<'a, C: Content> {
     pub gpu: &'a Gpu,
-    pub free: Vec<Slot>,
+    pub free: Vec<MessageSlot>,
     pub in_flight: VecDeque<(InFlight, Messages<C>)>,
     /// How many were completed.
     pub completed: u64,

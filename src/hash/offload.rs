@@ -2,7 +2,7 @@
 //! hashes what a failed device did not.
 
 use super::{
-    gpu::{self, Failed, Slot},
+    gpu::{self, Failed, MessageSlot},
     in_flight::{Item, Messages, Origin},
     source::Source,
     tree::Tree,
@@ -27,7 +27,7 @@ fn value(md6: &Md6, message: &[u8], part: Option<u64>) -> md6::Value {
 
 impl<S: Source> Worker<'_, S> {
     /// A slot to read into, if the device shall hash the next messages.
-    pub(super) fn slot(&mut self) -> Option<Slot> {
+    pub(super) fn slot(&mut self) -> Option<MessageSlot> {
         if !self.gpu_slots.as_ref()?.gpu.serves() {
             self.drop_slots();
             return None;
@@ -53,7 +53,7 @@ impl<S: Source> Worker<'_, S> {
     /// Reads a part and the following ones into a slot and submits it.
     pub(super) fn submit_parts(
         &mut self,
-        mut slot: Slot,
+        mut slot: MessageSlot,
         md6: &Md6,
         tree: Arc<Tree<S::Content>>,
         index: u64,
@@ -76,7 +76,7 @@ impl<S: Source> Worker<'_, S> {
     }
 
     /// Submits a slot to the device. If that fails, the CPU hashes its messages.
-    pub(super) fn submit(&mut self, slot: Slot, messages: Messages<S::Content>) {
+    pub(super) fn submit(&mut self, slot: MessageSlot, messages: Messages<S::Content>) {
         let Some(slots) = &mut self.gpu_slots else { return };
         if messages.items.is_empty() {
             slots.free.push(slot);
@@ -135,7 +135,7 @@ impl<S: Source> Worker<'_, S> {
     }
 
     /// Hashes a message of every `SAMPLE`th slot on the CPU too and compares.
-    fn verify_sample(&mut self, slot: &Slot, messages: &Messages<S::Content>) -> bool {
+    fn verify_sample(&mut self, slot: &MessageSlot, messages: &Messages<S::Content>) -> bool {
         let Some(slots) = &mut self.gpu_slots else { return true };
         let number = slots.completed;
         slots.completed += 1;

@@ -2,7 +2,7 @@
 //! long go back to the queue.
 
 use super::{
-    gpu::Slot,
+    gpu::MessageSlot,
     in_flight::{Messages, gpu_function},
     queue::Job,
     source::{Content, Source},
@@ -41,7 +41,7 @@ impl<S: Source> Worker<'_, S> {
     }
 
     /// Like `batch`: on a GPU as long as it has slots.
-    fn batch_on_gpu(&mut self, mut slot: Slot, md6: &Md6, jobs: Vec<Job<S::Place>>) {
+    fn batch_on_gpu(&mut self, mut slot: MessageSlot, md6: &Md6, jobs: Vec<Job<S::Place>>) {
         let (mut messages, mut failed) = (Messages::new(md6), Vec::new());
         let mut jobs = jobs.into_iter();
         while let Some((number, Found { path, place })) = jobs.next() {

@@ -397,14 +397,10 @@ fn over_fake_shows_devices() {
     };
     let text = devices(false);
     assert!(text.contains("Fake GPU, driver for CUDA 13.0") && text.contains("kuznyechik-ctr"), "{text}");
-    assert!(text.contains("fastest here: a warp a chunk up to"), "{text}");
     // The second time it is read, not measured: the same numbers.
     let (first, second) = (devices(true), devices(true));
     assert_eq!(first, second);
     let value: serde_json::Value = serde_json::from_str(&first).expect("JSON");
-    for number in ["direct_up_to_chunks", "warp_a_chunk_up_to_chunks"] {
-        assert!(value["engines"][1][number].is_u64(), "{number}: {first}");
-    }
     assert_eq!(value["engines"][1]["measured"].as_array().map(Vec::len), Some(24));
     assert!(value["engines"][1]["measured"][0]["gpu"][0]["nanoseconds"].as_u64() > Some(0));
     let mut command = Vault::program();

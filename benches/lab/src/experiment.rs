@@ -18,7 +18,6 @@ use warpcrypt::{
     engine::{
         DriverError,
         driver::{DeviceMemory, HostMemory},
-        kept_ways,
     },
 };
 
@@ -84,9 +83,6 @@ impl Bench {
                     device.name, device.processors, version.0, version.1
                 );
                 report.about("GPU", text);
-                let kept = kept_ways(device).map(|ways| format!("{ways}: measured on this device, and kept"));
-                let unknown = || "not measured on this device yet: `warpcrypt devices` does".to_owned();
-                report.about("engine", kept.unwrap_or_else(unknown));
             }
             Err(why) => report.about("GPU", format!("none: {why}; the CPU's columns alone")),
         }

@@ -1,6 +1,6 @@
 //! One device in service: its process and the ring of slots.
 
-use super::{driver::Description, fault::Fault, plan::Limits, process::Process, slot::Slot, ways::Ways};
+use super::{driver::Description, fault::Fault, plan::Limits, process::Process, slot::RingSlot, ways::Ways};
 use crate::engine::buffer::LentMemory;
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -23,7 +23,7 @@ pub struct Shape {
     pub piece: usize,
     /// Pieces on the device at a time.
     pub slots: usize,
-    /// Which way pieces go until the device was measured.
+    /// Which way pieces go.
     pub ways: Ways,
     /// A piece that is not done after this time means that the device hangs.
     pub timeout: Duration,
@@ -50,14 +50,14 @@ pub(super) struct Device {
     ring: Mutex<Ring>,
     returned: Condvar,
     /// Chunks on the device.
-    pub flying: AtomicUsize,
+    pub chunks_in_flight: AtomicUsize,
     /// Counts the samples, to spread them.
     samples: AtomicU64,
 }
 
 #[derive(Default)]
 struct Ring {
-    free: Vec<Slot>,
+    free: Vec<RingSlot>,
     /// Callers that wait and hold no slot: they come before those that hold some.
     waiting: usize,
     broken: bool,
@@ -70,14 +70,15 @@ impl Device {
     /// Why it cannot be used.
     pub fn open(process: Arc<Process>, number: usize, shape: Shape) -> Result<Self, Fault> {
         let description = process.open(number, shape.limits())?;
-        let free = (0..shape.slots).map(|_| Slot::new(&process, shape.limits())).collect::<Result<_, _>>()?;
+        let free =
+            (0..shape.slots).map(|_| RingSlot::new(&process, shape.limits())).collect::<Result<_, _>>()?;
         Ok(Device {
             process,
             description,
             shape,
             ring: Mutex::new(Ring { free, waiting: 0, broken: false }),
             returned: Condvar::new(),
-            flying: AtomicUsize::new(0),
+            chunks_in_flight: AtomicUsize::new(0),
             samples: AtomicU64::new(0),
         })
     }
@@ -92,7 +93,7 @@ impl Device {
     }
 
     /// A free slot, if there is one that nobody else waits for.
-    pub fn try_take(&self) -> Option<Slot> {
+    pub fn try_take(&self) -> Option<RingSlot> {
         let mut ring = self.ring.lock();
         if ring.waiting > 0 || ring.broken { None } else { ring.free.pop() }
     }
@@ -101,7 +102,7 @@ impl Device {
     ///
     /// # Errors
     /// `OutOfService` once the device has failed.
-    pub fn take(&self) -> Result<Slot, Fault> {
+    pub fn take(&self) -> Result<RingSlot, Fault> {
         let mut ring = self.ring.lock();
         ring.waiting += 1;
         self.returned.wait_while(&mut ring, |ring| ring.free.is_empty() && !ring.broken);
@@ -113,7 +114,7 @@ impl Device {
     }
 
     /// Gives a slot back whose piece is done.
-    pub fn put(&self, slot: Slot) {
+    pub fn put(&self, slot: RingSlot) {
         self.ring.lock().free.push(slot);
         self.returned.notify_one();
     }

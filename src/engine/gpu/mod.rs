@@ -65,7 +65,6 @@ struct Inner {
     /// Which of the driver's devices.
     number: usize,
     shape: Shape,
-    ways: Mutex<Ways>,
     /// Until the first test of a device that failed; doubles from test to test.
     pause: Duration,
     device: Mutex<Option<Arc<Device>>>,
@@ -117,8 +116,7 @@ impl GpuEngine {
         let device = ready_device(process, number, shape)?;
         let description = device.description.clone();
         let (stop, stopped) = bounded(0);
-        let (ways, device) = (Mutex::new(shape.ways), Mutex::new(Some(device)));
-        let inner = Arc::new(Inner { number, shape, ways, pause, device, stopped });
+        let inner = Arc::new(Inner { number, shape, pause, device: Mutex::new(Some(device)), stopped });
         Ok(GpuEngine { description, name: format!("gpu {number}"), inner, _stop: stop })
     }
 
@@ -153,25 +151,6 @@ impl GpuEngine {
         process.zip(buffer.lent()).is_some_and(|(process, memory)| memory.is_of(process))
     }
 
-    /// Has pieces go these ways from now on, which were found to be the fastest on this device.
-    pub(super) fn set_ways(&self, ways: Ways) {
-        *self.inner.ways.lock() = ways;
-    }
-
-    /// As `run`, with pieces that go these ways.
-    pub(super) fn run_by(&self, batch: &mut Batch, ways: Ways) -> Result<(), EngineError> {
-        let order = batch.check()?;
-        if order.is_empty() {
-            return Ok(());
-        }
-        let device = self.inner.device.lock().clone();
-        let device = device.ok_or_else(|| self.failed(&Fault::OutOfService))?;
-        pipeline::run(&device, batch, &order, ways).map_err(|fault| {
-            Inner::fail(&self.inner, &device, &fault);
-            self.failed(&fault)
-        })
-    }
-
     fn failed(&self, fault: &Fault) -> EngineError {
         EngineError::Failed { engine: self.name().to_owned(), cause: fault.to_string() }
     }
@@ -183,8 +162,16 @@ impl Engine for GpuEngine {
     }
 
     fn run(&self, batch: &mut Batch) -> Result<(), EngineError> {
-        let ways = *self.inner.ways.lock();
-        self.run_by(batch, ways)
+        let order = batch.check()?;
+        if order.is_empty() {
+            return Ok(());
+        }
+        let device = self.inner.device.lock().clone();
+        let device = device.ok_or_else(|| self.failed(&Fault::OutOfService))?;
+        pipeline::run(&device, batch, &order, self.inner.shape.ways).map_err(|fault| {
+            Inner::fail(&self.inner, &device, &fault);
+            self.failed(&fault)
+        })
     }
 }
 

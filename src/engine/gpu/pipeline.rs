@@ -5,7 +5,7 @@ use super::{
     device::Device,
     fault::Fault,
     plan::{Limits, Piece, Placed, next_piece, result_len},
-    slot::Slot,
+    slot::RingSlot,
     ways::Ways,
 };
 use crate::{
@@ -26,7 +26,7 @@ const SHORTEST: usize = 1 << 20;
 /// If the device failed; the batch's input is intact, and nothing writes to its output any more.
 pub(super) fn run(device: &Device, batch: &mut Batch, order: &[usize], ways: Ways) -> Result<(), Fault> {
     let limits = limits(device, batch, order, ways);
-    let mut work = Work { device, batch, ways, flights: VecDeque::new(), touched: false };
+    let mut work = Work { device, batch, ways, in_flight: VecDeque::new(), touched: false };
     let mut rest = order;
     while let Some(piece) = next_piece(work.batch, &mut rest, limits) {
         let slot = work.slot()?;
@@ -41,7 +41,7 @@ pub(super) fn run(device: &Device, batch: &mut Batch, order: &[usize], ways: Way
 /// other pieces for that, and without copies there is nothing to overlap.
 fn limits(device: &Device, batch: &Batch, order: &[usize], ways: Ways) -> Limits {
     let most = device.shape.limits();
-    if device.flying.load(Ordering::Relaxed) > 0 || order.len() <= ways.direct {
+    if device.chunks_in_flight.load(Ordering::Relaxed) > 0 || order.len() <= ways.direct {
         return most;
     }
     let bytes = order.iter().map(|job| batch.jobs[*job].len).fold(0, usize::saturating_add);
@@ -50,8 +50,8 @@ fn limits(device: &Device, batch: &Batch, order: &[usize], ways: Ways) -> Limits
 }
 
 /// A piece on the device.
-struct Flight {
-    slot: Slot,
+struct InFlight {
+    slot: RingSlot,
     piece: Piece,
     /// The output lands in the batch's buffer.
     own: bool,
@@ -73,14 +73,14 @@ struct Work<'a> {
     batch: &'a mut Batch,
     ways: Ways,
     /// The oldest first.
-    flights: VecDeque<Flight>,
+    in_flight: VecDeque<InFlight>,
     /// The device may be using the batch's buffers, or the slots.
     touched: bool,
 }
 
 impl Work<'_> {
     /// A slot for the next piece; makes one free if there is none.
-    fn slot(&mut self) -> Result<Slot, Fault> {
+    fn slot(&mut self) -> Result<RingSlot, Fault> {
         loop {
             if let Some(slot) = self.device.try_take() {
                 return Ok(slot);
@@ -92,21 +92,22 @@ impl Work<'_> {
         }
     }
 
-    fn submit(&mut self, mut slot: Slot, piece: Piece) -> Result<(), Fault> {
+    fn submit(&mut self, mut slot: RingSlot, piece: Piece) -> Result<(), Fault> {
         self.touched = true;
         let chunks = piece.chunks.len();
-        let flying = self.device.flying.fetch_add(chunks, Ordering::Relaxed).saturating_add(chunks);
-        let way = self.ways.of(flying);
+        let in_flight =
+            self.device.chunks_in_flight.fetch_add(chunks, Ordering::Relaxed).saturating_add(chunks);
+        let way = self.ways.of(in_flight);
         // SAFETY: the buffers are borrowed by `self`, which touches none of a piece's bytes before its `wait`,
         // and `drop` takes them out of the batch if there was no such end.
         match unsafe { slot.submit(&piece, self.batch, way) } {
             Ok(own) => {
                 let samples = samples(self.device, self.batch, &piece);
-                self.flights.push_back(Flight { slot, piece, own, samples });
+                self.in_flight.push_back(InFlight { slot, piece, own, samples });
                 Ok(())
             }
             Err(fault) => {
-                self.device.flying.fetch_sub(chunks, Ordering::Relaxed);
+                self.device.chunks_in_flight.fetch_sub(chunks, Ordering::Relaxed);
                 Err(fault)
             }
         }
@@ -114,25 +115,25 @@ impl Work<'_> {
 
     /// Waits for the oldest piece and takes its results; false if there is none.
     fn finish_oldest(&mut self) -> Result<bool, Fault> {
-        let Some(mut flight) = self.flights.pop_front() else { return Ok(false) };
-        let landed = flight.slot.wait(self.device.shape.timeout);
-        self.device.flying.fetch_sub(flight.piece.chunks.len(), Ordering::Relaxed);
-        landed?;
-        let delivered = self.deliver(&flight);
-        self.device.put(flight.slot);
+        let Some(mut oldest) = self.in_flight.pop_front() else { return Ok(false) };
+        let waited = oldest.slot.wait(self.device.shape.timeout);
+        self.device.chunks_in_flight.fetch_sub(oldest.piece.chunks.len(), Ordering::Relaxed);
+        waited?;
+        let delivered = self.deliver(&oldest);
+        self.device.put(oldest.slot);
         delivered.map(|()| true)
     }
 
-    fn deliver(&mut self, flight: &Flight) -> Result<(), Fault> {
-        let piece = &flight.piece;
-        if !flight.own {
-            flight.slot.scatter(piece, self.batch);
+    fn deliver(&mut self, done: &InFlight) -> Result<(), Fault> {
+        let piece = &done.piece;
+        if !done.own {
+            done.slot.scatter(piece, self.batch);
         }
-        let results = flight.slot.results().chunks(result_len(self.batch.op));
+        let results = done.slot.results().chunks(result_len(self.batch.op));
         for (chunk, result) in piece.chunks.iter().zip(results) {
             take_result(self.batch, chunk, result)?;
         }
-        flight.samples.iter().try_for_each(|sample| compare(self.batch, sample))
+        done.samples.iter().try_for_each(|sample| compare(self.batch, sample))
     }
 }
 
@@ -144,8 +145,8 @@ impl Drop for Work<'_> {
             return;
         }
         self.device.end_service();
-        let chunks: usize = self.flights.iter().map(|flight| flight.piece.chunks.len()).sum();
-        self.device.flying.fetch_sub(chunks, Ordering::Relaxed);
+        let chunks: usize = self.in_flight.iter().map(|piece| piece.piece.chunks.len()).sum();
+        self.device.chunks_in_flight.fetch_sub(chunks, Ordering::Relaxed);
         for buffer in [&mut self.batch.input, &mut self.batch.output] {
             if buffer.lent().is_some() {
                 buffer.move_to_heap();

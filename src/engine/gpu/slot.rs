@@ -21,7 +21,7 @@ const SHORT_RUN: usize = 64 << 10;
 const ATTENTION: Duration = Duration::from_millis(1);
 
 /// A lane of the device's process, and the memory that it shares with it.
-pub(super) struct Slot {
+pub(super) struct RingSlot {
     orders: Channel,
     /// Key slots and descriptors, then results.
     desk: LentMemory,
@@ -35,7 +35,7 @@ pub(super) struct Slot {
     is_short: bool,
 }
 
-impl Slot {
+impl RingSlot {
     /// A slot for pieces of at most so much.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl Slot {
         let desk = process.lend(limits.desk())?;
         let orders = process.lane(&desk)?;
         let process = process.clone();
-        Ok(Slot { orders, desk, gathered: [None, None], process, limits, keys: 0, is_short: false })
+        Ok(RingSlot { orders, desk, gathered: [None, None], process, limits, keys: 0, is_short: false })
     }
 
     /// Submits a piece: its upload, its kernels, its download, and the wiping of its keys on the device. Returns

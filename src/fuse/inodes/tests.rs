@@ -183,7 +183,7 @@ fn lookups_and_forgets_from_many_threads_come_out_even() {
 
 #[test]
 fn a_size_is_compared_with_what_was_told_while_the_file_was_not_open() {
-    let told = Told::default();
+    let told = KernelSize::default();
     assert!(!told.other_than(7), "nothing was told");
     told.note(7);
     assert!(!told.other_than(7) && told.other_than(8));

@@ -4,7 +4,7 @@
 mod device;
 mod slot;
 
-pub(super) use slot::{BYTES, Failed, InFlight, Slot, TREES};
+pub(super) use slot::{BYTES, Failed, InFlight, MessageSlot, TREES};
 
 use crate::{
     crypto::hash::{
@@ -40,7 +40,7 @@ const SLOTS: usize = 32;
 pub struct Gpu {
     device: Mutex<Option<Arc<Device>>>,
     /// Slots that no thread has.
-    free: Mutex<Vec<Slot>>,
+    free: Mutex<Vec<MessageSlot>>,
     /// The number of slots to make.
     slots: usize,
     /// The CPU hashes nothing that the device can hash, unless the device failed.
@@ -109,7 +109,7 @@ impl Gpu {
     fn begin(&self, device: Arc<Device>) {
         *self.device.lock() = Some(device.clone());
         for _ in 0..self.slots {
-            match Slot::new(&device) {
+            match MessageSlot::new(&device) {
                 Ok(slot) => self.free.lock().push(slot),
                 Err(fault) => return self.fail(&fault),
             }
@@ -127,13 +127,13 @@ impl Gpu {
     }
 
     /// Takes a free slot, if the device is in service.
-    pub(super) fn slot(&self) -> Option<Slot> {
+    pub(super) fn slot(&self) -> Option<MessageSlot> {
         if self.serves() { self.free.lock().pop() } else { None }
     }
 
     /// Takes back slots that are no longer needed.
-    pub(super) fn put(&self, slots: Vec<Slot>) {
-        let wiped = slots.into_iter().map(Slot::begin_wiping).collect::<Result<Vec<_>, _>>();
+    pub(super) fn put(&self, slots: Vec<MessageSlot>) {
+        let wiped = slots.into_iter().map(MessageSlot::begin_wiping).collect::<Result<Vec<_>, _>>();
         match wiped {
             Ok(slots) => self.free.lock().extend(slots),
             Err(fault) => self.fail(&fault.into()),
@@ -155,7 +155,7 @@ impl Drop for Gpu {
     fn drop(&mut self) {
         let slots = std::mem::take(self.free.get_mut());
         if let Some(device) = self.device.get_mut().take() {
-            slots.iter().for_each(Slot::end_wiping);
+            slots.iter().for_each(MessageSlot::end_wiping);
             device.context.give_up();
         }
     }
@@ -178,7 +178,7 @@ fn tested(device: &Arc<Device>) -> Result<(), Fault> {
     const LENGTHS: [usize; 2] = [70_001, 40_000];
     let md6 =
         Md6::new(256).and_then(|md6| md6.with_key(b"test")).map_err(|_| Fault::Wrong("no such hash"))?;
-    let mut slot = Slot::new(device)?;
+    let mut slot = MessageSlot::new(device)?;
     let second = LENGTHS[0].next_multiple_of(16);
     let all = &mut slot.input()[..second + LENGTHS[1]];
     all.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * 31 + at / 256 * 7) as u8);

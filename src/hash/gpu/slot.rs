@@ -36,7 +36,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_micros(50);
 
 /// A slot that is not in flight.
-pub struct Slot {
+pub struct MessageSlot {
     input: HostMemory,
     described: HostMemory,
     values: HostMemory,
@@ -53,24 +53,24 @@ pub struct Slot {
 /// A slot whose messages the device is hashing.
 pub struct InFlight {
     /// `None` only while it is dropped.
-    slot: Option<Slot>,
+    slot: Option<MessageSlot>,
     since: Instant,
 }
 
 /// A slot whose messages were not hashed, and why. It still contains all of them.
 pub struct Failed {
-    pub slot: Slot,
+    pub slot: MessageSlot,
     pub fault: Fault,
 }
 
-impl Slot {
+impl MessageSlot {
     /// Makes a slot.
     ///
     /// # Errors
     /// The driver's error.
     pub(super) fn new(device: &Arc<Device>) -> Result<Self, Fault> {
         let context = &device.context;
-        Ok(Slot {
+        Ok(MessageSlot {
             input: HostMemory::new(context, BYTES)?,
             described: HostMemory::new(context, DESCRIBED)?,
             values: HostMemory::new(context, TREES * VALUE)?,
@@ -184,7 +184,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for MessageSlot {
     fn drop(&mut self) {
         if self.device.context.is_given_up() {
             return;
@@ -206,7 +206,7 @@ impl InFlight {
     ///
     /// # Errors
     /// The driver's error, or a timeout.
-    pub fn wait(mut self) -> Result<Slot, Box<Failed>> {
+    pub fn wait(mut self) -> Result<MessageSlot, Box<Failed>> {
         let slot = self.slot.take().expect("dropped once"); // invariant: only this and drop take it
         loop {
             let fault = match slot.event.has_happened() {
