@@ -64,8 +64,11 @@ fuzz_target!(|input: Input| {
     let written = write(&file, reading.clone(), &input.writes);
     drop(file);
     if let Some(written) = written {
-        let again = look(&store, false).expect("a file that was written to does not open");
-        assert_eq!(brief(&again), brief(&written), "what was confirmed is not there");
+        match look(&store, false) {
+            Some(again) => assert_eq!(brief(&again), brief(&written), "what was confirmed is not there"),
+            // A page of entries that was damaged before: while a file is dirty, that takes all of it.
+            None => assert!(reading.contains(&None), "a file that was written to does not open"),
+        }
     }
 
     let store = stored(&image);
@@ -75,7 +78,9 @@ fuzz_target!(|input: Input| {
     let live = read(&file);
     assert_eq!(live.len(), reading.len(), "its size changed while it was open");
     for (now, before) in live.iter().zip(&reading) {
-        assert!(now.is_none() || now == before, "an open file reads as something else");
+        // What could not be read may have been put back.
+        let same = now.is_none() || before.is_none() || now == before;
+        assert!(same, "an open file reads as something else");
     }
     drop(first);
     write(&file, live, &input.writes);

@@ -164,7 +164,7 @@ fn over_fake_refuses_bad_jobs() {
     let (pool, keys) = (BufferPool::new(usize::MAX), all_keys());
     type Spoil = fn(&mut ChunkJob);
     let spoils: [Spoil; 6] = [
-        |job| job.key = 12,
+        |job| job.key = usize::MAX,
         |job| job.len = 0,
         |job| job.len = 4097,
         |job| job.offset = usize::MAX,

@@ -81,9 +81,9 @@ fn by_cpu(batch: &Batch, job: &ChunkJob) -> (Vec<u8>, Tag) {
 fn batch(pool: &BufferPool) -> Batch {
     let pairs = Cipher::ALL.into_iter().flat_map(|c| Integrity::ALL.into_iter().map(move |i| (c, i)));
     let keys: Vec<Arc<ChunkKeys>> = pairs
-        .zip(1..)
+        .zip(1_u8..)
         .map(|((cipher, integrity), n)| {
-            let key: [u8; 32] = std::array::from_fn(|i| n * 16 + i as u8);
+            let key: [u8; 32] = std::array::from_fn(|i| n ^ (i as u8).wrapping_mul(7));
             Arc::new(ChunkKeys::new(cipher, integrity, &key[..cipher.key_len()], &key))
         })
         .collect();
