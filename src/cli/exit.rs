@@ -83,7 +83,9 @@ impl Code {
             Code::FuseUnavailable => "FUSE is not available",
             Code::NoGpu => "--engine gpu: there is no GPU engine",
             Code::AuditFailed => "hash --audit: the files do not match the list",
-            Code::Unreadable => "hash, match: some files could not be read; the rest is done",
+            Code::Unreadable => {
+                "check, hash, match: some files are damaged or could not be read; the rest is done"
+            }
             Code::Interrupted => "interrupted by Ctrl-C or a signal",
         }
     }

@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod check;
 mod daemon;
 mod descriptors;
 mod devices;
@@ -78,6 +79,7 @@ fn run(command: Command) -> Outcome {
         Command::Passwd(args) => keys::passwd(&args),
         Command::Key(args) => keys::run(&args.action),
         Command::Devices { json, measure } => devices::run(json, measure),
+        Command::Check(args) => check::run(&args),
         Command::Hash(args) => hashing::run(&args),
         Command::Match(args) => hashing::matching::run(&args),
         Command::Try(args) => trial::run(&args),

@@ -70,7 +70,10 @@ fn unseen(vault: &Path, error: &io::Error) -> Failure {
 
 /// The file that the process behind the mount has locked: the lock file, or the vault's directory if the lock file
 /// was removed or replaced. `None` if nothing is locked.
-fn held(vault: &Path) -> io::Result<Option<File>> {
+///
+/// # Errors
+/// If the vault cannot be read.
+pub fn held(vault: &Path) -> io::Result<Option<File>> {
     match File::open(vault.join(LOCK_FILE)) {
         Ok(lock) if is_held(&lock) => return Ok(Some(lock)),
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),

@@ -193,6 +193,16 @@ impl NameKeys {
         }
     }
 
+    /// Whether a stored name looks like one that this vault could have written: otherwise some other program made it.
+    pub fn has_form(&self, stored: &[u8]) -> bool {
+        match self.classify(stored) {
+            Class::Entry if self.mode == NameMode::Encrypted => {
+                from_base64(stored).is_some_and(|sealed| sealed.len() > 16 && sealed.len().is_multiple_of(16))
+            }
+            Class::Entry | Class::Long | Class::Temporary | Class::Own => true,
+        }
+    }
+
     fn open(&self, dir: &DirId, sealed: &[u8], long: bool) -> Result<Vec<u8>, NameError> {
         let padded = self.siv.open(&[&dir.0], sealed).map_err(|_| NameError::Forged)?;
         let name = unpad16(&padded).ok_or(NameError::Forged)?;

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use std::{
     ffi::{OsStr, OsString},
     os::fd::{AsFd, AsRawFd},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -38,9 +39,14 @@ impl Dir {
 
 /// Where `name` in a directory is in the store, for a log line.
 pub(super) fn stored_path(dir: &StoreDir, name: &OsStr) -> String {
-    let link = format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
     // Debug formatting escapes what would break the line.
-    format!("{:?}", std::fs::read_link(link).unwrap_or_default().join(name))
+    format!("{:?}", path_in_store(dir, name))
+}
+
+/// Where `name` in a directory is in the store.
+pub(super) fn path_in_store(dir: &StoreDir, name: &OsStr) -> PathBuf {
+    let link = format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
+    std::fs::read_link(link).unwrap_or_default().join(name)
 }
 
 impl Vault {

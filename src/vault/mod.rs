@@ -6,6 +6,7 @@
 mod access;
 mod aside;
 mod attr;
+mod check;
 mod config_file;
 mod ctime;
 mod dir;
@@ -33,6 +34,7 @@ mod xattr;
 pub(crate) mod tests;
 
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
+pub use check::{Contents, Flaw};
 pub use config_file::{ConfigLock, Unlocked};
 pub use dir::{Dir, StoredName};
 pub use error::{Damage, Error, Result};

@@ -29,6 +29,14 @@ pub(super) struct Place {
     sidecar: Option<Vec<u8>>,
 }
 
+/// What a name in the store is.
+pub(super) enum NameOf {
+    /// The vault's own, or a left-over.
+    Own(Class),
+    /// That of an entry: in plaintext, or why it does not authenticate.
+    Entry(std::result::Result<OsString, String>),
+}
+
 impl Vault {
     /// Where `name` stands in `dir`. ENOENT if the directory never had an id, so that nothing can.
     pub(super) fn place(&self, dir: &Dir, name: &OsStr) -> Result<Place> {
@@ -40,11 +48,11 @@ impl Vault {
         Ok(Place { stored, sidecar: encoded.sidecar })
     }
 
-    /// The plaintext name of an entry; `None` for what is no entry, or does not authenticate (then logged).
-    pub(super) fn plain_name(&self, dir: &Dir, entry: &Listed) -> Option<OsString> {
+    /// What a name in the store is.
+    pub(super) fn name_of_entry(&self, dir: &Dir, entry: &Listed) -> NameOf {
         let stored = entry.name.as_bytes();
         let sidecar = match self.keys.names.classify(stored) {
-            Class::Temporary | Class::Own => return None,
+            class @ (Class::Temporary | Class::Own) => return NameOf::Own(class),
             Class::Entry => Ok(None),
             Class::Long => read_small(dir, OsStr::from_bytes(&sidecar_name(stored))).map(Some),
         };
@@ -52,11 +60,17 @@ impl Vault {
             let id = dir.id().map_err(|e| e.to_string())?;
             self.keys.names.decode(id, stored, sidecar.as_deref()).map_err(|e| e.to_string())
         });
-        match name {
-            Ok(name) => Some(OsString::from_vec(name)),
+        NameOf::Entry(name.map(OsString::from_vec))
+    }
+
+    /// The plaintext name of an entry; `None` for what is no entry, or does not authenticate (then logged).
+    pub(super) fn plain_name(&self, dir: &Dir, entry: &Listed) -> Option<OsString> {
+        match self.name_of_entry(dir, entry) {
+            NameOf::Own(_) => None,
+            NameOf::Entry(Ok(name)) => Some(name),
             // Removed since it was listed, with its sidecar.
-            Err(_) if dir.store.stat(&entry.name).is_err() => None,
-            Err(reason) => {
+            NameOf::Entry(Err(_)) if dir.store.stat(&entry.name).is_err() => None,
+            NameOf::Entry(Err(reason)) => {
                 self.complain(format!("{}: left out of the listing: {reason}", dir.stored_path(&entry.name)));
                 None
             }

@@ -92,16 +92,24 @@ impl Vault {
         Ok(())
     }
 
+    /// The stored names of the vault's attributes, each with the name that it stands for; none if it does not authenticate.
+    pub(super) fn attribute_names(&self, target: Target) -> Result<Vec<(OsString, Option<OsString>)>> {
+        let mut stored = target.node()?.list_xattr()?;
+        stored.retain(|name| name.as_bytes().starts_with(PREFIX.as_bytes()) && !is_reserved(name.as_bytes()));
+        let decoded = |stored: OsString| {
+            let name = self.keys.xattrs.decode_name(stored.as_bytes()).ok().map(OsString::from_vec);
+            (stored, name)
+        };
+        Ok(stored.into_iter().map(decoded).collect())
+    }
+
     /// Names of the attributes; what is not the vault's, or does not authenticate, is left out.
     pub fn list_xattr(&self, target: Target) -> Result<Vec<OsString>> {
         let mut names = Vec::new();
-        for stored in target.node()?.list_xattr()? {
-            if !stored.as_bytes().starts_with(PREFIX.as_bytes()) || is_reserved(stored.as_bytes()) {
-                continue;
-            }
-            match self.keys.xattrs.decode_name(stored.as_bytes()) {
-                Ok(name) => names.push(OsString::from_vec(name)),
-                Err(_) => self.complain(format!(
+        for (stored, name) in self.attribute_names(target)? {
+            match name {
+                Some(name) => names.push(name),
+                None => self.complain(format!(
                     "{}: attribute {stored:?} left out of the listing: its name does not authenticate",
                     describe(&target)
                 )),

@@ -45,6 +45,7 @@ fn man_pages_cover_every_command_and_the_exit_codes() {
         "info",
         "passwd",
         "try",
+        "check",
         "hash",
         "match",
         "key-add",

@@ -2,6 +2,7 @@
 //! secret, the life of a mount, and what a user without root's rights can do.
 
 mod bench;
+mod check;
 mod codes;
 mod documents;
 mod keys;

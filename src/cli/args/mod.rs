@@ -63,6 +63,8 @@ pub enum Command {
         #[arg(long)]
         measure: bool,
     },
+    /// Look for damage in a vault that is not mounted, or mounted read-only; changes nothing
+    Check(CheckArgs),
     /// Hash files and folders, compare them with lists of known hashes, find duplicates
     #[command(after_help = hashing::HASH_HELP)]
     Hash(HashArgs),
@@ -192,6 +194,22 @@ pub struct InfoArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Directory of the vault
+    pub vault: PathBuf,
+    /// Verify every byte, not only headers, names and trees
+    #[arg(long)]
+    pub full: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// What opens the vault.
+    #[command(flatten)]
+    pub unlock: UnlockArgs,
 }
 
 /// Arguments of `passwd`.

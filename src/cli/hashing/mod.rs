@@ -5,7 +5,7 @@ pub mod matching;
 mod modes;
 mod names;
 mod output;
-mod place;
+pub mod place;
 
 use super::{
     args::{EngineArg, HashArgs},

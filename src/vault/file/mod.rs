@@ -13,6 +13,7 @@
 
 mod background;
 mod buffer;
+mod check;
 mod chunk_range;
 mod commit;
 mod damage;

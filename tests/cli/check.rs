@@ -1,0 +1,151 @@
+//! `check`: damage of every kind is named, and nothing else.
+
+use crate::{
+    fails,
+    support::{command::run, mounted::Vault, ready},
+    text,
+};
+use serde_json::Value;
+use std::{
+    fs,
+    os::unix::fs::{FileExt, symlink},
+    path::{Path, PathBuf},
+    process::Command,
+};
+use warpcrypt::format::layout::{CHUNK, chunk_offset, entries_offset, stored_size};
+
+fn check(vault: &Vault, more: &[&str]) -> Command {
+    let mut command = Vault::program();
+    command.arg("check").arg(&vault.store).arg("--key-file").arg(&vault.key).args(more);
+    command
+}
+
+/// Kind, path, first and last byte of a finding.
+type Found = (String, String, Option<u64>, Option<u64>);
+
+/// Exit code, and what was found.
+fn findings(vault: &Vault, full: bool) -> (i32, Vec<Found>) {
+    let done = run(&mut check(vault, if full { &["--json", "--full"] } else { &["--json"] }), 60);
+    let value: Value = serde_json::from_str(&done.text()).expect("JSON");
+    let name = |finding: &Value, key: &str| finding[key].as_str().expect("text").to_owned();
+    let of =
+        |f: &Value| (name(f, "kind"), name(f, "path"), f["first_byte"].as_u64(), f["last_byte"].as_u64());
+    (done.code(), value["findings"].as_array().expect("a list").iter().map(of).collect())
+}
+
+/// The stored file of a plain file of this size, which no other has.
+fn stored(vault: &Vault, size: u64) -> PathBuf {
+    fn find(dir: &Path, len: u64) -> Option<PathBuf> {
+        fs::read_dir(dir).expect("list").find_map(|entry| {
+            let path = entry.expect("entry").path();
+            let known = fs::symlink_metadata(&path).expect("stat");
+            if known.is_dir() { find(&path, len) } else { (known.len() == len).then_some(path) }
+        })
+    }
+    find(&vault.store, stored_size(size)).expect("a stored file of that size")
+}
+
+fn flip(path: &Path, at: u64) {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path).expect("open");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("read");
+    file.write_all_at(&[byte[0] ^ 1], at).expect("write");
+}
+
+/// A vault with one file of each of these sizes in a folder, and a link.
+fn filled(sizes: &[u64]) -> Vault {
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    fs::create_dir(mount.join("folder")).expect("mkdir");
+    for size in sizes {
+        let content: Vec<u8> = (0..*size).map(|i| (i / 7) as u8).collect();
+        fs::write(mount.join("folder").join(format!("of {size}")), content).expect("write");
+    }
+    symlink("somewhere", mount.join("link")).expect("symlink");
+    mount.unmount();
+    vault
+}
+
+#[test]
+fn a_whole_vault_has_no_findings_and_one_in_use_is_refused() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = filled(&[0, 1, 5000, 900_000]);
+    for full in [false, true] {
+        assert_eq!(findings(&vault, full), (0, vec![]));
+    }
+    let done = run(&mut check(&vault, &["--full"]), 60);
+    assert!(done.text().contains("2 directories and 5 files"), "{}", done.text());
+    let mount = vault.mount_with(&["--read-only"]);
+    assert_eq!(findings(&vault, true), (0, vec![]));
+    mount.unmount();
+    let mount = vault.mount();
+    fails(&mut check(&vault, &[]), 15, "mounted for writing");
+    mount.unmount();
+}
+
+#[test]
+fn every_kind_of_damage_is_named() {
+    if !ready(&[]) {
+        return;
+    }
+    let (chunks, entries, cut, header, whole) = (30 * CHUNK, 150 * CHUNK + 1, 9001, 9002, 700_000);
+    let vault = filled(&[chunks, entries, cut, header, whole]);
+    flip(&stored(&vault, chunks), chunk_offset(3) + 5);
+    flip(&stored(&vault, chunks), chunk_offset(4));
+    flip(&stored(&vault, chunks), chunk_offset(29) + 4095);
+    flip(&stored(&vault, entries), entries_offset(1) + 70);
+    let file = fs::OpenOptions::new().write(true).open(stored(&vault, cut)).expect("open");
+    file.set_len(stored_size(cut) - 10).expect("cut");
+    let file = stored(&vault, header);
+    flip(&file, 100);
+    flip(&file, 612);
+    fs::write(vault.store.join(".DS_Store"), "x").expect("write");
+    fs::write(vault.store.join("warpcrypt.tmp.left"), "x").expect("write");
+
+    let of = |size: u64| format!("folder/of {size}");
+    let damaged = |size: u64, range: Option<(u64, u64)>| {
+        ("damaged".to_owned(), of(size), range.map(|r| r.0), range.map(|r| r.1))
+    };
+    let (code, mut quick) = findings(&vault, false);
+    assert_eq!(code, 41);
+    let strays = quick.iter().filter(|finding| finding.0 != "damaged").map(|f| f.0.clone());
+    assert_eq!(strays.collect::<Vec<_>>(), ["stray", "left over"]);
+    quick.retain(|finding| finding.0 == "damaged");
+    let group = Some((48 * CHUNK, 112 * CHUNK - 1));
+    assert_eq!(quick, [damaged(entries, group), damaged(cut, None), damaged(header, None)]);
+
+    let (code, mut full) = findings(&vault, true);
+    assert_eq!(code, 41);
+    full.retain(|finding| finding.1 == of(chunks));
+    let ranges = [(3 * CHUNK, 5 * CHUNK - 1), (29 * CHUNK, 30 * CHUNK - 1)];
+    assert_eq!(full, ranges.map(|range| damaged(chunks, Some(range))));
+    let done = run(&mut check(&vault, &["--full"]), 60);
+    assert!(!done.text().contains(&of(whole)), "{}", done.text());
+}
+
+#[test]
+fn damaged_names_directories_and_links_are_named() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = filled(&[3000]);
+    let path = stored(&vault, 3000);
+    let name = path.file_name().expect("a name").to_str().expect("text").to_owned();
+    let last = if name.ends_with('A') { "Q" } else { "A" };
+    fs::rename(&path, path.with_file_name(name[..name.len() - 1].to_owned() + last)).expect("rename");
+    let (code, found) = findings(&vault, false);
+    assert_eq!((code, found), (41, vec![("damaged".to_owned(), "folder".to_owned(), None, None)]));
+
+    let links = fs::read_dir(&vault.store).expect("list").map(|entry| entry.expect("entry").path());
+    let link = links.into_iter().find(|path| path.is_symlink()).expect("a link");
+    fs::remove_file(&link).expect("remove");
+    symlink("elsewhere", &link).expect("symlink");
+    fs::remove_file(path.with_file_name("warpcrypt.dir")).expect("remove");
+    let (code, found) = findings(&vault, false);
+    let paths: Vec<&str> = found.iter().map(|finding| finding.1.as_str()).collect();
+    assert_eq!((code, paths), (41, vec!["folder", "link"]));
+    let shown = text(&vault.store);
+    assert!(run(&mut check(&vault, &[]), 60).text().contains(shown), "where it is stored");
+}
