@@ -1,9 +1,11 @@
 //! The encrypted directory's bytes: moves them, knows no crypto.
 
 mod dir;
+#[cfg(any(test, feature = "faulty-store"))]
 mod faulty;
 mod file;
 
 pub use dir::{DirFile, DirStream, Filesystem, Listed, Node, StoreDir, is_dots};
+#[cfg(any(test, feature = "faulty-store"))]
 pub use faulty::{Call, Failure, FaultyFile, SECTOR, Snapshot};
 pub use file::BackingFile;
