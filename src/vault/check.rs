@@ -136,6 +136,11 @@ impl Vault {
         if let Err(e) = open.file.check_length() {
             flaws.push(Flaw::of(&e));
         }
+        if open.file.is_blank() {
+            flaws.push(Flaw::whole(
+                "its header is blank: nothing was committed, or somebody blanked it".to_owned(),
+            ));
+        }
         let mut at = 0;
         while let Some((start, end)) = next_extent(&open.file, &mut at, &mut flaws) {
             if !(if all {
