@@ -11,11 +11,11 @@ use std::{
     io::{self, ErrorKind, Write},
     os::unix::fs::FileExt,
     path::Path,
-    process::{Child, Command},
-    time::{Duration, Instant},
+    process::Command,
+    time::Duration,
 };
 use support::{
-    command::{Done, Running, ok, run},
+    command::{Done, Running, ended, ok, run},
     disk::Disk,
     mounted::{Mount, Vault, is_mounted, release},
     random::Random,
@@ -86,26 +86,15 @@ fn a_mount_that_is_killed_as_it_begins_leaves_no_process() {
         }
         std::thread::sleep(Duration::from_micros(random.below(500)));
         server.kill().expect("kill");
-        let ended = ended_within(&mut server, Duration::from_secs(10));
-        if !ended {
+        let ended = ended(&mut server, Duration::from_secs(10));
+        if ended.is_none() {
             // Aborts the connection, so that the process can end.
             let _ = rustix::mount::unmount(&vault.mount_point, UnmountFlags::FORCE);
             let _ = server.wait();
         }
         release(&vault.mount_point);
-        assert!(ended, "a killed process stays");
+        assert!(ended.is_some(), "a killed process stays");
     }
-}
-
-fn ended_within(child: &mut Child, limit: Duration) -> bool {
-    let end = Instant::now() + limit;
-    while Instant::now() < end {
-        if child.try_wait().expect("wait").is_some() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    false
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Encrypted directories of the programs that are compared, mounted by a child process that can be killed.
 
 use crate::support::{
-    command::{ok, run},
+    command::{ended, ok, run},
     mounted::program_path,
 };
 use rustix::mount::{UnmountFlags, unmount};
@@ -131,15 +131,11 @@ impl Mount {
     /// Kills the process; the dead mount stays.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
-        let end = Instant::now() + LIMIT;
-        while self.child.try_wait().is_ok_and(|status| status.is_none()) {
-            if Instant::now() > end {
-                // It waits for an answer that it would have to give itself. This ends the wait.
-                let _ = unmount(&self.at, UnmountFlags::FORCE);
-                let _ = self.child.wait();
-                panic!("{}: a killed process stays", self.program.name());
-            }
-            sleep(Duration::from_millis(1));
+        if ended(&mut self.child, LIMIT).is_none() {
+            // It waits for an answer that it would have to give itself. This ends the wait.
+            let _ = unmount(&self.at, UnmountFlags::FORCE);
+            let _ = self.child.wait();
+            panic!("{}: a killed process stays", self.program.name());
         }
     }
 

@@ -56,19 +56,10 @@ impl Running {
 
     /// Waits for the end, at most `limit`.
     pub fn finish(mut self, limit: Duration) -> Done {
-        let end = Instant::now() + limit;
-        let mut pause = Duration::from_millis(1);
-        let status = loop {
-            if let Some(status) = self.child.try_wait().expect("wait") {
-                break status;
-            }
-            if Instant::now() > end {
-                self.kill();
-                let said = self.output(1);
-                panic!("not done after {limit:?}: {}\n{said}", self.line);
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(20));
+        let Some(status) = ended(&mut self.child, limit) else {
+            self.kill();
+            let said = self.output(1);
+            panic!("not done after {limit:?}: {}\n{said}", self.line);
         };
         Done { status, stdout: self.output(0).into_bytes(), stderr: self.output(1) }
     }
@@ -94,6 +85,22 @@ impl Drop for Running {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             self.kill();
         }
+    }
+}
+
+/// Waits for the end of a process, at most `limit`.
+pub fn ended(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let end = Instant::now() + limit;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait().expect("wait") {
+            return Some(status);
+        }
+        if Instant::now() > end {
+            return None;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
     }
 }
 
