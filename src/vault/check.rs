@@ -1,9 +1,7 @@
 //! Checking a vault that is open for reading: what stands in a directory of the store, and which parts of a node do not
 //! verify. Nothing is changed.
 
-use super::{
-    Dir, DirEntry, Error, File, Kind, Result, StoredName, Target, Vault, dir::path_in_store, names::NameOf,
-};
+use super::{Dir, DirEntry, Error, File, Kind, Result, StoredName, Target, Vault, names::NameOf};
 use crate::{
     format::{
         layout,
@@ -11,12 +9,7 @@ use crate::{
     },
     store::is_dots,
 };
-use std::{
-    ffi::{OsStr, OsString},
-    os::unix::ffi::OsStrExt,
-    path::PathBuf,
-    sync::Arc,
-};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt, sync::Arc};
 
 /// Bytes of a file that are read at once: enough for the engine to work on all cores.
 const PIECE: u64 = 8 << 20;
@@ -80,11 +73,6 @@ impl Vault {
             }
         }
         Ok(contents)
-    }
-
-    /// Where a name stands in the store.
-    pub fn path_in_store(&self, dir: &Dir, name: &OsStr) -> PathBuf {
-        path_in_store(&dir.store, name)
     }
 
     /// Checks what a node has besides its content: attributes, and the target of a link.

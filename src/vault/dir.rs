@@ -31,6 +31,11 @@ impl Dir {
         self.id.as_ref().ok_or(Error::os(Errno::NOENT.raw_os_error()))
     }
 
+    /// Where `name` is in the store.
+    pub fn path_in_store(&self, name: &OsStr) -> PathBuf {
+        path_in_store(&self.store, name)
+    }
+
     /// Where `name` is in the store, for a log line.
     pub(super) fn stored_path(&self, name: &OsStr) -> String {
         stored_path(&self.store, name)
@@ -44,7 +49,7 @@ pub(super) fn stored_path(dir: &StoreDir, name: &OsStr) -> String {
 }
 
 /// Where `name` in a directory is in the store.
-pub(super) fn path_in_store(dir: &StoreDir, name: &OsStr) -> PathBuf {
+fn path_in_store(dir: &StoreDir, name: &OsStr) -> PathBuf {
     let link = format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
     std::fs::read_link(link).unwrap_or_default().join(name)
 }

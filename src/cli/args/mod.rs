@@ -134,15 +134,15 @@ pub struct MountArgs {
     #[arg(long)]
     pub allow_other: bool,
     /// Where to encrypt and decrypt. auto: on the CPU or a GPU, whichever is faster
-    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
+    #[arg(long, value_enum, default_value_t)]
     pub engine: EngineArg,
     /// strict: a power failure never damages confirmed data; relaxed: overwrites are faster, but a power failure may
     /// destroy the chunks being overwritten (which is detected)
-    #[arg(long, value_enum, default_value_t = DurabilityArg::Strict)]
+    #[arg(long, value_enum, default_value_t)]
     pub durability: DurabilityArg,
     /// Which files' contents the kernel caches. auto: all but files opened only for writing; kernel: all but those
     /// opened with O_DIRECT; direct: none
-    #[arg(long, value_enum, default_value_t = CacheArg::Auto)]
+    #[arg(long, value_enum, default_value_t)]
     pub cache: CacheArg,
     /// Memory for file contents in transit between programs and the vault, in MiB
     #[arg(long, value_name = "MIB", default_value_t = MEMORY_DEFAULT_MIB, value_parser = value_parser!(u32).range(MEMORY_MIN_MIB..=MEMORY_MAX_MIB))]
@@ -168,9 +168,9 @@ impl MountArgs {
             foreground: false,
             read_only: false,
             allow_other: false,
-            engine: EngineArg::Auto,
-            durability: DurabilityArg::Strict,
-            cache: CacheArg::Auto,
+            engine: EngineArg::default(),
+            durability: DurabilityArg::default(),
+            cache: CacheArg::default(),
             memory: MEMORY_DEFAULT_MIB,
             log_file: None,
             options: Vec::new(),

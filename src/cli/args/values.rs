@@ -16,9 +16,10 @@ pub(super) fn named<T: Copy + Send + Sync + 'static, const N: usize>(
 }
 
 /// `--engine`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[allow(missing_docs)]
 pub enum EngineArg {
+    #[default]
     Auto,
     Cpu,
     Gpu,
@@ -35,9 +36,10 @@ impl From<EngineArg> for EngineChoice {
 }
 
 /// `--durability`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[allow(missing_docs)]
 pub enum DurabilityArg {
+    #[default]
     Strict,
     Relaxed,
 }
@@ -52,9 +54,10 @@ impl From<DurabilityArg> for Durability {
 }
 
 /// `--cache`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[allow(missing_docs)]
 pub enum CacheArg {
+    #[default]
     Auto,
     Kernel,
     Direct,

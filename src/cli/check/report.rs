@@ -64,11 +64,7 @@ impl Report {
 
     /// Findings that are damage.
     pub fn damaged(&self) -> usize {
-        self.count(Kind::Damaged)
-    }
-
-    fn count(&self, kind: Kind) -> usize {
-        self.findings.iter().filter(|finding| finding.kind == kind).count()
+        self.findings.iter().filter(|finding| finding.kind == Kind::Damaged).count()
     }
 
     /// For people.

@@ -136,7 +136,7 @@ impl Check<'_> {
     }
 
     fn found(&self, kind: Kind, path: &Path, (dir, name): (&Dir, &OsStr), flaw: Flaw) {
-        let stored = self.vault.path_in_store(dir, name);
+        let stored = dir.path_in_store(name);
         let Flaw { bytes, reason } = flaw;
         self.report.lock().findings.push(Finding { path: path.to_owned(), bytes, kind, stored, reason });
     }
