@@ -1,23 +1,35 @@
 //! What stands behind a blank header is set aside before a new first version takes its place: a power cut may have left it
 //! there, which nobody can read; or somebody blanked the header, and may bring it back.
 
+use super::names::random_name;
 use crate::{
-    crypto::random,
     format::name::ASIDE,
     store::{BackingFile, DirFile, StoreDir},
 };
-use std::{ffi::OsString, io};
+use std::{ffi::OsStr, io};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 1 << 20;
 
-/// Copies what is not zero in `file` to a new file in `dir`, durably; nothing if all of it is zeros.
+/// Copies what stands behind the blank header of a file to a new file in the vault's root, durably; nothing if all of it is zeros.
 ///
 /// # Errors
 /// The store's; then nothing is left behind that counts.
-pub(super) fn set_aside(dir: &StoreDir, file: &dyn BackingFile) -> io::Result<()> {
+pub(super) fn set_headless_aside(root: &StoreDir, file: &dyn BackingFile) -> io::Result<()> {
+    let name = random_name(ASIDE)?;
+    if set_aside(root, &name, file)? {
+        log::warn!("{}: what stood behind the blank header of a file", name.display());
+    }
+    Ok(())
+}
+
+/// Copies what is not zero in `file` to a new file in `dir`, durably; false if all of it is zeros.
+///
+/// # Errors
+/// The store's; then nothing is left behind that counts.
+pub(super) fn set_aside(dir: &StoreDir, name: &OsStr, file: &dyn BackingFile) -> io::Result<bool> {
     let mut buffer = vec![0; PIECE];
-    let mut copy: Option<(OsString, DirFile)> = None;
+    let mut copy: Option<DirFile> = None;
     let mut at = 0;
     while let Some(offset) = file.next_data(at)? {
         let read = file.read_at(&mut buffer, offset)?;
@@ -28,26 +40,17 @@ pub(super) fn set_aside(dir: &StoreDir, file: &dyn BackingFile) -> io::Result<()
         if buffer[..read].iter().all(|byte| *byte == 0) {
             continue;
         }
-        let (_, to) = match &mut copy {
+        let to = match &mut copy {
             Some(copy) => copy,
-            None => copy.insert(begin(dir)?),
+            None => copy.insert(DirFile::new(dir.create_file(name, 0o600)?)),
         };
         to.write_at(&buffer[..read], offset)?;
     }
-    let Some((name, to)) = copy else { return Ok(()) };
+    let Some(to) = copy else { return Ok(false) };
     to.set_len(file.len()?)?;
     to.sync_data()?;
     dir.sync()?;
-    log::warn!("{}: what stood behind the blank header of a file", name.display());
-    Ok(())
-}
-
-fn begin(dir: &StoreDir) -> io::Result<(OsString, DirFile)> {
-    let mut number = [0; 8];
-    random::fill(&mut number)?;
-    let name = OsString::from(format!("{ASIDE}{:016x}", u64::from_be_bytes(number)));
-    let file = DirFile::new(dir.create_file(&name, 0o600)?);
-    Ok((name, file))
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -66,10 +69,10 @@ mod tests {
         let store = StoreDir::open_path(dir.path()).unwrap();
         let file = FaultyFile::new();
         file.set_len(3 << 20).unwrap();
-        set_aside(&store, &*file).unwrap();
+        set_headless_aside(&store, &*file).unwrap();
         assert!(kept(&dir).is_empty());
         file.write_at(b"what is left", (2 << 20) + 5).unwrap();
-        set_aside(&store, &*file).unwrap();
+        set_headless_aside(&store, &*file).unwrap();
         assert_eq!(kept(&dir), [file.bytes()]);
     }
 }

@@ -27,18 +27,28 @@ pub struct Contents {
     pub left_over: Vec<OsString>,
 }
 
-/// A part of a node that does not verify.
+/// Something that does not verify.
 pub struct Flaw {
-    /// First byte and the one after the last, where it is a part of a file's content.
-    pub bytes: Option<(u64, u64)>,
+    /// Which part of the node.
+    pub part: Part,
     /// What is wrong.
     pub reason: String,
+}
+
+/// A part of a node.
+pub enum Part {
+    /// The node itself, or all of a file's content.
+    Whole,
+    /// The bytes of a file's content from the first one to the one before the second.
+    Bytes(u64, u64),
+    /// The attribute with this name in the store.
+    Attribute(OsString),
 }
 
 impl Flaw {
     /// One of the node, or of all of its content.
     pub fn whole(reason: String) -> Self {
-        Flaw { bytes: None, reason }
+        Flaw { part: Part::Whole, reason }
     }
 
     fn of(error: &Error) -> Self {
@@ -102,7 +112,8 @@ impl Vault {
                     Err(e) => e.to_string(),
                 },
             };
-            flaws.push(Flaw { bytes: None, reason: format!("attribute {}: {reason}", stored.display()) });
+            let reason = format!("attribute {}: {reason}", stored.display());
+            flaws.push(Flaw { part: Part::Attribute(stored), reason });
         }
         Ok(())
     }
@@ -163,7 +174,7 @@ fn next_extent(file: &File, at: &mut u64, flaws: &mut Vec<Flaw>) -> Option<(u64,
             Err(_) => {
                 let end = behind_group(*at);
                 if let Err(e) = file.check_group(layout::group_of(*at / layout::CHUNK)) {
-                    flaws.push(Flaw { bytes: Some((*at, end)), reason: e.to_string() });
+                    flaws.push(Flaw { part: Part::Bytes(*at, end), reason: e.to_string() });
                 }
                 *at = end;
             }
@@ -204,10 +215,12 @@ fn check_chunks(file: &File, range: std::ops::Range<u64>, flaws: &mut Vec<Flaw>)
                 other => other.to_string(),
             };
             match flaws.last_mut() {
-                Some(Flaw { bytes: Some((_, end)), reason: before }) if *end == at && *before == reason => {
+                Some(Flaw { part: Part::Bytes(_, end), reason: before })
+                    if *end == at && *before == reason =>
+                {
                     *end = at + len;
                 }
-                _ => flaws.push(Flaw { bytes: Some((at, at + len)), reason }),
+                _ => flaws.push(Flaw { part: Part::Bytes(at, at + len), reason }),
             }
         }
         at += len;

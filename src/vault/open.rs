@@ -2,7 +2,7 @@
 
 use super::{
     Dir, Durability, Error, Files, OpenError, OpenFile, Result, StatFs,
-    aside::set_aside,
+    aside::set_headless_aside,
     config_file::{self, Configs, open_vault},
     file::{Background, Buffered, Context, SlotMemory},
     init::{is_store_read_only, require_case},
@@ -168,7 +168,7 @@ impl Vault {
             durability: options.durability,
             read_only: options.read_only,
             overwrites_in_place: of_files.overwrites_in_place(),
-            set_aside: Box::new(move |file| set_aside(&aside, file)),
+            set_aside: Box::new(move |file| set_headless_aside(&aside, file)),
             buffered: Arc::new(Buffered::new(budget.behind)),
             ahead: Arc::default(),
             slots: SlotMemory::new(budget.slots),

@@ -2,15 +2,22 @@
 
 use crate::{
     fails,
-    support::{command::run, mounted::Vault, ready},
+    support::{
+        command::{Running, run},
+        mounted::Vault,
+        ready,
+    },
     text,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
     fs,
     os::unix::fs::{FileExt, symlink},
     path::{Path, PathBuf},
     process::Command,
+    thread::sleep,
+    time::Duration,
 };
 use warpcrypt::format::layout::{CHUNK, chunk_offset, entries_offset, stored_size};
 
@@ -152,4 +159,73 @@ fn damaged_names_directories_and_links_are_named() {
     assert_eq!((code, paths), (41, vec!["folder", "link"]));
     let shown = text(&vault.store);
     assert!(run(&mut check(&vault, &[]), 60).text().contains(shown), "where it is stored");
+}
+
+#[test]
+fn an_interrupted_check_goes_on_where_it_was() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = filled(&[30 * CHUNK, 5_000_000]);
+    let mount = vault.mount();
+    for dir in 0..20 {
+        fs::create_dir(mount.join(format!("{dir}"))).expect("mkdir");
+        for file in 0..20 {
+            fs::write(mount.join(format!("{dir}/{file}")), vec![file; 100_000 + dir as usize])
+                .expect("write");
+        }
+    }
+    mount.unmount();
+    flip(&stored(&vault, 30 * CHUNK), chunk_offset(3));
+    fs::write(vault.store.join(".DS_Store"), "x").expect("write");
+    let state = vault.place_path().join("state");
+    let whole = run(&mut check(&vault, &["--full", "--json"]), 60);
+    let (mut interrupted, mut pause) = (0, 2);
+    let done = loop {
+        let resume = ["--full", "--json", "--resume", text(&state)];
+        let running = Running::start(&mut check(&vault, &resume));
+        sleep(Duration::from_millis(pause));
+        let pid = Pid::from_raw(running.pid() as i32).expect("a process");
+        let _ = kill_process(pid, Signal::INT); // It may have ended.
+        let done = running.finish(Duration::from_secs(60));
+        interrupted += u32::from(done.code() == 130 && state.exists());
+        // A little longer each time, until it gets to its end.
+        match done.code() {
+            130 | -1 => pause = pause * 5 / 4 + 1,
+            _ if interrupted == 0 => pause /= 3,
+            _ => break done,
+        }
+    };
+    assert_eq!(done.code(), 41, "{}", done.stderr);
+    assert_eq!(done.text(), whole.text(), "after {interrupted} interruptions");
+    assert!(!state.exists(), "nothing is left to resume");
+    // Another vault's file is refused.
+    fs::write(&state, "{}").expect("write");
+    fails(&mut check(&vault, &["--full", "--resume", text(&state)]), 2, "not from an interrupted check");
+}
+
+#[test]
+fn a_repair_gives_back_what_only_lost_its_frame() {
+    if !ready(&[]) {
+        return;
+    }
+    let size = 150 * CHUNK + 1;
+    let vault = filled(&[size]);
+    flip(&stored(&vault, size), 100);
+    let before = fs::metadata(stored(&vault, size)).expect("stat").modified().expect("mtime");
+    assert_eq!(findings(&vault, true).0, 41);
+    let done = run(&mut check(&vault, &["--full", "--repair"]), 60);
+    assert_eq!(done.code(), 0, "{}{}", done.text(), done.stderr);
+    assert!(done.text().contains("repaired") && done.text().contains("1 repaired"), "{}", done.text());
+    assert_eq!(fs::metadata(stored(&vault, size)).expect("stat").modified().expect("mtime"), before);
+    assert_eq!(findings(&vault, true), (0, vec![]));
+    // A stray is moved on request only, so that its directory can be removed.
+    fs::write(vault.store.join("desktop.ini"), "x").expect("write");
+    run(&mut check(&vault, &["--repair"]), 60);
+    assert!(vault.store.join("desktop.ini").exists());
+    run(&mut check(&vault, &["--move-strays"]), 60);
+    assert!(!vault.store.join("desktop.ini").exists());
+    let mount = vault.mount();
+    fails(&mut check(&vault, &["--repair"]), 15, "mounted for writing");
+    mount.unmount();
 }

@@ -63,7 +63,7 @@ pub enum Command {
         #[arg(long)]
         measure: bool,
     },
-    /// Look for damage in a vault that is not mounted, or mounted read-only; changes nothing
+    /// Look for damage in a vault that is not mounted, or mounted read-only, and repair it if asked to
     Check(CheckArgs),
     /// Hash files and folders, compare them with lists of known hashes, find duplicates
     #[command(after_help = hashing::HASH_HELP)]
@@ -204,6 +204,16 @@ pub struct CheckArgs {
     /// Verify every byte, not only headers, names and trees
     #[arg(long)]
     pub full: bool,
+    /// Rebuild what can be rebuilt, and move the rest to a directory warpcrypt.aside.* in the vault's store; a report is
+    /// left in the root of the vault. Nothing is deleted
+    #[arg(long)]
+    pub repair: bool,
+    /// Move files that are not the vault's to that directory, too
+    #[arg(long)]
+    pub move_strays: bool,
+    /// Keep in this file how far an interrupted check came, and go on from there
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "move_strays"])]
+    pub resume: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -1,42 +1,88 @@
-//! `check`: looks for damage in a vault that nobody writes to, and changes nothing.
+//! `check`: looks for damage in a vault that nobody writes to, and repairs what it is told to.
 
+mod order;
+mod repair;
 mod report;
+mod resume;
 mod walk;
 
 use super::{
     args::CheckArgs,
     exit::{Code, Failure, Outcome},
     hashing::place,
+    log::utc,
     print,
     progress::{Spinner, totals_bar},
     signals::Interrupt,
-    umount,
+    umount, vaults,
 };
-use crate::hash::{self, Vaulted};
+use crate::{
+    hash::{self, Vaulted},
+    vault::{self, NewNode, Vault},
+};
+use data_encoding::HEXLOWER;
 use indicatif::ProgressBar;
-use report::Report;
-use std::path::{Path, PathBuf};
+use report::{Kind, Report};
+use resume::Saved;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
+use walk::Check;
+
+/// What is to be done.
+#[derive(Clone, Copy)]
+struct Scope {
+    full: bool,
+    repair: bool,
+    move_strays: bool,
+}
+
+impl Scope {
+    fn changes(self) -> bool {
+        self.repair || self.move_strays
+    }
+}
 
 /// Runs `check`.
 ///
 /// # Errors
 /// If the vault does not open or is in use, or something in it is damaged.
 pub fn run(args: &CheckArgs) -> Outcome {
+    let scope = Scope { full: args.full, repair: args.repair, move_strays: args.move_strays };
     refuse_writer(&args.vault)?;
-    let vault = place::open(&args.vault, &args.unlock)?;
-    let interrupt = Interrupt::watch()?;
-    let bar = if args.full {
-        let _spinner = Spinner::start("counting files");
-        totals_bar(hash::count(&Vaulted(vault.clone()), &[PathBuf::new()], interrupt.flag()).1)
-    } else {
-        ProgressBar::new_spinner()
+    let id = HEXLOWER.encode(vaults::read(&args.vault)?.id());
+    let saved = match &args.resume {
+        Some(file) => Saved::read(file, &id, args.full)?,
+        None => None,
     };
-    let mut report = walk::check(&vault, args.full, &bar, &interrupt);
+    let vault = place::open_as(&args.vault, &args.unlock, !scope.changes())?;
+    let interrupt = Interrupt::watch()?;
+    let saved = saved.map_or_else(Default::default, |saved| (saved.report, saved.last));
+    let bar = bar(&vault, scope, &interrupt);
+    bar.inc(saved.0.bytes);
+    let aside = scope.changes().then(|| vault.aside()).transpose().map_err(failed)?;
+    let check = Check { vault: &vault, scope, aside: aside.as_ref(), bar: &bar, interrupt: &interrupt };
+    let (mut report, last) = walk::run(&check, saved);
     bar.finish_and_clear();
+    if interrupt.check().is_err()
+        && let Some(file) = &args.resume
+    {
+        Saved::new(&id, scope.full, last, report).write(file)?;
+        return Err(Failure::new(
+            Code::Interrupted,
+            "interrupted",
+            format!("The same command goes on from here; {} says where.", file.display()),
+        ));
+    }
     report.sort();
+    finish(&vault, scope, &report)?;
     print(&if args.json { report.json(args.full) } else { report.text(args.full) })?;
     interrupt.check()?;
-    judge(&report)
+    forget(args.resume.as_deref())?;
+    judge(&report, scope)
 }
 
 /// What is being written would look damaged.
@@ -51,13 +97,65 @@ fn refuse_writer(vault: &Path) -> Outcome {
     }
 }
 
-fn judge(report: &Report) -> Outcome {
-    match report.damaged() {
-        0 => Ok(()),
-        number => Err(Failure::new(
+fn bar(vault: &Arc<Vault>, scope: Scope, interrupt: &Interrupt) -> ProgressBar {
+    if !scope.full {
+        return ProgressBar::new_spinner();
+    }
+    let _spinner = Spinner::start("counting files");
+    totals_bar(hash::count(&Vaulted(vault.clone()), &[PathBuf::new()], interrupt.flag()).1)
+}
+
+/// Makes repairs durable, and leaves the report in the vault.
+fn finish(vault: &Vault, scope: Scope, report: &Report) -> Outcome {
+    if !scope.changes() {
+        return Ok(());
+    }
+    if report.number_of(Kind::Repaired) + report.number_of(Kind::SetAside) > 0 {
+        leave(vault, &report.json(scope.full)).map_err(failed)?;
+    }
+    vault.shut_down().map_err(failed)
+}
+
+/// Writes the report to a file in the root of the vault.
+fn leave(vault: &Vault, report: &str) -> vault::Result<()> {
+    let name = format!("warpcrypt-repair-{}.json", utc(SystemTime::now()).replace(':', "-"));
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let (_, _, file) = vault.create(&vault.root(), name.as_ref(), NewNode { mode: 0o600, uid, gid })?;
+    file.file.write(0, report.as_bytes())?;
+    vault.sync_file(&file)?;
+    vault.files().release(file);
+    Ok(())
+}
+
+/// Nothing is left to resume.
+fn forget(file: Option<&Path>) -> Outcome {
+    match file.map(fs::remove_file) {
+        Some(Err(e)) if e.kind() != io::ErrorKind::NotFound => Err(Failure::io("the file of --resume", &e)),
+        _ => Ok(()),
+    }
+}
+
+fn failed(error: vault::Error) -> Failure {
+    match error {
+        vault::Error::Store(e) => Failure::io("the vault", &e),
+        other => Failure::plain(Code::Failed, other),
+    }
+}
+
+fn judge(report: &Report, scope: Scope) -> Outcome {
+    let advice = if scope.repair {
+        "Reading what is still damaged fails. Restore it from a backup, overwrite it or delete it."
+    } else {
+        "Everything else can be read. `warpcrypt check --repair` mends what can be mended; restore the rest from a backup."
+    };
+    match (report.number_of(Kind::Damaged), report.number_of(Kind::SetAside)) {
+        (0, 0) => Ok(()),
+        (0, _) if !scope.repair => Ok(()),
+        (0, number) => Err(Failure::new(
             Code::Unreadable,
-            format!("{number} damaged"),
-            "Everything else can be read. Mount the vault with --read-only to copy it, or restore what is named above.",
+            format!("{number} set aside: nothing could be made of that"),
+            "The report in the root of the vault says where it is in the store.",
         )),
+        (number, _) => Err(Failure::new(Code::Unreadable, format!("{number} damaged"), advice)),
     }
 }

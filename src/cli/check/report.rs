@@ -1,20 +1,22 @@
 //! What a check found, for people and as JSON.
 
 use indicatif::{HumanBytes, HumanCount};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::{
-    fmt::Write,
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsString, fmt::Write, path::Path};
 
 /// What kind of finding it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
     /// Something that the vault stored does not verify.
     Damaged,
+    /// It did not, and it does again.
+    Repaired,
+    /// It did not, and was moved to the folder for what is set aside.
+    SetAside,
     /// None of the vault's files.
     Stray,
-    /// Left over from an unfinished write, or set aside. It does no harm.
+    /// Left over from an unfinished write, or set aside before. It does no harm.
     LeftOver,
 }
 
@@ -22,6 +24,8 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Kind::Damaged => "damaged",
+            Kind::Repaired => "repaired",
+            Kind::SetAside => "set aside",
             Kind::Stray => "stray",
             Kind::LeftOver => "left over",
         }
@@ -29,22 +33,24 @@ impl Kind {
 }
 
 /// A finding.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Finding {
     /// Where it is in the vault; of a name that cannot be read, its directory.
-    pub path: PathBuf,
+    pub path: OsString,
     /// First byte and the one after the last, where it is a part of a file's content.
     pub bytes: Option<(u64, u64)>,
     /// What kind it is.
     pub kind: Kind,
     /// Where it is in the store.
-    pub stored: PathBuf,
+    pub stored: OsString,
     /// What is wrong.
     pub reason: String,
+    /// Where the store has what was set aside of it.
+    pub aside: Option<OsString>,
 }
 
 /// What was checked, and what was found.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Report {
     /// Directories that were read.
     pub directories: u64,
@@ -57,31 +63,47 @@ pub struct Report {
 }
 
 impl Report {
+    /// Adds what another one has.
+    pub fn add(&mut self, other: Report) {
+        self.directories += other.directories;
+        self.files += other.files;
+        self.bytes += other.bytes;
+        self.findings.extend(other.findings);
+    }
+
     /// Puts the findings in order.
     pub fn sort(&mut self) {
         self.findings.sort();
     }
 
-    /// Findings that are damage.
-    pub fn damaged(&self) -> usize {
-        self.findings.iter().filter(|finding| finding.kind == Kind::Damaged).count()
+    /// How many findings are of a kind.
+    pub fn number_of(&self, kind: Kind) -> usize {
+        self.findings.iter().filter(|finding| finding.kind == kind).count()
     }
 
     /// For people.
     pub fn text(&self, full: bool) -> String {
         let mut text = String::new();
-        for Finding { path, bytes, kind, stored, reason } in &self.findings {
+        for Finding { path, bytes, kind, stored, reason, aside } in &self.findings {
             let range =
                 bytes.map_or_else(String::new, |(from, end)| format!(", bytes {from} to {}", end - 1));
             // Writing to a string cannot fail. Debug formatting escapes what a terminal would obey.
             let _ = writeln!(text, "{:<10}{:?}{range}: {reason}", kind.name(), shown(path));
             let _ = writeln!(text, "          stored in {stored:?}");
+            if let Some(aside) = aside {
+                let _ = writeln!(text, "          set aside in {aside:?}");
+            }
         }
         let scope = if full { "every byte" } else { "headers, names and trees" };
         let (directories, files) = (HumanCount(self.directories), HumanCount(self.files));
-        let found = match self.damaged() {
-            0 => "nothing is damaged".to_owned(),
-            number => format!("{number} damaged"),
+        let counted = [Kind::Damaged, Kind::Repaired, Kind::SetAside]
+            .map(|kind| (self.number_of(kind), kind.name()))
+            .into_iter()
+            .filter(|(number, _)| *number > 0)
+            .map(|(number, name)| format!("{number} {name}"));
+        let found = match Vec::from_iter(counted) {
+            none if none.is_empty() => "nothing is damaged".to_owned(),
+            some => some.join(", "),
         };
         text + &format!(
             "Checked {scope} of {directories} directories and {files} files ({}): {found}.\n",
@@ -99,6 +121,7 @@ impl Report {
                 "first_byte": f.bytes.map(|(first, _)| first),
                 "last_byte": f.bytes.map(|(_, end)| end - 1),
                 "reason": f.reason,
+                "aside": f.aside.as_ref().map(|aside| aside.to_string_lossy()),
             })
         };
         let value = json!({
@@ -107,7 +130,9 @@ impl Report {
             "directories": self.directories,
             "files": self.files,
             "bytes": self.bytes,
-            "damaged": self.damaged(),
+            "damaged": self.number_of(Kind::Damaged),
+            "repaired": self.number_of(Kind::Repaired),
+            "set_aside": self.number_of(Kind::SetAside),
             "findings": self.findings.iter().map(finding).collect::<Value>(),
         });
         format!("{value:#}\n")
@@ -115,6 +140,6 @@ impl Report {
 }
 
 /// The root has no name of its own.
-fn shown(path: &Path) -> &Path {
-    if path.as_os_str().is_empty() { Path::new("/") } else { path }
+fn shown(path: &std::ffi::OsStr) -> &Path {
+    Path::new(if path.is_empty() { "/".as_ref() } else { path })
 }

@@ -1,15 +1,20 @@
-//! The way through a vault: one thread reads directories, others check what is in them.
+//! The way through a vault: one thread reads directories in order, others check what is in them.
 
-use super::report::{Finding, Kind, Report};
+use super::{
+    Scope,
+    order::{Place, Progress},
+    repair,
+    report::{Finding, Kind, Report},
+};
 use crate::{
     cli::signals::Interrupt,
-    vault::{self, Contents, Dir, DirEntry, Flaw, Vault},
+    vault::{self, Aside, Contents, Dir, DirEntry, Flaw, Part, Vault},
 };
 use crossbeam_channel::{Receiver, Sender, bounded};
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsStr,
     num::NonZero,
     path::{Path, PathBuf},
     sync::Arc,
@@ -20,130 +25,198 @@ use std::{
 const WAITING: usize = 1024;
 
 /// An entry to be checked.
-struct Job {
+pub(super) struct Job {
+    pub(super) path: PathBuf,
+    pub(super) dir: Arc<Dir>,
+    pub(super) entry: DirEntry,
+}
+
+/// A directory that is open: its path in the vault, and in the store from the vault's root.
+struct Open {
     path: PathBuf,
+    stored: PathBuf,
     dir: Arc<Dir>,
-    entry: DirEntry,
 }
 
-struct Check<'a> {
-    vault: &'a Arc<Vault>,
-    full: bool,
-    bar: &'a ProgressBar,
-    interrupt: &'a Interrupt,
-    report: Mutex<Report>,
+/// A check of one vault.
+pub(super) struct Check<'a> {
+    pub(super) vault: &'a Arc<Vault>,
+    pub(super) scope: Scope,
+    pub(super) aside: Option<&'a Aside>,
+    pub(super) bar: &'a ProgressBar,
+    pub(super) interrupt: &'a Interrupt,
 }
 
-/// Checks everything below the root.
-pub fn check(vault: &Arc<Vault>, full: bool, bar: &ProgressBar, interrupt: &Interrupt) -> Report {
-    let check = Check { vault, full, bar, interrupt, report: Mutex::default() };
+/// Checks everything below the root that is behind `last`; returns what is done, and up to where.
+pub(super) fn run(check: &Check, (done, last): (Report, Option<Place>)) -> (Report, Option<Place>) {
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let (jobs, waiting) = bounded(WAITING);
+    let progress = Mutex::new(Progress::from(done, last.clone()));
     thread::scope(|scope| {
         for _ in 0..threads {
             let waiting = waiting.clone();
-            scope.spawn(|| check.work(waiting));
+            scope.spawn(|| check.work(waiting, &progress));
         }
-        check.walk(jobs);
+        Walk { check, jobs, progress: &progress, last }.run();
     });
-    check.report.into_inner()
+    progress.into_inner().into_done()
 }
 
-impl Check<'_> {
+/// The way of the thread that reads directories.
+struct Walk<'a> {
+    check: &'a Check<'a>,
+    jobs: Sender<(u64, Job)>,
+    progress: &'a Mutex<Progress>,
+    /// An earlier check came as far as this.
+    last: Option<Place>,
+}
+
+impl Walk<'_> {
     /// Reads all directories, each before those in it.
-    fn walk(&self, jobs: Sender<Job>) {
-        let mut next = Some((PathBuf::new(), self.vault.root()));
-        let mut closed: Vec<Job> = Vec::new();
-        while let Some((path, dir)) = next {
-            if self.interrupt.check().is_err() {
-                break;
-            }
-            self.bar.tick();
-            self.report.lock().directories += 1;
-            let contents = match self.vault.inspect_dir(&dir) {
-                Ok(contents) => contents,
-                Err(e) => {
-                    self.found(Kind::Damaged, &path, (&dir, OsStr::new("")), Flaw::whole(e.to_string()));
-                    Contents::default()
-                }
-            };
-            for entry in self.judge_names(&path, &dir, contents) {
-                let job = Job { path: path.join(&entry.name), dir: dir.clone(), entry };
-                if job.entry.kind == vault::Kind::Dir {
-                    self.check_node(&job);
-                    closed.push(job);
-                } else if jobs.send(job).is_err() {
-                    return;
-                }
-            }
-            next = std::iter::from_fn(|| closed.pop()).find_map(|job| self.open(job));
+    fn run(self) {
+        let root = Open { path: PathBuf::new(), stored: PathBuf::new(), dir: self.check.vault.root() };
+        let mut next = Some(root);
+        let mut closed: Vec<(PathBuf, Job)> = Vec::new();
+        while let Some(open) = next {
+            self.check.bar.tick();
+            let Some(inner) = self.visit(&open) else { return };
+            closed.extend(inner.into_iter().rev());
+            next = std::iter::from_fn(|| closed.pop()).find_map(|(stored, job)| self.open(stored, job));
         }
+    }
+
+    /// Reads a directory and hands out the files in it; returns the directories in it that are still to be seen. `None` after
+    /// an interruption.
+    fn visit(&self, open: &Open) -> Option<Vec<(PathBuf, Job)>> {
+        let number = self.begin_dir(&open.stored);
+        let mut report = Report { directories: 1, ..Report::default() };
+        let mut entries = self.check.entries(open, &mut report);
+        entries.sort_by(|a, b| a.stored.0.cmp(&b.stored.0));
+        let (dirs, files): (Vec<Job>, Vec<Job>) = entries
+            .into_iter()
+            .map(|entry| Job { path: open.path.join(&entry.name), dir: open.dir.clone(), entry })
+            .partition(|job| job.entry.kind == vault::Kind::Dir);
+        report.findings.extend(dirs.iter().flat_map(|job| self.check.node(job)));
+        // What is begun and interrupted does not count.
+        self.check.interrupt.check().ok()?;
+        if let Some(number) = number {
+            self.progress.lock().end(number, report);
+        }
+        for job in files {
+            if !self.last.as_ref().is_some_and(|last| last.is_behind_file(&open.stored, &job.entry.stored.0))
+            {
+                let number = self.progress.lock().begin(Place::of_file(&open.stored, &job.entry.stored.0));
+                self.jobs.send((number, job)).ok()?;
+            }
+        }
+        let inner = dirs.into_iter().map(|job| (open.stored.join(&job.entry.stored.0), job));
+        let seen = |stored: &Path| self.last.as_ref().is_some_and(|last| last.is_behind_all_of(stored));
+        Some(inner.filter(|(stored, _)| !seen(stored)).collect())
+    }
+
+    /// Begins with a directory; `None` if an earlier check has seen it.
+    fn begin_dir(&self, stored: &Path) -> Option<u64> {
+        let seen = self.last.as_ref().is_some_and(|last| last.is_behind_dir(stored));
+        (!seen).then(|| self.progress.lock().begin(Place::of_dir(stored)))
     }
 
     /// Opens a directory; `None` if it is damaged.
-    fn open(&self, job: Job) -> Option<(PathBuf, Arc<Dir>)> {
-        match self.vault.open_dir(&job.dir, &job.entry.stored) {
-            Ok(dir) => Some((job.path, dir)),
-            Err(e) => {
-                self.found(Kind::Damaged, &job.path, job.place(), Flaw::whole(e.to_string()));
-                None
-            }
-        }
-    }
-
-    /// Reports what is no entry; returns the entries.
-    fn judge_names(&self, path: &Path, dir: &Dir, contents: Contents) -> Vec<DirEntry> {
-        let report = |kind, name: OsString, reason: String| {
-            self.found(kind, path, (dir, &name), Flaw::whole(reason));
+    fn open(&self, stored: PathBuf, job: Job) -> Option<Open> {
+        let (dir, finding) = match self.check.vault.open_dir(&job.dir, &job.entry.stored) {
+            Ok(dir) => (Some(dir), None),
+            Err(e) => repair::dir(self.check, &job, Flaw::whole(e.to_string())),
         };
-        for (name, reason) in contents.damaged {
-            report(Kind::Damaged, name, format!("an entry without a name: {reason}"));
+        if let Some(finding) = finding
+            && let Some(number) = self.begin_dir(&stored)
+        {
+            self.progress.lock().end(number, Report { findings: vec![finding], ..Report::default() });
         }
-        for name in contents.strays {
-            report(Kind::Stray, name, "not a file of this vault".to_owned());
+        dir.map(|dir| Open { path: job.path, stored, dir })
+    }
+}
+
+impl Check<'_> {
+    /// Lists a directory, and reports what is no entry.
+    fn entries(&self, open: &Open, report: &mut Report) -> Vec<DirEntry> {
+        let Open { path, dir, .. } = open;
+        let contents = self.vault.inspect_dir(dir).unwrap_or_else(|e| {
+            report.findings.push(finding(
+                Kind::Damaged,
+                path,
+                (dir, OsStr::new("")),
+                Flaw::whole(e.to_string()),
+            ));
+            Contents::default()
+        });
+        let Contents { mut entries, damaged, strays, left_over } = contents;
+        for (name, reason) in damaged {
+            let flaw = Flaw::whole(format!("an entry without a name: {reason}"));
+            let (entry, finding) = repair::name(self, path, (dir, &name), flaw);
+            entries.extend(entry);
+            report.findings.push(finding);
         }
-        for name in contents.left_over {
-            report(Kind::LeftOver, name, "left by an unfinished write, or set aside".to_owned());
+        for name in strays {
+            report.findings.push(repair::stray(self, path, (dir, &name)));
         }
-        contents.entries
+        for name in left_over {
+            let flaw = Flaw::whole("left by an unfinished write, or set aside".to_owned());
+            report.findings.push(finding(Kind::LeftOver, path, (dir, &name), flaw));
+        }
+        entries
     }
 
-    fn work(&self, waiting: Receiver<Job>) {
-        for job in waiting {
+    fn work(&self, waiting: Receiver<(u64, Job)>, progress: &Mutex<Progress>) {
+        for (number, job) in waiting {
             if self.interrupt.check().is_err() {
                 continue; // The others that wait go, too.
             }
-            self.report.lock().files += 1;
-            self.check_node(&job);
+            let mut report = Report { files: 1, findings: self.node(&job), ..Report::default() };
             if job.entry.kind == vault::Kind::File {
-                let mut progress = |bytes| {
-                    self.bar.inc(bytes);
-                    self.report.lock().bytes += bytes;
-                    self.interrupt.check().is_ok()
-                };
-                for flaw in self.vault.check_content(&job.dir, &job.entry, self.full, &mut progress) {
-                    self.found(Kind::Damaged, &job.path, job.place(), flaw);
-                }
+                let mut bytes = 0;
+                let flaws = self.content(&job, &mut bytes);
+                report.bytes = bytes;
+                report.findings.extend(repair::content(self, &job, flaws));
+            }
+            if self.interrupt.check().is_ok() {
+                progress.lock().end(number, report);
             }
         }
     }
 
-    /// Attributes and links.
-    fn check_node(&self, job: &Job) {
-        for flaw in self.vault.check_node(&job.dir, &job.entry) {
-            self.found(Kind::Damaged, &job.path, job.place(), flaw);
-        }
+    /// Checks the content of a file, and shows how far it is.
+    fn content(&self, job: &Job, bytes: &mut u64) -> Vec<Flaw> {
+        let mut progress = |more| {
+            *bytes += more;
+            self.bar.inc(more);
+            self.interrupt.check().is_ok()
+        };
+        let flaws = self.vault.check_content(&job.dir, &job.entry, self.scope.full, &mut progress);
+        // Holes are counted with the bytes to come.
+        let size =
+            self.vault.stat(vault::Target::Entry(&job.dir, &job.entry.stored)).map_or(0, |stat| stat.size);
+        self.bar.inc(size.saturating_sub(*bytes));
+        flaws
     }
 
-    fn found(&self, kind: Kind, path: &Path, (dir, name): (&Dir, &OsStr), flaw: Flaw) {
-        let stored = dir.path_in_store(name);
-        let Flaw { bytes, reason } = flaw;
-        self.report.lock().findings.push(Finding { path: path.to_owned(), bytes, kind, stored, reason });
+    /// Checks attributes and links.
+    fn node(&self, job: &Job) -> Vec<Finding> {
+        let flaws = self.vault.check_node(&job.dir, &job.entry);
+        flaws.into_iter().map(|flaw| repair::node(self, job, flaw)).collect()
     }
 }
 
 impl Job {
-    fn place(&self) -> (&Dir, &OsStr) {
+    pub(super) fn place(&self) -> (&Dir, &OsStr) {
         (&self.dir, &self.entry.stored.0)
     }
+}
+
+/// A finding where nothing was done.
+pub(super) fn finding(kind: Kind, path: &Path, (dir, name): (&Dir, &OsStr), flaw: Flaw) -> Finding {
+    let bytes = match flaw.part {
+        Part::Bytes(first, end) => Some((first, end)),
+        Part::Whole | Part::Attribute(_) => None,
+    };
+    let stored = dir.path_in_store(name).into_os_string();
+    Finding { path: path.as_os_str().to_owned(), bytes, kind, stored, reason: flaw.reason, aside: None }
 }

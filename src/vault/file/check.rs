@@ -1,7 +1,12 @@
-//! Verifying what a read does not come to: the length of the stored file, and the entries of a group.
+//! Verifying what a read does not come to: the length of the stored file, the entries of a group, and chunks by slots that no
+//! root has proven.
 
-use super::File;
-use crate::vault::Result;
+use super::{File, record::Identity};
+use crate::{
+    crypto::chunk::{CHUNK, ChunkId},
+    format::{entry::Slot, layout},
+    vault::Result,
+};
 
 impl File {
     /// Whether the stored file has the length that its record gives it.
@@ -22,5 +27,18 @@ impl File {
         let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
         st.stored.tree.trim_cache();
         st.stored.tree.load(self.source(&identity), group)
+    }
+
+    /// Whether the stored bytes of a chunk are those of the slot, `len` of them.
+    pub(super) fn verifies(&self, identity: &Identity, index: u64, slot: Slot, len: usize) -> Result<bool> {
+        let keys = &identity.keys.chunk;
+        let id = ChunkId { index, epoch: slot.epoch, nonce: slot.nonce };
+        if slot.is_hole() {
+            return Ok(keys.verify_hole(&id, &slot.tag).is_ok());
+        }
+        let mut bytes = [0; CHUNK];
+        let bytes = &mut bytes[..len];
+        let whole = self.store.read_at(bytes, layout::chunk_offset(index))? == bytes.len();
+        Ok(whole && keys.verify(&id, &slot.tag, bytes).is_ok())
     }
 }

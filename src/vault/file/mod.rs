@@ -8,6 +8,7 @@
 //! | `read` | the way of a byte to the application |
 //! | `write`, `flush`, `commit` | its way into the buffer, out of it, and to the store |
 //! | `recover` | what a crash on that way leaves to do |
+//! | `rebuild` | what can be made of a damaged file |
 //! | `background` | threads for read-ahead, and for sealing and storing |
 //! | `rules` | the rules of the commit protocol, by name |
 
@@ -21,6 +22,7 @@ mod flush;
 mod in_flight;
 mod lock;
 mod read;
+mod rebuild;
 mod record;
 mod recover;
 mod rules;
@@ -46,6 +48,7 @@ pub use background::Background;
 pub use buffer::Buffered;
 pub use commit::CleanStep;
 pub use read::{ReadAheadMemory, SmallRead};
+pub use rebuild::Rebuilt;
 pub use slot_memory::SlotMemory;
 
 /// What an overwrite survives.

@@ -5,7 +5,6 @@
 
 use super::{Dirty, File, Proven, indexed};
 use crate::{
-    crypto::chunk::{CHUNK, ChunkId},
     format::{
         entry::{Entry, Slot},
         layout,
@@ -132,15 +131,7 @@ impl Scan<'_> {
         if !holds(Rule::VerifyData) {
             return Ok(true);
         }
-        let keys = &self.identity.keys.chunk;
-        let id = ChunkId { index, epoch: slot.epoch, nonce: slot.nonce };
-        if slot.is_hole() {
-            return Ok(keys.verify_hole(&id, &slot.tag).is_ok());
-        }
-        let mut bytes = [0; CHUNK];
-        let bytes = &mut bytes[..len];
-        let whole = self.file.store.read_at(bytes, layout::chunk_offset(index))? == bytes.len();
-        Ok(whole && keys.verify(&id, &slot.tag, bytes).is_ok())
+        self.file.verifies(self.identity, index, slot, len)
     }
 }
 

@@ -17,6 +17,7 @@ mod explore;
 mod faults;
 mod hostile;
 mod model;
+mod rebuild;
 mod several;
 mod single;
 mod streams;

@@ -1,0 +1,130 @@
+//! What `--repair` and `--move-strays` do about a finding. Without them it is only reported.
+
+use super::{
+    report::{Finding, Kind},
+    walk::{Check, Job, finding},
+};
+use crate::vault::{self, Dir, DirEntry, Flaw, Part, Rebuilt, Result};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// What was done, in words, and where the store has what was set aside.
+type Done = (Kind, String, Option<PathBuf>);
+
+/// The content of a file, rebuilt and checked again.
+pub(super) fn content(check: &Check, job: &Job, flaws: Vec<Flaw>) -> Vec<Finding> {
+    let damaged = |flaw| finding(Kind::Damaged, &job.path, job.place(), flaw);
+    let Some(aside) = check.aside.filter(|_| check.scope.repair && !flaws.is_empty()) else {
+        return flaws.into_iter().map(damaged).collect();
+    };
+    let found = Flaw { part: Part::Whole, reason: summary(&flaws) };
+    let rebuilt = check.vault.repair_content(&job.dir, &job.entry, aside);
+    let mut go_on = |_| check.interrupt.check().is_ok();
+    let left = check.vault.check_content(&job.dir, &job.entry, check.scope.full, &mut go_on);
+    match rebuilt {
+        // Nothing but chunks is damaged: they stay so.
+        Ok((Rebuilt::Exact, None)) if !left.is_empty() => left.into_iter().map(damaged).collect(),
+        Ok((Rebuilt::Foreign, None)) => vec![done(
+            job,
+            found,
+            aside
+                .take(&job.dir, &job.entry.stored.0)
+                .map(|place| (Kind::SetAside, "nothing of it opens".to_owned(), Some(place))),
+        )],
+        Ok((rebuilt, copy)) => {
+            let how = match rebuilt {
+                Rebuilt::Exact => "rebuilt; everything is what was stored last",
+                Rebuilt::Salvaged => "rebuilt; what verifies can be read",
+                Rebuilt::Foreign => "it is empty now",
+            };
+            let first = done(job, found, Ok((Kind::Repaired, how.to_owned(), copy)));
+            std::iter::once(first).chain(left.into_iter().map(damaged)).collect()
+        }
+        Err(e) => vec![done(job, found, Err(e))],
+    }
+}
+
+/// An attribute, or the target of a link.
+pub(super) fn node(check: &Check, job: &Job, flaw: Flaw) -> Finding {
+    let Some(aside) = check.aside.filter(|_| check.scope.repair) else {
+        return finding(Kind::Damaged, &job.path, job.place(), flaw);
+    };
+    let taken = match (&flaw.part, job.entry.kind) {
+        (Part::Attribute(name), _) => check.vault.remove_damaged_attribute(&job.dir, &job.entry, name, aside),
+        (Part::Whole | Part::Bytes(..), vault::Kind::Symlink) => aside.take(&job.dir, &job.entry.stored.0),
+        (Part::Whole | Part::Bytes(..), _) => return finding(Kind::Damaged, &job.path, job.place(), flaw),
+    };
+    done(job, flaw, taken.map(|place| (Kind::SetAside, "moved away".to_owned(), Some(place))))
+}
+
+/// A directory that does not open: it gets an id again.
+pub(super) fn dir(check: &Check, job: &Job, flaw: Flaw) -> (Option<Arc<Dir>>, Option<Finding>) {
+    let Some(aside) = check.aside.filter(|_| check.scope.repair) else {
+        return (None, Some(finding(Kind::Damaged, &job.path, job.place(), flaw)));
+    };
+    match check.vault.repair_dir_id(&job.dir, &job.entry.stored, aside) {
+        Ok(dir) => {
+            let what = (Kind::Repaired, "it has an id again".to_owned(), None);
+            (Some(dir), Some(done(job, flaw, Ok(what))))
+        }
+        Err(e) => (None, Some(done(job, flaw, Err(e)))),
+    }
+}
+
+/// An entry whose name is lost: it gets another one.
+pub(super) fn name(
+    check: &Check,
+    path: &Path,
+    place: (&Arc<Dir>, &OsStr),
+    flaw: Flaw,
+) -> (Option<DirEntry>, Finding) {
+    let (dir, stored) = place;
+    let mut found = finding(Kind::Damaged, path, (dir, stored), flaw);
+    if !check.scope.repair {
+        return (None, found);
+    }
+    match check.vault.rename_nameless(dir, stored) {
+        Ok(entry) => {
+            found.kind = Kind::Repaired;
+            found.reason += &format!("; it is named {:?} now", entry.name);
+            (Some(entry), found)
+        }
+        Err(e) => {
+            found.reason += &format!("; it cannot be repaired: {e}");
+            (None, found)
+        }
+    }
+}
+
+/// A file that is not the vault's.
+pub(super) fn stray(check: &Check, path: &Path, (dir, name): (&Arc<Dir>, &OsStr)) -> Finding {
+    let found = finding(Kind::Stray, path, (dir, name), Flaw::whole("not a file of this vault".to_owned()));
+    let Some(aside) = check.aside.filter(|_| check.scope.move_strays) else { return found };
+    match aside.take(dir, name) {
+        Ok(place) => Finding { kind: Kind::SetAside, aside: Some(place.into_os_string()), ..found },
+        Err(e) => Finding { reason: format!("{}; it cannot be moved: {e}", found.reason), ..found },
+    }
+}
+
+fn done(job: &Job, flaw: Flaw, result: Result<Done>) -> Finding {
+    let found = finding(Kind::Damaged, &job.path, job.place(), flaw);
+    match result {
+        Ok((kind, what, aside)) => {
+            let reason = format!("{}; {what}", found.reason);
+            Finding { kind, reason, aside: aside.map(PathBuf::into_os_string), bytes: None, ..found }
+        }
+        Err(e) => Finding { reason: format!("{}; it cannot be repaired: {e}", found.reason), ..found },
+    }
+}
+
+/// What is wrong, in a line.
+fn summary(flaws: &[Flaw]) -> String {
+    match flaws {
+        [] => String::new(),
+        [one] => one.reason.clone(),
+        [first, more @ ..] => format!("{}, and {} more", first.reason, more.len()),
+    }
+}

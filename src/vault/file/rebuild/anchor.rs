@@ -1,0 +1,99 @@
+//! Whose file it is: the salt of its keys, and the record that still authenticates.
+
+use super::{File, Identity, entries_below};
+use crate::{
+    format::{
+        entry::{EPOCH_LIMIT, Entry},
+        layout,
+        record::{KeyId, RECORD, Record},
+        tree::Digest,
+    },
+    vault::Result,
+};
+
+/// Where the salt stands in a record.
+const SALT_AT: usize = 24;
+
+/// What is known of a damaged file.
+pub(super) struct Anchor {
+    pub(super) identity: Identity,
+    /// The largest sequence number of its records.
+    pub(super) sequence: u64,
+    /// Plaintext bytes.
+    pub(super) size: u64,
+    /// No slot above it counts.
+    pub(super) epoch: u64,
+    /// The root, if a clean record says it.
+    pub(super) root: Option<Digest>,
+    /// Both sectors have that record.
+    pub(super) recorded: bool,
+}
+
+impl File {
+    /// What the records still say; `None` if no key of this vault fits.
+    pub(super) fn anchor(&self) -> Result<Option<Anchor>> {
+        let mut header = [0; 2 * RECORD];
+        self.store.read_at(&mut header, 0)?;
+        let sectors = header.as_chunks::<RECORD>().0;
+        let mut records: Vec<Record> = sectors.iter().filter_map(|sector| self.authentic(sector)).collect();
+        records.sort_by_key(|record| std::cmp::Reverse(record.sequence));
+        for record in &records {
+            let identity = self.derive(record.key);
+            let alone = records.iter().all(|other| other.key == record.key);
+            if alone || self.any_chunk_is_of(&identity)? {
+                let whole = sectors.iter().all(|sector| self.authentic(sector).is_some());
+                let recorded = record.base.is_none() && sectors[0] == sectors[1];
+                return Ok(Some(Anchor { recorded, ..self.anchored(identity, record, whole)? }));
+            }
+        }
+        self.by_salt(sectors)
+    }
+
+    fn authentic(&self, sector: &[u8; RECORD]) -> Option<Record> {
+        let id = Record::peek_key(sector).ok().filter(|id| id.generation == self.context.key_generation)?;
+        Record::decode(sector, &self.derive(id).keys.record).ok()
+    }
+
+    /// What a record proves. Where the other sector is damaged, that may have been the newer one: the slots are then asked.
+    fn anchored(&self, identity: Identity, record: &Record, whole: bool) -> Result<Anchor> {
+        let Record { sequence, target, base, .. } = *record;
+        let clean = base.is_none();
+        let size = if clean && !whole && self.root(&identity, target.size, target.epoch)? != target.root {
+            layout::plain_size(self.store.len()?)
+        } else {
+            base.map_or(target.size, |base| base.size.max(target.size))
+        };
+        let proven = clean && size == target.size;
+        let epoch = if whole { target.epoch } else { EPOCH_LIMIT - 1 };
+        let epoch = if proven { target.epoch } else { epoch };
+        Ok(Anchor { identity, sequence, size, epoch, root: proven.then_some(target.root), recorded: false })
+    }
+
+    /// With the salt of a record that does not authenticate, if a chunk verifies under it.
+    fn by_salt(&self, sectors: &[[u8; RECORD]]) -> Result<Option<Anchor>> {
+        for sector in sectors {
+            let Some((salt, _)) = sector[SALT_AT..].split_first_chunk() else { continue };
+            let identity = self.derive(KeyId { generation: self.context.key_generation, salt: *salt });
+            if self.any_chunk_is_of(&identity)? {
+                let size = layout::plain_size(self.store.len()?);
+                let epoch = EPOCH_LIMIT - 1;
+                return Ok(Some(Anchor { identity, sequence: 0, size, epoch, root: None, recorded: false }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn any_chunk_is_of(&self, identity: &Identity) -> Result<bool> {
+        let size = layout::plain_size(self.store.len()?);
+        let mut found = false;
+        self.each_group(layout::groups(size), |group, raw| {
+            for (index, Entry(slots)) in (layout::first_chunk(group)..).zip(entries_below(group, raw, size)) {
+                for slot in slots.iter().flatten() {
+                    found = found || self.verifies(identity, index, *slot, layout::chunk_len(size, index))?;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+}

@@ -1,0 +1,61 @@
+//! The whole file, where its entries give the root that the record has: then nothing but node pages, left-over slots, the other
+//! record or the length can be wrong.
+
+use super::{Anchor, File, Identity, Patches, Plan, Rebuilt, entries_below, patch_group};
+use crate::{
+    format::{
+        layout,
+        record::Version,
+        tree::{Digest, leaf_digest},
+    },
+    vault::{Result, file::tree::RootBuilder},
+};
+
+impl File {
+    /// The plan for everything; `None` if the entries do not give the root.
+    pub(super) fn exact(&self, anchor: &Anchor) -> Result<Option<Plan>> {
+        let Some(root) = anchor.root else { return Ok(None) };
+        let mut patches = Vec::new();
+        if self.collect(&anchor.identity, anchor.size, anchor.epoch, &mut patches)? != root {
+            return Ok(None);
+        }
+        let version = Version { epoch: anchor.epoch, size: anchor.size, root };
+        Ok(Some(Plan { version, patches, outcome: Rebuilt::Exact }))
+    }
+
+    /// The root that the newest slots up to `epoch` give.
+    pub(super) fn root(&self, identity: &Identity, size: u64, epoch: u64) -> Result<Digest> {
+        self.collect(identity, size, epoch, &mut Vec::new())
+    }
+
+    /// The root, and what in the store is not as it says.
+    fn collect(&self, identity: &Identity, size: u64, epoch: u64, patches: &mut Patches) -> Result<Digest> {
+        let mut root = RootBuilder::new(&identity.keys, size);
+        let mut nodes = Vec::new();
+        let mut sink = |level, k, children: &[Digest; layout::FANOUT as usize]| {
+            let (at, bytes) = (layout::node_offset(level, k), children.as_flattened());
+            if self.page(at)? != bytes {
+                nodes.push((at, bytes.to_vec()));
+            }
+            Ok(())
+        };
+        self.each_group(layout::groups(size), |group, raw| {
+            let entries = entries_below(group, raw, size);
+            let kept: Vec<_> = entries.iter().map(|entry| entry.current(Some(epoch), None)).collect();
+            let slots = kept.iter().map(|kept| kept.as_ref().map(|(_, slot)| slot));
+            let leaf = leaf_digest(&identity.keys, group, slots);
+            patch_group(patches, group, raw, &kept);
+            root.add(group, leaf, &mut sink)
+        })?;
+        let root = root.finish(&mut sink)?;
+        patches.append(&mut nodes);
+        Ok(root)
+    }
+
+    /// A stored page; zeros past the end of the store.
+    pub(super) fn page(&self, at: u64) -> Result<[u8; layout::PAGE as usize]> {
+        let mut page = [0; layout::PAGE as usize];
+        self.store.read_at(&mut page, at)?;
+        Ok(page)
+    }
+}

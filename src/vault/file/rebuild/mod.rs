@@ -1,0 +1,120 @@
+//! Rebuilding of a damaged stored file: records, entries, node pages and length are brought in order, so that every chunk that
+//! verifies can be read, and no other. For `check --repair` only: what it takes may be an older version of a chunk.
+//!
+//! | module | what |
+//! |---|---|
+//! | `anchor` | whose file it is, and what its records still prove |
+//! | `exact` | everything, if the entries give the root of the record |
+//! | `salvage` | what verifies by itself, if not |
+
+mod anchor;
+mod exact;
+mod salvage;
+
+use super::{Context, File, record::Identity, tree::decode_entries};
+use crate::{
+    format::{
+        entry::{ENTRY, Entry, Slot},
+        layout,
+        record::{Record, Version},
+    },
+    store::BackingFile,
+    vault::Result,
+};
+use anchor::Anchor;
+use std::{io, sync::Arc};
+
+/// What became of a damaged file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rebuilt {
+    /// Its entries give the root of its commit record: everything is what was committed last.
+    Exact,
+    /// Every chunk that verifies is kept. The others cannot be read, nor can holes that nothing proves.
+    Salvaged,
+    /// No key of this vault opens any of it. It is as it was.
+    Foreign,
+}
+
+/// Bytes of the stored file that are to change: where they begin, and what they become.
+type Patches = Vec<(u64, Vec<u8>)>;
+
+/// The version that a file is to have, and what is still to be written for it.
+struct Plan {
+    version: Version,
+    patches: Patches,
+    outcome: Rebuilt,
+}
+
+impl File {
+    /// Rebuilds what `store` holds. `keep` is called before anything is overwritten that may be of use, and puts a copy aside.
+    ///
+    /// If it is cut short, it can be done again: it only needs what it does not change.
+    ///
+    /// # Errors
+    /// The store's, and those of `keep`.
+    pub fn rebuild(
+        store: Arc<dyn BackingFile>,
+        context: Arc<Context>,
+        keep: impl FnOnce() -> io::Result<()>,
+    ) -> Result<Rebuilt> {
+        let file = File::over(store, context);
+        let Some(anchor) = file.anchor()? else { return Ok(Rebuilt::Foreign) };
+        let plan = match file.exact(&anchor)? {
+            Some(plan) => plan,
+            None => file.salvage(&anchor)?,
+        };
+        let length = layout::stored_size(plan.version.size);
+        if plan.outcome != Rebuilt::Exact || file.store.len()? > length {
+            keep()?;
+        }
+        file.put_plan(&anchor, &plan, length)?;
+        Ok(plan.outcome)
+    }
+
+    /// Writes a plan down: what the record is about first, then the record in both sectors.
+    fn put_plan(&self, anchor: &Anchor, plan: &Plan, length: u64) -> Result<()> {
+        if anchor.recorded && plan.patches.is_empty() && self.store.len()? == length {
+            return Ok(());
+        }
+        let (seconds, nanoseconds) = self.store.mtime()?;
+        for (at, bytes) in &plan.patches {
+            self.store.write_at(bytes, *at)?;
+        }
+        if self.store.len()? != length {
+            self.store.set_len(length)?;
+        }
+        self.store.sync_data()?;
+        let Identity { id, keys } = &anchor.identity;
+        let record = Record { sequence: anchor.sequence + 1, key: *id, target: plan.version, base: None }
+            .encode(&keys.record);
+        self.store.write_at([record; 2].as_flattened(), 0)?;
+        self.store.sync_data()?;
+        Ok(self.store.set_mtime(seconds, nanoseconds)?)
+    }
+}
+
+/// The stored entries of a group, those of chunks past the end of a file of `size` bytes empty.
+fn entries_below(group: u64, raw: &[u8], size: u64) -> Vec<Entry> {
+    let mut entries = decode_entries(raw);
+    let end = layout::chunks(size).saturating_sub(layout::first_chunk(group));
+    entries
+        .iter_mut()
+        .skip(usize::try_from(end).unwrap_or(usize::MAX))
+        .for_each(|entry| *entry = Entry::default());
+    entries
+}
+
+/// Notes what the page of a group becomes, with only these slots in it, each in its place.
+fn patch_group(patches: &mut Patches, group: u64, raw: &[u8], kept: &[Option<(usize, Slot)>]) {
+    let mut bytes = vec![0; raw.len()];
+    for (slot, out) in kept.iter().zip(bytes.as_chunks_mut::<ENTRY>().0) {
+        let mut entry = Entry::default();
+        if let Some((place, slot)) = slot {
+            entry.0[*place] = Some(*slot);
+        }
+        entry.encode(out);
+    }
+    if bytes != raw {
+        patches.push((layout::entries_offset(group), bytes));
+    }
+}

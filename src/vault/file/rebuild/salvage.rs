@@ -1,0 +1,135 @@
+//! What can still be taken from a file whose entries do not give the root of its record.
+//!
+//! Digests are keyed. One that the entries of a group give, and that stands in the node page above, was written by the vault
+//! for this group. The other groups are taken chunk by chunk, by the tags. That a chunk was a hole is proven by a digest
+//! alone: without one it is marked as lost, so that no zeros are read that nobody wrote.
+
+use super::{Anchor, File, Patches, Plan, Rebuilt, entries_below, patch_group};
+use crate::{
+    format::{
+        entry::{Entry, Slot},
+        layout,
+        record::Version,
+        tree::{ALL_HOLES, Digest, leaf_digest, node_digest},
+    },
+    vault::{Damage, Result, file::tree::read_entries},
+};
+
+/// The slot of a chunk that is lost. No tag is zeros but by chance (2⁻¹²⁸), so it never verifies.
+const LOST_CHUNK: Slot = Slot { nonce: *b"lost chunk", epoch: 1, tag: [0; 16] };
+/// Pages that a salvage may change: they are held in memory. Only large holes that nothing proves need so many.
+const MOST_PATCHES: usize = 1 << 17;
+
+/// A slot and its place in the entry.
+type Placed = (usize, Slot);
+
+struct Salvage<'a> {
+    file: &'a File,
+    anchor: &'a Anchor,
+    patches: Patches,
+    /// The largest epoch of a slot that is kept.
+    newest: u64,
+}
+
+impl File {
+    /// The plan for what verifies.
+    ///
+    /// # Errors
+    /// `Damaged` if more would have to be marked as lost than can be.
+    pub(super) fn salvage(&self, anchor: &Anchor) -> Result<Plan> {
+        let mut salvage = Salvage { file: self, anchor, patches: Vec::new(), newest: 1 };
+        let root = salvage.digest(layout::levels(layout::groups(anchor.size)), 0, anchor.root)?;
+        let epoch = if anchor.root.is_some() { anchor.epoch } else { salvage.newest };
+        let version = Version { epoch, size: anchor.size, root };
+        Ok(Plan { version, patches: salvage.patches, outcome: Rebuilt::Salvaged })
+    }
+}
+
+impl Salvage<'_> {
+    /// The digest of a group (level 0) or node page after the repair. `wanted` is what stands above it, if that says anything.
+    fn digest(&mut self, level: u32, k: u64, wanted: Option<Digest>) -> Result<Digest> {
+        if level == 0 {
+            return self.group(k, wanted);
+        }
+        // Proven to be a hole; what the store has there is not read.
+        if wanted == Some(ALL_HOLES) {
+            return Ok(ALL_HOLES);
+        }
+        let keys = &self.anchor.identity.keys;
+        let page = self.file.page(layout::node_offset(level, k))?;
+        let mut stored = [ALL_HOLES; layout::FANOUT as usize];
+        stored.as_flattened_mut().copy_from_slice(&page);
+        let proven = wanted == Some(node_digest(keys, level, k, &stored));
+        let groups = layout::groups(self.anchor.size);
+        let mut children = [ALL_HOLES; layout::FANOUT as usize];
+        for (child, (above, new)) in (k * layout::FANOUT..).zip(stored.iter().zip(&mut children)) {
+            if child * layout::FANOUT.pow(level - 1) >= groups {
+                break;
+            }
+            // Without proof of the page, zeros say nothing.
+            *new = self.digest(level - 1, child, (proven || *above != ALL_HOLES).then_some(*above))?;
+        }
+        if children != stored {
+            self.patches.push((layout::node_offset(level, k), children.as_flattened().to_vec()));
+        }
+        Ok(node_digest(keys, level, k, &children))
+    }
+
+    fn group(&mut self, group: u64, wanted: Option<Digest>) -> Result<Digest> {
+        if wanted == Some(ALL_HOLES) && group > 0 {
+            return Ok(ALL_HOLES);
+        }
+        if self.patches.len() >= MOST_PATCHES {
+            let reason = "more of its holes than can be marked are not proven";
+            return Err(Damage { what: "entries".into(), reason }.into());
+        }
+        let raw = read_entries(&*self.file.store, group)?;
+        let entries = entries_below(group, &raw, self.anchor.size);
+        let newest: Vec<Option<Placed>> =
+            entries.iter().map(|entry| entry.current(Some(self.anchor.epoch), None)).collect();
+        let kept = if wanted == Some(self.leaf(group, &newest)) {
+            newest
+        } else {
+            let stored = self.stored(group, &entries)?;
+            let or_newest = |(stored, newest): (&Option<Placed>, &Option<Placed>)| stored.or(*newest);
+            let best: Vec<Option<Placed>> = stored.iter().zip(&newest).map(or_newest).collect();
+            if wanted == Some(self.leaf(group, &best)) { best } else { self.mark(group, stored) }
+        };
+        self.newest = kept.iter().flatten().map(|(_, slot)| slot.epoch).fold(self.newest, u64::max);
+        patch_group(&mut self.patches, group, &raw, &kept);
+        Ok(self.leaf(group, &kept))
+    }
+
+    /// The newest slot of each chunk whose data is there.
+    fn stored(&self, group: u64, entries: &[Entry]) -> Result<Vec<Option<Placed>>> {
+        let Anchor { identity, size, epoch, .. } = self.anchor;
+        let mut all = Vec::with_capacity(entries.len());
+        for (index, entry) in (layout::first_chunk(group)..).zip(entries) {
+            let mut best: Option<Placed> = None;
+            for (place, slot) in entry.0.iter().enumerate() {
+                if let Some(slot) = slot.filter(|slot| slot.epoch <= *epoch)
+                    && best.is_none_or(|(_, best)| best.epoch < slot.epoch)
+                    && self.file.verifies(identity, index, slot, layout::chunk_len(*size, index))?
+                {
+                    best = Some((place, slot));
+                }
+            }
+            all.push(best);
+        }
+        Ok(all)
+    }
+
+    /// Marks what may have been there and does not verify.
+    fn mark(&self, group: u64, mut kept: Vec<Option<Placed>>) -> Vec<Option<Placed>> {
+        let chunks = layout::chunks(self.anchor.size);
+        for (_, slot) in (layout::first_chunk(group)..chunks).zip(&mut kept) {
+            slot.get_or_insert((0, LOST_CHUNK));
+        }
+        kept
+    }
+
+    fn leaf(&self, group: u64, kept: &[Option<Placed>]) -> Digest {
+        let slots = kept.iter().map(|kept| kept.as_ref().map(|(_, slot)| slot));
+        leaf_digest(&self.anchor.identity.keys, group, slots)
+    }
+}

@@ -1,0 +1,216 @@
+//! Repairing what a check found. Nothing is thrown away: what is of no use goes to a folder of the store.
+
+use super::{
+    Dir, DirEntry, Error, File, Rebuilt, Result, StoredName, Target, Vault,
+    aside::set_aside,
+    attr::key,
+    names::{NameOf, random_name},
+};
+use crate::{
+    format::{
+        dir_id::DirId,
+        name::{ASIDE, DIR_ID_NAME},
+    },
+    store::{BackingFile, DirFile, StoreDir},
+};
+use parking_lot::Mutex;
+use rustix::fs::OFlags;
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    path::PathBuf,
+    sync::Arc,
+};
+
+/// The folder for what is set aside, in the root of the store. It is made when it is first needed.
+pub struct Aside {
+    root: Arc<StoreDir>,
+    folder: Mutex<Option<Folder>>,
+}
+
+struct Folder {
+    name: OsString,
+    store: StoreDir,
+    /// What is in it.
+    count: u64,
+}
+
+impl Aside {
+    /// Puts something in under a name that is free: `put` gets the folder and that name. Returns where it is in the store.
+    fn put(&self, put: impl FnOnce(&StoreDir, &OsStr) -> io::Result<()>) -> io::Result<PathBuf> {
+        let mut folder = self.folder.lock();
+        let folder = match &mut *folder {
+            Some(folder) => folder,
+            none => none.insert(self.make()?),
+        };
+        let name = OsString::from((folder.count + 1).to_string());
+        put(&folder.store, &name)?;
+        folder.count += 1;
+        folder.store.sync()?;
+        Ok(PathBuf::from(&folder.name).join(name))
+    }
+
+    fn make(&self) -> io::Result<Folder> {
+        let name = random_name(ASIDE)?;
+        self.root.mkdir(&name, 0o700)?;
+        let store = self.root.open_dir(&name)?;
+        self.root.sync()?;
+        Ok(Folder { name, store, count: 0 })
+    }
+
+    /// A copy of a stored file.
+    fn copy(&self, file: &dyn BackingFile) -> io::Result<PathBuf> {
+        self.put(|folder, name| set_aside(folder, name, file).map(|_| ()))
+    }
+
+    /// Moves an entry of the store here.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn take(&self, dir: &Dir, stored: &OsStr) -> Result<PathBuf> {
+        let place = self.put(|folder, name| dir.store.rename(stored, folder, name))?;
+        dir.store.sync()?;
+        Ok(place)
+    }
+
+    /// A new file with this content.
+    fn note(&self, content: &[u8]) -> io::Result<PathBuf> {
+        self.put(|folder, name| {
+            let file = DirFile::new(folder.create_file(name, 0o600)?);
+            file.write_at(content, 0)?;
+            file.sync_data()
+        })
+    }
+}
+
+impl Vault {
+    /// The folder for what repairs set aside.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    pub fn aside(&self) -> Result<Aside> {
+        self.writable()?;
+        Ok(Aside { root: self.root.store.clone(), folder: Mutex::default() })
+    }
+
+    /// Rebuilds the content of a file, and says where its copy is if one was needed. One that is foreign, and begins with a
+    /// blank header, becomes an empty file; any other is left as it is.
+    ///
+    /// # Errors
+    /// The store's; `Invalid` if the file is in use.
+    pub fn repair_content(
+        &self,
+        dir: &Dir,
+        entry: &DirEntry,
+        aside: &Aside,
+    ) -> Result<(Rebuilt, Option<PathBuf>)> {
+        self.writable()?;
+        let node = dir.store.node(&entry.stored.0)?;
+        if self.files.get(key(&node.stat()?)).is_some() {
+            return Err(Error::Invalid("the file is in use"));
+        }
+        let store = Arc::new(DirFile::new(self.with_access(&node, 0o600, || node.reopen(OFlags::RDWR))?));
+        let mut copy = None;
+        let keep = || {
+            copy = Some(aside.copy(&*store)?);
+            Ok(())
+        };
+        let rebuilt = File::rebuild(store.clone(), self.files.context().clone(), keep)?;
+        if rebuilt == Rebuilt::Foreign && File::open(store.clone(), self.files.context().clone()).is_ok() {
+            copy = Some(self.empty(&store, aside)?);
+        }
+        Ok((rebuilt, copy))
+    }
+
+    /// Makes a file with a blank header the empty file that it reads as.
+    fn empty(&self, store: &DirFile, aside: &Aside) -> Result<PathBuf> {
+        let (seconds, nanoseconds) = store.mtime()?;
+        let copy = aside.copy(store)?;
+        store.set_len(0)?;
+        store.set_mtime(seconds, nanoseconds)?;
+        store.sync_data()?;
+        Ok(copy)
+    }
+
+    /// Gives an entry whose name is lost another one: `recovered-1`, or the next that is free.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn rename_nameless(&self, dir: &Arc<Dir>, stored: &OsStr) -> Result<DirEntry> {
+        self.writable()?;
+        for number in 1_u64.. {
+            let name = OsString::from(format!("recovered-{number}"));
+            let place = self.place(dir, &name)?;
+            match dir.store.rename_new(stored, &dir.store, &place.stored.0) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                renamed => {
+                    renamed?;
+                    dir.store.sync()?;
+                    let stat = self.stat(Target::Entry(dir, &place.stored))?;
+                    return Ok(DirEntry {
+                        name,
+                        stored: place.stored,
+                        kind: stat.kind,
+                        ino: stat.ino,
+                        next: 0,
+                    });
+                }
+            }
+        }
+        Err(Error::NameTooLong)
+    }
+
+    /// Gives a directory an id again: the damaged one if a name in it opens with that, else a new one, with which no name
+    /// does. The old file is set aside.
+    ///
+    /// # Errors
+    /// The store's; `Invalid` if its id is not what is wrong with it.
+    pub fn repair_dir_id(&self, parent: &Dir, name: &StoredName, aside: &Aside) -> Result<Arc<Dir>> {
+        self.writable()?;
+        let dir = Dir::new(parent.store.open_dir(&name.0)?, None);
+        let own = OsStr::new(DIR_ID_NAME);
+        let old = super::names::read_small(&dir, own).ok();
+        if old.as_deref().is_some_and(|old| self.keys.dir_ids.decode(old).is_ok()) {
+            return Err(Error::Invalid("the directory has its id"));
+        }
+        let kept = old.as_deref().and_then(|old| old.first_chunk()).map(|id| DirId(*id));
+        let kept = kept.filter(|id| self.opens_a_name(&dir, id));
+        let id = match kept {
+            Some(id) => id,
+            None => DirId::random()?,
+        };
+        if dir.store.stat(own).is_ok() {
+            aside.take(&dir, own)?;
+        }
+        self.write_small(&dir, own, &self.keys.dir_ids.encode(&id))?;
+        self.make_names_durable()?;
+        Ok(Arc::new(Dir { store: dir.store, id: Some(id) }))
+    }
+
+    /// Whether a stored name in the directory opens with this id.
+    fn opens_a_name(&self, dir: &Dir, id: &DirId) -> bool {
+        let Ok(listed) = dir.store.list() else { return false };
+        let with_id = Dir { store: dir.store.clone(), id: Some(*id) };
+        let opens = |entry| matches!(self.name_of_entry(&with_id, entry), NameOf::Entry(Ok(_)));
+        self.keys.names.depend_on_directory() && listed.iter().any(opens)
+    }
+
+    /// Takes a damaged attribute away, and keeps what was stored of it: its stored name, a zero byte, its stored value.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn remove_damaged_attribute(
+        &self,
+        dir: &Dir,
+        entry: &DirEntry,
+        stored: &OsStr,
+        aside: &Aside,
+    ) -> Result<PathBuf> {
+        self.writable()?;
+        let node = dir.store.node(&entry.stored.0)?;
+        let value = node.get_xattr(stored)?.unwrap_or_default();
+        let place = aside.note(&[stored.as_encoded_bytes(), &[0], &value].concat())?;
+        node.remove_xattr(stored)?;
+        Ok(place)
+    }
+}
