@@ -19,7 +19,9 @@ use warpcrypt::{
         key_slot::{DEFAULT_COST, KEY_FILE_LEN, LABEL_MAX, MAX_COST, NewSlot, SlotSecret},
         keys, layout,
         link::{self, LinkKey},
+        master_secret::MasterSecret,
         name::{self, NameKeys, NameMode},
+        printed,
         record::{KeyId, RECORD, Record, SEQUENCE_LIMIT, Version},
         recovery_key::RecoveryKey,
         tree::{leaf_digest, node_digest},
@@ -500,4 +502,25 @@ fn the_recovery_key_of_zeros() {
     let text = zero_recovery_key();
     let key = RecoveryKey::parse(text).unwrap();
     assert_eq!((key.expose(), key.to_text().as_str()), (&[0; 32], text));
+}
+
+#[test]
+fn the_master_secret() {
+    let fields = fields("master secret", 55);
+    let what = |at: usize| fields.iter().find(|(offset, ..)| *offset == at).unwrap().2;
+    for cipher in Cipher::ALL {
+        for integrity in Integrity::ALL {
+            for names in NameMode::ALL {
+                let settings = Settings { cipher, integrity, names };
+                let master = Secret::new_with(|key| key.fill(7));
+                let secret = MasterSecret { vault: [5; 16], settings, key_generation: 0x0a0b0c, master };
+                let bytes = *printed::parse::<55>(&secret.to_text().unwrap()).unwrap();
+                assert_eq!((bytes[0], &bytes[4..7]), (1, &[10, 11, 12][..]));
+                assert_eq!((&bytes[7..23], &bytes[23..]), (&[5; 16][..], &[7; 32][..]));
+                for (at, name) in [(1, cipher.name()), (2, integrity.name()), (3, names.name())] {
+                    assert!(what(at).contains(&format!("{} `{name}", bytes[at])), "{}", what(at));
+                }
+            }
+        }
+    }
 }

@@ -4,7 +4,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use warpcrypt::format::recovery_key::{GROUP_LEN, GROUPS, RecoveryError, RecoveryKey};
+use warpcrypt::format::{
+    printed::{GROUP_LEN, PrintedError, groups},
+    recovery_key::RecoveryKey,
+};
 use warpcrypt_fuzz::{Edit, edited};
 
 static TEXT: LazyLock<String> =
@@ -27,11 +30,11 @@ fuzz_target!(|parts: (&str, Vec<Edit>, u8, char, [u8; 2])| {
             assert!(same || other.to_ascii_uppercase() == digits[at]);
             assert_eq!(*key.to_text(), *TEXT);
         }
-        Err(RecoveryError::Typo { group }) => assert_eq!(group, at / GROUP_LEN + 1),
-        Err(RecoveryError::Length { found }) => assert_eq!(found, digits.len() - 1),
+        Err(PrintedError::Typo { group }) => assert_eq!(group, at / GROUP_LEN + 1),
+        Err(PrintedError::Length { found, .. }) => assert_eq!(found, digits.len() - 1),
     }
     let mut groups: Vec<&str> = TEXT.split('-').collect();
-    groups.swap(usize::from(swap[0]) % GROUPS, usize::from(swap[1]) % GROUPS);
+    groups.swap(usize::from(swap[0]) % groups(32), usize::from(swap[1]) % groups(32));
     let swapped = groups.join("-");
     assert_eq!(RecoveryKey::parse(&swapped).is_ok(), swapped == *TEXT);
 });

@@ -22,7 +22,7 @@ pub fn run(args: &InitArgs) -> Outcome {
     let all_ours = fs::read_dir(&args.vault).map_or(!existed, |mut entries| entries.next().is_none());
     let interrupt = Interrupt::watch()?;
     let spinner = Spinner::start("deriving the key");
-    let made = vaults::make(&args.vault, settings, &unlock);
+    let made = vaults::make(&args.vault, settings, &unlock, args.cost.cost());
     drop(spinner);
     let in_use = made.as_ref().is_err_and(|failure| failure.code == Code::InitTargetInUse);
     let result = made.and_then(|()| interrupt.check());
@@ -54,8 +54,9 @@ fn done(args: &InitArgs) -> String {
     format!(
         "Created a vault in {vault}.\n  \
          Mount it:          warpcrypt mount {vault} MOUNT\n  \
-         A recovery key:    warpcrypt key recovery {vault}\n\
-         {forgotten} nobody can open the vault: make a recovery key, and keep a copy of\n\
-         {vault}/warpcrypt.json somewhere else.\n"
+         A recovery key:    warpcrypt key recovery {vault}\n  \
+         A backup:          warpcrypt key backup {vault} FILE\n\
+         {forgotten} nobody can open the vault: make a recovery key, and keep the\n\
+         backup, which holds the key slots, somewhere else.\n"
     )
 }

@@ -2,6 +2,7 @@
 
 use super::{
     args::{KeyAction, PasswdArgs, UnlockArgs},
+    backup,
     exit::{Code, Failure, Outcome},
     info, password, print,
     progress::Spinner,
@@ -9,10 +10,10 @@ use super::{
     tell, vaults,
 };
 use crate::{
-    crypto::secret::Secret,
+    crypto::{kdf::Argon2Cost, secret::Secret},
     format::{
         config::VaultConfig,
-        key_slot::{SlotKind, SlotSecret},
+        key_slot::{DEFAULT_COST, NewSlot, SlotKind, SlotSecret},
         recovery_key::RecoveryKey,
     },
     vault::Unlock,
@@ -23,11 +24,11 @@ use std::path::Path;
 pub fn run(action: &KeyAction) -> Outcome {
     match action {
         KeyAction::List { vault, json } => info::list(vault, *json),
-        KeyAction::Add { vault, label, unlock, new } => {
+        KeyAction::Add { vault, label, unlock, new, cost } => {
             let present = present(vault, unlock)?;
             let new = password::new_secret(new)?;
             let id = changed(vault, &present, |config, _, master, interrupt| {
-                add(config, master, &new, label.as_deref(), interrupt)
+                add(config, master, &new, cost.cost(), label.as_deref(), interrupt)
             })?;
             tell(&format!("Added key slot {id}.\n"));
             Ok(())
@@ -39,6 +40,9 @@ pub fn run(action: &KeyAction) -> Outcome {
             Ok(())
         }
         KeyAction::Recovery { vault, unlock } => recovery(vault, unlock),
+        KeyAction::Backup { vault, file } => backup::backup(vault, file),
+        KeyAction::Restore(args) => backup::restore(args),
+        KeyAction::Master { vault, unlock } => backup::master(vault, unlock),
     }
 }
 
@@ -47,11 +51,9 @@ pub fn passwd(args: &PasswdArgs) -> Outcome {
     let present = present(&args.vault, &args.unlock)?;
     let new = password::new_password(&args.new)?;
     changed(&args.vault, &present, |config, opened, master, interrupt| {
-        let old = replaced_slot(config, opened)?;
-        add(config, master, &new, None, interrupt)?;
-        match old {
-            Some(id) => remove(config, master, id),
-            None => Ok(()),
+        match replaced_slot(config, opened)? {
+            Some(id) => replace(config, master, id, &new, args.cost.cost(), interrupt),
+            None => add(config, master, &new, args.cost.cost(), None, interrupt).map(|_| ()),
         }
     })?;
     tell("Changed the password. Copies of the old warpcrypt.json still open with the old one.\n");
@@ -59,7 +61,10 @@ pub fn passwd(args: &PasswdArgs) -> Outcome {
 }
 
 /// The secret that opens the vault. Asks for it only if the vault has a slot of its kind.
-fn present(vault: &Path, args: &UnlockArgs) -> Outcome<Unlock> {
+///
+/// # Errors
+/// If the vault has none, or the secret cannot be had.
+pub fn present(vault: &Path, args: &UnlockArgs) -> Outcome<Unlock> {
     require_slot(&vaults::read(vault)?, password::kind(args))?;
     password::unlock(args)
 }
@@ -99,10 +104,31 @@ fn add(
     config: &mut VaultConfig,
     master: &Secret<32>,
     new: &Unlock,
+    cost: Argon2Cost,
     label: Option<&str>,
     interrupt: &Interrupt,
 ) -> Outcome<u32> {
-    vaults::with_secret(new, |secret| vaults::add_slot(config, master, secret, label, interrupt))
+    vaults::with_secret(new, |secret| {
+        let id = config.add(master, &NewSlot { secret, cost, created: vaults::now(), label });
+        interrupt.check()?;
+        id.map_err(|e| vaults::explain(e.into()))
+    })
+}
+
+fn replace(
+    config: &mut VaultConfig,
+    master: &Secret<32>,
+    slot: u32,
+    new: &Unlock,
+    cost: Argon2Cost,
+    interrupt: &Interrupt,
+) -> Outcome {
+    vaults::with_secret(new, |secret| {
+        let replaced =
+            config.replace(master, slot, &NewSlot { secret, cost, created: vaults::now(), label: None });
+        interrupt.check()?;
+        replaced.map_err(|e| vaults::explain(e.into()))
+    })
 }
 
 fn remove(config: &mut VaultConfig, master: &Secret<32>, slot: u32) -> Outcome {
@@ -129,18 +155,29 @@ fn replaced_slot(config: &VaultConfig, opened: u32) -> Outcome<Option<u32>> {
 fn recovery(vault: &Path, unlock: &UnlockArgs) -> Outcome {
     let present = present(vault, unlock)?;
     let key = RecoveryKey::generate().map_err(|e| Failure::io("random bytes", &e))?;
-    let id = changed(vault, &present, |config, _, master, interrupt| {
-        vaults::add_slot(config, master, SlotSecret::Recovery(&key), None, interrupt)
+    let secret = SlotSecret::Recovery(&key);
+    let new = NewSlot { secret, cost: DEFAULT_COST, created: vaults::now(), label: None };
+    let id = changed(vault, &present, |config, _, master, _| {
+        config.add(master, &new).map_err(|e| vaults::explain(e.into()))
     })?;
     eprintln!("Key slot {id} opens with this recovery key. Write it down: it is not shown again.");
-    let text = key.to_text();
+    show("recovery key", &key.to_text()).map_err(|failure| Failure {
+        message: format!(
+            "{}\nRemove its slot with `warpcrypt key remove` ({id}) and make another.",
+            failure.message
+        ),
+        ..failure
+    })
+}
+
+/// Prints a secret to standard output.
+///
+/// # Errors
+/// If nobody read it.
+pub fn show(what: &str, text: &str) -> Outcome {
     let gone = || Failure::plain(Code::Failed, "its reader has gone away");
-    let heard = print(&text).and_then(|_| print("\n"));
+    let heard = print(text).and_then(|_| print("\n"));
     heard.and_then(|heard| heard.then_some(()).ok_or_else(gone)).map_err(|failure| {
-        Failure::new(
-            failure.code,
-            format!("the recovery key was not printed: {}", failure.message),
-            format!("Remove its slot with `warpcrypt key remove` ({id}) and make another."),
-        )
+        Failure::plain(failure.code, format!("the {what} was not printed: {}", failure.message))
     })
 }

@@ -1,6 +1,7 @@
 //! The command line: commands, progress and exit codes. Decides nothing about files or keys.
 
 mod args;
+mod backup;
 mod bench;
 mod check;
 mod daemon;

@@ -96,7 +96,11 @@ fn checked_new(unlock: Unlock) -> Outcome<Unlock> {
     }
 }
 
-fn prompt(text: &str) -> Outcome<Zeroizing<String>> {
+/// Asks at the terminal, without showing what is typed.
+///
+/// # Errors
+/// If there is no terminal, or Ctrl-C.
+pub fn prompt(text: &str) -> Outcome<Zeroizing<String>> {
     match rpassword::prompt_password(text) {
         Ok(line) => Ok(Zeroizing::new(line)),
         Err(e) if e.kind() == io::ErrorKind::Interrupted => Err(Failure::interrupted()),

@@ -1,14 +1,11 @@
 //! Operations on a vault that is not mounted, and the exit codes of their errors.
 
-use super::{
-    exit::{Code, Failure, Outcome},
-    signals::Interrupt,
-};
+use super::exit::{Code, Failure, Outcome};
 use crate::{
-    crypto::secret::Secret,
+    crypto::{kdf::Argon2Cost, secret::Secret},
     format::{
         config::{ConfigError, Settings, VaultConfig},
-        key_slot::{DEFAULT_COST, NewSlot, SlotError, SlotSecret},
+        key_slot::{NewSlot, SlotError, SlotSecret},
     },
     vault::{OpenError, Unlock, Vault},
 };
@@ -34,7 +31,7 @@ pub fn explain(error: OpenError) -> Failure {
             return Failure::io(format!("{action} {}", path.display()), source);
         }
         OpenError::Engine(error) => return no_gpu(error),
-        OpenError::FoldsCase(_) | OpenError::DamagedRoot(_) => Code::Failed,
+        OpenError::FoldsCase(_) | OpenError::DamagedRoot(_) | OpenError::OtherVault(_) => Code::Failed,
     };
     Failure::plain(code, error)
 }
@@ -70,9 +67,9 @@ pub fn read(vault: &Path) -> Outcome<VaultConfig> {
 ///
 /// # Errors
 /// If the directory is in use or cannot be written.
-pub fn make(vault: &Path, settings: Settings, first: &Unlock) -> Outcome {
+pub fn make(vault: &Path, settings: Settings, first: &Unlock, cost: Argon2Cost) -> Outcome {
     with_secret(first, |secret| {
-        let slot = NewSlot { secret, cost: DEFAULT_COST, created: now(), label: None };
+        let slot = NewSlot { secret, cost, created: now(), label: None };
         Vault::init(vault, settings, &slot).map(|_| ()).map_err(explain)
     })
 }
@@ -100,23 +97,6 @@ pub fn change<T>(
 /// If the text is not a recovery key.
 pub fn with_secret<T>(unlock: &Unlock, f: impl FnOnce(SlotSecret) -> Outcome<T>) -> Outcome<T> {
     unlock.with_secret(f).map_err(explain)?
-}
-
-/// Adds a slot to an unlocked configuration and returns its id.
-///
-/// # Errors
-/// What the configuration refuses, or an interruption before anything was changed.
-pub fn add_slot(
-    config: &mut VaultConfig,
-    master: &Secret<32>,
-    secret: SlotSecret,
-    label: Option<&str>,
-    interrupt: &Interrupt,
-) -> Outcome<u32> {
-    let new = NewSlot { secret, cost: DEFAULT_COST, created: now(), label };
-    let id = config.add(master, &new).map_err(|e| explain(e.into()))?;
-    interrupt.check()?;
-    Ok(id)
 }
 
 /// Seconds since 1970.

@@ -6,8 +6,9 @@
 use super::{
     key_slot::{KeySlot, NewSlot, SlotError, SlotKind, SlotSecret, WRAPPED},
     keys,
+    master_secret::MasterSecret,
     name::NameMode,
-    recovery_key::RecoveryError,
+    printed::PrintedError,
 };
 use crate::crypto::{
     cipher::Cipher,
@@ -58,8 +59,8 @@ pub enum ConfigError {
     #[error(transparent)]
     Slot(#[from] SlotError),
     /// A text that is no recovery key.
-    #[error(transparent)]
-    Recovery(#[from] RecoveryError),
+    #[error("this is no recovery key: {0}")]
+    Recovery(#[from] PrintedError),
     /// Nothing would open the vault any more.
     #[error("the last key slot cannot be removed")]
     LastSlot,
@@ -159,6 +160,47 @@ impl VaultConfig {
         Ok((config, master))
     }
 
+    /// The configuration of a vault that lost it, with one slot. No copy that is left somewhere has as high a generation as
+    /// `generation`.
+    ///
+    /// # Errors
+    /// When the slot cannot be made.
+    pub fn restore(secret: &MasterSecret, first: &NewSlot, generation: u64) -> Result<Self, ConfigError> {
+        let mut config = VaultConfig {
+            id: secret.vault,
+            generation,
+            settings: secret.settings,
+            key_generation: secret.key_generation,
+            former: Vec::new(),
+            next_slot: 2,
+            slots: vec![KeySlot::make(1, &secret.vault, &secret.master, first)?],
+            mac: [0; 32],
+        };
+        config.mac = config.compute_mac(&secret.master);
+        Ok(config)
+    }
+
+    /// What has to be written down to restore it.
+    ///
+    /// # Errors
+    /// `Edited` for a master key that is not this vault's.
+    pub fn master_secret(&self, master: Secret<32>) -> Result<MasterSecret, ConfigError> {
+        self.verify(&master)?;
+        let VaultConfig { id: vault, settings, key_generation, .. } = *self;
+        Ok(MasterSecret { vault, settings, key_generation, master })
+    }
+
+    /// Makes it newer than another one of the vault.
+    ///
+    /// # Errors
+    /// `Edited` for a master key that is not this vault's.
+    pub fn outdate(&mut self, master: &Secret<32>, other: u64) -> Result<(), ConfigError> {
+        self.verify(master)?;
+        self.generation = self.generation.max(other);
+        self.changed(master);
+        Ok(())
+    }
+
     /// The vault's id.
     pub fn id(&self) -> &[u8; VAULT_ID] {
         &self.id
@@ -228,6 +270,19 @@ impl VaultConfig {
         self.next_slot = id + 1;
         self.changed(master);
         Ok(id)
+    }
+
+    /// Gives a slot another secret; number and label stay. The caller writes the new text.
+    ///
+    /// # Errors
+    /// `Edited` for a master key that is not this vault's; `NoSuchSlot`; what a slot can fail with.
+    pub fn replace(&mut self, master: &Secret<32>, id: u32, new: &NewSlot) -> Result<(), ConfigError> {
+        self.verify(master)?;
+        let slot = self.slots.iter_mut().find(|slot| slot.id == id).ok_or(ConfigError::NoSuchSlot(id))?;
+        let label = slot.label.clone();
+        *slot = KeySlot::make(id, &self.id, master, &NewSlot { label: label.as_deref(), ..*new })?;
+        self.changed(master);
+        Ok(())
     }
 
     /// Removes a slot. The caller writes the new text; a copy of the old one still opens with what the

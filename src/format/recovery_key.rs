@@ -1,39 +1,12 @@
 //! The printed recovery key: 256 random bits, written so that people can copy it from paper.
-//!
-//! Thirteen groups of five characters of Crockford's base32. The last character of a group checks the
-//! other four and the group's place, so a typo or a swapped group is named before any key is tried.
 
+use super::printed::{self, PrintedError};
 use crate::crypto::{random, secret::Secret};
 use std::io;
 use zeroize::Zeroizing;
 
-/// Groups of a recovery key.
-pub const GROUPS: usize = 13;
-/// Characters of a group: four of the key, one check character.
-pub const GROUP_LEN: usize = 5;
-
-/// No I, L, O and U: the first three read as digits, whichever was typed.
-const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// Bytes of the key, and with the four zero bits that fill the last character.
+/// Bytes of the key.
 const KEY: usize = 32;
-const PADDED: usize = 33;
-
-/// Why a text is no recovery key. Names places, never what was typed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RecoveryError {
-    /// Not as many characters as a key has.
-    #[error("a recovery key has {expected} letters and digits, this text has {found}", expected = GROUPS * GROUP_LEN)]
-    Length {
-        /// Letters and digits in the text.
-        found: usize,
-    },
-    /// A group with a character that no key has, or whose check character does not fit.
-    #[error("group {group} of the recovery key has a typo")]
-    Typo {
-        /// Counted from 1.
-        group: usize,
-    },
-}
 
 /// A recovery key; wiped on drop.
 pub struct RecoveryKey(Secret<KEY>);
@@ -54,192 +27,22 @@ impl RecoveryKey {
         self.0.expose()
     }
 
-    /// The text to print: groups joined by hyphens.
+    /// The text to print.
     pub fn to_text(&self) -> Zeroizing<String> {
-        let mut padded = Zeroizing::new([0; PADDED]);
-        padded[..KEY].copy_from_slice(self.0.expose());
-        let mut text = Zeroizing::new(String::with_capacity(GROUPS * (GROUP_LEN + 1)));
-        for group in 0..GROUPS {
-            let digits: Zeroizing<[u8; 4]> =
-                Zeroizing::new([0, 1, 2, 3].map(|i| digit(&padded, group * 4 + i)));
-            if group > 0 {
-                text.push('-');
-            }
-            for value in digits.iter().copied().chain([check(group, &*digits)]) {
-                text.push(char::from(ALPHABET[usize::from(value)]));
-            }
-        }
-        text
+        printed::to_text(self.0.expose())
     }
 
-    /// The key of a text: letters of either case, with spaces and hyphens wherever they are.
+    /// The key of a text.
     ///
     /// # Errors
-    /// `RecoveryError` with the first group that cannot be right.
-    pub fn parse(text: &str) -> Result<Self, RecoveryError> {
-        let separator = |c: &char| !c.is_whitespace() && !matches!(c, '-' | '\u{2010}'..='\u{2015}');
-        let typed: Zeroizing<Vec<char>> = Zeroizing::new(text.chars().filter(separator).collect());
-        if typed.len() != GROUPS * GROUP_LEN {
-            return Err(RecoveryError::Length { found: typed.len() });
-        }
-        let mut padded = Zeroizing::new([0; PADDED]);
-        for (group, chars) in typed.chunks_exact(GROUP_LEN).enumerate() {
-            let typo = RecoveryError::Typo { group: group + 1 };
-            let mut values = Zeroizing::new([0; GROUP_LEN]);
-            for (value, c) in values.iter_mut().zip(chars) {
-                *value = value_of(*c).ok_or(typo)?;
-            }
-            if check(group, &values[..4]) != values[4] {
-                return Err(typo);
-            }
-            for (i, value) in values[..4].iter().enumerate() {
-                put_digit(&mut padded, group * 4 + i, *value);
-            }
-        }
-        if padded[KEY] != 0 {
-            return Err(RecoveryError::Typo { group: GROUPS });
-        }
-        Ok(RecoveryKey(Secret::new_with(|key| key.copy_from_slice(&padded[..KEY]))))
-    }
-}
-
-/// Base32 digit `index` of `bytes`, the most significant bits first. Digit 52 ends inside the last byte.
-fn digit(bytes: &[u8; PADDED], index: usize) -> u8 {
-    (0..5).fold(0, |value, bit| {
-        let at = index * 5 + bit;
-        value << 1 | bytes[at / 8] >> (7 - at % 8) & 1
-    })
-}
-
-fn put_digit(bytes: &mut [u8; PADDED], index: usize, value: u8) {
-    for bit in 0..5 {
-        let at = index * 5 + bit;
-        bytes[at / 8] |= (value >> (4 - bit) & 1) << (7 - at % 8);
-    }
-}
-
-/// The check digit of a group: a polynomial over GF(32), taken at 2 and started with the group's place.
-/// One wrong digit, two neighbours swapped, and two groups swapped always change it.
-fn check(group: usize, digits: &[u8]) -> u8 {
-    digits.iter().fold(group as u8 + 1, |sum, value| double(sum ^ value))
-}
-
-/// Twice `value` in GF(32) with x^5 = x^2 + 1.
-fn double(value: u8) -> u8 {
-    let shifted = value << 1;
-    if shifted & 32 == 0 { shifted } else { shifted ^ 0b10_0101 }
-}
-
-fn value_of(c: char) -> Option<u8> {
-    let c = match c.to_ascii_uppercase() {
-        'O' => '0',
-        'I' | 'L' => '1',
-        other => other,
-    };
-    ALPHABET.iter().position(|known| char::from(*known) == c).map(|value| value as u8)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn key(bytes: [u8; 32]) -> RecoveryKey {
-        RecoveryKey(Secret::new_with(|k| *k = bytes))
+    /// `PrintedError` with the first group that cannot be right.
+    pub fn parse(text: &str) -> Result<Self, PrintedError> {
+        let bytes = printed::parse::<KEY>(text)?;
+        Ok(RecoveryKey(Secret::new_with(|key| key.copy_from_slice(&*bytes))))
     }
 
-    fn group_of_typo(text: &str) -> Option<usize> {
-        match RecoveryKey::parse(text) {
-            Err(RecoveryError::Typo { group }) => Some(group),
-            _ => None,
-        }
-    }
-
-    #[test]
-    fn a_known_key_has_a_known_text() {
-        assert_eq!(
-            *key([0; 32]).to_text(),
-            "0000G-00005-0000N-0000A-0000T-0000F-0000Z-0000M-00004-0000H-00001-0000Y-0000E"
-                .to_owned()
-                .as_str()
-        );
-    }
-
-    #[test]
-    fn generated_keys_differ_and_come_back() {
-        let (one, two) = (RecoveryKey::generate().unwrap(), RecoveryKey::generate().unwrap());
-        assert_ne!(one.expose(), two.expose());
-        assert_eq!(RecoveryKey::parse(&one.to_text()).unwrap().expose(), one.expose());
-    }
-
-    #[test]
-    fn case_spaces_and_look_alikes_do_not_matter() {
-        let key = key([0x11; 32]);
-        let text = key.to_text().replace('-', " \n").to_lowercase().replace('0', "o").replace('1', "l");
-        assert_eq!(RecoveryKey::parse(&text).unwrap().expose(), key.expose());
-        let joined = key.to_text().replace('-', "");
-        assert_eq!(RecoveryKey::parse(&joined).unwrap().expose(), key.expose());
-    }
-
-    #[test]
-    fn every_single_typo_is_named_by_its_group() {
-        let text = key(std::array::from_fn(|i| (i * 37) as u8)).to_text();
-        for (at, c) in text.char_indices().filter(|(_, c)| *c != '-') {
-            for other in ALPHABET.iter().map(|b| char::from(*b)).chain(['U', '!', 'é']) {
-                if other != c {
-                    let mut typo: Vec<char> = text.chars().collect();
-                    typo[at] = other;
-                    let typo: String = typo.into_iter().collect();
-                    assert_eq!(group_of_typo(&typo), Some(at / 6 + 1), "{at}: {other}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn swapped_neighbours_and_swapped_groups_are_typos() {
-        let text: Vec<char> = key(std::array::from_fn(|i| (i * 91 + 5) as u8)).to_text().chars().collect();
-        for at in 0..text.len() - 1 {
-            let (a, b) = (text[at], text[at + 1]);
-            if a != b && a != '-' && b != '-' {
-                let mut swapped = text.clone();
-                swapped.swap(at, at + 1);
-                assert_eq!(group_of_typo(&swapped.iter().collect::<String>()), Some(at / 6 + 1));
-            }
-        }
-        let text: String = text.into_iter().collect();
-        let groups: Vec<&str> = text.split('-').collect();
-        for i in 0..GROUPS {
-            for j in i + 1..GROUPS {
-                let mut swapped = groups.clone();
-                swapped.swap(i, j);
-                assert_eq!(group_of_typo(&swapped.join("-")), Some(i + 1));
-            }
-        }
-    }
-
-    #[test]
-    fn a_wrong_length_is_said() {
-        assert_eq!(RecoveryKey::parse("").err(), Some(RecoveryError::Length { found: 0 }));
-        let text = key([7; 32]).to_text();
-        assert_eq!(RecoveryKey::parse(&text[1..]).err(), Some(RecoveryError::Length { found: 64 }));
-        assert_eq!(
-            RecoveryKey::parse(&(text.to_string() + "0")).err(),
-            Some(RecoveryError::Length { found: 66 })
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn every_key_comes_back(bytes in prop::array::uniform32(any::<u8>())) {
-            let key = key(bytes);
-            prop_assert_eq!(*RecoveryKey::parse(&key.to_text()).unwrap().expose(), bytes);
-        }
-
-        #[test]
-        fn hostile_text_never_panics(text in ".{0,100}", chars in "[0-9A-Za-z]{65}") {
-            let _ = RecoveryKey::parse(&text);
-            let _ = RecoveryKey::parse(&chars);
-        }
+    #[cfg(test)]
+    pub(super) fn of(key: Secret<KEY>) -> Self {
+        RecoveryKey(key)
     }
 }

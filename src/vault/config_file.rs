@@ -6,6 +6,7 @@ use crate::{
     crypto::secret::Secret,
     format::{
         config::{ConfigError, TEXT_MAX, VaultConfig},
+        dir_id::DirIdKey,
         key_slot::SlotSecret,
         name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE},
     },
@@ -51,6 +52,22 @@ impl Vault {
         let store = open_vault(path)?;
         Configs::read(&store, path)?;
         ConfigLock::take(&store, FlockOperation::LockExclusive).map_err(failed("cannot lock", path))
+    }
+
+    /// Puts a configuration of the vault at `path` back, which may have none.
+    ///
+    /// # Errors
+    /// `NotAVault` if nothing of one is there; `OtherVault`; `ReadOnlyStore`, `Store`.
+    pub fn restore_config(path: &Path, config: &VaultConfig, master: &Secret<32>) -> Result<()> {
+        let store = open_vault(path)?;
+        let id = store.open_file(OsStr::new(DIR_ID_NAME), OFlags::RDONLY).map_err(not_a_vault(path))?;
+        let id = read_text(DirFile::new(id)).map_err(failed("cannot read the root's id of", path))?;
+        if DirIdKey::derive(master).decode(&id).is_err() {
+            return Err(OpenError::OtherVault(path.into()));
+        }
+        let _alone =
+            ConfigLock::take(&store, FlockOperation::LockExclusive).map_err(failed("cannot lock", path))?;
+        put_both(&store, config).map_err(failed("cannot write to", path))
     }
 
     /// Replaces the configuration of the vault at `path`, mounted or not, and its copy: both are new when it

@@ -14,8 +14,11 @@ pub enum OpenError {
     #[error("{} is not a vault (it has no warpcrypt.json): give the vault's directory, or make one with `warpcrypt init`", .0.display())]
     NotAVault(PathBuf),
     /// Neither `warpcrypt.json` nor its copy is there, or the copy alone and damaged; but the rest of a vault is.
-    #[error("the vault in {} has lost its configuration, warpcrypt.json and warpcrypt.json.copy: restore one of them from a backup, nothing opens the vault without", .0.display())]
+    #[error("the vault in {} has lost its configuration, warpcrypt.json and warpcrypt.json.copy: `warpcrypt key restore` brings it back from a backup or from the printed master secret", .0.display())]
     NoConfig(PathBuf),
+    /// The configuration belongs to another vault.
+    #[error("the configuration is not that of the vault in {}: the vault's root directory does not authenticate with it", .0.display())]
+    OtherVault(PathBuf),
     /// The configuration is of a later format.
     #[error("the vault has format version {0}, which this program does not know: use a newer warpcrypt")]
     UnknownVersion(u64),

@@ -91,17 +91,71 @@ fn passwords_change() {
     let mut change = Command::new("sh");
     let line = "printf 'one\\ntwo\\n' | \"$1\" passwd \"$2\" --password-stdin --new-password-stdin";
     ok(change.args(["-c", line, "sh", env!("CARGO_BIN_EXE_warpcrypt"), text(&vault.store)]), 60);
-    assert_eq!(kinds(&vault), ["1 key file", "3 password"]);
+    assert_eq!(kinds(&vault), ["1 key file", "2 password"]);
     assert!(opens(&vault, &["--password-file", &two]) && !opens(&vault, &["--password-file", &one]));
     // A command gives the word too.
     assert!(opens(&vault, &["--password-command", &format!("cat {two}")]));
     // The only password is replaced with the key's help; of several none is guessed.
     ok(vault_command(&["passwd"], &vault, &["--new-password-file", &one]).args(key), 60);
-    assert_eq!(kinds(&vault), ["1 key file", "4 password"]);
+    assert_eq!(kinds(&vault), ["1 key file", "2 password"]);
     ok(vault_command(&["key", "add"], &vault, &["--new-password-file", &two]).args(key), 60);
     fails(
         vault_command(&["passwd"], &vault, &["--new-password-file", &two]).args(key),
         2,
         "several passwords",
     );
+}
+
+#[test]
+fn a_new_password_keeps_the_label_and_costs_what_was_asked() {
+    let vault = Vault::new("aes-128-ctr");
+    let [one, two] = ["one", "two"].map(|w| file(vault.place_path(), w, format!("{w}\n").as_bytes()));
+    let key = ["--key-file", text(&vault.key)];
+    let add = ["--new-password-file", &one, "--label", "of Anna", "--kdf-memory", "9"];
+    ok(vault_command(&["key", "add"], &vault, &add).args(key), 60);
+    let change = ["--password-file", &one, "--new-password-file", &two, "--kdf-memory", "8"];
+    ok(&mut vault_command(&["passwd"], &vault, &change), 60);
+    let slots = warpcrypt(["key", "list", text(&vault.store), "--json"]).text();
+    let slots: serde_json::Value = serde_json::from_str(&slots).expect("JSON");
+    let slot = &slots.as_array().expect("an array")[1];
+    assert_eq!((&slot["id"], &slot["label"]), (&2.into(), &"of Anna".into()));
+    assert_eq!(slot["argon2id"]["memory_kib"], 8 << 10);
+}
+
+#[test]
+fn a_lost_configuration_comes_back_from_a_backup() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    fs::write(mount.join("file"), "content").expect("write");
+    mount.unmount();
+    let backup = vault.place_path().join("backup");
+    ok(&mut vault_command(&["key", "backup"], &vault, &[text(&backup)]), 60);
+    fails(&mut vault_command(&["key", "backup"], &vault, &[text(&backup)]), 1, "exists already");
+    let copies = ["warpcrypt.json", "warpcrypt.json.copy"].map(|name| vault.store.join(name));
+    copies.iter().for_each(|copy| fs::remove_file(copy).expect("remove"));
+
+    let done = vault.try_mount(&[]);
+    assert_eq!(done.code(), 14, "{}", done.stderr);
+    assert!(done.stderr.contains("key restore") && !done.stderr.contains("init"), "{}", done.stderr);
+    let restore = [text(&backup), "--key-file", text(&vault.key)];
+    ok(&mut vault_command(&["key", "restore"], &vault, &restore), 60);
+    let mount = vault.mount();
+    assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), "content");
+    mount.unmount();
+
+    // What was changed since is newer.
+    let second = file(vault.place_path(), "second", &[2; 100]);
+    let key = ["--key-file", text(&vault.key)];
+    ok(vault_command(&["key", "add"], &vault, &["--new-key-file", &second]).args(key), 60);
+    fails(&mut vault_command(&["key", "restore"], &vault, &restore), 1, "newer");
+    ok(vault_command(&["key", "restore"], &vault, &restore).arg("--older"), 60);
+    assert!(opens(&vault, &key) && !opens(&vault, &["--key-file", &second]));
+
+    // Another vault's backup, and what is none.
+    let other = Vault::new("aes-256-ctr");
+    fails(&mut vault_command(&["key", "restore"], &other, &restore), 1, "not that of the vault");
+    fails(&mut vault_command(&["key", "restore"], &vault, &[&second]), 14, "not a backup");
 }

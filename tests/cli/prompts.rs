@@ -65,6 +65,34 @@ fn a_recovery_key_opens_what_a_lost_password_does_not() {
 }
 
 #[test]
+fn the_master_secret_opens_a_vault_that_lost_its_configuration() {
+    if !terminal() || !ready(&[]) {
+        return;
+    }
+    let vault = Vault::with("kuznyechik-ctr", &["--integrity", "turboshake128", "--names", "plain"]);
+    let mount = vault.mount();
+    std::fs::write(mount.join("file"), "content").expect("write");
+    mount.unmount();
+    let mut command = Vault::program();
+    let secret = ok(command.args(["key", "master", text(&vault.store), "--key-file", text(&vault.key)]), 60);
+    let secret = secret.trim();
+    assert_eq!(secret.split('-').count(), 22, "{secret}");
+    for name in ["warpcrypt.json", "warpcrypt.json.copy"] {
+        std::fs::remove_file(vault.store.join(name)).expect("remove");
+    }
+    std::fs::write(&vault.key, [9; 40]).expect("a new key");
+    let args = ["key", "restore", "--master", text(&vault.store), "--new-key-file", text(&vault.key)];
+    let (code, said) = typed(&["7"], &args);
+    assert_eq!(code, 10, "{said}");
+    let (code, said) = typed(&[secret], &args);
+    assert_eq!(code, 0, "{said}");
+    assert!(!said.contains(&secret[..20]), "{said}");
+    let mount = vault.mount();
+    assert_eq!(std::fs::read_to_string(mount.join("file")).expect("read"), "content");
+    mount.unmount();
+}
+
+#[test]
 fn without_a_terminal_the_sources_are_named() {
     let vault = Vault::new("aes-256-ctr");
     let mut command = Command::new("setsid");

@@ -5,7 +5,7 @@ mod secrets;
 mod values;
 
 pub use hashing::{HashArgs, MatchArgs, PiecesArg, PlaceArgs};
-pub use secrets::{NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockArgs};
+pub use secrets::{CostArgs, NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockArgs};
 pub use values::{CacheArg, DurabilityArg, EngineArg};
 
 use super::{exit, stat};
@@ -115,6 +115,9 @@ pub struct InitArgs {
     /// First key slot.
     #[command(flatten)]
     pub secret: SecretArgs,
+    /// What its password costs.
+    #[command(flatten)]
+    pub cost: CostArgs,
 }
 
 /// Arguments of `mount`.
@@ -233,6 +236,9 @@ pub struct PasswdArgs {
     /// The new password.
     #[command(flatten)]
     pub new: NewPasswordArgs,
+    /// What it costs.
+    #[command(flatten)]
+    pub cost: CostArgs,
 }
 
 /// Arguments of `key`.
@@ -267,6 +273,9 @@ pub enum KeyAction {
         /// The new slot.
         #[command(flatten)]
         new: NewSecretArgs,
+        /// What its password costs.
+        #[command(flatten)]
+        cost: CostArgs,
     },
     /// Remove a key slot; the last one cannot be removed
     Remove {
@@ -286,6 +295,48 @@ pub enum KeyAction {
         #[command(flatten)]
         unlock: UnlockArgs,
     },
+    /// Copy the configuration, with the key slots, to a file; needs no password
+    Backup {
+        /// Directory of the vault
+        vault: PathBuf,
+        /// The new file
+        file: PathBuf,
+    },
+    /// Put a configuration back that was lost, from a backup or with the master secret
+    Restore(RestoreArgs),
+    /// Print the master secret, which opens the vault whatever becomes of its configuration and passwords
+    Master {
+        /// Directory of the vault
+        vault: PathBuf,
+        /// What opens the vault.
+        #[command(flatten)]
+        unlock: UnlockArgs,
+    },
+}
+
+/// Arguments of `key restore`.
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// Directory of the vault
+    pub vault: PathBuf,
+    /// A backup of its configuration
+    #[arg(required_unless_present = "master")]
+    pub file: Option<PathBuf>,
+    /// Ask for the master secret instead, and for a new password; all former key slots are gone then
+    #[arg(long, conflicts_with_all = ["file", "unlock", "secret"])]
+    pub master: bool,
+    /// Put the backup in place of a newer configuration, too: key slots that were removed since open the vault again
+    #[arg(long, conflicts_with = "master")]
+    pub older: bool,
+    /// What opens the backup.
+    #[command(flatten)]
+    pub unlock: UnlockArgs,
+    /// The new slot.
+    #[command(flatten)]
+    pub new: NewSecretArgs,
+    /// What its password costs.
+    #[command(flatten)]
+    pub cost: CostArgs,
 }
 
 /// Arguments of `try`.

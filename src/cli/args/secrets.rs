@@ -1,6 +1,7 @@
 //! The options that say where passwords and keys come from.
 
-use clap::Args;
+use crate::{crypto::kdf::Argon2Cost, format::key_slot::DEFAULT_COST};
+use clap::{Args, value_parser};
 use std::path::PathBuf;
 
 /// Where a password or key comes from. If none is given: a prompt.
@@ -57,4 +58,19 @@ pub struct NewSecretArgs {
     /// Use the content of a file as the new key (at least 16 random bytes)
     #[arg(long, value_name = "FILE", conflicts_with = "new")]
     pub new_key_file: Option<PathBuf>,
+}
+
+/// What trying a new password costs.
+#[derive(Debug, Clone, Args)]
+pub struct CostArgs {
+    /// Memory that trying a new password takes, in MiB. Less makes guessing cheaper: only for machines that have little
+    #[arg(long, value_name = "MIB", default_value_t = DEFAULT_COST.memory_kib >> 10, value_parser = value_parser!(u32).range(1..=4096))]
+    pub kdf_memory: u32,
+}
+
+impl CostArgs {
+    /// The cost of Argon2id.
+    pub fn cost(&self) -> Argon2Cost {
+        Argon2Cost { memory_kib: self.kdf_memory << 10, ..DEFAULT_COST }
+    }
 }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     crypto::{cipher::Cipher, mac::Integrity, random},
-    format::{config::Settings, name::NameMode},
+    format::{config::Settings, key_slot::DEFAULT_COST, name::NameMode},
     vault::Unlock,
 };
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
@@ -70,7 +70,7 @@ fn story<'a>(args: &TryArgs, tree: &'a Tree, temp: &TempDir, interrupt: &Interru
     let (vault, mount) = (temp.path().join("vault"), temp.path().join("mount"));
     fs::create_dir(&mount).map_err(|e| Failure::io("the mount point", &e))?;
     let key = random_key()?;
-    vaults::make(&vault, SETTINGS, &key)?;
+    vaults::make(&vault, SETTINGS, &key, DEFAULT_COST)?;
 
     let copied_in = mounted(&vault, &mount, &key, |to| {
         let bar = bytes_bar("copying", tree.bytes());
