@@ -111,7 +111,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    fn derive(master: &Secret<32>, settings: Settings) -> Self {
+    pub(super) fn derive(master: &Secret<32>, settings: Settings) -> Self {
         let cipher = settings.cipher;
         Keys {
             names: NameKeys::derive(master, cipher, settings.names),

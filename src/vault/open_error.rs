@@ -55,7 +55,9 @@ pub enum OpenError {
     #[error("{} is a vault already: mount it, or choose another directory", .0.display())]
     AlreadyVault(PathBuf),
     /// The root directory is damaged.
-    #[error("the vault's root directory is damaged ({0}): restore its id file from a backup")]
+    #[error(
+        "the vault's root directory is damaged ({0}): restore its id file from a backup, or run `warpcrypt check --repair`"
+    )]
     DamagedRoot(#[from] Damage),
     /// The store fails.
     #[error("{action} {}: {source}", .path.display())]

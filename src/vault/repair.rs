@@ -1,15 +1,18 @@
 //! Repairing what a check found. Nothing is thrown away: what is of no use goes to a folder of the store.
 
 use super::{
-    Dir, DirEntry, Error, File, Rebuilt, Result, StoredName, Target, Vault,
+    Dir, DirEntry, Error, File, OpenError, Rebuilt, Result, StoredName, Target, Unlock, Vault,
     aside::set_aside,
     attr::key,
-    names::{NameOf, random_name},
+    config_file::{failed, in_place, open_vault, write_temporary},
+    lock::WriteLock,
+    names::{random_name, read_small},
+    open::Keys,
 };
 use crate::{
     format::{
         dir_id::DirId,
-        name::{ASIDE, DIR_ID_NAME},
+        name::{ASIDE, Class, DIR_ID_NAME},
     },
     store::{BackingFile, DirFile, StoreDir},
 };
@@ -18,7 +21,8 @@ use rustix::fs::OFlags;
 use std::{
     ffi::{OsStr, OsString},
     io,
-    path::PathBuf,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -83,7 +87,57 @@ impl Aside {
     }
 }
 
+/// Puts a new id file in place of a damaged or missing one, durably: with the damaged id if a name in the directory opens with
+/// that, else with a new one, with which no name does. `take` moves the old file away. `None` if the id is not damaged.
+fn mend_id(keys: &Keys, dir: &Dir, take: impl FnOnce(&Dir, &OsStr) -> Result<()>) -> Result<Option<DirId>> {
+    let own = OsStr::new(DIR_ID_NAME);
+    let old = read_small(dir, own).ok();
+    if old.as_deref().is_some_and(|old| keys.dir_ids.decode(old).is_ok()) {
+        return Ok(None);
+    }
+    let kept = old.as_deref().and_then(|old| old.first_chunk()).map(|id| DirId(*id));
+    let id = match kept.filter(|id| opens_a_name(keys, dir, id)) {
+        Some(id) => id,
+        None => DirId::random()?,
+    };
+    let new = write_temporary(&dir.store, &keys.dir_ids.encode(&id), None)?;
+    if dir.store.stat(own).is_ok() {
+        take(dir, own)?;
+    }
+    in_place(&dir.store, &new, DIR_ID_NAME)?;
+    Ok(Some(id))
+}
+
+/// Whether a stored name in the directory opens with this id.
+fn opens_a_name(keys: &Keys, dir: &Dir, id: &DirId) -> bool {
+    let Ok(listed) = dir.store.list() else { return false };
+    let opens = |name: &OsStr| match keys.names.classify(name.as_bytes()) {
+        Class::Entry => keys.names.decode(id, name.as_bytes(), None).is_ok(),
+        Class::Long | Class::Temporary | Class::Own => false,
+    };
+    keys.names.depend_on_directory() && listed.iter().any(|entry| opens(&entry.name))
+}
+
 impl Vault {
+    /// Gives the root of the vault at `path` an id again, if it has none: without, the vault does not open. The old file is set
+    /// aside beside it. Whether it had none.
+    ///
+    /// # Errors
+    /// Those of a secret that does not open the vault; the store's.
+    pub fn repair_root_id(path: &Path, unlock: &Unlock) -> std::result::Result<bool, OpenError> {
+        let (config, _, master) = Vault::unlock_config(path, unlock)?;
+        let store = open_vault(path)?;
+        let lock = WriteLock::take(&store, path)?;
+        let root = Dir::new(store, None);
+        let take = |root: &Dir, old: &OsStr| Ok(root.store.rename(old, &root.store, &random_name(ASIDE)?)?);
+        let mended = mend_id(&Keys::derive(&master, config.settings()), &root, take).map_err(|e| match e {
+            Error::Store(source) => source,
+            other => io::Error::other(other.to_string()),
+        });
+        let mended = mended.and_then(|id| lock.finish().map(|()| id));
+        Ok(mended.map_err(failed("cannot repair", path))?.is_some())
+    }
+
     /// The folder for what repairs set aside.
     ///
     /// # Errors
@@ -160,39 +214,17 @@ impl Vault {
         Err(Error::NameTooLong)
     }
 
-    /// Gives a directory an id again: the damaged one if a name in it opens with that, else a new one, with which no name
-    /// does. The old file is set aside.
+    /// Gives a directory an id again, and sets the old file aside.
     ///
     /// # Errors
-    /// The store's; `Invalid` if its id is not what is wrong with it.
+    /// The store's; `Invalid` if its id is not damaged.
     pub fn repair_dir_id(&self, parent: &Dir, name: &StoredName, aside: &Aside) -> Result<Arc<Dir>> {
         self.writable()?;
         let dir = Dir::new(parent.store.open_dir(&name.0)?, None);
-        let own = OsStr::new(DIR_ID_NAME);
-        let old = super::names::read_small(&dir, own).ok();
-        if old.as_deref().is_some_and(|old| self.keys.dir_ids.decode(old).is_ok()) {
-            return Err(Error::Invalid("the directory has its id"));
+        match mend_id(&self.keys, &dir, |dir, old| aside.take(dir, old).map(|_| ()))? {
+            None => Err(Error::Invalid("the directory's id is not damaged")),
+            id => Ok(Arc::new(Dir { store: dir.store, id })),
         }
-        let kept = old.as_deref().and_then(|old| old.first_chunk()).map(|id| DirId(*id));
-        let kept = kept.filter(|id| self.opens_a_name(&dir, id));
-        let id = match kept {
-            Some(id) => id,
-            None => DirId::random()?,
-        };
-        if dir.store.stat(own).is_ok() {
-            aside.take(&dir, own)?;
-        }
-        self.write_small(&dir, own, &self.keys.dir_ids.encode(&id))?;
-        self.make_names_durable()?;
-        Ok(Arc::new(Dir { store: dir.store, id: Some(id) }))
-    }
-
-    /// Whether a stored name in the directory opens with this id.
-    fn opens_a_name(&self, dir: &Dir, id: &DirId) -> bool {
-        let Ok(listed) = dir.store.list() else { return false };
-        let with_id = Dir { store: dir.store.clone(), id: Some(*id) };
-        let opens = |entry| matches!(self.name_of_entry(&with_id, entry), NameOf::Entry(Ok(_)));
-        self.keys.names.depend_on_directory() && listed.iter().any(opens)
     }
 
     /// Takes a damaged attribute away, and keeps what was stored of it: its stored name, a zero byte, its stored value.

@@ -229,3 +229,34 @@ fn a_repair_gives_back_what_only_lost_its_frame() {
     fails(&mut check(&vault, &["--repair"]), 15, "mounted for writing");
     mount.unmount();
 }
+
+#[test]
+fn a_root_without_its_id_gets_one() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = filled(&[3000]);
+    let id = vault.store.join("warpcrypt.dir");
+    let names = |vault: &Vault| {
+        let mount = vault.mount_with(&["--read-only"]);
+        let listed = fs::read_dir(mount.path()).expect("list").map(|entry| entry.expect("entry").file_name());
+        let mut names: Vec<_> = listed.map(|name| name.into_string().expect("text")).collect();
+        mount.unmount();
+        names.retain(|name| !name.starts_with("warpcrypt-repair"));
+        names.sort();
+        names
+    };
+    // The id itself is there: every name is kept.
+    flip(&id, 20);
+    fails(&mut check(&vault, &[]), 1, "check --repair");
+    let done = run(&mut check(&vault, &["--full", "--repair"]), 60);
+    assert_eq!(done.code(), 0, "{}", done.stderr);
+    assert_eq!(names(&vault), ["folder", "link"]);
+    // It is not: the names are lost, and nothing else.
+    fs::remove_file(&id).expect("remove");
+    let done = run(&mut check(&vault, &["--full", "--repair"]), 60);
+    assert_eq!(done.code(), 0, "{}", done.stderr);
+    // The folder, the link, and the report of the first repair.
+    assert_eq!(names(&vault), ["recovered-1", "recovered-2", "recovered-3"]);
+    assert_eq!(findings(&vault, true).0, 0);
+}

@@ -9,7 +9,7 @@ mod walk;
 use super::{
     args::CheckArgs,
     exit::{Code, Failure, Outcome},
-    hashing::place,
+    keys,
     log::utc,
     print,
     progress::{Spinner, totals_bar},
@@ -17,12 +17,13 @@ use super::{
     umount, vaults,
 };
 use crate::{
+    format::name::DIR_ID_NAME,
     hash::{self, Vaulted},
-    vault::{self, NewNode, Vault},
+    vault::{self, Flaw, NewNode, OpenOptions, Vault},
 };
 use data_encoding::HEXLOWER;
 use indicatif::ProgressBar;
-use report::{Kind, Report};
+use report::{Finding, Kind, Report};
 use resume::Saved;
 use std::{
     fs, io,
@@ -58,9 +59,10 @@ pub fn run(args: &CheckArgs) -> Outcome {
         Some(file) => Saved::read(file, &id, args.full)?,
         None => None,
     };
-    let vault = place::open_as(&args.vault, &args.unlock, !scope.changes())?;
+    let (vault, root) = open(args, scope)?;
     let interrupt = Interrupt::watch()?;
-    let saved = saved.map_or_else(Default::default, |saved| (saved.report, saved.last));
+    let mut saved = saved.map_or_else(Default::default, |saved| (saved.report, saved.last));
+    saved.0.findings.extend(root);
     let bar = bar(&vault, scope, &interrupt);
     bar.inc(saved.0.bytes);
     let aside = scope.changes().then(|| vault.aside()).transpose().map_err(failed)?;
@@ -83,6 +85,20 @@ pub fn run(args: &CheckArgs) -> Outcome {
     interrupt.check()?;
     forget(args.resume.as_deref())?;
     judge(&report, scope)
+}
+
+/// Opens the vault. If its root has no id, and there is to be a repair, the root gets one first; that is a finding.
+fn open(args: &CheckArgs, scope: Scope) -> Outcome<(Arc<Vault>, Option<Finding>)> {
+    let unlock = keys::present(&args.vault, &args.unlock)?;
+    let options = OpenOptions { read_only: !scope.changes(), ..OpenOptions::default() };
+    let _spinner = Spinner::start("unlocking");
+    let mended = scope.repair && Vault::repair_root_id(&args.vault, &unlock).map_err(vaults::explain)?;
+    let vault = Vault::open(&args.vault, &unlock, options).map_err(vaults::explain)?;
+    let flaw = || Flaw::whole("the root's id did not authenticate; it has one again".to_owned());
+    let finding =
+        || walk::finding(Kind::Repaired, Path::new(""), (&vault.root(), DIR_ID_NAME.as_ref()), flaw());
+    let root = mended.then(finding);
+    Ok((vault, root))
 }
 
 /// What is being written would look damaged.

@@ -4,7 +4,7 @@ use crate::{
     cli::{
         args::{PlaceArgs, UnlockArgs},
         exit::Outcome,
-        keys, password,
+        keys,
         progress::{Spinner, totals_bar},
         vaults,
     },
@@ -32,18 +32,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// # Errors
 /// If the vault cannot be opened.
 pub fn open(vault: &Path, unlock: &UnlockArgs) -> Outcome<Arc<Vault>> {
-    open_as(vault, unlock, true)
-}
-
-/// Opens a vault for reading, or alone and for writing.
-///
-/// # Errors
-/// If the vault cannot be opened.
-pub fn open_as(vault: &Path, unlock: &UnlockArgs, read_only: bool) -> Outcome<Arc<Vault>> {
-    let config = vaults::read(vault)?;
-    keys::require_slot(&config, password::kind(unlock))?;
-    let unlock = password::unlock(unlock)?;
-    let options = OpenOptions { read_only, ..OpenOptions::default() };
+    let unlock = keys::present(vault, unlock)?;
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
     let _spinner = Spinner::start("unlocking");
     Vault::open(vault, &unlock, options).map_err(vaults::explain)
 }
