@@ -92,8 +92,8 @@ fn open(path: &Path) -> Arc<Vault> {
     Vault::open(path, &Unlock::KeyFile(KEY.to_vec().into()), OpenOptions::default()).unwrap()
 }
 
-fn node(mode: u32) -> NewNode {
-    NewNode { mode, uid: 0, gid: 0 }
+fn node(mode: u32) -> NewNode<'static> {
+    NewNode::plain(mode, 0, 0)
 }
 
 fn mkdir(vault: &Vault, parent: &Dir, name: &str) -> Arc<Dir> {

@@ -71,8 +71,8 @@ fn every_kind() -> impl Iterator<Item = (String, Settings)> {
     })
 }
 
-fn node(mode: u32) -> NewNode {
-    NewNode { mode, uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+fn node(mode: u32) -> NewNode<'static> {
+    NewNode::plain(mode, rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
 /// Makes a vault with all of it, opened by a password, a key file and a recovery key.

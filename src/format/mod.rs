@@ -2,6 +2,7 @@
 //!
 //! Nothing here does I/O: callers read and write, these modules say what the bytes are.
 
+pub mod acl;
 mod bytes;
 pub mod config;
 mod config_json;

@@ -11,8 +11,13 @@ use std::io;
 
 /// What every stored attribute name begins with.
 pub const PREFIX: &str = "user.warpcrypt.";
-/// What the stored names of POSIX ACLs will begin with. No name of an attribute is stored so: base64url has no dot.
-pub const ACL: &str = "user.warpcrypt.acl.";
+/// The attributes that are a node's POSIX ACLs.
+pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+/// The one that is a directory's default ACL.
+pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+/// Their stored names. No other name is stored so: base64url has no dot.
+const STORED_ACCESS: &str = "user.warpcrypt.acl.access";
+const STORED_DEFAULT: &str = "user.warpcrypt.acl.default";
 /// The longest stored name that Linux takes.
 pub const STORED_NAME_MAX: usize = 255;
 /// The longest attribute name that fits, its namespace included.
@@ -20,13 +25,13 @@ pub const NAME_MAX: usize = 160;
 /// Bytes of the random nonce in front of a value.
 pub const NONCE: usize = 16;
 
-const _: () = assert!(ACL.len() > PREFIX.len());
 const _: () = assert!(PREFIX.len() + base64_len(NAME_MAX + SivKey::OVERHEAD) <= STORED_NAME_MAX);
 const _: () = assert!(PREFIX.len() + base64_len(NAME_MAX + 16 + SivKey::OVERHEAD) > STORED_NAME_MAX);
 
 /// Whether a stored name is none of an attribute that this version knows, but may be one of a later version.
 pub fn is_reserved(stored: &[u8]) -> bool {
-    stored.strip_prefix(PREFIX.as_bytes()).is_some_and(|rest| rest.contains(&b'.'))
+    let known = [STORED_ACCESS, STORED_DEFAULT].iter().any(|name| name.as_bytes() == stored);
+    !known && stored.strip_prefix(PREFIX.as_bytes()).is_some_and(|rest| rest.contains(&b'.'))
 }
 
 /// What an attribute belongs to.
@@ -69,6 +74,11 @@ impl XattrKeys {
         if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
             return None;
         }
+        match name {
+            ACL_ACCESS => return Some(STORED_ACCESS.to_owned()),
+            ACL_DEFAULT => return Some(STORED_DEFAULT.to_owned()),
+            _ => {}
+        }
         Some(PREFIX.to_owned() + &to_base64(&self.names.seal(&[], &pad16(name))))
     }
 
@@ -77,6 +87,11 @@ impl XattrKeys {
     /// # Errors
     /// `AuthError` if `encode_name` did not make it.
     pub fn decode_name(&self, stored: &[u8]) -> Result<Vec<u8>, AuthError> {
+        match std::str::from_utf8(stored) {
+            Ok(STORED_ACCESS) => return Ok(ACL_ACCESS.to_vec()),
+            Ok(STORED_DEFAULT) => return Ok(ACL_DEFAULT.to_vec()),
+            _ => {}
+        }
         let text = stored.strip_prefix(PREFIX.as_bytes()).ok_or(AuthError)?;
         let padded = self.names.open(&[], &from_base64(text).ok_or(AuthError)?)?;
         unpad16(&padded).map(<[u8]>::to_vec).ok_or(AuthError)
@@ -132,12 +147,12 @@ mod tests {
 
     #[test]
     fn no_name_looks_reserved() {
-        for name in [&b"user.warpcrypt.acl.access"[..], b"system.posix_acl_access", b"user.a.b.c"] {
-            assert!(!is_reserved(keys().encode_name(name).unwrap().as_bytes()));
+        for name in [&b"user.warpcrypt.acl.access"[..], ACL_ACCESS, ACL_DEFAULT, b"user.a.b.c"] {
+            let stored = keys().encode_name(name).unwrap();
+            assert!(!is_reserved(stored.as_bytes()));
+            assert_eq!(keys().decode_name(stored.as_bytes()).unwrap(), name);
         }
-        for suffix in ["access", "default", "later"] {
-            assert!(is_reserved((ACL.to_owned() + suffix).as_bytes()));
-        }
+        assert!(is_reserved(b"user.warpcrypt.acl.later"));
         assert!(!is_reserved(b"user.other.acl.access"));
     }
 

@@ -1,5 +1,6 @@
 //! What is agreed with the kernel when a mount begins.
 
+use super::permissions::Judge;
 use fuser::{InitFlags, KernelConfig};
 use std::time::Duration;
 
@@ -10,9 +11,11 @@ const BACKGROUND: u16 = 128;
 ///
 /// Not asked for: the write-back cache (sizes and times stay ours), automatic invalidation (nobody
 /// else writes; a read-only mount forgets quickly), locks (the kernel's own are right for one
-/// machine), umask (the kernel applies it), io_uring (fuser has no rings), opening without a request (each
+/// machine), io_uring (fuser has no rings), opening without a request (each
 /// opening says how the kernel is to cache, and its handle keeps a nameless file and a listing's place), truncation
 /// by opening (the kernel would send it before it refuses to have a program truncated that runs).
+///
+/// The umask is applied here, because a default ACL takes its place.
 ///
 /// Attributes in listings are asked for only while somebody uses them (readdirplus by the kernel's judgement):
 /// they cost a call of the store for each entry. Writing takes set-user-id away here (killpriv, version 2):
@@ -22,6 +25,7 @@ const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_BIG_WRITES)
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
     .union(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP)
+    .union(InitFlags::FUSE_DONT_MASK)
     .union(InitFlags::FUSE_DO_READDIRPLUS)
     .union(InitFlags::FUSE_EXPLICIT_INVAL_DATA)
     .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2)
@@ -45,8 +49,12 @@ pub struct Largest {
 }
 
 /// Negotiates.
-pub fn agree(config: &mut KernelConfig, read_only: bool, largest: Largest) {
+pub fn agree(config: &mut KernelConfig, read_only: bool, judge: Judge, largest: Largest) {
     let mut wanted = WANTED;
+    if judge == Judge::Kernel {
+        // It turns the check of permission bits on, too.
+        wanted |= InitFlags::FUSE_POSIX_ACL;
+    }
     if read_only {
         wanted = (wanted - READ_ONLY_INSTEAD.0) | READ_ONLY_INSTEAD.1;
     }

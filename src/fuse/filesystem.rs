@@ -8,7 +8,7 @@ use super::{
     metrics::is_metrics,
     names::Entry,
     read_queue::{QueuedRead, SMALL},
-    replies::{done, new_node, value},
+    replies::{Wanted, done, value},
     server::Server,
     stale::PageRead,
 };
@@ -42,7 +42,7 @@ pub struct Mounted {
 impl Filesystem for Mounted {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         self.server.caching.agreed(config.kernel_abi());
-        capabilities::agree(config, self.server.read_only, self.largest);
+        capabilities::agree(config, self.server.read_only, self.server.judge, self.largest);
         let _ = self.begun.send(()); // Who mounts may have given up.
         Ok(())
     }
@@ -124,7 +124,7 @@ impl Filesystem for Mounted {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let new = new_node(request, mode, umask);
+        let new = Wanted::by(request, mode, umask);
         self.server.answer_entry(request, Activity::Mknod, parent, reply, |s| {
             s.mknod(parent.0, name, new, mode, rdev)
         });
@@ -139,7 +139,7 @@ impl Filesystem for Mounted {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let new = new_node(request, mode, umask);
+        let new = Wanted::by(request, mode, umask);
         self.server.answer_entry(request, Activity::Mkdir, parent, reply, |s| s.mkdir(parent.0, name, new));
     }
 
@@ -152,7 +152,7 @@ impl Filesystem for Mounted {
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let new = new_node(request, 0o777, 0);
+        let new = Wanted::by(request, 0o777, 0);
         self.server.answer_entry(request, Activity::Symlink, parent, reply, |s| {
             s.symlink(parent.0, name, target.as_os_str(), new)
         });
@@ -188,7 +188,7 @@ impl Filesystem for Mounted {
         reply: ReplyCreate,
     ) {
         let _busy = self.server.busy();
-        let new = new_node(request, mode, umask);
+        let new = Wanted::by(request, mode, umask);
         let flags = OpenFlags(flags);
         let made = self
             .server
@@ -361,7 +361,8 @@ impl Filesystem for Mounted {
         if is_metrics(number.0, name) {
             return reply.error(READ_ONLY_ATTRIBUTE);
         }
-        let set = |s: &Server| s.setxattr(number.0, name, value, flags);
+        let caller = Caller::of(request);
+        let set = |s: &Server| s.setxattr(number.0, name, value, flags, caller);
         done(reply, self.server.named(request.uid(), Activity::Setxattr, number.0, set));
     }
 

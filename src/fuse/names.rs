@@ -3,9 +3,10 @@
 use super::{
     attr, errno,
     inodes::{Id, Name, Names},
+    replies::Wanted,
     server::Server,
 };
-use crate::vault::{Dir, Error, Kind, NewNode, RenameMode, Result, Spot, Stat, Target, There};
+use crate::vault::{Dir, Error, Kind, RenameMode, Result, Spot, Stat, Target, There};
 use fuser::{FopenFlags, OpenFlags, RenameFlags};
 use std::ffi::OsStr;
 
@@ -39,13 +40,14 @@ impl Server {
         &self,
         parent: u64,
         name: &OsStr,
-        new: NewNode,
+        new: Wanted,
         flags: OpenFlags,
     ) -> Result<(Entry, u64, FopenFlags)> {
         self.writable()?;
         let dir = self.dir(parent)?;
-        let (stored, stat, file) = self.vault.create(&dir, name, new)?;
-        let id = self.made(parent, &dir, stored, &stat)?;
+        let acl = self.default_acl(parent, &dir)?;
+        let (stored, stat, file) = self.vault.create(&dir, name, new.under(acl.as_ref()))?;
+        let id = self.made(parent, &dir, stored, &stat, acl.is_none())?;
         let node = self.inodes.get(id.number)?;
         let mut in_use = node.in_use.lock();
         let mode = self.open_mode(flags, &in_use);
@@ -54,28 +56,30 @@ impl Server {
     }
 
     /// Makes a regular file without opening it, a FIFO, a socket or a device.
-    pub fn mknod(&self, parent: u64, name: &OsStr, new: NewNode, format: u32, rdev: u32) -> Result<Entry> {
+    pub fn mknod(&self, parent: u64, name: &OsStr, new: Wanted, format: u32, rdev: u32) -> Result<Entry> {
         self.writable()?;
         let kind = attr::kind_of_mode(format).ok_or(Error::Invalid("type of node"))?;
         let dir = self.dir(parent)?;
-        let (stored, stat) = self.vault.mknod(&dir, name, new, kind, rdev.into())?;
-        Ok(Entry { id: self.made(parent, &dir, stored, &stat)?, stat })
+        let acl = self.default_acl(parent, &dir)?;
+        let (stored, stat) = self.vault.mknod(&dir, name, new.under(acl.as_ref()), kind, rdev.into())?;
+        Ok(Entry { id: self.made(parent, &dir, stored, &stat, acl.is_none())?, stat })
     }
 
     /// Makes a directory.
-    pub fn mkdir(&self, parent: u64, name: &OsStr, new: NewNode) -> Result<Entry> {
+    pub fn mkdir(&self, parent: u64, name: &OsStr, new: Wanted) -> Result<Entry> {
         self.writable()?;
         let dir = self.dir(parent)?;
-        let (stored, stat) = self.vault.mkdir(&dir, name, new)?;
-        Ok(Entry { id: self.made(parent, &dir, stored, &stat)?, stat })
+        let acl = self.default_acl(parent, &dir)?;
+        let (stored, stat) = self.vault.mkdir(&dir, name, new.under(acl.as_ref()))?;
+        Ok(Entry { id: self.made(parent, &dir, stored, &stat, acl.is_none())?, stat })
     }
 
     /// Makes a symbolic link.
-    pub fn symlink(&self, parent: u64, name: &OsStr, target: &OsStr, new: NewNode) -> Result<Entry> {
+    pub fn symlink(&self, parent: u64, name: &OsStr, target: &OsStr, new: Wanted) -> Result<Entry> {
         self.writable()?;
         let dir = self.dir(parent)?;
-        let (stored, stat) = self.vault.symlink(&dir, name, target, new)?;
-        Ok(Entry { id: self.made(parent, &dir, stored, &stat)?, stat })
+        let (stored, stat) = self.vault.symlink(&dir, name, target, new.under(None))?;
+        Ok(Entry { id: self.made(parent, &dir, stored, &stat, true)?, stat })
     }
 
     /// Gives a node another name.

@@ -8,7 +8,13 @@ use super::{
     permissions,
     server::Server,
 };
-use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, Stat, StatFs, Target};
+use crate::{
+    format::{
+        acl::Acl,
+        xattr::{ACL_ACCESS, ACL_DEFAULT},
+    },
+    vault::{Dir, Error, Kind, OpenFile, Result, SetAttr, Stat, StatFs, Target},
+};
 use fuser::AccessFlags;
 use std::{
     ffi::{OsStr, OsString},
@@ -107,7 +113,14 @@ impl Server {
     }
 
     /// Sets an extended attribute; `flags` as setxattr(2) has them.
-    pub fn setxattr(&self, number: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
+    pub fn setxattr(
+        &self,
+        number: u64,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        caller: Caller,
+    ) -> Result<()> {
         self.writable()?;
         let create = flags & libc::XATTR_CREATE != 0;
         let replace = flags & libc::XATTR_REPLACE != 0;
@@ -116,8 +129,30 @@ impl Server {
         *bare = false;
         node.capable.store(true, Ordering::Relaxed);
         self.with_node(&node, Prefer::Name, |target| {
-            self.vault.set_xattr(target, name, value, create, replace)
+            self.vault.set_xattr(target, name, value, create, replace)?;
+            if name.as_bytes() == ACL_ACCESS {
+                self.acl_was_set(number, target, caller)?;
+            }
+            Ok(())
         })
+    }
+
+    /// Whoever is not in a file's group loses set-group-id with a new ACL, as with chmod(2). The mode has changed; where
+    /// the kernel does not enforce ACLs, it does not know that.
+    fn acl_was_set(&self, number: u64, target: Target, caller: Caller) -> Result<()> {
+        let stat = self.vault.stat(target)?;
+        let set_gid = stat.mode & libc::S_ISGID != 0;
+        if set_gid && caller.user != 0 && !caller.is_in(stat.gid) {
+            let mode = Some(stat.mode & !libc::S_ISGID);
+            self.vault.set_attr(target, &SetAttr { mode, ..SetAttr::default() })?;
+        }
+        self.attributes_changed(number);
+        Ok(())
+    }
+
+    /// The default ACL of a directory.
+    pub fn default_acl(&self, number: u64, dir: &Dir) -> Result<Option<Acl>> {
+        if self.is_bare(&*self.inodes.get(number)?)? { Ok(None) } else { self.vault.default_acl(dir) }
     }
 
     /// Takes file capabilities away from a file that is written to, by whomever: they were given to what it held.
@@ -141,8 +176,10 @@ impl Server {
     /// Value of an extended attribute.
     pub fn getxattr(&self, number: u64, name: &OsStr) -> Result<Vec<u8>> {
         let node = self.inodes.get(number)?;
-        // Those of the system are refused, whether there are others or not.
-        if !name.as_bytes().starts_with(b"system.") && self.is_bare(&node)? {
+        // Others of the system are refused, whether there are any or not.
+        let refused =
+            name.as_bytes().starts_with(b"system.") && ![ACL_ACCESS, ACL_DEFAULT].contains(&name.as_bytes());
+        if !refused && self.is_bare(&node)? {
             return Err(Error::NoAttribute);
         }
         self.with_node(&node, Prefer::OpenFile, |target| self.vault.get_xattr(target, name))

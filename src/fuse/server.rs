@@ -231,14 +231,14 @@ impl Server {
         self.inodes.found(stat, Name { parent, stored }, stands)
     }
 
-    /// Counts a lookup of what was just made as `stored` in `dir`, the directory `parent`.
+    /// Counts a lookup of what was just made as `stored` in `dir`, the directory `parent`. It has no attribute if it is `bare`.
     ///
     /// # Errors
     /// ENOENT if it was removed by another process since.
-    pub fn made(&self, parent: u64, dir: &Dir, stored: StoredName, stat: &Stat) -> Result<Id> {
+    pub fn made(&self, parent: u64, dir: &Dir, stored: StoredName, stat: &Stat, bare: bool) -> Result<Id> {
         let id = self.found(parent, dir, stored, stat).ok_or_else(errno::no_entry)?;
         if let Ok(node) = self.inodes.get(id.number) {
-            *node.bare.write() = !self.read_only;
+            *node.bare.write() = bare && !self.read_only;
         }
         Ok(id)
     }

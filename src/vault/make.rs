@@ -2,11 +2,15 @@
 
 use super::{
     Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, Vault,
+    acl::Inherited,
     attr::{key, permissions},
     names::temporary_name,
 };
 use crate::{
-    format::link::{self, LinkError},
+    format::{
+        acl::Acl,
+        link::{self, LinkError},
+    },
     store::{DirFile, Listed, Node, StoreDir},
 };
 use rustix::{
@@ -23,13 +27,22 @@ use std::{
 /// What a new node starts with. `uid` and `gid` are the caller's; they are set where the process may,
 /// a set-group-id parent hands down its group.
 #[derive(Debug, Clone, Copy)]
-pub struct NewNode {
-    /// Permission bits after the umask.
+pub struct NewNode<'a> {
+    /// Permission bits: after the umask, or before it if there is a default ACL, which takes its place.
     pub mode: u32,
     /// The caller.
     pub uid: u32,
     /// The caller's group.
     pub gid: u32,
+    /// The default ACL of the directory, if it has one.
+    pub default_acl: Option<&'a Acl>,
+}
+
+impl NewNode<'_> {
+    /// One in a directory without a default ACL.
+    pub fn plain(mode: u32, uid: u32, gid: u32) -> Self {
+        NewNode { mode, uid, gid, default_acl: None }
+    }
 }
 
 const SETGID: u32 = 0o2000;
@@ -43,6 +56,8 @@ impl Vault {
         name: &OsStr,
         node: NewNode,
     ) -> Result<(StoredName, Stat, Arc<OpenFile>)> {
+        let inherited = Inherited::by(&node, Kind::File);
+        let node = NewNode { mode: inherited.mode, ..node };
         let mut opened = None;
         let (stored, raw) = self.make(parent, name, node, |stored| {
             let file = DirFile::new(parent.store.create_file(stored, node.mode & 0o777)?);
@@ -52,7 +67,8 @@ impl Vault {
         })?;
         let file = opened.expect("made"); // invariant: `make` succeeds only after its closure did
         let file = self.files.create(key(&raw), file);
-        Ok((stored, self.present(&raw)?, file))
+        let stat = self.give_acls(&inherited, parent, &stored, Some(&file))?;
+        Ok((stored, stat.map_or_else(|| self.present(&raw), Ok)?, file))
     }
 
     /// Makes a regular file, FIFO, socket or device; `rdev` as the kernel encodes it.
@@ -67,11 +83,14 @@ impl Vault {
         if matches!(kind, Kind::Dir | Kind::Symlink) {
             return Err(Error::Invalid("not a node that mknod makes"));
         }
+        let inherited = Inherited::by(&node, kind);
+        let node = NewNode { mode: inherited.mode, ..node };
         let (stored, raw) = self.make(parent, name, node, |stored| {
             parent.store.mknod(stored, kind.to_store(), node.mode & 0o777, rdev)?;
             parent.store.node(stored)
         })?;
-        Ok((stored, self.present(&raw)?))
+        let stat = self.give_acls(&inherited, parent, &stored, None)?;
+        Ok((stored, stat.map_or_else(|| self.present(&raw), Ok)?))
     }
 
     /// Makes a symbolic link.
@@ -112,6 +131,8 @@ impl Vault {
     /// Makes a directory. It gets its id before its name, so that no directory is seen without.
     pub fn mkdir(&self, parent: &Dir, name: &OsStr, node: NewNode) -> Result<(StoredName, Stat)> {
         self.writable()?;
+        let inherited = Inherited::by(&node, Kind::Dir);
+        let node = NewNode { mode: inherited.mode, ..node };
         let place = self.place(parent, name)?;
         let _long = self.lock_long(&[&place]);
         self.prepare(parent, &place)?;
@@ -122,7 +143,10 @@ impl Vault {
             dir.store.itself().stat() // Only now: a store may count the new name as a change.
         });
         match made {
-            Ok(raw) => Ok((place.stored, self.present(&raw)?)),
+            Ok(raw) => {
+                let stat = self.give_acls(&inherited, parent, &place.stored, None)?;
+                Ok((place.stored, stat.map_or_else(|| self.present(&raw), Ok)?))
+            }
             Err(e) => {
                 let unfinished = Listed { name: temporary, kind: FileType::Directory, ino: 0 };
                 // The first error counts; a left-over is hidden and goes with the directory.

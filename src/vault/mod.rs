@@ -4,6 +4,7 @@
 //! cleans idle ones; the rest is the namespace: what stands where, under which name.
 
 mod access;
+mod acl;
 mod aside;
 mod attr;
 mod check;

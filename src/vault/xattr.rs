@@ -1,9 +1,9 @@
 //! Extended attributes: name and value encrypted, bound to the file.
 //!
-//! Every namespace is kept under `user.` in the store, so that its owner needs no privilege there.
-//! POSIX ACLs (`system.`) would have to be enforced, not only kept: they are refused.
+//! Every namespace is kept under `user.` in the store, so that its owner needs no privilege there. Of `system.` there are POSIX
+//! ACLs alone.
 
-use super::{Damage, Dir, Error, Kind, Result, Target, Vault, attr::key};
+use super::{Damage, Dir, Error, Kind, Result, Target, Vault, acl::Which, attr::key};
 use crate::format::{
     dir_id::DirId,
     xattr::{Owner, PREFIX, is_reserved},
@@ -48,8 +48,12 @@ impl Vault {
         let identity = self.identity(&target, false)?;
         let identity = identity.ok_or(Damage { what: describe(&target), reason: "attribute of no file" })?;
         let opened = self.keys.xattrs.decode_value(identity.owner(), name.as_bytes(), &value);
-        opened
-            .map_err(|_| Damage { what: describe(&target), reason: "attribute does not authenticate" }.into())
+        let value = opened
+            .map_err(|_| Damage { what: describe(&target), reason: "attribute does not authenticate" })?;
+        match Which::of(name) {
+            Some(which) => self.present_acl(which, target, value),
+            None => Ok(value),
+        }
     }
 
     /// Whether the store has any attribute for the target; none of the vault's if not.
@@ -63,8 +67,8 @@ impl Vault {
     /// Sets an attribute; `create`/`replace` as XATTR_CREATE and XATTR_REPLACE.
     ///
     /// # Errors
-    /// `NotSupported` for what cannot have attributes, for ACLs, and for a name in no namespace of xattr(7);
-    /// `Invalid` for a namespace alone; `NameTooLong`; `NoAttribute` and EEXIST as the flags ask; ENOSPC or
+    /// `NotSupported` for what cannot have attributes, and for a name in no namespace of xattr(7);
+    /// `Invalid` for a namespace alone, and for an ACL that is none; `NameTooLong`; `NoAttribute` and EEXIST as the flags ask; ENOSPC or
     /// E2BIG for a value that the store cannot hold.
     pub fn set_xattr(
         &self,
@@ -75,14 +79,26 @@ impl Vault {
         replace: bool,
     ) -> Result<()> {
         self.writable()?;
+        if let Some(which) = Which::of(name) {
+            return self.set_acl(which, target, name, value);
+        }
         check_namespace(name)?;
+        let mut flags = XattrFlags::empty();
+        flags.set(XattrFlags::CREATE, create);
+        flags.set(XattrFlags::REPLACE, replace);
+        self.store_xattr(target, name, value, flags)
+    }
+
+    /// Sets an attribute, whether there is one or not.
+    pub(super) fn put_xattr(&self, target: Target, name: &OsStr, value: &[u8]) -> Result<()> {
+        self.store_xattr(target, name, value, XattrFlags::empty())
+    }
+
+    fn store_xattr(&self, target: Target, name: &OsStr, value: &[u8], flags: XattrFlags) -> Result<()> {
         let stored = self.keys.xattrs.encode_name(name.as_bytes()).ok_or(Error::NameTooLong)?;
         let identity = self.identity(&target, true)?;
         let identity = identity.ok_or(Error::NotSupported("attributes of this type of file"))?;
         let value = self.keys.xattrs.encode_value(identity.owner(), name.as_bytes(), value)?;
-        let mut flags = XattrFlags::empty();
-        flags.set(XattrFlags::CREATE, create);
-        flags.set(XattrFlags::REPLACE, replace);
         let node = target.node()?;
         node.set_xattr(OsStr::new(&stored), &value, flags).map_err(|e| match Errno::from_io_error(&e) {
             Some(Errno::NODATA) => Error::NoAttribute,
@@ -182,8 +198,8 @@ fn check_namespace(name: &OsStr) -> Result<()> {
 }
 
 fn refuse_system(name: &OsStr) -> Result<()> {
-    if name.as_bytes().starts_with(b"system.") {
-        return Err(Error::NotSupported("ACLs and other system attributes"));
+    if name.as_bytes().starts_with(b"system.") && Which::of(name).is_none() {
+        return Err(Error::NotSupported("system attributes other than ACLs"));
     }
     Ok(())
 }

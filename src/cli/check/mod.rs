@@ -136,7 +136,7 @@ fn finish(vault: &Vault, scope: Scope, report: &Report) -> Outcome {
 fn leave(vault: &Vault, report: &str) -> vault::Result<()> {
     let name = format!("warpcrypt-repair-{}.json", utc(SystemTime::now()).replace(':', "-"));
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let (_, _, file) = vault.create(&vault.root(), name.as_ref(), NewNode { mode: 0o600, uid, gid })?;
+    let (_, _, file) = vault.create(&vault.root(), name.as_ref(), NewNode::plain(0o600, uid, gid))?;
     file.file.write(0, report.as_bytes())?;
     vault.sync_file(&file)?;
     vault.files().release(file);

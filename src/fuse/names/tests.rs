@@ -11,7 +11,7 @@ fn a_file_looked_up_while_it_is_renamed_is_known_by_its_new_name_alone() {
     let vault = Fixture::new();
     let loops = Loops::new(2, Box::new(|| false));
     let server = Server::new(vault.vault.clone(), false, Judge::Nobody, CacheMode::Auto, loops, 8).unwrap();
-    let new = NewNode { mode: 0o644, uid: 0, gid: 0 };
+    let new = Wanted { mode: 0o644, umask: 0, uid: 0, gid: 0 };
     let number = server.mknod(ROOT, OsStr::new("a"), new, libc::S_IFREG, 0).unwrap().id.number;
     let node = server.inodes.get(number).unwrap();
     let done = AtomicBool::new(false);

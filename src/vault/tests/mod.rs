@@ -137,8 +137,8 @@ impl Vault {
     }
 }
 
-fn node(mode: u32) -> NewNode {
-    NewNode { mode, uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+fn node(mode: u32) -> NewNode<'static> {
+    NewNode::plain(mode, rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
 /// The error number that an application would see.

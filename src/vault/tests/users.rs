@@ -102,7 +102,7 @@ fn what_a_user_cannot_give_away_stays_without_set_user_id() {
     as_user(|path| {
         let vault = fixture(path);
         let root = vault.root();
-        let other = NewNode { mode: 0o6755, uid: USER - 1, gid: USER - 1 };
+        let other = NewNode::plain(0o6755, USER - 1, USER - 1);
         let (_, stat) = vault.mknod(&root, OsStr::new("f"), other, Kind::File, 0).unwrap();
         assert_eq!((stat.uid, stat.mode), (geteuid().as_raw(), 0o755));
         let (_, stat) = vault.mkdir(&root, OsStr::new("d"), other).unwrap();
@@ -118,7 +118,7 @@ fn root_gives_what_it_makes_to_the_caller() {
     }
     let f = Fixture::new();
     let root = f.root();
-    let user = NewNode { mode: 0o6755, uid: 1234, gid: 2345 };
+    let user = NewNode::plain(0o6755, 1234, 2345);
     let (_, stat) = f.vault.mknod(&root, OsStr::new("f"), user, Kind::File, 0).unwrap();
     assert_eq!((stat.uid, stat.gid, stat.mode), (1234, 2345, 0o6755));
     let (_, stat) = f.vault.symlink(&root, OsStr::new("l"), OsStr::new("t"), user).unwrap();
@@ -127,7 +127,7 @@ fn root_gives_what_it_makes_to_the_caller() {
     assert_eq!((stat.uid, stat.gid, stat.mode), (1234, 2345, 0o2770));
     // A set-group-id directory hands down its group, and the bit to directories.
     let dir = f.vault.open_dir(&root, &stored).unwrap();
-    let another = NewNode { mode: 0o755, uid: 7, gid: 8 };
+    let another = NewNode::plain(0o755, 7, 8);
     let (_, stat) = f.vault.mkdir(&dir, OsStr::new("d"), another).unwrap();
     assert_eq!((stat.uid, stat.gid, stat.mode), (7, 2345, 0o2755));
     let (file, stat) = f.vault.mknod(&dir, OsStr::new("f"), another, Kind::File, 0).unwrap();

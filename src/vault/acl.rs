@@ -1,0 +1,146 @@
+//! POSIX ACLs. The kernel enforces them; a vault keeps them, and keeps them and the mode in step: where they differ, the mode
+//! is right, because chmod(2) changes that alone.
+
+use super::{Dir, Error, Kind, NewNode, OpenFile, Result, SetAttr, Stat, StoredName, Target, Vault};
+use crate::format::{
+    acl::Acl,
+    name::DIR_ID_NAME,
+    xattr::{ACL_ACCESS, ACL_DEFAULT},
+};
+use rustix::io::Errno;
+use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt};
+
+/// Permission bits of a mode, and those of the group.
+const RIGHTS: u32 = 0o777;
+const GROUP: u32 = 0o070;
+
+/// Which of the two ACLs of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Who may use it.
+    Access,
+    /// What nodes get that are made in a directory.
+    Default,
+}
+
+impl Which {
+    /// The ACL that an attribute is, if it is one.
+    pub(super) fn of(name: &OsStr) -> Option<Self> {
+        match name.as_bytes() {
+            ACL_ACCESS => Some(Which::Access),
+            ACL_DEFAULT => Some(Which::Default),
+            _ => None,
+        }
+    }
+}
+
+/// What a new node gets of the default ACL of its directory.
+pub(super) struct Inherited {
+    /// Its mode as long as it has no ACL: what the mask lets named users do, the group may not.
+    pub(super) mode: u32,
+    access: Option<Acl>,
+    default: Option<Acl>,
+}
+
+impl Inherited {
+    /// Of a node of this kind.
+    pub(super) fn by(new: &NewNode, kind: Kind) -> Self {
+        let Some(default) = new.default_acl.filter(|_| kind != Kind::Symlink) else {
+            return Inherited { mode: new.mode, access: None, default: None };
+        };
+        let access = default.inherited(new.mode);
+        let mode = new.mode & !RIGHTS | access.mode();
+        let access = Some(access).filter(|access| !access.is_mode());
+        Inherited {
+            mode: if access.is_some() { mode & !GROUP } else { mode },
+            access,
+            default: (kind == Kind::Dir).then(|| default.clone()),
+        }
+    }
+}
+
+impl Vault {
+    /// The default ACL of a directory.
+    ///
+    /// # Errors
+    /// `Damaged`; the store's.
+    pub fn default_acl(&self, dir: &Dir) -> Result<Option<Acl>> {
+        match self.get_xattr(Target::Dir(dir), OsStr::from_bytes(ACL_DEFAULT)) {
+            Ok(value) => Ok(Acl::parse(&value)),
+            Err(Error::NoAttribute) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// An ACL as it is to be seen: `stored` with the entries that the mode has.
+    pub(super) fn present_acl(&self, which: Which, target: Target, stored: Vec<u8>) -> Result<Vec<u8>> {
+        match (which, Acl::parse(&stored)) {
+            (Which::Access, Some(acl)) => Ok(acl.with_mode(self.stat(target)?.mode & RIGHTS).encode()),
+            (Which::Default, Some(_)) => Ok(stored),
+            (_, None) => Err(Error::Invalid("an ACL that is stored and not valid")),
+        }
+    }
+
+    /// Sets an ACL, and the mode that stands for it. One that says no more than a mode is not kept.
+    pub(super) fn set_acl(&self, which: Which, target: Target, name: &OsStr, value: &[u8]) -> Result<()> {
+        let acl = Acl::parse(value).ok_or(Error::Invalid("ACL"))?;
+        let stat = self.stat(target)?;
+        match (which, stat.kind) {
+            (_, Kind::Symlink) => return Err(Error::NotSupported("ACLs of symbolic links")),
+            (Which::Default, Kind::Dir) => return self.put_xattr(target, name, &acl.encode()),
+            (Which::Default, _) => return Err(Errno::ACCESS.into()),
+            (Which::Access, _) => {}
+        }
+        if acl.is_mode() {
+            match self.remove_xattr(target, name) {
+                Ok(()) | Err(Error::NoAttribute) => {}
+                Err(e) => return Err(e),
+            }
+        } else {
+            self.put_xattr(target, name, &acl.encode())?;
+        }
+        let mode = stat.mode & !RIGHTS | acl.mode();
+        if mode != stat.mode {
+            self.set_attr(target, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
+        }
+        Ok(())
+    }
+
+    /// Gives a new node what it inherits, and returns its attributes then; `None` if that is nothing. Without it the node is
+    /// not to be.
+    ///
+    /// # Errors
+    /// The store's; the node is gone then.
+    pub(super) fn give_acls(
+        &self,
+        inherited: &Inherited,
+        parent: &Dir,
+        stored: &StoredName,
+        file: Option<&OpenFile>,
+    ) -> Result<Option<Stat>> {
+        let target = file.map_or(Target::Entry(parent, stored), Target::File);
+        let give = || {
+            if let Some(default) = &inherited.default {
+                self.put_xattr(target, OsStr::from_bytes(ACL_DEFAULT), &default.encode())?;
+            }
+            let Some(access) = &inherited.access else { return Ok(None) };
+            match self.put_xattr(target, OsStr::from_bytes(ACL_ACCESS), &access.encode()) {
+                // Special files have no attributes. The mask is no right of the group's: it is left out.
+                Err(Error::NotSupported(_)) => return Ok(None),
+                other => other?,
+            }
+            let mode = Some(inherited.mode | access.mode());
+            self.set_attr(target, &SetAttr { mode, ..SetAttr::default() }).map(Some)
+        };
+        give().inspect_err(|_| {
+            // The first error counts.
+            let _ = parent.store.unlink(&stored.0).or_else(|_| unmake_dir(parent, stored));
+        })
+    }
+}
+
+/// Removes a directory that was just made.
+fn unmake_dir(parent: &Dir, stored: &StoredName) -> io::Result<()> {
+    parent.store.open_dir(&stored.0)?.unlink(OsStr::new(DIR_ID_NAME))?;
+    parent.store.rmdir(&stored.0)
+}
