@@ -58,7 +58,7 @@ pub fn master(vault: &Path, unlock: &UnlockArgs) -> Outcome {
     let spinner = Spinner::start("unlocking");
     let (config, _, master) = Vault::unlock_config(vault, &present).map_err(vaults::explain)?;
     drop(spinner);
-    let secret = config.master_secret(master).map_err(|e| vaults::explain(e.into()))?;
+    let secret = MasterSecret::of(&config, master).map_err(|e| vaults::explain(e.into()))?;
     let text = secret.to_text().ok_or_else(|| {
         Failure::plain(Code::Failed, "the vault's key was changed more often than a master secret can say")
     })?;
@@ -114,7 +114,7 @@ fn from_master_secret(args: &RestoreArgs) -> Outcome {
     let config = vaults::with_secret(&new, |new| {
         let slot = NewSlot { secret: new, cost: args.cost.cost(), created: vaults::now(), label: None };
         // Seconds since 1970 are more than anybody changed a configuration.
-        VaultConfig::restore(&secret, &slot, vaults::now()).map_err(|e| vaults::explain(e.into()))
+        secret.configure(&slot, vaults::now()).map_err(|e| vaults::explain(e.into()))
     })?;
     drop(spinner);
     interrupt.check()?;

@@ -6,7 +6,6 @@
 use super::{
     key_slot::{KeySlot, NewSlot, SlotError, SlotKind, SlotSecret, WRAPPED},
     keys,
-    master_secret::MasterSecret,
     name::NameMode,
     printed::PrintedError,
 };
@@ -160,36 +159,6 @@ impl VaultConfig {
         Ok((config, master))
     }
 
-    /// The configuration of a vault that lost it, with one slot. No copy that is left somewhere has as high a generation as
-    /// `generation`.
-    ///
-    /// # Errors
-    /// When the slot cannot be made.
-    pub fn restore(secret: &MasterSecret, first: &NewSlot, generation: u64) -> Result<Self, ConfigError> {
-        let mut config = VaultConfig {
-            id: secret.vault,
-            generation,
-            settings: secret.settings,
-            key_generation: secret.key_generation,
-            former: Vec::new(),
-            next_slot: 2,
-            slots: vec![KeySlot::make(1, &secret.vault, &secret.master, first)?],
-            mac: [0; 32],
-        };
-        config.mac = config.compute_mac(&secret.master);
-        Ok(config)
-    }
-
-    /// What has to be written down to restore it.
-    ///
-    /// # Errors
-    /// `Edited` for a master key that is not this vault's.
-    pub fn master_secret(&self, master: Secret<32>) -> Result<MasterSecret, ConfigError> {
-        self.verify(&master)?;
-        let VaultConfig { id: vault, settings, key_generation, .. } = *self;
-        Ok(MasterSecret { vault, settings, key_generation, master })
-    }
-
     /// Makes it newer than another one of the vault.
     ///
     /// # Errors
@@ -306,7 +275,7 @@ impl VaultConfig {
         ct_eq(&self.compute_mac(master), &self.mac)
     }
 
-    fn verify(&self, master: &Secret<32>) -> Result<(), ConfigError> {
+    pub(super) fn verify(&self, master: &Secret<32>) -> Result<(), ConfigError> {
         if !self.is_authentic(master) {
             return Err(ConfigError::Edited);
         }
@@ -324,7 +293,7 @@ impl VaultConfig {
         self.mac = self.compute_mac(master);
     }
 
-    fn compute_mac(&self, master: &Secret<32>) -> [u8; 32] {
+    pub(super) fn compute_mac(&self, master: &Secret<32>) -> [u8; 32] {
         let key = subkey(master, keys::CONFIG);
         MacKey::new(Integrity::Kmac256, key.expose(), b"warpcrypt v1 configuration")
             .digest(&[&self.canonical()])

@@ -1,7 +1,8 @@
 //! The printable master secret: all that is needed to open a vault whose configuration is lost.
 
 use super::{
-    config::{Settings, VAULT_ID},
+    config::{ConfigError, Settings, VAULT_ID, VaultConfig},
+    key_slot::{KeySlot, NewSlot},
     name::NameMode,
     printed::{self, PrintedError},
 };
@@ -46,6 +47,36 @@ pub struct MasterSecret {
 }
 
 impl MasterSecret {
+    /// That of a vault.
+    ///
+    /// # Errors
+    /// `Edited` for a master key that is not this vault's.
+    pub fn of(config: &VaultConfig, master: Secret<32>) -> Result<Self, ConfigError> {
+        config.verify(&master)?;
+        let VaultConfig { id: vault, settings, key_generation, .. } = *config;
+        Ok(MasterSecret { vault, settings, key_generation, master })
+    }
+
+    /// A configuration for the vault that lost it, with one slot. No copy that is left somewhere has as high a generation as
+    /// `generation`.
+    ///
+    /// # Errors
+    /// When the slot cannot be made.
+    pub fn configure(&self, first: &NewSlot, generation: u64) -> Result<VaultConfig, ConfigError> {
+        let mut config = VaultConfig {
+            id: self.vault,
+            generation,
+            settings: self.settings,
+            key_generation: self.key_generation,
+            former: Vec::new(),
+            next_slot: 2,
+            slots: vec![KeySlot::make(1, &self.vault, &self.master, first)?],
+            mac: [0; 32],
+        };
+        config.mac = config.compute_mac(&self.master);
+        Ok(config)
+    }
+
     /// The text to print; `None` if the key generation is too high for it.
     pub fn to_text(&self) -> Option<Zeroizing<String>> {
         let mut bytes = Zeroizing::new([0; LEN]);

@@ -1,5 +1,6 @@
 //! `check`: looks for damage in a vault that nobody writes to, and repairs what it is told to.
 
+mod job;
 mod order;
 mod repair;
 mod report;
@@ -23,6 +24,7 @@ use crate::{
 };
 use data_encoding::HEXLOWER;
 use indicatif::ProgressBar;
+use job::Check;
 use report::{Finding, Kind, Report};
 use resume::Saved;
 use std::{
@@ -31,7 +33,6 @@ use std::{
     sync::Arc,
     time::SystemTime,
 };
-use walk::Check;
 
 /// What is to be done.
 #[derive(Clone, Copy)]
@@ -96,7 +97,7 @@ fn open(args: &CheckArgs, scope: Scope) -> Outcome<(Arc<Vault>, Option<Finding>)
     let vault = Vault::open(&args.vault, &unlock, options).map_err(vaults::explain)?;
     let flaw = || Flaw::whole("the root's id did not authenticate; it has one again".to_owned());
     let finding =
-        || walk::finding(Kind::Repaired, Path::new(""), (&vault.root(), DIR_ID_NAME.as_ref()), flaw());
+        || job::finding(Kind::Repaired, Path::new(""), (&vault.root(), DIR_ID_NAME.as_ref()), flaw());
     let root = mended.then(finding);
     Ok((vault, root))
 }

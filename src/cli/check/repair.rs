@@ -1,8 +1,8 @@
 //! What `--repair` and `--move-strays` do about a finding. Without them it is only reported.
 
 use super::{
+    job::{Check, Job, finding},
     report::{Finding, Kind},
-    walk::{Check, Job, finding},
 };
 use crate::vault::{self, Dir, DirEntry, Flaw, Part, Rebuilt, Result};
 use std::{

@@ -1,17 +1,13 @@
 //! The way through a vault: one thread reads directories in order, others check what is in them.
 
 use super::{
-    Scope,
+    job::{Check, Job, finding},
     order::{Place, Progress},
     repair,
     report::{Finding, Kind, Report},
 };
-use crate::{
-    cli::signals::Interrupt,
-    vault::{self, Aside, Contents, Dir, DirEntry, Flaw, Part, Vault},
-};
+use crate::vault::{self, Contents, Dir, DirEntry, Flaw};
 use crossbeam_channel::{Receiver, Sender, bounded};
-use indicatif::ProgressBar;
 use parking_lot::Mutex;
 use std::{
     ffi::OsStr,
@@ -24,27 +20,11 @@ use std::{
 /// Entries that may wait for a thread.
 const WAITING: usize = 1024;
 
-/// An entry to be checked.
-pub(super) struct Job {
-    pub(super) path: PathBuf,
-    pub(super) dir: Arc<Dir>,
-    pub(super) entry: DirEntry,
-}
-
 /// A directory that is open: its path in the vault, and in the store from the vault's root.
 struct Open {
     path: PathBuf,
     stored: PathBuf,
     dir: Arc<Dir>,
-}
-
-/// A check of one vault.
-pub(super) struct Check<'a> {
-    pub(super) vault: &'a Arc<Vault>,
-    pub(super) scope: Scope,
-    pub(super) aside: Option<&'a Aside>,
-    pub(super) bar: &'a ProgressBar,
-    pub(super) interrupt: &'a Interrupt,
 }
 
 /// Checks everything below the root that is behind `last`; returns what is done, and up to where.
@@ -203,20 +183,4 @@ impl Check<'_> {
         let flaws = self.vault.check_node(&job.dir, &job.entry);
         flaws.into_iter().map(|flaw| repair::node(self, job, flaw)).collect()
     }
-}
-
-impl Job {
-    pub(super) fn place(&self) -> (&Dir, &OsStr) {
-        (&self.dir, &self.entry.stored.0)
-    }
-}
-
-/// A finding where nothing was done.
-pub(super) fn finding(kind: Kind, path: &Path, (dir, name): (&Dir, &OsStr), flaw: Flaw) -> Finding {
-    let bytes = match flaw.part {
-        Part::Bytes(first, end) => Some((first, end)),
-        Part::Whole | Part::Attribute(_) => None,
-    };
-    let stored = dir.path_in_store(name).into_os_string();
-    Finding { path: path.as_os_str().to_owned(), bytes, kind, stored, reason: flaw.reason, aside: None }
 }

@@ -1,0 +1,48 @@
+//! What the parts of a check share: what is checked, how, and what is said of it.
+
+use super::{
+    Scope,
+    report::{Finding, Kind},
+};
+use crate::{
+    cli::signals::Interrupt,
+    vault::{Aside, Dir, DirEntry, Flaw, Part, Vault},
+};
+use indicatif::ProgressBar;
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// A check of one vault.
+pub(super) struct Check<'a> {
+    pub(super) vault: &'a Arc<Vault>,
+    pub(super) scope: Scope,
+    pub(super) aside: Option<&'a Aside>,
+    pub(super) bar: &'a ProgressBar,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+/// An entry to be checked.
+pub(super) struct Job {
+    pub(super) path: PathBuf,
+    pub(super) dir: Arc<Dir>,
+    pub(super) entry: DirEntry,
+}
+
+impl Job {
+    pub(super) fn place(&self) -> (&Dir, &OsStr) {
+        (&self.dir, &self.entry.stored.0)
+    }
+}
+
+/// A finding where nothing was done.
+pub(super) fn finding(kind: Kind, path: &Path, (dir, name): (&Dir, &OsStr), flaw: Flaw) -> Finding {
+    let bytes = match flaw.part {
+        Part::Bytes(first, end) => Some((first, end)),
+        Part::Whole | Part::Attribute(_) => None,
+    };
+    let stored = dir.path_in_store(name).into_os_string();
+    Finding { path: path.as_os_str().to_owned(), bytes, kind, stored, reason: flaw.reason, aside: None }
+}
