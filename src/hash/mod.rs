@@ -30,6 +30,6 @@ mod tests;
 
 pub use known::{Audit, Known, Verdict};
 pub use run::run;
-pub use source::{Content, Kind, Listed, Plain, Source, Vaulted};
+pub use source::{Content, Kind, Listed, Plain, Source, VaultPlace, Vaulted};
 pub use walk::count;
 pub use worker::{Hashed, Options, Progress, Record};

@@ -212,16 +212,16 @@ impl Source for Vaulted {
                 Component::Normal(name) => name,
                 Component::ParentDir | Component::Prefix(_) => return Err(io::ErrorKind::InvalidInput.into()),
             };
-            let parent = self.dir(&place).map_err(error)?;
-            let (stored, stat) = self.0.lookup(&parent, name).map_err(error)?;
+            let parent = self.dir(&place)?;
+            let (stored, stat) = self.0.lookup(&parent, name)?;
             (kind, place) = (vault_kind(stat.kind), Some((parent, stored)));
         }
         Ok((kind, place))
     }
 
     fn list(&self, _: &Path, place: &VaultPlace) -> io::Result<Vec<Listed<VaultPlace>>> {
-        let dir = self.dir(place).map_err(error)?;
-        let entries = self.0.list(&dir).map_err(error)?;
+        let dir = self.dir(place)?;
+        let entries = self.0.list(&dir)?;
         let listed = |entry: vault::DirEntry| Listed {
             name: entry.name,
             kind: vault_kind(entry.kind),
@@ -236,12 +236,12 @@ impl Source for Vaulted {
 
     fn size(&self, _: &Path, place: &VaultPlace) -> io::Result<u64> {
         let Some((parent, name)) = place else { return Err(io::ErrorKind::IsADirectory.into()) };
-        Ok(self.0.stat(Target::Entry(parent, name)).map_err(error)?.size)
+        Ok(self.0.stat(Target::Entry(parent, name))?.size)
     }
 
     fn open(&self, _: &Path, place: &VaultPlace) -> io::Result<VaultFile> {
         let Some((parent, name)) = place else { return Err(io::ErrorKind::IsADirectory.into()) };
-        let open = self.0.open_file(parent, name, false).map_err(error)?;
+        let open = self.0.open_file(parent, name, false)?;
         Ok(VaultFile { vault: self.0.clone(), open: Some(open) })
     }
 }
@@ -251,14 +251,6 @@ fn vault_kind(kind: vault::Kind) -> Kind {
         vault::Kind::File => Kind::File,
         vault::Kind::Dir => Kind::Folder,
         _ => Kind::Other,
-    }
-}
-
-/// Errors of the store as they are, others as text.
-fn error(e: vault::Error) -> io::Error {
-    match e {
-        vault::Error::Store(e) => e,
-        other => io::Error::other(other.to_string()),
     }
 }
 
@@ -277,7 +269,7 @@ impl VaultFile {
 
 impl Content for VaultFile {
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file()?.file.read(offset, out).map_err(error)
+        Ok(self.file()?.file.read(offset, out)?)
     }
 
     fn size(&self) -> io::Result<u64> {

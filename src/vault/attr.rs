@@ -94,7 +94,7 @@ pub struct StatFs {
 
 impl Kind {
     /// From a type of the store; `None` for one that Linux does not have.
-    pub(super) fn from_store(kind: FileType) -> Option<Self> {
+    pub fn from_store(kind: FileType) -> Option<Self> {
         Some(match kind {
             FileType::RegularFile => Kind::File,
             FileType::Directory => Kind::Dir,
@@ -108,7 +108,7 @@ impl Kind {
     }
 
     /// As the store calls it.
-    pub(super) fn to_store(self) -> FileType {
+    pub fn to_store(self) -> FileType {
         match self {
             Kind::File => FileType::RegularFile,
             Kind::Dir => FileType::Directory,
@@ -167,7 +167,8 @@ impl Time {
         Time { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() }
     }
 
-    pub(super) fn from_store(seconds: i64, nanoseconds: u64) -> Self {
+    /// From the fields of a `stat` structure.
+    pub fn from_store(seconds: i64, nanoseconds: u64) -> Self {
         Time { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) }
     }
 }

@@ -1,5 +1,6 @@
 //! What can go wrong in a vault. `fuse::errno` turns it into an errno, and nothing else does.
 
+use rustix::io::Errno;
 use std::io;
 
 /// Result of a vault operation.
@@ -57,8 +58,20 @@ impl Error {
     }
 }
 
-impl From<rustix::io::Errno> for Error {
-    fn from(e: rustix::io::Errno) -> Self {
+/// The store's errors as they are, others as text.
+impl From<Error> for io::Error {
+    fn from(e: Error) -> Self {
+        match e {
+            Error::Store(e) => e,
+            Error::NameTooLong => Errno::NAMETOOLONG.into(),
+            Error::NotSupported(_) => io::Error::new(io::ErrorKind::Unsupported, e.to_string()),
+            other => io::Error::other(other.to_string()),
+        }
+    }
+}
+
+impl From<Errno> for Error {
+    fn from(e: Errno) -> Self {
         Error::Store(e.into())
     }
 }

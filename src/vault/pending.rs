@@ -178,6 +178,20 @@ impl Vault {
         self.make_names_durable_among(&alone)
     }
 
+    /// Makes everything durable that the store has, names and attributes too. False if the store cannot be asked for
+    /// that, but only for single files and directories.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn sync_store(&self) -> Result<bool> {
+        if !self.pending.filesystem.syncs() {
+            return Ok(false);
+        }
+        self.make_names_durable()?;
+        self.pending.sync_all()?;
+        Ok(true)
+    }
+
     /// `make_names_durable` for who has the lock of long names.
     pub(super) fn make_names_durable_among(&self, _alone: &MutexGuard<()>) -> Result<()> {
         self.check_lock()?;

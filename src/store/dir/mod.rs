@@ -56,6 +56,17 @@ impl StoreDir {
         Ok(StoreDir { fd: rustix::fs::openat(CWD, path, flags, Mode::empty())? })
     }
 
+    /// The directory that a node is.
+    ///
+    /// # Errors
+    /// ENOTDIR if it is anything else; else the store's.
+    pub fn of(node: &Node) -> io::Result<Self> {
+        match FileType::from_raw_mode(node.stat()?.st_mode) {
+            FileType::Directory => Ok(StoreDir { fd: node.as_fd().try_clone_to_owned()? }),
+            _ => Err(Errno::NOTDIR.into()),
+        }
+    }
+
     /// Another descriptor of the same directory.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use std::{
     io,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::ffi::OsStrExt,
+        unix::ffi::{OsStrExt, OsStringExt},
     },
     sync::Arc,
 };
@@ -73,6 +73,15 @@ impl<'a> Node<'a> {
     pub fn reopen(&self, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         Ok(rustix::fs::openat(CWD, self.path(), flags, Mode::empty())?)
+    }
+
+    /// What a symbolic link holds.
+    ///
+    /// # Errors
+    /// ENOENT if it is not a link; else the store's.
+    pub fn readlink(&self) -> io::Result<OsString> {
+        let target = rustix::fs::readlinkat(self, "", Vec::new())?;
+        Ok(OsString::from_vec(target.into_bytes()))
     }
 
     /// Sets the permission bits (0 to 0o7777). EOPNOTSUPP for a symbolic link.

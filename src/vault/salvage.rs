@@ -1,0 +1,105 @@
+//! Reading everything of a file that verifies, around what does not.
+
+use super::{Error, File, OpenFile, Result};
+use crate::format::layout;
+use std::{io, ops::Range};
+
+/// Bytes that are read at once: enough for the engine to work on all cores.
+const PIECE: u64 = 8 << 20;
+
+/// A range of a file's content. What lies between two segments is a hole.
+pub enum Segment<'a> {
+    /// Bytes that verify, and where they begin.
+    Data(u64, &'a [u8]),
+    /// Bytes that cannot be read, and why.
+    Damaged(Range<u64>, String),
+}
+
+impl OpenFile {
+    /// Hands the segments of the content to `give`, in order, until it fails.
+    ///
+    /// # Errors
+    /// What `give` returned; or that nothing of the file can be told.
+    pub fn each_segment(&self, give: &mut dyn FnMut(Segment) -> io::Result<()>) -> io::Result<()> {
+        let file = &*self.file;
+        if file.is_blank() {
+            return Err(io::Error::other("its header is blank"));
+        }
+        let (mut at, mut buffer) = (0, Vec::new());
+        while let Some((range, damage)) = next_range(file, at) {
+            at = range.end;
+            match damage {
+                Some(reason) => give(Segment::Damaged(range, reason))?,
+                None => each_piece(file, range, &mut buffer, give)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The next range from `at` on that has data, or whose slots do not verify, then with the reason.
+fn next_range(file: &File, at: u64) -> Option<(Range<u64>, Option<String>)> {
+    let size = file.size();
+    let behind_group = |at: u64| {
+        let next = layout::first_chunk(layout::group_of(at / layout::CHUNK) + 1);
+        size.min(next.saturating_mul(layout::CHUNK))
+    };
+    match file.seek(at, true) {
+        // Where a later group does not verify, this one has data up to its end.
+        Ok(start) => Some((start..file.seek(start, false).unwrap_or_else(|_| behind_group(start)), None)),
+        Err(Error::NoData) => None,
+        // There are holes up to the group that does not verify.
+        Err(e) => {
+            let mut start = at;
+            while start < size && file.read(start, &mut [0]).is_ok() {
+                start = behind_group(start);
+            }
+            let range = if start < size { start..behind_group(start) } else { at..size };
+            Some((range, Some(e.to_string())))
+        }
+    }
+}
+
+fn each_piece(
+    file: &File,
+    range: Range<u64>,
+    buffer: &mut Vec<u8>,
+    give: &mut dyn FnMut(Segment) -> io::Result<()>,
+) -> io::Result<()> {
+    for piece in pieces(range, PIECE) {
+        buffer.resize((piece.end - piece.start) as usize, 0);
+        match file.read(piece.start, buffer) {
+            Ok(read) => give(Segment::Data(piece.start, &buffer[..read]))?,
+            Err(_) => each_chunk(file, piece, give)?,
+        }
+    }
+    Ok(())
+}
+
+/// Tells the chunks apart that verify and those that do not.
+fn each_chunk(
+    file: &File,
+    range: Range<u64>,
+    give: &mut dyn FnMut(Segment) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut chunk = [0; layout::CHUNK as usize];
+    for bytes in pieces(range, layout::CHUNK) {
+        let read: Result<usize> = file.read(bytes.start, &mut chunk[..(bytes.end - bytes.start) as usize]);
+        match read {
+            Ok(read) => give(Segment::Data(bytes.start, &chunk[..read]))?,
+            Err(Error::Damaged(damage)) => give(Segment::Damaged(bytes, damage.reason.to_owned()))?,
+            Err(e) => give(Segment::Damaged(bytes, e.to_string()))?,
+        }
+    }
+    Ok(())
+}
+
+/// Cuts a range at the multiples of `len`.
+fn pieces(range: Range<u64>, len: u64) -> impl Iterator<Item = Range<u64>> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        let piece = at..range.end.min((at / len + 1).saturating_mul(len));
+        at = piece.end;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
