@@ -17,7 +17,7 @@ const MAY_USE: [(&str, &[&str]); 9] = [
     ("vault", &["crypto", "engine", "format", "metrics", "store"]),
     ("fuse", &["metrics", "vault"]),
     ("hash", &["crypto", "engine", "vault"]),
-    ("cli", &["crypto", "engine", "format", "fuse", "hash", "metrics", "vault"]),
+    ("cli", &["crypto", "engine", "format", "fuse", "hash", "metrics", "store", "vault"]),
 ];
 
 /// Where the sources of the program and those of the laboratory lie.

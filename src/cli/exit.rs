@@ -79,13 +79,11 @@ impl Code {
             Code::MountPointBusy => "the mount point is in use",
             Code::NotMounted => "umount, stat: no vault is mounted there",
             Code::ReadOnlyStore => "the vault is on a read-only filesystem",
-            Code::DiskFull => "no space left on the disk that holds the vault",
+            Code::DiskFull => "no space left on the disk that is written to",
             Code::FuseUnavailable => "FUSE is not available",
             Code::NoGpu => "--engine gpu: there is no GPU engine",
             Code::AuditFailed => "hash --audit: the files do not match the list",
-            Code::Unreadable => {
-                "check, hash, match: some files are damaged or could not be read; the rest is done"
-            }
+            Code::Unreadable => "some files are damaged or could not be read; the rest is done",
             Code::Interrupted => "interrupted by Ctrl-C or a signal",
         }
     }

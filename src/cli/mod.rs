@@ -23,6 +23,7 @@ mod progress;
 mod session;
 mod signals;
 mod stat;
+mod transfer;
 mod trial;
 mod umount;
 mod vaults;
@@ -81,6 +82,10 @@ fn run(command: Command) -> Outcome {
         Command::Key(args) => keys::run(&args.action),
         Command::Devices { json, measure } => devices::run(json, measure),
         Command::Check(args) => check::run(&args),
+        Command::Ls(args) => transfer::list(&args),
+        Command::Cat(args) => transfer::cat(&args),
+        Command::Export(args) => transfer::export(&args),
+        Command::Import(args) => transfer::import(&args),
         Command::Hash(args) => hashing::run(&args),
         Command::Match(args) => hashing::matching::run(&args),
         Command::Try(args) => trial::run(&args),

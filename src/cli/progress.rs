@@ -1,7 +1,7 @@
 //! Progress on a terminal; nothing is drawn elsewhere.
 
-use indicatif::{ProgressBar, ProgressStyle};
-use std::time::Duration;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::time::{Duration, Instant};
 
 /// A spinner with a text, cleared on drop. Draws nothing if standard error is not a terminal.
 pub struct Spinner(ProgressBar);
@@ -40,4 +40,51 @@ pub fn totals_bar(total: u64) -> ProgressBar {
         bar.set_style(style.progress_chars("=> "));
     }
     bar
+}
+
+/// Work shorter than this shows no progress.
+const LATE: Duration = Duration::from_secs(2);
+
+/// Counts of bytes and files, shown once the work takes longer than two seconds. They are cleared on drop.
+pub struct Late {
+    bar: ProgressBar,
+    start: Instant,
+    files: u64,
+}
+
+impl Late {
+    /// Starts to count.
+    pub fn start() -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {bytes} {bytes_per_sec} {msg}") {
+            bar.set_style(style);
+        }
+        Late { bar, start: Instant::now(), files: 0 }
+    }
+
+    /// Counts bytes.
+    pub fn bytes(&self, bytes: u64) {
+        if self.bar.is_hidden() && self.start.elapsed() >= LATE {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.bar.inc(bytes);
+    }
+
+    /// Counts a file.
+    pub fn file(&mut self) {
+        self.files += 1;
+        self.bar.set_message(format!("{} files", self.files));
+        self.bytes(0);
+    }
+
+    /// Prints a line to standard error, above the counts.
+    pub fn say(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
 }

@@ -218,10 +218,10 @@ fn busy_and_not_mounted() {
 }
 
 /// A filesystem in memory of its own, mounted for the length of a test.
-struct Tmpfs<'a>(&'a Path);
+pub struct Tmpfs<'a>(&'a Path);
 
 impl<'a> Tmpfs<'a> {
-    fn new(at: &'a Path, size: &str) -> Self {
+    pub fn new(at: &'a Path, size: &str) -> Self {
         fs::create_dir_all(at).expect("mkdir");
         ok(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(at), 30);
         Tmpfs(at)

@@ -11,6 +11,7 @@ mod prompts;
 mod secrets;
 #[path = "../support/mod.rs"]
 mod support;
+mod transfer;
 mod users;
 
 use std::{ffi::OsStr, fs, path::Path, process::Command};

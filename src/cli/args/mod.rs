@@ -2,10 +2,12 @@
 
 mod hashing;
 mod secrets;
+mod transfer;
 mod values;
 
 pub use hashing::{HashArgs, MatchArgs, PiecesArg, PlaceArgs};
 pub use secrets::{CostArgs, NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockArgs};
+pub use transfer::{CatArgs, ExportArgs, ImportArgs, ListArgs};
 pub use values::{CacheArg, DurabilityArg, EngineArg};
 
 use super::{exit, stat};
@@ -65,6 +67,18 @@ pub enum Command {
     },
     /// Look for damage in a vault that is not mounted, or mounted read-only, and repair it if asked to
     Check(CheckArgs),
+    /// List what is in a vault, without a mount
+    #[command(after_help = transfer::LIST_HELP)]
+    Ls(ListArgs),
+    /// Print files of a vault, without a mount
+    #[command(after_help = transfer::CAT_HELP)]
+    Cat(CatArgs),
+    /// Copy a file or a folder out of a vault, without a mount
+    #[command(after_help = transfer::EXPORT_HELP)]
+    Export(ExportArgs),
+    /// Copy a file or a folder into a vault, without a mount
+    #[command(after_help = transfer::IMPORT_HELP)]
+    Import(ImportArgs),
     /// Hash files and folders, compare them with lists of known hashes, find duplicates
     #[command(after_help = hashing::HASH_HELP)]
     Hash(HashArgs),

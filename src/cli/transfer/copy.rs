@@ -1,0 +1,352 @@
+//! Copying a tree from one side to the other.
+//!
+//! A file is written under a temporary name. Files that are whole wait in a queue until their content is durable, many
+//! of them with one sync; only then they get their names. A directory waits in the same queue for its attributes,
+//! because each name that is made in it changes its time.
+
+use super::{
+    names::is_temporary,
+    report::{Problem, Report},
+    side::{New, Side, Target},
+};
+use crate::{
+    cli::{
+        exit::{Code, Failure, Outcome},
+        progress::Late,
+        signals::Interrupt,
+    },
+    vault::{Kind, Stat},
+};
+use rustix::io::Errno;
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::{OsStr, OsString},
+    fmt::Display,
+    io,
+    path::{Path, PathBuf},
+    rc::Rc,
+};
+
+/// The queue is settled when it holds so many entries, or so many bytes were written since.
+const DUE_MAX: usize = 128;
+const DUE_BYTES: u64 = 64 << 20;
+
+/// A copy that is under way.
+pub struct Copy<'a, S: Side, T: Target> {
+    pub(super) source: &'a S,
+    pub(super) target: &'a T,
+    pub(super) interrupt: &'a Interrupt,
+    pub(super) progress: Late,
+    pub(super) report: Report,
+    /// The first directory of the target.
+    pub(super) top: Rc<T::Dir>,
+    /// Inodes with several names, and where the first name is in the target.
+    pub(super) links: HashMap<(u64, u64), PathBuf>,
+    pub(super) due: Vec<Due<S, T>>,
+    pub(super) due_bytes: u64,
+}
+
+/// A directory that is being copied.
+pub(super) struct Level<S: Side, T: Target> {
+    path: PathBuf,
+    node: S::Node,
+    stat: Stat,
+    from: S::Dir,
+    to: Rc<T::Dir>,
+    names: std::vec::IntoIter<OsString>,
+    /// Names that damaged files got.
+    saved: HashSet<OsString>,
+}
+
+/// What waits until the files before it are durable.
+pub(super) enum Due<S: Side, T: Target> {
+    /// A file that is to get its name.
+    File(Whole<T>),
+    /// A directory that is to get its attributes.
+    Dir(Level<S, T>),
+}
+
+/// A file of which everything is written.
+pub(super) struct Whole<T: Target> {
+    pub file: T::File,
+    pub dir: Rc<T::Dir>,
+    pub temporary: OsString,
+    pub path: PathBuf,
+    pub bytes: u64,
+}
+
+/// A node on its way.
+pub(super) struct Job<'l, S: Side, T: Target> {
+    pub node: S::Node,
+    pub stat: Stat,
+    pub dir: &'l Rc<T::Dir>,
+    pub name: &'l OsStr,
+    pub path: &'l Path,
+}
+
+/// Copies what `from` names to `to`, as far as it can be read. Returns what was done, and what ended it early.
+///
+/// # Errors
+/// If there is nothing to copy, or no place for it.
+pub fn copy<S: Side, T: Target>(
+    (source, from): (&S, &Path),
+    (target, to): (&T, &Path),
+    interrupt: &Interrupt,
+) -> Outcome<(Report, Outcome)> {
+    let (node, stat, dir, name) = begin((source, from), (target, to))?;
+    let mut copy = Copy {
+        source,
+        target,
+        interrupt,
+        progress: Late::start(),
+        report: Report::default(),
+        top: Rc::new(dir),
+        links: HashMap::new(),
+        due: Vec::new(),
+        due_bytes: 0,
+    };
+    let done = match name {
+        None => copy.tree(node, stat),
+        Some(name) => copy.single(node, stat, &name),
+    };
+    // What is whole is kept, even if there was a failure.
+    let settled = copy.settle();
+    copy.report.interrupted = interrupt.check().is_err();
+    Ok((copy.report, done.and(settled)))
+}
+
+/// The node to copy, the target's directory, and the new name in it. Without a name the directory is the copy itself.
+type Beginning<S, T> = (<S as Side>::Node, Stat, <T as Side>::Dir, Option<OsString>);
+
+fn begin<S: Side, T: Target>(
+    (source, from): (&S, &Path),
+    (target, to): (&T, &Path),
+) -> Outcome<Beginning<S, T>> {
+    let found = source.at(from).and_then(|node| {
+        let node = node.ok_or(Errno::NOENT)?;
+        Ok((source.stat(&node)?, node))
+    });
+    let (stat, node) = found.map_err(|e| failed(from.display(), &e))?;
+    let (dir, name) = destination(target, to, from, stat.kind).map_err(|e| failed(to.display(), &e))?;
+    Ok((node, stat, dir, name))
+}
+
+fn destination<T: Target>(
+    target: &T,
+    to: &Path,
+    from: &Path,
+    kind: Kind,
+) -> io::Result<(T::Dir, Option<OsString>)> {
+    let there = target.at(to)?;
+    let there = there.map(|node| Ok::<_, io::Error>((target.stat(&node)?.kind, node))).transpose()?;
+    match (there, kind) {
+        (Some((Kind::Dir, node)), Kind::Dir) => return Ok((target.enter(&node)?, None)),
+        (Some((Kind::Dir, node)), _) => {
+            return Ok((target.enter(&node)?, from.file_name().map(OsStr::to_owned)));
+        }
+        (Some(_), Kind::Dir) => return Err(Errno::NOTDIR.into()),
+        (Some(_) | None, _) => {}
+    }
+    let name = to.file_name().ok_or(Errno::INVAL)?;
+    let above = target.at(to.parent().unwrap_or(Path::new("")))?.ok_or(Errno::NOENT)?;
+    let above = target.enter(&above)?;
+    if kind != Kind::Dir {
+        return Ok((above, Some(name.to_owned())));
+    }
+    target.make(&above, name, New::Dir)?;
+    let made = target.node(&above, name)?.ok_or(Errno::NOENT)?;
+    Ok((target.enter(&made)?, None))
+}
+
+impl<S: Side, T: Target> Copy<'_, S, T> {
+    /// Copies a file, a link or a special file alone.
+    fn single(&mut self, node: S::Node, stat: Stat, name: &OsStr) -> Outcome {
+        let top = self.top.clone();
+        let job = Job { node, stat, dir: &top, name, path: Path::new(name) };
+        let copied = self.leaf(job, &mut |_| false);
+        copied.or_else(|e| self.note(Path::new(name), &e))
+    }
+
+    /// Copies what is in a directory, and everything below.
+    fn tree(&mut self, node: S::Node, stat: Stat) -> Outcome {
+        let top = self.top.clone();
+        let first = match self.level(PathBuf::new(), node, stat, top) {
+            Ok(level) => level,
+            Err(e) => return self.note(Path::new(""), &e),
+        };
+        let mut open = vec![first];
+        while let Some(level) = open.last_mut() {
+            self.interrupt.check()?;
+            match level.names.next() {
+                Some(name) => {
+                    let below = self.child(level, &name)?;
+                    open.extend(below);
+                }
+                None => self.due.extend(open.pop().map(Due::Dir)),
+            }
+            if self.due.len() >= DUE_MAX || self.due_bytes >= DUE_BYTES {
+                self.settle()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what has this name, or opens it if it is a directory.
+    fn child(&mut self, level: &mut Level<S, T>, name: &OsStr) -> Outcome<Option<Level<S, T>>> {
+        if is_temporary(name) {
+            return Ok(None);
+        }
+        let path = level.path.join(name);
+        let found = self
+            .source
+            .node(&level.from, name)
+            .and_then(|node| node.map(|node| Ok((self.source.stat(&node)?, node))).transpose());
+        let (stat, node) = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(None), // It was removed since.
+            Err(e) => return self.note(&path, &e).map(|()| None),
+        };
+        if self.links.get(&inode(&stat)).is_some_and(|first| self.waits(first)) {
+            self.settle()?;
+        }
+        let Level { from, to, saved, .. } = level;
+        let job = Job { node, stat, dir: to, name, path: &path };
+        let copied = match stat.kind {
+            Kind::Dir => self.directory(job).map(Some),
+            _ => {
+                let mut taken = |name: &OsStr| !saved.insert(name.to_owned()) || has(self.source, from, name);
+                self.leaf(job, &mut taken).map(|()| None)
+            }
+        };
+        copied.or_else(|e| self.note(&path, &e).map(|()| None))
+    }
+
+    fn directory(&mut self, job: Job<S, T>) -> io::Result<Level<S, T>> {
+        if self.there(&job)?.is_none() {
+            self.target.make(job.dir, job.name, New::Dir)?;
+            self.report.directories += 1;
+        }
+        let made = self.target.node(job.dir, job.name)?.ok_or(Errno::NOENT)?;
+        let to = Rc::new(self.target.enter(&made)?);
+        self.level(job.path.to_owned(), job.node, job.stat, to)
+    }
+
+    /// Opens a directory to copy what is in it to `to`.
+    fn level(&mut self, path: PathBuf, node: S::Node, stat: Stat, to: Rc<T::Dir>) -> io::Result<Level<S, T>> {
+        let from = self.source.enter(&node)?;
+        let mut names = self.source.names(&from)?;
+        names.sort_unstable();
+        let own = self.target.node_of_dir(&to)?;
+        let mode = self.target.stat(&own)?.mode;
+        if mode & 0o700 != 0o700 {
+            // It may have its final mode already. If it stays closed, what is made in it fails and is reported.
+            let _ = self.target.set_mode(&own, mode | 0o700);
+        }
+        for left in self.target.names(&to)?.iter().filter(|name| is_temporary(name)) {
+            self.target.remove(&to, left)?;
+        }
+        Ok(Level { path, node, stat, from, to, names: names.into_iter(), saved: HashSet::new() })
+    }
+
+    /// Makes durable what waits, and gives it its names and attributes. Returns the first failure.
+    fn settle(&mut self) -> Outcome {
+        let due = std::mem::take(&mut self.due);
+        self.due_bytes = 0;
+        let files = due.iter().filter_map(|due| match due {
+            Due::File(whole) => Some(&whole.file),
+            Due::Dir(_) => None,
+        });
+        let stored = self.target.store(&files.collect::<Vec<_>>()).is_ok();
+        let mut done = Ok(());
+        for due in due {
+            done = done.and(match due {
+                Due::File(whole) => self.name(&whole, stored),
+                Due::Dir(level) => self.leave(&level),
+            });
+        }
+        done
+    }
+
+    /// Gives a file its name. If not all files could be stored, this one may be.
+    fn name(&mut self, whole: &Whole<T>, stored: bool) -> Outcome {
+        let Whole { file, dir, temporary, path, bytes } = whole;
+        let stored = if stored { Ok(()) } else { self.target.store(&[file]) };
+        let name = path.file_name().unwrap_or_default();
+        match stored.and_then(|()| self.target.rename(dir, temporary, name)) {
+            Ok(()) => {
+                self.report.files += 1;
+                self.report.bytes += bytes;
+                Ok(())
+            }
+            Err(e) => {
+                let _ = self.target.remove(dir, temporary); // The first error counts.
+                self.note(path, &e)
+            }
+        }
+    }
+
+    /// Whether a file has yet to get its name.
+    fn waits(&self, file: &Path) -> bool {
+        self.due.iter().any(|due| matches!(due, Due::File(whole) if whole.path == file))
+    }
+
+    /// Ends the work in a directory.
+    fn leave(&mut self, level: &Level<S, T>) -> Outcome {
+        let dressed = self.target.store_names(&level.to).and_then(|()| {
+            let to = self.target.node_of_dir(&level.to)?;
+            self.dress(&level.node, &level.stat, &to)
+        });
+        match dressed {
+            Err(e) => self.note(&level.path, &e),
+            Ok(unreadable) => {
+                for reason in unreadable {
+                    self.problem(Problem { path: level.path.clone(), bytes: None, saved_as: None, reason });
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes what cannot be copied.
+    ///
+    /// # Errors
+    /// If nothing more can be.
+    fn note(&mut self, path: &Path, error: &io::Error) -> Outcome {
+        self.interrupt.check()?;
+        if is_full(error) || error.kind() == io::ErrorKind::ReadOnlyFilesystem {
+            return Err(failed(format_args!("{path:?}"), error));
+        }
+        let reason = error.to_string();
+        self.problem(Problem { path: path.to_owned(), bytes: None, saved_as: None, reason });
+        Ok(())
+    }
+
+    pub(super) fn problem(&mut self, problem: Problem) {
+        self.progress.say(&problem.text());
+        self.report.problems.push(problem);
+    }
+}
+
+/// What tells an inode from every other.
+pub(super) fn inode(stat: &Stat) -> (u64, u64) {
+    (stat.dev, stat.ino)
+}
+
+/// Whether a directory has this name.
+fn has<S: Side>(source: &S, dir: &S::Dir, name: &OsStr) -> bool {
+    source.node(dir, name).is_ok_and(|node| node.is_some())
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// The failure of work that did not come to its end.
+pub(super) fn failed(what: impl Display, error: &io::Error) -> Failure {
+    let what = format!("{what}: {error}");
+    if is_full(error) {
+        let advice = "Free some space and run it again: it goes on where it stopped.";
+        return Failure::new(Code::DiskFull, what, advice);
+    }
+    Failure::plain(Code::Failed, what)
+}

@@ -1,0 +1,204 @@
+//! Copying what is no directory: files, links and special files. Nothing has its final name before it is whole.
+
+use super::{
+    copy::{Copy, Due, Job, Whole, inode},
+    names::{damaged_name, temporary},
+    report::Problem,
+    side::{New, Side, Target},
+};
+use crate::vault::{Kind, Segment, Stat};
+use rustix::io::Errno;
+use std::{ffi::OsStr, io, ops::Range, path::Path};
+
+/// Bytes that are missing, if it is bytes, and why.
+type Damage = Vec<(Option<Range<u64>>, String)>;
+
+impl<S: Side, T: Target> Copy<'_, S, T> {
+    /// Copies anything but a directory. `taken` says whether a name for a damaged file is in use.
+    pub(super) fn leaf(&mut self, job: Job<S, T>, taken: &mut dyn FnMut(&OsStr) -> bool) -> io::Result<()> {
+        if let Some(first) = self.links.get(&inode(&job.stat)).cloned() {
+            return self.link(&job, &first);
+        }
+        let there = self.there(&job)?;
+        let whole = match job.stat.kind {
+            _ if there.is_some_and(|there| same(&job.stat, &there)) => {
+                self.report.present += 1;
+                true
+            }
+            Kind::File => self.file(&job, taken)?,
+            _ => self.special(&job).map(|()| true)?,
+        };
+        if whole && job.stat.nlink > 1 {
+            self.links.insert(inode(&job.stat), job.path.to_owned());
+        }
+        Ok(())
+    }
+
+    /// What has the name in the target.
+    pub(super) fn there(&self, job: &Job<S, T>) -> io::Result<Option<Stat>> {
+        let there = self.target.node(job.dir, job.name)?;
+        let there = there.map(|node| self.target.stat(&node)).transpose()?;
+        match there {
+            Some(there) if there.kind == Kind::Dir && job.stat.kind != Kind::Dir => {
+                Err(io::Error::other("a directory has this name in the target"))
+            }
+            there => Ok(there),
+        }
+    }
+
+    /// Gives the copy of a file a further name.
+    fn link(&mut self, job: &Job<S, T>, first: &Path) -> io::Result<()> {
+        let mut node = self.target.node_of_dir(&self.top)?;
+        for name in first {
+            node = self.target.node(&self.target.enter(&node)?, name)?.ok_or(Errno::NOENT)?;
+        }
+        let stat = self.target.stat(&node)?;
+        if self.there(job)?.is_some_and(|there| inode(&there) == inode(&stat)) {
+            self.report.present += 1;
+            return Ok(());
+        }
+        let temporary = temporary()?;
+        let linked = self.target.link(&node, job.dir, &temporary);
+        self.named(job, &temporary, linked)
+    }
+
+    /// Copies a symbolic link, a FIFO, a socket or a device.
+    fn special(&mut self, job: &Job<S, T>) -> io::Result<()> {
+        let temporary = temporary()?;
+        let text;
+        let new = match job.stat.kind {
+            Kind::Symlink => {
+                text = self.source.link_target(&job.node)?;
+                New::Symlink(&text)
+            }
+            kind => New::Special(kind, job.stat.rdev),
+        };
+        let made = self.target.make(job.dir, &temporary, new).and_then(|()| {
+            let made = self.target.node(job.dir, &temporary)?.ok_or(Errno::NOENT)?;
+            self.dress(&job.node, &job.stat, &made)
+        });
+        self.named(job, &temporary, made.map(drop))
+    }
+
+    /// Gives what was made its name, or removes it if that failed.
+    fn named(&mut self, job: &Job<S, T>, temporary: &OsStr, made: io::Result<()>) -> io::Result<()> {
+        let named = made.and_then(|()| self.target.rename(job.dir, temporary, job.name));
+        match &named {
+            Ok(()) => self.report.others += 1,
+            // The first error counts.
+            Err(_) => drop(self.target.remove(job.dir, temporary)),
+        }
+        named
+    }
+
+    /// Copies a regular file. False if it is damaged.
+    fn file(&mut self, job: &Job<S, T>, taken: &mut dyn FnMut(&OsStr) -> bool) -> io::Result<bool> {
+        let temporary = temporary()?;
+        let file = self.target.create(job.dir, &temporary)?;
+        let (damage, bytes) = match self.fill(job, &file) {
+            Ok(filled) => filled,
+            Err(e) => {
+                let _ = self.target.remove(job.dir, &temporary); // The first error counts.
+                return Err(e);
+            }
+        };
+        let whole = damage.is_empty();
+        let path = match whole {
+            true => job.path.to_owned(),
+            false => job.path.with_file_name(damaged_name(job.name, taken)),
+        };
+        for (bytes, reason) in damage {
+            let saved_as = Some(path.clone());
+            self.problem(Problem { path: job.path.to_owned(), bytes, saved_as, reason });
+        }
+        self.progress.file();
+        self.due_bytes += bytes;
+        self.due.push(Due::File(Whole { file, dir: job.dir.clone(), temporary, path, bytes }));
+        Ok(whole)
+    }
+
+    /// Writes everything that can be read of a file. Returns what is missing, and how many bytes there were.
+    fn fill(&mut self, job: &Job<S, T>, file: &T::File) -> io::Result<(Damage, u64)> {
+        let (mut damage, mut written) = (Damage::new(), 0);
+        let stat = self.source.each_segment(&job.node, &mut |segment| {
+            if self.interrupt.check().is_err() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            match segment {
+                Segment::Data(at, bytes) => {
+                    self.target.write(file, at, bytes)?;
+                    self.progress.bytes(bytes.len() as u64);
+                    written += bytes.len() as u64;
+                }
+                Segment::Damaged(range, reason) => add(&mut damage, range, reason),
+            }
+            Ok(())
+        })?;
+        self.target.set_len(file, stat.size)?;
+        let lost = self.dress(&job.node, &stat, &self.target.node_of_file(file))?;
+        damage.extend(lost.into_iter().map(|reason| (None, reason)));
+        Ok((damage, written))
+    }
+
+    /// Gives a node its owner, extended attributes, mode and times. Returns which attributes cannot be read.
+    pub(super) fn dress(&mut self, from: &S::Node, stat: &Stat, to: &T::Node) -> io::Result<Vec<String>> {
+        let owned = self.target.set_owner(to, Some(stat.uid), Some(stat.gid));
+        if owned.is_err() {
+            // The group may be one of this user's.
+            let _ = self.target.set_owner(to, None, Some(stat.gid));
+        }
+        // Such a file would run as somebody else.
+        let without = if owned.is_err() && stat.kind != Kind::Dir { 0o6000 } else { 0 };
+        self.keep("owner", owned)?;
+        let mut unreadable = Vec::new();
+        if matches!(stat.kind, Kind::File | Kind::Dir) {
+            for (name, value) in self.source.attributes(from)? {
+                match value {
+                    Err(e) => unreadable.push(format!("the attribute {name:?}: {e}")),
+                    Ok(value) => {
+                        if let Err(e) = self.target.set_attribute(to, &name, &value) {
+                            self.report.lose(&name.to_string_lossy(), e.to_string());
+                        }
+                    }
+                }
+            }
+        }
+        if stat.kind != Kind::Symlink {
+            let mode = self.target.set_mode(to, stat.mode & !without);
+            self.keep("permissions", mode)?;
+        }
+        let times = self.target.set_times(to, stat.atime, stat.mtime);
+        self.keep("times", times)?;
+        Ok(unreadable)
+    }
+
+    /// Notes what the target refuses to keep.
+    fn keep(&mut self, what: &str, result: io::Result<()>) -> io::Result<()> {
+        use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+        match result {
+            Err(e) if matches!(e.kind(), PermissionDenied | Unsupported | InvalidInput) => {
+                self.report.lose(what, e.to_string());
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+/// Whether two nodes have the same type, size and time of modification.
+fn same(a: &Stat, b: &Stat) -> bool {
+    let size = |stat: &Stat| match stat.kind {
+        Kind::File | Kind::Symlink => stat.size,
+        Kind::CharDevice | Kind::BlockDevice => stat.rdev,
+        Kind::Dir | Kind::Fifo | Kind::Socket => 0,
+    };
+    (a.kind, a.mtime, size(a)) == (b.kind, b.mtime, size(b))
+}
+
+/// Adds a damaged range; neighbours with one reason are one range.
+fn add(damage: &mut Damage, range: Range<u64>, reason: String) {
+    match damage.last_mut() {
+        Some((Some(last), why)) if last.end == range.start && *why == reason => last.end = range.end,
+        _ => damage.push((Some(range), reason)),
+    }
+}

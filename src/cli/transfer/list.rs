@@ -1,0 +1,238 @@
+//! `ls`: lists what is in a vault.
+
+use super::{open, side::Side};
+use crate::{
+    cli::{
+        args::ListArgs,
+        exit::{Code, Failure, Outcome},
+        hashing::json_name,
+        log, print_bytes,
+        signals::Interrupt,
+    },
+    hash::Vaulted,
+    vault::{Kind, Stat, Time},
+};
+use rustix::io::Errno;
+use serde_json::{Value, json};
+use std::{
+    ffi::OsString,
+    io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    time::{Duration, UNIX_EPOCH},
+};
+
+/// The last second of the year 9999.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+/// Something in the vault.
+struct Entry {
+    path: PathBuf,
+    stat: Stat,
+    /// Of a symbolic link.
+    target: Option<OsString>,
+}
+
+/// A listing that is under way.
+struct Listing<'a> {
+    args: &'a ListArgs,
+    vault: Vaulted,
+    interrupt: Interrupt,
+    unreadable: usize,
+    json: Vec<Value>,
+    /// Whether somebody still reads what is printed.
+    is_read: bool,
+}
+
+/// Runs `ls`.
+///
+/// # Errors
+/// If the vault does not open, or something in it cannot be read.
+pub fn run(args: &ListArgs) -> Outcome {
+    let vault = open(&args.vault, &args.unlock)?;
+    let interrupt = Interrupt::watch()?;
+    let mut listing = Listing { args, vault, interrupt, unreadable: 0, json: Vec::new(), is_read: true };
+    listing.all()?;
+    if args.json {
+        let value = json!({ "version": 1, "entries": listing.json });
+        print_bytes(format!("{value:#}\n").as_bytes())?;
+    }
+    match listing.unreadable + listing.vault.0.left_out() {
+        0 => Ok(()),
+        count => Err(Failure::new(
+            Code::Unreadable,
+            format!("{count} could not be read"),
+            "The messages before this one say why. `warpcrypt check` finds all damage.",
+        )),
+    }
+}
+
+impl Listing<'_> {
+    fn all(&mut self) -> Outcome {
+        let path = &self.args.path;
+        let node = self.vault.at(path).and_then(|node| node.ok_or(Errno::NOENT.into()));
+        let node = node.map_err(|e| Failure::plain(Code::Failed, format!("{path:?}: {e}")))?;
+        let name = path.file_name().map(PathBuf::from).unwrap_or_default();
+        match self.look(&name, &node) {
+            Ok(Entry { stat, .. }) if stat.kind == Kind::Dir => self.below(node),
+            Ok(entry) => self.show(&entry),
+            Err(e) => {
+                self.note(&name, &e);
+                Ok(())
+            }
+        }
+    }
+
+    /// Lists what is in a directory, and with `--recursive` all that is below.
+    fn below(&mut self, top: <Vaulted as Side>::Node) -> Outcome {
+        let mut left = vec![(PathBuf::new(), top)];
+        while let Some((path, node)) = left.pop() {
+            let mut inner = Vec::new();
+            match self.names(&node) {
+                Err(e) => self.note(&path, &e),
+                Ok((dir, names)) => {
+                    for path in names.iter().map(|name| path.join(name)) {
+                        self.interrupt.check()?;
+                        let name = path.file_name().unwrap_or_default();
+                        let Ok(Some(node)) = self.vault.node(&dir, name) else { continue };
+                        match self.look(&path, &node) {
+                            Err(e) => self.note(&path, &e),
+                            Ok(entry) => {
+                                self.show(&entry)?;
+                                if self.args.recursive && entry.stat.kind == Kind::Dir {
+                                    inner.push((path, node));
+                                }
+                            }
+                        }
+                        if !self.is_read {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+            left.extend(inner.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    fn names(&self, node: &<Vaulted as Side>::Node) -> io::Result<(<Vaulted as Side>::Dir, Vec<OsString>)> {
+        let dir = self.vault.enter(node)?;
+        let mut names = self.vault.names(&dir)?;
+        names.sort_unstable();
+        Ok((dir, names))
+    }
+
+    fn look(&self, path: &Path, node: &<Vaulted as Side>::Node) -> io::Result<Entry> {
+        let stat = self.vault.stat(node)?;
+        let wanted = stat.kind == Kind::Symlink && (self.args.long || self.args.json);
+        let target = wanted.then(|| self.vault.link_target(node)).transpose()?;
+        Ok(Entry { path: path.to_owned(), stat, target })
+    }
+
+    fn show(&mut self, entry: &Entry) -> Outcome {
+        if self.args.json {
+            self.json.push(entry.json());
+        } else {
+            let line = if self.args.long { entry.long() } else { escaped(&entry.path) };
+            self.is_read = print_bytes(format!("{line}\n").as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, path: &Path, error: &io::Error) {
+        self.unreadable += 1;
+        eprintln!("{path:?}: {error}");
+    }
+}
+
+impl Entry {
+    fn long(&self) -> String {
+        let Entry { path, stat, target } = self;
+        let target = target.as_ref().map(|target| format!(" -> {}", escaped(Path::new(target))));
+        let size = match stat.kind {
+            Kind::CharDevice | Kind::BlockDevice => {
+                format!("{}, {}", rustix::fs::major(stat.rdev), rustix::fs::minor(stat.rdev))
+            }
+            _ => stat.size.to_string(),
+        };
+        format!(
+            "{}{} {:>3} {:>6} {:>6} {size:>12} {} {}{}",
+            letter(stat.kind),
+            permissions(stat.mode),
+            stat.nlink,
+            stat.uid,
+            stat.gid,
+            time(stat.mtime),
+            escaped(path),
+            target.unwrap_or_default()
+        )
+    }
+
+    fn json(&self) -> Value {
+        let Stat { kind, mode, nlink, uid, gid, size, mtime, .. } = self.stat;
+        let mut value = json_name(&self.path);
+        value.insert("type".into(), json!(letter(kind).to_string()));
+        value.insert("mode".into(), json!(format!("{mode:04o}")));
+        value.insert("links".into(), json!(nlink));
+        value.insert("user".into(), json!(uid));
+        value.insert("group".into(), json!(gid));
+        value.insert("size".into(), json!(size));
+        value.insert("modified".into(), json!(mtime.seconds));
+        value.insert("modified_nanoseconds".into(), json!(mtime.nanoseconds));
+        if let Some(target) = &self.target {
+            value.insert("target".into(), json!(target.to_string_lossy()));
+        }
+        value.into()
+    }
+}
+
+/// The type as `ls` and `find` name it.
+fn letter(kind: Kind) -> char {
+    match kind {
+        Kind::File => '-',
+        Kind::Dir => 'd',
+        Kind::Symlink => 'l',
+        Kind::Fifo => 'p',
+        Kind::Socket => 's',
+        Kind::CharDevice => 'c',
+        Kind::BlockDevice => 'b',
+    }
+}
+
+fn permissions(mode: u32) -> String {
+    let mut text: Vec<u8> = b"rwxrwxrwx".to_vec();
+    for (at, letter) in text.iter_mut().enumerate() {
+        if mode & (0o400 >> at) == 0 {
+            *letter = b'-';
+        }
+    }
+    for (bit, at, letter) in [(0o4000, 2, b's'), (0o2000, 5, b's'), (0o1000, 8, b't')] {
+        if mode & bit != 0 {
+            text[at] = if text[at] == b'x' { letter } else { letter.to_ascii_uppercase() };
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// In UTC; as seconds where the calendar has no date.
+fn time(time: Time) -> String {
+    match u64::try_from(time.seconds) {
+        Ok(seconds) if seconds <= LAST_SECOND => log::utc(UNIX_EPOCH + Duration::from_secs(seconds)),
+        _ => format!("@{}", time.seconds),
+    }
+}
+
+/// A name without what a terminal would obey or cannot show.
+fn escaped(name: &Path) -> String {
+    let mut text = String::new();
+    for part in name.as_os_str().as_bytes().utf8_chunks() {
+        for c in part.valid().chars() {
+            match c {
+                '\'' | '"' => text.push(c),
+                _ => text.extend(c.escape_debug()),
+            }
+        }
+        text.extend(part.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    text
+}

@@ -1,0 +1,94 @@
+//! Working on a vault without a mount: `ls`, `cat`, `export` and `import`.
+
+mod cat;
+mod copy;
+mod leaf;
+mod list;
+mod names;
+mod plain;
+mod report;
+mod side;
+mod vaulted;
+
+pub use cat::run as cat;
+pub use list::run as list;
+
+use super::{
+    args::{ExportArgs, ImportArgs, UnlockArgs},
+    exit::{Code, Failure, Outcome},
+    keys, log, print,
+    progress::Spinner,
+    signals::Interrupt,
+    vaults,
+};
+use crate::{
+    hash::Vaulted,
+    vault::{OpenOptions, Vault},
+};
+use copy::{copy, failed};
+use plain::Plain;
+use report::Report;
+use side::Target;
+use std::path::Path;
+
+/// Runs `export`.
+///
+/// # Errors
+/// If the vault does not open, the target cannot be written, or something in the vault is damaged.
+pub fn export(args: &ExportArgs) -> Outcome {
+    let vault = open(&args.vault, &args.unlock)?;
+    let plain = beside(&args.vault, &args.target)?;
+    let interrupt = Interrupt::watch()?;
+    let (mut report, copied) = copy((&vault, &args.path), (&plain, &args.target), &interrupt)?;
+    report.names_left_out = vault.0.left_out();
+    let stored = plain.finish().map_err(|e| failed(args.target.display(), &e));
+    conclude(&report, args.json, copied.and(stored))
+}
+
+/// Runs `import`.
+///
+/// # Errors
+/// If the vault does not open or is in use, is full, or something cannot be read.
+pub fn import(args: &ImportArgs) -> Outcome {
+    let vault = open_as(&args.vault, &args.unlock, false)?;
+    let interrupt = Interrupt::watch()?;
+    let copied = beside(&args.vault, &args.source)
+        .and_then(|plain| copy((&plain, &args.source), (&vault, &args.path), &interrupt));
+    let stored = vault.finish().map_err(|e| failed(args.vault.display(), &e));
+    let (report, copied) = copied?;
+    conclude(&report, args.json, copied.and(stored))
+}
+
+/// Opens a vault for reading; it may be mounted at the same time.
+fn open(vault: &Path, unlock: &UnlockArgs) -> Outcome<Vaulted> {
+    open_as(vault, unlock, true)
+}
+
+/// Opens a vault. Damaged names in it are logged.
+fn open_as(vault: &Path, unlock: &UnlockArgs, read_only: bool) -> Outcome<Vaulted> {
+    log::to_standard_error();
+    let unlock = keys::present(vault, unlock)?;
+    let options = OpenOptions { read_only, ..OpenOptions::default() };
+    let _spinner = Spinner::start("unlocking");
+    Vault::open(vault, &unlock, options).map(Vaulted).map_err(vaults::explain)
+}
+
+fn conclude(report: &Report, json: bool, done: Outcome) -> Outcome {
+    let printed = print(&if json { report.json() } else { report.text() });
+    done?;
+    printed?;
+    report.judge()
+}
+
+/// The filesystem beside a vault. A path that does not exist yet is inside the vault if the directory above it is.
+fn beside(vault: &Path, path: &Path) -> Outcome<Plain> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let real = path.canonicalize().or_else(|_| above.canonicalize());
+    if let (Ok(store), Ok(real)) = (vault.canonicalize(), real)
+        && real.starts_with(&store)
+    {
+        let advice = "Name a path beside the vault.";
+        return Err(Failure::new(Code::Usage, format!("{} is inside the vault", path.display()), advice));
+    }
+    Plain::beside(vault).map_err(|e| Failure::io(vault.display(), &e))
+}
