@@ -203,7 +203,7 @@ fn set(vault: &Vault, node: &VaultNode, changes: &SetAttr) -> io::Result<()> {
 }
 
 /// A new node of this process's user. It gets its owner when it is whole.
-fn owned(mode: u32) -> NewNode {
+fn owned(mode: u32) -> NewNode<'static> {
     let [uid, gid] = [rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()];
-    NewNode { mode, uid, gid }
+    NewNode::plain(mode, uid, gid)
 }
