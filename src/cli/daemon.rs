@@ -91,8 +91,8 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
     if let Some(file) = &args.log_file {
         line.extend(["--log-file".into(), file.into()]);
     }
-    if !args.options.is_empty() {
-        line.extend(["-o".into(), args.options.join(",").into()]);
+    for option in &args.options {
+        line.extend(["-o".into(), option.into()]);
     }
     line.extend(["--".into(), (&args.vault).into(), (&args.mount).into()]);
     line

@@ -35,7 +35,9 @@ use exit::{Code, Failure, Outcome};
 use std::{
     env,
     ffi::{CStr, OsString},
+    fmt::Display,
     io::{self, Write},
+    os::unix::ffi::OsStrExt,
     process::ExitCode,
 };
 
@@ -61,7 +63,7 @@ pub fn main() -> ExitCode {
 
 /// Runs the program with these arguments, of which the first is its name.
 pub fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match Cli::try_parse_from(with_command(arguments)) {
         Ok(cli) => cli,
         // clap exits with 0 for help and version, and with 2 for wrong usage.
         Err(e) => e.exit(),
@@ -71,6 +73,16 @@ pub fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// mount.fuse, which serves `mount -t fuse warpcrypt#VAULT MOUNT`, calls the program with a path in the place of a
+/// command: it means `mount`.
+fn with_command(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    if arguments.get(1).is_some_and(|first| first.as_bytes().starts_with(b"/")) {
+        arguments.insert(1, "mount".into());
+    }
+    arguments
 }
 
 fn run(command: Command) -> Outcome {
@@ -139,6 +151,12 @@ fn print_bytes(text: &[u8]) -> Outcome<bool> {
 /// A failure to write to standard output.
 fn unprinted(error: &io::Error) -> Failure {
     Failure::plain(Code::Failed, format!("standard output: {error}"))
+}
+
+/// Says on standard error what a user should know about a command that goes on.
+fn note(text: impl Display) {
+    // A closed standard error is no reason to stop.
+    let _ = writeln!(io::stderr(), "warpcrypt: {text}");
 }
 
 /// Reports what was done. A failure to print it is ignored, because the work is done.

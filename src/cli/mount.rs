@@ -83,7 +83,14 @@ fn prepare(args: MountArgs) -> Outcome<MountArgs> {
     args.log_file = args.log_file.as_deref().map(std::path::absolute).transpose().map_err(working_dir)?;
     let config = vaults::read(&args.vault)?;
     args.vault = args.vault.canonicalize().map_err(|e| Failure::io(args.vault.display(), &e))?;
-    args.mount = mount_point(&args.mount)?;
+    args.mount = mount_point(&args.mount, args.nonempty)?;
+    if args.vault.starts_with(&args.mount) {
+        return Err(Failure::new(
+            Code::Usage,
+            format!("the vault is inside the mount point {}", args.mount.display()),
+            "The mount would hide it. Choose a directory elsewhere.",
+        ));
+    }
     if args.mount.starts_with(&args.vault) {
         return Err(Failure::new(
             Code::Usage,
@@ -103,8 +110,8 @@ fn working_dir(e: io::Error) -> Failure {
     Failure::io("the working directory", &e)
 }
 
-/// The mount point's absolute path, if a vault can be mounted there.
-fn mount_point(path: &Path) -> Outcome<PathBuf> {
+/// The mount point's absolute path, if a vault can be mounted there. With `nonempty` it may have content.
+fn mount_point(path: &Path, nonempty: bool) -> Outcome<PathBuf> {
     let shown = path.display();
     if let Some(mount) = mounts::resolve(path).and_then(|p| mounts::at(&p)).ok().flatten()
         && mount.fs_type.starts_with("fuse")
@@ -131,11 +138,11 @@ fn mount_point(path: &Path) -> Outcome<PathBuf> {
         ));
     }
     let mut entries = fs::read_dir(path).map_err(|e| Failure::io(format!("mount point {shown}"), &e))?;
-    if entries.next().is_some() {
+    if !nonempty && entries.next().is_some() {
         return Err(Failure::new(
             Code::MountPointNotEmpty,
             format!("the mount point {shown} is not empty"),
-            "A mount would hide its content. Name an empty directory.",
+            "A mount would hide its content. Name an empty directory, or mount with `-o nonempty`.",
         ));
     }
     path.canonicalize().map_err(|e| Failure::io(format!("mount point {shown}"), &e))

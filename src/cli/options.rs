@@ -1,8 +1,10 @@
-//! Mount options (`-o`), as in fstab: some are options of this program, others are passed to the kernel.
+//! Mount options (`-o`), as in fstab: some are options of this program, others are passed to the kernel. Those that
+//! other FUSE filesystems take and that have no meaning here are ignored, and standard error says so.
 
 use super::{
     args::{CacheArg, DurabilityArg, EngineArg, MEMORY_MAX_MIB, MEMORY_MIN_MIB, MountArgs},
     exit::{Code, Failure, Outcome},
+    note,
 };
 use clap::ValueEnum;
 use std::path::PathBuf;
@@ -22,38 +24,139 @@ const KERNEL: [&str; 12] = [
     "dirsync",
     "default_permissions",
 ];
-/// Options for mount(8) and the init system; they are ignored here.
-const FOR_OTHERS: [&str; 9] =
-    ["rw", "relatime", "defaults", "auto", "noauto", "nofail", "user", "users", "_netdev"];
+/// Options for mount(8), the init system and the readers of fstab; they are ignored here.
+const FOR_OTHERS: [&str; 11] = [
+    "relatime", "defaults", "auto", "noauto", "nofail", "user", "nouser", "users", "owner", "group",
+    "_netdev",
+];
+/// Options of other FUSE filesystems, by their names: how they talk to the kernel, number files and keep things.
+const OF_OTHER_FILESYSTEMS: [&str; 37] = [
+    "ac_attr_timeout",
+    "async_read",
+    "atomic_o_trunc",
+    "attr_timeout",
+    "big_writes",
+    "blkdev",
+    "blksize",
+    "clone_fd",
+    "congestion_threshold",
+    "entry_timeout",
+    "hard_remove",
+    "intr",
+    "intr_signal",
+    "large_read",
+    "max_background",
+    "max_idle_threads",
+    "max_read",
+    "max_readahead",
+    "max_threads",
+    "max_write",
+    "negative_timeout",
+    "no_remote_flock",
+    "no_remote_lock",
+    "no_remote_posix_lock",
+    "no_splice_move",
+    "no_splice_read",
+    "no_splice_write",
+    "noforget",
+    "nopath",
+    "readdir_ino",
+    "remember",
+    "splice_move",
+    "splice_read",
+    "splice_write",
+    "sync_read",
+    "use_ino",
+    "writeback_cache",
+];
 
-/// Moves this program's options from `args.options` to their fields. The kernel's options stay there.
+/// Moves this program's options from `args.options` to their fields. The kernel's options stay there. Of several
+/// `ro` and `rw` the last counts; `--read-only` is not undone.
 ///
 /// # Errors
-/// If an option is unknown or has a wrong value.
+/// If an option is unknown, refused or has a wrong value.
 pub fn absorb(mut args: MountArgs) -> Outcome<MountArgs> {
-    for option in std::mem::take(&mut args.options) {
-        let (name, value) = match option.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (option.as_str(), None),
-        };
-        match (name, value) {
-            ("ro", None) => args.read_only = true,
-            ("allow_other", None) => args.allow_other = true,
-            ("password-file", Some(file)) => args.unlock.secret.password_file = Some(PathBuf::from(file)),
-            ("key-file", Some(file)) => args.unlock.secret.key_file = Some(PathBuf::from(file)),
-            ("log-file", Some(file)) => args.log_file = Some(PathBuf::from(file)),
-            ("engine", Some(engine)) => args.engine = parse::<EngineArg>(&option, engine)?,
-            ("durability", Some(level)) => args.durability = parse::<DurabilityArg>(&option, level)?,
-            ("cache", Some(cache)) => args.cache = parse::<CacheArg>(&option, cache)?,
-            ("memory", Some(memory)) => {
-                args.memory = mebibytes(memory).ok_or_else(|| unknown(&option))?;
-            }
-            (name, None) if KERNEL.contains(&name) => args.options.push(option),
-            (name, None) if FOR_OTHERS.contains(&name) => {}
-            (name, _) if name.starts_with("x-") || name.is_empty() => {}
-            _ => return Err(unknown(&option)),
+    let mut read_only = false;
+    for option in std::mem::take(&mut args.options).iter().flat_map(|list| split(list)) {
+        match option.as_str() {
+            "ro" => read_only = true,
+            "rw" => read_only = false,
+            _ => take(&mut args, option)?,
         }
     }
+    args.read_only |= read_only;
+    one_source(&args)?;
+    Ok(args)
+}
+
+/// The options of a list. They are separated by commas; `\,` and `\\` stand for a comma and a backslash in a value.
+fn split(list: &str) -> Vec<String> {
+    let mut options = Vec::new();
+    let mut option = String::new();
+    let mut rest = list.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            ',' => options.push(std::mem::take(&mut option)),
+            '\\' => option.push(rest.next_if(|&next| next == ',' || next == '\\').unwrap_or('\\')),
+            _ => option.push(c),
+        }
+    }
+    options.push(option);
+    options
+}
+
+fn take(args: &mut MountArgs, option: String) -> Outcome {
+    let (name, value) = match option.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (option.as_str(), None),
+    };
+    match (name, value) {
+        ("allow_other", None) => args.allow_other = true,
+        ("nonempty", None) => args.nonempty = true,
+        ("password-file", Some(file)) => args.unlock.secret.password_file = Some(PathBuf::from(file)),
+        ("password-command", Some(line)) => args.unlock.secret.password_command = Some(line.to_owned()),
+        ("key-file", Some(file)) => args.unlock.secret.key_file = Some(PathBuf::from(file)),
+        ("log-file", Some(file)) => args.log_file = Some(PathBuf::from(file)),
+        ("engine", Some(engine)) => args.engine = parse::<EngineArg>(&option, engine)?,
+        ("durability", Some(level)) => args.durability = parse::<DurabilityArg>(&option, level)?,
+        ("cache", Some(cache)) => args.cache = parse::<CacheArg>(&option, cache)?,
+        ("memory", Some(memory)) => args.memory = mebibytes(memory).ok_or_else(|| unknown(&option))?,
+        ("umask", Some(_)) => return Err(no_umask()),
+        (name, None) if KERNEL.contains(&name) => args.options.push(option),
+        (name, None) if FOR_OTHERS.contains(&name) => {}
+        ("comment", _) | ("", None) => {}
+        (name, _) if name.starts_with("x-") => {}
+        (name, _) => match ignored_because(name) {
+            Some(reason) => note(format_args!("the option `{name}` is ignored: {reason}")),
+            None => return Err(unknown(&option)),
+        },
+    }
+    Ok(())
+}
+
+/// Why an option that people know from other filesystems has no effect here. `None` if it is not known.
+fn ignored_because(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "fsname" | "subtype" => "the mount table names the vault and its type, by which `umount` finds it",
+        "auto_unmount" => "a mount whose process was killed stays until it is unmounted",
+        "allow_root" => "root may enter its own mounts, and those of other users only with `allow_other`",
+        "auto_cache" | "direct_io" | "kernel_cache" => "`cache=` says what the kernel caches",
+        "uid" | "gid" => "files in a vault have owners of their own",
+        name if OF_OTHER_FILESYSTEMS.contains(&name) => "it has no meaning for a vault",
+        _ => return None,
+    })
+}
+
+/// Ignored, it would leave open what it was to close.
+fn no_umask() -> Failure {
+    Failure::new(
+        Code::Usage,
+        "`umask` is not to be had: files in a vault have permission bits of their own",
+        "Leave it out. To keep others out, mount without `allow_other`, or use chmod inside the mount.",
+    )
+}
+
+fn one_source(args: &MountArgs) -> Outcome {
     let secret = &args.unlock.secret;
     let sources = [secret.password_file.is_some(), secret.key_file.is_some(), secret.password_stdin];
     let others = [secret.password_command.is_some(), args.unlock.recovery_key];
@@ -64,7 +167,7 @@ pub fn absorb(mut args: MountArgs) -> Outcome<MountArgs> {
             "Give only one of them.",
         ));
     }
-    Ok(args)
+    Ok(())
 }
 
 fn parse<T: ValueEnum>(option: &str, value: &str) -> Outcome<T> {
@@ -109,10 +212,39 @@ mod tests {
     }
 
     #[test]
+    fn the_last_of_ro_and_rw_counts() {
+        for (text, read_only) in [("ro,rw", false), ("rw,ro", true), ("rw,ro,defaults", true), ("rw", false)]
+        {
+            assert_eq!(options(text).unwrap().read_only, read_only, "{text}");
+        }
+        let line = ["warpcrypt", "mount", "v", "m", "--read-only", "-o", "ro", "-o", "rw"];
+        let Command::Mount(args) = Cli::parse_from(line).command else { unreachable!() };
+        assert!(absorb(args).unwrap().read_only);
+    }
+
+    #[test]
+    fn a_backslash_keeps_a_comma_or_a_backslash_in_a_value() {
+        let args = options("noexec,password-command=cut -d\\, -f1 a\\\\b\\c,nodev").unwrap();
+        assert_eq!(args.unlock.secret.password_command.as_deref(), Some("cut -d, -f1 a\\b\\c"));
+        assert_eq!(args.options, ["noexec", "nodev"]);
+        assert_eq!(split("a\\\\,b\\"), ["a\\", "b\\"]);
+    }
+
+    #[test]
+    fn options_of_other_filesystems_are_ignored() {
+        let list =
+            "fsname=x,subtype=y,comment=z,auto_unmount,allow_root,uid=1,gid=1,nonempty,big_writes,max_read=9";
+        let args = options(list).unwrap();
+        assert!(args.nonempty && args.options.is_empty() && !args.allow_other);
+    }
+
+    #[test]
     fn unknown_options_and_two_sources_are_refused() {
         for text in [
-            "fsname=x",
             "ro=1",
+            "umask=077",
+            "nonempty=1",
+            "password-command",
             "engine=fast",
             "cache=all",
             "memory=1",

@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod codes;
 mod documents;
+mod fstab;
 mod keys;
 mod mounts;
 mod prompts;
@@ -14,7 +15,14 @@ mod support;
 mod transfer;
 mod users;
 
-use std::{ffi::OsStr, fs, path::Path, process::Command};
+use std::{
+    ffi::OsStr,
+    fs,
+    path::Path,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 use support::{
     command::{Done, run},
     mounted::Vault,
@@ -41,6 +49,15 @@ fn mount_command(vault: &Vault) -> Command {
     command.arg("mount").arg(&vault.store).arg(&vault.mount_point).arg("--key-file").arg(&vault.key);
     command.arg("--log-file").arg(&vault.log);
     command
+}
+
+/// Waits for something to come true.
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(20), "not so after 20 s: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Writes a file and returns its path as text.

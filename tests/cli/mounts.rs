@@ -1,7 +1,7 @@
 //! The life of a mount: every way into it and out of it.
 
 use crate::{
-    fails, mount_command,
+    eventually, fails, mount_command,
     support::{
         command::{Running, ok, run, sh},
         mounted::{Vault, is_mounted, program_path},
@@ -10,22 +10,7 @@ use crate::{
     text,
 };
 use rustix::process::{Pid, Signal, kill_process};
-use std::{
-    fs,
-    path::Path,
-    process::Command,
-    thread,
-    time::{Duration, Instant},
-};
-
-/// Waits for something to come true.
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(20), "not so after 20 s: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
+use std::{fs, path::Path, process::Command, time::Duration};
 
 #[test]
 fn what_was_written_is_there_after_umount_and_the_vault_may_be_moved_at_once() {
@@ -230,46 +215,6 @@ fn a_dead_mount_is_named_and_can_be_taken_away() {
     ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
     let mount = vault.mount();
     mount.unmount();
-}
-
-#[test]
-fn options_of_fstab() {
-    if !ready_as_root(&[]) {
-        return;
-    }
-    let vault = Vault::new("aes-256-ctr");
-    let helper = concat!(env!("CARGO_MANIFEST_DIR"), "/mount-scripts/mount.fuse.warpcrypt");
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_warpcrypt")).parent().expect("a folder");
-    let path = format!("{}:/usr/bin:/bin", program.display());
-    let mount_with = |options: &str| {
-        let mut command = Command::new(helper);
-        command.arg(&vault.store).arg(&vault.mount_point).args(["-n", "-o", options, "-t", "fuse.warpcrypt"]);
-        ok(command.env("PATH", &path), 60);
-        let table = fs::read_to_string("/proc/self/mounts").expect("table");
-        table.lines().find(|l| l.contains(text(&vault.mount_point))).expect("mounted").to_owned()
-    };
-    let options = format!(
-        "rw,noexec,nofail,x-systemd.automount,key-file={},log-file={}",
-        text(&vault.key),
-        text(&vault.log)
-    );
-    let line = mount_with(&options);
-    assert!(
-        line.contains("fuse.warpcrypt") && line.contains("noexec") && line.contains(text(&vault.store)),
-        "{line}"
-    );
-    assert!(vault.log_text().contains("mounted"), "{}", vault.log_text());
-    // What mount(8) makes of `mount -o remount,ro` and of `remount,rw`: a remount keeps what it does not name.
-    fs::write(vault.mount_point.join("file"), "before").expect("write");
-    for (change, writable) in [("ro", false), ("rw", true)] {
-        let line = mount_with(&format!("{change},remount,key-file={}", text(&vault.key)));
-        assert!(line.contains(&format!(" {change},nosuid,nodev,noexec")), "{line}");
-        assert_eq!(fs::write(vault.mount_point.join("file"), "after").is_ok(), writable);
-    }
-    // An argument relative to the working directory, and with a slash behind it.
-    let mut umount = Vault::program();
-    ok(umount.current_dir(vault.place_path()).args(["umount", "mnt/"]), 60);
-    eventually("the end is logged", || vault.log_text().contains("all of it is stored"));
 }
 
 #[test]

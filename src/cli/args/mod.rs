@@ -167,10 +167,14 @@ pub struct MountArgs {
     /// Log to this file instead of the system log
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
-    /// Mount options, as in fstab: ro, allow_other, default_permissions, noexec, nosuid, nodev, noatime,
-    /// password-file=F, key-file=F, log-file=F, engine=E, durability=D, cache=C, memory=MIB
-    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    /// Mount options, as in fstab: ro, rw, allow_other, default_permissions, nonempty, noexec, nosuid, nodev, noatime,
+    /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, memory=MIB. In a
+    /// value, write a comma as `\,` and a backslash as `\\`
+    #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
+    /// Whether the mount may hide what is in the directory; an option of `-o` only.
+    #[arg(skip)]
+    pub nonempty: bool,
     /// What opens the vault.
     #[command(flatten)]
     pub unlock: UnlockArgs,
@@ -191,6 +195,7 @@ impl MountArgs {
             memory: MEMORY_DEFAULT_MIB,
             log_file: None,
             options: Vec::new(),
+            nonempty: false,
             unlock: UnlockArgs::default(),
         }
     }
