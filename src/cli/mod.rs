@@ -11,6 +11,7 @@ mod exit;
 mod generate;
 mod gpu_worker;
 mod hashing;
+mod holder;
 mod info;
 mod init;
 mod keys;

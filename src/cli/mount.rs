@@ -4,7 +4,7 @@ use super::{
     args::{EngineArg, MountArgs},
     daemon,
     exit::{Code, Failure, Outcome},
-    keys, log, mounts, options, password,
+    holder, keys, log, mounts, options, password,
     progress::Spinner,
     session::{EndSignals, Mounted, Plan},
     vaults,
@@ -103,6 +103,9 @@ fn prepare(args: MountArgs) -> Outcome<MountArgs> {
     }
     fuse_available()?;
     keys::require_slot(&config, password::kind(&args.unlock))?;
+    if !args.read_only {
+        holder::wait_until_free(&args.vault)?;
+    }
     Ok(args)
 }
 

@@ -29,18 +29,23 @@ pub fn at(target: &Path) -> io::Result<Option<Mount>> {
     Ok(parse(&table).filter(|m| m.target == target).last())
 }
 
-/// Whether `vault` is mounted for writing anywhere.
-pub fn writable_of(vault: &Path) -> bool {
+/// All mounts of vaults.
+pub fn ours() -> Vec<Mount> {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    parse(&table).any(|m| m.fs_type == FS_TYPE && m.source == vault && !m.read_only)
+    parse(&table).filter(|m| m.fs_type == FS_TYPE).collect()
 }
 
-/// A process, as "PID (name)", that sees `vault` mounted in a mount namespace of its own. Only processes
+/// Whether `vault` is mounted for writing anywhere.
+pub fn writable_of(vault: &Path) -> bool {
+    ours().iter().any(|m| m.source == vault && !m.read_only)
+}
+
+/// A process, as "PID (name)", that sees `vault` mounted for writing in a mount namespace of its own. Only processes
 /// that the caller may inspect are found.
 pub fn seen_by(vault: &Path) -> Option<String> {
     let sees = |process: &Path| {
         let table = fs::read(process.join("mountinfo")).unwrap_or_default();
-        parse(&table).any(|m| m.fs_type == FS_TYPE && m.source == vault)
+        parse(&table).any(|m| m.fs_type == FS_TYPE && m.source == vault && !m.read_only)
     };
     processes().find(|process| sees(process)).map(|process| describe(&process))
 }
@@ -112,7 +117,8 @@ fn processes() -> impl Iterator<Item = PathBuf> {
     all.filter(|p| p.file_name().as_bytes().iter().all(u8::is_ascii_digit)).map(|p| p.path())
 }
 
-fn describe(process: &Path) -> String {
+/// A folder below `/proc` as "PID (name)".
+pub fn describe(process: &Path) -> String {
     let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
     let number = process.file_name().unwrap_or_default();
     format!("{} ({})", number.to_string_lossy(), name.trim_end())

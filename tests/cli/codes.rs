@@ -162,7 +162,9 @@ fn already_mounted() {
         command.arg("mount").arg(&vault.store).arg(&second).arg("--key-file").arg(&vault.key).args(options);
         command
     };
-    fails(&mut at(&[]), 15, "already mounted");
+    let server = mount.pid.as_raw_nonzero();
+    let place = format!("mounted for writing on {} by process {server} (warpcrypt)", text(mount.path()));
+    fails(&mut at(&[]), 15, &place);
     fails(&mut mount_command(&vault), 23, "is already mounted there");
     fs::write(mount.join("x"), "y").expect("write");
     ok(&mut at(&["--read-only"]), 60);

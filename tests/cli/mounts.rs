@@ -3,7 +3,7 @@
 use crate::{
     eventually, fails, mount_command,
     support::{
-        command::{Running, ok, run, sh},
+        command::{Running, ok, run, script, sh},
         mounted::{Vault, is_mounted, program_path},
         ready, ready_as_root,
     },
@@ -104,6 +104,35 @@ fn umount_says_so_where_it_cannot_see_whether_all_is_stored() {
     eventually("the vault can be mounted again", || vault.try_mount(&[]).status.success());
     assert_eq!(fs::read(vault.mount_point.join("file")).expect("read"), b"content");
     ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
+}
+
+#[test]
+fn a_mount_waits_for_the_one_before_it() {
+    if !ready_as_root(&["flock"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    fs::write(mount.join("file"), "content").expect("write");
+    // A process that is stopped stores nothing, however long it takes.
+    kill_process(mount.pid, Signal::STOP).expect("stop");
+    ok(Command::new("umount").arg("-l").arg(mount.path()), 60);
+    let said = vault.place_path().join("said");
+    let line = "exec \"$1\" mount \"$2\" mnt --key-file key --log-file log 2>said";
+    let program = program_path();
+    let mut next = script(vault.place_path(), line);
+    let next = Running::start(next.arg(&program).arg(&vault.store));
+    let waits =
+        || fs::read_to_string(&said).is_ok_and(|said| said.contains("waiting for the previous mount of"));
+    eventually("it says that it waits", waits);
+    kill_process(mount.pid, Signal::CONT).expect("go on");
+    assert_eq!(next.finish(Duration::from_secs(60)).code(), 0);
+    assert_eq!(fs::read_to_string(vault.mount_point.join("file")).expect("read"), "content");
+    drop(mount);
+    eventually("the vault is free", || {
+        run(Command::new("flock").arg("-n").arg(vault.store.join("warpcrypt.lock")).arg("true"), 30).code()
+            == 0
+    });
 }
 
 /// Limits that a shell sets with `ulimit`.
