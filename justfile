@@ -31,11 +31,12 @@ fuzz target seconds="600":
 try:
     cargo run --release -- try
 
-# Program, mount helper, man pages and completions below `prefix`
+# Program, mount helpers, man pages and completions below `prefix`
 install prefix="/usr/local":
     cargo build --release -p warpcrypt
     install -D target/release/warpcrypt {{prefix}}/bin/warpcrypt
     install -D mount-scripts/mount.fuse.warpcrypt /sbin/mount.fuse.warpcrypt
+    install -D mount-scripts/umount.fuse.warpcrypt /sbin/umount.fuse.warpcrypt
     mkdir -p {{prefix}}/share/man/man1 {{prefix}}/share/bash-completion/completions
     target/release/warpcrypt man {{prefix}}/share/man/man1
     target/release/warpcrypt completions bash > {{prefix}}/share/bash-completion/completions/warpcrypt

@@ -11,6 +11,9 @@ use crate::{
 };
 use std::{fs, path::Path, process::Command};
 
+const HELPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mount-scripts/mount.fuse.warpcrypt");
+const UMOUNT_HELPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mount-scripts/umount.fuse.warpcrypt");
+
 /// A PATH by which the program under test is found.
 fn path() -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_warpcrypt")).parent().expect("a folder");
@@ -29,9 +32,8 @@ fn options_of_fstab() {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
-    let helper = concat!(env!("CARGO_MANIFEST_DIR"), "/mount-scripts/mount.fuse.warpcrypt");
     let mount_with = |options: &str| {
-        let mut command = Command::new(helper);
+        let mut command = Command::new(HELPER);
         command.arg(&vault.store).arg(&vault.mount_point).args(["-n", "-o", options, "-t", "fuse.warpcrypt"]);
         ok(command.env("PATH", path()), 60);
         table_line(&vault)
@@ -54,6 +56,16 @@ fn options_of_fstab() {
         assert!(line.contains(&format!(" {change},nosuid,nodev,noexec")), "{line}");
         assert_eq!(fs::write(vault.mount_point.join("file"), "after").is_ok(), writable);
     }
+    // What a remount cannot change is refused, unless it is as it was.
+    let mut command = Command::new(HELPER);
+    command
+        .arg(&vault.store)
+        .arg(&vault.mount_point)
+        .args(["-o", "remount,ro,cache=direct"])
+        .env("PATH", path());
+    let refused = run(&mut command, 60);
+    assert!(refused.code() == 32 && refused.stderr.contains("`cache=direct`"), "{}", refused.stderr);
+    assert!(mount_with("remount,user_id=0,x-a,password-command=echo a\\,b").contains(" rw,"));
     // An argument relative to the working directory, and with a slash behind it.
     let mut umount = Vault::program();
     ok(umount.current_dir(vault.place_path()).args(["umount", "mnt/"]), 60);
@@ -141,4 +153,64 @@ fn mount_fuse_finds_the_program() {
     ok(command.args(["-o", &options]).env("PATH", path()), 60);
     assert!(table_line(&vault).contains("fuse.warpcrypt rw,noexec"));
     ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
+}
+
+/// mount(8) and umount(8) look for the helpers in /sbin and for the program in the usual places: in a mount namespace
+/// of its own a test can put them there.
+fn installed(vault: &Vault, script: &str) -> String {
+    let sbin = vault.place_path().join("sbin");
+    fs::create_dir(&sbin).expect("mkdir");
+    for helper in [HELPER, UMOUNT_HELPER] {
+        fs::copy(helper, sbin.join(Path::new(helper).file_name().expect("a name"))).expect("copy");
+    }
+    let program = Path::new(env!("CARGO_BIN_EXE_warpcrypt")).parent().expect("a folder");
+    let text =
+        format!("mount --bind sbin /sbin; mount --bind \"$1\" /usr/local/bin; export vault=\"$2\"; {script}");
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-euc", &text, "sh"]).arg(program).arg(&vault.store);
+    let done = run(command.current_dir(vault.place_path()), 120);
+    assert_eq!(done.code(), 0, "{}{}", done.text(), done.stderr);
+    done.text() + &done.stderr
+}
+
+#[test]
+fn umount_of_the_system_waits_until_all_is_stored() {
+    if !ready_as_root(&["flock"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    // A lock that is free at once says that umount(8) waited for all that was to be stored.
+    let script = "
+        for way in mnt mnt/; do
+            mount -t fuse.warpcrypt -o key-file=key,log-file=log \"$vault\" mnt
+            for n in $(seq 200); do echo $n >mnt/$n; done
+            head -c 20000000 /dev/zero >mnt/large
+            umount \"$way\"
+            flock -n \"$vault\"/warpcrypt.lock echo stored
+        done
+        mount -t fuse.warpcrypt -o key-file=key,log-file=log \"$vault\" mnt
+        cd mnt
+        if umount ../mnt 2>said; then exit 9; fi
+        grep 'is in use' said
+        umount -l ../mnt; cd ..; findmnt mnt || echo gone";
+    let said = installed(&vault, script);
+    assert!(
+        said.matches("stored").count() == 2 && said.contains("is in use") && said.ends_with("gone\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_remount_does_not_open_for_writing_what_was_opened_for_reading() {
+    if !ready_as_root(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let script = "
+        mount -t fuse.warpcrypt -o ro,key-file=key,log-file=log \"$vault\" mnt
+        if mount -o remount,rw mnt; then exit 9; else echo code $?; fi
+        grep warpcrypt /proc/mounts
+        umount mnt";
+    let said = installed(&vault, script);
+    assert!(said.contains("code 32") && said.contains("reading only") && said.contains(" ro,"), "{said}");
 }
