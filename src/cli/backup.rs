@@ -6,7 +6,7 @@ use super::{
     keys, password,
     progress::Spinner,
     signals::Interrupt,
-    tell, vaults,
+    tell, terminal, vaults,
 };
 use crate::{
     crypto::secret::Secret,
@@ -106,7 +106,7 @@ fn from_backup(args: &RestoreArgs, file: &Path) -> Outcome {
 }
 
 fn from_master_secret(args: &RestoreArgs) -> Outcome {
-    let typed = password::prompt("Master secret: ")?;
+    let typed = terminal::ask("Master secret: ")?;
     let secret = MasterSecret::parse(&typed).map_err(|e| Failure::plain(Code::WrongKey, e))?;
     let new = password::new_secret(&args.new)?;
     let interrupt = Interrupt::watch()?;

@@ -2,21 +2,26 @@
 
 use super::{
     args::{InitArgs, SecretArgs},
-    exit::{Code, Outcome},
+    exit::{Code, Failure, Outcome},
     password,
     progress::Spinner,
     signals::Interrupt,
     tell, vaults,
 };
-use crate::format::{
-    config::Settings,
-    name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME},
+use crate::{
+    format::{
+        config::Settings,
+        name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, RESERVED},
+    },
+    vault::OpenError,
 };
-use std::fs;
+use rustix::fs::{Access, access};
+use std::{fs, io, os::unix::ffi::OsStrExt, path::Path};
 
 /// Runs `init`. A failure, or Ctrl-C after the password, leaves no files behind.
 pub fn run(args: &InitArgs) -> Outcome {
     let settings = Settings { cipher: args.cipher, integrity: args.integrity, names: args.names };
+    require_place(&args.vault)?;
     let unlock = password::first(&args.secret)?;
     let existed = fs::symlink_metadata(&args.vault).is_ok();
     let all_ours = fs::read_dir(&args.vault).map_or(!existed, |mut entries| entries.next().is_none());
@@ -32,6 +37,25 @@ pub fn run(args: &InitArgs) -> Outcome {
     result?;
     tell(&done(args));
     Ok(())
+}
+
+/// Refuses what cannot become a vault, before a password is typed twice for it.
+fn require_place(vault: &Path) -> Outcome {
+    if vaults::read(vault).is_ok() {
+        return Err(vaults::explain(OpenError::AlreadyVault(vault.into())));
+    }
+    let foreign = |entry: io::Result<fs::DirEntry>| {
+        entry.is_ok_and(|entry| !entry.file_name().as_bytes().starts_with(RESERVED.as_bytes()))
+    };
+    let not_empty = || Err(vaults::explain(OpenError::NotEmpty(vault.into())));
+    let to_write = match fs::read_dir(vault).map(|mut entries| entries.any(foreign)) {
+        Ok(true) => return not_empty(),
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => return not_empty(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => vault.parent().unwrap_or(vault),
+        Ok(false) | Err(_) => vault,
+    };
+    let to_write = if to_write == Path::new("") { Path::new(".") } else { to_write };
+    access(to_write, Access::WRITE_OK).map_err(|e| Failure::io(to_write.display(), &e.into()))
 }
 
 /// Removes what `init` has just made, and nothing else.

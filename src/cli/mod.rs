@@ -24,6 +24,7 @@ mod progress;
 mod session;
 mod signals;
 mod stat;
+mod terminal;
 mod transfer;
 mod trial;
 mod umount;

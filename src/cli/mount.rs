@@ -10,6 +10,10 @@ use super::{
     vaults,
 };
 use crate::{engine, vault::OpenOptions};
+use rustix::{
+    fs::{Access, access},
+    io::Errno,
+};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -102,6 +106,9 @@ fn prepare(args: MountArgs) -> Outcome<MountArgs> {
         engine::gpus().map_err(vaults::no_gpu)?;
     }
     fuse_available()?;
+    if !args.read_only && access(&args.vault, Access::WRITE_OK) == Err(Errno::ROFS) {
+        return Err(Failure::read_only_store(args.vault.display()));
+    }
     keys::require_slot(&config, password::kind(&args.unlock))?;
     if !args.read_only {
         holder::wait_until_free(&args.vault)?;

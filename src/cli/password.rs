@@ -4,6 +4,7 @@
 use super::{
     args::{NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockArgs},
     exit::{Code, Failure, Outcome},
+    terminal,
 };
 use crate::{
     format::key_slot::{KEY_FILE_LEN, SlotKind},
@@ -35,11 +36,11 @@ pub fn kind(args: &UnlockArgs) -> SlotKind {
 /// The secret that opens a vault. Prompts once if the arguments name no source.
 pub fn unlock(args: &UnlockArgs) -> Outcome<Unlock> {
     if args.recovery_key {
-        return Ok(Unlock::Recovery(prompt("Recovery key: ")?));
+        return Ok(Unlock::Recovery(terminal::ask("Recovery key: ")?));
     }
     match from_args(&args.secret)? {
         Some(unlock) => Ok(unlock),
-        None => Ok(Unlock::Password(into_bytes(prompt("Password: ")?))),
+        None => Ok(Unlock::Password(into_bytes(terminal::ask("Password: ")?))),
     }
 }
 
@@ -96,30 +97,14 @@ fn checked_new(unlock: Unlock) -> Outcome<Unlock> {
     }
 }
 
-/// Asks at the terminal, without showing what is typed.
-///
-/// # Errors
-/// If there is no terminal, or Ctrl-C.
-pub fn prompt(text: &str) -> Outcome<Zeroizing<String>> {
-    match rpassword::prompt_password(text) {
-        Ok(line) => Ok(Zeroizing::new(line)),
-        Err(e) if e.kind() == io::ErrorKind::Interrupted => Err(Failure::interrupted()),
-        Err(_) => Err(Failure::new(
-            Code::Usage,
-            "there is no terminal to ask for the password",
-            "Name a source: --password-file, --key-file, --password-stdin or --password-command.",
-        )),
-    }
-}
-
 fn prompt_twice() -> Outcome<Bytes> {
     for _ in 0..3 {
-        let first = prompt("New password: ")?;
+        let first = terminal::ask("New password: ")?;
         if first.is_empty() {
             eprintln!("The password must not be empty.");
             continue;
         }
-        if *prompt("The same again: ")? == *first {
+        if *terminal::ask("The same again: ")? == *first {
             return Ok(into_bytes(first));
         }
         eprintln!("The two passwords differ.");
@@ -197,7 +182,7 @@ fn command_line(command: &str) -> Outcome<Bytes> {
     let mut child =
         Command::new("/bin/sh").args(["-c", command]).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let read = match child.stdout.take() {
-        Some(mut out) => read_up_to(&mut out, PASSWORD_MAX + 2),
+        Some(mut out) => first_line(&mut out),
         None => Ok(Bytes::default()),
     };
     let status = child.wait().map_err(failed)?;
@@ -209,6 +194,16 @@ fn command_line(command: &str) -> Outcome<Bytes> {
         ));
     }
     one_line(read.map_err(failed)?, "the password command's output")
+}
+
+/// The first line of what a command prints. The rest is read too, so that the command does not fail.
+fn first_line(out: &mut impl Read) -> io::Result<Bytes> {
+    let mut line = read_up_to(out, PASSWORD_MAX + 2)?;
+    if let Some(end) = line.iter().position(|&b| b == b'\n') {
+        line.truncate(end + 1);
+    }
+    while !read_up_to(out, PASSWORD_MAX)?.is_empty() {}
+    Ok(line)
 }
 
 /// The line without its line break. Further lines are an error: only the first line of a binary key would count.
@@ -281,6 +276,16 @@ mod tests {
         assert_eq!(line(b"two\nlines\n"), None);
         assert_eq!(line(&[b'x'; PASSWORD_MAX]).map(|l| l.len()), Some(PASSWORD_MAX));
         assert_eq!(line(&[b'x'; PASSWORD_MAX + 1]), None);
+    }
+
+    #[test]
+    fn of_a_commands_output_the_first_line_counts() {
+        let long = [b"first\n".as_slice(), &[b'x'; 3 * PASSWORD_MAX]].concat();
+        let mut rest = &long[..];
+        assert_eq!(*first_line(&mut rest).unwrap(), b"first\n");
+        assert!(rest.is_empty());
+        assert_eq!(*first_line(&mut &b"one"[..]).unwrap(), b"one");
+        assert_eq!(*first_line(&mut &b"\nsecond"[..]).unwrap(), b"\n");
     }
 
     #[test]

@@ -132,7 +132,7 @@ fn a_password_command_with_a_comma() {
     ok(&mut add, 60);
     let options =
         format!("noexec,password-command=tr : \\, <{word}.other,nodev,log-file={}", text(&vault.log));
-    file(vault.place_path(), "word.other", b"first:second");
+    file(vault.place_path(), "word.other", b"first:second\nmore\n");
     let mut command = Vault::program();
     ok(command.arg("mount").arg(&vault.store).arg(&vault.mount_point).args(["-o", &options]), 60);
     assert!(table_line(&vault).contains("noexec"));

@@ -9,13 +9,22 @@ use std::process::Command;
 
 /// Types the lines into a terminal on which the program runs; returns the exit code and all it printed.
 fn typed(lines: &[&str], args: &[&str]) -> (i32, String) {
+    typed_to(lines, &program(args))
+}
+
+/// The program with these arguments, as a shell reads it.
+fn program(args: &[&str]) -> String {
     let quoted: Vec<String> = args.iter().map(|a| format!("'{a}'")).collect();
-    let line = format!("{} {}", env!("CARGO_BIN_EXE_warpcrypt"), quoted.join(" "));
+    format!("{} {}", env!("CARGO_BIN_EXE_warpcrypt"), quoted.join(" "))
+}
+
+/// The same for a command line of the shell.
+fn typed_to(lines: &[&str], line: &str) -> (i32, String) {
     // What is typed ahead would be thrown away when echo is switched off: each line waits for its prompt.
     let typing: Vec<String> = lines.iter().map(|l| format!("sleep 2; printf '%s\\r' '{l}'")).collect();
     let mut command = Command::new("sh");
     let text = format!("({}; sleep 20) | script -qefc \"$1\" /dev/null", typing.join("; "));
-    command.args(["-c", &text, "sh", &line]);
+    command.args(["-c", &text, "sh", line]);
     let done = run(&mut command, 90);
     (done.code(), done.text())
 }
@@ -40,6 +49,46 @@ fn a_new_password_is_asked_for_twice_and_not_shown() {
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("Password:") && !said.contains("geheim"), "{said}");
     ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
+}
+
+#[test]
+fn a_terminal_that_is_only_standard_input_will_do() {
+    if !terminal() || !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let new = vault.place_path().join("new");
+    // A session of its own has no /dev/tty.
+    let line = format!("setsid -w {}", program(&["init", text(&new)]));
+    let (code, said) = typed_to(&["geheim", "geheim"], &line);
+    assert!(code == 0 && said.contains("New password:") && !said.contains("geheim"), "{said}");
+}
+
+#[test]
+fn the_terminal_shows_what_is_typed_again_after_control_c() {
+    if !terminal() {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let new = vault.place_path().join("new");
+    let line = format!("stty -a; {}; echo code $?; stty -a", program(&["init", text(&new)]));
+    let (_, said) = typed_to(&["geh\u{3}"], &line);
+    let (before, after) = said.split_once("New password:").expect("a prompt");
+    let modes = |shown: &str| shown[shown.find("isig").expect("modes")..].trim().to_owned();
+    assert!(after.contains("code 130") && !said.contains("geh"), "{said}");
+    assert_eq!(modes(before), modes(after));
+}
+
+#[test]
+fn what_needs_no_password_is_checked_before_it_is_asked_for() {
+    let vault = Vault::new("aes-256-ctr");
+    let place = text(vault.place_path());
+    let missing = format!("{place}/missing/new");
+    for (target, code) in [(text(&vault.store), 16), (place, 16), (text(&vault.key), 16), (&missing, 1)] {
+        let mut command = Command::new("setsid");
+        command.args(["-w", env!("CARGO_BIN_EXE_warpcrypt"), "init", target]);
+        assert_eq!(run(&mut command, 60).code(), code, "{target}");
+    }
 }
 
 #[test]

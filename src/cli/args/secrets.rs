@@ -17,7 +17,7 @@ pub struct SecretArgs {
     /// Read the password from the first line of standard input
     #[arg(long)]
     pub password_stdin: bool,
-    /// Run a command with `sh -c` and use the line it prints as the password
+    /// Run a command with `sh -c` and use the first line it prints as the password
     #[arg(long, value_name = "COMMAND")]
     pub password_command: Option<String>,
 }
@@ -44,7 +44,7 @@ pub struct NewPasswordArgs {
     /// Read the new password from a line of standard input (the second line with --password-stdin)
     #[arg(long)]
     pub new_password_stdin: bool,
-    /// Run a command with `sh -c` and use the line it prints as the new password
+    /// Run a command with `sh -c` and use the first line it prints as the new password
     #[arg(long, value_name = "COMMAND")]
     pub new_password_command: Option<String>,
 }
