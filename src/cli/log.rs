@@ -1,6 +1,6 @@
 //! Writes the log of a mount to a file, the system log, or standard error.
 
-use super::exit::{Code, Failure, Outcome};
+use super::note;
 use crate::format::printable::printable;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::{
@@ -26,25 +26,35 @@ enum Sink {
 
 struct Logger(Sink);
 
-/// Logs to standard error from here on.
+/// Logs warnings to standard error from here on.
 pub fn to_standard_error() {
     install(Sink::StandardError, LevelFilter::Warn);
 }
 
-/// Logs to `file` if given, else to the system log, else to a file in the user's state directory.
-///
-/// # Errors
-/// If the file cannot be opened.
-pub fn to_background(file: Option<&Path>) -> Outcome {
-    let sink = match file {
-        Some(path) => Sink::File(open(path)?),
-        None => match syslog() {
-            Some(socket) => Sink::Syslog(socket),
-            None => Sink::File(open(&state_file()?)?),
-        },
-    };
-    install(sink, LevelFilter::Info);
-    Ok(())
+/// Logs to `file` if given, else to standard error. Returns whether that is a file.
+pub fn in_foreground(file: Option<&Path>) -> bool {
+    let file = named(file, "standard error");
+    let is_file = file.is_some();
+    install(file.unwrap_or(Sink::StandardError), LevelFilter::Info);
+    is_file
+}
+
+/// Logs to `file` if given, else to the system log, else to a file in the user's state directory. What is not to be had
+/// is named on standard error: a mount without a log is better than none.
+pub fn in_background(file: Option<&Path>) {
+    let sink = named(file, "the system's log").or_else(|| syslog().map(Sink::Syslog)).or_else(|| {
+        let state = state_file().and_then(|path| open(&path));
+        state.inspect_err(|e| note(format_args!("the mount has no log: {e}"))).ok().map(Sink::File)
+    });
+    if let Some(sink) = sink {
+        install(sink, LevelFilter::Info);
+    }
+}
+
+/// The file that the user named, if it can be opened.
+fn named(file: Option<&Path>, instead: &str) -> Option<Sink> {
+    let opened = open(file?);
+    opened.inspect_err(|e| note(format_args!("{e}: {instead} is used instead"))).ok().map(Sink::File)
 }
 
 /// Only the first call has an effect: a process logs to one place.
@@ -61,28 +71,20 @@ fn syslog() -> Option<UnixDatagram> {
     Some(socket)
 }
 
-fn open(path: &Path) -> Outcome<File> {
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(|e| Failure::plain(Code::Failed, format!("log file {}: {e}", path.display())))
+fn open(path: &Path) -> Result<File, String> {
+    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    opened.map_err(|e| format!("log file {}: {e}", path.display()))
 }
 
 /// `$XDG_STATE_HOME/warpcrypt/warpcrypt.log`, by default below `~/.local/state`; root's is `/var/log/warpcrypt.log`.
-fn state_file() -> Outcome<PathBuf> {
+fn state_file() -> Result<PathBuf, String> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
     if rustix::process::geteuid().is_root() {
         return Ok("/var/log/warpcrypt.log".into());
     }
-    let dir = state
-        .ok_or_else(|| {
-            Failure::new(Code::Failed, "there is no directory for the log", "Name one with --log-file.")
-        })?
-        .join("warpcrypt");
-    fs::create_dir_all(&dir).map_err(|e| Failure::io(format!("log directory {}", dir.display()), &e))?;
+    let dir = state.ok_or("there is no home directory for it")?.join("warpcrypt");
+    fs::create_dir_all(&dir).map_err(|e| format!("log directory {}: {e}", dir.display()))?;
     Ok(dir.join("warpcrypt.log"))
 }
 

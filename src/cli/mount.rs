@@ -4,12 +4,12 @@ use super::{
     args::{EngineArg, MountArgs},
     daemon,
     exit::{Code, Failure, Outcome},
-    holder, keys, log, mounts, options, password,
+    holder, keys, log, mounts, note, options, password,
     progress::Spinner,
     session::{EndSignals, Mounted, Plan},
     vaults,
 };
-use crate::{engine, vault::OpenOptions};
+use crate::{engine, vault::{OpenOptions, Unlock}};
 use rustix::{
     fs::{Access, access},
     io::Errno,
@@ -26,26 +26,31 @@ const MIB: usize = 1 << 20;
 pub fn run(args: MountArgs) -> Outcome {
     let args = prepare(args)?;
     let unlock = password::unlock(&args.unlock)?;
-    if args.foreground {
-        log::to_standard_error();
-        let signals = EndSignals::hold(true)?;
-        let mounted = {
-            let _spinner = Spinner::start("unlocking and mounting");
-            Mounted::start(&plan(args), &unlock)?
-        };
-        drop(unlock);
-        return mounted.serve(signals);
+    if args.foreground { in_foreground(args, unlock) } else { daemon::start(&args, &unlock) }
+}
+
+fn in_foreground(args: MountArgs, unlock: Unlock) -> Outcome {
+    let what = shown(&args);
+    let elsewhere = log::in_foreground(args.log_file.as_deref());
+    let signals = EndSignals::hold(true)?;
+    let mounted = {
+        let _spinner = Spinner::start("unlocking and mounting");
+        Mounted::start(&plan(args), &unlock)?
+    };
+    drop(unlock);
+    if elsewhere {
+        note(format_args!("mounted {what}"));
     }
-    daemon::start(&args, &unlock)
+    serve(mounted, signals, &what)
 }
 
 /// Runs `serve`, the process behind a mount, started by [`run`].
 pub fn serve_for_parent(args: MountArgs) -> Outcome {
     let (unlock, report) = daemon::Report::begin()?;
-    let what = format!("{} on {}", args.vault.display(), args.mount.display());
-    let started = log::to_background(args.log_file.as_deref())
-        .and_then(|()| EndSignals::hold(false))
-        .and_then(|signals| Ok((Mounted::start(&plan(args), &unlock)?, signals)));
+    let what = shown(&args);
+    log::in_background(args.log_file.as_deref());
+    let started =
+        EndSignals::hold(false).and_then(|signals| Ok((Mounted::start(&plan(args), &unlock)?, signals)));
     drop(unlock);
     let (mounted, signals) = match started {
         Ok(started) => started,
@@ -55,6 +60,15 @@ pub fn serve_for_parent(args: MountArgs) -> Outcome {
         }
     };
     report.ready()?;
+    serve(mounted, signals, &what)
+}
+
+fn shown(args: &MountArgs) -> String {
+    format!("{} on {}", args.vault.display(), args.mount.display())
+}
+
+/// Serves to the end of the mount. The log says when it begins and how it ends.
+fn serve(mounted: Mounted, signals: EndSignals, what: &str) -> Outcome {
     ::log::info!("mounted {what}");
     let outcome = mounted.serve(signals);
     match &outcome {

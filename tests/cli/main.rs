@@ -7,6 +7,7 @@ mod codes;
 mod documents;
 mod fstab;
 mod keys;
+mod logs;
 mod mounts;
 mod prompts;
 mod secrets;

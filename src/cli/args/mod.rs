@@ -141,7 +141,7 @@ pub struct MountArgs {
     pub vault: PathBuf,
     /// Empty directory to mount the vault on
     pub mount: PathBuf,
-    /// Stay in the foreground and log to standard error
+    /// Stay in the foreground; log to standard error unless --log-file names a file
     #[arg(long, short = 'f')]
     pub foreground: bool,
     /// Change nothing in the vault; it may have several read-only mounts at once
@@ -164,7 +164,7 @@ pub struct MountArgs {
     /// Memory for file contents in transit between programs and the vault, in MiB
     #[arg(long, value_name = "MIB", default_value_t = MEMORY_DEFAULT_MIB, value_parser = value_parser!(u32).range(MEMORY_MIN_MIB..=MEMORY_MAX_MIB))]
     pub memory: u32,
-    /// Log to this file instead of the system log
+    /// Log to this file instead of the system log. A log that cannot be had does not prevent the mount
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
     /// Mount options, as in fstab: ro, rw, allow_other, default_permissions, nonempty, noexec, nosuid, nodev, noatime,
