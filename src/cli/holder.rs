@@ -3,7 +3,9 @@
 use super::{
     exit::{Code, Failure, Outcome},
     mounts::{self, Mount},
-    note, umount,
+    note,
+    quoting::shell_word,
+    umount,
 };
 use rustix::fs::{fstat, major, minor};
 use std::{fs, fs::File, os::unix::fs::MetadataExt, path::Path, thread, time::Duration};
@@ -66,8 +68,11 @@ fn holder<'a>(line: &'a str, file: &str) -> Option<&'a str> {
 
 fn in_use(place: Option<&Mount>, process: Option<&str>) -> Failure {
     let by = process.map(|process| format!(" by process {process}")).unwrap_or_default();
-    let (place, advice) = match place.map(|mount| mount.target.display()) {
-        Some(target) => (format!(" on {target}"), format!("Unmount it first (`warpcrypt umount {target}`)")),
+    let (place, advice) = match place.map(|mount| &mount.target) {
+        Some(target) => (
+            format!(" on {}", target.display()),
+            format!("Unmount it first (`warpcrypt umount {}`)", shell_word(target)),
+        ),
         None => (" elsewhere".into(), "Unmount it there first".into()),
     };
     Failure::new(

@@ -5,6 +5,7 @@ use super::{
     exit::{Code, Failure, Outcome},
     password,
     progress::Spinner,
+    quoting::shell_word,
     signals::Interrupt,
     tell, vaults,
 };
@@ -69,7 +70,7 @@ fn unmake(args: &InitArgs, existed: bool) {
 }
 
 fn done(args: &InitArgs) -> String {
-    let vault = args.vault.display();
+    let (vault, word) = (args.vault.display(), shell_word(&args.vault));
     let prompted = matches!(
         args.secret,
         SecretArgs { password_file: None, key_file: None, password_stdin: false, password_command: None }
@@ -77,9 +78,9 @@ fn done(args: &InitArgs) -> String {
     let forgotten = if prompted { "Without the password" } else { "Without the password or key" };
     format!(
         "Created a vault in {vault}.\n  \
-         Mount it:          warpcrypt mount {vault} MOUNT\n  \
-         A recovery key:    warpcrypt key recovery {vault}\n  \
-         A backup:          warpcrypt key backup {vault} FILE\n\
+         Mount it:          warpcrypt mount {word} MOUNT\n  \
+         A recovery key:    warpcrypt key recovery {word}\n  \
+         A backup:          warpcrypt key backup {word} FILE\n\
          {forgotten} nobody can open the vault: make a recovery key, and keep the\n\
          backup, which holds the key slots, somewhere else.\n"
     )

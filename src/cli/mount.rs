@@ -4,20 +4,20 @@ use super::{
     args::{EngineArg, MountArgs},
     daemon,
     exit::{Code, Failure, Outcome},
-    holder, keys, log, mounts, note, options, password,
+    holder, keys, log, mount_point, note, options, password,
     progress::Spinner,
     session::{EndSignals, Mounted, Plan},
     vaults,
 };
-use crate::{engine, vault::{OpenOptions, Unlock}};
+use crate::{
+    engine,
+    vault::{OpenOptions, Unlock},
+};
 use rustix::{
     fs::{Access, access},
     io::Errno,
 };
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::{fs, io};
 
 /// Bytes in the unit of `--memory`.
 const MIB: usize = 1 << 20;
@@ -101,7 +101,7 @@ fn prepare(args: MountArgs) -> Outcome<MountArgs> {
     args.log_file = args.log_file.as_deref().map(std::path::absolute).transpose().map_err(working_dir)?;
     let config = vaults::read(&args.vault)?;
     args.vault = args.vault.canonicalize().map_err(|e| Failure::io(args.vault.display(), &e))?;
-    args.mount = mount_point(&args.mount, args.nonempty)?;
+    args.mount = mount_point::check(&args.mount, args.nonempty)?;
     if args.vault.starts_with(&args.mount) {
         return Err(Failure::new(
             Code::Usage,
@@ -132,44 +132,6 @@ fn prepare(args: MountArgs) -> Outcome<MountArgs> {
 
 fn working_dir(e: io::Error) -> Failure {
     Failure::io("the working directory", &e)
-}
-
-/// The mount point's absolute path, if a vault can be mounted there. With `nonempty` it may have content.
-fn mount_point(path: &Path, nonempty: bool) -> Outcome<PathBuf> {
-    let shown = path.display();
-    if let Some(mount) = mounts::resolve(path).and_then(|p| mounts::at(&p)).ok().flatten()
-        && mount.fs_type.starts_with("fuse")
-    {
-        return Err(Failure::new(
-            Code::MountPointBusy,
-            format!("{shown}: {} is already mounted there", mount.source.display()),
-            format!("Unmount it (`warpcrypt umount {shown}`) or choose another directory."),
-        ));
-    }
-    let metadata = fs::metadata(path).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => Failure::new(
-            Code::MountPointMissing,
-            format!("the mount point {shown} does not exist"),
-            format!("Create it: mkdir {shown}"),
-        ),
-        _ => Failure::io(format!("mount point {shown}"), &e),
-    })?;
-    if !metadata.is_dir() {
-        return Err(Failure::new(
-            Code::MountPointNotDir,
-            format!("the mount point {shown} is not a directory"),
-            "Name an empty directory.",
-        ));
-    }
-    let mut entries = fs::read_dir(path).map_err(|e| Failure::io(format!("mount point {shown}"), &e))?;
-    if !nonempty && entries.next().is_some() {
-        return Err(Failure::new(
-            Code::MountPointNotEmpty,
-            format!("the mount point {shown} is not empty"),
-            "A mount would hide its content. Name an empty directory, or mount with `-o nonempty`.",
-        ));
-    }
-    path.canonicalize().map_err(|e| Failure::io(format!("mount point {shown}"), &e))
 }
 
 /// Checks that FUSE is available, before any other work.

@@ -21,12 +21,27 @@ pub struct Mount {
     pub source: PathBuf,
     /// Mounted read-only.
     pub read_only: bool,
+    /// The user who mounted it, for a mount by FUSE.
+    pub owner: Option<u32>,
 }
 
 /// The topmost mount at exactly `target`, an absolute path without links.
 pub fn at(target: &Path) -> io::Result<Option<Mount>> {
     let table = fs::read("/proc/self/mountinfo")?;
     Ok(parse(&table).filter(|m| m.target == target).last())
+}
+
+/// The mount that `path` lies in, an absolute path without links: the topmost of the nearest.
+pub fn around(path: &Path) -> io::Result<Option<Mount>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let above = parse(&table).filter(|m| path.starts_with(&m.target));
+    Ok(above.max_by_key(|m| m.target.as_os_str().len()))
+}
+
+/// The mounts below `target`, which have to be unmounted before it.
+pub fn below(target: &Path) -> Vec<Mount> {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    parse(&table).filter(|m| m.target != target && m.target.starts_with(target)).collect()
 }
 
 /// All mounts of vaults.
@@ -63,7 +78,16 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut after = fields.skip_while(|f| *f != b"-").skip(1);
     let fs_type = String::from_utf8_lossy(after.next()?).into_owned();
     let source = after.next()?;
-    Some(Mount { target: unescape(target).into(), fs_type, source: unescape(source).into(), read_only })
+    let mut options = after.next().unwrap_or_default().split(|&b| b == b',');
+    let owner =
+        options.find_map(|option| str::from_utf8(option.strip_prefix(b"user_id=")?).ok()?.parse().ok());
+    Some(Mount {
+        target: unescape(target).into(),
+        fs_type,
+        source: unescape(source).into(),
+        read_only,
+        owner,
+    })
 }
 
 /// Undoes the table's octal escapes of blanks and backslashes.
@@ -142,13 +166,14 @@ mod tests {
     #[test]
     fn a_line_with_blanks_and_optional_fields() {
         let table =
-            b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:2 - fuse.warpcrypt /a\\134b rw,x\n\
+            b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:2 - fuse.warpcrypt /a\\134b rw,user_id=7\n\
             37 35 98:0 / / rw - ext4 /dev/root rw\n";
         let mounts: Vec<Mount> = parse(table).collect();
         assert_eq!(mounts.len(), 2);
         assert_eq!(mounts[0].target, Path::new("/mnt 2"));
         assert_eq!(mounts[0].fs_type, FS_TYPE);
         assert_eq!(mounts[0].source, Path::new("/a\\b"));
+        assert_eq!((mounts[0].owner, mounts[1].owner), (Some(7), None));
         assert!(!mounts[0].read_only && parse_line(b"1 2 3 4 /x nodev,ro - t s").unwrap().read_only);
     }
 

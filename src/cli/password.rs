@@ -4,6 +4,7 @@
 use super::{
     args::{NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockArgs},
     exit::{Code, Failure, Outcome},
+    quoting::shell_word,
     terminal,
 };
 use crate::{
@@ -131,7 +132,7 @@ fn key_file(path: &Path) -> Outcome<Bytes> {
     Err(Failure::new(
         Code::Usage,
         format!("{shown}: {} bytes; a key file has 16 bytes to 1 MiB", bytes.len()),
-        format!("Make one with: head -c 32 /dev/urandom > {}", path.display()),
+        format!("Make one with: head -c 32 /dev/urandom > {}", shell_word(path)),
     ))
 }
 

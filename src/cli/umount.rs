@@ -3,8 +3,9 @@
 use super::{
     args::UmountArgs,
     exit::{Code, Failure, Outcome},
-    mounts,
+    mounts::{self, Mount},
     progress::Spinner,
+    quoting::shell_word,
 };
 use crate::{format::name::LOCK_FILE, fuse};
 use rustix::{
@@ -42,6 +43,7 @@ pub fn run(args: &UmountArgs) -> Outcome {
         }
         None => return Err(not_mounted(format!("{shown}: nothing is mounted there"))),
     };
+    require_own(&args.mount, &mount)?;
     // There is no waiting if another user's vault hides its lock, or if the lock is free because the process behind
     // the mount was killed.
     let lock = held(&mount.source);
@@ -55,6 +57,19 @@ pub fn run(args: &UmountArgs) -> Outcome {
             wait_until_stored(&mount.source, &lock)
         }
         Err(e) if e.kind() != io::ErrorKind::PermissionDenied => Err(unseen(&mount.source, &e)),
+        _ => Ok(()),
+    }
+}
+
+/// What fusermount3 requires of users without root's rights.
+fn require_own(target: &Path, mount: &Mount) -> Outcome {
+    let user = rustix::process::geteuid();
+    match mount.owner {
+        Some(owner) if !user.is_root() && owner != user.as_raw() => Err(Failure::new(
+            Code::Failed,
+            format!("{} was mounted by another user (uid {owner})", target.display()),
+            "Only that user and root can unmount it.",
+        )),
         _ => Ok(()),
     }
 }
@@ -147,6 +162,13 @@ fn detach_once(target: &Path) -> Outcome {
 }
 
 fn busy(target: &Path) -> Failure {
+    if let Some(inner) = mounts::below(target).last() {
+        return Failure::new(
+            Code::MountPointBusy,
+            format!("{} is in use: {} is mounted below it", target.display(), inner.target.display()),
+            format!("Unmount that first (`umount {}`); the mount still stands.", shell_word(&inner.target)),
+        );
+    }
     let users = mounts::users_of(target, 5);
     let who = if users.is_empty() {
         "Something has a file or a directory of it open".to_owned()

@@ -270,6 +270,10 @@ fn full_disk() {
     assert!(!disk.join("other").exists(), "a failed init leaves its directory");
     let before = fs::read(vault.store.join("warpcrypt.json")).expect("configuration");
     fails(command(&["key", "recovery", text(&vault.store)]).args(key), 31, "no space left");
+    // Where nothing is written, nothing is left to be stored.
+    let mount = vault.mount();
+    assert_eq!(fs::read_dir(mount.path()).expect("list").count(), 0);
+    mount.unmount();
     assert_eq!(fs::read(vault.store.join("warpcrypt.json")).expect("configuration"), before);
 }
 

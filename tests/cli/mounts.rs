@@ -239,8 +239,13 @@ fn a_dead_mount_is_named_and_can_be_taken_away() {
     }
     let vault = Vault::new("aes-256-ctr");
     let mount = vault.mount();
+    fs::metadata(mount.path()).expect("attributes, which the kernel keeps");
     mount.kill_server();
-    fails(&mut mount_command(&vault), 23, "umount");
+    fails(&mut mount_command(&vault), 23, "is dead: Transport endpoint");
+    fails(Vault::program().arg("stat").arg(mount.path()), 1, "the mount is dead");
+    let mut below = Vault::program();
+    below.arg("mount").arg(&vault.store).arg(mount.join("below")).arg("--key-file").arg(&vault.key);
+    fails(&mut below, 23, &format!("`warpcrypt umount {}`", text(mount.path())));
     ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
     let mount = vault.mount();
     mount.unmount();
@@ -299,6 +304,27 @@ fn odd_paths() {
     fs::write(mount.join("x"), "y").expect("write");
     ok(program(&["umount"]).arg(&mount), 60);
     assert!(fs::read_dir(&mount).expect("list").next().is_none());
+}
+
+#[test]
+fn a_mount_inside_a_mount_has_to_go_first() {
+    if !ready(&[]) {
+        return;
+    }
+    let (outer, inner) = (Vault::new("aes-256-ctr"), Vault::new("aes-256-ctr"));
+    let mount = outer.mount();
+    let below = mount.join("a place's name");
+    fs::create_dir(&below).expect("mkdir");
+    let mut command = Vault::program();
+    command.arg("mount").arg(&inner.store).arg(&below).arg("--key-file").arg(&inner.key);
+    let done = run(command.arg("--log-file").arg(&inner.log), 60);
+    let said = format!("is inside the mount of {}", text(&outer.store));
+    assert!(done.code() == 0 && done.stderr.contains(&said), "{}", done.stderr);
+    let mut command = Vault::program();
+    let quoted = format!("`umount '{}'`", text(&below).replace('\'', "'\\''"));
+    fails(command.arg("umount").arg(mount.path()), 23, &quoted);
+    ok(Vault::program().arg("umount").arg(&below), 60);
+    mount.unmount();
 }
 
 #[test]

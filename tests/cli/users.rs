@@ -97,6 +97,32 @@ fn a_user_mounts_and_unmounts() {
 }
 
 #[test]
+fn what_belongs_to_another_user_is_named() {
+    if !ready_as_root(&["setpriv"]) {
+        return;
+    }
+    let home = Home::new();
+    ok(&mut home.script("./warpcrypt init vault --key-file key"), 60);
+    fs::create_dir(home.at("roots")).expect("mkdir");
+    let done = run(&mut home.script("exec ./warpcrypt mount vault roots --key-file key"), 60);
+    assert!(done.code() == 1 && done.stderr.contains("belongs to another user (uid 0)"), "{}", done.stderr);
+    let mut root = Command::new(home.at("warpcrypt"));
+    root.current_dir(home.dir.path()).args([
+        "mount",
+        "vault",
+        "mnt",
+        "--key-file",
+        "key",
+        "--log-file",
+        "log",
+    ]);
+    ok(&mut root, 60);
+    let done = run(&mut home.script("exec ./warpcrypt umount mnt"), 60);
+    assert!(done.code() == 1 && done.stderr.contains("mounted by another user (uid 0)"), "{}", done.stderr);
+    ok(Command::new(home.at("warpcrypt")).arg("umount").arg(home.at("mnt")), 60);
+}
+
+#[test]
 fn a_user_can_try() {
     if !ready_as_root(&["fusermount3", "setpriv"]) || !device_for_all() {
         return;

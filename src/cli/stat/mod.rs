@@ -6,6 +6,7 @@ mod show;
 use super::{
     exit::{Code, Failure, Outcome},
     mounts, print,
+    quoting::shell_word,
     signals::Interrupt,
 };
 use crate::{format::printable::printable, metrics::ATTRIBUTE};
@@ -112,6 +113,11 @@ fn ask(target: &Path) -> Outcome<Value> {
             Code::Failed,
             format!("{}: the mount does not say what it does: {e}", target.display()),
             "Only root and the user who mounted it may ask. An older version of the program does not answer either.",
+        ),
+        Errno::NOTCONN => Failure::new(
+            Code::Failed,
+            format!("{}: the mount is dead: {e}", target.display()),
+            format!("Take it away with `warpcrypt umount {}`.", shell_word(target)),
         ),
         _ => Failure::io(target.display(), &e.into()),
     })?;

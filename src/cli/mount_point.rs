@@ -1,0 +1,121 @@
+//! Where a vault is to be mounted: whether it can be, and what is there already.
+
+use super::{
+    exit::{Code, Failure, Outcome},
+    mounts::{self, Mount},
+    note,
+    quoting::shell_word,
+};
+use rustix::{
+    fs::{Access, access, statfs},
+    io::Errno,
+    process::geteuid,
+};
+use std::{
+    fs::{self, Metadata},
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+/// The mount point's absolute path, if a vault can be mounted there. With `nonempty` it may have content.
+///
+/// # Errors
+/// Why it cannot.
+pub fn check(path: &Path, nonempty: bool) -> Outcome<PathBuf> {
+    let shown = path.display();
+    let whole = mounts::resolve(path).or_else(|_| std::path::absolute(path));
+    let whole = whole.map_err(|e| Failure::io(format!("mount point {shown}"), &e))?;
+    let around = mounts::around(&whole).map_err(|e| Failure::io("the mount table", &e))?;
+    if let Some(mount) = around {
+        // The kernel may still hold attributes of a dead mount; this it always has to ask for.
+        if statfs(path).err() == Some(Errno::NOTCONN) {
+            return Err(dead(path, &mount));
+        }
+        refuse_fuse(path, &whole, &mount)?;
+    }
+    let metadata = fs::metadata(path).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => Failure::new(
+            Code::MountPointMissing,
+            format!("the mount point {shown} does not exist"),
+            format!("Create it: mkdir {}", shell_word(path)),
+        ),
+        _ => Failure::io(format!("mount point {shown}"), &e),
+    })?;
+    require_directory(path, &metadata)?;
+    require_own(path, &metadata)?;
+    let mut entries = fs::read_dir(path).map_err(|e| Failure::io(format!("mount point {shown}"), &e))?;
+    if !nonempty && entries.next().is_some() {
+        return Err(Failure::new(
+            Code::MountPointNotEmpty,
+            format!("the mount point {shown} is not empty"),
+            "A mount would hide its content. Name an empty directory, or mount with `-o nonempty`.",
+        ));
+    }
+    path.canonicalize().map_err(|e| Failure::io(format!("mount point {shown}"), &e))
+}
+
+/// The process behind the mount at or above the mount point was killed.
+fn dead(path: &Path, mount: &Mount) -> Failure {
+    Failure::new(
+        Code::MountPointBusy,
+        format!(
+            "{}: the mount of {} on {} is dead: {}",
+            path.display(),
+            mount.source.display(),
+            mount.target.display(),
+            io::Error::from(Errno::NOTCONN)
+        ),
+        format!("Take it away (`{}`) and try again.", unmount_command(mount)),
+    )
+}
+
+/// Refuses a place where something is mounted by FUSE already, and says if it is inside another vault's mount.
+fn refuse_fuse(path: &Path, whole: &Path, mount: &Mount) -> Outcome {
+    let (shown, source) = (path.display(), mount.source.display());
+    if mount.target == whole && mount.fs_type.starts_with("fuse") {
+        return Err(Failure::new(
+            Code::MountPointBusy,
+            format!("{shown}: {source} is already mounted there"),
+            format!("Unmount it (`{}`) or choose another directory.", unmount_command(mount)),
+        ));
+    }
+    if mount.fs_type == mounts::FS_TYPE {
+        note(format_args!(
+            "{shown} is inside the mount of {source} on {}: that can be unmounted only after this one",
+            mount.target.display()
+        ));
+    }
+    Ok(())
+}
+
+fn unmount_command(mount: &Mount) -> String {
+    let program = if mount.fs_type == mounts::FS_TYPE { "warpcrypt umount" } else { "umount" };
+    format!("{program} {}", shell_word(&mount.target))
+}
+
+fn require_directory(path: &Path, metadata: &Metadata) -> Outcome {
+    if metadata.is_dir() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Code::MountPointNotDir,
+        format!("the mount point {} is not a directory", path.display()),
+        "Name an empty directory.",
+    ))
+}
+
+/// What fusermount3 requires of users without root's rights.
+fn require_own(path: &Path, metadata: &Metadata) -> Outcome {
+    const STICKY: u32 = 0o1000;
+    let user = geteuid();
+    let others_sticky = metadata.mode() & STICKY != 0 && metadata.uid() != user.as_raw();
+    if user.is_root() || !others_sticky && access(path, Access::WRITE_OK) != Err(Errno::ACCESS) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Code::Failed,
+        format!("the mount point {} belongs to another user (uid {})", path.display(), metadata.uid()),
+        "Name a directory of your own, or mount as root.",
+    ))
+}
