@@ -7,6 +7,7 @@ mod check;
 mod daemon;
 mod descriptors;
 mod devices;
+mod doctor;
 mod exit;
 mod generate;
 mod gpu_worker;
@@ -97,6 +98,7 @@ fn run(command: Command) -> Outcome {
         Command::Passwd(args) => keys::passwd(&args),
         Command::Key(args) => keys::run(&args.action),
         Command::Devices { json, measure } => devices::run(json, measure),
+        Command::Doctor { json } => doctor::run(json),
         Command::Check(args) => check::run(&args),
         Command::Ls(args) => transfer::list(&args),
         Command::Cat(args) => transfer::cat(&args),

@@ -39,3 +39,4 @@ mod workers;
 pub use caching::CacheMode;
 pub use device::unmount;
 pub use session::{MountOptions, Session, Unmounter, mount};
+pub use settings::{MOST_PAGES, PAGES};

@@ -4,9 +4,9 @@ use rustix::fs::{major, minor};
 use std::{fs, io, path::Path};
 
 /// Most pages of one request, for every FUSE mount of the machine.
-const MOST_PAGES: &str = "/proc/sys/fs/fuse/max_pages_limit";
+pub const MOST_PAGES: &str = "/proc/sys/fs/fuse/max_pages_limit";
 /// Pages worth asking for: 4 MiB. Larger buffers leave the processor's caches.
-const PAGES: u32 = 1024;
+pub const PAGES: u32 = 1024;
 /// Bytes of the pages in which the kernel counts requests.
 const PAGE: u32 = 4096;
 /// Largest request if the kernel does not say what it allows.

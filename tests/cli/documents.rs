@@ -50,6 +50,7 @@ fn man_pages_cover_every_command_and_the_exit_codes() {
         "cat",
         "export",
         "import",
+        "doctor",
         "hash",
         "match",
         "key-add",

@@ -4,6 +4,7 @@
 mod bench;
 mod check;
 mod codes;
+mod doctor;
 mod documents;
 mod fstab;
 mod keys;

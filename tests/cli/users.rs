@@ -13,12 +13,12 @@ use std::{
 use tempfile::TempDir;
 
 /// A directory that belongs to `nobody`, with the program and a key in it.
-struct Home {
+pub struct Home {
     dir: TempDir,
 }
 
 impl Home {
-    fn new() -> Home {
+    pub fn new() -> Home {
         let dir = TempDir::with_prefix("warpcrypt-user-").expect("temporary directory");
         let home = Home { dir };
         fs::copy(env!("CARGO_BIN_EXE_warpcrypt"), home.at("warpcrypt")).expect("copy");
@@ -38,7 +38,7 @@ impl Home {
     }
 
     /// A script as `nobody`, in the home.
-    fn script(&self, text: &str) -> Command {
+    pub fn script(&self, text: &str) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-euc", text]);
         command.current_dir(self.dir.path()).env("HOME", self.dir.path()).env("LC_ALL", "C");

@@ -65,6 +65,12 @@ pub enum Command {
         #[arg(long)]
         measure: bool,
     },
+    /// Show whether this machine can mount vaults, what makes it slower, and how to mend it
+    Doctor {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Look for damage in a vault that is not mounted, or mounted read-only, and repair it if asked to
     Check(CheckArgs),
     /// List what is in a vault, without a mount

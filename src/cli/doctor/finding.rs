@@ -1,0 +1,74 @@
+//! One thing that a mount depends on: whether it is there, what its lack costs, and how to mend that.
+
+use crate::cli::exit::Code;
+use serde_json::{Value, json};
+
+/// What was found.
+pub struct Finding {
+    name: &'static str,
+    found: String,
+    lack: Option<Lack>,
+    blocks: Option<Code>,
+}
+
+/// What is not as it should be.
+struct Lack {
+    state: &'static str,
+    cost: String,
+    mend: String,
+}
+
+impl Finding {
+    /// All is well.
+    pub fn ok(name: &'static str, found: impl ToString) -> Self {
+        Finding { name, found: found.to_string(), lack: None, blocks: None }
+    }
+
+    /// It works, but slower.
+    pub fn slower(self, cost: impl ToString, mend: impl ToString) -> Self {
+        self.lacking("slower", cost, mend)
+    }
+
+    /// Something does not work.
+    pub fn missing(self, cost: impl ToString, mend: impl ToString) -> Self {
+        self.lacking("missing", cost, mend)
+    }
+
+    fn lacking(self, state: &'static str, cost: impl ToString, mend: impl ToString) -> Self {
+        Finding { lack: Some(Lack { state, cost: cost.to_string(), mend: mend.to_string() }), ..self }
+    }
+
+    /// If `needed`, mounting fails with `code`.
+    pub fn blocks_if(self, needed: bool, code: Code) -> Self {
+        Finding { blocks: needed.then_some(code), ..self }
+    }
+
+    /// The exit code of a mount that fails for the lack of it, and its name.
+    pub fn blocks(&self) -> Option<(Code, &'static str)> {
+        Some((self.blocks?, self.name))
+    }
+
+    /// One line; with a lack a second one, which says how to mend it.
+    pub fn text(&self) -> String {
+        let Finding { name, found, .. } = self;
+        match &self.lack {
+            None => format!("ok       {name:28} {found}\n"),
+            Some(Lack { state, cost, mend }) => {
+                format!("{state:8} {name:28} {found}: {cost}\n{:38}{mend}\n", "")
+            }
+        }
+    }
+
+    /// As a member of the list `checks`.
+    pub fn json(&self) -> Value {
+        let lack = self.lack.as_ref();
+        json!({
+            "name": self.name,
+            "state": lack.map_or("ok", |lack| lack.state),
+            "found": self.found,
+            "cost": lack.map(|lack| &lack.cost),
+            "mend": lack.map(|lack| &lack.mend),
+            "blocks_mounting": self.blocks.is_some(),
+        })
+    }
+}

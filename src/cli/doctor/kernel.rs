@@ -1,0 +1,56 @@
+//! What the kernel offers to mounts.
+
+use super::finding::Finding;
+use crate::fuse::{MOST_PAGES, PAGES};
+use std::fs;
+
+/// Versions of Linux that brought what mounts use, and what each lack costs. The newest comes first.
+const BROUGHT: [((u32, u32), &str); 3] = [
+    ((6, 14), "new files are written through the kernel's cache"),
+    ((6, 6), "files opened with O_DIRECT or --cache direct cannot be mapped for sharing"),
+    ((5, 12), "every write asks for an extended attribute first"),
+];
+
+/// All of it.
+pub fn findings() -> [Finding; 2] {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    [version(release.trim()), request_size()]
+}
+
+fn version(release: &str) -> Finding {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let costs: Vec<&str> =
+        BROUGHT.iter().filter(|(since, _)| version < *since).map(|(_, cost)| *cost).collect();
+    let found = Finding::ok("kernel", release);
+    if costs.is_empty() { found } else { found.slower(costs.join("; "), "boot Linux 6.14 or later") }
+}
+
+fn request_size() -> Finding {
+    const NAME: &str = "max_pages_limit";
+    const COST: &str = "streams need more requests";
+    let setting = fs::read_to_string(MOST_PAGES).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    match setting {
+        None => Finding::ok(NAME, "not in this kernel").slower(COST, "boot Linux 6.13 or later"),
+        Some(pages) if pages >= PAGES => Finding::ok(NAME, pages),
+        Some(pages) if fs::OpenOptions::new().write(true).open(MOST_PAGES).is_ok() => {
+            Finding::ok(NAME, format!("{pages}; a mount raises it to {PAGES}"))
+        }
+        Some(pages) => Finding::ok(NAME, pages)
+            .slower(COST, format!("as root: sysctl -w fs.fuse.max_pages_limit={PAGES}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_kernel_lacks_more() {
+        let costs = |release: &str| version(release).json()["cost"].as_str().map(str::to_owned);
+        assert_eq!((costs("6.14.0-1-amd64"), costs("7.0")), (None, None));
+        assert_eq!(costs("6.12.43+deb13").as_deref(), Some(BROUGHT[0].1));
+        assert!(costs("6.1.0-39").is_some_and(|cost| cost.contains("mapped") && !cost.contains("attribute")));
+        assert!(costs("5.10.0").is_some_and(|cost| cost.contains("attribute")));
+    }
+}

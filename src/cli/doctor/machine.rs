@@ -1,0 +1,101 @@
+//! What limits and hardware make of a mount.
+
+use super::finding::Finding;
+use crate::{
+    crypto::{cipher::Cipher, variants},
+    engine,
+};
+use rustix::process::{Resource, geteuid, getrlimit};
+use std::fs;
+
+/// Descriptors of a mount that never waits for the kernel to enlarge their table.
+const FILES: u64 = 16 << 10;
+/// Bytes of the secrets that exist at once while a vault is unlocked, a page each, generously.
+const LOCKED: u64 = 64 << 10;
+
+/// All of it.
+pub fn findings() -> [Finding; 4] {
+    [open_files(), locked_memory(), processor(), gpu()]
+}
+
+fn shown(limit: Option<u64>, unit: &str) -> String {
+    limit.map_or("none".to_owned(), |limit| format!("{limit}{unit}"))
+}
+
+/// A mount raises its limit to the most that it is allowed.
+fn open_files() -> Finding {
+    let most = getrlimit(Resource::Nofile).maximum;
+    let found = Finding::ok("limit of open files", shown(most, ""));
+    if most.is_none_or(|most| most >= FILES) {
+        return found;
+    }
+    let cost = "each open file of a mount takes one, and opening pauses while their table grows";
+    let mend = format!("echo '* hard nofile {FILES}' >> /etc/security/limits.d/warpcrypt.conf");
+    found.slower(cost, format!("as root: {mend}; then log in again"))
+}
+
+fn locked_memory() -> Finding {
+    let bytes = getrlimit(Resource::Memlock).current;
+    let found = Finding::ok("limit of locked memory", shown(bytes.map(|bytes| bytes >> 10), " KiB"));
+    if geteuid().is_root() || bytes.is_none_or(|bytes| bytes >= LOCKED) {
+        return found;
+    }
+    let mend = format!("echo '* - memlock {}' >> /etc/security/limits.d/warpcrypt.conf", LOCKED >> 10);
+    found.missing("keys may be written to swap", format!("as root: {mend}; then log in again"))
+}
+
+fn processor() -> Finding {
+    let ctr = |cipher| variants::ctrs(cipher).last().map_or("", |ctr| ctr.name);
+    let (aes, kuznyechik) = (ctr(Cipher::Aes256), ctr(Cipher::Kuznyechik));
+    let tags = variants::tags().last().map_or("", |tags| tags.name);
+    let found = Finding::ok("processor", format!("AES by {aes}, Kuznyechik by {kuznyechik}, tags by {tags}"));
+    let lacking: Vec<&str> =
+        features().into_iter().filter(|(_, there)| !there).map(|(name, _)| name).collect();
+    if lacking.is_empty() {
+        return found;
+    }
+    let mend = "in a virtual machine, pass the host's processor on (QEMU: -cpu host)";
+    found.slower(format!("there is no {}", lacking.join(", ")), mend)
+}
+
+/// What the fastest implementations are made of, and whether this processor has it.
+#[cfg(target_arch = "x86_64")]
+fn features() -> Vec<(&'static str, bool)> {
+    let avx512 = is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl");
+    vec![
+        ("AES-NI", is_x86_feature_detected!("aes")),
+        ("AVX2", is_x86_feature_detected!("avx2")),
+        ("BMI2", is_x86_feature_detected!("bmi2")),
+        ("VAES", is_x86_feature_detected!("vaes")),
+        ("AVX-512", avx512),
+        ("AVX-512 VBMI", is_x86_feature_detected!("avx512vbmi")),
+        ("GFNI", is_x86_feature_detected!("gfni")),
+    ]
+}
+
+/// Other processors run the portable implementations.
+#[cfg(not(target_arch = "x86_64"))]
+fn features() -> Vec<(&'static str, bool)> {
+    vec![("x86-64", false)]
+}
+
+/// A GPU is optional: its absence is no lack, but one that is not used is.
+fn gpu() -> Finding {
+    match engine::gpus() {
+        Ok(count) => Finding::ok("GPU", format!("{count} with a driver")),
+        Err(why) if has_gpu() => Finding::ok("GPU", why).slower(
+            "the GPU of this machine is not used",
+            "as root: apt-get install nvidia-driver; then restart. `nvidia-smi` shows whether the driver works",
+        ),
+        Err(why) => Finding::ok("GPU", format!("none, and none is needed: {why}")),
+    }
+}
+
+/// Whether the list of PCI devices has a display controller of NVIDIA's.
+fn has_gpu() -> bool {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let devices = fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
+    devices.map(|device| device.path()).any(|device| {
+        read(device.join("vendor")).trim() == "0x10de" && read(device.join("class")).starts_with("0x03")
+    })
+}

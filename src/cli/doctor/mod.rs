@@ -1,0 +1,44 @@
+//! `doctor`: says whether vaults can be mounted on this machine, what is slower than it could be, and how to mend it.
+
+mod finding;
+mod kernel;
+mod machine;
+mod mounting;
+
+use super::{
+    exit::{Code, Failure, Outcome},
+    print,
+};
+use finding::Finding;
+use serde_json::{Value, json};
+
+/// Version of the JSON.
+const VERSION: u32 = 1;
+
+/// Runs `doctor`.
+///
+/// # Errors
+/// If something is missing without which this user cannot mount.
+pub fn run(as_json: bool) -> Outcome {
+    let (kernel, machine) = (kernel::findings(), machine::findings());
+    let found: Vec<Finding> = mounting::findings().into_iter().chain(kernel).chain(machine).collect();
+    let blocking: Vec<(Code, &str)> = found.iter().filter_map(Finding::blocks).collect();
+    let text = match as_json {
+        true => {
+            let checks: Value = found.iter().map(Finding::json).collect();
+            format!(
+                "{:#}\n",
+                json!({ "version": VERSION, "can_mount": blocking.is_empty(), "checks": checks })
+            )
+        }
+        false => found.iter().map(Finding::text).collect(),
+    };
+    print(&text)?;
+    let Some((code, _)) = blocking.first() else { return Ok(()) };
+    let names: Vec<&str> = blocking.iter().map(|(_, name)| *name).collect();
+    Err(Failure::new(
+        *code,
+        format!("no vault can be mounted here without {}", names.join(", ")),
+        "The report says how to mend each of them.",
+    ))
+}

@@ -1,0 +1,75 @@
+//! What a mount needs of the system: FUSE, its helpers, the mount table, a log.
+
+use super::finding::Finding;
+use crate::cli::{exit::Code, log, mount};
+use rustix::process::geteuid;
+use std::{env, fs, path::Path};
+
+const ONLY_ROOT: &str = "only root can mount";
+
+/// All of it.
+pub fn findings() -> [Finding; 7] {
+    [
+        device(),
+        fusermount(),
+        mtab(),
+        allow_other(),
+        helper("/sbin/mount.fuse.warpcrypt", "/etc/fstab and mount(8) cannot mount vaults"),
+        helper("/sbin/umount.fuse.warpcrypt", "umount(8) returns before everything is stored"),
+        log_place(),
+    ]
+}
+
+fn device() -> Finding {
+    let Err(failure) = mount::fuse_available() else { return Finding::ok("/dev/fuse", "opens") };
+    let (found, mend) = failure.message.split_once('\n').unwrap_or((&failure.message, ""));
+    let found = found.trim_start_matches("/dev/fuse: ");
+    Finding::ok("/dev/fuse", found).missing("this user cannot mount", mend).blocks_if(true, failure.code)
+}
+
+fn fusermount() -> Finding {
+    const NAME: &str = "fusermount3";
+    let path = env::var_os("PATH").unwrap_or_default();
+    match env::split_paths(&path).map(|dir| dir.join(NAME)).find(|program| program.is_file()) {
+        Some(program) => Finding::ok(NAME, program.display()),
+        None => Finding::ok(NAME, "not in PATH")
+            .missing(ONLY_ROOT, "as root: apt-get install fuse3")
+            .blocks_if(!geteuid().is_root(), Code::FuseUnavailable),
+    }
+}
+
+/// Where fusermount3 reads the mount table.
+fn mtab() -> Finding {
+    match fs::File::open("/etc/mtab") {
+        Ok(_) => Finding::ok("/etc/mtab", "readable"),
+        Err(e) => Finding::ok("/etc/mtab", e)
+            .missing(ONLY_ROOT, "as root: ln -s /proc/self/mounts /etc/mtab")
+            .blocks_if(!geteuid().is_root(), Code::FuseUnavailable),
+    }
+}
+
+fn allow_other() -> Finding {
+    const NAME: &str = "user_allow_other";
+    let conf = fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
+    if conf.lines().any(|line| line.trim() == NAME) {
+        return Finding::ok(NAME, "in /etc/fuse.conf");
+    }
+    let mend = "as root: echo user_allow_other >> /etc/fuse.conf";
+    Finding::ok(NAME, "not in /etc/fuse.conf").missing("only root can use --allow-other", mend)
+}
+
+/// What mount(8) and umount(8) call.
+fn helper(path: &'static str, cost: &str) -> Finding {
+    match Path::new(path).is_file() {
+        true => Finding::ok(path, "installed"),
+        false => Finding::ok(path, "not installed").missing(cost, "as root: mount-scripts/install.sh"),
+    }
+}
+
+/// Opens the log as a mount does.
+fn log_place() -> Finding {
+    let Err(failure) = log::to_background(None) else { return Finding::ok("log", "opens") };
+    Finding::ok("log", failure.message.replace('\n', " "))
+        .missing("no mount without --log-file", "warpcrypt mount --log-file FILE …")
+        .blocks_if(true, failure.code)
+}
