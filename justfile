@@ -31,15 +31,10 @@ fuzz target seconds="600":
 try:
     cargo run --release -- try
 
-# Program, mount helpers, man pages and completions below `prefix`
+# Program, mount helpers, man pages, completions and units of systemd below `prefix`
 install prefix="/usr/local":
     cargo build --release -p warpcrypt
-    install -D target/release/warpcrypt {{prefix}}/bin/warpcrypt
-    install -D mount-scripts/mount.fuse.warpcrypt /sbin/mount.fuse.warpcrypt
-    install -D mount-scripts/umount.fuse.warpcrypt /sbin/umount.fuse.warpcrypt
-    mkdir -p {{prefix}}/share/man/man1 {{prefix}}/share/bash-completion/completions
-    target/release/warpcrypt man {{prefix}}/share/man/man1
-    target/release/warpcrypt completions bash > {{prefix}}/share/bash-completion/completions/warpcrypt
+    mount-scripts/install.sh --prefix {{prefix}}
 
 # What measures, with man pages and completions, below `prefix`: `warpcrypt bench` needs it
 install-bench prefix="/usr/local":

@@ -7,6 +7,7 @@ mod codes;
 mod doctor;
 mod documents;
 mod fstab;
+mod install;
 mod keys;
 mod logs;
 mod mounts;
