@@ -103,8 +103,7 @@ pub struct Report(File);
 
 impl Report {
     /// Takes the secret from standard input and standard output as the way to report; both are
-    /// `/dev/null` from here on, so that no process started later holds the pipes. Leaves the
-    /// terminal's session and every directory.
+    /// `/dev/null` from here on, so that no process started later holds the pipes. Leaves every directory.
     ///
     /// # Errors
     /// If the process was not started by [`start`].
@@ -117,18 +116,20 @@ impl Report {
         let null = descriptors::null().map_err(failed)?;
         rustix::stdio::dup2_stdin(&null).map_err(failed)?;
         rustix::stdio::dup2_stdout(&null).map_err(failed)?;
-        rustix::process::setsid().map_err(failed)?;
         rustix::process::chdir("/").map_err(failed)?;
         Ok((unlock, Report(to.into())))
     }
 
-    /// Tells the waiting parent that the mount answers, and releases its terminal.
+    /// Leaves the terminal and tells the waiting parent that the mount answers. Not before: at a mount point of
+    /// autofs only the process group of its daemon may mount, all others wait for that.
     ///
     /// # Errors
     /// If the parent is gone (Ctrl-C): the mount should go too.
     pub fn ready(mut self) -> Outcome {
+        let failed = |e: Errno| Failure::plain(Code::Failed, format!("detaching: {e}"));
+        rustix::process::setsid().map_err(failed)?;
         self.0.write_all(READY.as_bytes()).map_err(|_| Failure::interrupted())?;
-        release_terminal().map_err(|e| Failure::plain(Code::Failed, format!("detaching: {e}")))
+        release_terminal().map_err(failed)
     }
 
     /// Tells the waiting parent why there is no mount. The parent prints it.

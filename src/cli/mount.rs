@@ -32,7 +32,7 @@ pub fn run(args: MountArgs) -> Outcome {
 fn in_foreground(args: MountArgs, unlock: Unlock) -> Outcome {
     let what = shown(&args);
     let elsewhere = log::in_foreground(args.log_file.as_deref());
-    let signals = EndSignals::hold(true)?;
+    let signals = EndSignals::hold()?;
     let mounted = {
         let _spinner = Spinner::start("unlocking and mounting");
         Mounted::start(&plan(args), &unlock)?
@@ -50,7 +50,7 @@ pub fn serve_for_parent(args: MountArgs) -> Outcome {
     let what = shown(&args);
     log::in_background(args.log_file.as_deref());
     let started =
-        EndSignals::hold(false).and_then(|signals| Ok((Mounted::start(&plan(args), &unlock)?, signals)));
+        EndSignals::hold().and_then(|signals| Ok((Mounted::start(&plan(args), &unlock)?, signals)));
     drop(unlock);
     let (mounted, signals) = match started {
         Ok(started) => started,

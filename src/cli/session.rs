@@ -42,13 +42,14 @@ pub struct Plan {
 pub struct EndSignals(Signals);
 
 impl EndSignals {
-    /// SIGINT, SIGTERM and, with `hang_up`, SIGHUP; from here on they wait for [`Mounted::serve`].
+    /// SIGINT, SIGTERM and SIGHUP; from here on they wait for [`Mounted::serve`].
     ///
     /// # Errors
     /// If the system refuses the handlers.
-    pub fn hold(hang_up: bool) -> Outcome<Self> {
-        let signals = if hang_up { vec![SIGINT, SIGTERM, SIGHUP] } else { vec![SIGINT, SIGTERM] };
-        Signals::new(signals).map(EndSignals).map_err(|e| Failure::io("signal handlers", &e))
+    pub fn hold() -> Outcome<Self> {
+        Signals::new([SIGINT, SIGTERM, SIGHUP])
+            .map(EndSignals)
+            .map_err(|e| Failure::io("signal handlers", &e))
     }
 }
 

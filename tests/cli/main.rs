@@ -1,6 +1,7 @@
 //! The command line, driven through the real program: every exit code with its message, every source of a
 //! secret, the life of a mount, and what a user without root's rights can do.
 
+mod automount;
 mod bench;
 mod check;
 mod codes;
