@@ -36,6 +36,11 @@ install prefix="/usr/local":
     cargo build --release -p warpcrypt
     mount-scripts/install.sh --prefix {{prefix}}
 
+# The package for Debian, in target/
+deb:
+    cargo build --release -p warpcrypt
+    mount-scripts/build-deb.sh
+
 # What measures, with man pages and completions, below `prefix`: `warpcrypt bench` needs it
 install-bench prefix="/usr/local":
     cargo build --release -p warpcrypt-bench

@@ -1,6 +1,6 @@
-//! `mount-scripts/install.sh` puts everything in its place and takes it away again.
+//! `mount-scripts/install.sh` puts everything in its place and takes it away again; `build-deb.sh` packages it.
 
-use crate::support::{command::ok, store::walk};
+use crate::support::{command::ok, skip, store::walk, which};
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
@@ -10,11 +10,15 @@ use std::{
 
 const SOURCES: &str = env!("CARGO_MANIFEST_DIR");
 
-fn install(root: &Path, arguments: &[&str]) {
-    let script = Path::new(SOURCES).join("mount-scripts/install.sh");
+fn script(name: &str) -> Command {
     let mut command = Command::new("sh");
-    command.arg(script).args(arguments).env("DESTDIR", root);
-    ok(command.env("WARPCRYPT", env!("CARGO_BIN_EXE_warpcrypt")), 60);
+    command.arg(Path::new(SOURCES).join("mount-scripts").join(name));
+    command.env("WARPCRYPT", env!("CARGO_BIN_EXE_warpcrypt"));
+    command
+}
+
+fn install(root: &Path, arguments: &[&str]) {
+    ok(script("install.sh").args(arguments).env("DESTDIR", root), 60);
 }
 
 fn files(root: &Path) -> Vec<PathBuf> {
@@ -65,4 +69,35 @@ fn what_is_installed_can_be_removed() {
     install(root.path(), &["--uninstall", "--prefix=/opt/x"]);
     assert_eq!(files(root.path()), before);
     assert!(!at("opt/x/share/doc/warpcrypt").exists() && !at("opt/x/share/zsh").exists());
+}
+
+#[test]
+fn a_package_for_debian_has_everything_and_says_what_it_needs() {
+    if which("dpkg-shlibdeps").is_none() && !skip("needs dpkg-dev".into()) {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a folder");
+    ok(script("build-deb.sh").arg(place.path()), 120);
+    let package = files(place.path()).pop().expect("a package");
+    let deb = |arguments: &[&str]| ok(Command::new("dpkg-deb").args(arguments).arg(&package), 60);
+    let contents = deb(&["--contents"]);
+    let paths = [
+        "/usr/bin/warpcrypt",
+        "/usr/sbin/mount.fuse.warpcrypt",
+        "/usr/lib/systemd/system/warpcrypt@.service",
+        "/usr/share/bash-completion/completions/warpcrypt",
+        "/usr/share/zsh/vendor-completions/_warpcrypt",
+        "/usr/share/fish/vendor_completions.d/warpcrypt.fish",
+        "/usr/share/man/man1/warpcrypt-mount.1.gz",
+        "/usr/share/man/man8/mount.fuse.warpcrypt.8.gz -> ../man1/warpcrypt-mount.1.gz",
+        "/usr/share/doc/warpcrypt/examples/fstab",
+        "/usr/share/doc/warpcrypt/changelog.Debian.gz",
+        "/usr/share/doc/warpcrypt/copyright",
+    ];
+    for path in paths {
+        assert!(contents.lines().any(|line| line.ends_with(path)), "{path} is not among\n{contents}");
+    }
+    let control = deb(&["--field"]);
+    assert!(control.contains(&format!("Version: {}-1\n", env!("CARGO_PKG_VERSION"))), "{control}");
+    assert!(control.contains("Depends: libc6 (>= ") && control.contains("Recommends: fuse3"), "{control}");
 }
