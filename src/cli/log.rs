@@ -42,13 +42,27 @@ pub fn in_foreground(file: Option<&Path>) -> bool {
 /// Logs to `file` if given, else to the system log, else to a file in the user's state directory. What is not to be had
 /// is named on standard error: a mount without a log is better than none.
 pub fn in_background(file: Option<&Path>) {
-    let sink = named(file, "the system's log").or_else(|| syslog().map(Sink::Syslog)).or_else(|| {
-        let state = state_file().and_then(|path| open(&path));
-        state.inspect_err(|e| note(format_args!("the mount has no log: {e}"))).ok().map(Sink::File)
-    });
+    let sink = named(file, "the system's log")
+        .or_else(|| usual().inspect_err(|e| note(format_args!("the mount has no log: {e}"))).ok());
     if let Some(sink) = sink {
         install(sink, LevelFilter::Info);
     }
+}
+
+/// Where a mount in the background logs to if the user names no file.
+fn usual() -> Result<Sink, String> {
+    match syslog() {
+        Some(socket) => Ok(Sink::Syslog(socket)),
+        None => state_file().and_then(|path| open(&path)).map(Sink::File),
+    }
+}
+
+/// Why a mount in the background would have no log, if the user names no file. It may make an empty log.
+///
+/// # Errors
+/// The reason.
+pub fn try_usual() -> Result<(), String> {
+    usual().map(|_| ())
 }
 
 /// The file that the user named, if it can be opened.

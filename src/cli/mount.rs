@@ -49,8 +49,7 @@ pub fn serve_for_parent(args: MountArgs) -> Outcome {
     let (unlock, report) = daemon::Report::begin()?;
     let what = shown(&args);
     log::in_background(args.log_file.as_deref());
-    let started =
-        EndSignals::hold().and_then(|signals| Ok((Mounted::start(&plan(args), &unlock)?, signals)));
+    let started = EndSignals::hold().and_then(|signals| Ok((Mounted::start(&plan(args), &unlock)?, signals)));
     drop(unlock);
     let (mounted, signals) = match started {
         Ok(started) => started,

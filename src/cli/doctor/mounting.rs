@@ -68,8 +68,9 @@ fn helper(path: &'static str, cost: &str) -> Finding {
 
 /// Opens the log as a mount does.
 fn log_place() -> Finding {
-    let Err(failure) = log::to_background(None) else { return Finding::ok("log", "opens") };
-    Finding::ok("log", failure.message.replace('\n', " "))
-        .missing("no mount without --log-file", "warpcrypt mount --log-file FILE …")
-        .blocks_if(true, failure.code)
+    match log::try_usual() {
+        Ok(()) => Finding::ok("log", "opens"),
+        Err(why) => Finding::ok("log", why)
+            .missing("a mount in the background has no log", "warpcrypt mount --log-file FILE …"),
+    }
 }
