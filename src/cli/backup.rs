@@ -3,10 +3,10 @@
 use super::{
     args::{RestoreArgs, UnlockArgs},
     exit::{Code, Failure, Outcome},
-    keys, password,
+    password,
     progress::Spinner,
     signals::Interrupt,
-    tell, terminal, vaults,
+    tell, terminal, unlocking, vaults,
 };
 use crate::{
     crypto::secret::Secret,
@@ -54,7 +54,7 @@ pub fn backup(vault: &Path, file: &Path) -> Outcome {
 /// # Errors
 /// If the vault does not open, or nobody read the secret.
 pub fn master(vault: &Path, unlock: &UnlockArgs) -> Outcome {
-    let present = keys::present(vault, unlock)?;
+    let present = unlocking::present(vault, unlock)?;
     let spinner = Spinner::start("unlocking");
     let (config, _, master) = Vault::unlock_config(vault, &present).map_err(vaults::explain)?;
     drop(spinner);
@@ -66,7 +66,7 @@ pub fn master(vault: &Path, unlock: &UnlockArgs) -> Outcome {
         "This is the master secret of the vault. Whoever has it can read the vault, whatever its passwords are. \
          Write it down and lock it away."
     );
-    keys::show("master secret", &text)
+    unlocking::show("master secret", &text)
 }
 
 /// Runs `key restore`.
@@ -82,7 +82,7 @@ pub fn restore(args: &RestoreArgs) -> Outcome {
 
 fn from_backup(args: &RestoreArgs, file: &Path) -> Outcome {
     let mut config = read_backup(file)?;
-    keys::require_slot(&config, password::kind(&args.unlock))?;
+    unlocking::require_slot(&config, password::kind(&args.unlock))?;
     let unlock = password::unlock(&args.unlock)?;
     let interrupt = Interrupt::watch()?;
     let spinner = Spinner::start("unlocking");

@@ -4,10 +4,10 @@ use super::{
     args::{KeyAction, PasswdArgs, UnlockArgs},
     backup,
     exit::{Code, Failure, Outcome},
-    info, password, print,
+    info, password,
     progress::Spinner,
     signals::Interrupt,
-    tell, vaults,
+    tell, unlocking, vaults,
 };
 use crate::{
     crypto::{kdf::Argon2Cost, secret::Secret},
@@ -25,7 +25,7 @@ pub fn run(action: &KeyAction) -> Outcome {
     match action {
         KeyAction::List { vault, json } => info::list(vault, *json),
         KeyAction::Add { vault, label, unlock, new, cost } => {
-            let present = present(vault, unlock)?;
+            let present = unlocking::present(vault, unlock)?;
             let new = password::new_secret(new)?;
             let id = changed(vault, &present, |config, _, master, interrupt| {
                 add(config, master, &new, cost.cost(), label.as_deref(), interrupt)
@@ -34,7 +34,7 @@ pub fn run(action: &KeyAction) -> Outcome {
             Ok(())
         }
         KeyAction::Remove { vault, slot, unlock } => {
-            let present = present(vault, unlock)?;
+            let present = unlocking::present(vault, unlock)?;
             changed(vault, &present, |config, _, master, _| remove(config, master, *slot))?;
             tell(&format!("Removed key slot {slot}. Copies of the old warpcrypt.json still open with it.\n"));
             Ok(())
@@ -48,7 +48,7 @@ pub fn run(action: &KeyAction) -> Outcome {
 
 /// Runs `passwd`.
 pub fn passwd(args: &PasswdArgs) -> Outcome {
-    let present = present(&args.vault, &args.unlock)?;
+    let present = unlocking::present(&args.vault, &args.unlock)?;
     let new = password::new_password(&args.new)?;
     changed(&args.vault, &present, |config, opened, master, interrupt| {
         match replaced_slot(config, opened)? {
@@ -58,33 +58,6 @@ pub fn passwd(args: &PasswdArgs) -> Outcome {
     })?;
     tell("Changed the password. Copies of the old warpcrypt.json still open with the old one.\n");
     Ok(())
-}
-
-/// The secret that opens the vault. Asks for it only if the vault has a slot of its kind.
-///
-/// # Errors
-/// If the vault has none, or the secret cannot be had.
-pub fn present(vault: &Path, args: &UnlockArgs) -> Outcome<Unlock> {
-    require_slot(&vaults::read(vault)?, password::kind(args))?;
-    password::unlock(args)
-}
-
-/// Checks that the vault has a slot for this kind of secret.
-///
-/// # Errors
-/// If it has none; the message lists the kinds it has.
-pub fn require_slot(config: &VaultConfig, kind: SlotKind) -> Outcome {
-    if config.slots().iter().any(|slot| slot.kind() == kind) {
-        return Ok(());
-    }
-    let mut kinds: Vec<String> = config.slots().iter().map(|slot| slot.kind().to_string()).collect();
-    kinds.sort();
-    kinds.dedup();
-    Err(Failure::new(
-        Code::NoSuchSlot,
-        format!("the vault has no key slot for a {kind}"),
-        format!("It opens with: {}.", kinds.join(", ")),
-    ))
 }
 
 fn changed<T>(
@@ -153,7 +126,7 @@ fn replaced_slot(config: &VaultConfig, opened: u32) -> Outcome<Option<u32>> {
 }
 
 fn recovery(vault: &Path, unlock: &UnlockArgs) -> Outcome {
-    let present = present(vault, unlock)?;
+    let present = unlocking::present(vault, unlock)?;
     let key = RecoveryKey::generate().map_err(|e| Failure::io("random bytes", &e))?;
     let secret = SlotSecret::Recovery(&key);
     let new = NewSlot { secret, cost: DEFAULT_COST, created: vaults::now(), label: None };
@@ -161,23 +134,11 @@ fn recovery(vault: &Path, unlock: &UnlockArgs) -> Outcome {
         config.add(master, &new).map_err(|e| vaults::explain(e.into()))
     })?;
     eprintln!("Key slot {id} opens with this recovery key. Write it down: it is not shown again.");
-    show("recovery key", &key.to_text()).map_err(|failure| Failure {
+    unlocking::show("recovery key", &key.to_text()).map_err(|failure| Failure {
         message: format!(
             "{}\nRemove its slot with `warpcrypt key remove` ({id}) and make another.",
             failure.message
         ),
         ..failure
-    })
-}
-
-/// Prints a secret to standard output.
-///
-/// # Errors
-/// If nobody read it.
-pub fn show(what: &str, text: &str) -> Outcome {
-    let gone = || Failure::plain(Code::Failed, "its reader has gone away");
-    let heard = print(text).and_then(|_| print("\n"));
-    heard.and_then(|heard| heard.then_some(()).ok_or_else(gone)).map_err(|failure| {
-        Failure::plain(failure.code, format!("the {what} was not printed: {}", failure.message))
     })
 }

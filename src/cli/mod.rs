@@ -31,6 +31,7 @@ mod terminal;
 mod transfer;
 mod trial;
 mod umount;
+mod unlocking;
 mod vaults;
 
 use crate::engine;

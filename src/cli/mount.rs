@@ -4,10 +4,10 @@ use super::{
     args::{EngineArg, MountArgs},
     daemon,
     exit::{Code, Failure, Outcome},
-    holder, keys, log, mount_point, note, options, password,
+    holder, log, mount_point, note, options, password,
     progress::Spinner,
     session::{EndSignals, Mounted, Plan},
-    vaults,
+    unlocking, vaults,
 };
 use crate::{
     engine,
@@ -122,7 +122,7 @@ fn prepare(args: MountArgs) -> Outcome<MountArgs> {
     if !args.read_only && access(&args.vault, Access::WRITE_OK) == Err(Errno::ROFS) {
         return Err(Failure::read_only_store(args.vault.display()));
     }
-    keys::require_slot(&config, password::kind(&args.unlock))?;
+    unlocking::require_slot(&config, password::kind(&args.unlock))?;
     if !args.read_only {
         holder::wait_until_free(&args.vault)?;
     }

@@ -8,9 +8,10 @@ use super::{
     metrics::is_metrics,
     names::Entry,
     read_queue::{QueuedRead, SMALL},
-    replies::{Wanted, done, value},
+    replies::{done, value},
     server::Server,
     stale::PageRead,
+    wanted::Wanted,
 };
 use crate::{
     metrics::{self, Activity},

@@ -34,6 +34,7 @@ mod session;
 mod settings;
 mod small_reads;
 mod stale;
+mod wanted;
 mod workers;
 
 pub use caching::CacheMode;

@@ -3,8 +3,8 @@
 use super::{
     attr, errno,
     inodes::{Id, Name, Names},
-    replies::Wanted,
     server::Server,
+    wanted::Wanted,
 };
 use crate::vault::{Dir, Error, Kind, RenameMode, Result, Spot, Stat, Target, There};
 use fuser::{FopenFlags, OpenFlags, RenameFlags};

@@ -8,13 +8,7 @@ use super::{
     permissions,
     server::Server,
 };
-use crate::{
-    format::{
-        acl::Acl,
-        xattr::{ACL_ACCESS, ACL_DEFAULT},
-    },
-    vault::{Dir, Error, Kind, OpenFile, Result, SetAttr, Stat, StatFs, Target},
-};
+use crate::vault::{Acl, AclKind, Dir, Error, Kind, OpenFile, Result, SetAttr, Stat, StatFs, Target};
 use fuser::AccessFlags;
 use std::{
     ffi::{OsStr, OsString},
@@ -130,7 +124,7 @@ impl Server {
         node.capable.store(true, Ordering::Relaxed);
         self.with_node(&node, Prefer::Name, |target| {
             self.vault.set_xattr(target, name, value, create, replace)?;
-            if name.as_bytes() == ACL_ACCESS {
+            if AclKind::of(name) == Some(AclKind::Access) {
                 self.acl_was_set(number, target, caller)?;
             }
             Ok(())
@@ -177,8 +171,7 @@ impl Server {
     pub fn getxattr(&self, number: u64, name: &OsStr) -> Result<Vec<u8>> {
         let node = self.inodes.get(number)?;
         // Others of the system are refused, whether there are any or not.
-        let refused =
-            name.as_bytes().starts_with(b"system.") && ![ACL_ACCESS, ACL_DEFAULT].contains(&name.as_bytes());
+        let refused = name.as_bytes().starts_with(b"system.") && AclKind::of(name).is_none();
         if !refused && self.is_bare(&node)? {
             return Err(Error::NoAttribute);
         }

@@ -2,8 +2,8 @@
 //! is right, because chmod(2) changes that alone.
 
 use super::{Dir, Error, Kind, NewNode, OpenFile, Result, SetAttr, Stat, StoredName, Target, Vault};
+pub use crate::format::acl::Acl;
 use crate::format::{
-    acl::Acl,
     name::DIR_ID_NAME,
     xattr::{ACL_ACCESS, ACL_DEFAULT},
 };
@@ -14,21 +14,21 @@ use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt};
 const RIGHTS: u32 = 0o777;
 const GROUP: u32 = 0o070;
 
-/// Which of the two ACLs of a node.
+/// AclKind of the two ACLs of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which {
+pub enum AclKind {
     /// Who may use it.
     Access,
     /// What nodes get that are made in a directory.
     Default,
 }
 
-impl Which {
+impl AclKind {
     /// The ACL that an attribute is, if it is one.
-    pub(super) fn of(name: &OsStr) -> Option<Self> {
+    pub fn of(name: &OsStr) -> Option<Self> {
         match name.as_bytes() {
-            ACL_ACCESS => Some(Which::Access),
-            ACL_DEFAULT => Some(Which::Default),
+            ACL_ACCESS => Some(AclKind::Access),
+            ACL_DEFAULT => Some(AclKind::Default),
             _ => None,
         }
     }
@@ -73,23 +73,23 @@ impl Vault {
     }
 
     /// An ACL as it is to be seen: `stored` with the entries that the mode has.
-    pub(super) fn present_acl(&self, which: Which, target: Target, stored: Vec<u8>) -> Result<Vec<u8>> {
+    pub(super) fn present_acl(&self, which: AclKind, target: Target, stored: Vec<u8>) -> Result<Vec<u8>> {
         match (which, Acl::parse(&stored)) {
-            (Which::Access, Some(acl)) => Ok(acl.with_mode(self.stat(target)?.mode & RIGHTS).encode()),
-            (Which::Default, Some(_)) => Ok(stored),
+            (AclKind::Access, Some(acl)) => Ok(acl.with_mode(self.stat(target)?.mode & RIGHTS).encode()),
+            (AclKind::Default, Some(_)) => Ok(stored),
             (_, None) => Err(Error::Invalid("an ACL that is stored and not valid")),
         }
     }
 
     /// Sets an ACL, and the mode that stands for it. One that says no more than a mode is not kept.
-    pub(super) fn set_acl(&self, which: Which, target: Target, name: &OsStr, value: &[u8]) -> Result<()> {
+    pub(super) fn set_acl(&self, which: AclKind, target: Target, name: &OsStr, value: &[u8]) -> Result<()> {
         let acl = Acl::parse(value).ok_or(Error::Invalid("ACL"))?;
         let stat = self.stat(target)?;
         match (which, stat.kind) {
             (_, Kind::Symlink) => return Err(Error::NotSupported("ACLs of symbolic links")),
-            (Which::Default, Kind::Dir) => return self.put_xattr(target, name, &acl.encode()),
-            (Which::Default, _) => return Err(Errno::ACCESS.into()),
-            (Which::Access, _) => {}
+            (AclKind::Default, Kind::Dir) => return self.put_xattr(target, name, &acl.encode()),
+            (AclKind::Default, _) => return Err(Errno::ACCESS.into()),
+            (AclKind::Access, _) => {}
         }
         if acl.is_mode() {
             match self.remove_xattr(target, name) {

@@ -64,7 +64,7 @@ impl WriteLock {
         // Where a lock file was deleted, whoever held it may have been killed.
         let lost = made && in_use(&root);
         // On a full disk, or in the file of another user, nothing can be noted: the worst is assumed.
-        let noted = file.write_at(HELD, 0).is_ok();
+        let noted = note(&file).is_ok();
         Ok(WriteLock { directory, file: Mutex::new(file), root, was_left: left || lost || !noted })
     }
 
@@ -85,7 +85,7 @@ impl WriteLock {
         match lock_file(&self.root) {
             Ok((new, _)) => {
                 log::warn!("{LOCK_FILE} was removed or replaced while the vault was open: it is put back");
-                if let Err(e) = new.write_at(HELD, 0) {
+                if let Err(e) = note(&new) {
                     log::warn!("{LOCK_FILE}: {e}");
                 }
                 *file = new;
@@ -108,6 +108,11 @@ impl WriteLock {
         let file = self.file.lock();
         if file.writable() { file.set_len(0) } else { Ok(()) }
     }
+}
+
+/// Says in the lock file that it is held. On a full disk there is room for a length at least.
+fn note(file: &DirFile) -> io::Result<()> {
+    file.write_at(HELD, 0).or_else(|_| file.set_len(HELD.len() as u64))
 }
 
 /// The lock file, locked, and whether it was made. EWOULDBLOCK if another holds it.

@@ -2,15 +2,12 @@
 
 use super::{
     Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, Vault,
-    acl::Inherited,
+    acl::{Acl, Inherited},
     attr::{key, permissions},
     names::temporary_name,
 };
 use crate::{
-    format::{
-        acl::Acl,
-        link::{self, LinkError},
-    },
+    format::link::{self, LinkError},
     store::{DirFile, Listed, Node, StoreDir},
 };
 use rustix::{

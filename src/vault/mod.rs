@@ -36,6 +36,7 @@ mod xattr;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use acl::{Acl, AclKind};
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
 pub use check::{Contents, Flaw, Part};
 pub use config_file::{ConfigLock, Unlocked};

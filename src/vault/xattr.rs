@@ -3,7 +3,7 @@
 //! Every namespace is kept under `user.` in the store, so that its owner needs no privilege there. Of `system.` there are POSIX
 //! ACLs alone.
 
-use super::{Damage, Dir, Error, Kind, Result, Target, Vault, acl::Which, attr::key};
+use super::{Damage, Dir, Error, Kind, Result, Target, Vault, acl::AclKind, attr::key};
 use crate::format::{
     dir_id::DirId,
     xattr::{Owner, PREFIX, is_reserved},
@@ -50,7 +50,7 @@ impl Vault {
         let opened = self.keys.xattrs.decode_value(identity.owner(), name.as_bytes(), &value);
         let value = opened
             .map_err(|_| Damage { what: describe(&target), reason: "attribute does not authenticate" })?;
-        match Which::of(name) {
+        match AclKind::of(name) {
             Some(which) => self.present_acl(which, target, value),
             None => Ok(value),
         }
@@ -79,7 +79,7 @@ impl Vault {
         replace: bool,
     ) -> Result<()> {
         self.writable()?;
-        if let Some(which) = Which::of(name) {
+        if let Some(which) = AclKind::of(name) {
             return self.set_acl(which, target, name, value);
         }
         check_namespace(name)?;
@@ -198,7 +198,7 @@ fn check_namespace(name: &OsStr) -> Result<()> {
 }
 
 fn refuse_system(name: &OsStr) -> Result<()> {
-    if name.as_bytes().starts_with(b"system.") && Which::of(name).is_none() {
+    if name.as_bytes().starts_with(b"system.") && AclKind::of(name).is_none() {
         return Err(Error::NotSupported("system attributes other than ACLs"));
     }
     Ok(())

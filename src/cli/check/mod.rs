@@ -10,12 +10,11 @@ mod walk;
 use super::{
     args::CheckArgs,
     exit::{Code, Failure, Outcome},
-    keys,
     log::utc,
     print,
     progress::{Spinner, totals_bar},
     signals::Interrupt,
-    umount, vaults,
+    umount, unlocking, vaults,
 };
 use crate::{
     format::name::DIR_ID_NAME,
@@ -90,7 +89,7 @@ pub fn run(args: &CheckArgs) -> Outcome {
 
 /// Opens the vault. If its root has no id, and there is to be a repair, the root gets one first; that is a finding.
 fn open(args: &CheckArgs, scope: Scope) -> Outcome<(Arc<Vault>, Option<Finding>)> {
-    let unlock = keys::present(&args.vault, &args.unlock)?;
+    let unlock = unlocking::present(&args.vault, &args.unlock)?;
     let options = OpenOptions { read_only: !scope.changes(), ..OpenOptions::default() };
     let _spinner = Spinner::start("unlocking");
     let mended = scope.repair && Vault::repair_root_id(&args.vault, &unlock).map_err(vaults::explain)?;

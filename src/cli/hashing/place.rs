@@ -4,9 +4,8 @@ use crate::{
     cli::{
         args::{PlaceArgs, UnlockArgs},
         exit::Outcome,
-        keys,
         progress::{Spinner, totals_bar},
-        vaults,
+        unlocking, vaults,
     },
     hash::{self, Options, Source},
     vault::{OpenOptions, Vault},
@@ -32,7 +31,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// # Errors
 /// If the vault cannot be opened.
 pub fn open(vault: &Path, unlock: &UnlockArgs) -> Outcome<Arc<Vault>> {
-    let unlock = keys::present(vault, unlock)?;
+    let unlock = unlocking::present(vault, unlock)?;
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
     let _spinner = Spinner::start("unlocking");
     Vault::open(vault, &unlock, options).map_err(vaults::explain)

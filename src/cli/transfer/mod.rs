@@ -16,10 +16,10 @@ pub use list::run as list;
 use super::{
     args::{ExportArgs, ImportArgs, UnlockArgs},
     exit::{Code, Failure, Outcome},
-    keys, log, print,
+    log, print,
     progress::Spinner,
     signals::Interrupt,
-    vaults,
+    unlocking, vaults,
 };
 use crate::{
     hash::Vaulted,
@@ -67,7 +67,7 @@ fn open(vault: &Path, unlock: &UnlockArgs) -> Outcome<Vaulted> {
 /// Opens a vault. Damaged names in it are logged.
 fn open_as(vault: &Path, unlock: &UnlockArgs, read_only: bool) -> Outcome<Vaulted> {
     log::to_standard_error();
-    let unlock = keys::present(vault, unlock)?;
+    let unlock = unlocking::present(vault, unlock)?;
     let options = OpenOptions { read_only, ..OpenOptions::default() };
     let _spinner = Spinner::start("unlocking");
     Vault::open(vault, &unlock, options).map(Vaulted).map_err(vaults::explain)

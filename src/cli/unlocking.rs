@@ -1,0 +1,51 @@
+//! What commands do about secrets before a vault is open: the one that opens it, and those that are shown.
+
+use super::{
+    args::UnlockArgs,
+    exit::{Code, Failure, Outcome},
+    password, print, vaults,
+};
+use crate::{
+    format::{config::VaultConfig, key_slot::SlotKind},
+    vault::Unlock,
+};
+use std::path::Path;
+
+/// The secret that opens the vault. Asks for it only if the vault has a slot of its kind.
+///
+/// # Errors
+/// If the vault has none, or the secret cannot be had.
+pub fn present(vault: &Path, args: &UnlockArgs) -> Outcome<Unlock> {
+    require_slot(&vaults::read(vault)?, password::kind(args))?;
+    password::unlock(args)
+}
+
+/// Checks that the vault has a slot for this kind of secret.
+///
+/// # Errors
+/// If it has none; the message lists the kinds it has.
+pub fn require_slot(config: &VaultConfig, kind: SlotKind) -> Outcome {
+    if config.slots().iter().any(|slot| slot.kind() == kind) {
+        return Ok(());
+    }
+    let mut kinds: Vec<String> = config.slots().iter().map(|slot| slot.kind().to_string()).collect();
+    kinds.sort();
+    kinds.dedup();
+    Err(Failure::new(
+        Code::NoSuchSlot,
+        format!("the vault has no key slot for a {kind}"),
+        format!("It opens with: {}.", kinds.join(", ")),
+    ))
+}
+
+/// Prints a secret to standard output.
+///
+/// # Errors
+/// If nobody read it.
+pub fn show(what: &str, text: &str) -> Outcome {
+    let gone = || Failure::plain(Code::Failed, "its reader has gone away");
+    let heard = print(text).and_then(|_| print("\n"));
+    heard.and_then(|heard| heard.then_some(()).ok_or_else(gone)).map_err(|failure| {
+        Failure::plain(failure.code, format!("the {what} was not printed: {}", failure.message))
+    })
+}
