@@ -8,6 +8,8 @@ use warpcrypt::format::{
     printed::{GROUP_LEN, PrintedError, groups},
     recovery_key::RecoveryKey,
 };
+
+const GROUPS: usize = groups(32);
 use warpcrypt_fuzz::{Edit, edited};
 
 static TEXT: LazyLock<String> =
@@ -34,7 +36,7 @@ fuzz_target!(|parts: (&str, Vec<Edit>, u8, char, [u8; 2])| {
         Err(PrintedError::Length { found, .. }) => assert_eq!(found, digits.len() - 1),
     }
     let mut groups: Vec<&str> = TEXT.split('-').collect();
-    groups.swap(usize::from(swap[0]) % groups(32), usize::from(swap[1]) % groups(32));
+    groups.swap(usize::from(swap[0]) % GROUPS, usize::from(swap[1]) % GROUPS);
     let swapped = groups.join("-");
     assert_eq!(RecoveryKey::parse(&swapped).is_ok(), swapped == *TEXT);
 });
