@@ -44,11 +44,15 @@ fn create_and_replace_ask_for_what_is_there() {
 }
 
 #[test]
-fn acls_and_names_that_do_not_fit_are_refused() {
+fn names_that_do_not_fit_and_what_is_no_acl_are_refused() {
     let f = Fixture::new();
     let root = f.root();
-    assert!(matches!(set(&f, &root, "system.posix_acl_access", b""), Err(Error::NotSupported(_))));
-    assert!(matches!(get(&f, &root, "system.posix_acl_access"), Err(Error::NotSupported(_))));
+    assert!(matches!(set(&f, &root, "system.other", b""), Err(Error::NotSupported(_))));
+    assert!(matches!(get(&f, &root, "system.other"), Err(Error::NotSupported(_))));
+    for name in ["system.posix_acl_access", "system.posix_acl_default"] {
+        assert!(matches!(set(&f, &root, name, b"no ACL"), Err(Error::Invalid(_))), "{name}");
+        assert!(matches!(get(&f, &root, name), Err(Error::NoAttribute)), "{name}");
+    }
     assert!(matches!(set(&f, &root, &format!("user.{}", "x".repeat(200)), b""), Err(Error::NameTooLong)));
     assert!(matches!(get(&f, &root, &format!("user.{}", "x".repeat(200))), Err(Error::NoAttribute)));
     for name in ["x", "user", "other.x", "users.x"] {
@@ -106,11 +110,37 @@ fn what_a_later_version_keeps_is_neither_listed_nor_damage() {
     let target = Target::Entry(&root, &stored);
     f.vault.set_xattr(target, OsStr::new("user.x"), b"value", false, false).unwrap();
     let path = f.stored(&f.root(), "file");
-    for name in ["user.warpcrypt.acl.access", "user.warpcrypt.acl.default", "user.warpcrypt.later.x"] {
+    for name in ["user.warpcrypt.acl.later", "user.warpcrypt.later.x"] {
         rustix::fs::lsetxattr(&path, name, b"sealed", rustix::fs::XattrFlags::empty()).unwrap();
     }
     let before = f.vault.left_out();
     assert_eq!(f.vault.list_xattr(target).unwrap(), ["user.x"]);
     assert_eq!(f.vault.left_out(), before, "nothing is reported");
     assert_eq!(f.vault.get_xattr(target, OsStr::new("user.x")).unwrap(), b"value");
+}
+
+#[test]
+fn a_tampered_acl_is_damage() {
+    let f = Fixture::new();
+    let root = f.root();
+    // u::rwx, u:7:r--, g::---, m::r--, o::---
+    let entries =
+        [(1_u16, 7_u16, u32::MAX), (2, 4, 7), (4, 0, u32::MAX), (16, 4, u32::MAX), (32, 0, u32::MAX)];
+    let encoded = entries.iter().flat_map(|(tag, rights, id)| {
+        [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+    });
+    let acl: Vec<u8> = 2_u32.to_le_bytes().into_iter().chain(encoded).collect();
+    set(&f, &root, "system.posix_acl_access", &acl).unwrap();
+    assert_eq!(get(&f, &root, "system.posix_acl_access").unwrap(), acl);
+    assert_eq!(
+        f.vault.stat(Target::Dir(&root)).unwrap().mode & 0o777,
+        0o740,
+        "the mask stands for the group"
+    );
+    let node = root.store.itself();
+    let name = OsStr::new("user.warpcrypt.acl.access");
+    let mut stored = node.get_xattr(name).unwrap().unwrap();
+    stored[20] ^= 1;
+    node.set_xattr(name, &stored, rustix::fs::XattrFlags::empty()).unwrap();
+    assert!(matches!(get(&f, &root, "system.posix_acl_access"), Err(Error::Damaged(_))));
 }
