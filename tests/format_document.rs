@@ -417,27 +417,32 @@ fn links_and_attributes() {
 fn a_configuration() {
     let cost = Argon2Cost { memory_kib: 16, passes: 1, lanes: 2 };
     let recovery = RecoveryKey::parse(zero_recovery_key()).unwrap();
-    let secrets =
-        [SlotSecret::Password(b"pass"), SlotSecret::KeyFile(&[4; 16]), SlotSecret::Recovery(&recovery)];
+    let secrets = [
+        SlotSecret::Password(b"pass"),
+        SlotSecret::KeyFile(&[4; 16]),
+        SlotSecret::Recovery(&recovery),
+        SlotSecret::PasswordAndKeyFile(b"pass", &[4; 16]),
+    ];
     let slot = |secret, label| NewSlot { secret, cost, created: 1_700_000_000, label };
     let settings =
         Settings { cipher: Cipher::Aes128, integrity: Integrity::TurboShake128, names: NameMode::Plain };
     let (mut config, master) = VaultConfig::create(settings, &slot(secrets[0], Some("a label"))).unwrap();
     config.add(&master, &slot(secrets[1], None)).unwrap();
     config.add(&master, &slot(secrets[2], None)).unwrap();
+    config.add(&master, &slot(secrets[3], None)).unwrap();
 
     let json: Value = serde_json::from_str(&config.to_json()).unwrap();
     let vault_id = hex(&json["vault_id"]);
     let t = |bytes: &[u8]| [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat();
     let text = |value: &Value| t(value.as_str().unwrap_or_default().as_bytes());
     let generation = json["generation"].as_u64().unwrap();
-    assert_eq!((generation, be32(&json["key_generation"])), (3, [0; 4]));
+    assert_eq!((generation, be32(&json["key_generation"])), (4, [0; 4]));
     let mut m = [&1_u32.to_be_bytes()[..], &vault_id, &generation.to_be_bytes()].concat();
     m.extend(["cipher", "integrity", "names"].into_iter().flat_map(|field| text(&json[field])));
     m.extend(be32(&json["key_generation"]));
     m.extend((json["former_keys"].as_array().unwrap().len() as u32).to_be_bytes());
     m.extend(be32(&json["next_slot"]));
-    m.extend(3_u32.to_be_bytes());
+    m.extend(4_u32.to_be_bytes());
     for slot in json["slots"].as_array().unwrap() {
         let (kdf, wrapping) = kdf_and_key(&slot["kdf"]);
         let context = [b"warpcrypt v1 key slot", &vault_id[..], &be32(&slot["id"]), &kdf].concat();
@@ -471,13 +476,20 @@ fn kdf_and_key(kdf: &Value) -> (Vec<u8>, Secret<32>) {
         ([&[number][..], &salt].concat(), Secret::new_with(|out| *out = key))
     };
     match kind.as_str() {
-        "password" => {
+        "password" | "password-and-key-file" => {
             let [memory_kib, passes, lanes] = ["memory_kib", "passes", "lanes"].map(|field| &fields[field]);
             let number = |value: &Value| value.as_u64().unwrap() as u32;
             let cost =
                 Argon2Cost { memory_kib: number(memory_kib), passes: number(passes), lanes: number(lanes) };
-            let bytes = [&[1][..], &be32(memory_kib), &be32(passes), &be32(lanes), &salt].concat();
-            (bytes, argon2id(b"pass", salt[..].try_into().unwrap(), cost).unwrap())
+            let stretched = argon2id(b"pass", salt[..].try_into().unwrap(), cost).unwrap();
+            let (kind, key) = match kind.as_str() {
+                "password" => (1, stretched),
+                _ => {
+                    let key = kmac256(stretched.expose(), &[4; 16], "warpcrypt v1 password and key file");
+                    (4, Secret::new_with(|out| *out = key))
+                }
+            };
+            ([&[kind][..], &be32(memory_kib), &be32(passes), &be32(lanes), &salt].concat(), key)
         }
         "key-file" => extract(2, &[4; 16], "warpcrypt v1 key file"),
         _ => extract(3, &[0; 32], "warpcrypt v1 recovery key"),

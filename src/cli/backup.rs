@@ -82,8 +82,7 @@ pub fn restore(args: &RestoreArgs) -> Outcome {
 
 fn from_backup(args: &RestoreArgs, file: &Path) -> Outcome {
     let mut config = read_backup(file)?;
-    unlocking::require_slot(&config, password::kind(&args.unlock))?;
-    let unlock = password::unlock(&args.unlock)?;
+    let unlock = unlocking::secret(&config, &args.unlock)?;
     let interrupt = Interrupt::watch()?;
     let spinner = Spinner::start("unlocking");
     let master =

@@ -4,7 +4,7 @@
 use super::{exit::Outcome, log, print, vaults};
 use crate::format::{
     config::{VERSION, VaultConfig},
-    key_slot::{Kdf, KeySlot},
+    key_slot::KeySlot,
 };
 use serde_json::{Value, json};
 use std::{
@@ -70,7 +70,7 @@ fn slot_json(slot: &KeySlot) -> Value {
         "created": created(slot),
         "label": slot.label,
     });
-    if let Kdf::Password { cost, .. } = &slot.kdf {
+    if let Some(cost) = slot.cost() {
         value["argon2id"] =
             json!({ "memory_kib": cost.memory_kib, "passes": cost.passes, "lanes": cost.lanes });
     }
@@ -78,11 +78,11 @@ fn slot_json(slot: &KeySlot) -> Value {
 }
 
 fn slots_text(config: &VaultConfig) -> String {
-    let mut text = String::from("slot  kind          made                  label\n");
+    let mut text = String::from("slot  kind                   made                  label\n");
     for slot in config.slots() {
         let (id, kind, label) = (slot.id, slot.kind().to_string(), slot.label.as_deref().unwrap_or_default());
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{id:>4}  {kind:12}  {}  {label}", created(slot));
+        let _ = writeln!(text, "{id:>4}  {kind:21}  {}  {label}", created(slot));
     }
     text
 }

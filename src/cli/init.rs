@@ -23,7 +23,7 @@ use std::{fs, io, os::unix::ffi::OsStrExt, path::Path};
 pub fn run(args: &InitArgs) -> Outcome {
     let settings = Settings { cipher: args.cipher, integrity: args.integrity, names: args.names };
     require_place(&args.vault)?;
-    let unlock = password::first(&args.secret)?;
+    let unlock = password::first(&args.secret, args.both)?;
     let existed = fs::symlink_metadata(&args.vault).is_ok();
     let all_ours = fs::read_dir(&args.vault).map_or(!existed, |mut entries| entries.next().is_none());
     let interrupt = Interrupt::watch()?;

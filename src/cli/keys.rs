@@ -13,7 +13,7 @@ use crate::{
     crypto::{kdf::Argon2Cost, secret::Secret},
     format::{
         config::VaultConfig,
-        key_slot::{DEFAULT_COST, NewSlot, SlotKind, SlotSecret},
+        key_slot::{DEFAULT_COST, KeySlot, NewSlot, SlotKind, SlotSecret},
         recovery_key::RecoveryKey,
     },
     vault::Unlock,
@@ -49,7 +49,10 @@ pub fn run(action: &KeyAction) -> Outcome {
 /// Runs `passwd`.
 pub fn passwd(args: &PasswdArgs) -> Outcome {
     let present = unlocking::present(&args.vault, &args.unlock)?;
-    let new = password::new_password(&args.new)?;
+    let new = match (password::new_password(&args.new)?, &present) {
+        (new, Unlock::PasswordAndKeyFile(_, content)) => Unlock::PasswordAndKeyFile(new, content.clone()),
+        (new, _) => Unlock::Password(new),
+    };
     changed(&args.vault, &present, |config, opened, master, interrupt| {
         match replaced_slot(config, opened)? {
             Some(id) => replace(config, master, id, &new, args.cost.cost(), interrupt),
@@ -108,8 +111,13 @@ fn remove(config: &mut VaultConfig, master: &Secret<32>, slot: u32) -> Outcome {
     config.remove(master, slot).map_err(|e| vaults::explain(e.into()))
 }
 
-/// The password slot that a new password replaces: the one that opened the vault, else the only one.
+/// The slot that a new password replaces: the one that opened the vault if it takes a password, else the only one for a
+/// password.
 fn replaced_slot(config: &VaultConfig, opened: u32) -> Outcome<Option<u32>> {
+    let both = |slot: &KeySlot| slot.id == opened && slot.kind() == SlotKind::PasswordAndKeyFile;
+    if config.slots().iter().any(both) {
+        return Ok(Some(opened));
+    }
     let mut passwords = config.slots().iter().filter(|s| s.kind() == SlotKind::Password).map(|s| s.id);
     if passwords.clone().any(|id| id == opened) {
         return Ok(Some(opened));

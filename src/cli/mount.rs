@@ -4,7 +4,7 @@ use super::{
     args::{EngineArg, MountArgs},
     daemon,
     exit::{Code, Failure, Outcome},
-    holder, log, mount_point, note, options, password,
+    holder, log, mount_point, note, options,
     progress::Spinner,
     session::{EndSignals, Mounted, Plan},
     unlocking, vaults,
@@ -25,7 +25,7 @@ const MIB: usize = 1 << 20;
 /// Runs `mount`.
 pub fn run(args: MountArgs) -> Outcome {
     let args = prepare(args)?;
-    let unlock = password::unlock(&args.unlock)?;
+    let unlock = unlocking::present(&args.vault, &args.unlock)?;
     if args.foreground { in_foreground(args, unlock) } else { daemon::start(&args, &unlock) }
 }
 
@@ -122,7 +122,7 @@ fn prepare(args: MountArgs) -> Outcome<MountArgs> {
     if !args.read_only && access(&args.vault, Access::WRITE_OK) == Err(Errno::ROFS) {
         return Err(Failure::read_only_store(args.vault.display()));
     }
-    unlocking::require_slot(&config, password::kind(&args.unlock))?;
+    unlocking::require_slot(&config, &args.unlock)?;
     if !args.read_only {
         holder::wait_until_free(&args.vault)?;
     }

@@ -158,12 +158,14 @@ fn no_umask() -> Failure {
 
 fn one_source(args: &MountArgs) -> Outcome {
     let secret = &args.unlock.secret;
-    let sources = [secret.password_file.is_some(), secret.key_file.is_some(), secret.password_stdin];
-    let others = [secret.password_command.is_some(), args.unlock.recovery_key];
-    if sources.into_iter().chain(others).filter(|&named| named).count() > 1 {
+    let passwords =
+        [secret.password_file.is_some(), secret.password_stdin, secret.password_command.is_some()];
+    let passwords = passwords.into_iter().filter(|&named| named).count();
+    let recovery = args.unlock.recovery_key && passwords + usize::from(secret.key_file.is_some()) > 0;
+    if passwords > 1 || recovery {
         return Err(Failure::new(
             Code::Usage,
-            "more than one source of the password or key is given",
+            "more than one source of the password is given",
             "Give only one of them.",
         ));
     }
@@ -249,7 +251,7 @@ mod tests {
             "cache=all",
             "memory=1",
             "noexec=1",
-            "key-file=/k,password-file=/p",
+            "password-command=x,password-file=/p",
         ] {
             assert_eq!(options(text).unwrap_err().code, Code::Usage, "{text}");
         }

@@ -8,7 +8,7 @@ use super::{
     terminal,
 };
 use crate::{
-    format::key_slot::{KEY_FILE_LEN, SlotKind},
+    format::key_slot::{KEY_FILE_LEN, KeySlot, SlotKind},
     vault::Unlock,
 };
 use std::{
@@ -25,36 +25,52 @@ const PASSWORD_MAX: usize = 4096;
 /// A password or a key, wiped on drop.
 pub type Bytes = Zeroizing<Vec<u8>>;
 
-/// The kind of secret that the arguments name.
-pub fn kind(args: &UnlockArgs) -> SlotKind {
-    match (args.recovery_key, &args.secret.key_file) {
+/// The kind of secret that the arguments name, of a vault that opens with these. A key file alone is a part of the secret
+/// where no slot opens with it by itself.
+pub fn kind(args: &UnlockArgs, slots: &[KeySlot]) -> SlotKind {
+    let SecretArgs { password_file, key_file, password_stdin, password_command } = &args.secret;
+    let password = password_file.is_some() || *password_stdin || password_command.is_some();
+    let has = |kind| slots.iter().any(|slot| slot.kind() == kind);
+    match (args.recovery_key, key_file) {
         (true, _) => SlotKind::Recovery,
-        (_, Some(_)) => SlotKind::KeyFile,
-        _ => SlotKind::Password,
+        (false, None) => SlotKind::Password,
+        (false, Some(_)) if password || !has(SlotKind::KeyFile) && has(SlotKind::PasswordAndKeyFile) => {
+            SlotKind::PasswordAndKeyFile
+        }
+        (false, Some(_)) => SlotKind::KeyFile,
     }
 }
 
-/// The secret that opens a vault. Prompts once if the arguments name no source.
-pub fn unlock(args: &UnlockArgs) -> Outcome<Unlock> {
-    if args.recovery_key {
-        return Ok(Unlock::Recovery(terminal::ask("Recovery key: ")?));
-    }
-    match from_args(&args.secret)? {
-        Some(unlock) => Ok(unlock),
-        None => Ok(Unlock::Password(into_bytes(terminal::ask("Password: ")?))),
-    }
+/// The secret of this kind that opens a vault. Prompts for what the arguments do not name.
+pub fn unlock(args: &UnlockArgs, kind: SlotKind) -> Outcome<Unlock> {
+    let password = || match password_of(&args.secret)? {
+        Some(password) => Ok(password),
+        None => Ok(into_bytes(terminal::ask("Password: ")?)),
+    };
+    Ok(match kind {
+        SlotKind::Recovery => Unlock::Recovery(terminal::ask("Recovery key: ")?),
+        SlotKind::Password => Unlock::Password(password()?),
+        SlotKind::KeyFile => Unlock::KeyFile(key_file_of(&args.secret)?),
+        SlotKind::PasswordAndKeyFile => {
+            let content = key_file_of(&args.secret)?;
+            Unlock::PasswordAndKeyFile(password()?, content)
+        }
+    })
 }
 
-/// The secret of a new vault. Prompts twice if the arguments name no source.
-pub fn first(args: &SecretArgs) -> Outcome<Unlock> {
-    match from_args(args)? {
-        Some(unlock) => checked_new(unlock),
-        None => Ok(Unlock::Password(prompt_twice()?)),
-    }
+/// The secret of a new vault. Prompts twice if the arguments name no source, or if a password is to be there besides the
+/// key file.
+pub fn first(args: &SecretArgs, both: bool) -> Outcome<Unlock> {
+    let password = match password_of(args)? {
+        Some(password) => Some(checked_new(password)?),
+        None if both || args.key_file.is_none() => Some(prompt_twice()?),
+        None => None,
+    };
+    combined(password, args.key_file.as_deref())
 }
 
 /// A password that replaces another.
-pub fn new_password(args: &NewPasswordArgs) -> Outcome<Unlock> {
+pub fn new_password(args: &NewPasswordArgs) -> Outcome<Bytes> {
     let bytes = if let Some(path) = &args.new_password_file {
         password_file(path)?
     } else if args.new_password_stdin {
@@ -64,37 +80,53 @@ pub fn new_password(args: &NewPasswordArgs) -> Outcome<Unlock> {
     } else {
         prompt_twice()?
     };
-    checked_new(Unlock::Password(bytes))
+    checked_new(bytes)
 }
 
-/// A password or key file for a new slot.
+/// A password or key file, or both, for a new slot.
 pub fn new_secret(args: &NewSecretArgs) -> Outcome<Unlock> {
-    match &args.new_key_file {
-        Some(path) => Ok(Unlock::KeyFile(key_file(path)?)),
-        None => new_password(&args.password),
-    }
+    let NewPasswordArgs { new_password_file, new_password_stdin, new_password_command } = &args.password;
+    let named = new_password_file.is_some() || *new_password_stdin || new_password_command.is_some();
+    let password = match named || args.both || args.new_key_file.is_none() {
+        true => Some(new_password(&args.password)?),
+        false => None,
+    };
+    combined(password, args.new_key_file.as_deref())
 }
 
-fn from_args(args: &SecretArgs) -> Outcome<Option<Unlock>> {
+/// The secret that a password and a key file make; there is one of them at least.
+fn combined(password: Option<Bytes>, file: Option<&Path>) -> Outcome<Unlock> {
+    let content = file.map(key_file).transpose()?;
+    Ok(match (password, content) {
+        (Some(password), Some(content)) => Unlock::PasswordAndKeyFile(password, content),
+        (Some(password), None) => Unlock::Password(password),
+        (None, content) => Unlock::KeyFile(content.unwrap_or_default()),
+    })
+}
+
+fn password_of(args: &SecretArgs) -> Outcome<Option<Bytes>> {
     Ok(if let Some(path) = &args.password_file {
-        Some(Unlock::Password(password_file(path)?))
-    } else if let Some(path) = &args.key_file {
-        Some(Unlock::KeyFile(key_file(path)?))
+        Some(password_file(path)?)
     } else if args.password_stdin {
-        Some(Unlock::Password(stdin_line()?))
+        Some(stdin_line()?)
     } else if let Some(command) = &args.password_command {
-        Some(Unlock::Password(command_line(command)?))
+        Some(command_line(command)?)
     } else {
         None
     })
 }
 
-fn checked_new(unlock: Unlock) -> Outcome<Unlock> {
-    match &unlock {
-        Unlock::Password(bytes) if bytes.is_empty() => {
-            Err(Failure::new(Code::Usage, "the new password is empty", "Choose another one."))
-        }
-        _ => Ok(unlock),
+fn key_file_of(args: &SecretArgs) -> Outcome<Bytes> {
+    match &args.key_file {
+        Some(path) => key_file(path),
+        None => Err(Failure::new(Code::Usage, "a key file is needed", "Name it with --key-file.")),
+    }
+}
+
+fn checked_new(password: Bytes) -> Outcome<Bytes> {
+    match password.is_empty() {
+        true => Err(Failure::new(Code::Usage, "the new password is empty", "Choose another one.")),
+        false => Ok(password),
     }
 }
 
@@ -231,30 +263,36 @@ fn one_line(mut bytes: Bytes, shown: &str) -> Outcome<Bytes> {
     ))
 }
 
-/// Hands a secret to another process: a byte for its kind, then the secret up to the end of the stream.
+/// Hands a secret to another process: a byte for its kind, the length of its first part, that part, and the other up to the
+/// end of the stream.
 pub fn send(unlock: &Unlock, to: &mut impl Write) -> io::Result<()> {
-    let (kind, bytes) = match unlock {
-        Unlock::Password(bytes) => (b'p', bytes.as_slice()),
-        Unlock::KeyFile(bytes) => (b'k', bytes.as_slice()),
-        Unlock::Recovery(text) => (b'r', text.as_bytes()),
+    let (kind, first, second): (_, _, &[u8]) = match unlock {
+        Unlock::Password(bytes) => (b'p', bytes.as_slice(), &[]),
+        Unlock::KeyFile(bytes) => (b'k', bytes.as_slice(), &[]),
+        Unlock::Recovery(text) => (b'r', text.as_bytes(), &[]),
+        Unlock::PasswordAndKeyFile(password, content) => (b'b', password.as_slice(), content.as_slice()),
     };
     to.write_all(&[kind])?;
-    to.write_all(bytes)
+    to.write_all(&(first.len() as u32).to_be_bytes())?; // at most 1 MiB
+    to.write_all(first)?;
+    to.write_all(second)
 }
 
 /// The counterpart of [`send`].
 pub fn receive(from: &mut impl Read) -> io::Result<Unlock> {
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
-    let all = read_up_to(from, KEY_FILE_LEN.end() + 2)?;
-    let (kind, secret) = all.split_first().ok_or_else(malformed)?;
-    let bytes = Zeroizing::new(secret.to_vec());
-    match kind {
-        b'p' => Ok(Unlock::Password(bytes)),
-        b'k' => Ok(Unlock::KeyFile(bytes)),
-        b'r' => {
-            let text = std::str::from_utf8(&bytes).map_err(|_| malformed())?;
+    let all = read_up_to(from, 5 + PASSWORD_MAX + KEY_FILE_LEN.end() + 1)?;
+    let ([kind, len @ ..], secret) = all.split_first_chunk::<5>().ok_or_else(malformed)?;
+    let (first, second) = secret.split_at_checked(u32::from_be_bytes(*len) as usize).ok_or_else(malformed)?;
+    let bytes = |part: &[u8]| Zeroizing::new(part.to_vec());
+    match (kind, second) {
+        (b'p', []) => Ok(Unlock::Password(bytes(first))),
+        (b'k', []) => Ok(Unlock::KeyFile(bytes(first))),
+        (b'r', []) => {
+            let text = std::str::from_utf8(first).map_err(|_| malformed())?;
             Ok(Unlock::Recovery(Zeroizing::new(text.to_owned())))
         }
+        (b'b', content) => Ok(Unlock::PasswordAndKeyFile(bytes(first), bytes(content))),
         _ => Err(malformed()),
     }
 }
@@ -294,8 +332,15 @@ mod tests {
         let mut wire = Vec::new();
         send(&Unlock::KeyFile(Zeroizing::new(vec![0, 10, 255])), &mut wire).unwrap();
         assert!(matches!(receive(&mut &wire[..]).unwrap(), Unlock::KeyFile(b) if *b == [0, 10, 255]));
-        assert!(receive(&mut &b"x"[..]).is_err());
-        assert!(receive(&mut &b""[..]).is_err());
-        assert!(receive(&mut &b"r\xff"[..]).is_err());
+        let mut wire = Vec::new();
+        let both = Unlock::PasswordAndKeyFile(b"word".to_vec().into(), vec![7; 20].into());
+        send(&both, &mut wire).unwrap();
+        let Unlock::PasswordAndKeyFile(password, content) = receive(&mut &wire[..]).unwrap() else {
+            panic!()
+        };
+        assert_eq!((&password[..], &content[..]), (&b"word"[..], &[7; 20][..]));
+        for bad in [&b"x\0\0\0\0"[..], b"", b"p\0\0\0\x05abc", b"p\0\0\0\x01ab", b"r\0\0\0\x01\xff"] {
+            assert!(receive(&mut &*bad).is_err());
+        }
     }
 }

@@ -16,17 +16,25 @@ use std::path::Path;
 /// # Errors
 /// If the vault has none, or the secret cannot be had.
 pub fn present(vault: &Path, args: &UnlockArgs) -> Outcome<Unlock> {
-    require_slot(&vaults::read(vault)?, password::kind(args))?;
-    password::unlock(args)
+    secret(&vaults::read(vault)?, args)
 }
 
-/// Checks that the vault has a slot for this kind of secret.
+/// The secret that opens a configuration; as `present`.
+///
+/// # Errors
+/// As `present`.
+pub fn secret(config: &VaultConfig, args: &UnlockArgs) -> Outcome<Unlock> {
+    password::unlock(args, require_slot(config, args)?)
+}
+
+/// The kind of secret that the arguments name, for which the vault has a slot.
 ///
 /// # Errors
 /// If it has none; the message lists the kinds it has.
-pub fn require_slot(config: &VaultConfig, kind: SlotKind) -> Outcome {
+pub fn require_slot(config: &VaultConfig, args: &UnlockArgs) -> Outcome<SlotKind> {
+    let kind = password::kind(args, config.slots());
     if config.slots().iter().any(|slot| slot.kind() == kind) {
-        return Ok(());
+        return Ok(kind);
     }
     let mut kinds: Vec<String> = config.slots().iter().map(|slot| slot.kind().to_string()).collect();
     kinds.sort();

@@ -59,6 +59,7 @@ enum KdfText {
     Password { memory_kib: u32, passes: u32, lanes: u32, salt: Hex<SALT> },
     KeyFile { salt: Hex<SALT> },
     Recovery { salt: Hex<SALT> },
+    PasswordAndKeyFile { memory_kib: u32, passes: u32, lanes: u32, salt: Hex<SALT> },
 }
 
 impl VaultConfig {
@@ -147,6 +148,10 @@ impl TryFrom<SlotText> for KeySlot {
             }
             KdfText::KeyFile { salt } => Kdf::KeyFile { salt: salt.0 },
             KdfText::Recovery { salt } => Kdf::Recovery { salt: salt.0 },
+            KdfText::PasswordAndKeyFile { memory_kib, passes, lanes, salt } => {
+                let cost = check_cost(Argon2Cost { memory_kib, passes, lanes })?;
+                Kdf::PasswordAndKeyFile { salt: salt.0, cost }
+            }
         };
         let SlotText { id, created, label, .. } = text;
         Ok(KeySlot { id, created, label, kdf, wrapped: text.wrapped.0 })
@@ -161,6 +166,9 @@ impl From<&KeySlot> for SlotText {
             }
             Kdf::KeyFile { salt } => KdfText::KeyFile { salt: Hex(salt) },
             Kdf::Recovery { salt } => KdfText::Recovery { salt: Hex(salt) },
+            Kdf::PasswordAndKeyFile { salt, cost: Argon2Cost { memory_kib, passes, lanes } } => {
+                KdfText::PasswordAndKeyFile { memory_kib, passes, lanes, salt: Hex(salt) }
+            }
         };
         let KeySlot { id, created, label, wrapped, .. } = slot.clone();
         SlotText { id, created, label, kdf, wrapped: Hex(wrapped) }

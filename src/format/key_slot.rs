@@ -64,6 +64,8 @@ pub enum SlotKind {
     KeyFile,
     /// A printed key.
     Recovery,
+    /// A password and a file of random bytes, neither of which is enough.
+    PasswordAndKeyFile,
 }
 
 impl fmt::Display for SlotKind {
@@ -72,6 +74,7 @@ impl fmt::Display for SlotKind {
             SlotKind::Password => "password",
             SlotKind::KeyFile => "key file",
             SlotKind::Recovery => "recovery key",
+            SlotKind::PasswordAndKeyFile => "password and key file",
         })
     }
 }
@@ -85,6 +88,8 @@ pub enum SlotSecret<'a> {
     KeyFile(&'a [u8]),
     /// A recovery key, parsed.
     Recovery(&'a RecoveryKey),
+    /// A password, and the content of a key file.
+    PasswordAndKeyFile(&'a [u8], &'a [u8]),
 }
 
 impl SlotSecret<'_> {
@@ -94,6 +99,7 @@ impl SlotSecret<'_> {
             SlotSecret::Password(_) => SlotKind::Password,
             SlotSecret::KeyFile(_) => SlotKind::KeyFile,
             SlotSecret::Recovery(_) => SlotKind::Recovery,
+            SlotSecret::PasswordAndKeyFile(..) => SlotKind::PasswordAndKeyFile,
         }
     }
 }
@@ -146,6 +152,13 @@ pub enum Kdf {
         /// Random.
         salt: [u8; SALT],
     },
+    /// KMAC256 of a key file's content, its key Argon2id of a password.
+    PasswordAndKeyFile {
+        /// Random.
+        salt: [u8; SALT],
+        /// Within `MAX_COST`.
+        cost: Argon2Cost,
+    },
 }
 
 impl KeySlot {
@@ -155,6 +168,15 @@ impl KeySlot {
             Kdf::Password { .. } => SlotKind::Password,
             Kdf::KeyFile { .. } => SlotKind::KeyFile,
             Kdf::Recovery { .. } => SlotKind::Recovery,
+            Kdf::PasswordAndKeyFile { .. } => SlotKind::PasswordAndKeyFile,
+        }
+    }
+
+    /// What trying a password for it costs, if it opens with one.
+    pub fn cost(&self) -> Option<Argon2Cost> {
+        match self.kdf {
+            Kdf::Password { cost, .. } | Kdf::PasswordAndKeyFile { cost, .. } => Some(cost),
+            Kdf::KeyFile { .. } | Kdf::Recovery { .. } => None,
         }
     }
 
@@ -172,6 +194,9 @@ impl KeySlot {
             SlotSecret::Password(_) => Kdf::Password { salt, cost: check_cost(new.cost)? },
             SlotSecret::KeyFile(_) => Kdf::KeyFile { salt },
             SlotSecret::Recovery(_) => Kdf::Recovery { salt },
+            SlotSecret::PasswordAndKeyFile(..) => {
+                Kdf::PasswordAndKeyFile { salt, cost: check_cost(new.cost)? }
+            }
         };
         let key = kdf.key(&new.secret)?.expect("a key of its kind"); // invariant: made for this secret
         let sealed = wrapping(&key).seal(&[&context(vault, id, &kdf)], master.expose());
@@ -200,6 +225,7 @@ impl Kdf {
             Kdf::Password { salt, cost } => (1, Some(cost), salt),
             Kdf::KeyFile { salt } => (2, None, salt),
             Kdf::Recovery { salt } => (3, None, salt),
+            Kdf::PasswordAndKeyFile { salt, cost } => (4, Some(cost), salt),
         };
         let mut out = vec![kind];
         for number in cost.into_iter().flat_map(|cost| [cost.memory_kib, cost.passes, cost.lanes]) {
@@ -216,10 +242,13 @@ impl Kdf {
                 argon2id(password, salt, *cost).map_err(SlotError::Kdf)?
             }
             (Kdf::KeyFile { salt }, SlotSecret::KeyFile(content)) => {
-                if !KEY_FILE_LEN.contains(&content.len()) {
-                    return Err(SlotError::KeyFileSize(content.len()));
-                }
+                check_key_file(content)?;
                 extract(salt, b"warpcrypt v1 key file", content)
+            }
+            (Kdf::PasswordAndKeyFile { salt, cost }, SlotSecret::PasswordAndKeyFile(password, content)) => {
+                check_key_file(content)?;
+                let stretched = argon2id(password, salt, *cost).map_err(SlotError::Kdf)?;
+                extract(stretched.expose(), b"warpcrypt v1 password and key file", content)
             }
             (Kdf::Recovery { salt }, SlotSecret::Recovery(key)) => {
                 extract(salt, b"warpcrypt v1 recovery key", key.expose())
@@ -227,6 +256,10 @@ impl Kdf {
             _ => return Ok(None),
         }))
     }
+}
+
+fn check_key_file(content: &[u8]) -> Result<(), SlotError> {
+    if KEY_FILE_LEN.contains(&content.len()) { Ok(()) } else { Err(SlotError::KeyFileSize(content.len())) }
 }
 
 /// A uniform key from a secret that has the entropy but not the shape: KMAC256 under the salt.

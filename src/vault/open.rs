@@ -36,6 +36,8 @@ pub enum Unlock {
     KeyFile(zeroize::Zeroizing<Vec<u8>>),
     /// A printed recovery key, as typed.
     Recovery(zeroize::Zeroizing<String>),
+    /// A password, and the content of a key file.
+    PasswordAndKeyFile(zeroize::Zeroizing<Vec<u8>>, zeroize::Zeroizing<Vec<u8>>),
 }
 
 impl Unlock {
@@ -50,6 +52,9 @@ impl Unlock {
             Unlock::Recovery(text) => {
                 let key = RecoveryKey::parse(text).map_err(|e| OpenError::Config(e.into()))?;
                 f(SlotSecret::Recovery(&key))
+            }
+            Unlock::PasswordAndKeyFile(password, content) => {
+                f(SlotSecret::PasswordAndKeyFile(password, content))
             }
         })
     }

@@ -123,6 +123,47 @@ fn a_new_password_keeps_the_label_and_costs_what_was_asked() {
 }
 
 #[test]
+fn a_password_and_a_key_file_open_only_together() {
+    if !ready(&[]) {
+        return;
+    }
+    let mut vault = Vault::new("aes-128-ctr");
+    let [one, two] = ["one", "two"].map(|w| file(vault.place_path(), w, format!("{w}\n").as_bytes()));
+    let content = file(vault.place_path(), "content", &[2; 100]);
+    let new = vault.place_path().join("new");
+    let init = ["init", text(&new), "--key-file", &content, "--password-file", &one, "--kdf-memory", "8"];
+    ok(Vault::program().args(init), 60);
+    vault.store = new;
+    assert_eq!(kinds(&vault), ["1 password and key file"]);
+    let both = ["--key-file", &content, "--password-file", &one];
+    assert!(opens(&vault, &both));
+    let list = format!("key-file={content},password-file={one}");
+    assert!(opens(&vault, &["-o", &list]));
+    assert!(!opens(&vault, &["--password-file", &one]));
+    assert!(!opens(&vault, &["--key-file", &content, "--password-file", &two]));
+    assert!(!opens(&vault, &["--key-file", text(&vault.key), "--password-file", &one]));
+    // The file alone asks for the password.
+    let mut alone = Command::new("setsid");
+    alone.args([
+        "-w",
+        env!("CARGO_BIN_EXE_warpcrypt"),
+        "key",
+        "master",
+        text(&vault.store),
+        "--key-file",
+        &content,
+    ]);
+    fails(&mut alone, 2, "no terminal");
+    // The password changes; the file stays.
+    ok(
+        vault_command(&["passwd"], &vault, &["--new-password-file", &two, "--kdf-memory", "8"]).args(both),
+        60,
+    );
+    assert_eq!(kinds(&vault), ["1 password and key file"]);
+    assert!(opens(&vault, &["--key-file", &content, "--password-file", &two]) && !opens(&vault, &both));
+}
+
+#[test]
 fn a_lost_configuration_comes_back_from_a_backup() {
     if !ready(&[]) {
         return;

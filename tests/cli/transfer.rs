@@ -34,6 +34,8 @@ use warpcrypt::format::layout::{CHUNK, chunk_offset, entries_offset, first_chunk
 const CIPHER: &str = "aes-256-ctr";
 /// Files of the tree whose copy is interrupted, and bytes of each.
 const MANY: usize = 200;
+/// Names below a vault or a target once something is copied.
+const BEGUN: usize = 10;
 const EACH: usize = 300_000;
 
 fn command(name: &str, vault: &Vault, paths: &[&Path]) -> Command {
@@ -175,7 +177,8 @@ fn files_and_folders_alone_go_where_they_are_told() {
     assert!(listed.contains("out/renamed") && !listed.contains("vault/"), "{listed}");
 }
 
-/// Starts a command and interrupts it once so many names are below `watched`; true if it was not at its end.
+/// Starts a command and interrupts it once so many names are below `watched`, more than before it began: it minds signals
+/// then. True if it was not at its end.
 fn interrupt(mut command: Command, watched: &Path, names: usize) -> bool {
     let running = Running::start(&mut command);
     let pid = Pid::from_raw(running.pid() as i32).expect("a process");
@@ -207,7 +210,7 @@ fn what_was_interrupted_goes_on_where_it_stopped() {
     let export = || command("export", &vault, &[&out]);
     let mut interrupted = 0;
     for quarter in 0..4 {
-        let names = MANY / 4 * quarter + random.below(MANY as u64 / 4) as usize;
+        let names = BEGUN + MANY / 4 * quarter + random.below(MANY as u64 / 4) as usize;
         interrupted += usize::from(interrupt(import(), &vault.store, names));
         let done = run(Vault::program().arg("check").arg(&vault.store).arg("--key-file").arg(&vault.key), 60);
         assert_eq!(done.code(), 0, "{}", done.text());
@@ -215,7 +218,7 @@ fn what_was_interrupted_goes_on_where_it_stopped() {
     }
     ok(&mut import(), 120);
     for quarter in 0..4 {
-        let names = MANY / 4 * quarter + random.below(MANY as u64 / 4) as usize;
+        let names = BEGUN + MANY / 4 * quarter + random.below(MANY as u64 / 4) as usize;
         interrupted += usize::from(interrupt(export(), &out, names));
         for path in if out.exists() { walk(&out) } else { Vec::new() } {
             let original = source.join(path.strip_prefix(&out).expect("below"));

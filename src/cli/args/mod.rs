@@ -135,6 +135,9 @@ pub struct InitArgs {
     /// First key slot.
     #[command(flatten)]
     pub secret: SecretArgs,
+    /// Ask for a password besides the key file: only both together open the vault
+    #[arg(long, requires = "key_file", conflicts_with_all = ["password_file", "password_stdin", "password_command"])]
+    pub both: bool,
     /// What its password costs.
     #[command(flatten)]
     pub cost: CostArgs,

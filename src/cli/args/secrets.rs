@@ -6,16 +6,16 @@ use std::path::PathBuf;
 
 /// Where a password or key comes from. If none is given: a prompt.
 #[derive(Debug, Default, Clone, Args)]
-#[group(id = "secret", multiple = false)]
+#[group(id = "secret", multiple = true)]
 pub struct SecretArgs {
     /// Read the password from a file with one line
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["password_stdin", "password_command"])]
     pub password_file: Option<PathBuf>,
-    /// Use the content of a file as the key (at least 16 random bytes)
+    /// Use the content of a file as the key (at least 16 random bytes), or with a password as a part of it
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
     /// Read the password from the first line of standard input
-    #[arg(long)]
+    #[arg(long, conflicts_with = "password_command")]
     pub password_stdin: bool,
     /// Run a command with `sh -c` and use the first line it prints as the password
     #[arg(long, value_name = "COMMAND")]
@@ -55,9 +55,12 @@ pub struct NewSecretArgs {
     /// A new password.
     #[command(flatten)]
     pub password: NewPasswordArgs,
-    /// Use the content of a file as the new key (at least 16 random bytes)
-    #[arg(long, value_name = "FILE", conflicts_with = "new")]
+    /// Use the content of a file as the new key (at least 16 random bytes), or with a new password as a part of it
+    #[arg(long, value_name = "FILE")]
     pub new_key_file: Option<PathBuf>,
+    /// Ask for a new password besides the new key file: only both together open the slot
+    #[arg(long, requires = "new_key_file", conflicts_with = "new")]
+    pub both: bool,
 }
 
 /// What trying a new password costs.
