@@ -20,6 +20,8 @@ use std::{collections::BTreeSet, io, sync::Arc};
 pub const SECTOR: usize = 512;
 /// Bytes of a page: what a kill keeps or loses as a whole.
 const PAGE: usize = 4096;
+/// The modification time that every change gives a file.
+const NOW: (i64, u32) = (1 << 40, 0);
 
 /// State of a `FaultyFile` between two operations.
 #[derive(Clone)]
@@ -238,6 +240,7 @@ impl BackingFile for FaultyFile {
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let mut inner = self.0.lock();
+        inner.mtime = NOW; // as with Linux, before it is known whether there is room
         let asked = inner.failures.ask(Call::Write);
         let first = PAGE - (offset % PAGE as u64) as usize;
         let lands = match asked {
@@ -256,6 +259,7 @@ impl BackingFile for FaultyFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.0.lock().call(Call::SetLen, |inner| {
+            inner.mtime = NOW;
             let freed = inner.content.resize(len);
             inner.space.freed(freed);
         })
@@ -282,6 +286,7 @@ impl BackingFile for FaultyFile {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.0.lock().call(Call::Punch, |inner| {
             let end = (offset + len).min(inner.content.len());
+            inner.mtime = NOW;
             if offset < end {
                 let freed = inner.content.clear(offset, end);
                 inner.space.freed(freed);

@@ -31,12 +31,11 @@ impl File {
         self.finish_overwrites(&mut st)?;
         if st.stored.records.on_disk.may_be_dirty() && holds(Rule::NodesBeforeClean) {
             let nodes = st.stored.tree.unsaved_nodes();
-            for (offset, page) in &nodes {
-                self.store.write_at(page, *offset)?;
-            }
+            let written = nodes.iter().try_for_each(|(offset, page)| self.store.write_at(page, *offset));
             if !nodes.is_empty() {
-                self.restore_mtime(&st);
+                self.restore_mtime(&st); // a write that fails changes the time, too
             }
+            written?;
         }
         Ok(CleanStep { changes: st.times.changes })
     }
@@ -68,14 +67,20 @@ impl File {
             return Ok(false);
         }
         st.advance_base();
+        let exact = self.make_exact(&mut st, length);
+        self.restore_mtime(&st);
+        exact.map(|()| true)
+    }
+
+    /// Leaves nothing in the store but the version: older slots, and what is behind its end.
+    fn make_exact(&self, st: &mut State, length: u64) -> Result<()> {
         if holds(Rule::EraseOlderSlots) {
-            self.erase_older_slots(&mut st)?;
+            self.erase_older_slots(st)?;
         }
         if self.store.len()? != length && holds(Rule::ExactLength) {
             self.store.set_len(length)?; // a cut that failed after its record
         }
-        self.restore_mtime(&st);
-        Ok(true)
+        Ok(())
     }
 
     /// C6, after the second sync: the clean record.
@@ -125,16 +130,17 @@ impl File {
         let record = self.encode_record(st, &identity, base, true);
         self.remember_mtime(st)?;
         st.stored.records.on_disk = OnDisk::DirtyOrClean;
-        if holds(Rule::CleanTwice) {
+        let written = if holds(Rule::CleanTwice) {
             // Without a dirty record in the other sector nobody can make recovery choose again.
-            self.store.write_at(&[record.sector; 2].concat(), 0)?;
+            self.store.write_at(&[record.sector; 2].concat(), 0)
         } else {
-            self.store.write_at(&record.sector, record.offset())?;
-        }
+            self.store.write_at(&record.sector, record.offset())
+        };
+        self.restore_mtime(st);
+        written?;
         st.stored.records.accept_clean(record);
         st.stored.base_is_recorded = true;
         st.stored.overhangs = false;
-        self.restore_mtime(st);
         st.stored.tree.set_clean();
         st.stored.skip_epochs()
     }

@@ -234,3 +234,36 @@ fn a_punch_that_fails_shows_nothing_older() {
     }
     panic!("never succeeded");
 }
+
+/// A program that copies by size and time would copy the file again, or never.
+#[test]
+fn a_clean_that_fails_anywhere_leaves_the_modification_time() {
+    let time = crate::vault::Time { seconds: 99, nanoseconds: 1 };
+    for nth in 0.. {
+        let (store, context) = (FaultyFile::new(), context());
+        let file = open(&store, &context);
+        // Of several groups, so that there are node pages, and with older slots to be erased.
+        file.write(0, &[1; 600_000]).unwrap();
+        file.sync().unwrap();
+        file.write(4096, &[2; 9000]).unwrap();
+        file.sync().unwrap();
+        file.set_mtime(time, |t| Ok(store.set_mtime(t.seconds, t.nanoseconds)?)).unwrap();
+        assert_eq!(store.mtime().unwrap(), (99, 1));
+        store.fail_from(nth, Failure::Errno(libc::ENOSPC));
+        let step = file.clean_flush();
+        let cleaned = step.and_then(|step| {
+            file.clean_sync()?;
+            if file.clean_settle(step)? {
+                file.clean_sync()?;
+                file.clean_finish(step)?;
+            }
+            Ok(())
+        });
+        assert!(file.is_stored());
+        assert_eq!(store.mtime().unwrap(), (99, 1), "call {nth}: {cleaned:?}");
+        if cleaned.is_ok() {
+            assert!(nth > 4 && file.is_clean(), "after {nth} calls");
+            return;
+        }
+    }
+}
