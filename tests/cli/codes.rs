@@ -1,7 +1,7 @@
 //! Every exit code, with the message that goes with it.
 
 use crate::{
-    fails, file, mount_command,
+    fails, file, in_namespace, mount_command,
     support::{
         command::{Done, Running, ok, run, script, sh},
         mounted::Vault,
@@ -34,7 +34,9 @@ fn usage() {
     fails(&mut command(&["init", "v", "--cipher", "rot13"]), 2, "possible values");
     let vault = Vault::new(CIPHER);
     fails(mount_command(&vault).args(["-o", "nonsense"]), 2, "nonsense");
-    fails(mount_command(&vault).arg("--password-stdin"), 2, "cannot be used with");
+    let two = ["--password-stdin", "--password-command", "echo x"];
+    fails(mount_command(&vault).args(two), 2, "cannot be used with");
+    fails(mount_command(&vault).arg("--recovery-key"), 2, "cannot be used with");
     let short = file(vault.place_path(), "short", b"x");
     fails(&mut command(&["info", "--no-such-option"]), 2, "unexpected argument");
     fails(&mut command(&["init", "v", "--key-file", &short]), 2, "16 bytes");
@@ -292,9 +294,7 @@ fn no_fuse() {
     // A namespace whose /dev has no fuse.
     let hidden = |args: &[&str]| -> Done {
         let text = "mount -t tmpfs tmpfs /dev && exec \"$@\"";
-        let mut command = Command::new("unshare");
-        command.args(["-m", "sh", "-c", text, "sh", env!("CARGO_BIN_EXE_warpcrypt")]).args(args);
-        run(&mut command, 60)
+        run(in_namespace(text).arg(env!("CARGO_BIN_EXE_warpcrypt")).args(args), 60)
     };
     let (store, mount, key) = (text(&vault.store), text(&vault.mount_point), text(&vault.key));
     for args in [&["mount", store, mount, "--key-file", key][..], &["try"]] {

@@ -1,6 +1,7 @@
 //! `doctor`: what it says of this machine, and of one that lacks something.
 
 use crate::{
+    in_namespace,
     support::{
         command::{Done, run},
         ready_as_root,
@@ -9,7 +10,6 @@ use crate::{
     warpcrypt,
 };
 use serde_json::Value;
-use std::process::Command;
 
 /// The check of this name in a report.
 fn check(report: &Value, name: &str) -> Value {
@@ -49,9 +49,7 @@ fn root_can_mount_where_the_device_is() {
     assert!(done.text().starts_with("ok       /dev/fuse"), "{}", done.text());
 
     let text = "mount -t tmpfs tmpfs /dev && exec \"$@\"";
-    let mut hidden = Command::new("unshare");
-    hidden.args(["-m", "sh", "-c", text, "sh", env!("CARGO_BIN_EXE_warpcrypt"), "doctor"]);
-    let done = run(&mut hidden, 60);
+    let done = run(in_namespace(text).args([env!("CARGO_BIN_EXE_warpcrypt"), "doctor"]), 60);
     assert_eq!(done.code(), 32, "{}", done.stderr);
     assert!(done.text().starts_with("missing  /dev/fuse"), "{}", done.text());
     assert!(done.text().contains("modprobe fuse") && done.stderr.contains("/dev/fuse"), "{}", done.stderr);

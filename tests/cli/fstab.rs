@@ -1,7 +1,7 @@
 //! Mounts as people know them from other filesystems: options after `-o`, mount(8), `/etc/fstab`.
 
 use crate::{
-    eventually, fails, file, mount_command,
+    eventually, fails, file, in_namespace, mount_command,
     support::{
         command::{ok, run},
         mounted::Vault,
@@ -166,8 +166,8 @@ fn installed(vault: &Vault, script: &str) -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_warpcrypt")).parent().expect("a folder");
     let text =
         format!("mount --bind sbin /sbin; mount --bind \"$1\" /usr/local/bin; export vault=\"$2\"; {script}");
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-euc", &text, "sh"]).arg(program).arg(&vault.store);
+    let mut command = in_namespace(&text);
+    command.arg(program).arg(&vault.store);
     let done = run(command.current_dir(vault.place_path()), 120);
     assert_eq!(done.code(), 0, "{}{}", done.text(), done.stderr);
     done.text() + &done.stderr

@@ -1,14 +1,14 @@
 //! Where a mount logs to, and what.
 
 use crate::{
-    eventually, mount_command,
+    eventually, in_namespace, mount_command,
     support::{
         command::{Running, ok, run},
         mounted::{Vault, is_mounted},
         ready, ready_as_root,
     },
 };
-use std::{fs, process::Command, time::Duration};
+use std::{fs, time::Duration};
 
 fn umount(vault: &Vault) {
     ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
@@ -29,8 +29,8 @@ fn a_log_that_cannot_be_had_is_no_reason_not_to_mount() {
         \"$1\" mount \"$2\" mnt --key-file key
         echo content >mnt/file
         \"$1\" umount mnt";
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-euc", script, "sh", env!("CARGO_BIN_EXE_warpcrypt")]).arg(&vault.store);
+    let mut command = in_namespace(script);
+    command.arg(env!("CARGO_BIN_EXE_warpcrypt")).arg(&vault.store);
     let done = run(command.current_dir(vault.place_path()), 60);
     assert_eq!(done.code(), 0, "{}", done.stderr);
     for part in ["log file /no/such/log: ", "is used instead", "the mount has no log: log file /var/log/"] {

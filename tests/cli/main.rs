@@ -64,6 +64,16 @@ fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
+/// A shell script with its arguments to follow, in a mount namespace of its own. The mounts of other tests go there first:
+/// they would live on in it.
+fn in_namespace(script: &str) -> Command {
+    let alone =
+        "awk '$3 ~ /^fuse/ { print $2 }' /proc/self/mounts | xargs -r -n1 umount -i -l 2>/dev/null || true";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-euc", &format!("{alone}\n{script}"), "sh"]);
+    command
+}
+
 /// Writes a file and returns its path as text.
 fn file(dir: &Path, name: &str, content: &[u8]) -> String {
     let path = dir.join(name);
