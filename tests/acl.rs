@@ -23,6 +23,7 @@ setfacl -k d; touch d/g; getfacl -c d/g; getfacl -c d
 setfacl -d -m u:1:r f && echo set || echo refused
 setfacl -m u:1:r nothing && echo set || echo refused
 rm d/fifo
+(umask 0; mkdir other; mkfifo other/fifo; mkdir -m 1755 other/dir; cp -a other again); stat -c '%n %a' again/fifo again/dir
 cp -a d copied; mkdir synced packed; rsync -aA d/ synced/; tar --acls -cf - d | tar --acls -xf - -C packed
 find copied synced packed | sort | xargs getfacl -c
 find . -mindepth 1 | sort | xargs stat -c '%n %a'

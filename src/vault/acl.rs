@@ -91,13 +91,14 @@ impl Vault {
             (AclKind::Default, _) => return Err(Errno::ACCESS.into()),
             (AclKind::Access, _) => {}
         }
-        if acl.is_mode() {
-            match self.remove_xattr(target, name) {
+        match (acl.is_mode(), has_attributes(stat.kind)) {
+            (true, true) => match self.remove_xattr(target, name) {
                 Ok(()) | Err(Error::NoAttribute) => {}
                 Err(e) => return Err(e),
-            }
-        } else {
-            self.put_xattr(target, name, &acl.encode())?;
+            },
+            (true, false) => {}
+            (false, true) => self.put_xattr(target, name, &acl.encode())?,
+            (false, false) => return Err(Error::NotSupported("ACLs of special files")),
         }
         let mode = stat.mode & !RIGHTS | acl.mode();
         if mode != stat.mode {
@@ -136,6 +137,14 @@ impl Vault {
             // The first error counts.
             let _ = parent.store.unlink(&stored.0).or_else(|_| unmake_dir(parent, stored));
         })
+    }
+}
+
+/// Whether the store keeps attributes for nodes of this kind.
+fn has_attributes(kind: Kind) -> bool {
+    match kind {
+        Kind::File | Kind::Dir => true,
+        Kind::Symlink | Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => false,
     }
 }
 
