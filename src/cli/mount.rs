@@ -4,13 +4,14 @@ use super::{
     args::{EngineArg, MountArgs},
     daemon,
     exit::{Code, Failure, Outcome},
-    holder, log, mount_point, note, options,
+    holder, log, mount_point, note, options, password,
     progress::Spinner,
     session::{EndSignals, Mounted, Plan},
     unlocking, vaults,
 };
 use crate::{
     engine,
+    format::key_slot::SlotKind,
     vault::{OpenOptions, Unlock},
 };
 use rustix::{
@@ -24,8 +25,8 @@ const MIB: usize = 1 << 20;
 
 /// Runs `mount`.
 pub fn run(args: MountArgs) -> Outcome {
-    let args = prepare(args)?;
-    let unlock = unlocking::present(&args.vault, &args.unlock)?;
+    let (args, kind) = prepare(args)?;
+    let unlock = password::unlock(&args.unlock, kind)?;
     if args.foreground { in_foreground(args, unlock) } else { daemon::start(&args, &unlock) }
 }
 
@@ -94,8 +95,9 @@ fn plan(args: MountArgs) -> Plan {
     }
 }
 
-/// Merges the options of `-o`, makes paths absolute, and checks everything that needs no password.
-fn prepare(args: MountArgs) -> Outcome<MountArgs> {
+/// Merges the options of `-o`, makes paths absolute, and checks everything that needs no password. Returns the kind of secret
+/// that is needed, too.
+fn prepare(args: MountArgs) -> Outcome<(MountArgs, SlotKind)> {
     let mut args = options::absorb(args)?;
     args.log_file = args.log_file.as_deref().map(std::path::absolute).transpose().map_err(working_dir)?;
     let config = vaults::read(&args.vault)?;
@@ -122,11 +124,11 @@ fn prepare(args: MountArgs) -> Outcome<MountArgs> {
     if !args.read_only && access(&args.vault, Access::WRITE_OK) == Err(Errno::ROFS) {
         return Err(Failure::read_only_store(args.vault.display()));
     }
-    unlocking::require_slot(&config, &args.unlock)?;
+    let kind = unlocking::require_slot(&config, &args.unlock)?;
     if !args.read_only {
         holder::wait_until_free(&args.vault)?;
     }
-    Ok(args)
+    Ok((args, kind))
 }
 
 fn working_dir(e: io::Error) -> Failure {

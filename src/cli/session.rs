@@ -62,7 +62,7 @@ impl Mounted {
     /// # Errors
     /// If the vault does not open or cannot be mounted there.
     pub fn start(plan: &Plan, unlock: &Unlock) -> Outcome<Mounted> {
-        // The modes of new files are the kernel's to decide; it has applied the caller's umask already.
+        // The modes of new files follow from the caller's umask, or a default ACL.
         rustix::process::umask(rustix::fs::Mode::empty());
         metrics::start();
         let vault = Vault::open(&plan.vault, unlock, plan.open).map_err(vaults::explain)?;

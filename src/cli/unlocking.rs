@@ -3,13 +3,15 @@
 use super::{
     args::UnlockArgs,
     exit::{Code, Failure, Outcome},
-    password, print, vaults,
+    password, print,
+    progress::Spinner,
+    vaults,
 };
 use crate::{
     format::{config::VaultConfig, key_slot::SlotKind},
-    vault::Unlock,
+    vault::{OpenOptions, Unlock, Vault},
 };
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 /// The secret that opens the vault. Asks for it only if the vault has a slot of its kind.
 ///
@@ -17,6 +19,17 @@ use std::path::Path;
 /// If the vault has none, or the secret cannot be had.
 pub fn present(vault: &Path, args: &UnlockArgs) -> Outcome<Unlock> {
     secret(&vaults::read(vault)?, args)
+}
+
+/// Opens a vault: for reading, beside a mount too, or alone and for writing.
+///
+/// # Errors
+/// As `present`, or if the vault cannot be opened.
+pub fn open(vault: &Path, args: &UnlockArgs, read_only: bool) -> Outcome<Arc<Vault>> {
+    let unlock = present(vault, args)?;
+    let _spinner = Spinner::start("unlocking");
+    let options = OpenOptions { read_only, ..OpenOptions::default() };
+    Vault::open(vault, &unlock, options).map_err(vaults::explain)
 }
 
 /// The secret that opens a configuration; as `present`.

@@ -1,18 +1,16 @@
 //! Checking a vault that is open for reading: what stands in a directory of the store, and which parts of a node do not
 //! verify. Nothing is changed.
 
-use super::{Dir, DirEntry, Error, File, Kind, Result, StoredName, Target, Vault, names::NameOf};
+use super::{
+    Dir, DirEntry, Error, File, Kind, Result, Segment, StoredName, Target, Vault,
+    names::NameOf,
+    salvage::{each_piece, next_range},
+};
 use crate::{
-    format::{
-        layout,
-        name::{ASIDE, Class},
-    },
+    format::name::{ASIDE, Class},
     store::is_dots,
 };
-use std::{ffi::OsString, os::unix::ffi::OsStrExt, sync::Arc};
-
-/// Bytes of a file that are read at once: enough for the engine to work on all cores.
-const PIECE: u64 = 8 << 20;
+use std::{ffi::OsString, io, ops::Range, os::unix::ffi::OsStrExt, sync::Arc};
 
 /// What stands in a directory of the store.
 #[derive(Default)]
@@ -140,89 +138,46 @@ impl Vault {
                 "its header is blank: nothing was committed, or somebody blanked it".to_owned(),
             ));
         }
-        let mut at = 0;
-        while let Some((start, end)) = next_extent(&open.file, &mut at, &mut flaws) {
-            if !(if all {
-                check_extent(&open.file, start..end, &mut flaws, progress)
-            } else {
-                progress(end - start)
-            }) {
-                break;
-            }
-        }
+        check_ranges(&open.file, all, &mut flaws, progress);
         self.files().release(open);
         flaws
     }
 }
 
-/// The next range with data from `at` on. Groups whose entries do not verify are stepped over.
-fn next_extent(file: &File, at: &mut u64, flaws: &mut Vec<Flaw>) -> Option<(u64, u64)> {
-    // The first byte behind the group of another.
-    let behind_group = |at: u64| {
-        let next = layout::first_chunk(layout::group_of(at / layout::CHUNK) + 1);
-        file.size().min(next.saturating_mul(layout::CHUNK))
-    };
-    loop {
-        match file.seek(*at, true) {
-            Ok(start) => {
-                // Where a later group does not verify, this one has data up to its end.
-                *at = file.seek(start, false).unwrap_or_else(|_| behind_group(start));
-                return Some((start, *at));
+fn check_ranges(file: &File, all: bool, flaws: &mut Vec<Flaw>, progress: &mut dyn FnMut(u64) -> bool) {
+    let mut go_on = |bytes| if progress(bytes) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) };
+    let (mut at, mut buffer) = (0, Vec::new());
+    while let Some((range, damage)) = next_range(file, at) {
+        at = range.end;
+        let done = match damage {
+            Some(reason) => {
+                flaws.push(Flaw { part: Part::Bytes(range.start, range.end), reason });
+                Ok(())
             }
-            Err(Error::NoData) => return None,
-            // This group does not verify, or it has holes up to its end and a later one does not.
-            Err(_) => {
-                let end = behind_group(*at);
-                if let Err(e) = file.check_group(layout::group_of(*at / layout::CHUNK)) {
-                    flaws.push(Flaw { part: Part::Bytes(*at, end), reason: e.to_string() });
+            None if all => each_piece(file, range, &mut buffer, &mut |segment| match segment {
+                Segment::Data(_, bytes) => go_on(bytes.len() as u64),
+                Segment::Damaged(bytes, reason) => {
+                    let len = bytes.end - bytes.start;
+                    note_chunk(flaws, bytes, reason);
+                    go_on(len)
                 }
-                *at = end;
-            }
+            }),
+            None => go_on(range.end - range.start),
+        };
+        if done.is_err() {
+            return;
         }
     }
 }
 
-/// Verifies a range with data; false to stop.
-fn check_extent(
-    file: &File,
-    range: std::ops::Range<u64>,
-    flaws: &mut Vec<Flaw>,
-    progress: &mut dyn FnMut(u64) -> bool,
-) -> bool {
-    let mut buffer = vec![0; PIECE.min(range.end - range.start) as usize];
-    let mut at = range.start;
-    while at < range.end {
-        let len = PIECE.min(range.end - at);
-        if file.read(at, &mut buffer[..len as usize]).is_err() {
-            check_chunks(file, at..at + len, flaws);
+/// Neighbours with one reason are one flaw.
+fn note_chunk(flaws: &mut Vec<Flaw>, bytes: Range<u64>, reason: String) {
+    match flaws.last_mut() {
+        Some(Flaw { part: Part::Bytes(_, end), reason: before })
+            if *end == bytes.start && *before == reason =>
+        {
+            *end = bytes.end;
         }
-        at += len;
-        if !progress(len) {
-            return false;
-        }
-    }
-    true
-}
-
-/// Finds the chunks that do not verify; neighbours with one reason are one flaw.
-fn check_chunks(file: &File, range: std::ops::Range<u64>, flaws: &mut Vec<Flaw>) {
-    let mut at = range.start;
-    while at < range.end {
-        let len = (layout::CHUNK - at % layout::CHUNK).min(range.end - at);
-        if let Err(e) = file.read(at, &mut [0; layout::CHUNK as usize][..len as usize]) {
-            let reason = match e {
-                Error::Damaged(damage) => damage.reason.to_owned(),
-                other => other.to_string(),
-            };
-            match flaws.last_mut() {
-                Some(Flaw { part: Part::Bytes(_, end), reason: before })
-                    if *end == at && *before == reason =>
-                {
-                    *end = at + len;
-                }
-                _ => flaws.push(Flaw { part: Part::Bytes(at, at + len), reason }),
-            }
-        }
-        at += len;
+        _ => flaws.push(Flaw { part: Part::Bytes(bytes.start, bytes.end), reason }),
     }
 }

@@ -37,30 +37,37 @@ impl OpenFile {
     }
 }
 
-/// The next range from `at` on that has data, or whose slots do not verify, then with the reason.
-fn next_range(file: &File, at: u64) -> Option<(Range<u64>, Option<String>)> {
-    let size = file.size();
+/// The next range from `at` on that has data, or whose entries do not verify, then with the reason.
+pub(super) fn next_range(file: &File, mut at: u64) -> Option<(Range<u64>, Option<String>)> {
+    // The first byte behind the group of another.
     let behind_group = |at: u64| {
         let next = layout::first_chunk(layout::group_of(at / layout::CHUNK) + 1);
-        size.min(next.saturating_mul(layout::CHUNK))
+        file.size().min(next.saturating_mul(layout::CHUNK))
     };
-    match file.seek(at, true) {
-        // Where a later group does not verify, this one has data up to its end.
-        Ok(start) => Some((start..file.seek(start, false).unwrap_or_else(|_| behind_group(start)), None)),
-        Err(Error::NoData) => None,
-        // There are holes up to the group that does not verify.
-        Err(e) => {
-            let mut start = at;
-            while start < size && file.read(start, &mut [0]).is_ok() {
-                start = behind_group(start);
+    loop {
+        match file.seek(at, true) {
+            // Where a later group does not verify, this one has data up to its end.
+            Ok(start) => {
+                return Some((start..file.seek(start, false).unwrap_or_else(|_| behind_group(start)), None));
             }
-            let range = if start < size { start..behind_group(start) } else { at..size };
-            Some((range, Some(e.to_string())))
+            Err(Error::NoData) => return None,
+            // This group does not verify, or it has holes up to its end and a later one does not.
+            Err(_) => {
+                let end = behind_group(at);
+                if let Err(e) = file.check_group(layout::group_of(at / layout::CHUNK)) {
+                    return Some((at..end, Some(e.to_string())));
+                }
+                at = end;
+            }
         }
     }
 }
 
-fn each_piece(
+/// Hands the segments of a range with data to `give`, in order, until it fails.
+///
+/// # Errors
+/// What `give` returned.
+pub(super) fn each_piece(
     file: &File,
     range: Range<u64>,
     buffer: &mut Vec<u8>,

@@ -13,6 +13,15 @@ fn vault_command(args: &[&str], vault: &Vault, more: &[&str]) -> Command {
     command
 }
 
+/// A vault with a file.
+fn with_file() -> Vault {
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    fs::write(mount.join("file"), "content").expect("write");
+    mount.unmount();
+    vault
+}
+
 /// Whether the vault opens with these arguments; whatever the key, the mount point is only touched then.
 fn opens(vault: &Vault, with: &[&str]) -> bool {
     let mut command = Vault::program();
@@ -45,10 +54,7 @@ fn slots_come_and_go() {
     if !ready(&[]) {
         return;
     }
-    let vault = Vault::new("aes-256-ctr");
-    let mount = vault.mount();
-    fs::write(mount.join("file"), "content").expect("write");
-    mount.unmount();
+    let vault = with_file();
     let first = ["--key-file", text(&vault.key)];
     let second = file(vault.place_path(), "second", &[2; 100]);
     let second = ["--key-file", &second];
@@ -168,10 +174,7 @@ fn a_lost_configuration_comes_back_from_a_backup() {
     if !ready(&[]) {
         return;
     }
-    let vault = Vault::new("aes-256-ctr");
-    let mount = vault.mount();
-    fs::write(mount.join("file"), "content").expect("write");
-    mount.unmount();
+    let vault = with_file();
     let backup = vault.place_path().join("backup");
     ok(&mut vault_command(&["key", "backup"], &vault, &[text(&backup)]), 60);
     fails(&mut vault_command(&["key", "backup"], &vault, &[text(&backup)]), 1, "exists already");

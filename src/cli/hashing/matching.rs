@@ -7,6 +7,7 @@ use crate::{
         exit::{Code, Failure, Outcome},
         log, print_bytes,
         signals::Interrupt,
+        unlocking,
     },
     hash::{
         self, Plain, Source, Vaulted,
@@ -27,7 +28,7 @@ pub fn run(args: &MatchArgs) -> Outcome {
     match &args.place.vault {
         None => find(&Plain::default(), &naming.roots(&args.place.paths), naming, args, &interrupt),
         Some(vault) => {
-            let source = Vaulted(place::open(vault, &args.place.unlock)?);
+            let source = Vaulted(unlocking::open(vault, &args.place.unlock, true)?);
             find(&source, &naming.vault_roots(&args.place.paths), naming, args, &interrupt)
         }
     }

@@ -12,7 +12,7 @@ use super::{
     exit::{Code, Failure, Outcome},
     log,
     signals::Interrupt,
-    vaults,
+    unlocking, vaults,
 };
 use crate::{
     crypto::hash::Function,
@@ -57,7 +57,7 @@ pub fn run(args: &HashArgs) -> Outcome {
             all(&Plain::default(), &roots, args, &functions, gpu.as_ref(), mode, &interrupt)
         }
         Some(vault) => {
-            let source = Vaulted(place::open(vault, &args.place.unlock)?);
+            let source = Vaulted(unlocking::open(vault, &args.place.unlock, true)?);
             let roots = naming.vault_roots(&args.place.paths);
             all(&source, &roots, args, &functions, gpu.as_ref(), mode, &interrupt)
         }

@@ -1,41 +1,24 @@
-//! Shared by `hash` and `match`: opening a vault without a mount, threads, and the progress bar.
+//! Shared by `hash` and `match`: threads, and the progress bar.
 
 use crate::{
     cli::{
-        args::{PlaceArgs, UnlockArgs},
-        exit::Outcome,
+        args::PlaceArgs,
         progress::{Spinner, totals_bar},
-        unlocking, vaults,
     },
     hash::{self, Options, Source},
-    vault::{OpenOptions, Vault},
 };
 use indicatif::ProgressBar;
 use std::{
     io::IsTerminal,
     num::NonZero,
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
 /// How often the progress is updated.
 const TICK: Duration = Duration::from_millis(100);
-
-/// Opens a vault for reading; it may be mounted at the same time.
-///
-/// # Errors
-/// If the vault cannot be opened.
-pub fn open(vault: &Path, unlock: &UnlockArgs) -> Outcome<Arc<Vault>> {
-    let unlock = unlocking::present(vault, unlock)?;
-    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
-    let _spinner = Spinner::start("unlocking");
-    Vault::open(vault, &unlock, options).map_err(vaults::explain)
-}
 
 /// The number of threads: as requested, or one for each processor.
 pub fn threads(args: &PlaceArgs) -> usize {

@@ -17,14 +17,10 @@ use super::{
     args::{ExportArgs, ImportArgs, UnlockArgs},
     exit::{Code, Failure, Outcome},
     log, print,
-    progress::Spinner,
     signals::Interrupt,
-    unlocking, vaults,
+    unlocking,
 };
-use crate::{
-    hash::Vaulted,
-    vault::{OpenOptions, Vault},
-};
+use crate::hash::Vaulted;
 use copy::{copy, failed};
 use plain::Plain;
 use report::Report;
@@ -67,10 +63,7 @@ fn open(vault: &Path, unlock: &UnlockArgs) -> Outcome<Vaulted> {
 /// Opens a vault. Damaged names in it are logged.
 fn open_as(vault: &Path, unlock: &UnlockArgs, read_only: bool) -> Outcome<Vaulted> {
     log::to_standard_error();
-    let unlock = unlocking::present(vault, unlock)?;
-    let options = OpenOptions { read_only, ..OpenOptions::default() };
-    let _spinner = Spinner::start("unlocking");
-    Vault::open(vault, &unlock, options).map(Vaulted).map_err(vaults::explain)
+    unlocking::open(vault, unlock, read_only).map(Vaulted)
 }
 
 fn conclude(report: &Report, json: bool, done: Outcome) -> Outcome {

@@ -1,6 +1,6 @@
 //! Names that copying makes: temporary ones, and those of files that are not whole.
 
-use crate::crypto::random;
+use crate::{crypto::random, format::name::NAME_MAX};
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -12,8 +12,6 @@ const TEMPORARY: (&str, &str) = (".warpcrypt-", ".part");
 const TEMPORARY_DIGITS: usize = 16;
 /// What is appended to the name of a file that is not whole.
 const DAMAGED: &str = ".damaged";
-/// The longest name.
-const NAME_MAX: usize = 255;
 
 /// The name of a file that is not whole.
 pub fn damaged_name(name: &OsStr, taken: &mut dyn FnMut(&OsStr) -> bool) -> OsString {
