@@ -9,7 +9,7 @@ use warpcrypt::{
         record::{RECORD, Record},
     },
     store::FaultyFile,
-    vault::{Background, Budget, Buffered, Context, Durability, File, SlotMemory},
+    vault::{Background, Budget, Buffered, ContentKeys, Context, Durability, File, SlotMemory},
 };
 
 /// A moment in the life of a file.
@@ -63,8 +63,7 @@ pub static CONTEXTS: LazyLock<[Arc<Context>; 2]> = LazyLock::new(|| {
     [true, false].map(|read_only| {
         let budget = Budget::of(16 << 20);
         Arc::new(Context {
-            keys: keys(),
-            key_generation: 0,
+            keys: ContentKeys::new(0, keys()),
             overwrites_in_place: true,
             set_aside: Box::new(|_| Ok(())),
             router: Router::new(EngineChoice::Cpu, budget.buffers).expect("the CPU"),

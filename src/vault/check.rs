@@ -74,7 +74,7 @@ impl Vault {
                     let (stored, ino) = (StoredName(entry.name), entry.ino);
                     contents.entries.push(DirEntry { name, stored, kind, ino, next: 0 });
                 }
-                NameOf::Entry(Err(_)) if !self.keys.names.has_form(entry.name.as_bytes()) => {
+                NameOf::Entry(Err(_)) if !self.keys().names.has_form(entry.name.as_bytes()) => {
                     contents.strays.push(entry.name);
                 }
                 NameOf::Entry(Err(reason)) => contents.damaged.push((entry.name, reason)),

@@ -100,11 +100,11 @@ impl Vault {
         if self.read_only() {
             return Ok(None);
         }
-        if lost > 0 && self.keys.names.depend_on_directory() {
+        if lost > 0 && self.keys().names.depend_on_directory() {
             self.with_access(&node, 0o700, || self.set_aside(dir, &listed))?;
         }
         let id = DirId::random()?;
-        let content = self.keys.dir_ids.encode(&id);
+        let content = self.keys().dir_ids.encode(&id);
         self.with_access(&node, 0o700, || self.write_small(dir, OsStr::new(DIR_ID_NAME), &content))?;
         Ok(Some(id))
     }
@@ -123,7 +123,7 @@ impl Vault {
 
     /// Gives an id to a directory that is not in place yet.
     pub(super) fn make_id(&self, dir: &Dir) -> io::Result<()> {
-        let content = self.keys.dir_ids.encode(&DirId::random()?);
+        let content = self.keys().dir_ids.encode(&DirId::random()?);
         self.make_small(dir, OsStr::new(DIR_ID_NAME), &content)?;
         self.pending.add(&dir.store, DIR_ID_NAME.into(), &content);
         Ok(())
@@ -133,7 +133,7 @@ impl Vault {
         let node = dir.store.itself();
         match self.with_access(&node, 0o100, || read_small(dir, OsStr::new(DIR_ID_NAME))) {
             Ok(content) if is_blank(&content) => Ok(Found::Blank),
-            Ok(content) => Ok(match self.keys.dir_ids.decode(&content) {
+            Ok(content) => Ok(match self.keys().dir_ids.decode(&content) {
                 Ok(id) => Found::Id(id),
                 Err(_) => Found::Damaged("the directory's id does not authenticate"),
             }),
@@ -236,7 +236,7 @@ impl Vault {
 
     /// Whether a name is a sidecar, something unfinished or set aside: in a directory without entries it can go.
     fn is_left_over(&self, stored: &OsStr) -> bool {
-        match self.keys.names.classify(stored.as_bytes()) {
+        match self.keys().names.classify(stored.as_bytes()) {
             Class::Temporary => true,
             Class::Own => self.is_sidecar(stored) || stored.as_bytes().starts_with(LOST.as_bytes()),
             Class::Entry | Class::Long => false,
@@ -246,7 +246,7 @@ impl Vault {
     /// Whether a name is that of a long name's sidecar.
     pub(super) fn is_sidecar(&self, stored: &OsStr) -> bool {
         let bytes = stored.as_bytes();
-        let own = self.keys.names.classify(bytes) == Class::Own;
+        let own = self.keys().names.classify(bytes) == Class::Own;
         own && bytes.starts_with(LONG.as_bytes()) && bytes.ends_with(SIDECAR.as_bytes())
     }
 }

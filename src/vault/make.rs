@@ -98,7 +98,7 @@ impl Vault {
         target: &OsStr,
         node: NewNode,
     ) -> Result<(StoredName, Stat)> {
-        let text = self.keys.links.encode(target.as_bytes()).map_err(|e| match e {
+        let text = self.keys().links.encode(target.as_bytes()).map_err(|e| match e {
             LinkError::TooLong(_) => Error::NameTooLong,
             LinkError::Random(e) => e.into(),
         })?;
@@ -118,7 +118,7 @@ impl Vault {
         if link::is_reserved(text.as_bytes()) {
             return Err(Error::NotSupported("the form of a link's target, which a later version made"));
         }
-        let target = self.keys.links.decode(text.as_bytes()).map_err(|_| super::Damage {
+        let target = self.keys().links.decode(text.as_bytes()).map_err(|_| super::Damage {
             what: parent.stored_path(&name.0),
             reason: "link target does not authenticate",
         })?;

@@ -40,7 +40,7 @@ pub(super) enum NameOf {
 impl Vault {
     /// Where `name` stands in `dir`. ENOENT if the directory never had an id, so that nothing can.
     pub(super) fn place(&self, dir: &Dir, name: &OsStr) -> Result<Place> {
-        let encoded = self.keys.names.encode(dir.id()?, name.as_bytes()).map_err(|e| match e {
+        let encoded = self.keys().names.encode(dir.id()?, name.as_bytes()).map_err(|e| match e {
             NameError::TooLong => Error::NameTooLong,
             _ => Error::Invalid("not a file name"),
         })?;
@@ -51,14 +51,14 @@ impl Vault {
     /// What a name in the store is.
     pub(super) fn name_of_entry(&self, dir: &Dir, entry: &Listed) -> NameOf {
         let stored = entry.name.as_bytes();
-        let sidecar = match self.keys.names.classify(stored) {
+        let sidecar = match self.keys().names.classify(stored) {
             class @ (Class::Temporary | Class::Own) => return NameOf::Own(class),
             Class::Entry => Ok(None),
             Class::Long => read_small(dir, OsStr::from_bytes(&sidecar_name(stored))).map(Some),
         };
         let name = sidecar.map_err(|e| e.to_string()).and_then(|sidecar| {
             let id = dir.id().map_err(|e| e.to_string())?;
-            self.keys.names.decode(id, stored, sidecar.as_deref()).map_err(|e| e.to_string())
+            self.keys().names.decode(id, stored, sidecar.as_deref()).map_err(|e| e.to_string())
         });
         NameOf::Entry(name.map(OsString::from_vec))
     }
@@ -84,7 +84,7 @@ impl Vault {
 
     /// Whether a stored name carries an entry: it is neither the vault's own nor a left-over.
     pub(super) fn is_entry(&self, stored: &OsStr) -> bool {
-        matches!(self.keys.names.classify(stored.as_bytes()), Class::Entry | Class::Long)
+        matches!(self.keys().names.classify(stored.as_bytes()), Class::Entry | Class::Long)
     }
 
     /// Excludes changes of long names while `places` change, if any is long.

@@ -6,24 +6,15 @@ use super::{
     config_file::{self, Configs, open_vault},
     file::{Background, Buffered, Context, SlotMemory},
     init::{is_store_read_only, require_case},
+    keys::{ContentKeys, KeyRing, Keys},
     lock::WriteLock,
     pending::Pending,
     process,
     resources::{Budget, MEMORY},
 };
 use crate::{
-    crypto::{kdf::FileKdf, secret::Secret},
     engine::{EngineChoice, Router},
-    format::{
-        config::Settings,
-        dir_id::DirIdKey,
-        key_slot::SlotSecret,
-        keys::contents_key,
-        link::LinkKey,
-        name::{NAME_MAX, NameKeys},
-        recovery_key::RecoveryKey,
-        xattr::XattrKeys,
-    },
+    format::{key_slot::SlotSecret, name::NAME_MAX, recovery_key::RecoveryKey},
 };
 use parking_lot::{Mutex, RwLock};
 use std::{collections::HashSet, io, path::Path, sync::Arc};
@@ -89,7 +80,7 @@ impl Default for OpenOptions {
 /// Locks are taken in this order: `long_names`, `dir_ids`, `pending`'s of who makes it durable, `modes`, `pending`'s
 /// queue.
 pub struct Vault {
-    pub(super) keys: Keys,
+    keys: KeyRing,
     pub(super) root: Arc<Dir>,
     pub(super) files: Arc<Files>,
     pub(super) pending: Pending,
@@ -105,26 +96,6 @@ pub struct Vault {
     pub(super) told: Mutex<HashSet<String>>,
     read_only: bool,
     pub(super) lock: Option<WriteLock>,
-}
-
-/// Keys of the namespace.
-pub(super) struct Keys {
-    pub names: NameKeys,
-    pub dir_ids: DirIdKey,
-    pub links: LinkKey,
-    pub xattrs: XattrKeys,
-}
-
-impl Keys {
-    pub(super) fn derive(master: &Secret<32>, settings: Settings) -> Self {
-        let cipher = settings.cipher;
-        Keys {
-            names: NameKeys::derive(master, cipher, settings.names),
-            dir_ids: DirIdKey::derive(master),
-            links: LinkKey::derive(master, cipher),
-            xattrs: XattrKeys::derive(master, cipher),
-        }
-    }
 }
 
 impl Vault {
@@ -167,8 +138,7 @@ impl Vault {
             }
         }
         let context = Context {
-            keys: FileKdf::new(contents_key(&master), settings.cipher, settings.integrity),
-            key_generation: config.key_generation(),
+            keys: ContentKeys::derive(config.key_generation(), &master, settings),
             router,
             durability: options.durability,
             read_only: options.read_only,
@@ -184,7 +154,7 @@ impl Vault {
         let files =
             Files::new(Arc::new(context), device, Box::new(move || of_files.sync())).map_err(failed)?;
         let mut vault = Vault {
-            keys: Keys::derive(&master, settings),
+            keys: KeyRing::new(Keys::derive(&master, settings)),
             root: Arc::new(Dir::new(store.try_clone().map_err(failed)?, None)),
             files,
             pending: Pending::new(of_names, process::descriptors()),
@@ -210,6 +180,11 @@ impl Vault {
             other => failed(io::Error::other(other.to_string())),
         })?);
         Ok(Arc::new(vault))
+    }
+
+    /// The keys of names, directory ids, links and attributes.
+    pub(super) fn keys(&self) -> Arc<Keys> {
+        self.keys.present()
     }
 
     /// The open files.

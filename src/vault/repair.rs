@@ -5,9 +5,9 @@ use super::{
     aside::set_aside,
     attr::key,
     config_file::{failed, in_place, open_vault, write_temporary},
+    keys::Keys,
     lock::WriteLock,
     names::{random_name, read_small},
-    open::Keys,
 };
 use crate::{
     format::{
@@ -221,7 +221,7 @@ impl Vault {
     pub fn repair_dir_id(&self, parent: &Dir, name: &StoredName, aside: &Aside) -> Result<Arc<Dir>> {
         self.writable()?;
         let dir = Dir::new(parent.store.open_dir(&name.0)?, None);
-        match mend_id(&self.keys, &dir, |dir, old| aside.take(dir, old).map(|_| ()))? {
+        match mend_id(&self.keys(), &dir, |dir, old| aside.take(dir, old).map(|_| ()))? {
             None => Err(Error::Invalid("the directory's id is not damaged")),
             id => Ok(Arc::new(Dir { store: dir.store, id })),
         }

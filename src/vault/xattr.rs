@@ -36,7 +36,7 @@ impl Vault {
     /// `NoAttribute`; `Damaged` if the value does not authenticate; else the store's.
     pub fn get_xattr(&self, target: Target, name: &OsStr) -> Result<Vec<u8>> {
         refuse_system(name)?;
-        let stored = self.keys.xattrs.encode_name(name.as_bytes()).ok_or(Error::NoAttribute)?;
+        let stored = self.keys().xattrs.encode_name(name.as_bytes()).ok_or(Error::NoAttribute)?;
         let value = match target.node()?.get_xattr(OsStr::new(&stored)) {
             Ok(value) => value.ok_or(Error::NoAttribute)?,
             // A store without attributes has none of ours.
@@ -47,7 +47,7 @@ impl Vault {
         };
         let identity = self.identity(&target, false)?;
         let identity = identity.ok_or(Damage { what: describe(&target), reason: "attribute of no file" })?;
-        let opened = self.keys.xattrs.decode_value(identity.owner(), name.as_bytes(), &value);
+        let opened = self.keys().xattrs.decode_value(identity.owner(), name.as_bytes(), &value);
         let value = opened
             .map_err(|_| Damage { what: describe(&target), reason: "attribute does not authenticate" })?;
         match AclKind::of(name) {
@@ -95,10 +95,10 @@ impl Vault {
     }
 
     fn store_xattr(&self, target: Target, name: &OsStr, value: &[u8], flags: XattrFlags) -> Result<()> {
-        let stored = self.keys.xattrs.encode_name(name.as_bytes()).ok_or(Error::NameTooLong)?;
+        let stored = self.keys().xattrs.encode_name(name.as_bytes()).ok_or(Error::NameTooLong)?;
         let identity = self.identity(&target, true)?;
         let identity = identity.ok_or(Error::NotSupported("attributes of this type of file"))?;
-        let value = self.keys.xattrs.encode_value(identity.owner(), name.as_bytes(), value)?;
+        let value = self.keys().xattrs.encode_value(identity.owner(), name.as_bytes(), value)?;
         let node = target.node()?;
         node.set_xattr(OsStr::new(&stored), &value, flags).map_err(|e| match Errno::from_io_error(&e) {
             Some(Errno::NODATA) => Error::NoAttribute,
@@ -113,7 +113,7 @@ impl Vault {
         let mut stored = target.node()?.list_xattr()?;
         stored.retain(|name| name.as_bytes().starts_with(PREFIX.as_bytes()) && !is_reserved(name.as_bytes()));
         let decoded = |stored: OsString| {
-            let name = self.keys.xattrs.decode_name(stored.as_bytes()).ok().map(OsString::from_vec);
+            let name = self.keys().xattrs.decode_name(stored.as_bytes()).ok().map(OsString::from_vec);
             (stored, name)
         };
         Ok(stored.into_iter().map(decoded).collect())
@@ -141,7 +141,7 @@ impl Vault {
     pub fn remove_xattr(&self, target: Target, name: &OsStr) -> Result<()> {
         self.writable()?;
         refuse_system(name)?;
-        let stored = self.keys.xattrs.encode_name(name.as_bytes()).ok_or(Error::NoAttribute)?;
+        let stored = self.keys().xattrs.encode_name(name.as_bytes()).ok_or(Error::NoAttribute)?;
         let node = target.node()?;
         if !node.remove_xattr(OsStr::new(&stored))? {
             return Err(Error::NoAttribute);

@@ -33,8 +33,8 @@ pub(super) mod tests;
 mod tree;
 mod write;
 
-use super::{Result, Time, resources::Budget, sync::Mutex};
-use crate::{crypto::kdf::FileKdf, engine::Router, store::BackingFile};
+use super::{Result, Time, keys::ContentKeys, resources::Budget, sync::Mutex};
+use crate::{engine::Router, store::BackingFile};
 use lock::StateLock;
 use read::Ahead;
 use record::OnDisk;
@@ -67,9 +67,7 @@ pub type SetAside = Box<dyn Fn(&dyn BackingFile) -> std::io::Result<()> + Send +
 /// What all files of a vault share.
 pub struct Context {
     /// Where the keys of files come from.
-    pub keys: FileKdf,
-    /// Which of the vault's master keys that is.
-    pub key_generation: u32,
+    pub keys: ContentKeys,
     /// Where chunks are sealed and opened.
     pub router: Router,
     /// What an overwrite survives.

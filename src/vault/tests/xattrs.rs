@@ -92,7 +92,7 @@ fn foreign_and_moved_attributes_are_not_taken_for_ours() {
     let mut names = f.vault.list_xattr(Target::Dir(&a)).unwrap();
     names.sort();
     assert_eq!(names, ["user.x", "user.y"]);
-    let stored = |name: &str| OsString::from(f.vault.keys.xattrs.encode_name(name.as_bytes()).unwrap());
+    let stored = |name: &str| OsString::from(f.vault.keys().xattrs.encode_name(name.as_bytes()).unwrap());
     let value = node_a.get_xattr(&stored("user.x")).unwrap().unwrap();
     node_b.set_xattr(&stored("user.x"), &value, flags).unwrap();
     assert!(matches!(get(&f, &b, "user.x"), Err(Error::Damaged(_))), "another directory's");

@@ -32,15 +32,15 @@ impl File {
         }
         let mut salt = [0; 32];
         random::fill(&mut salt)?;
-        let id = KeyId { generation: self.context.key_generation, salt };
-        let identity = Arc::new(self.derive(id));
+        let (id, keys) = self.context.keys.of_new(salt);
+        let identity = Arc::new(Identity { id, keys });
         st.stored.identity = Some(identity.clone());
         Ok(identity)
     }
 
-    /// The keys that belong to a salt.
-    pub(in crate::vault::file) fn derive(&self, id: KeyId) -> Identity {
-        Identity { id, keys: self.context.keys.keys(&id.salt) }
+    /// The keys that belong to a salt; `None` if the vault does not have those of its generation.
+    pub(in crate::vault::file) fn derive(&self, id: KeyId) -> Option<Identity> {
+        Some(Identity { id, keys: self.context.keys.of(&id)? })
     }
 
     /// Begins a change of the file: its content gets a new name, and a recovery that could not be written is written first.

@@ -5,7 +5,7 @@ use crate::{
     format::{
         entry::{EPOCH_LIMIT, Entry},
         layout,
-        record::{KeyId, RECORD, Record},
+        record::{RECORD, Record},
         tree::Digest,
     },
     vault::Result,
@@ -38,7 +38,7 @@ impl File {
         let mut records: Vec<Record> = sectors.iter().filter_map(|sector| self.authentic(sector)).collect();
         records.sort_by_key(|record| std::cmp::Reverse(record.sequence));
         for record in &records {
-            let identity = self.derive(record.key);
+            let Some(identity) = self.derive(record.key) else { continue };
             let alone = records.iter().all(|other| other.key == record.key);
             if alone || self.any_chunk_is_of(&identity)? {
                 let whole = sectors.iter().all(|sector| self.authentic(sector).is_some());
@@ -50,8 +50,8 @@ impl File {
     }
 
     fn authentic(&self, sector: &[u8; RECORD]) -> Option<Record> {
-        let id = Record::peek_key(sector).ok().filter(|id| id.generation == self.context.key_generation)?;
-        Record::decode(sector, &self.derive(id).keys.record).ok()
+        let id = Record::peek_key(sector).ok()?;
+        Record::decode(sector, &self.derive(id)?.keys.record).ok()
     }
 
     /// What a record proves. Where the other sector is damaged, that may have been the newer one: the slots are then asked.
@@ -73,11 +73,20 @@ impl File {
     fn by_salt(&self, sectors: &[[u8; RECORD]]) -> Result<Option<Anchor>> {
         for sector in sectors {
             let Some((salt, _)) = sector[SALT_AT..].split_first_chunk() else { continue };
-            let identity = self.derive(KeyId { generation: self.context.key_generation, salt: *salt });
-            if self.any_chunk_is_of(&identity)? {
-                let size = layout::plain_size(self.store.len()?);
-                let epoch = EPOCH_LIMIT - 1;
-                return Ok(Some(Anchor { identity, sequence: 0, size, epoch, root: None, recorded: false }));
+            for (id, keys) in self.context.keys.any_of(*salt) {
+                let identity = Identity { id, keys };
+                if self.any_chunk_is_of(&identity)? {
+                    let size = layout::plain_size(self.store.len()?);
+                    let epoch = EPOCH_LIMIT - 1;
+                    return Ok(Some(Anchor {
+                        identity,
+                        sequence: 0,
+                        size,
+                        epoch,
+                        root: None,
+                        recorded: false,
+                    }));
+                }
             }
         }
         Ok(None)

@@ -104,10 +104,8 @@ impl File {
         if keys.iter().any(|key| *key != keys[0]) {
             return Err(bad_record("belongs to another file"));
         }
-        if keys[0].generation != self.context.key_generation {
-            return Err(bad_record("is of a key that this vault does not have"));
-        }
         let identity = self.derive(keys[0]);
+        let identity = identity.ok_or_else(|| bad_record("is of a key that this vault does not have"))?;
         let mut found: Vec<(usize, Record)> = Vec::new();
         for (place, bytes) in sectors.iter().enumerate() {
             match Record::decode(bytes, &identity.keys.record) {

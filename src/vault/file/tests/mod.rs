@@ -6,7 +6,7 @@ use crate::{
     engine::{EngineChoice, Router},
     format::layout,
     store::{BackingFile, Failure, FaultyFile, Snapshot},
-    vault::Error,
+    vault::{ContentKeys, Error},
 };
 use std::sync::{Arc, atomic::Ordering};
 
@@ -44,7 +44,7 @@ impl Rng {
 }
 
 pub(super) fn context_with(cipher: Cipher, integrity: Integrity, read_only: bool) -> Arc<Context> {
-    let keys = FileKdf::new(Secret::new_with(|key| key.fill(7)), cipher, integrity);
+    let keys = ContentKeys::new(0, FileKdf::new(Secret::new_with(|key| key.fill(7)), cipher, integrity));
     Arc::new(Context { keys, read_only, ..context_over(Background::default()) })
 }
 
@@ -60,8 +60,10 @@ pub(super) fn context_over(background: Background) -> Context {
 pub(super) fn context_of_few(background: Background) -> Context {
     let budget = Budget::of(64 << 20);
     Context {
-        keys: FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes256, Integrity::Kmac128),
-        key_generation: 0,
+        keys: ContentKeys::new(
+            0,
+            FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes256, Integrity::Kmac128),
+        ),
         router: Router::new(EngineChoice::Cpu, budget.buffers).unwrap(),
         durability: Durability::Strict,
         read_only: false,
@@ -85,7 +87,8 @@ pub(in crate::vault) fn context_by_hand() -> (Arc<Context>, impl Fn() -> bool + 
     let (background, jobs) = Background::by_hand();
     let context = context_of_few(background);
     let router = Router::of_one_thread(context.budget.buffers);
-    let keys = FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128);
+    let kdf = FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128);
+    let keys = ContentKeys::new(0, kdf);
     let work = move || jobs.try_recv().map(|job| job()).is_ok();
     (Arc::new(Context { keys, router, ..context }), work)
 }

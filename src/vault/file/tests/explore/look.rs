@@ -11,7 +11,7 @@ use crate::{
     crypto::{cipher::Cipher, kdf::FileKdf, mac::Integrity, secret::Secret},
     format::layout,
     store::{Failure, FaultyFile, Snapshot},
-    vault::Error,
+    vault::{ContentKeys, Error},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,7 +62,7 @@ pub(super) fn keys() -> FileKdf {
 
 /// Where background work is done at once and the cryptography is cheap.
 pub(super) fn context(durability: Durability) -> Arc<Context> {
-    Arc::new(Context { keys: keys(), durability, ..context_over(Background::at_once()) })
+    Arc::new(Context { keys: ContentKeys::new(0, keys()), durability, ..context_over(Background::at_once()) })
 }
 
 /// Looks at what crashes leave.

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     crypto::chunk::CHUNK,
     engine::{EngineChoice, Router},
+    vault::ContentKeys,
 };
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
@@ -83,7 +84,7 @@ impl Shared {
         let (background, jobs) = Background::by_hand();
         let of = |background| Context {
             router: Router::new(EngineChoice::Cpu, BUFFERS).unwrap(),
-            keys: look::keys(),
+            keys: ContentKeys::new(0, look::keys()),
             durability,
             budget,
             slots: SlotMemory::new(budget.slots),

@@ -28,7 +28,7 @@ use crate::{
     engine::Router,
     format::layout,
     store::FaultyFile,
-    vault::Error,
+    vault::{ContentKeys, Error},
 };
 use crossbeam_channel::{Receiver, TryRecvError};
 use history::{Clock, Deed, History, PART, explain};
@@ -83,7 +83,8 @@ struct Run {
 
 fn context(durability: Durability) -> (Arc<Context>, Receiver<Job>) {
     let (background, jobs) = Background::by_hand();
-    let keys = FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128);
+    let kdf = FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128);
+    let keys = ContentKeys::new(0, kdf);
     let router = Router::of_one_thread(Budget::of(64 << 20).buffers);
     let context = context_of_few(background);
     context.buffered.streams.store(1 << 20, Ordering::Relaxed);
