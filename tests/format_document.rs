@@ -402,9 +402,13 @@ fn links_and_attributes() {
     let sealed = decode(name.strip_prefix("user.warpcrypt.").unwrap().as_bytes());
     assert_eq!(siv("xattr names").open(&[], &sealed), Ok(b"user.key\0\0\0\0\0\0\0\0".to_vec()));
     let (salt, id) = ([2; 32], DirId([3; 16]));
-    for (owner, kind, identity) in
-        [(Owner::File(&salt), &b"file"[..], &salt[..]), (Owner::Dir(&id), b"directory", &id.0)]
-    {
+    let fifo = *b"p\0\0\0\0\0\0\0\0";
+    for (owner, kind, identity) in [
+        (Owner::File(&salt), &b"file"[..], &salt[..]),
+        (Owner::Dir(&id), b"directory", &id.0),
+        (Owner::Link(b"stored"), b"link", b"stored"),
+        (Owner::Special(&fifo), b"special", &fifo),
+    ] {
         let stored = xattrs.encode_value(owner, b"user.key", b"value").unwrap();
         let (nonce, sealed) = stored.split_at(16);
         let opened = siv("xattr values").open(&[kind, identity, b"user.key", nonce], sealed);

@@ -1,5 +1,4 @@
-//! Extended attributes of the `user.` namespace: the whole name encrypted into a stored name, the value
-//! bound to the file and to the name.
+//! Extended attributes: the whole name encrypted into a stored name, the value bound to the file and to the name.
 
 use super::{
     bytes::{base64_len, from_base64, pad16, to_base64, unpad16},
@@ -11,6 +10,8 @@ use std::io;
 
 /// What every stored attribute name begins with.
 pub const PREFIX: &str = "user.warpcrypt.";
+/// The same on links and special files, where Linux has no attributes in `user.`.
+const PREFIX_OF_OTHERS: &str = "trusted.warpcrypt.";
 /// The attributes that are a node's POSIX ACLs.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// The one that is a directory's default ACL.
@@ -28,6 +29,16 @@ pub const NONCE: usize = 16;
 const _: () = assert!(PREFIX.len() + base64_len(NAME_MAX + SivKey::OVERHEAD) <= STORED_NAME_MAX);
 const _: () = assert!(PREFIX.len() + base64_len(NAME_MAX + 16 + SivKey::OVERHEAD) > STORED_NAME_MAX);
 
+/// The stored name on links and special files of what is stored as `name` on files and directories.
+pub fn of_others(name: &str) -> String {
+    PREFIX_OF_OTHERS.to_owned() + name.strip_prefix(PREFIX).unwrap_or(name)
+}
+
+/// What is stored on files and directories under the name that `of_others` gives; `None` for another name.
+pub fn from_others(stored: &[u8]) -> Option<Vec<u8>> {
+    stored.strip_prefix(PREFIX_OF_OTHERS.as_bytes()).map(|rest| [PREFIX.as_bytes(), rest].concat())
+}
+
 /// Whether a stored name is none of an attribute that this version knows, but may be one of a later version.
 pub fn is_reserved(stored: &[u8]) -> bool {
     let known = [STORED_ACCESS, STORED_DEFAULT].iter().any(|name| name.as_bytes() == stored);
@@ -41,7 +52,14 @@ pub enum Owner<'a> {
     File(&'a [u8; 32]),
     /// A directory, by its id.
     Dir(&'a DirId),
+    /// A symbolic link, by its stored target, which has a nonce of its own.
+    Link(&'a [u8]),
+    /// A special file, by its type and device number: it has nothing else that stays.
+    Special(&'a [u8; SPECIAL]),
 }
+
+/// Bytes that a special file is known by: the letter of its type, major and minor device number.
+pub const SPECIAL: usize = 9;
 
 impl Owner<'_> {
     /// Kind and identity, as values are bound to them.
@@ -49,6 +67,8 @@ impl Owner<'_> {
         match self {
             Owner::File(salt) => (b"file", *salt),
             Owner::Dir(id) => (b"directory", &id.0),
+            Owner::Link(target) => (b"link", target),
+            Owner::Special(known) => (b"special", *known),
         }
     }
 }

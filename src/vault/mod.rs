@@ -33,6 +33,7 @@ mod sync;
 mod table;
 mod target;
 mod xattr;
+mod xattr_owner;
 
 #[cfg(test)]
 pub(crate) mod tests;

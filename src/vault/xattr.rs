@@ -1,33 +1,15 @@
 //! Extended attributes: name and value encrypted, bound to the file.
 //!
-//! Every namespace is kept under `user.` in the store, so that its owner needs no privilege there. Of `system.` there are POSIX
-//! ACLs alone.
+//! Every namespace is kept under `user.` in the store, so that its owner needs no privilege there; that of links and special
+//! files under `trusted.`, because Linux gives them nothing else. Of `system.` there are POSIX ACLs alone.
 
-use super::{Damage, Dir, Error, Kind, Result, Target, Vault, acl::AclKind, attr::key};
-use crate::format::{
-    dir_id::DirId,
-    xattr::{Owner, PREFIX, is_reserved},
-};
+use super::{Damage, Error, Result, Target, Vault, acl::AclKind, attr::key, xattr_owner::is_other};
+use crate::format::xattr::{PREFIX, from_others, is_reserved};
 use rustix::{fs::XattrFlags, io::Errno};
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt, OsStringExt},
 };
-
-/// What an attribute is bound to.
-enum Identity {
-    File([u8; 32]),
-    Dir(DirId),
-}
-
-impl Identity {
-    fn owner(&self) -> Owner<'_> {
-        match self {
-            Identity::File(salt) => Owner::File(salt),
-            Identity::Dir(id) => Owner::Dir(id),
-        }
-    }
-}
 
 impl Vault {
     /// Value of an attribute, `name` with its namespace ("user.x").
@@ -36,8 +18,9 @@ impl Vault {
     /// `NoAttribute`; `Damaged` if the value does not authenticate; else the store's.
     pub fn get_xattr(&self, target: Target, name: &OsStr) -> Result<Vec<u8>> {
         refuse_system(name)?;
-        let stored = self.keys().xattrs.encode_name(name.as_bytes()).ok_or(Error::NoAttribute)?;
-        let value = match target.node()?.get_xattr(OsStr::new(&stored)) {
+        let node = target.node()?;
+        let stored = self.stored_attribute(&node, name)?.ok_or(Error::NoAttribute)?;
+        let value = match node.get_xattr(OsStr::new(&stored)) {
             Ok(value) => value.ok_or(Error::NoAttribute)?,
             // A store without attributes has none of ours.
             Err(e) if e.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
@@ -67,8 +50,8 @@ impl Vault {
     /// Sets an attribute; `create`/`replace` as XATTR_CREATE and XATTR_REPLACE.
     ///
     /// # Errors
-    /// `NotSupported` for what cannot have attributes, and for a name in no namespace of xattr(7);
-    /// `Invalid` for a namespace alone, and for an ACL that is none; `NameTooLong`; `NoAttribute` and EEXIST as the flags ask; ENOSPC or
+    /// `NotSupported` for a name in no namespace of xattr(7), and for an ACL of a link or special file; EPERM for another
+    /// name in `user.` there; `Invalid` for a namespace alone, and for an ACL that is none; `NameTooLong`; `NoAttribute` and EEXIST as the flags ask; ENOSPC or
     /// E2BIG for a value that the store cannot hold.
     pub fn set_xattr(
         &self,
@@ -95,11 +78,11 @@ impl Vault {
     }
 
     fn store_xattr(&self, target: Target, name: &OsStr, value: &[u8], flags: XattrFlags) -> Result<()> {
-        let stored = self.keys().xattrs.encode_name(name.as_bytes()).ok_or(Error::NameTooLong)?;
-        let identity = self.identity(&target, true)?;
-        let identity = identity.ok_or(Error::NotSupported("attributes of this type of file"))?;
-        let value = self.keys().xattrs.encode_value(identity.owner(), name.as_bytes(), value)?;
         let node = target.node()?;
+        let stored = self.stored_attribute(&node, name)?.ok_or(Error::NameTooLong)?;
+        let identity = self.identity(&target, true)?.ok_or(Error::NotSupported("attributes of this file"))?;
+        identity.allows(name)?;
+        let value = self.keys().xattrs.encode_value(identity.owner(), name.as_bytes(), value)?;
         node.set_xattr(OsStr::new(&stored), &value, flags).map_err(|e| match Errno::from_io_error(&e) {
             Some(Errno::NODATA) => Error::NoAttribute,
             _ => e.into(),
@@ -110,13 +93,18 @@ impl Vault {
 
     /// The stored names of the vault's attributes, each with the name that it stands for; none if it does not authenticate.
     pub(super) fn attribute_names(&self, target: Target) -> Result<Vec<(OsString, Option<OsString>)>> {
-        let mut stored = target.node()?.list_xattr()?;
-        stored.retain(|name| name.as_bytes().starts_with(PREFIX.as_bytes()) && !is_reserved(name.as_bytes()));
+        let node = target.node()?;
+        let stored = node.list_xattr()?;
+        if stored.is_empty() {
+            return Ok(Vec::new());
+        }
+        let others = is_other(&node)?;
         let decoded = |stored: OsString| {
-            let name = self.keys().xattrs.decode_name(stored.as_bytes()).ok().map(OsString::from_vec);
-            (stored, name)
+            let common = if others { from_others(stored.as_bytes())? } else { stored.as_bytes().to_vec() };
+            let ours = common.starts_with(PREFIX.as_bytes()) && !is_reserved(&common);
+            ours.then(|| (stored, self.keys().xattrs.decode_name(&common).ok().map(OsString::from_vec)))
         };
-        Ok(stored.into_iter().map(decoded).collect())
+        Ok(stored.into_iter().filter_map(decoded).collect())
     }
 
     /// Names of the attributes; what is not the vault's, or does not authenticate, is left out.
@@ -141,38 +129,13 @@ impl Vault {
     pub fn remove_xattr(&self, target: Target, name: &OsStr) -> Result<()> {
         self.writable()?;
         refuse_system(name)?;
-        let stored = self.keys().xattrs.encode_name(name.as_bytes()).ok_or(Error::NoAttribute)?;
         let node = target.node()?;
+        let stored = self.stored_attribute(&node, name)?.ok_or(Error::NoAttribute)?;
         if !node.remove_xattr(OsStr::new(&stored))? {
             return Err(Error::NoAttribute);
         }
         self.files.changed(key(&node.stat()?));
         Ok(())
-    }
-
-    /// What attributes of the target are bound to; `None` for a file that has no salt yet (and gets none
-    /// because `create` is false), and for what is neither a file nor a directory.
-    fn identity(&self, target: &Target, create: bool) -> Result<Option<Identity>> {
-        let of_dir = |dir: &Dir| Ok(Some(Identity::Dir(*dir.id()?)));
-        match target {
-            Target::Dir(dir) => return of_dir(dir),
-            Target::Entry(parent, name) => match self.stat(*target)?.kind {
-                Kind::Dir => return of_dir(&*self.open_dir(parent, name)?),
-                Kind::File => {}
-                _ => return Ok(None),
-            },
-            Target::File(_) => {}
-        }
-        let salt = match target {
-            Target::File(file) => file.file.salt(false)?,
-            Target::Entry(parent, name) => self.open_file(parent, name, false)?.file.salt(false)?,
-            Target::Dir(_) => None,
-        };
-        let salt = match salt {
-            None if create => self.open_for_writing(target)?.file.salt(true)?,
-            found => found,
-        };
-        Ok(salt.map(Identity::File))
     }
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::vault::Target;
+use rustix::fs::XattrFlags;
 
 fn set(f: &Fixture, dir: &Dir, name: &str, value: &[u8]) -> Result<()> {
     f.vault.set_xattr(Target::Dir(dir), OsStr::new(name), value, false, false)
@@ -61,19 +62,49 @@ fn names_that_do_not_fit_and_what_is_no_acl_are_refused() {
     assert!(matches!(set(&f, &root, "user.", b""), Err(Error::Invalid(_))));
 }
 
+/// As Linux has it: no attribute in `user.`; others for root alone, without whom nothing of this can be stored.
 #[test]
-fn links_and_special_files_have_none() {
+fn links_and_special_files_have_those_of_root() {
     let f = Fixture::new();
     let root = f.root();
-    f.vault.symlink(&root, OsStr::new("sym"), OsStr::new("nowhere"), node(0o777)).unwrap();
-    f.vault.mknod(&root, OsStr::new("fifo"), node(0o600), Kind::Fifo, 0).unwrap();
-    for name in ["sym", "fifo"] {
-        let stored = f.vault.lookup(&root, OsStr::new(name)).unwrap().0;
-        let target = Target::Entry(&root, &stored);
+    let root = &*root;
+    for (name, kind, device) in [("fifo", Kind::Fifo, 0), ("socket", Kind::Socket, 0)] {
+        f.vault.mknod(root, OsStr::new(name), node(0o600), kind, device).unwrap();
+    }
+    f.vault.symlink(root, OsStr::new("link"), OsStr::new("nowhere"), node(0o777)).unwrap();
+    f.vault.symlink(root, OsStr::new("link2"), OsStr::new("nowhere"), node(0o777)).unwrap();
+    let stored_of = |name: &str| f.vault.lookup(root, OsStr::new(name)).unwrap().0;
+    let attribute = OsStr::new("trusted.overlay.origin");
+    for name in ["link", "fifo", "socket"] {
+        let stored = stored_of(name);
+        let target = Target::Entry(root, &stored);
         let x = OsStr::new("user.x");
-        assert!(matches!(f.vault.set_xattr(target, x, b"v", false, false), Err(Error::NotSupported(_))));
+        assert_eq!(errno(f.vault.set_xattr(target, x, b"v", false, false)), Some(Errno::PERM));
         assert!(matches!(f.vault.get_xattr(target, x), Err(Error::NoAttribute)), "{name}");
         assert_eq!(f.vault.list_xattr(target).unwrap(), Vec::<OsString>::new());
+        assert!(matches!(f.vault.get_xattr(target, attribute), Err(Error::NoAttribute)));
+        let set = f.vault.set_xattr(target, attribute, b"value", false, false);
+        if !rustix::process::geteuid().is_root() {
+            assert_eq!(errno(set), Some(Errno::PERM));
+            continue;
+        }
+        set.unwrap();
+        assert_eq!(f.vault.get_xattr(target, attribute).unwrap(), b"value");
+        assert_eq!(f.vault.list_xattr(target).unwrap(), [attribute]);
+        let path = f.stored(root, name);
+        let raw = f.vault.keys.xattrs.encode_name(attribute.as_encoded_bytes()).unwrap();
+        let raw = raw.replacen("user.", "trusted.", 1);
+        let mut value = vec![0; 100];
+        let len = rustix::fs::lgetxattr(&path, &raw, &mut value).unwrap();
+        assert_eq!(len, b"value".len() + 32);
+        // One moved to another link, or to a special file of another type, does not verify.
+        let other = if name == "link" { "link2" } else { "link" };
+        rustix::fs::lsetxattr(f.stored(root, other), &raw, &value[..len], XattrFlags::empty()).unwrap();
+        let moved = stored_of(other);
+        let moved = f.vault.get_xattr(Target::Entry(root, &moved), attribute);
+        assert!(matches!(moved, Err(Error::Damaged(_))));
+        f.vault.remove_xattr(target, attribute).unwrap();
+        assert!(matches!(f.vault.get_xattr(target, attribute), Err(Error::NoAttribute)));
     }
 }
 
@@ -85,7 +116,7 @@ fn foreign_and_moved_attributes_are_not_taken_for_ours() {
     set(&f, &a, "user.y", b"y of a").unwrap();
     set(&f, &b, "user.x", b"of b").unwrap();
     let (node_a, node_b) = (a.store.itself(), b.store.itself());
-    let flags = rustix::fs::XattrFlags::empty();
+    let flags = XattrFlags::empty();
     for foreign in ["user.foreign", "user.warpcrypt.AAAA", "user.warpcrypt."] {
         node_a.set_xattr(OsStr::new(foreign), b"x", flags).unwrap();
     }
@@ -111,7 +142,7 @@ fn what_a_later_version_keeps_is_neither_listed_nor_damage() {
     f.vault.set_xattr(target, OsStr::new("user.x"), b"value", false, false).unwrap();
     let path = f.stored(&f.root(), "file");
     for name in ["user.warpcrypt.acl.later", "user.warpcrypt.later.x"] {
-        rustix::fs::lsetxattr(&path, name, b"sealed", rustix::fs::XattrFlags::empty()).unwrap();
+        rustix::fs::lsetxattr(&path, name, b"sealed", XattrFlags::empty()).unwrap();
     }
     let before = f.vault.left_out();
     assert_eq!(f.vault.list_xattr(target).unwrap(), ["user.x"]);
@@ -141,6 +172,6 @@ fn a_tampered_acl_is_damage() {
     let name = OsStr::new("user.warpcrypt.acl.access");
     let mut stored = node.get_xattr(name).unwrap().unwrap();
     stored[20] ^= 1;
-    node.set_xattr(name, &stored, rustix::fs::XattrFlags::empty()).unwrap();
+    node.set_xattr(name, &stored, XattrFlags::empty()).unwrap();
     assert!(matches!(get(&f, &root, "system.posix_acl_access"), Err(Error::Damaged(_))));
 }

@@ -1,0 +1,106 @@
+//! What an extended attribute belongs to: what its value is bound to, and under which name the store has it.
+
+use super::{Dir, Error, Kind, Result, Target, Vault, acl::AclKind};
+use crate::{
+    format::{
+        dir_id::DirId,
+        xattr::{Owner, SPECIAL, of_others},
+    },
+    store::Node,
+};
+use rustix::{
+    fs::{FileType, Stat as RawStat, major, minor},
+    io::Errno,
+};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::ffi::OsStrExt,
+};
+
+/// What an attribute is bound to.
+pub(super) enum Identity {
+    File([u8; 32]),
+    Dir(DirId),
+    Link(OsString),
+    Special([u8; SPECIAL]),
+}
+
+impl Identity {
+    /// As the format has it.
+    pub(super) fn owner(&self) -> Owner<'_> {
+        match self {
+            Identity::File(salt) => Owner::File(salt),
+            Identity::Dir(id) => Owner::Dir(id),
+            Identity::Link(stored) => Owner::Link(stored.as_bytes()),
+            Identity::Special(known) => Owner::Special(known),
+        }
+    }
+
+    /// Whether it can have an attribute of this name.
+    ///
+    /// # Errors
+    /// `NotSupported` for an ACL that it cannot have; EPERM, as on every filesystem of Linux, for another name.
+    pub(super) fn allows(&self, name: &OsStr) -> Result<()> {
+        match self {
+            Identity::File(_) | Identity::Dir(_) => Ok(()),
+            Identity::Link(_) | Identity::Special(_) if AclKind::of(name).is_some() => {
+                Err(Error::NotSupported("ACLs of this type of file"))
+            }
+            Identity::Link(_) | Identity::Special(_) if name.as_bytes().starts_with(b"user.") => {
+                Err(Errno::PERM.into())
+            }
+            Identity::Link(_) | Identity::Special(_) => Ok(()),
+        }
+    }
+}
+
+/// Whether it is neither a file nor a directory: its attributes have other names in the store.
+pub(super) fn is_other(node: &Node) -> io::Result<bool> {
+    let kind = FileType::from_raw_mode(node.stat()?.st_mode);
+    Ok(!matches!(kind, FileType::RegularFile | FileType::Directory))
+}
+
+impl Vault {
+    /// The stored name of a node's attribute; `None` for one that is too long, or none.
+    pub(super) fn stored_attribute(&self, node: &Node, name: &OsStr) -> Result<Option<String>> {
+        let stored = self.keys().xattrs.encode_name(name.as_bytes());
+        Ok(if is_other(node)? { stored.as_deref().map(of_others) } else { stored })
+    }
+
+    /// What attributes of the target are bound to; `None` for a file that has no salt yet, and gets none because
+    /// `create` is false.
+    pub(super) fn identity(&self, target: &Target, create: bool) -> Result<Option<Identity>> {
+        let of_dir = |dir: &Dir| Ok(Some(Identity::Dir(*dir.id()?)));
+        let salt = match target {
+            Target::Dir(dir) => return of_dir(dir),
+            Target::File(file) => file.file.salt(false)?,
+            Target::Entry(parent, name) => {
+                let node = target.node()?;
+                let raw = node.stat()?;
+                let kind = Kind::from_store(FileType::from_raw_mode(raw.st_mode));
+                match kind.ok_or(Error::NotSupported("unknown type of file"))? {
+                    Kind::Dir => return of_dir(&*self.open_dir(parent, name)?),
+                    Kind::File => self.open_file(parent, name, false)?.file.salt(false)?,
+                    Kind::Symlink => return Ok(Some(Identity::Link(node.readlink()?))),
+                    Kind::Fifo => return Ok(Some(special(b'p', &raw))),
+                    Kind::Socket => return Ok(Some(special(b's', &raw))),
+                    Kind::CharDevice => return Ok(Some(special(b'c', &raw))),
+                    Kind::BlockDevice => return Ok(Some(special(b'b', &raw))),
+                }
+            }
+        };
+        let salt = match salt {
+            None if create => self.open_for_writing(target)?.file.salt(true)?,
+            found => found,
+        };
+        Ok(salt.map(Identity::File))
+    }
+}
+
+fn special(letter: u8, raw: &RawStat) -> Identity {
+    let mut known = [letter; SPECIAL];
+    known[1..5].copy_from_slice(&major(raw.st_rdev).to_be_bytes());
+    known[5..].copy_from_slice(&minor(raw.st_rdev).to_be_bytes());
+    Identity::Special(known)
+}
