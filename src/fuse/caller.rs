@@ -9,9 +9,9 @@ pub struct Caller {
     /// Its user, where files are concerned.
     pub user: u32,
     /// Its group, where files are concerned.
-    group: u32,
+    pub group: u32,
     /// The thread that asks; 0 if it cannot be seen from here.
-    thread: u32,
+    pub thread: u32,
 }
 
 impl Caller {

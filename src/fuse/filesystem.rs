@@ -170,7 +170,9 @@ impl Filesystem for Mounted {
         reply: ReplyEmpty,
     ) {
         let (from, to) = ((parent.0, name), (newparent.0, newname));
-        self.server.answer_done(request, Activity::Rename, parent, reply, |s| s.rename(from, to, flags));
+        let caller = Caller::of(request);
+        self.server
+            .answer_done(request, Activity::Rename, parent, reply, |s| s.rename(from, to, flags, caller));
     }
 
     fn link(&self, request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

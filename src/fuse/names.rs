@@ -1,7 +1,9 @@
 //! Requests on names: looking up, making, removing, renaming, linking.
 
 use super::{
-    attr, errno,
+    attr,
+    caller::Caller,
+    errno,
     inodes::{Id, Name, Names},
     server::Server,
     wanted::Wanted,
@@ -134,7 +136,13 @@ impl Server {
     }
 
     /// Renames or exchanges.
-    pub fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), flags: RenameFlags) -> Result<()> {
+    pub fn rename(
+        &self,
+        from: (u64, &OsStr),
+        to: (u64, &OsStr),
+        flags: RenameFlags,
+        caller: Caller,
+    ) -> Result<()> {
         self.writable()?;
         let mode = rename_mode(flags)?;
         let (from_dir, to_dir) = (self.dir(from.0)?, self.dir(to.0)?);
@@ -168,15 +176,23 @@ impl Server {
         if let Some(names) = &mut moved_names {
             names.replace(&old, new);
         }
-        Ok(())
+        match mode {
+            RenameMode::Whiteout { .. } => {
+                self.vault.adopt_whiteout(&from_dir, source.stored(), caller.user, caller.group)
+            }
+            RenameMode::Replace | RenameMode::NoReplace | RenameMode::Exchange => Ok(()),
+        }
     }
 }
 
 fn rename_mode(flags: RenameFlags) -> Result<RenameMode> {
+    const NEW_WHITEOUT: RenameFlags = RenameFlags::RENAME_NOREPLACE.union(RenameFlags::RENAME_WHITEOUT);
     match flags {
         f if f.is_empty() => Ok(RenameMode::Replace),
         f if f == RenameFlags::RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
         f if f == RenameFlags::RENAME_EXCHANGE => Ok(RenameMode::Exchange),
+        f if f == RenameFlags::RENAME_WHITEOUT => Ok(RenameMode::Whiteout { replace: true }),
+        f if f == NEW_WHITEOUT => Ok(RenameMode::Whiteout { replace: false }),
         _ => Err(Error::Invalid("rename flags")),
     }
 }

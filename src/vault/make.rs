@@ -161,6 +161,16 @@ impl Vault {
         Ok(dir)
     }
 
+    /// Gives a whiteout that a rename left to whoever renamed.
+    ///
+    /// # Errors
+    /// The store's; a whiteout that this process may not give away is none.
+    pub fn adopt_whiteout(&self, parent: &Dir, name: &StoredName, uid: u32, gid: u32) -> Result<()> {
+        let node = parent.store.node(&name.0)?;
+        self.adopt(&parent.store, &node, NewNode::plain(0, uid, gid))?;
+        Ok(())
+    }
+
     /// Another name for a node.
     pub fn link(&self, node: Target, parent: &Dir, name: &OsStr) -> Result<(StoredName, Stat)> {
         self.writable()?;

@@ -13,6 +13,12 @@ pub enum RenameMode {
     NoReplace,
     /// Swaps both.
     Exchange,
+    /// Leaves a whiteout under the old name: device 0, by which an overlay knows that nothing of a lower layer is to be seen
+    /// there. The store does both in one step or refuses, so that no crash tears them apart.
+    Whiteout {
+        /// Whether what is there is replaced; else EEXIST.
+        replace: bool,
+    },
 }
 
 /// A name's place in a directory, and what stands there.
@@ -115,7 +121,14 @@ impl Vault {
                 source.exchange(&old.stored.0, target, &new.stored.0)?;
             }
             RenameMode::NoReplace => source.rename_new(&old.stored.0, target, &new.stored.0)?,
-            RenameMode::Replace => self.replace((from.0, old, moved), (to.0, new, to.1.there.as_ref()))?,
+            RenameMode::Replace => {
+                let rename = || source.rename(&old.stored.0, target, &new.stored.0);
+                self.replace(moved, (to.0, new, to.1.there.as_ref()), rename)?;
+            }
+            RenameMode::Whiteout { replace } => {
+                let rename = || source.rename_whiteout(&old.stored.0, target, &new.stored.0, replace);
+                self.replace(moved, (to.0, new, to.1.there.as_ref()), rename)?;
+            }
         }
         if to.1.there.as_ref().is_some_and(|there| there.inode() == moved.inode()) {
             // rename(2) of one link of a file onto another does nothing: both names stay.
@@ -127,18 +140,20 @@ impl Vault {
             Some(there) => self.name_went(there),
             None => {}
         }
-        if mode != RenameMode::Exchange {
-            self.clear(from.0, old);
+        match mode {
+            RenameMode::Replace | RenameMode::NoReplace => self.clear(from.0, old),
+            // The old name stays in use.
+            RenameMode::Exchange | RenameMode::Whiteout { .. } => {}
         }
         Ok(())
     }
 
     fn replace(
         &self,
-        (from, old, moved): (&Dir, &Place, &There),
+        moved: &There,
         (to, new, replaced): (&Dir, &Place, Option<&There>),
+        rename: impl FnOnce() -> io::Result<()>,
     ) -> Result<()> {
-        let rename = || from.store.rename(&old.stored.0, &to.store, &new.stored.0);
         let is_dir = |there: &There| there.stat.kind == Kind::Dir;
         match replaced {
             // An empty directory still holds files of the vault's own; a directory onto itself stays.

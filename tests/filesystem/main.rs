@@ -2,6 +2,7 @@
 
 mod contents;
 mod names;
+mod overlay;
 mod sizes;
 #[path = "../support/mod.rs"]
 mod support;

@@ -12,6 +12,7 @@ fn a_file_looked_up_while_it_is_renamed_is_known_by_its_new_name_alone() {
     let loops = Loops::new(2, Box::new(|| false));
     let server = Server::new(vault.vault.clone(), false, Judge::Nobody, CacheMode::Auto, loops, 8).unwrap();
     let new = Wanted { mode: 0o644, umask: 0, uid: 0, gid: 0 };
+    let root = Caller { user: 0, group: 0, thread: 0 };
     let number = server.mknod(ROOT, OsStr::new("a"), new, libc::S_IFREG, 0).unwrap().id.number;
     let node = server.inodes.get(number).unwrap();
     let done = AtomicBool::new(false);
@@ -28,7 +29,7 @@ fn a_file_looked_up_while_it_is_renamed_is_known_by_its_new_name_alone() {
         }
         let mut names = ["a", "b"].map(OsStr::new);
         for _ in 0..5000 {
-            server.rename((ROOT, names[0]), (ROOT, names[1]), RenameFlags::empty()).unwrap();
+            server.rename((ROOT, names[0]), (ROOT, names[1]), RenameFlags::empty(), root).unwrap();
             names.reverse();
             let known = node.names.read().any().cloned();
             let stands = server.vault.lookup(&server.vault.root(), names[0]).unwrap().0;

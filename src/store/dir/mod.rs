@@ -221,6 +221,16 @@ impl StoreDir {
         Ok(self.rename_with(name, to, other, RenameFlags::EXCHANGE)?)
     }
 
+    /// Renames, and leaves a whiteout under the old name, in one step. A name that is taken is replaced if `replace`.
+    ///
+    /// # Errors
+    /// EEXIST if the new name is taken and not to be replaced; EINVAL if the store cannot leave a whiteout; else the store's.
+    pub fn rename_whiteout(&self, name: &OsStr, to: &StoreDir, new: &OsStr, replace: bool) -> io::Result<()> {
+        let mut flags = RenameFlags::WHITEOUT;
+        flags.set(RenameFlags::NOREPLACE, !replace);
+        Ok(self.rename_with(name, to, new, flags)?)
+    }
+
     fn rename_with(&self, name: &OsStr, to: &StoreDir, new: &OsStr, flags: RenameFlags) -> Result<(), Errno> {
         rustix::fs::renameat_with(self, component(name)?, to, component(new)?, flags)
     }

@@ -42,7 +42,7 @@ fn operations() -> impl Strategy<Value = Vec<Op>> {
         2 => (place(), place()).prop_map(|((d, n), (e, m))| Op::Link(d, n, e, m)),
         2 => place().prop_map(|(d, n)| Op::Unlink(d, n)),
         2 => place().prop_map(|(d, n)| Op::Rmdir(d, n)),
-        6 => (place(), place(), 0u8..4).prop_map(|((d, n), (e, m), mode)| Op::Rename(d, n, e, m, mode)),
+        6 => (place(), place(), 0u8..6).prop_map(|((d, n), (e, m), mode)| Op::Rename(d, n, e, m, mode)),
         1 => Just(Op::Reopen),
     ];
     prop::collection::vec(op, 1..60)
@@ -52,6 +52,8 @@ fn mode(i: u8) -> RenameMode {
     match i {
         0 => RenameMode::NoReplace,
         1 => RenameMode::Exchange,
+        2 => RenameMode::Whiteout { replace: true },
+        3 => RenameMode::Whiteout { replace: false },
         _ => RenameMode::Replace,
     }
 }
@@ -107,6 +109,7 @@ fn on_plain(root: &StoreDir, op: &Op) -> std::io::Result<()> {
                 RenameMode::NoReplace => from.rename_new(&name(*n), &to, &name(*m)),
                 RenameMode::Exchange => from.exchange(&name(*n), &to, &name(*m)),
                 RenameMode::Replace => from.rename(&name(*n), &to, &name(*m)),
+                RenameMode::Whiteout { replace } => from.rename_whiteout(&name(*n), &to, &name(*m), replace),
             }
         }
         Op::Reopen => Ok(()),
