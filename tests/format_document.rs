@@ -396,6 +396,13 @@ fn links_and_attributes() {
     let siv = |label| SivKey::new(cipher, &subkey(&master(), label));
     let stored = decode(LinkKey::derive(&master(), cipher).encode(b"target").unwrap().as_bytes());
     assert_eq!(siv("symlinks").open(&[&stored[..16]], &stored[16..]), Ok(b"target".to_vec()));
+    let (long, sealed) = LinkKey::derive(&master(), cipher).encode_long(b"target").unwrap();
+    let id = decode(long.file_name().as_encoded_bytes());
+    assert_eq!(
+        long.text().strip_prefix("warpcrypt.link.").map(|text| decode(text.as_bytes())),
+        Some([&id[..], &[0, 6]].concat())
+    );
+    assert_eq!(siv("symlinks").open(&[b"long", &id], &sealed), Ok(b"target".to_vec()));
 
     let xattrs = XattrKeys::derive(&master(), cipher);
     let name = xattrs.encode_name(b"user.key").unwrap();

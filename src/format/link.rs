@@ -1,4 +1,6 @@
-//! Symbolic link targets: encrypted, authenticated, and of a length that arithmetic alone tells.
+//! Symbolic link targets: encrypted, authenticated, and of a length that the stored link alone tells.
+//!
+//! A target that is too long for that lies in a file, and the stored link says in which.
 
 use super::{
     bytes::{base64_len, from_base64, to_base64},
@@ -6,20 +8,60 @@ use super::{
     name::RESERVED,
 };
 use crate::crypto::{AuthError, cipher::Cipher, kdf::subkey, random, secret::Secret, siv::SivKey};
-use std::io;
+use std::{ffi::OsString, io};
 
 /// Bytes of the random nonce in front: equal targets must not look equal.
 pub const NONCE: usize = 16;
 /// The longest stored target that Linux takes.
 pub const STORED_MAX: usize = 4095;
+/// The longest target that Linux has.
+pub const TARGET_MAX: usize = 4095;
+/// Bytes of the longest file with a target.
+pub const LONG_MAX: usize = TARGET_MAX + SivKey::OVERHEAD;
 
 /// What encryption adds before base64.
 const OVERHEAD: usize = NONCE + SivKey::OVERHEAD;
 
+/// What the stored text of a long target begins with.
+const LONG: &str = "warpcrypt.link.";
+/// Bytes of a long target's id.
+const ID: usize = 16;
+
+/// What a stored link says of a target that lies in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LongLink {
+    id: [u8; ID],
+    len: u16,
+}
+
+impl LongLink {
+    /// From a stored text; `None` for one of another form.
+    pub fn parse(stored: &[u8]) -> Option<LongLink> {
+        let raw = from_base64(stored.strip_prefix(LONG.as_bytes())?)?;
+        let (id, len) = raw.split_first_chunk::<ID>()?;
+        Some(LongLink { id: *id, len: u16::from_be_bytes(len.try_into().ok()?) })
+    }
+
+    /// The text to store.
+    pub fn text(&self) -> String {
+        LONG.to_owned() + &to_base64(&[&self.id[..], &self.len.to_be_bytes()].concat())
+    }
+
+    /// Name of the file with the target.
+    pub fn file_name(&self) -> OsString {
+        to_base64(&self.id).into()
+    }
+
+    /// Length of the target.
+    pub fn target_len(&self) -> usize {
+        self.len.into()
+    }
+}
+
 /// Why a target cannot be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// Longer than `target_len(STORED_MAX)`.
+    /// Longer than `target_len(STORED_MAX)`, or a long one longer than `TARGET_MAX`.
     #[error("link target of {0} bytes is too long to be stored encrypted")]
     TooLong(usize),
     /// The kernel has no random bytes.
@@ -37,7 +79,7 @@ pub const fn target_len(stored: usize) -> usize {
     (stored / 4 * 3 + stored % 4 * 3 / 4).saturating_sub(OVERHEAD)
 }
 
-/// Whether a stored text is in a form that a later version may have for targets that are too long for this one.
+/// Whether a stored text is not in the usual form: in that of a long target, or in one that a later version may have.
 pub fn is_reserved(stored: &[u8]) -> bool {
     stored.starts_with(RESERVED.as_bytes())
 }
@@ -75,6 +117,27 @@ impl LinkKey {
         let (nonce, sealed) = raw.split_first_chunk::<NONCE>().ok_or(AuthError)?;
         self.0.open(&[nonce], sealed)
     }
+
+    /// What to store for a target of any length: in the link, and in a file.
+    ///
+    /// # Errors
+    /// `LinkError`.
+    pub fn encode_long(&self, target: &[u8]) -> Result<(LongLink, Vec<u8>), LinkError> {
+        let len = u16::try_from(target.len()).ok().filter(|len| usize::from(*len) <= TARGET_MAX);
+        let mut link = LongLink { id: [0; ID], len: len.ok_or(LinkError::TooLong(target.len()))? };
+        random::fill(&mut link.id)?;
+        let sealed = self.0.seal(&[b"long", &link.id], target);
+        Ok((link, sealed))
+    }
+
+    /// The target in a file.
+    ///
+    /// # Errors
+    /// `AuthError` if it is not that of this link.
+    pub fn decode_long(&self, link: &LongLink, sealed: &[u8]) -> Result<Vec<u8>, AuthError> {
+        let target = self.0.open(&[b"long", &link.id], sealed)?;
+        if target.len() == link.target_len() { Ok(target) } else { Err(AuthError) }
+    }
 }
 
 #[cfg(test)]
@@ -102,6 +165,25 @@ mod tests {
         let longest = target_len(STORED_MAX);
         assert_eq!(longest, 3039);
         assert!(matches!(key().encode(&vec![b'x'; longest + 1]), Err(LinkError::TooLong(3040))));
+    }
+
+    #[test]
+    fn a_long_target_opens_by_its_own_link_alone() {
+        let longest = vec![b'x'; TARGET_MAX];
+        let (link, sealed) = key().encode_long(&longest).unwrap();
+        assert_eq!((link.text().len(), sealed.len(), link.target_len()), (39, LONG_MAX, TARGET_MAX));
+        assert!(is_reserved(link.text().as_bytes()) && target_len(link.text().len()) == 0);
+        assert_eq!(LongLink::parse(link.text().as_bytes()), Some(link.clone()));
+        assert_eq!(key().decode_long(&link, &sealed), Ok(longest.clone()));
+        let (other, _) = key().encode_long(&longest).unwrap();
+        assert_eq!(key().decode_long(&other, &sealed), Err(AuthError));
+        let shorter = LongLink { len: link.len - 1, ..link };
+        assert_eq!(key().decode_long(&shorter, &sealed), Err(AuthError));
+        assert!(matches!(key().encode_long(&[b'x'; TARGET_MAX + 1]), Err(LinkError::TooLong(4096))));
+        for foreign in ["warpcrypt.link.", "warpcrypt.link.AAAA", "warpcrypt.links.AAAAAAAAAAAAAAAAAAAAAAAA"]
+        {
+            assert_eq!(LongLink::parse(foreign.as_bytes()), None);
+        }
     }
 
     #[test]
@@ -136,6 +218,7 @@ mod tests {
         fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), len in any::<usize>()) {
             prop_assert!(key().decode(&bytes).is_err());
             prop_assert!(key().decode(to_base64(&bytes).as_bytes()).is_err());
+            prop_assert!(LongLink::parse(&bytes).is_none());
             target_len(len);
         }
     }

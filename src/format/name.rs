@@ -32,7 +32,7 @@ pub const TEMPORARY: &str = "warpcrypt.tmp.";
 pub const ASIDE: &str = "warpcrypt.aside.";
 /// Prefix of a directory with entries whose directory's id is lost.
 pub const LOST: &str = "warpcrypt.lost.";
-/// Reserved: where long targets of symbolic links may be kept, in the vault's root.
+/// Directory of the long targets of symbolic links, in the vault's root.
 pub const LINKS: &str = "warpcrypt.links";
 /// Prefix of the stored name of a long name.
 pub const LONG: &str = "warpcrypt.long.";

@@ -1,4 +1,4 @@
-//! Making files, directories, links and special files, and giving them to their owner.
+//! Making files, directories and special files, and giving them to their owner.
 
 use super::{
     Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, Vault,
@@ -6,20 +6,12 @@ use super::{
     attr::{key, permissions},
     names::temporary_name,
 };
-use crate::{
-    format::link::{self, LinkError},
-    store::{DirFile, Listed, Node, StoreDir},
-};
+use crate::store::{DirFile, Listed, Node, StoreDir};
 use rustix::{
     fs::{FileType, Stat as RawStat},
     io::Errno,
 };
-use std::{
-    ffi::{OsStr, OsString},
-    io,
-    os::unix::ffi::{OsStrExt, OsStringExt},
-    sync::Arc,
-};
+use std::{ffi::OsStr, io, sync::Arc};
 
 /// What a new node starts with. `uid` and `gid` are the caller's; they are set where the process may,
 /// a set-group-id parent hands down its group.
@@ -88,41 +80,6 @@ impl Vault {
         })?;
         let stat = self.give_acls(&inherited, parent, &stored, None)?;
         Ok((stored, stat.map_or_else(|| self.present(&raw), Ok)?))
-    }
-
-    /// Makes a symbolic link.
-    pub fn symlink(
-        &self,
-        parent: &Dir,
-        name: &OsStr,
-        target: &OsStr,
-        node: NewNode,
-    ) -> Result<(StoredName, Stat)> {
-        let text = self.keys().links.encode(target.as_bytes()).map_err(|e| match e {
-            LinkError::TooLong(_) => Error::NameTooLong,
-            LinkError::Random(e) => e.into(),
-        })?;
-        let (stored, raw) = self.make(parent, name, node, |stored| {
-            parent.store.symlink(OsStr::new(&text), stored)?;
-            parent.store.node(stored)
-        })?;
-        Ok((stored, self.present(&raw)?))
-    }
-
-    /// Target of a symbolic link.
-    ///
-    /// # Errors
-    /// `Damaged`; `NotSupported` for one that a later version made; else the store's.
-    pub fn readlink(&self, parent: &Dir, name: &StoredName) -> Result<OsString> {
-        let text = parent.store.readlink(&name.0)?;
-        if link::is_reserved(text.as_bytes()) {
-            return Err(Error::NotSupported("the form of a link's target, which a later version made"));
-        }
-        let target = self.keys().links.decode(text.as_bytes()).map_err(|_| super::Damage {
-            what: parent.stored_path(&name.0),
-            reason: "link target does not authenticate",
-        })?;
-        Ok(OsString::from_vec(target))
     }
 
     /// Makes a directory. It gets its id before its name, so that no directory is seen without.
@@ -195,7 +152,7 @@ impl Vault {
     }
 
     /// Makes what `make` makes under the stored name, and gives it to its owner.
-    fn make<'a>(
+    pub(super) fn make<'a>(
         &self,
         parent: &Dir,
         name: &OsStr,

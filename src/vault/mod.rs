@@ -16,6 +16,7 @@ mod error;
 mod file;
 mod init;
 mod keys;
+mod link;
 mod listing;
 mod lock;
 mod make;

@@ -167,10 +167,15 @@ pub(super) fn read_small(dir: &Dir, name: &OsStr) -> io::Result<Vec<u8>> {
 
 /// `read_small` of a file that is open.
 pub(super) fn read_opened(file: &DirFile) -> io::Result<Vec<u8>> {
+    read_up_to(file, SMALL)
+}
+
+/// The first `most` bytes of a small file that is open.
+pub(super) fn read_up_to(file: &DirFile, most: usize) -> io::Result<Vec<u8>> {
     if FileType::from_raw_mode(rustix::fs::fstat(&*file.fd())?.st_mode) != FileType::RegularFile {
         return Err(io::Error::other("not a regular file"));
     }
-    let mut content = vec![0; SMALL];
+    let mut content = vec![0; most];
     let n = file.read_at(&mut content, 0)?;
     content.truncate(n);
     Ok(content)

@@ -1,6 +1,7 @@
 //! Removing names, and moving them.
 
 use super::{Dir, Kind, Pin, Result, Stat, StoredName, Vault, names::Place};
+use crate::store::StoreDir;
 use rustix::io::Errno;
 use std::{ffi::OsStr, io, sync::Arc};
 
@@ -70,7 +71,7 @@ impl Vault {
         let place = self.place(parent, name)?;
         let there = match parent.store.node(&place.stored.0) {
             Ok(node) => {
-                let stat = self.present(&node.stat()?)?;
+                let stat = self.with_target_len(self.present(&node.stat()?)?, || Ok(node.readlink()?))?;
                 Some(There { pin: Pin::new(node), stat })
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
@@ -86,7 +87,7 @@ impl Vault {
         let _long = self.lock_long(&[&spot.place]);
         parent.store.unlink(&spot.place.stored.0)?;
         self.clear(parent, &spot.place);
-        self.name_went(there);
+        self.name_went(there, &parent.store);
         Ok(())
     }
 
@@ -137,7 +138,7 @@ impl Vault {
         self.files.changed(moved.inode());
         match &to.1.there {
             Some(there) if mode == RenameMode::Exchange => self.files.changed(there.inode()),
-            Some(there) => self.name_went(there),
+            Some(there) => self.name_went(there, target),
             None => {}
         }
         match mode {
@@ -164,14 +165,15 @@ impl Vault {
         }
     }
 
-    /// After a name went: if it was the last of an open file, what is not flushed need not be.
-    fn name_went(&self, there: &There) {
-        if there.stat.kind != Kind::File {
-            return;
-        }
-        match there.pin.links() {
-            Ok(0) => self.files.forget(there.inode()),
-            _ => self.files.changed(there.inode()),
+    /// After a name went from `dir`: if it was the last of an open file, what is not flushed need not be.
+    fn name_went(&self, there: &There, dir: &StoreDir) {
+        match there.stat.kind {
+            Kind::File => match there.pin.links() {
+                Ok(0) => self.files.forget(there.inode()),
+                _ => self.files.changed(there.inode()),
+            },
+            Kind::Symlink => self.link_went(&there.pin, dir),
+            Kind::Dir | Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => {}
         }
     }
 }

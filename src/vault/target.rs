@@ -9,6 +9,7 @@ use rustix::{
     fs::{FileType, Stat as RawStat},
     io::Errno,
 };
+use std::{ffi::OsString, io};
 
 /// A node to work on.
 #[derive(Clone, Copy)]
@@ -40,6 +41,14 @@ impl Pin {
         Pin(node)
     }
 
+    /// What a symbolic link holds.
+    ///
+    /// # Errors
+    /// ENOENT if it is not a link; else the store's.
+    pub(super) fn text(&self) -> io::Result<OsString> {
+        self.0.readlink()
+    }
+
     /// Names that it has now.
     ///
     /// # Errors
@@ -58,10 +67,11 @@ impl std::fmt::Debug for Pin {
 impl Vault {
     /// Attributes of a node.
     pub fn stat(&self, target: Target) -> Result<Stat> {
-        self.settled(|| match target {
+        let ask = || match target {
             Target::Entry(dir, name) => Ok(dir.store.stat(&name.0)?),
             _ => Ok(target.node()?.stat()?),
-        })
+        };
+        self.with_target_len(self.settled(ask)?, || Ok(target.node()?.readlink()?))
     }
 
     /// What `ask` says of a node in the store, as an application is to see it. Asked again if a file was
@@ -127,7 +137,7 @@ impl Vault {
             self.set_times(&node, inode, changes)?;
         }
         self.files.changed(inode);
-        self.settled(|| Ok(node.stat()?))
+        self.with_target_len(self.settled(|| Ok(node.stat()?))?, || Ok(node.readlink()?))
     }
 
     fn set_times(&self, node: &Node, inode: Key, changes: &SetAttr) -> Result<()> {

@@ -259,3 +259,29 @@ fn a_root_without_its_id_gets_one() {
     assert_eq!(names(&vault), ["recovered-1", "recovered-2", "recovered-3"]);
     assert_eq!(findings(&vault, true).0, 0);
 }
+
+#[test]
+fn a_long_target_without_a_link_is_named_and_moved_away() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    symlink("t".repeat(4000), mount.join("link")).expect("symlink");
+    mount.unmount();
+    assert_eq!(findings(&vault, true), (0, vec![]));
+    let targets = vault.store.join("warpcrypt.links");
+    fs::write(targets.join("left"), "by a crash").expect("write");
+    let found = [("left over".to_owned(), "/".to_owned(), None, None)];
+    assert_eq!(findings(&vault, false), (0, found.to_vec()));
+    assert_eq!(run(&mut check(&vault, &["--repair"]), 60).code(), 0, "nothing was lost");
+    assert!(!targets.join("left").exists());
+    assert_eq!(findings(&vault, false).1.iter().filter(|found| found.0 == "damaged").count(), 0);
+    let whole = fs::read_dir(&targets).expect("list").next().expect("the link's").expect("entry").path();
+    fs::remove_file(whole).expect("remove");
+    let (code, found) = findings(&vault, false);
+    assert!(
+        code == 41 && found.contains(&("damaged".to_owned(), "link".to_owned(), None, None)),
+        "{found:?}"
+    );
+}

@@ -90,6 +90,14 @@ fn names_lead_to_the_right_nodes() {
     assert_eq!(parent, fs::metadata(mount.path()).unwrap().ino());
     assert_eq!(fs::rename(at("d"), at("d/e2")).unwrap_err().raw_os_error(), Some(22));
 
+    for len in [3039, 3040, 4095] {
+        let target = "t".repeat(len);
+        symlink(&target, at("long")).unwrap();
+        assert_eq!(fs::read_link(at("long")).unwrap().as_os_str().len(), len);
+        assert_eq!(fs::symlink_metadata(at("long")).unwrap().len(), len as u64);
+        fs::rename(at("long"), at(&format!("long-{len}"))).unwrap();
+    }
+
     // A name that was looked for in vain is found once it is there.
     assert!(!at("later").exists());
     symlink("a/inside", at("later")).unwrap();
@@ -97,6 +105,14 @@ fn names_lead_to_the_right_nodes() {
     let fifo = FileType::Fifo;
     mknodat(CWD, at("fifo"), fifo, Mode::from_raw_mode(0o600), 0).unwrap();
     assert_eq!(mode(at("fifo")), 0o600);
+
+    let mount = mount.remount();
+    let longest = mount.join("long-4095");
+    assert_eq!(fs::symlink_metadata(&longest).unwrap().len(), 4095);
+    assert_eq!(fs::read_link(&longest).unwrap().as_os_str().len(), 4095);
+    fs::remove_file(longest).unwrap();
+    mount.unmount();
+    assert_eq!(fs::read_dir(vault.store.join("warpcrypt.links")).unwrap().count(), 1);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::vault::{self, Dir, DirEntry, Flaw, Part, Rebuilt, Result};
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -97,6 +97,22 @@ pub(super) fn name(
             (None, found)
         }
     }
+}
+
+/// Long targets of links that are gone. Nothing is lost with them: to move them away is no failure.
+pub(super) fn unlinked_targets(check: &Check) -> Vec<Finding> {
+    // An error says that not all links can be seen: that was found already.
+    let Ok(Some((dir, names))) = check.vault.unlinked_targets() else { return Vec::new() };
+    let left_over = |name: OsString| {
+        let flaw = Flaw::whole("the target of a symbolic link that is not there".to_owned());
+        let found = finding(Kind::LeftOver, Path::new(""), (&dir, &name), flaw);
+        match check.aside.filter(|_| check.scope.repair).map(|aside| aside.take(&dir, &name)) {
+            None => found,
+            Some(Ok(place)) => Finding { aside: Some(place.into_os_string()), ..found },
+            Some(Err(e)) => Finding { reason: format!("{}; it cannot be moved: {e}", found.reason), ..found },
+        }
+    };
+    names.into_iter().map(left_over).collect()
 }
 
 /// A file that is not the vault's.

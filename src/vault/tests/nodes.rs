@@ -1,24 +1,100 @@
 use super::*;
-use crate::vault::{SetAttr, SetTime, Target, Time};
+use crate::vault::{RenameMode, SetAttr, SetTime, Target, Time};
 
 #[test]
 fn symlinks_keep_any_target_and_tell_its_length() {
     let f = Fixture::new();
     let root = f.root();
-    for (i, target) in ["x", "../../etc/passwd", "/абс/путь", &"t".repeat(3039)].iter().enumerate() {
+    for (i, target) in
+        ["x", "../../etc/passwd", "/абс/путь", &"t".repeat(3039), &"t".repeat(3040), &"t".repeat(4095)]
+            .iter()
+            .enumerate()
+    {
         let name = format!("link{i}");
         let (stored, stat) =
             f.vault.symlink(&root, OsStr::new(&name), OsStr::new(target), node(0o777)).unwrap();
         assert_eq!((stat.kind, stat.size), (Kind::Symlink, target.len() as u64));
+        let found = f.vault.lookup(&root, OsStr::new(&name)).unwrap().1;
+        assert_eq!(found.size, target.len() as u64);
         assert_eq!(f.vault.readlink(&root, &stored).unwrap(), OsStr::new(target));
         let raw = std::fs::read_link(f.stored(&root, &name)).unwrap();
         assert_ne!(raw.as_os_str(), OsStr::new(target));
     }
-    let too_long = f.vault.symlink(&root, OsStr::new("l"), OsStr::new(&"t".repeat(3040)), node(0o777));
+    let too_long = f.vault.symlink(&root, OsStr::new("l"), OsStr::new(&"t".repeat(4096)), node(0o777));
     assert!(matches!(too_long, Err(Error::NameTooLong)));
     f.touch(&root, "file").unwrap();
     let stored = f.vault.lookup(&root, OsStr::new("file")).unwrap().0;
     assert_eq!(errno(f.vault.readlink(&root, &stored)), Some(Errno::INVAL));
+}
+
+/// The files with long targets.
+fn targets(f: &Fixture) -> Vec<PathBuf> {
+    let dir = std::fs::read_dir(f.dir.path().join("warpcrypt.links")).unwrap();
+    dir.map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn a_long_target_goes_with_the_last_name_of_its_link() {
+    let f = Fixture::new();
+    let root = f.root();
+    let make = |name: &str| {
+        let target = name.repeat(4000 / name.len());
+        f.vault.symlink(&root, OsStr::new(name), OsStr::new(&target), node(0o777)).unwrap().0
+    };
+    let stored = make("one");
+    f.vault.link(Target::Entry(&root, &stored), &root, OsStr::new("again")).unwrap();
+    let replace = |from: &str, to: &str, mode| {
+        f.vault.rename_name((&root, OsStr::new(from)), (&root, OsStr::new(to)), mode).unwrap();
+    };
+    replace("one", "moved", RenameMode::NoReplace);
+    assert_eq!(targets(&f).len(), 1);
+    f.vault.unlink_name(&root, OsStr::new("moved")).unwrap();
+    assert_eq!(targets(&f).len(), 1, "another name leads to it");
+    let again = f.vault.lookup(&root, OsStr::new("again")).unwrap().0;
+    assert!(f.vault.readlink(&root, &again).unwrap().to_string_lossy().starts_with("oneone"));
+    make("two");
+    assert_eq!(targets(&f).len(), 2);
+    replace("two", "again", RenameMode::Exchange);
+    assert_eq!(targets(&f).len(), 2);
+    replace("two", "again", RenameMode::Replace);
+    assert_eq!(targets(&f).len(), 1, "one was replaced");
+    let left = f.vault.lookup(&root, OsStr::new("again")).unwrap().0;
+    assert!(f.vault.readlink(&root, &left).unwrap().to_string_lossy().starts_with("oneone"));
+    // A link that cannot be made leaves no target.
+    let taken = f.vault.symlink(&root, OsStr::new("again"), OsStr::new(&"x".repeat(4000)), node(0o777));
+    assert_eq!(errno(taken), Some(Errno::EXIST));
+    assert_eq!(targets(&f).len(), 1);
+    assert!(f.vault.unlinked_targets().unwrap().unwrap().1.is_empty());
+    f.vault.unlink_name(&root, OsStr::new("again")).unwrap();
+    assert_eq!(targets(&f).len(), 0);
+    assert_eq!(f.names(&root), Vec::<OsString>::new());
+}
+
+#[test]
+fn a_long_target_that_is_missing_changed_or_anothers_is_damage() {
+    let f = Fixture::new();
+    let root = f.root();
+    let make = |name: &str| {
+        let made = f.vault.symlink(&root, OsStr::new(name), OsStr::new(&name.repeat(4000)), node(0o777));
+        (made.unwrap().0, targets(&f))
+    };
+    let (a, before) = make("a");
+    let (b, both) = make("b");
+    let file_a = &before[0];
+    let file_b = both.iter().find(|file| *file != file_a).unwrap();
+    let read = |link| f.vault.readlink(&root, link);
+    std::fs::copy(file_a, file_b).unwrap();
+    assert!(matches!(read(&b), Err(Error::Damaged(_))), "another's");
+    let mut bytes = std::fs::read(file_a).unwrap();
+    bytes.push(0);
+    std::fs::write(file_a, &bytes).unwrap();
+    assert!(matches!(read(&a), Err(Error::Damaged(_))), "longer");
+    std::fs::remove_file(file_a).unwrap();
+    assert!(matches!(read(&a), Err(Error::Damaged(_))), "missing");
+    // Both links can be removed; a file without one is left over.
+    f.vault.unlink_name(&root, OsStr::new("a")).unwrap();
+    std::fs::write(file_a, "left").unwrap();
+    assert_eq!(f.vault.unlinked_targets().unwrap().unwrap().1, [file_a.file_name().unwrap()]);
 }
 
 #[test]
@@ -129,7 +205,7 @@ fn a_link_of_a_later_version_is_not_taken_for_damage() {
     let (stored, _) = f.vault.symlink(&f.root(), OsStr::new("link"), OsStr::new("x"), node(0o777)).unwrap();
     let path = f.stored(&f.root(), "link");
     std::fs::remove_file(&path).unwrap();
-    std::os::unix::fs::symlink(format!("warpcrypt.link.{}", "A".repeat(24)), &path).unwrap();
+    std::os::unix::fs::symlink(format!("warpcrypt.later.{}", "A".repeat(24)), &path).unwrap();
     assert!(matches!(f.vault.readlink(&f.root(), &stored), Err(Error::NotSupported(_))));
     let (root, new) = (f.root(), OsStr::new("new"));
     let moved = f.vault.rename_name((&root, OsStr::new("link")), (&root, new), RenameMode::NoReplace);

@@ -92,7 +92,7 @@ fn links_and_special_files_have_those_of_root() {
         assert_eq!(f.vault.get_xattr(target, attribute).unwrap(), b"value");
         assert_eq!(f.vault.list_xattr(target).unwrap(), [attribute]);
         let path = f.stored(root, name);
-        let raw = f.vault.keys.xattrs.encode_name(attribute.as_encoded_bytes()).unwrap();
+        let raw = f.vault.keys().xattrs.encode_name(attribute.as_encoded_bytes()).unwrap();
         let raw = raw.replacen("user.", "trusted.", 1);
         let mut value = vec![0; 100];
         let len = rustix::fs::lgetxattr(&path, &raw, &mut value).unwrap();

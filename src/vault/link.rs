@@ -1,0 +1,218 @@
+//! Symbolic links. A target that does not fit in a link of the store lies in a file of the vault's own: it is durable before
+//! the link is made, and goes after it. So a crash leaves a file too many, never a link without its target.
+
+use super::{
+    Damage, Dir, Error, Kind, NewNode, Pin, Result, Stat, StoredName, Vault, attr::permissions,
+    names::read_up_to,
+};
+use crate::{
+    format::{
+        link::{self, LinkError, LongLink},
+        name::LINKS,
+    },
+    store::{BackingFile, DirFile, StoreDir, is_dots},
+};
+use rustix::{
+    fs::{FileType, OFlags},
+    io::Errno,
+};
+use std::{
+    collections::HashSet,
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+};
+
+impl Vault {
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// `NameTooLong`; EEXIST if the name is taken; else the store's.
+    pub fn symlink(
+        &self,
+        parent: &Dir,
+        name: &OsStr,
+        target: &OsStr,
+        node: NewNode,
+    ) -> Result<(StoredName, Stat)> {
+        let made = match self.keys().links.encode(target.as_bytes()) {
+            Ok(text) => self.make_link(parent, name, &text, node),
+            Err(LinkError::TooLong(_)) => Err(Errno::NAMETOOLONG.into()),
+            Err(LinkError::Random(e)) => Err(e.into()),
+        };
+        let (stored, stat) = match made {
+            // Some stores take less than Linux does.
+            Err(Error::Store(e)) if e.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) => {
+                self.make_long_link(parent, name, target, node)?
+            }
+            other => other?,
+        };
+        Ok((stored, Stat { size: target.len() as u64, ..stat }))
+    }
+
+    fn make_link(&self, parent: &Dir, name: &OsStr, text: &str, node: NewNode) -> Result<(StoredName, Stat)> {
+        let (stored, raw) = self.make(parent, name, node, |stored| {
+            parent.store.symlink(OsStr::new(text), stored)?;
+            parent.store.node(stored)
+        })?;
+        Ok((stored, self.present(&raw)?))
+    }
+
+    fn make_long_link(
+        &self,
+        parent: &Dir,
+        name: &OsStr,
+        target: &OsStr,
+        node: NewNode,
+    ) -> Result<(StoredName, Stat)> {
+        self.writable()?;
+        let (long, sealed) = self.keys().links.encode_long(target.as_bytes()).map_err(|e| match e {
+            LinkError::TooLong(_) => Error::NameTooLong,
+            LinkError::Random(e) => e.into(),
+        })?;
+        let dir = self.targets_to_write()?;
+        let file = long.file_name();
+        let made = put(&dir, &file, &sealed)
+            .map_err(Error::from)
+            .and_then(|()| self.make_link(parent, name, &long.text(), node));
+        made.inspect_err(|_| {
+            // The first error counts; a left-over does no harm.
+            let _ = dir.unlink(&file);
+        })
+    }
+
+    /// The directory of long targets, which is made if it is not there: whoever may use the root may use it.
+    fn targets_to_write(&self) -> io::Result<StoreDir> {
+        let (root, name) = (&self.root.store, OsStr::new(LINKS));
+        match root.open_dir(name) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
+        }
+        match root.mkdir(name, 0o700) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
+        let dir = root.open_dir(name)?;
+        let above = root.itself().stat()?;
+        // Without root's rights it belongs to this process's user.
+        let _ = dir.itself().chown(Some(above.st_uid), Some(above.st_gid));
+        dir.itself().chmod(permissions(above.st_mode))?;
+        root.sync()?;
+        Ok(dir)
+    }
+
+    /// Target of a symbolic link.
+    ///
+    /// # Errors
+    /// `Damaged`; `NotSupported` for one that a later version made; else the store's.
+    pub fn readlink(&self, parent: &Dir, name: &StoredName) -> Result<OsString> {
+        let text = parent.store.readlink(&name.0)?;
+        let damage = |reason| Damage { what: parent.stored_path(&name.0), reason };
+        let target = match LongLink::parse(text.as_bytes()) {
+            Some(long) => match self.long_target(&long) {
+                Ok(target) => target,
+                // Removed since it was read, with its target.
+                Err(_) if parent.store.readlink(&name.0)? != text => return Err(Errno::NOENT.into()),
+                Err(Error::Store(e)) if e.kind() == io::ErrorKind::NotFound => {
+                    return Err(damage("the file with the link's target is missing").into());
+                }
+                Err(Error::Damaged(_)) => {
+                    return Err(damage("the file with the link's target does not authenticate").into());
+                }
+                Err(e) => return Err(e),
+            },
+            None if link::is_reserved(text.as_bytes()) => {
+                return Err(Error::NotSupported("the form of a link's target, which a later version made"));
+            }
+            None => {
+                let target = self.keys().links.decode(text.as_bytes());
+                target.map_err(|_| damage("link target does not authenticate"))?
+            }
+        };
+        Ok(OsString::from_vec(target))
+    }
+
+    fn long_target(&self, long: &LongLink) -> Result<Vec<u8>> {
+        let dir = self.root.store.open_dir(OsStr::new(LINKS))?;
+        let name = long.file_name();
+        let file = DirFile::new(dir.open_file(&name, OFlags::RDONLY)?);
+        let sealed = read_up_to(&file, link::LONG_MAX + 1)?;
+        let opened = self.keys().links.decode_long(long, &sealed);
+        Ok(opened.map_err(|_| Damage { what: String::new(), reason: "does not authenticate" })?)
+    }
+
+    /// `stat` with the length of a long target, which the stored link tells; `text` reads that.
+    pub(super) fn with_target_len(
+        &self,
+        stat: Stat,
+        text: impl FnOnce() -> Result<OsString>,
+    ) -> Result<Stat> {
+        if stat.kind != Kind::Symlink || stat.size > 0 {
+            return Ok(stat); // No target in the usual form is empty.
+        }
+        let size = LongLink::parse(text()?.as_bytes()).map_or(0, |long| long.target_len() as u64);
+        Ok(Stat { size, ..stat })
+    }
+
+    /// After a link went from `dir`: if it was the last with a long target, that goes, too.
+    pub(super) fn link_went(&self, pin: &Pin, dir: &StoreDir) {
+        let text = pin.text().unwrap_or_default();
+        let Some(long) = LongLink::parse(text.as_bytes()).filter(|_| pin.links().is_ok_and(|n| n == 0))
+        else {
+            return;
+        };
+        // First, so that a power cut does not bring the link back without its target.
+        let removed = self
+            .with_access(&dir.itself(), 0o500, || dir.sync())
+            .and_then(|()| self.root.store.open_dir(OsStr::new(LINKS))?.unlink(&long.file_name()));
+        if let Err(e) = removed {
+            log::warn!("the target of a link that was removed is left behind: {e}");
+        }
+    }
+
+    /// The directory of long targets, and the files in it that no link has: a crash left them. `None` if there is no such
+    /// directory.
+    ///
+    /// # Errors
+    /// The store's, also if not all links can be seen.
+    pub fn unlinked_targets(&self) -> Result<Option<(Dir, Vec<OsString>)>> {
+        let targets = match self.root.store.open_dir(OsStr::new(LINKS)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let listed = self.with_access(&targets.itself(), 0o500, || targets.list())?;
+        let names = listed.into_iter().map(|entry| entry.name).filter(|name| !is_dots(name));
+        let mut left: HashSet<OsString> = names.collect();
+        self.strike_linked(&self.root.store, &mut left)?;
+        Ok(Some((Dir::new(targets, None), left.into_iter().collect())))
+    }
+
+    /// Takes out of `left` what the links in a directory and below have.
+    fn strike_linked(&self, dir: &StoreDir, left: &mut HashSet<OsString>) -> io::Result<()> {
+        let mut stream = self.with_access(&dir.itself(), 0o500, || dir.stream())?;
+        loop {
+            let listed = stream.next(dir)?;
+            if listed.is_empty() || left.is_empty() {
+                return Ok(());
+            }
+            for (_, entry) in listed.iter().filter(|(_, entry)| !is_dots(&entry.name)) {
+                if entry.kind == FileType::Directory {
+                    let inner = self.with_access(&dir.itself(), 0o100, || dir.open_dir(&entry.name))?;
+                    self.strike_linked(&inner, left)?;
+                } else if entry.kind == FileType::Symlink
+                    && let Some(long) = LongLink::parse(dir.readlink(&entry.name)?.as_bytes())
+                {
+                    left.remove(&long.file_name());
+                }
+            }
+        }
+    }
+}
+
+/// Puts a file into the directory of long targets, durably. Whoever may enter the directory may read it: it is sealed.
+fn put(dir: &StoreDir, name: &OsStr, sealed: &[u8]) -> io::Result<()> {
+    let file = DirFile::new(dir.create_file(name, 0o644)?);
+    file.write_at(sealed, 0)?;
+    file.sync_data()?;
+    dir.sync()
+}
