@@ -180,6 +180,7 @@ fn reserved_names() {
         name::DIR_ID_NAME,
         name::LONG,
         name::TEMPORARY,
+        name::REWRITE,
         name::ASIDE,
         name::LOST,
         name::LINKS,
@@ -474,7 +475,7 @@ fn a_configuration() {
 fn a_former_key() {
     let (id, contents) = ([3; 16], Secret::new_with(|key| key.fill(9)));
     let wrapped = FormerKey::wrap(&master(), &id, 5, &contents).wrapped;
-    let context = [b"warpcrypt v1 former key", &id[..], &5_u32.to_be_bytes()].concat();
+    let context = [b"warpcrypt v1 former master key", &id[..], &5_u32.to_be_bytes()].concat();
     let key = SivKey::new(Cipher::Aes256, &subkey(&master(), "former keys"));
     assert_eq!(key.open(&[&context], &wrapped), Ok(vec![9; 32]));
 }

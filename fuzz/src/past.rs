@@ -66,6 +66,7 @@ pub static CONTEXTS: LazyLock<[Arc<Context>; 2]> = LazyLock::new(|| {
             keys: ContentKeys::new(0, keys()),
             overwrites_in_place: true,
             set_aside: Box::new(|_| Ok(())),
+            rewrites: None,
             router: Router::new(EngineChoice::Cpu, budget.buffers).expect("the CPU"),
             durability: Durability::Strict,
             read_only,

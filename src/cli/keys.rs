@@ -6,6 +6,7 @@ use super::{
     exit::{Code, Failure, Outcome},
     info, password,
     progress::Spinner,
+    rotate,
     signals::Interrupt,
     tell, unlocking, vaults,
 };
@@ -42,6 +43,7 @@ pub fn run(action: &KeyAction) -> Outcome {
         KeyAction::Recovery { vault, unlock } => recovery(vault, unlock),
         KeyAction::Backup { vault, file } => backup::backup(vault, file),
         KeyAction::Restore(args) => backup::restore(args),
+        KeyAction::Rotate(args) => rotate::run(args),
         KeyAction::Master { vault, unlock } => backup::master(vault, unlock),
     }
 }

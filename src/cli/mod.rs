@@ -24,6 +24,7 @@ mod options;
 mod password;
 mod progress;
 mod quoting;
+mod rotate;
 mod session;
 mod signals;
 mod stat;

@@ -26,8 +26,8 @@ pub const VERSION: u32 = 1;
 pub const VAULT_ID: usize = 16;
 /// Slots that a configuration may have.
 pub const SLOTS_MAX: usize = 32;
-/// Former keys that a configuration may have.
-pub const FORMER_MAX: usize = 32;
+/// Former keys that a configuration may have: a rotation ends before the next one begins.
+pub const FORMER_MAX: usize = 1;
 /// Generations of a configuration are below this.
 pub const GENERATION_LIMIT: u64 = 1 << 63;
 /// Bytes that the text may have.
@@ -66,6 +66,9 @@ pub enum ConfigError {
     /// No slot has this id.
     #[error("the vault has no key slot {0}")]
     NoSuchSlot(u32),
+    /// The vault is getting another master key already.
+    #[error("the rotation of the vault's key is under way")]
+    Rotating,
     /// No room for another.
     #[error("the vault has as many key slots as it can have ({SLOTS_MAX})")]
     TooManySlots,
@@ -85,7 +88,7 @@ pub struct Settings {
     pub names: NameMode,
 }
 
-/// The contents key of an earlier key generation, under the present master key.
+/// The master key of an earlier key generation, under the present one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormerKey {
     /// Which generation's: below the present one.
@@ -95,9 +98,9 @@ pub struct FormerKey {
 }
 
 impl FormerKey {
-    /// Wraps the contents key of a generation for the vault with this id.
-    pub fn wrap(master: &Secret<32>, vault: &[u8; VAULT_ID], generation: u32, contents: &Secret<32>) -> Self {
-        let sealed = former_key(master).seal(&[&former_context(vault, generation)], contents.expose());
+    /// Wraps the master key of a generation for the vault with this id.
+    pub fn wrap(master: &Secret<32>, vault: &[u8; VAULT_ID], generation: u32, former: &Secret<32>) -> Self {
+        let sealed = former_key(master).seal(&[&former_context(vault, generation)], former.expose());
         let mut wrapped = [0; WRAPPED];
         wrapped.copy_from_slice(&sealed);
         FormerKey { generation, wrapped }
@@ -105,8 +108,8 @@ impl FormerKey {
 
     fn open(&self, master: &Secret<32>, vault: &[u8; VAULT_ID]) -> Option<Secret<32>> {
         let opened = former_key(master).open(&[&former_context(vault, self.generation)], &self.wrapped);
-        let contents = Zeroizing::new(opened.ok()?);
-        Some(Secret::new_with(|out| out.copy_from_slice(&contents)))
+        let former = Zeroizing::new(opened.ok()?);
+        Some(Secret::new_with(|out| out.copy_from_slice(&former)))
     }
 }
 
@@ -115,7 +118,7 @@ fn former_key(master: &Secret<32>) -> SivKey {
 }
 
 fn former_context(vault: &[u8; VAULT_ID], generation: u32) -> Vec<u8> {
-    [b"warpcrypt v1 former key", &vault[..], &generation.to_be_bytes()].concat()
+    [b"warpcrypt v1 former master key", &vault[..], &generation.to_be_bytes()].concat()
 }
 
 /// A vault's configuration.
@@ -139,9 +142,7 @@ impl VaultConfig {
     /// # Errors
     /// When the slot cannot be made (cost, label, key file, memory, random bytes).
     pub fn create(settings: Settings, first: &NewSlot) -> Result<(Self, Secret<32>), ConfigError> {
-        let mut filled = Ok(());
-        let master = Secret::new_with(|key| filled = random::fill(key));
-        filled.map_err(ConfigError::Random)?;
+        let master = random_key()?;
         let mut id = [0; VAULT_ID];
         random::fill(&mut id).map_err(ConfigError::Random)?;
         let slots = vec![KeySlot::make(1, &id, &master, first)?];
@@ -157,6 +158,52 @@ impl VaultConfig {
         };
         config.mac = config.compute_mac(&master);
         Ok((config, master))
+    }
+
+    /// Another master key, and the configuration with it; the caller writes that. `slot` is its only key slot, with the same
+    /// number and label, and opens with what `new` says. The present master key is a former one there, until
+    /// `end_rotation`.
+    ///
+    /// # Errors
+    /// `Rotating`; `Edited` for a master key that is not this vault's; `NoSuchSlot`; what a slot can fail with; `Random`.
+    pub fn rotate(
+        &self,
+        master: &Secret<32>,
+        slot: u32,
+        new: &NewSlot,
+    ) -> Result<(Self, Secret<32>), ConfigError> {
+        self.verify(master)?;
+        let Some(key_generation) = self.key_generation.checked_add(1).filter(|_| self.former.is_empty())
+        else {
+            return Err(ConfigError::Rotating);
+        };
+        let old = self.slots.iter().find(|old| old.id == slot).ok_or(ConfigError::NoSuchSlot(slot))?;
+        let next = random_key()?;
+        let new = NewSlot { label: old.label.as_deref(), ..*new };
+        let mut config = VaultConfig {
+            key_generation,
+            former: vec![FormerKey::wrap(&next, &self.id, self.key_generation, master)],
+            slots: vec![KeySlot::make(slot, &self.id, &next, &new)?],
+            ..self.clone()
+        };
+        config.changed(&next);
+        Ok((config, next))
+    }
+
+    /// Whether there are parts of the vault under a former master key.
+    pub fn is_rotating(&self) -> bool {
+        !self.former.is_empty()
+    }
+
+    /// Nothing is under the former master key any more: forgets it. The caller writes the new text.
+    ///
+    /// # Errors
+    /// `Edited` for a master key that is not this vault's.
+    pub fn end_rotation(&mut self, master: &Secret<32>) -> Result<(), ConfigError> {
+        self.verify(master)?;
+        self.former.clear();
+        self.changed(master);
+        Ok(())
     }
 
     /// Makes it newer than another one of the vault.
@@ -185,9 +232,10 @@ impl VaultConfig {
         self.key_generation
     }
 
-    /// The contents key of an earlier key generation, if there is one.
-    pub fn former(&self, master: &Secret<32>, generation: u32) -> Option<Secret<32>> {
-        self.former.iter().find(|key| key.generation == generation)?.open(master, &self.id)
+    /// The former master key and its key generation, if there is one.
+    pub fn former(&self, master: &Secret<32>) -> Option<(u32, Secret<32>)> {
+        let key = self.former.last()?;
+        Some((key.generation, key.open(master, &self.id)?))
     }
 
     /// What the vault is made of. To be trusted only once `unlock` succeeded.
@@ -325,6 +373,13 @@ impl VaultConfig {
         }
         out
     }
+}
+
+fn random_key() -> Result<Secret<32>, ConfigError> {
+    let mut filled = Ok(());
+    let key = Secret::new_with(|key| filled = random::fill(key));
+    filled.map_err(ConfigError::Random)?;
+    Ok(key)
 }
 
 /// Appends the length (32 bits, big-endian) and the bytes.

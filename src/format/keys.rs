@@ -6,7 +6,7 @@ use crate::crypto::{kdf::subkey, secret::Secret};
 pub const CONTENTS: &str = "contents";
 /// MAC of the vault's configuration.
 pub const CONFIG: &str = "configuration";
-/// Wrapping of the contents keys of earlier key generations.
+/// Wrapping of the former master key while a rotation is under way.
 pub const FORMER: &str = "former keys";
 /// Encryption of names.
 pub const NAMES: &str = "names";

@@ -130,6 +130,13 @@ impl LinkKey {
         Ok((link, sealed))
     }
 
+    /// What to store in a target's file under the key `new`; `None` if it is not under this one.
+    pub fn reseal_long(&self, new: &LinkKey, file_name: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+        let id = from_base64(file_name)?;
+        let target = self.0.open(&[b"long", &id], sealed).ok()?;
+        Some(new.0.seal(&[b"long", &id], &target))
+    }
+
     /// The target in a file.
     ///
     /// # Errors

@@ -30,6 +30,8 @@ pub const LOCK_FILE: &str = "warpcrypt.lock";
 pub const TEMPORARY: &str = "warpcrypt.tmp.";
 /// Prefix of what stood behind the blank header of a file, in the vault's root; no part of the plaintext tree.
 pub const ASIDE: &str = "warpcrypt.aside.";
+/// Prefix of the new form of a file that is being rewritten, in the vault's root.
+pub const REWRITE: &str = "warpcrypt.rewrite.";
 /// Prefix of a directory with entries whose directory's id is lost.
 pub const LOST: &str = "warpcrypt.lost.";
 /// Directory of the long targets of symbolic links, in the vault's root.

@@ -3,8 +3,8 @@
 
 use super::{
     Dir, DirEntry, Error, File, Kind, Result, Segment, StoredName, Target, Vault,
+    file::{each_piece, next_range},
     names::NameOf,
-    salvage::{each_piece, next_range},
 };
 use crate::{
     format::name::{ASIDE, Class},

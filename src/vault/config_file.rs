@@ -113,6 +113,15 @@ impl Configs {
         self.by_age().into_iter().next().ok_or(OpenError::Edited)
     }
 
+    /// The newest that a holder of this master key wrote.
+    ///
+    /// # Errors
+    /// `Edited` if there is none.
+    pub(super) fn authentic(&self, master: &Secret<32>) -> Result<VaultConfig> {
+        let found = self.by_age().into_iter().find(|config| config.is_authentic(master));
+        found.cloned().ok_or(OpenError::Edited)
+    }
+
     fn by_age(&self) -> Vec<&VaultConfig> {
         let mut all: Vec<_> = self.0.iter().flatten().collect();
         all.sort_by_key(|config| std::cmp::Reverse(config.generation()));
@@ -159,12 +168,10 @@ pub(super) fn mend(store: &StoreDir, path: &Path, master: &Secret<32>) -> io::Re
         taken => taken?,
     };
     let Ok(configs) = Configs::read(store, path) else { return Ok(()) };
-    let Some(newest) = configs.by_age().into_iter().find(|config| config.is_authentic(master)) else {
-        return Ok(());
-    };
+    let Ok(newest) = configs.authentic(master) else { return Ok(()) };
     for (name, found) in NAMES.iter().zip(&configs.0) {
-        if !found.as_ref().is_ok_and(|found| found == newest) {
-            let new = temporary(store, newest, like(store)?.as_ref())?;
+        if !found.as_ref().is_ok_and(|found| *found == newest) {
+            let new = temporary(store, &newest, like(store)?.as_ref())?;
             in_place(store, &new, name)?;
             log::warn!("{name} is put back");
         }
@@ -187,7 +194,7 @@ impl std::fmt::Debug for ConfigLock {
 impl ConfigLock {
     /// Locks the root's id file, which nobody replaces as long as all is well. (The configuration is replaced each
     /// time, and is locked only where there is no id file.)
-    fn take(store: &StoreDir, how: FlockOperation) -> io::Result<Self> {
+    pub(super) fn take(store: &StoreDir, how: FlockOperation) -> io::Result<Self> {
         loop {
             let has_id = store.stat(OsStr::new(DIR_ID_NAME)).is_ok();
             let name = OsStr::new(if has_id { DIR_ID_NAME } else { CONFIG_FILE });

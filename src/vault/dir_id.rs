@@ -2,6 +2,7 @@
 
 use super::{
     Damage, Dir, Error, Result, Vault,
+    keys::Former,
     names::{random_name, read_small},
 };
 use crate::{
@@ -16,7 +17,7 @@ use rustix::{
     fs::{FileType, OFlags},
     io::Errno,
 };
-use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt};
+use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, sync::Arc};
 
 /// How deep directories without ids are looked through: each level holds a descriptor.
 const DEEPEST: usize = 64;
@@ -24,6 +25,8 @@ const DEEPEST: usize = 64;
 /// What stands where an id file should.
 enum Found {
     Id(DirId),
+    /// Under the former key.
+    Former(DirId, Arc<Former>),
     /// A file without content. Its making was cut short before anything in the directory was durable.
     Blank,
     Missing,
@@ -49,6 +52,13 @@ impl Vault {
         drop(standing);
         dir.id = match found {
             Found::Id(id) => Some(id),
+            Found::Former(id, former) => {
+                dir.id = Some(id);
+                if !self.read_only() {
+                    self.renew_dir(&dir, &former)?;
+                }
+                Some(id)
+            }
             Found::Damaged(reason) => return Err(damaged(&dir, reason)),
             Found::Blank | Found::Missing => self.replace_id(&dir)?,
         };
@@ -76,7 +86,7 @@ impl Vault {
         let _alone = self.dir_ids.write();
         // Another thread may have been faster.
         let found = self.find_id(dir)?;
-        if let Found::Id(id) = found {
+        if let Found::Id(id) | Found::Former(id, _) = found {
             return Ok(Some(id));
         }
         let node = dir.store.itself();
@@ -135,13 +145,22 @@ impl Vault {
             Ok(content) if is_blank(&content) => Ok(Found::Blank),
             Ok(content) => Ok(match self.keys().dir_ids.decode(&content) {
                 Ok(id) => Found::Id(id),
-                Err(_) => Found::Damaged("the directory's id does not authenticate"),
+                Err(_) => self.find_former_id(&content),
             }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Found::Missing),
             Err(e) if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
                 Ok(Found::Damaged("the directory's id file is a link"))
             }
             Err(e) => Err(e.into()),
+        }
+    }
+
+    fn find_former_id(&self, content: &[u8]) -> Found {
+        let id =
+            self.keys.former().and_then(|former| Some((former.keys.dir_ids.decode(content).ok()?, former)));
+        match id {
+            Some((id, former)) => Found::Former(id, former),
+            None => Found::Damaged("the directory's id does not authenticate"),
         }
     }
 

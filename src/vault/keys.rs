@@ -7,12 +7,17 @@ use crate::{
         secret::Secret,
     },
     format::{
-        config::Settings, dir_id::DirIdKey, keys::contents_key, link::LinkKey, name::NameKeys, record::KeyId,
+        config::{Settings, VaultConfig},
+        dir_id::DirIdKey,
+        keys::contents_key,
+        link::LinkKey,
+        name::NameKeys,
+        record::KeyId,
         xattr::XattrKeys,
     },
 };
 use parking_lot::RwLock;
-use std::{iter, sync::Arc};
+use std::sync::Arc;
 
 /// Keys of the namespace, from one master key.
 pub(super) struct Keys {
@@ -34,24 +39,73 @@ impl Keys {
     }
 }
 
+/// What a rotation that is under way needs.
+pub(super) struct Former {
+    /// The namespace's keys of the former master key.
+    pub keys: Keys,
+    /// The present master key: the configuration is written with it at the end.
+    pub master: Secret<32>,
+}
+
 /// The keys of the namespace that count now.
-pub(super) struct KeyRing {
-    present: RwLock<Arc<Keys>>,
+pub(super) struct KeyRing(RwLock<Ring>);
+
+struct Ring {
+    present: Arc<Keys>,
+    former: Option<Arc<Former>>,
+}
+
+impl Ring {
+    fn of(config: &VaultConfig, master: &Secret<32>) -> Ring {
+        let keys = |master: &Secret<32>| Keys::derive(master, config.settings());
+        let former = config.former(master).map(|(_, former)| Former {
+            keys: keys(&former),
+            master: Secret::new_with(|key| key.copy_from_slice(master.expose())),
+        });
+        Ring { present: Arc::new(keys(master)), former: former.map(Arc::new) }
+    }
 }
 
 impl KeyRing {
-    pub(super) fn new(present: Keys) -> Self {
-        KeyRing { present: RwLock::new(Arc::new(present)) }
+    pub(super) fn of(config: &VaultConfig, master: &Secret<32>) -> Self {
+        KeyRing(RwLock::new(Ring::of(config, master)))
     }
 
     /// Those that everything new is written with.
     pub(super) fn present(&self) -> Arc<Keys> {
-        self.present.read().clone()
+        self.0.read().present.clone()
+    }
+
+    /// Those of what is not rewritten yet; `None` if no rotation is under way.
+    pub(super) fn former(&self) -> Option<Arc<Former>> {
+        self.0.read().former.clone()
+    }
+
+    /// What `open` opens with the present keys or, while a rotation is under way, with the former ones.
+    ///
+    /// # Errors
+    /// That of the present keys, if both fail.
+    pub(super) fn open<T, E>(&self, open: impl Fn(&Keys) -> Result<T, E>) -> Result<T, E> {
+        open(&self.present()).or_else(|e| match self.former() {
+            Some(former) => open(&former.keys).map_err(|_| e),
+            None => Err(e),
+        })
+    }
+
+    /// Takes up another configuration of the vault.
+    pub(super) fn replace(&self, config: &VaultConfig, master: &Secret<32>) {
+        *self.0.write() = Ring::of(config, master);
     }
 }
 
-/// Where the keys of files come from.
-pub struct ContentKeys(RwLock<Generation>);
+/// Where the keys of files come from: the present key generation, and a former one while files are under that.
+pub struct ContentKeys(RwLock<Generations>);
+
+#[derive(Clone)]
+struct Generations {
+    present: Generation,
+    former: Option<Generation>,
+}
 
 #[derive(Clone)]
 struct Generation {
@@ -59,32 +113,72 @@ struct Generation {
     kdf: Arc<FileKdf>,
 }
 
+impl Generation {
+    fn derive(number: u32, master: &Secret<32>, settings: Settings) -> Generation {
+        let kdf = FileKdf::new(contents_key(master), settings.cipher, settings.integrity);
+        Generation { number, kdf: Arc::new(kdf) }
+    }
+
+    fn keys(&self, salt: [u8; 32]) -> (KeyId, FileKeys) {
+        (KeyId { generation: self.number, salt }, self.kdf.keys(&salt))
+    }
+}
+
+impl Generations {
+    fn of(config: &VaultConfig, master: &Secret<32>) -> Self {
+        let derive = |number, master: &_| Generation::derive(number, master, config.settings());
+        Generations {
+            present: derive(config.key_generation(), master),
+            former: config.former(master).map(|(number, former)| derive(number, &former)),
+        }
+    }
+}
+
 impl ContentKeys {
     /// Those of one key generation.
     pub fn new(generation: u32, kdf: FileKdf) -> Self {
-        ContentKeys(RwLock::new(Generation { number: generation, kdf: Arc::new(kdf) }))
+        let present = Generation { number: generation, kdf: Arc::new(kdf) };
+        ContentKeys(RwLock::new(Generations { present, former: None }))
     }
 
-    /// Those of a master key.
-    pub(super) fn derive(generation: u32, master: &Secret<32>, settings: Settings) -> Self {
-        let kdf = FileKdf::new(contents_key(master), settings.cipher, settings.integrity);
-        ContentKeys::new(generation, kdf)
+    /// Those of a vault that gets another master key.
+    #[cfg(test)]
+    pub(super) fn after(former: (u32, FileKdf), present: (u32, FileKdf)) -> Self {
+        let [former, present] =
+            [former, present].map(|(number, kdf)| Generation { number, kdf: Arc::new(kdf) });
+        ContentKeys(RwLock::new(Generations { present, former: Some(former) }))
+    }
+
+    pub(super) fn of(config: &VaultConfig, master: &Secret<32>) -> Self {
+        ContentKeys(RwLock::new(Generations::of(config, master)))
+    }
+
+    /// Takes up another configuration of the vault.
+    pub(super) fn replace(&self, config: &VaultConfig, master: &Secret<32>) {
+        *self.0.write() = Generations::of(config, master);
     }
 
     /// The keys of a new file with this salt.
     pub(super) fn of_new(&self, salt: [u8; 32]) -> (KeyId, FileKeys) {
-        let Generation { number, kdf } = self.0.read().clone();
-        (KeyId { generation: number, salt }, kdf.keys(&salt))
+        let present = self.0.read().present.clone();
+        present.keys(salt)
+    }
+
+    /// Whether a file with such keys is to be rewritten.
+    pub(super) fn are_former(&self, id: &KeyId) -> bool {
+        self.0.read().present.number != id.generation
     }
 
     /// The keys that a file with this salt could have.
     pub(super) fn any_of(&self, salt: [u8; 32]) -> impl Iterator<Item = (KeyId, FileKeys)> {
-        iter::once(self.of_new(salt))
+        let Generations { present, former } = self.0.read().clone();
+        [Some(present), former].into_iter().flatten().map(move |generation| generation.keys(salt))
     }
 
     /// The keys of a file; `None` if the vault does not have those of its generation.
-    pub(super) fn of(&self, id: &KeyId) -> Option<FileKeys> {
-        let Generation { number, kdf } = self.0.read().clone();
-        (number == id.generation).then(|| kdf.keys(&id.salt))
+    pub(super) fn of_file(&self, id: &KeyId) -> Option<FileKeys> {
+        let Generations { present, former } = self.0.read().clone();
+        let generation = [Some(present), former].into_iter().flatten().find(|g| g.number == id.generation)?;
+        Some(generation.kdf.keys(&id.salt))
     }
 }

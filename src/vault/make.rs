@@ -11,7 +11,11 @@ use rustix::{
     fs::{FileType, Stat as RawStat},
     io::Errno,
 };
-use std::{ffi::OsStr, io, sync::Arc};
+use std::{
+    ffi::OsStr,
+    io,
+    sync::{Arc, atomic::Ordering},
+};
 
 /// What a new node starts with. `uid` and `gid` are the caller's; they are set where the process may,
 /// a set-group-id parent hands down its group.
@@ -132,7 +136,11 @@ impl Vault {
     pub fn link(&self, node: Target, parent: &Dir, name: &OsStr) -> Result<(StoredName, Stat)> {
         self.writable()?;
         let place = self.place(parent, name)?;
-        let long = self.lock_long(&[&place]);
+        let long = match self.is_rotating() {
+            true => Some(self.long_names.lock()),
+            false => self.lock_long(&[&place]),
+        };
+        self.moves.fetch_add(1, Ordering::Relaxed);
         self.prepare(parent, &place)?;
         // The old name may go next, and what it leads to may be durable: the new one must hold then.
         match &long {

@@ -29,7 +29,8 @@ mod process;
 mod remove;
 mod repair;
 mod resources;
-mod salvage;
+mod rewrites;
+mod rotate;
 mod sync;
 mod table;
 mod target;
@@ -45,7 +46,10 @@ pub use check::{Contents, Flaw, Part};
 pub use config_file::{ConfigLock, Unlocked};
 pub use dir::{Dir, StoredName};
 pub use error::{Damage, Error, Result};
-pub use file::{Background, Buffered, Context, Durability, File, Rebuilt, SlotMemory, SmallRead};
+pub use file::{
+    Background, Buffered, Context, Durability, File, Rebuilt, Rewrite, Rewrites, Segment, SlotMemory,
+    SmallRead,
+};
 pub use keys::ContentKeys;
 pub use listing::{DirEntry, Listing};
 pub use make::NewNode;
@@ -56,6 +60,6 @@ pub use process::descriptors;
 pub use remove::{RenameMode, Spot, There};
 pub use repair::Aside;
 pub use resources::{Budget, Memory};
-pub use salvage::Segment;
+pub use rotate::{Rotated, Step};
 pub use table::{Files, SyncStore};
 pub use target::{Pin, Target};

@@ -4,7 +4,7 @@
 //! left-over. All changes of long names happen under one lock: without it a removal could take away the
 //! sidecar of a name that was made again meanwhile.
 
-use super::{Dir, Error, Result, StoredName, Vault};
+use super::{Dir, Error, Result, StoredName, Vault, keys::Keys};
 use crate::{
     format::name::{Class, NameError, TEMPORARY, sidecar_name},
     store::{BackingFile, DirFile, Listed},
@@ -40,7 +40,18 @@ pub(super) enum NameOf {
 impl Vault {
     /// Where `name` stands in `dir`. ENOENT if the directory never had an id, so that nothing can.
     pub(super) fn place(&self, dir: &Dir, name: &OsStr) -> Result<Place> {
-        let encoded = self.keys().names.encode(dir.id()?, name.as_bytes()).map_err(|e| match e {
+        let place = self.place_under(&self.keys(), dir, name)?;
+        // Where nothing may be written, a directory may have names under both keys.
+        match self.keys.former().filter(|_| self.read_only()) {
+            Some(former) if dir.store.stat(&place.stored.0).is_err() => {
+                self.place_under(&former.keys, dir, name)
+            }
+            Some(_) | None => Ok(place),
+        }
+    }
+
+    fn place_under(&self, keys: &Keys, dir: &Dir, name: &OsStr) -> Result<Place> {
+        let encoded = keys.names.encode(dir.id()?, name.as_bytes()).map_err(|e| match e {
             NameError::TooLong => Error::NameTooLong,
             _ => Error::Invalid("not a file name"),
         })?;
@@ -58,7 +69,8 @@ impl Vault {
         };
         let name = sidecar.map_err(|e| e.to_string()).and_then(|sidecar| {
             let id = dir.id().map_err(|e| e.to_string())?;
-            self.keys().names.decode(id, stored, sidecar.as_deref()).map_err(|e| e.to_string())
+            let decode = |keys: &Keys| keys.names.decode(id, stored, sidecar.as_deref());
+            self.keys.open(decode).map_err(|e| e.to_string())
         });
         NameOf::Entry(name.map(OsString::from_vec))
     }

@@ -11,13 +11,19 @@ use super::{
     pending::Pending,
     process,
     resources::{Budget, MEMORY},
+    rewrites::StoredRewrites,
 };
 use crate::{
     engine::{EngineChoice, Router},
     format::{key_slot::SlotSecret, name::NAME_MAX, recovery_key::RecoveryKey},
 };
 use parking_lot::{Mutex, RwLock};
-use std::{collections::HashSet, io, path::Path, sync::Arc};
+use std::{
+    collections::HashSet,
+    io,
+    path::Path,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 /// What opens a key slot.
 pub enum Unlock {
@@ -80,7 +86,11 @@ impl Default for OpenOptions {
 /// Locks are taken in this order: `long_names`, `dir_ids`, `pending`'s of who makes it durable, `modes`, `pending`'s
 /// queue.
 pub struct Vault {
-    keys: KeyRing,
+    pub(super) keys: KeyRing,
+    /// Held while a directory is put under another key. Taken before all others.
+    pub(super) renewing: Mutex<()>,
+    /// Names that were moved or added while a rotation was under way.
+    pub(super) moves: AtomicU64,
     pub(super) root: Arc<Dir>,
     pub(super) files: Arc<Files>,
     pub(super) pending: Pending,
@@ -137,13 +147,15 @@ impl Vault {
                 log::warn!("the copies of the configuration cannot be made equal: {e}");
             }
         }
+        let rewrites = StoredRewrites::open(store.try_clone().map_err(failed)?, config.is_rotating());
         let context = Context {
-            keys: ContentKeys::derive(config.key_generation(), &master, settings),
+            keys: ContentKeys::of(&config, &master),
             router,
             durability: options.durability,
             read_only: options.read_only,
             overwrites_in_place: of_files.overwrites_in_place(),
             set_aside: Box::new(move |file| set_headless_aside(&aside, file)),
+            rewrites: Some(Box::new(rewrites.map_err(failed)?)),
             buffered: Arc::new(Buffered::new(budget.behind)),
             ahead: Arc::default(),
             slots: SlotMemory::new(budget.slots),
@@ -154,7 +166,9 @@ impl Vault {
         let files =
             Files::new(Arc::new(context), device, Box::new(move || of_files.sync())).map_err(failed)?;
         let mut vault = Vault {
-            keys: KeyRing::new(Keys::derive(&master, settings)),
+            renewing: Mutex::default(),
+            moves: AtomicU64::default(),
+            keys: KeyRing::of(&config, &master),
             root: Arc::new(Dir::new(store.try_clone().map_err(failed)?, None)),
             files,
             pending: Pending::new(of_names, process::descriptors()),

@@ -287,7 +287,7 @@ impl Vault {
     /// Whether a small file has what it must have.
     fn is_right(&self, name: &OsStr, content: &[u8]) -> bool {
         if name == DIR_ID_NAME {
-            self.keys().dir_ids.decode(content).is_ok()
+            self.keys.open(|keys| keys.dir_ids.decode(content)).is_ok()
         } else {
             self.keys().names.is_sidecar(name.as_encoded_bytes(), content)
         }

@@ -3,7 +3,11 @@
 use super::{Dir, Kind, Pin, Result, Stat, StoredName, Vault, names::Place};
 use crate::store::StoreDir;
 use rustix::io::Errno;
-use std::{ffi::OsStr, io, sync::Arc};
+use std::{
+    ffi::OsStr,
+    io,
+    sync::{Arc, atomic::Ordering},
+};
 
 /// The flags of renameat2(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +114,7 @@ impl Vault {
         let (old, new) = (&from.1.place, &to.1.place);
         let moved = from.1.there()?;
         let alone = self.long_names.lock();
+        self.moves.fetch_add(1, Ordering::Relaxed);
         // What is moved may be durable, so what its new name depends on has to be first.
         self.prepare(to.0, new)?;
         if new.is_long() || !Arc::ptr_eq(&from.0.store, &to.0.store) {

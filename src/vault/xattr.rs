@@ -3,7 +3,9 @@
 //! Every namespace is kept under `user.` in the store, so that its owner needs no privilege there; that of links and special
 //! files under `trusted.`, because Linux gives them nothing else. Of `system.` there are POSIX ACLs alone.
 
-use super::{Damage, Error, Result, Target, Vault, acl::AclKind, attr::key, xattr_owner::is_other};
+use super::{
+    Damage, Error, Result, Target, Vault, acl::AclKind, attr::key, keys::Keys, xattr_owner::is_other,
+};
 use crate::format::xattr::{PREFIX, from_others, is_reserved};
 use rustix::{fs::XattrFlags, io::Errno};
 use std::{
@@ -18,6 +20,7 @@ impl Vault {
     /// `NoAttribute`; `Damaged` if the value does not authenticate; else the store's.
     pub fn get_xattr(&self, target: Target, name: &OsStr) -> Result<Vec<u8>> {
         refuse_system(name)?;
+        self.renew_target(&target)?;
         let node = target.node()?;
         let stored = self.stored_attribute(&node, name)?.ok_or(Error::NoAttribute)?;
         let value = match node.get_xattr(OsStr::new(&stored)) {
@@ -30,7 +33,8 @@ impl Vault {
         };
         let identity = self.identity(&target, false)?;
         let identity = identity.ok_or(Damage { what: describe(&target), reason: "attribute of no file" })?;
-        let opened = self.keys().xattrs.decode_value(identity.owner(), name.as_bytes(), &value);
+        let decode = |keys: &Keys| keys.xattrs.decode_value(identity.owner(), name.as_bytes(), &value);
+        let opened = self.keys.open(decode);
         let value = opened
             .map_err(|_| Damage { what: describe(&target), reason: "attribute does not authenticate" })?;
         match AclKind::of(name) {
@@ -78,6 +82,7 @@ impl Vault {
     }
 
     fn store_xattr(&self, target: Target, name: &OsStr, value: &[u8], flags: XattrFlags) -> Result<()> {
+        self.renew_target(&target)?;
         let node = target.node()?;
         let stored = self.stored_attribute(&node, name)?.ok_or(Error::NameTooLong)?;
         let identity = self.identity(&target, true)?.ok_or(Error::NotSupported("attributes of this file"))?;
@@ -102,7 +107,8 @@ impl Vault {
         let decoded = |stored: OsString| {
             let common = if others { from_others(stored.as_bytes())? } else { stored.as_bytes().to_vec() };
             let ours = common.starts_with(PREFIX.as_bytes()) && !is_reserved(&common);
-            ours.then(|| (stored, self.keys().xattrs.decode_name(&common).ok().map(OsString::from_vec)))
+            let decode = || self.keys.open(|keys| keys.xattrs.decode_name(&common));
+            ours.then(|| (stored, decode().ok().map(OsString::from_vec)))
         };
         Ok(stored.into_iter().filter_map(decoded).collect())
     }
@@ -129,6 +135,7 @@ impl Vault {
     pub fn remove_xattr(&self, target: Target, name: &OsStr) -> Result<()> {
         self.writable()?;
         refuse_system(name)?;
+        self.renew_target(&target)?;
         let node = target.node()?;
         let stored = self.stored_attribute(&node, name)?.ok_or(Error::NoAttribute)?;
         if !node.remove_xattr(OsStr::new(&stored))? {

@@ -1,6 +1,6 @@
 //! What an extended attribute belongs to: what its value is bound to, and under which name the store has it.
 
-use super::{Dir, Error, Kind, Result, Target, Vault, acl::AclKind};
+use super::{Dir, Error, Kind, Result, Target, Vault, acl::AclKind, keys::Keys};
 use crate::{
     format::{
         dir_id::DirId,
@@ -64,8 +64,30 @@ pub(super) fn is_other(node: &Node) -> io::Result<bool> {
 impl Vault {
     /// The stored name of a node's attribute; `None` for one that is too long, or none.
     pub(super) fn stored_attribute(&self, node: &Node, name: &OsStr) -> Result<Option<String>> {
-        let stored = self.keys().xattrs.encode_name(name.as_bytes());
-        Ok(if is_other(node)? { stored.as_deref().map(of_others) } else { stored })
+        let others = is_other(node)?;
+        let encode = |keys: &Keys| {
+            let stored = keys.xattrs.encode_name(name.as_bytes());
+            if others { stored.as_deref().map(of_others) } else { stored }
+        };
+        let stored = encode(&self.keys());
+        // Where nothing may be written, a node may have attributes under both keys.
+        match (self.keys.former().filter(|_| self.read_only()), &stored) {
+            (Some(former), Some(name)) if node.get_xattr(OsStr::new(name))?.is_none() => {
+                Ok(encode(&former.keys))
+            }
+            _ => Ok(stored),
+        }
+    }
+
+    /// Puts a directory's attributes under the present key if a rotation did not yet.
+    pub(super) fn renew_target(&self, target: &Target) -> Result<()> {
+        if let Target::Entry(parent, name) = target
+            && self.is_rotating()
+            && self.stat(*target)?.kind == Kind::Dir
+        {
+            self.open_dir(parent, name)?;
+        }
+        Ok(())
     }
 
     /// What attributes of the target are bound to; `None` for a file that has no salt yet, and gets none because
@@ -83,10 +105,9 @@ impl Vault {
                     Kind::Dir => return of_dir(&*self.open_dir(parent, name)?),
                     Kind::File => self.open_file(parent, name, false)?.file.salt(false)?,
                     Kind::Symlink => return Ok(Some(Identity::Link(node.readlink()?))),
-                    Kind::Fifo => return Ok(Some(special(b'p', &raw))),
-                    Kind::Socket => return Ok(Some(special(b's', &raw))),
-                    Kind::CharDevice => return Ok(Some(special(b'c', &raw))),
-                    Kind::BlockDevice => return Ok(Some(special(b'b', &raw))),
+                    Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => {
+                        return Ok(special(&raw).map(Identity::Special));
+                    }
                 }
             }
         };
@@ -98,9 +119,17 @@ impl Vault {
     }
 }
 
-fn special(letter: u8, raw: &RawStat) -> Identity {
+/// What a special file is known by; `None` for another node.
+pub(super) fn special(raw: &RawStat) -> Option<[u8; SPECIAL]> {
+    let letter = match FileType::from_raw_mode(raw.st_mode) {
+        FileType::Fifo => b'p',
+        FileType::Socket => b's',
+        FileType::CharacterDevice => b'c',
+        FileType::BlockDevice => b'b',
+        FileType::RegularFile | FileType::Directory | FileType::Symlink | FileType::Unknown => return None,
+    };
     let mut known = [letter; SPECIAL];
     known[1..5].copy_from_slice(&major(raw.st_rdev).to_be_bytes());
     known[5..].copy_from_slice(&minor(raw.st_rdev).to_be_bytes());
-    Identity::Special(known)
+    Some(known)
 }

@@ -332,6 +332,8 @@ pub enum KeyAction {
     },
     /// Put a configuration back that was lost, from a backup or with the master secret
     Restore(RestoreArgs),
+    /// Give the vault a new master key, and rewrite everything under it; interrupted, it goes on when run again
+    Rotate(RotateArgs),
     /// Print the master secret, which opens the vault whatever becomes of its configuration and passwords
     Master {
         /// Directory of the vault
@@ -340,6 +342,22 @@ pub enum KeyAction {
         #[command(flatten)]
         unlock: UnlockArgs,
     },
+}
+
+/// Arguments of `key rotate`.
+#[derive(Debug, Args)]
+pub struct RotateArgs {
+    /// Directory of the vault
+    pub vault: PathBuf,
+    /// Remove all key slots but the one that opens the vault now: they are of no use for the new key
+    #[arg(long)]
+    pub drop_other_slots: bool,
+    /// What opens the vault, before and after.
+    #[command(flatten)]
+    pub unlock: UnlockArgs,
+    /// What its password costs.
+    #[command(flatten)]
+    pub cost: CostArgs,
 }
 
 /// Arguments of `key restore`.

@@ -316,51 +316,73 @@ fn every_change_raises_the_generation() {
     assert_eq!(config.generation(), 3);
 }
 
-/// As a program that changes keys would leave it.
-fn rekeyed() -> (VaultConfig, Secret<32>) {
-    let (mut config, master) = sample();
-    let old = |byte| Secret::new_with(|key: &mut [u8; 32]| key.fill(byte));
-    config.key_generation = 7;
-    config.former = [(0, 1), (5, 2)]
-        .map(|(generation, byte)| FormerKey::wrap(&master, &config.id, generation, &old(byte)))
-        .into();
-    config.changed(&master);
-    (config, master)
+/// One whose master key was changed, with the one before.
+fn rotated() -> (VaultConfig, Secret<32>, Secret<32>) {
+    let (config, old) = sample();
+    let (config, master) = config.rotate(&old, 1, &slot(PASSWORD)).unwrap();
+    (config, master, old)
 }
 
 #[test]
-fn former_keys_open_under_the_present_one() {
-    let (config, _) = rekeyed();
-    let mut again = VaultConfig::parse(config.to_json().as_bytes()).unwrap();
+fn a_rotated_configuration_has_another_master_key_and_the_former_one() {
+    let (config, master, old) = rotated();
+    let again = VaultConfig::parse(config.to_json().as_bytes()).unwrap();
     assert_eq!(again, config);
-    let master = again.unlock(&PASSWORD).unwrap();
-    assert_eq!(again.key_generation(), 7);
-    let former = |config: &VaultConfig, n| config.former(&master, n).map(|key| *key.expose());
-    assert_eq!([0, 5].map(|n| former(&again, n)), [Some([1; 32]), Some([2; 32])]);
-    assert_eq!([1, 6, 7].map(|n| former(&again, n)), [None; 3]);
-    // They stay when slots change.
-    again.add(&master, &slot(KEY_FILE)).unwrap();
-    assert_eq!(former(&again, 5), Some([2; 32]));
+    let opened = again.unlock(&PASSWORD).unwrap();
+    assert_eq!(opened.expose(), master.expose());
+    assert_ne!(opened.expose(), old.expose());
+    assert_eq!((again.key_generation(), again.is_rotating()), (1, true));
+    let (generation, former) = again.former(&opened).unwrap();
+    assert_eq!((generation, former.expose()), (0, old.expose()));
+    assert!(again.unlock(&PASSWORD).is_ok() && again.former(&old).is_none() && !again.is_authentic(&old));
 }
 
 #[test]
-fn former_keys_are_bound_to_their_vault_and_generation() {
-    let (config, master) = rekeyed();
-    let mut exchanged = config.clone();
-    let [first, second] = [0, 1].map(|i| config.former[i].wrapped);
-    (exchanged.former[0].wrapped, exchanged.former[1].wrapped) = (second, first);
-    assert!(matches!(exchanged.unlock(&PASSWORD), Err(ConfigError::Edited)));
-    exchanged.changed(&master);
-    assert!(matches!(exchanged.unlock(&PASSWORD), Err(ConfigError::Damaged { .. })));
-    assert!(exchanged.former(&master, 0).is_none());
-    let mut fewer = config.clone();
-    fewer.former.pop();
-    assert!(matches!(fewer.unlock(&PASSWORD), Err(ConfigError::Edited)));
+fn a_rotation_keeps_one_slot_with_its_number_and_label() {
+    let (mut config, old) = sample();
+    let id = config.add(&old, &NewSlot { label: Some("usb stick"), ..slot(KEY_FILE) }).unwrap();
+    let (rotated, master) = config.rotate(&old, id, &slot(KEY_FILE)).unwrap();
+    let [kept] = rotated.slots() else { panic!("one slot") };
+    assert_eq!((kept.id, kept.label.as_deref()), (id, Some("usb stick")));
+    assert!(matches!(rotated.unlock(&PASSWORD), Err(ConfigError::NoSlotOfThatKind(_))));
+    assert!(rotated.generation() > config.generation());
+    let mut later = rotated;
+    assert_eq!(later.add(&master, &slot(PASSWORD)).unwrap(), id + 1);
+    assert!(later.is_rotating());
+}
+
+#[test]
+fn a_rotation_ends_before_the_next_one() {
+    let (mut config, master, old) = rotated();
+    assert!(matches!(config.rotate(&master, 1, &slot(PASSWORD)), Err(ConfigError::Rotating)));
+    assert!(matches!(config.rotate(&old, 1, &slot(PASSWORD)), Err(ConfigError::Edited)));
+    assert!(matches!(config.end_rotation(&old), Err(ConfigError::Edited)));
+    config.end_rotation(&master).unwrap();
+    assert!(!config.is_rotating() && config.former(&master).is_none());
+    let again = VaultConfig::parse(config.to_json().as_bytes()).unwrap();
+    assert_eq!(again.rotate(&master, 1, &slot(PASSWORD)).unwrap().0.key_generation(), 2);
+}
+
+#[test]
+fn the_former_key_is_bound_to_its_vault_and_generation() {
+    let (config, master, old) = rotated();
+    for (vault, generation) in [([9; VAULT_ID], 0), (config.id, 1)] {
+        let mut moved = config.clone();
+        moved.former =
+            vec![FormerKey { generation: 0, ..FormerKey::wrap(&master, &vault, generation, &old) }];
+        assert!(matches!(moved.unlock(&PASSWORD), Err(ConfigError::Edited)));
+        moved.changed(&master);
+        assert!(matches!(moved.unlock(&PASSWORD), Err(ConfigError::Damaged { .. })));
+        assert!(moved.former(&master).is_none());
+    }
+    let mut without = config.clone();
+    without.former.pop();
+    assert!(matches!(without.unlock(&PASSWORD), Err(ConfigError::Edited)));
     let text = config.to_json();
     for (from, to) in [
-        ("\"key_generation\": 7", "\"key_generation\": 5"),
-        ("\"generation\": 0", "\"generation\": 5"),
-        ("\"generation\": 5", "\"generation\": -1"),
+        ("\"key_generation\": 1", "\"key_generation\": 0"),
+        ("\"generation\": 0", "\"generation\": 1"),
+        ("\"generation\": 0", "\"generation\": -1"),
     ] {
         let edited = text.replacen(from, to, 1);
         assert_ne!(edited, text, "{from}");
@@ -368,7 +390,7 @@ fn former_keys_are_bound_to_their_vault_and_generation() {
     }
     let mut many = config;
     many.key_generation = 1000;
-    many.former = (0..=FORMER_MAX as u32).map(|n| FormerKey { generation: n, wrapped: first }).collect();
+    many.former = (0..=FORMER_MAX as u32).map(|n| FormerKey::wrap(&master, &many.id, n, &old)).collect();
     assert!(matches!(VaultConfig::parse(many.to_json().as_bytes()), Err(ConfigError::Damaged { .. })));
 }
 

@@ -9,6 +9,8 @@
 //! | `write`, `flush`, `commit` | its way into the buffer, out of it, and to the store |
 //! | `recover` | what a crash on that way leaves to do |
 //! | `rebuild` | what can be made of a damaged file |
+//! | `rekey` | another key for a file |
+//! | `segments` | all that verifies, around what does not |
 //! | `background` | threads for read-ahead, and for sealing and storing |
 //! | `rules` | the rules of the commit protocol, by name |
 
@@ -25,7 +27,9 @@ mod read;
 mod rebuild;
 mod record;
 mod recover;
+mod rekey;
 mod rules;
+mod segments;
 mod slot_memory;
 mod state;
 #[cfg(test)]
@@ -49,6 +53,9 @@ pub use buffer::Buffered;
 pub use commit::CleanStep;
 pub use read::{ReadAheadMemory, SmallRead};
 pub use rebuild::Rebuilt;
+pub use rekey::{Rewrite, Rewrites};
+pub use segments::Segment;
+pub(super) use segments::{each_piece, next_range};
 pub use slot_memory::SlotMemory;
 
 /// What an overwrite survives.
@@ -78,6 +85,8 @@ pub struct Context {
     pub overwrites_in_place: bool,
     /// Keeps what stands in a stored file behind a blank header, before that is written anew.
     pub set_aside: SetAside,
+    /// Where files are rewritten under another key; `None` where that never happens.
+    pub rewrites: Option<Box<dyn Rewrites>>,
     /// What was written to all files and is not in the store.
     pub buffered: Arc<Buffered>,
     /// What is opened ahead of the readers of all files.
@@ -104,6 +113,7 @@ impl File {
     /// # Errors
     /// `Damaged` if the commit records do not authenticate, or contradict what is stored; else the store's.
     pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Arc<File>> {
+        let store = rekey::finish(store, &context)?;
         let stored = store.len()?;
         let file = File::over(store, context);
         file.load_version(stored)?;

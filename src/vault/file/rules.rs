@@ -70,6 +70,10 @@ pub(super) enum Rule {
     RecordBeforeErasing,
     /// The recovered version's epoch is above all that were used.
     EpochAboveAll,
+    /// The new form of a file that is rewritten is durable before its records replace those of the old one.
+    NewFormDurable,
+    /// These records are durable before anything else of the old form changes.
+    NewRecordsFirst,
     /// A chunk in flight is completed before it is read.
     CompleteBeforeReading,
     /// A chunk in flight is completed before a part of it is changed.

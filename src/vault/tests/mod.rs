@@ -11,6 +11,7 @@ mod nodes;
 mod opening;
 mod pending;
 mod renames;
+mod rotate;
 mod users;
 mod xattrs;
 

@@ -40,7 +40,7 @@ impl File {
 
     /// The keys that belong to a salt; `None` if the vault does not have those of its generation.
     pub(in crate::vault::file) fn derive(&self, id: KeyId) -> Option<Identity> {
-        Some(Identity { id, keys: self.context.keys.of(&id)? })
+        Some(Identity { id, keys: self.context.keys.of_file(&id)? })
     }
 
     /// Begins a change of the file: its content gets a new name, and a recovery that could not be written is written first.

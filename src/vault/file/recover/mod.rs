@@ -67,7 +67,7 @@ impl File {
         Ok(())
     }
 
-    fn load_into_state(&self, st: &mut State, stored: u64) -> Result<()> {
+    pub(super) fn load_into_state(&self, st: &mut State, stored: u64) -> Result<()> {
         let mut header = [0; layout::PAGE as usize];
         if self.store.read_at(&mut header, 0)? < header.len() {
             return Ok(());

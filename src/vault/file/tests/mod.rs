@@ -18,6 +18,7 @@ mod faults;
 mod hostile;
 mod model;
 mod rebuild;
+mod rekey;
 mod several;
 mod single;
 mod streams;
@@ -69,6 +70,7 @@ pub(super) fn context_of_few(background: Background) -> Context {
         read_only: false,
         overwrites_in_place: true,
         set_aside: Box::new(|_| Ok(())),
+        rewrites: None,
         buffered: Arc::new(Buffered::new(budget.behind)),
         ahead: Arc::default(),
         slots: SlotMemory::new(1 << 20),

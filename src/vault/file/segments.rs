@@ -1,7 +1,10 @@
 //! Reading everything of a file that verifies, around what does not.
 
-use super::{Error, File, OpenFile, Result};
-use crate::format::layout;
+use super::File;
+use crate::{
+    format::layout,
+    vault::{Error, Result},
+};
 use std::{io, ops::Range};
 
 /// Bytes that are read at once: enough for the engine to work on all cores.
@@ -15,22 +18,21 @@ pub enum Segment<'a> {
     Damaged(Range<u64>, String),
 }
 
-impl OpenFile {
+impl File {
     /// Hands the segments of the content to `give`, in order, until it fails.
     ///
     /// # Errors
     /// What `give` returned; or that nothing of the file can be told.
     pub fn each_segment(&self, give: &mut dyn FnMut(Segment) -> io::Result<()>) -> io::Result<()> {
-        let file = &*self.file;
-        if file.is_blank() {
+        if self.is_blank() {
             return Err(io::Error::other("its header is blank"));
         }
         let (mut at, mut buffer) = (0, Vec::new());
-        while let Some((range, damage)) = next_range(file, at) {
+        while let Some((range, damage)) = next_range(self, at) {
             at = range.end;
             match damage {
                 Some(reason) => give(Segment::Damaged(range, reason))?,
-                None => each_piece(file, range, &mut buffer, give)?,
+                None => each_piece(self, range, &mut buffer, give)?,
             }
         }
         Ok(())
@@ -38,7 +40,7 @@ impl OpenFile {
 }
 
 /// The next range from `at` on that has data, or whose entries do not verify, then with the reason.
-pub(super) fn next_range(file: &File, mut at: u64) -> Option<(Range<u64>, Option<String>)> {
+pub(in crate::vault) fn next_range(file: &File, mut at: u64) -> Option<(Range<u64>, Option<String>)> {
     // The first byte behind the group of another.
     let behind_group = |at: u64| {
         let next = layout::first_chunk(layout::group_of(at / layout::CHUNK) + 1);
@@ -67,7 +69,7 @@ pub(super) fn next_range(file: &File, mut at: u64) -> Option<(Range<u64>, Option
 ///
 /// # Errors
 /// What `give` returned.
-pub(super) fn each_piece(
+pub(in crate::vault) fn each_piece(
     file: &File,
     range: Range<u64>,
     buffer: &mut Vec<u8>,

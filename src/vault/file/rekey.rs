@@ -1,0 +1,201 @@
+//! Another key for a file that stays where it is: its names, handles and attributes are those of the inode.
+//!
+//! The new form is made in a file of its own, and is durable there, before anything of the old one is written over. Its records go
+//! first. From then on they say that the new form counts, and `finish` puts the rest in place, now or after a crash. Then the other
+//! file goes. A power cut may bring it back, which does no harm: both records are replaced before anything that is written later
+//! is confirmed.
+
+use super::{
+    Context, File, Segment,
+    record::{Identity, OnDisk},
+    rules::{Rule, holds},
+    state::{Fault, State},
+};
+use crate::{format::record::RECORD, store::BackingFile, vault::Result};
+use std::{ffi::OsString, io, ops::Range, sync::Arc};
+
+/// Bytes of both records.
+const HEADER: usize = 2 * RECORD;
+/// Bytes that are copied at once.
+const PIECE: usize = 1 << 20;
+
+/// Files with the new forms of files that are rewritten.
+pub trait Rewrites: Send + Sync {
+    /// Makes an empty one.
+    ///
+    /// # Errors
+    /// The store's.
+    fn begin(&self) -> io::Result<Rewrite>;
+    /// Removes one.
+    ///
+    /// # Errors
+    /// The store's.
+    fn remove(&self, rewrite: &Rewrite) -> io::Result<()>;
+    /// Makes durable which there are.
+    ///
+    /// # Errors
+    /// The store's.
+    fn sync(&self) -> io::Result<()>;
+    /// The one that these records were taken from, or one of them, if a crash left it.
+    ///
+    /// # Errors
+    /// The store's.
+    fn left(&self, records: &[u8; HEADER]) -> io::Result<Option<Rewrite>>;
+}
+
+/// The new form of a file that is being rewritten.
+pub struct Rewrite {
+    /// Its name.
+    pub name: OsString,
+    /// Its bytes.
+    pub store: Arc<dyn BackingFile>,
+}
+
+impl File {
+    /// Whether it is under a former key of the vault.
+    pub fn has_former_key(&self) -> bool {
+        self.has_former(&self.state.read())
+    }
+
+    /// Rewrites the file under the present key; its salt stays. Whoever uses it waits. What was written to it is durable then.
+    /// False if there was nothing to do.
+    ///
+    /// # Errors
+    /// `Damaged` if a part of it cannot be read; the store's. If the old form is not whole any more, the file fails until it is
+    /// opened again.
+    pub fn rekey(self: &Arc<Self>) -> Result<bool> {
+        let mut st = self.state.write();
+        let Some(rewrites) = self.context.rewrites.as_deref().filter(|_| self.has_former(&st)) else {
+            return Ok(false);
+        };
+        self.begin_change(&mut st)?;
+        self.flush_all(&mut st)?;
+        self.commit(&mut st)?;
+        let Some(identity) = st.stored.identity.clone() else { return Ok(false) };
+        if st.stored.records.on_disk == OnDisk::Nothing {
+            st.stored.identity = None; // another salt is drawn with the first record
+            return Ok(true);
+        }
+        self.remember_mtime(&mut st)?;
+        let rewrite = rewrites.begin()?;
+        // From here on the store alone tells what the file is.
+        st.fault = Some(Fault::Broken);
+        let made = self.make_new_form(&rewrite, rewrites, identity.id.salt);
+        if made.is_ok() {
+            put_in_place(&*rewrite.store, &*self.store)?;
+        }
+        // An error before counts more; what is left goes when the rotation ends.
+        if let Err(e) = rewrites.remove(&rewrite) {
+            log::debug!("{}: {e}", rewrite.name.display());
+        }
+        self.read_anew(&mut st)?;
+        self.restore_mtime(&st);
+        made.map(|()| true)
+    }
+
+    fn has_former(&self, st: &State) -> bool {
+        st.stored.identity.as_ref().is_some_and(|identity| self.context.keys.are_former(&identity.id))
+    }
+
+    /// Writes the content, which is in the store, to another file, durably, with a clean record.
+    fn make_new_form(&self, rewrite: &Rewrite, rewrites: &dyn Rewrites, salt: [u8; 32]) -> Result<()> {
+        let old = File::open(self.store.clone(), self.context.clone())?;
+        let new = File::fresh(rewrite.store.clone(), self.context.clone());
+        let (id, keys) = self.context.keys.of_new(salt);
+        new.state.write().stored.identity = Some(Arc::new(Identity { id, keys }));
+        old.each_segment(&mut |segment| match segment {
+            Segment::Data(at, bytes) => new.write(at, bytes).map_err(io::Error::other),
+            Segment::Damaged(_, reason) => Err(io::Error::other(reason)),
+        })?;
+        new.truncate(old.size())?;
+        new.salt(true)?;
+        new.make_clean()?;
+        let (seconds, nanoseconds) = self.store.mtime()?;
+        rewrite.store.set_mtime(seconds, nanoseconds)?;
+        if holds(Rule::NewFormDurable) {
+            rewrite.store.sync_data()?;
+            rewrites.sync()?;
+        }
+        Ok(())
+    }
+
+    fn make_clean(&self) -> Result<()> {
+        let step = self.clean_flush()?;
+        self.clean_sync()?;
+        if self.clean_settle(step)? {
+            self.clean_sync()?;
+            self.clean_finish(step)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what is known of the store, and reads it again. Nothing waits to be written.
+    fn read_anew(&self, st: &mut State) -> Result<()> {
+        let known = std::mem::replace(st, State::never_committed(&self.context));
+        st.fault = Some(Fault::Broken);
+        self.load_into_state(st, self.store.len()?)?;
+        (st.times, st.fault) = (known.times, None);
+        Ok(())
+    }
+}
+
+/// Puts the new form of a file in place if that was begun. Returns what holds the content: the file, or the new form where
+/// nothing may be written.
+///
+/// # Errors
+/// The store's; then the file is neither the old nor the new one yet.
+pub(super) fn finish(store: Arc<dyn BackingFile>, context: &Context) -> Result<Arc<dyn BackingFile>> {
+    let Some(rewrites) = &context.rewrites else { return Ok(store) };
+    let mut records = [0; HEADER];
+    if store.read_at(&mut records, 0)? < HEADER {
+        return Ok(store);
+    }
+    let Some(rewrite) = rewrites.left(&records)? else { return Ok(store) };
+    if context.read_only {
+        return Ok(rewrite.store);
+    }
+    put_in_place(&*rewrite.store, &*store)?;
+    let (seconds, nanoseconds) = rewrite.store.mtime()?;
+    store.set_mtime(seconds, nanoseconds)?;
+    rewrites.remove(&rewrite)?;
+    Ok(store)
+}
+
+/// Makes `old` what `new` is, durably. Its records go first, and are durable before anything else of it changes.
+fn put_in_place(new: &dyn BackingFile, old: &dyn BackingFile) -> io::Result<()> {
+    let mut piece = vec![0; PIECE];
+    new.read_at(&mut piece[..HEADER], 0)?;
+    old.write_at(&piece[..HEADER], 0)?;
+    if holds(Rule::NewRecordsFirst) {
+        old.sync_data()?;
+    }
+    let len = new.len()?;
+    old.set_len(len)?;
+    let mut at = HEADER as u64;
+    while at < len {
+        let data = new.next_data(at)?.unwrap_or(len);
+        clear(old, at..data, &mut piece)?;
+        let read = if data < len { new.read_at(&mut piece, data)? } else { 0 };
+        old.write_at(&piece[..read], data)?;
+        at = data + read as u64;
+    }
+    old.sync_data()
+}
+
+/// Zeros a range, by a hole where the store has those.
+fn clear(store: &dyn BackingFile, range: Range<u64>, piece: &mut [u8]) -> io::Result<()> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    store.punch(range.start, range.end - range.start)?;
+    let Some(data) = store.next_data(range.start)?.filter(|data| *data < range.end) else { return Ok(()) };
+    let mut at = data;
+    while at < range.end {
+        let len = (piece.len() as u64).min(range.end - at);
+        let zeros = &mut piece[..len as usize];
+        zeros.fill(0);
+        store.write_at(zeros, at)?;
+        at += len;
+    }
+    Ok(())
+}

@@ -1,0 +1,347 @@
+//! A file gets another key. Nothing is lost, whatever fails and whenever the machine stops.
+
+use super::*;
+use crate::vault::{
+    Rewrite, Rewrites,
+    file::rules::{Rule, break_rule},
+};
+use parking_lot::Mutex;
+use std::{
+    ffi::OsString,
+    io,
+    sync::atomic::{AtomicBool, AtomicU64},
+};
+
+/// What goes wrong at a changing call of the store.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Trouble {
+    /// It fails, the next one does not.
+    Failure(i32),
+    /// The machine stops before it.
+    Stop,
+}
+
+/// All that a rotation changes: it counts the calls, and has one fail.
+#[derive(Default)]
+struct Machine {
+    calls: AtomicU64,
+    trouble: Mutex<Option<(u64, Trouble)>>,
+    stopped: AtomicBool,
+}
+
+impl Machine {
+    fn change(&self) -> io::Result<()> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        match *self.trouble.lock() {
+            _ if self.stopped.load(Ordering::Relaxed) => Err(io::Error::from_raw_os_error(libc::EIO)),
+            Some((at, Trouble::Failure(errno))) if at == call => Err(io::Error::from_raw_os_error(errno)),
+            Some((at, Trouble::Stop)) if at == call => {
+                self.stopped.store(true, Ordering::Relaxed);
+                Err(io::Error::from_raw_os_error(libc::EIO))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A file of it.
+struct Part {
+    file: Arc<FaultyFile>,
+    machine: Arc<Machine>,
+}
+
+impl BackingFile for Part {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.machine.change()?;
+        self.file.write_at(buf, offset)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.machine.change()?;
+        self.file.set_len(len)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.machine.change()?;
+        self.file.sync_data()
+    }
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.machine.change()?;
+        self.file.punch(offset, len)
+    }
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        self.file.next_data(offset)
+    }
+    fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.file.reserve(offset, len)
+    }
+    fn mtime(&self) -> io::Result<(i64, u32)> {
+        self.file.mtime()
+    }
+    fn set_mtime(&self, seconds: i64, nanoseconds: u32) -> io::Result<()> {
+        self.file.set_mtime(seconds, nanoseconds)
+    }
+}
+
+/// A name in the directory of new forms.
+#[derive(Clone)]
+struct Name {
+    name: OsString,
+    file: Arc<FaultyFile>,
+    shown: bool,
+    durable: bool,
+}
+
+/// That directory.
+#[derive(Clone, Default)]
+struct Forms {
+    names: Arc<Mutex<Vec<Name>>>,
+    machine: Arc<Machine>,
+}
+
+impl Rewrites for Forms {
+    fn begin(&self) -> io::Result<Rewrite> {
+        self.machine.change()?;
+        let mut names = self.names.lock();
+        let name = OsString::from(format!("{}", names.len()));
+        let file = FaultyFile::new();
+        names.push(Name { name: name.clone(), file: file.clone(), shown: true, durable: false });
+        Ok(Rewrite { name, store: Arc::new(Part { file, machine: self.machine.clone() }) })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.machine.change()?;
+        self.names.lock().iter_mut().for_each(|name| name.durable = name.shown);
+        Ok(())
+    }
+
+    fn remove(&self, rewrite: &Rewrite) -> io::Result<()> {
+        self.machine.change()?;
+        self.names.lock().iter_mut().filter(|n| n.name == rewrite.name).for_each(|n| n.shown = false);
+        Ok(())
+    }
+
+    fn left(&self, records: &[u8; 1024]) -> io::Result<Option<Rewrite>> {
+        let names = self.names.lock();
+        let found = names.iter().filter(|name| name.shown).find(|name| {
+            let mut own = [0; 1024];
+            let read = name.file.read_at(&mut own, 0).unwrap();
+            let same = |at: usize| own[at..][..512] == records[at..][..512] && own[at..][..512] != [0; 512];
+            read == own.len() && (same(0) || same(512))
+        });
+        let store =
+            |file: &Arc<FaultyFile>| Arc::new(Part { file: file.clone(), machine: self.machine.clone() });
+        Ok(found.map(|name| Rewrite { name: name.name.clone(), store: store(&name.file) }))
+    }
+}
+
+fn kdf(byte: u8) -> FileKdf {
+    FileKdf::new(Secret::new_with(|key| key.fill(byte)), Cipher::Aes128, Integrity::TurboShake128)
+}
+
+/// A vault with another key now.
+fn rotating(forms: &Forms, read_only: bool) -> Arc<Context> {
+    let keys = ContentKeys::after((0, kdf(7)), (1, kdf(8)));
+    let rewrites: Option<Box<dyn Rewrites>> = Some(Box::new(forms.clone()));
+    Arc::new(Context { keys, rewrites, read_only, ..context_over(Background::at_once()) })
+}
+
+/// What a stop left.
+#[derive(Clone)]
+struct World {
+    file: Arc<FaultyFile>,
+    forms: Forms,
+}
+
+impl World {
+    /// A file with this content under the first key, all of it durable.
+    fn of(content: &[u8], hole: bool) -> World {
+        let keys = ContentKeys::new(0, kdf(7));
+        let context = Arc::new(Context { keys, ..context_over(Background::at_once()) });
+        let file = FaultyFile::new();
+        let old = open(&file, &context);
+        old.write(0, content).unwrap();
+        if hole {
+            old.truncate(content.len() as u64 + (1 << 20)).unwrap();
+        }
+        old.sync().unwrap();
+        clean(&old);
+        file.sync_data().unwrap();
+        World { file, forms: Forms::default() }
+    }
+
+    fn part(&self) -> Arc<dyn BackingFile> {
+        Arc::new(Part { file: self.file.clone(), machine: self.forms.machine.clone() })
+    }
+
+    fn open(&self) -> Result<Arc<File>, Error> {
+        File::open(self.part(), rotating(&self.forms, false))
+    }
+
+    /// The machine runs again after a kill, or after the power went.
+    fn again(&self, rng: &mut Rng, power: bool) -> World {
+        let left = |file: &FaultyFile, rng: &mut Rng| match power {
+            false => FaultyFile::killed(&file.snapshot()),
+            true => {
+                FaultyFile::at(&file.snapshot().power_cut(|page| page == 0, |n| rng.below(n as u64) as usize))
+            }
+        };
+        let file = left(&self.file, rng);
+        let names = self.forms.names.lock();
+        let names = names.iter().map(|name| {
+            let shown = if power && rng.below(2) == 0 { name.durable } else { name.shown };
+            Name { file: left(&name.file, rng), shown, durable: shown, ..name.clone() }
+        });
+        let names = Arc::new(Mutex::new(names.collect::<Vec<_>>()));
+        World { file, forms: Forms { names, machine: Arc::default() } }
+    }
+}
+
+/// The contents that may be read: what was confirmed last, and what was written since.
+struct Contents(Vec<Vec<u8>>);
+
+/// What a program does, up to a stop. Whatever fails is tried again once the file was opened anew.
+fn run(world: &World, contents: &mut Contents) {
+    let mut number = 0;
+    for _ in 0..2 {
+        let Ok(file) = world.open() else { continue };
+        number += 1;
+        let _ = file.rekey();
+        let mut next = contents.0.last().unwrap().clone();
+        next[10..14].fill(100 + number);
+        if file.write(10, &[100 + number; 4]).is_ok() {
+            contents.0.push(next);
+        }
+        if file.sync().is_ok() {
+            contents.0.drain(..contents.0.len() - 1);
+        }
+        let _ = file.rekey();
+    }
+}
+
+fn judge(world: &World, contents: &Contents, what: &str) -> Result<(), String> {
+    let look = |read_only| {
+        let file = File::open(world.part(), rotating(&world.forms, read_only)).map_err(|e| e.to_string())?;
+        let read = read_all(&file).map_err(|e| e.to_string())?;
+        if contents.0.contains(&read) {
+            Ok(file)
+        } else {
+            Err("neither the old content nor a newer one".into())
+        }
+    };
+    let fail = |e: String| format!("{what}: {e}");
+    look(true).map_err(|e| fail(format!("read-only: {e}")))?;
+    let file = look(false).map_err(fail)?;
+    file.rekey().map_err(|e| fail(e.to_string()))?;
+    drop(file);
+    let again = look(false).map_err(|e| fail(format!("rewritten again: {e}")))?;
+    if again.has_former_key() { Err(fail("under the former key still".into())) } else { Ok(()) }
+}
+
+/// Runs into each trouble that there can be, and judges what it leaves.
+fn explore(content: &[u8], hole: bool, trouble: Trouble, cuts: u64) -> Result<u64, String> {
+    let mut whole = content.to_vec();
+    whole.resize(content.len() + if hole { 1 << 20 } else { 0 }, 0);
+    let mut judged = 0;
+    for at in 0.. {
+        let world = World::of(content, hole);
+        *world.forms.machine.trouble.lock() = Some((at, trouble));
+        let mut contents = Contents(vec![whole.clone()]);
+        run(&world, &mut contents);
+        let over = world.forms.machine.calls.load(Ordering::Relaxed) <= at;
+        let mut rng = Rng(at);
+        for cut in 0..=cuts {
+            let left = world.again(&mut rng, cut > 0);
+            judge(&left, &contents, &format!("{trouble:?} at call {at}, cut {cut}"))?;
+            judged += 1;
+        }
+        if over {
+            return Ok(judged);
+        }
+    }
+    unreachable!("some run meets no trouble")
+}
+
+fn content(len: usize) -> Vec<u8> {
+    Rng(len as u64).bytes(len)
+}
+
+#[test]
+fn a_file_gets_another_key_and_keeps_salt_and_content() {
+    for (len, hole) in [(0, false), (1, true), (5000, false), (60 * 4096 + 1, true), (200 * 4096, false)] {
+        let world = World::of(&content(len), hole);
+        let file = world.open().unwrap();
+        let (salt, before) = (file.salt(false).unwrap(), read_all(&file).unwrap());
+        assert_eq!(file.has_former_key(), len > 0, "{len}");
+        let time = (12, 34);
+        world.file.set_mtime(time.0, time.1).unwrap();
+        assert_eq!(file.rekey().unwrap(), len > 0);
+        assert_eq!((file.salt(false).unwrap(), read_all(&file).unwrap()), (salt, before.clone()), "{len}");
+        assert!(!file.has_former_key() && !file.rekey().unwrap() && file.is_clean());
+        assert_eq!(world.file.mtime().unwrap(), if len > 0 { time } else { world.file.mtime().unwrap() });
+        assert!(world.forms.names.lock().iter().all(|name| !name.shown));
+        if len > 0 {
+            file.write(3, b"more").unwrap();
+            file.sync().unwrap();
+        }
+        drop(file);
+        let only_new = ContentKeys::new(1, kdf(8));
+        let context = Arc::new(Context { keys: only_new, ..context_over(Background::at_once()) });
+        let again = open(&world.file, &context);
+        assert_eq!(read_all(&again).unwrap().get(7..), before.get(7..), "{len}");
+    }
+}
+
+#[test]
+fn what_is_not_stored_yet_is_kept() {
+    let world = World::of(&content(5000), false);
+    let file = world.open().unwrap();
+    file.write(4000, &[1; 9000]).unwrap();
+    file.rekey().unwrap();
+    let kept = read_all(&world.again(&mut Rng(1), true).open().unwrap()).unwrap();
+    assert_eq!((kept.len(), &kept[4000..]), (13_000, &[1; 9000][..]));
+}
+
+#[test]
+fn a_damaged_file_stays_as_it_is() {
+    let world = World::of(&content(50_000), false);
+    world.file.tamper(|bytes| bytes[8192] ^= 1);
+    let before = world.file.bytes();
+    assert!(world.open().unwrap().rekey().is_err());
+    assert_eq!(world.file.bytes(), before);
+    assert!(world.forms.names.lock().iter().all(|name| !name.shown));
+}
+
+#[test]
+fn no_stop_loses_anything() {
+    for (len, hole) in [(100, false), (5000, true), (70 * 4096, true)] {
+        let judged = explore(&content(len), hole, Trouble::Stop, 20).unwrap();
+        println!("{len} bytes: {judged} states");
+    }
+}
+
+#[test]
+fn no_failure_loses_anything() {
+    for (len, hole) in [(100, false), (70 * 4096, true)] {
+        for errno in [libc::EIO, libc::ENOSPC] {
+            let judged = explore(&content(len), hole, Trouble::Failure(errno), 10).unwrap();
+            println!("{len} bytes: {judged} states");
+        }
+    }
+}
+
+#[test]
+fn each_rule_of_it_is_needed() {
+    for rule in [Rule::NewFormDurable, Rule::NewRecordsFirst] {
+        break_rule(Some(rule));
+        let found = [(100, false), (5000, true), (70 * 4096, true)]
+            .iter()
+            .any(|(len, hole)| explore(&content(*len), *hole, Trouble::Stop, 40).is_err());
+        break_rule(None);
+        assert!(found, "{rule:?} is broken, and nothing is lost");
+    }
+}

@@ -1,0 +1,85 @@
+//! Files in the vault's root that hold the new form of files while these are rewritten under another key.
+
+use super::{
+    file::{Rewrite, Rewrites},
+    names::random_name,
+};
+use crate::{
+    format::{name::REWRITE, record::RECORD},
+    store::{BackingFile, DirFile, Listed, StoreDir},
+};
+use parking_lot::Mutex;
+use rustix::fs::OFlags;
+use std::{ffi::OsString, io, os::unix::ffi::OsStrExt, sync::Arc};
+
+type Records = [u8; 2 * RECORD];
+
+/// The new forms that are in the store.
+pub(super) struct StoredRewrites {
+    root: StoreDir,
+    /// Those that a crash left, and their records.
+    left: Mutex<Vec<(OsString, Records)>>,
+}
+
+impl StoredRewrites {
+    /// Finds out what a crash left in the vault's root if a rotation is under way.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(super) fn open(root: StoreDir, rotating: bool) -> io::Result<Self> {
+        let mut left = Vec::new();
+        let listed = if rotating { root.list()? } else { Vec::new() };
+        for entry in listed.into_iter().filter(is_rewrite) {
+            let mut records = [0; 2 * RECORD];
+            let file = DirFile::new(root.open_file(&entry.name, OFlags::RDONLY)?);
+            if file.read_at(&mut records, 0)? == records.len() {
+                left.push((entry.name, records));
+            }
+        }
+        Ok(StoredRewrites { root, left: Mutex::new(left) })
+    }
+}
+
+/// Whether an entry of the vault's root is the new form of a file.
+pub(super) fn is_rewrite(entry: &Listed) -> bool {
+    entry.name.as_bytes().starts_with(REWRITE.as_bytes())
+}
+
+impl Rewrites for StoredRewrites {
+    fn begin(&self) -> io::Result<Rewrite> {
+        let name = random_name(REWRITE)?;
+        let store = Arc::new(DirFile::new(self.root.create_file(&name, 0o600)?));
+        Ok(Rewrite { name, store })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.root.sync()
+    }
+
+    fn remove(&self, rewrite: &Rewrite) -> io::Result<()> {
+        self.root.unlink(&rewrite.name)?;
+        self.left.lock().retain(|(name, _)| *name != rewrite.name);
+        Ok(())
+    }
+
+    fn left(&self, records: &Records) -> io::Result<Option<Rewrite>> {
+        let name = {
+            let left = self.left.lock();
+            let same = |of: &Records| {
+                (0..2).any(|i| sector(of, i) == sector(records, i) && !is_blank(sector(of, i)))
+            };
+            left.iter().find(|(_, of)| same(of)).map(|(name, _)| name.clone())
+        };
+        let Some(name) = name else { return Ok(None) };
+        let store = Arc::new(DirFile::new(self.root.open_file(&name, OFlags::RDONLY)?));
+        Ok(Some(Rewrite { name, store }))
+    }
+}
+
+fn sector(records: &Records, i: usize) -> &[u8] {
+    &records[i * RECORD..][..RECORD]
+}
+
+fn is_blank(sector: &[u8]) -> bool {
+    sector.iter().all(|byte| *byte == 0)
+}

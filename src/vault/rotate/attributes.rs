@@ -1,0 +1,103 @@
+//! Extended attributes get another key: under another name in the store, or, as ACLs, under the same.
+
+use crate::{
+    format::xattr::{Owner, PREFIX, XattrKeys, from_others, is_reserved, of_others},
+    store::Node,
+    vault::{Result, xattr_owner::is_other},
+};
+use rustix::{fs::XattrFlags, io::Errno};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::ffi::OsStrExt,
+};
+
+/// The former keys and the present ones.
+type BothKeys<'a> = (&'a XattrKeys, &'a XattrKeys);
+
+/// Puts the attributes of a node under the present key. Whether any was not. What does not authenticate stays as it is.
+///
+/// # Errors
+/// The store's.
+pub(super) fn renew(node: &Node, owner: Owner, (former, present): BothKeys) -> Result<bool> {
+    let others = is_other(node)?;
+    let mut changed = false;
+    for stored in own(node.list_xattr()?, others) {
+        let Some(value) = node.get_xattr(&stored.name)? else { continue };
+        let Some((name, content)) = open(former, owner, &stored, &value) else { continue };
+        let sealed = present.encode_value(owner, &name, &content)?;
+        let Some(new) = present.encode_name(&name).map(|new| stored_name(new, others)) else { continue };
+        if new == stored.name {
+            node.set_xattr(&new, &sealed, XattrFlags::empty())?;
+        } else {
+            exchange(node, (&stored.name, &value), (&new, &sealed))?;
+        }
+        changed = true;
+    }
+    Ok(changed)
+}
+
+/// Gives the attributes of one node to another, under the present key.
+///
+/// # Errors
+/// The store's.
+pub(super) fn copy(
+    from: &Node,
+    owner: Owner,
+    to: &Node,
+    new_owner: Owner,
+    (former, present): BothKeys,
+) -> Result<()> {
+    for stored in own(from.list_xattr()?, true) {
+        let Some(value) = from.get_xattr(&stored.name)? else { continue };
+        let opened = open(former, owner, &stored, &value);
+        let Some((name, content)) = opened.or_else(|| open(present, owner, &stored, &value)) else {
+            continue;
+        };
+        let Some(new) = present.encode_name(&name).map(|new| stored_name(new, true)) else { continue };
+        to.set_xattr(&new, &present.encode_value(new_owner, &name, &content)?, XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// An attribute of the vault's.
+struct Stored {
+    name: OsString,
+    /// As it is called on files and directories.
+    common: Vec<u8>,
+}
+
+fn own(listed: Vec<OsString>, others: bool) -> impl Iterator<Item = Stored> {
+    listed.into_iter().filter_map(move |name| {
+        let common = if others { from_others(name.as_bytes())? } else { name.as_bytes().to_vec() };
+        (common.starts_with(PREFIX.as_bytes()) && !is_reserved(&common)).then_some(Stored { name, common })
+    })
+}
+
+/// Name and content under these keys.
+fn open(keys: &XattrKeys, owner: Owner, stored: &Stored, value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let name = keys.decode_name(&stored.common).ok()?;
+    let content = keys.decode_value(owner, &name, value).ok()?;
+    Some((name, content))
+}
+
+fn stored_name(name: String, others: bool) -> OsString {
+    if others { of_others(&name).into() } else { name.into() }
+}
+
+/// Puts `new` in the place of `old`. Where the store has no room for both, the old one goes first: if the machine stops just
+/// then, the attribute is lost.
+fn exchange(node: &Node, old: (&OsStr, &[u8]), new: (&OsStr, &[u8])) -> io::Result<()> {
+    let full = [Errno::NOSPC, Errno::DQUOT, Errno::TOOBIG];
+    match node.set_xattr(new.0, new.1, XattrFlags::empty()) {
+        Err(e) if Errno::from_io_error(&e).is_some_and(|e| full.contains(&e)) => {
+            node.remove_xattr(old.0)?;
+            node.set_xattr(new.0, new.1, XattrFlags::empty())
+                .inspect_err(|_| drop(node.set_xattr(old.0, old.1, XattrFlags::empty())))
+        }
+        set => {
+            set?;
+            node.remove_xattr(old.0).map(|_| ())
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Another master key for a vault that is in use.
+//!
+//! The configuration has the former key until nothing is under it any more. A directory is renewed before it is used (`dir`), so
+//! names, links and attributes are never looked up under two keys where the vault may be written to. Files are rewritten one by
+//! one, whoever uses them.
+
+mod attributes;
+mod dir;
+
+use super::{
+    Dir, Error, Kind, OpenError, Result, StoredName, Vault,
+    attr::key,
+    config_file::{ConfigLock, Configs, put_both},
+    names::{NameOf, read_up_to, temporary_name},
+    rewrites::is_rewrite,
+};
+use crate::{
+    crypto::secret::Secret,
+    format::{
+        config::VaultConfig,
+        link::{LONG_MAX, LinkKey},
+        name::{ASIDE, LINKS},
+        record::{RECORD, Record, RecordError},
+    },
+    store::{BackingFile, DirFile, Listed, StoreDir, is_dots},
+};
+use rustix::fs::{FlockOperation, OFlags};
+use std::{
+    ffi::OsStr,
+    io,
+    os::unix::ffi::OsStrExt,
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering},
+};
+
+/// What a rotation did.
+#[derive(Debug)]
+pub enum Step {
+    /// A directory and all below it was looked at.
+    Directory,
+    /// A file of so many bytes is under the present key now.
+    Rewritten(u64),
+    /// Something stays under the former key, and why; where it is in the store.
+    Left(PathBuf, String),
+}
+
+/// How far a rotation came.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Rotated {
+    /// Nothing is under the former key, and the vault has forgotten it. So many copies that repairs set aside may be under it:
+    /// nobody can read them any more.
+    Whole {
+        /// Directories and files that were set aside.
+        aside: usize,
+    },
+    /// It was told to stop.
+    Stopped,
+    /// Something could not be rewritten.
+    Left,
+}
+
+/// One way through the vault.
+struct Pass<'a> {
+    vault: &'a Vault,
+    report: &'a mut dyn FnMut(Step) -> bool,
+    rewritten: bool,
+    left: bool,
+}
+
+/// The rotation was told to stop.
+struct Stop;
+
+impl Vault {
+    /// Whether something may be under a former master key.
+    pub fn is_rotating(&self) -> bool {
+        self.keys.former().is_some()
+    }
+
+    /// Takes up the configuration that a rotation began with. Nothing else may be under way in the vault.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn take_up(&self, config: &VaultConfig, master: &Secret<32>) -> Result<()> {
+        self.writable()?;
+        self.make_names_durable()?;
+        self.keys.replace(config, master);
+        self.files().context().keys.replace(config, master);
+        match self.keys.former() {
+            Some(former) => self.renew_dir(&self.root, &former),
+            None => Ok(()),
+        }
+    }
+
+    /// Rewrites what is under the former master key, and then forgets that. `report` says whether to go on.
+    ///
+    /// # Errors
+    /// The store's, where they concern the vault as a whole.
+    pub fn rotate(&self, report: &mut dyn FnMut(Step) -> bool) -> Result<Rotated> {
+        self.writable()?;
+        self.renew_long_targets()?;
+        loop {
+            let moves = self.moves();
+            let mut pass = Pass { vault: self, report: &mut *report, rewritten: false, left: false };
+            if pass.directory(&self.root).is_err() {
+                return Ok(Rotated::Stopped);
+            }
+            if pass.left {
+                return Ok(Rotated::Left);
+            }
+            // What was moved meanwhile may have been in no place at the right time.
+            if !pass.rewritten && self.moves() == moves {
+                return self.end_rotation();
+            }
+        }
+    }
+
+    /// Names that were moved or added so far; nobody does so just now.
+    fn moves(&self) -> u64 {
+        let _alone = self.long_names.lock();
+        self.moves.load(Ordering::Relaxed)
+    }
+
+    /// Everything is under the present key.
+    fn end_rotation(&self) -> Result<Rotated> {
+        let Some(former) = self.keys.former() else { return Ok(Rotated::Whole { aside: 0 }) };
+        let store = &self.root.store;
+        self.make_names_durable()?;
+        match store.filesystem().and_then(|all| all.sync()) {
+            Err(e) if e.kind() != io::ErrorKind::Unsupported => return Err(e.into()),
+            _ => {}
+        }
+        let _alone = ConfigLock::take(store, FlockOperation::LockExclusive)?;
+        let config = end_in_config(store, &former.master).map_err(|e| match e {
+            OpenError::Store { source, .. } => source,
+            other => io::Error::other(other.to_string()),
+        })?;
+        self.keys.replace(&config, &former.master);
+        self.files().context().keys.replace(&config, &former.master);
+        let listed = store.list()?;
+        for entry in listed.iter().filter(|entry| is_rewrite(entry)) {
+            store.unlink(&entry.name)?;
+        }
+        let aside = |entry: &&Listed| entry.name.as_bytes().starts_with(ASIDE.as_bytes());
+        Ok(Rotated::Whole { aside: listed.iter().filter(aside).count() })
+    }
+
+    /// Long link targets lie in one directory.
+    fn renew_long_targets(&self) -> Result<()> {
+        let Some(former) = self.keys.former() else { return Ok(()) };
+        let dir = match self.root.store.open_dir(OsStr::new(LINKS)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened?,
+        };
+        for entry in dir.list()?.into_iter().filter(|entry| !is_dots(&entry.name)) {
+            renew_long_target(&dir, &entry.name, (&former.keys.links, &self.keys().links))?;
+        }
+        Ok(dir.sync()?)
+    }
+
+    /// Whether a file is to be looked at: its records say that it is under a former key, or nothing that makes sense.
+    fn may_have_former_key(&self, dir: &Dir, name: &StoredName) -> Result<bool> {
+        let node = dir.store.node(&name.0)?;
+        if let Some(open) = self.files().get(key(&node.stat()?)) {
+            return Ok(open.file.has_former_key());
+        }
+        let file = self.with_access(&node, 0o400, || node.reopen(OFlags::RDONLY))?;
+        let mut records = [0; 2 * RECORD];
+        DirFile::new(file).read_at(&mut records, 0)?;
+        let keys = &self.files().context().keys;
+        Ok(records.as_chunks::<RECORD>().0.iter().map(Record::peek_key).any(|key| match key {
+            Ok(id) => keys.are_former(&id),
+            Err(RecordError::Empty) => false,
+            Err(_) => true,
+        }))
+    }
+}
+
+/// Puts a file with a long target under the present key, the other one, durably but for its name.
+fn renew_long_target(dir: &StoreDir, name: &OsStr, keys: (&LinkKey, &LinkKey)) -> io::Result<()> {
+    let sealed = read_up_to(&DirFile::new(dir.open_file(name, OFlags::RDONLY)?), LONG_MAX + 1)?;
+    let Some(new) = keys.0.reseal_long(keys.1, name.as_bytes(), &sealed) else { return Ok(()) };
+    let temporary = temporary_name()?;
+    let file = DirFile::new(dir.create_file(&temporary, 0o644)?);
+    let replaced = file
+        .write_at(&new, 0)
+        .and_then(|()| file.sync_data())
+        .and_then(|()| dir.rename(&temporary, dir, name));
+    replaced.inspect_err(|_| drop(dir.unlink(&temporary)))
+}
+
+/// Writes the configuration without the former key.
+fn end_in_config(store: &StoreDir, master: &Secret<32>) -> std::result::Result<VaultConfig, OpenError> {
+    let path = PathBuf::from("the vault");
+    let mut config = Configs::read(store, &path)?.authentic(master)?;
+    config.end_rotation(master)?;
+    put_both(store, &config).map_err(|source| OpenError::Store {
+        action: "cannot write to",
+        path,
+        source,
+    })?;
+    Ok(config)
+}
+
+impl Pass<'_> {
+    /// Everything in a directory and below.
+    fn directory(&mut self, dir: &Arc<Dir>) -> std::result::Result<(), Stop> {
+        let listed = match self.vault.with_access(&dir.store.itself(), 0o500, || dir.store.list()) {
+            Ok(listed) => listed,
+            Err(e) => return self.leave(dir, OsStr::new(""), &e.to_string()),
+        };
+        for entry in listed.iter().filter(|entry| self.vault.is_entry(&entry.name)) {
+            let name = StoredName(entry.name.clone());
+            match (self.vault.name_of_entry(dir, entry), Kind::from_store(entry.kind)) {
+                (NameOf::Entry(Err(reason)), _) if dir.store.stat(&entry.name).is_ok() => {
+                    self.leave(dir, &entry.name, &reason)?;
+                }
+                (_, Some(Kind::Dir)) => match self.vault.open_dir(dir, &name) {
+                    Ok(inner) => self.directory(&inner)?,
+                    Err(e) => self.failed(dir, &entry.name, &e)?,
+                },
+                (_, Some(Kind::File)) => match self.file(dir, &name) {
+                    Ok(None) => {}
+                    Ok(Some(bytes)) => {
+                        self.rewritten = true;
+                        self.tell(Step::Rewritten(bytes))?;
+                    }
+                    Err(e) => self.failed(dir, &entry.name, &e)?,
+                },
+                _ => {}
+            }
+        }
+        self.tell(Step::Directory)
+    }
+
+    /// Its size if it was rewritten.
+    fn file(&self, dir: &Dir, name: &StoredName) -> Result<Option<u64>> {
+        if !self.vault.may_have_former_key(dir, name)? {
+            return Ok(None);
+        }
+        let open = self.vault.open_file(dir, name, true)?;
+        let rewritten = open.file.rekey();
+        let size = open.file.size();
+        self.vault.files().release(open);
+        Ok(rewritten?.then_some(size))
+    }
+
+    /// What went meanwhile need not be rewritten.
+    fn failed(&mut self, dir: &Dir, name: &OsStr, e: &Error) -> std::result::Result<(), Stop> {
+        match dir.store.stat(name) {
+            Err(gone) if gone.kind() == io::ErrorKind::NotFound => Ok(()),
+            _ => self.leave(dir, name, &e.to_string()),
+        }
+    }
+
+    fn leave(&mut self, dir: &Dir, name: &OsStr, reason: &str) -> std::result::Result<(), Stop> {
+        self.left = true;
+        self.tell(Step::Left(dir.path_in_store(name), reason.to_owned()))
+    }
+
+    fn tell(&mut self, step: Step) -> std::result::Result<(), Stop> {
+        if (self.report)(step) { Ok(()) } else { Err(Stop) }
+    }
+}
