@@ -66,6 +66,7 @@ impl Mounted {
         rustix::process::umask(rustix::fs::Mode::empty());
         metrics::start();
         let vault = Vault::open(&plan.vault, unlock, plan.open).map_err(vaults::explain)?;
+        vault.rotate_behind();
         let options = MountOptions {
             read_only: plan.open.read_only,
             allow_other: plan.allow_other,

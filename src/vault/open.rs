@@ -12,6 +12,7 @@ use super::{
     process,
     resources::{Budget, MEMORY},
     rewrites::StoredRewrites,
+    rotate::Behind,
 };
 use crate::{
     engine::{EngineChoice, Router},
@@ -89,6 +90,8 @@ pub struct Vault {
     pub(super) keys: KeyRing,
     /// Held while a directory is put under another key. Taken before all others.
     pub(super) renewing: Mutex<()>,
+    /// The thread that goes on with a rotation.
+    pub(super) rotation: Behind,
     /// Names that were moved or added while a rotation was under way.
     pub(super) moves: AtomicU64,
     pub(super) root: Arc<Dir>,
@@ -167,6 +170,7 @@ impl Vault {
             Files::new(Arc::new(context), device, Box::new(move || of_files.sync())).map_err(failed)?;
         let mut vault = Vault {
             renewing: Mutex::default(),
+            rotation: Behind::default(),
             moves: AtomicU64::default(),
             keys: KeyRing::of(&config, &master),
             root: Arc::new(Dir::new(store.try_clone().map_err(failed)?, None)),
@@ -245,6 +249,7 @@ impl Vault {
     /// Flushes everything, makes it durable and writes the clean records. Called at unmount. The write lock
     /// goes with the vault itself.
     pub fn shut_down(&self) -> Result<()> {
+        self.rotation.stop();
         // Tried again: what a failed sync may have lost is written once more.
         let names = self.make_names_durable().or_else(|_| self.make_names_durable());
         let files = self.files.shut_down();

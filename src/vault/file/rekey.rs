@@ -69,8 +69,10 @@ impl File {
             return Ok(false);
         };
         self.begin_change(&mut st)?;
-        self.flush_all(&mut st)?;
-        self.commit(&mut st)?;
+        if !st.is_clean() {
+            self.flush_all(&mut st)?;
+            self.commit(&mut st)?;
+        }
         let Some(identity) = st.stored.identity.clone() else { return Ok(false) };
         if st.stored.records.on_disk == OnDisk::Nothing {
             st.stored.identity = None; // another salt is drawn with the first record
@@ -119,11 +121,10 @@ impl File {
         Ok(())
     }
 
+    /// Writes the clean record. It need not be the last that reaches the store: all of the file will be durable before it counts.
     fn make_clean(&self) -> Result<()> {
         let step = self.clean_flush()?;
-        self.clean_sync()?;
         if self.clean_settle(step)? {
-            self.clean_sync()?;
             self.clean_finish(step)?;
         }
         Ok(())

@@ -21,7 +21,7 @@ use crate::{
         xattr_owner::special,
     },
 };
-use rustix::fs::{FileType, OFlags, Timespec};
+use rustix::fs::{FileType, OFlags, Stat, Timespec};
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -68,6 +68,7 @@ impl Vault {
 
 impl Renewal<'_> {
     fn run(&self) -> Result<()> {
+        let before = self.dir.store.itself().stat()?;
         let listed = self.dir.store.list()?;
         let names: Vec<OldName> = listed.iter().filter_map(|entry| self.old_name(entry)).collect();
         let mut beside = self.prepare_sidecars(&names)?;
@@ -82,7 +83,8 @@ impl Renewal<'_> {
         self.sync(beside)?;
         let like = self.dir.store.node(OsStr::new(DIR_ID_NAME))?;
         let id = write_temporary(&self.dir.store, &self.present.dir_ids.encode(&self.id), Some(&like))?;
-        Ok(in_place(&self.dir.store, &id, DIR_ID_NAME)?)
+        in_place(&self.dir.store, &id, DIR_ID_NAME)?;
+        Ok(set_times(&self.dir.store.itself(), &before)?)
     }
 
     /// The new form of a name; `None` if it has that, or does not authenticate (then logged).
@@ -197,8 +199,7 @@ impl Renewal<'_> {
         }
         let keys = (&self.former.xattrs, &self.present.xattrs);
         attributes::copy(&old, Owner::Link(text.as_bytes()), &made, Owner::Link(new.as_bytes()), keys)?;
-        let time = |seconds, nanoseconds: u64| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ };
-        made.set_times(time(stat.st_atime, stat.st_atime_nsec), time(stat.st_mtime, stat.st_mtime_nsec))?;
+        set_times(&made, &stat)?;
         Ok(self.dir.store.rename(temporary, &self.dir.store, name)?)
     }
 
@@ -220,6 +221,12 @@ impl Renewal<'_> {
         let path = self.dir.stored_path(stored);
         self.vault.complain(format!("{path}: stays as it is, which is under no key of the vault: {reason}"));
     }
+}
+
+/// Gives a node the times that `stat` says.
+fn set_times(node: &Node, stat: &Stat) -> io::Result<()> {
+    let time = |seconds, nanoseconds: u64| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ };
+    node.set_times(time(stat.st_atime, stat.st_atime_nsec), time(stat.st_mtime, stat.st_mtime_nsec))
 }
 
 fn sidecar_of(stored: &OsStr) -> OsString {

@@ -5,7 +5,10 @@
 //! one, whoever uses them.
 
 mod attributes;
+mod behind;
 mod dir;
+
+pub(super) use behind::Behind;
 
 use super::{
     Dir, Error, Kind, OpenError, Result, StoredName, Vault,

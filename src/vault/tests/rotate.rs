@@ -3,14 +3,14 @@
 use super::*;
 use crate::{
     crypto::secret::Secret,
-    vault::{Rotated, Step, Target},
+    vault::{Rotated, Step, Target, Time},
 };
 use std::collections::BTreeMap;
 
 const LONG: usize = 200;
 
-/// What stands at each path: type, content or target, attributes.
-type Everything = BTreeMap<PathBuf, (Kind, Vec<u8>, Vec<(OsString, Vec<u8>)>)>;
+/// What stands at each path: type, content or target, attributes, time of the last change.
+type Everything = BTreeMap<PathBuf, (Kind, Vec<u8>, Vec<(OsString, Vec<u8>)>, Time)>;
 
 fn write(f: &Fixture, dir: &Dir, name: &str, content: &[u8]) {
     f.touch(dir, name).unwrap();
@@ -65,7 +65,8 @@ fn look(vault: &Vault, dir: &Arc<Dir>, path: &Path, all: &mut Everything) {
         let mut attributes: Vec<_> =
             names.into_iter().map(|n| (n.clone(), vault.get_xattr(target, &n).unwrap())).collect();
         attributes.sort();
-        all.insert(path.join(&entry.name), (entry.kind, content, attributes));
+        let time = vault.stat(target).unwrap().mtime;
+        all.insert(path.join(&entry.name), (entry.kind, content, attributes, time));
         if entry.kind == Kind::Dir {
             look(vault, &vault.open_dir(dir, &entry.stored).unwrap(), &path.join(&entry.name), all);
         }

@@ -1,0 +1,64 @@
+//! A rotation goes on behind the programs that use the vault.
+
+use super::{Rotated, Step};
+use crate::vault::Vault;
+use parking_lot::Mutex;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+/// The thread that does so, if a rotation is under way.
+#[derive(Default)]
+pub(in crate::vault) struct Behind {
+    stop: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Behind {
+    /// Ends the thread, once it is done with the file that it rewrites.
+    pub(in crate::vault) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            log::error!("the rotation of the vault's key came to an end");
+        }
+    }
+}
+
+impl Vault {
+    /// Goes on with a rotation that is under way, until it is done or the vault is shut down.
+    pub fn rotate_behind(self: &Arc<Self>) {
+        if !self.is_rotating() || self.read_only() {
+            return;
+        }
+        let (vault, stop) = (self.clone(), self.rotation.stop.clone());
+        stop.store(false, Ordering::Relaxed);
+        let thread =
+            std::thread::Builder::new().name("rotation".into()).spawn(move || vault.rotate_until(&stop));
+        match thread {
+            Ok(thread) => *self.rotation.thread.lock() = Some(thread),
+            Err(e) => log::error!("the rotation of the vault's key does not go on: {e}"),
+        }
+    }
+
+    fn rotate_until(&self, stop: &AtomicBool) {
+        log::info!("the vault gets another key: rewriting what is under the former one");
+        let rotated = self.rotate(&mut |step| {
+            if let Step::Left(path, reason) = step {
+                log::warn!("{}: stays under the former key: {reason}", path.display());
+            }
+            !stop.load(Ordering::Relaxed)
+        });
+        match rotated {
+            Ok(Rotated::Whole { .. }) => log::info!("everything in the vault is under the new key"),
+            Ok(Rotated::Stopped) => log::info!("the rotation of the vault's key goes on at the next mount"),
+            Ok(Rotated::Left) => log::warn!("something stays under the former key of the vault"),
+            Err(e) => log::error!("the rotation of the vault's key stopped: {e}"),
+        }
+    }
+}
