@@ -3,6 +3,9 @@
 use fuser::Request;
 use std::fs;
 
+/// CAP_FSETID among the capabilities of a thread.
+const FSETID: u64 = 1 << 4;
+
 /// The process that waits for a request's answer, and its rights.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
@@ -20,18 +23,30 @@ impl Caller {
         Caller { user: request.uid(), group: request.gid(), thread: request.pid() }
     }
 
+    /// Whether what it changes keeps set-user-id and set-group-id: root's programs may have given the right to that away.
+    pub fn keeps_set_id(&self) -> bool {
+        self.user == 0 && effective(&status(self.thread)).is_none_or(|rights| rights & FSETID != 0)
+    }
+
     /// Whether it belongs to `group`. The kernel says only one of its groups; where the others cannot be had, no.
     pub fn is_in(&self, group: u32) -> bool {
-        self.group == group || others(self.thread).contains(&group)
+        self.group == group || groups(&status(self.thread)).contains(&group)
     }
 }
 
-/// The supplementary groups of a thread.
-fn others(thread: u32) -> Vec<u32> {
+/// What the kernel says of a thread; nothing of one that cannot be seen.
+fn status(thread: u32) -> String {
     // Of any thread, although only those that lead a process are listed there.
-    groups(&fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default())
+    fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default()
 }
 
+/// The effective capabilities.
+fn effective(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// The supplementary groups.
 fn groups(status: &str) -> Vec<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Groups:"));
     line.unwrap_or_default().split_whitespace().filter_map(|group| group.parse().ok()).collect()
@@ -48,10 +63,21 @@ mod tests {
         assert!(groups("").is_empty());
         let mut ours: Vec<u32> =
             rustix::process::getgroups().expect("groups").into_iter().map(|group| group.as_raw()).collect();
-        let mut read = others(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
+        let mut read = groups(&status(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()));
         ours.sort_unstable();
         read.sort_unstable();
         assert_eq!(read, ours);
+    }
+
+    #[test]
+    fn capabilities_are_taken_from_a_status() {
+        assert_eq!(
+            effective("CapPrm:\t0000000000000000\nCapEff:\t000001ffffffffef\n"),
+            Some(0x1ff_ffff_ffef)
+        );
+        assert_eq!(effective("Name:\tx\n"), None);
+        let caller = |user, thread| Caller { user, group: 0, thread };
+        assert!(caller(0, 0).keeps_set_id() && !caller(1, 0).keeps_set_id());
     }
 
     #[test]

@@ -150,7 +150,8 @@ impl Server {
         self.writable()?;
         let handle = self.handles.file(handle)?;
         if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            self.take_privileges(handle.node.number, &handle.file, caller)?;
+            // The kernel has asked whether the caller may keep them.
+            self.take_privileges(handle.node.number, &handle.file, caller, || false)?;
         }
         if handle.direct_io {
             self.take_capabilities(&handle.node)?;
@@ -192,7 +193,7 @@ impl Server {
             libc::FALLOC_FL_PUNCH_HOLE if keep => {}
             _ => return Err(Error::NotSupported("fallocate mode")),
         }
-        self.take_privileges(handle.node.number, &handle.file, caller)?;
+        self.take_privileges(handle.node.number, &handle.file, caller, || caller.keeps_set_id())?;
         self.take_capabilities(&handle.node)?;
         if mode != 0 {
             file.punch(offset, len)?;
@@ -217,7 +218,7 @@ impl Server {
     pub fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64, caller: Caller) -> Result<u32> {
         self.writable()?;
         let (source, target) = (self.handles.file(from.0)?, self.handles.file(to.0)?);
-        self.take_privileges(target.node.number, &target.file, caller)?;
+        self.take_privileges(target.node.number, &target.file, caller, || caller.keeps_set_id())?;
         self.take_capabilities(&target.node)?;
         let len = len.min(COPY_MOST);
         let mut copied = 0;
@@ -245,14 +246,17 @@ impl Server {
         }
     }
 
-    /// Takes set-user-id and set-group-id away from a file that somebody other than root changes.
-    fn take_privileges(&self, number: u64, file: &OpenFile, caller: Caller) -> Result<()> {
-        if caller.user == 0 {
-            return Ok(());
-        }
+    /// Takes set-user-id and set-group-id away from a file that is changed by a caller who does not keep them.
+    fn take_privileges(
+        &self,
+        number: u64,
+        file: &OpenFile,
+        caller: Caller,
+        keeps: impl FnOnce() -> bool,
+    ) -> Result<()> {
         let now = self.vault.stat(Target::File(file))?;
         let mode = attr::without_privileges(now.mode, || caller.is_in(now.gid));
-        if mode.is_some() {
+        if mode.is_some() && !keeps() {
             self.vault.set_attr(Target::File(file), &SetAttr { mode, ..SetAttr::default() })?;
             self.attributes_changed(number);
         }

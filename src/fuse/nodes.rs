@@ -136,7 +136,7 @@ impl Server {
     fn acl_was_set(&self, number: u64, target: Target, caller: Caller) -> Result<()> {
         let stat = self.vault.stat(target)?;
         let set_gid = stat.mode & libc::S_ISGID != 0;
-        if set_gid && caller.user != 0 && !caller.is_in(stat.gid) {
+        if set_gid && !caller.is_in(stat.gid) && !caller.keeps_set_id() {
             let mode = Some(stat.mode & !libc::S_ISGID);
             self.vault.set_attr(target, &SetAttr { mode, ..SetAttr::default() })?;
         }
@@ -255,16 +255,24 @@ impl Server {
         self.with_name(node, |dir, name| work(Target::Entry(dir, name)))
     }
 
-    /// A change of size by anybody but root takes set-user-id and set-group-id away, as writing does.
+    /// A change of size or of owner takes set-user-id and set-group-id away, as writing does.
     fn drop_privileges(
         &self,
         changes: &mut SetAttr,
         caller: Caller,
         stat: impl FnOnce() -> Result<Stat>,
     ) -> Result<()> {
-        if changes.size.is_some() && changes.mode.is_none() && caller.user != 0 {
-            let now = stat()?;
-            changes.mode = attr::without_privileges(now.mode, || caller.is_in(now.gid));
+        let drops = changes.size.is_some() || changes.uid.is_some() || changes.gid.is_some();
+        if !drops || changes.mode.is_some() {
+            return Ok(());
+        }
+        let now = stat()?;
+        if now.kind == Kind::Dir || now.kind == Kind::Symlink {
+            return Ok(());
+        }
+        let mode = attr::without_privileges(now.mode, || caller.is_in(now.gid));
+        if mode.is_some() && !caller.keeps_set_id() {
+            changes.mode = mode;
         }
         Ok(())
     }

@@ -130,7 +130,8 @@ impl Vault {
                 Err(Error::NotSupported(_)) => return Ok(None),
                 other => other?,
             }
-            let mode = Some(inherited.mode | access.mode());
+            // It may have got set-group-id from the directory, or may not have what it was to get.
+            let mode = Some(self.stat(target)?.mode & !RIGHTS | (inherited.mode | access.mode()) & RIGHTS);
             self.set_attr(target, &SetAttr { mode, ..SetAttr::default() }).map(Some)
         };
         give().inspect_err(|_| {

@@ -3,6 +3,7 @@
 mod contents;
 mod names;
 mod overlay;
+mod set_id;
 mod sizes;
 #[path = "../support/mod.rs"]
 mod support;
