@@ -7,7 +7,7 @@ use super::{
 use crate::{
     fuse::{self, CacheMode, MountOptions, Session},
     metrics,
-    vault::{OpenOptions, Unlock, Vault},
+    vault::{self, OpenOptions, Unlock, Vault},
 };
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -64,6 +64,7 @@ impl Mounted {
     pub fn start(plan: &Plan, unlock: &Unlock) -> Outcome<Mounted> {
         // The modes of new files follow from the caller's umask, or a default ACL.
         rustix::process::umask(rustix::fs::Mode::empty());
+        vault::lift_limits();
         metrics::start();
         let vault = Vault::open(&plan.vault, unlock, plan.open).map_err(vaults::explain)?;
         vault.rotate_behind();

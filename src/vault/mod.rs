@@ -56,7 +56,7 @@ pub use make::NewNode;
 pub use open::{OpenOptions, Unlock, Vault};
 pub use open_error::OpenError;
 pub use open_file::{Key, OpenFile};
-pub use process::descriptors;
+pub use process::{descriptors, lift_limits};
 pub use remove::{RenameMode, Spot, There};
 pub use repair::Aside;
 pub use resources::{Budget, Memory};

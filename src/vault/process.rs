@@ -34,6 +34,35 @@ pub(super) fn prepare(open: impl AsFd) {
     }
 }
 
+/// Limits that a mount is not to inherit from the shell that starts it: each would end it, or make it fail, in the midst of
+/// other programs' work. The kernel holds those to their own limits.
+const INHERITED: [(Resource, &str); 5] = [
+    (Resource::Cpu, "CPU time"),
+    (Resource::Fsize, "size of files"),
+    (Resource::Data, "data"),
+    (Resource::As, "memory"),
+    (Resource::Nproc, "processes"),
+];
+
+/// Lifts the limits that a mount inherited, as far as this process may. The log names what stays.
+pub fn lift_limits() {
+    for (resource, name) in INHERITED {
+        let inherited = getrlimit(resource);
+        if inherited.current.is_none() {
+            continue;
+        }
+        let unlimited = Rlimit { current: None, maximum: None };
+        let most = Rlimit { current: inherited.maximum, maximum: inherited.maximum };
+        let lifted = setrlimit(resource, unlimited).or_else(|_| setrlimit(resource, most));
+        if let Some(left) = getrlimit(resource).current.filter(|_| resource != Resource::Nproc) {
+            log::warn!("the mount is limited in {name} to {left} (ulimit -H); only root may lift that");
+        }
+        if let Err(e) = lifted {
+            log::warn!("the limit of {name} stays as it is: {e}");
+        }
+    }
+}
+
 /// How many descriptors the process may have.
 pub fn descriptors() -> usize {
     let most = getrlimit(Resource::Nofile).current;

@@ -125,6 +125,11 @@ impl Vault {
             done.stderr,
             self.log_text()
         );
+        self.mounted(options)
+    }
+
+    /// The mount that a command with these options has just made.
+    pub fn mounted(&self, options: &[&str]) -> Mount<'_> {
         let mount = Mount::new(self, options);
         assert!(is_mounted(&self.mount_point), "mount returned before the mount answers");
         mount
