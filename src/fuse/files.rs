@@ -89,7 +89,17 @@ impl Server {
         if in_use.untouched() && !write && !self.read_only && !direct_io(mode) {
             self.preload(number, &file);
         }
+        self.note_access(number, &file, flags);
         Ok((self.give_out(&node, &mut in_use, file, flags, mode), mode))
+    }
+
+    /// Takes an opening for reading for a read: the kernel does not tell of what it reads from its cache.
+    fn note_access(&self, number: u64, file: &OpenFile, flags: OpenFlags) {
+        let reads = flags.acc_mode() != OpenAccMode::O_WRONLY && flags.0 & libc::O_NOATIME == 0;
+        // A time that cannot be set is no reason to refuse the content.
+        if self.counts_reads && reads && self.vault.read_begins(file).unwrap_or(false) {
+            self.attributes_changed(number);
+        }
     }
 
     /// Gives out a handle of a file opened with `flags`, which the kernel is to treat as `mode` says.

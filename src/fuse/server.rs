@@ -40,6 +40,8 @@ pub struct Server {
     pub dirs: Dirs,
     pub read_only: bool,
     pub judge: Judge,
+    /// Whether reading sets times of access.
+    pub counts_reads: bool,
     pub caching: Caching,
     pub queued: ReadQueue,
     pub dropper: Arc<Dropper>,
@@ -50,7 +52,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `vault` with these event loops and room for `open_dirs` open directories. `judge` checks permissions.
+    /// Serves `vault` with these event loops and room for `open_dirs` open directories. `judge` checks permissions. Reading
+    /// sets times of access if it `counts_reads` and the store keeps them.
     ///
     /// # Errors
     /// If the root does not answer.
@@ -58,6 +61,7 @@ impl Server {
         vault: Arc<Vault>,
         read_only: bool,
         judge: Judge,
+        counts_reads: bool,
         cache: CacheMode,
         loops: Arc<Loops>,
         open_dirs: usize,
@@ -69,6 +73,7 @@ impl Server {
             dirs: Dirs::new(open_dirs),
             read_only: read_only || vault.read_only(),
             judge,
+            counts_reads: counts_reads && !read_only && vault.keeps_atime(),
             caching: Caching::new(cache),
             queued: ReadQueue::default(),
             dropper: Dropper::new(loops.clone()),

@@ -81,9 +81,16 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let loops = Loops::new(count, Box::new(move || from.get().is_some_and(request_waits)));
     let judge = Judge::on_mount(options.allow_other, &options.flags);
     let open_dirs = (vault::descriptors() / DIRS_SHARE).min(MOST_DIRS);
-    let server =
-        Server::new(vault.clone(), options.read_only, judge, options.cache, loops.clone(), open_dirs)
-            .map_err(|e| io::Error::other(e.to_string()))?;
+    let server = Server::new(
+        vault.clone(),
+        options.read_only,
+        judge,
+        counts_reads(&options.flags),
+        options.cache,
+        loops.clone(),
+        open_dirs,
+    )
+    .map_err(|e| io::Error::other(e.to_string()))?;
     let device = Device {
         target: &target,
         source: &options.source,
@@ -198,6 +205,15 @@ impl Unmounter {
     fn give_up(&self) {
         let _ = self.unmount(false).or_else(|_| self.unmount(true));
     }
+}
+
+/// Whether a mount with these flags keeps times of access: of several that say so the last counts.
+fn counts_reads(flags: &[String]) -> bool {
+    flags
+        .iter()
+        .rev()
+        .find(|flag| ["atime", "noatime"].contains(&flag.as_str()))
+        .is_none_or(|flag| flag == "atime")
 }
 
 fn usual_loops() -> usize {

@@ -28,7 +28,7 @@ impl Vault {
         // By its name, as nearly always: the way through a handle takes three calls more, and `/proc`.
         let flags = if self.read_only() { OFlags::RDONLY } else { OFlags::RDWR };
         if let Ok(fd) = parent.store.open_file(&name.0, flags)
-            && let file = DirFile::new(fd)
+            && let file = DirFile::quiet(fd)
             && let opened = Node::shared(file.fd()).stat()?
             && key(&opened) == key(&raw)
             && check_regular(&opened).is_ok()
@@ -61,7 +61,7 @@ impl Vault {
             // A writer may come later, and recovery wants to write.
             both().or_else(|_| self.with_access(node, 0o400, || node.reopen(OFlags::RDONLY)))?
         };
-        self.files.open(key(raw), DirFile::new(fd))
+        self.files.open(key(raw), DirFile::quiet(fd))
     }
 
     /// The open file behind a target that is a regular file, with a descriptor that may write.

@@ -53,7 +53,7 @@ impl Vault {
         let node = NewNode { mode: inherited.mode, ..node };
         let mut opened = None;
         let (stored, raw) = self.make(parent, name, node, |stored| {
-            let file = DirFile::new(parent.store.create_file(stored, node.mode & 0o777)?);
+            let file = DirFile::quiet(parent.store.create_file(stored, node.mode & 0o777)?);
             let made = Node::shared(file.fd());
             opened = Some(file);
             Ok(made)

@@ -6,6 +6,7 @@
 mod access;
 mod acl;
 mod aside;
+mod atime;
 mod attr;
 mod check;
 mod config_file;

@@ -1,13 +1,20 @@
 //! The times of files and directories.
 
 use crate::support::{
+    CACHES,
     mounted::{Mount, Vault},
     ready,
 };
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, futimens, stat, utimensat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, Stat, Timespec, Timestamps, futimens, lstat, open, stat, utimensat,
+};
 use std::{
     fs::{self, File},
-    io::Write,
+    io::{Read, Write},
+    os::unix::fs::symlink,
+    path::Path,
+    thread::sleep,
+    time::Duration,
 };
 
 #[test]
@@ -82,5 +89,86 @@ fn a_time_of_access_that_was_set_stays() {
         check(&mount, round);
         mount = mount.remount();
         check(&mount, round);
+    }
+}
+
+/// Lets the clock of the kernel's filesystems go on.
+fn tick() {
+    sleep(Duration::from_millis(20));
+}
+
+/// What programs see of times of access, as mail programs and cleaners go by them.
+fn accesses(dir: &Path) -> Vec<(&'static str, bool)> {
+    let (file, link, inner) = (dir.join("mail"), dir.join("link"), dir.join("inner"));
+    let accessed = |s: Stat| (s.st_atime, s.st_atime_nsec);
+    let is_new = |s: Stat| (s.st_mtime, s.st_mtime_nsec) > (s.st_atime, s.st_atime_nsec);
+    let at = || stat(&file).unwrap();
+    let read = |flags| {
+        let mut content = Vec::new();
+        File::from(open(&file, OFlags::RDONLY | flags, Mode::empty()).unwrap())
+            .read_to_end(&mut content)
+            .unwrap();
+        content.len()
+    };
+    let mut seen = Vec::new();
+    fs::write(&file, "a first mail").unwrap();
+    let hour = Timespec { tv_sec: at().st_mtime - 3600, tv_nsec: 0 };
+    let before = Timespec { tv_sec: hour.tv_sec - 10, tv_nsec: 0 };
+    let times = Timestamps { last_access: before, last_modification: hour };
+    utimensat(CWD, &file, &times, AtFlags::empty()).unwrap();
+    tick();
+    read(OFlags::NOATIME);
+    seen.push(("new, read by a backup", is_new(at())));
+    read(OFlags::empty());
+    let first = at();
+    seen.push(("read", is_new(first)));
+    tick();
+    read(OFlags::empty());
+    seen.push(("the first reading counts", accessed(at()) == accessed(first)));
+    let mut writer = File::options().append(true).open(&file).unwrap();
+    writer.write_all(&[b'x'; 100_000]).unwrap();
+    seen.push(("more came", is_new(at())));
+    writer.sync_all().unwrap();
+    drop(writer);
+    seen.push(("and is stored", is_new(at()) && accessed(at()) == accessed(first)));
+    tick();
+    read(OFlags::empty());
+    seen.push(("read at once", is_new(at())));
+    fs::create_dir(&inner).unwrap();
+    fs::write(inner.join("file"), "").unwrap();
+    tick();
+    assert_eq!(fs::read_dir(&inner).unwrap().count(), 1);
+    let listed = stat(&inner).unwrap();
+    seen.push(("a directory that was listed", is_new(listed)));
+    symlink("nowhere", &link).unwrap();
+    tick();
+    let made = lstat(&link).unwrap();
+    fs::read_link(&link).unwrap();
+    seen.push(("a link that was read", accessed(lstat(&link).unwrap()) > accessed(made)));
+    seen
+}
+
+#[test]
+fn times_of_access_are_as_relatime_has_them() {
+    if !ready(&[]) {
+        return;
+    }
+    for cache in CACHES {
+        let vault = Vault::new("aes-256-ctr");
+        let plain = vault.place_path().join("plain");
+        fs::create_dir(&plain).unwrap();
+        let expected = accesses(&plain);
+        let mount = vault.mount_with(&["--cache", cache]);
+        assert_eq!(accesses(mount.path()), expected, "--cache {cache}");
+        mount.unmount();
+        let mount = vault.mount_with(&["-o", "noatime"]);
+        let file = mount.join("mail");
+        fs::write(&file, "more").unwrap();
+        let before = stat(&file).unwrap();
+        tick();
+        fs::read(&file).unwrap();
+        let after = stat(&file).unwrap();
+        assert_eq!((after.st_atime, after.st_atime_nsec), (before.st_atime, before.st_atime_nsec));
+        mount.unmount();
     }
 }

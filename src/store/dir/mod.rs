@@ -13,7 +13,9 @@ pub use node::Node;
 
 use crate::metrics::{Activity, Counted};
 use rustix::{
-    fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, StatVfs},
+    fs::{
+        AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, StatVfs, StatVfsMountFlags,
+    },
     io::Errno,
 };
 use std::{
@@ -295,6 +297,11 @@ impl Filesystem {
     /// program that keeps the files is never asked.
     pub fn syncs(&self) -> bool {
         rustix::fs::fstatfs(&self.dir).is_ok_and(|stat| stat.f_type != FUSE)
+    }
+
+    /// Whether it keeps times of access.
+    pub fn keeps_atime(&self) -> bool {
+        rustix::fs::fstatvfs(&self.dir).is_ok_and(|space| !space.f_flag.contains(StatVfsMountFlags::NOATIME))
     }
 
     /// Whether data that is overwritten stays in its place, which it has then for certain. Others write it elsewhere, and may be

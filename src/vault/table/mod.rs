@@ -257,6 +257,11 @@ impl Files {
         }
     }
 
+    /// Does work on a file that changes nothing that a time of change stands for.
+    pub(super) fn keep_ctime<T>(&self, open: &OpenFile, work: impl FnOnce() -> T) -> T {
+        self.ctimes.keep(open, work)
+    }
+
     /// The change time to show for a file that has `stored` in the store.
     pub fn ctime(&self, key: Key, stored: Time) -> Time {
         self.ctimes.shown(key, stored)

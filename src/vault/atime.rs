@@ -1,0 +1,99 @@
+//! Times of access: the vault's own reads of the store leave them, what a program reads sets them as relatime has it.
+
+use super::{OpenFile, Result, SetTime, Stat, Time, Vault};
+use crate::store::{BackingFile, DirFile, Node};
+use rustix::fs::OFlags;
+
+/// Seconds after which a time of access is set again although nothing changed.
+const DAY: i64 = 24 * 60 * 60;
+
+impl Vault {
+    /// Whether the store keeps times of access.
+    pub fn keeps_atime(&self) -> bool {
+        !self.read_only() && self.root.store.filesystem().is_ok_and(|store| store.keeps_atime())
+    }
+
+    /// Sets the time of access of a file that a program is about to read, if relatime (mount(8)) asks for that; says
+    /// whether it did.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn read_begins(&self, file: &OpenFile) -> Result<bool> {
+        let node = Node::shared(file.store.fd());
+        let is_due = || Ok::<_, super::Error>(is_due(&self.present(&node.stat()?)?, Time::now()));
+        if !is_due()? {
+            return Ok(false);
+        }
+        // The store sets it at a read, and leaves the time of change, by which backups know a file that changed.
+        if let Ok(fd) = node.reopen(OFlags::RDONLY) {
+            DirFile::new(fd).read_at(&mut [0], 0)?;
+        }
+        // It does not know yet of what is buffered, and its clock is coarse.
+        if is_due()? {
+            let now = SetTime::to_store(Some(SetTime::At(Time::now())));
+            self.files.keep_ctime(file, || node.set_times(now, SetTime::to_store(None)))?;
+        }
+        Ok(true)
+    }
+}
+
+/// Whether a program would take the content for unread, or the time of access is a day old.
+fn is_due(stat: &Stat, now: Time) -> bool {
+    stat.atime <= stat.mtime || stat.atime <= stat.ctime || now.seconds - stat.atime.seconds >= DAY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vault::tests::Fixture;
+    use std::ffi::OsStr;
+
+    fn at(seconds: i64) -> Time {
+        Time { seconds, nanoseconds: 0 }
+    }
+
+    #[test]
+    fn a_time_of_access_is_set_once_after_a_change_and_once_a_day() {
+        let f = Fixture::new();
+        let root = f.vault.stat(crate::vault::Target::Dir(&f.vault.root())).unwrap();
+        let stat = |[atime, mtime, ctime]: [i64; 3]| Stat {
+            atime: at(atime),
+            mtime: at(mtime),
+            ctime: at(ctime),
+            ..root
+        };
+        for (times, now, due) in [
+            ([5, 5, 4], 6, true),
+            ([5, 4, 5], 6, true),
+            ([5, 4, 4], 6, false),
+            ([5, 4, 4], 4 + DAY, false),
+            ([5, 4, 4], 5 + DAY, true),
+        ] {
+            assert_eq!(is_due(&stat(times), at(now)), due, "{times:?} at {now}");
+        }
+    }
+
+    #[test]
+    fn only_the_first_read_after_a_write_counts_and_none_of_the_vaults() {
+        let f = Fixture::new();
+        let root = f.vault.root();
+        let new = crate::vault::NewNode::plain(0o644, 0, 0);
+        let (_, _, file) = f.vault.create(&root, OsStr::new("file"), new).unwrap();
+        let stat = || f.vault.stat(crate::vault::Target::File(&file)).unwrap();
+        for round in 0..3 {
+            file.file.write(round * 100_000, &[7; 100_000]).unwrap();
+            let (atime, ctime) = (stat().atime, stat().ctime);
+            if round > 0 {
+                f.vault.sync_file(&file).unwrap();
+            }
+            assert!(stat().atime == atime && atime <= stat().mtime, "storing is no reading");
+            assert!(f.vault.read_begins(&file).unwrap());
+            assert!(stat().atime > stat().mtime && stat().ctime == ctime);
+            let read = stat().atime;
+            assert!(!f.vault.read_begins(&file).unwrap());
+            let mut content = vec![0; 300_000];
+            file.file.read(0, &mut content).unwrap();
+            assert_eq!(stat().atime, read);
+        }
+    }
+}
