@@ -61,7 +61,7 @@ const MAY_BE_UNSAFE: [(&str, &str); 27] = [
     ("engine/gpu/worker/lane.rs", "tells the device which memory to read and write"),
     ("engine/pool.rs", "threads that outlive a batch borrow it while its caller waits"),
     ("hash/gpu/slot.rs", "tells the device which memory to read and write"),
-    ("vault/process.rs", "the allocator's settings have no safe binding"),
+    ("vault/process.rs", "neither the allocator's settings nor signals to threads have a safe binding"),
 ];
 
 /// The same of the laboratory.

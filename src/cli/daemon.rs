@@ -88,6 +88,9 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
     };
     line.extend(["--engine".into(), engine.into(), "--durability".into(), durability.into()]);
     line.extend(["--cache".into(), cache.into(), "--memory".into(), args.memory.to_string().into()]);
+    if let Some(idle) = args.idle {
+        line.extend(["--idle".into(), format!("{}s", idle.as_secs()).into()]);
+    }
     if let Some(file) = &args.log_file {
         line.extend(["--log-file".into(), file.into()]);
     }

@@ -16,6 +16,7 @@ mod holder;
 mod info;
 mod init;
 mod keys;
+mod locking;
 mod log;
 mod mount;
 mod mount_point;
@@ -95,6 +96,8 @@ fn with_command(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> 
 fn run(command: Command) -> Outcome {
     match command {
         Command::Init(args) => init::run(&args),
+        Command::Lock(args) => locking::lock(&args),
+        Command::Unlock(args) => locking::unlock(&args),
         Command::Stat(args) => stat::run(&args),
         Command::Info(args) => info::run(&args.vault, args.json),
         Command::Passwd(args) => keys::passwd(&args),

@@ -92,6 +92,7 @@ fn plan(args: MountArgs) -> Plan {
         allow_other: args.allow_other,
         cache: args.cache.into(),
         flags: args.options,
+        idle: args.idle,
     }
 }
 

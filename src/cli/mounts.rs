@@ -23,6 +23,8 @@ pub struct Mount {
     pub read_only: bool,
     /// The user who mounted it, for a mount by FUSE.
     pub owner: Option<u32>,
+    /// Its device number, the minor one: all that is mounted without a device has its own.
+    pub device: u32,
 }
 
 /// The topmost mount at exactly `target`, an absolute path without links.
@@ -69,11 +71,12 @@ fn parse(table: &[u8]) -> impl Iterator<Item = Mount> + '_ {
     table.split(|&b| b == b'\n').filter_map(parse_line)
 }
 
-/// Fields as in proc_pid_mountinfo(5): the fifth is the target, the sixth has the mount's options, type and
+/// Fields as in proc_pid_mountinfo(5): the third has the device number, the fifth is the target, the sixth has the mount's options, type and
 /// source follow a lone dash.
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&b| b == b' ');
-    let target = fields.nth(4)?;
+    let device = str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?.1.parse().ok()?;
+    let target = fields.nth(1)?;
     let read_only = fields.next()?.split(|&b| b == b',').any(|option| option == b"ro");
     let mut after = fields.skip_while(|f| *f != b"-").skip(1);
     let fs_type = String::from_utf8_lossy(after.next()?).into_owned();
@@ -87,6 +90,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         source: unescape(source).into(),
         read_only,
         owner,
+        device,
     })
 }
 
@@ -166,20 +170,22 @@ mod tests {
     #[test]
     fn a_line_with_blanks_and_optional_fields() {
         let table =
-            b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:2 - fuse.warpcrypt /a\\134b rw,user_id=7\n\
+            b"36 35 0:7 /mnt1 /mnt\\0402 rw,noatime master:1 shared:2 - fuse.warpcrypt /a\\134b rw,user_id=7\n\
             37 35 98:0 / / rw - ext4 /dev/root rw\n";
         let mounts: Vec<Mount> = parse(table).collect();
         assert_eq!(mounts.len(), 2);
         assert_eq!(mounts[0].target, Path::new("/mnt 2"));
         assert_eq!(mounts[0].fs_type, FS_TYPE);
         assert_eq!(mounts[0].source, Path::new("/a\\b"));
+        assert_eq!((mounts[0].device, mounts[1].device), (7, 0));
         assert_eq!((mounts[0].owner, mounts[1].owner), (Some(7), None));
-        assert!(!mounts[0].read_only && parse_line(b"1 2 3 4 /x nodev,ro - t s").unwrap().read_only);
+        assert!(!mounts[0].read_only && parse_line(b"1 2 0:3 4 /x nodev,ro - t s").unwrap().read_only);
     }
 
     #[test]
     fn hostile_lines_are_left_out() {
-        for line in [&b""[..], b"1 2 3", b"1 2 3 4 /x rw -", b"1 2 3 4 /x rw - ext4", b"\xff \xff"] {
+        let broken = [&b""[..], b"1 2 0:3", b"1 2 0:3 4 /x rw -", b"1 2 0:3 4 /x rw - ext4", b"\xff \xff"];
+        for line in broken.into_iter().chain([&b"1 2 3 4 /x rw - ext4 s"[..]]) {
             assert_eq!(parse_line(line), None);
         }
         assert_eq!(unescape(b"\\04"), OsString::from("\\04"));

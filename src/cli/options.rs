@@ -2,7 +2,7 @@
 //! other FUSE filesystems take and that have no meaning here are ignored, and standard error says so.
 
 use super::{
-    args::{CacheArg, DurabilityArg, EngineArg, MEMORY_MAX_MIB, MEMORY_MIN_MIB, MountArgs},
+    args::{CacheArg, DurabilityArg, EngineArg, MEMORY_MAX_MIB, MEMORY_MIN_MIB, MountArgs, duration},
     exit::{Code, Failure, Outcome},
     note,
 };
@@ -121,6 +121,7 @@ fn take(args: &mut MountArgs, option: String) -> Outcome {
         ("durability", Some(level)) => args.durability = parse::<DurabilityArg>(&option, level)?,
         ("cache", Some(cache)) => args.cache = parse::<CacheArg>(&option, cache)?,
         ("memory", Some(memory)) => args.memory = mebibytes(memory).ok_or_else(|| unknown(&option))?,
+        ("idle", Some(time)) => args.idle = Some(duration(time).map_err(|_| unknown(&option))?),
         ("umask", Some(_)) => return Err(no_umask()),
         (name, None) if KERNEL.contains(&name) => args.options.push(option),
         (name, None) if FOR_OTHERS.contains(&name) => {}

@@ -36,6 +36,8 @@ pub struct Plan {
     pub cache: CacheMode,
     /// Mount flags by their names in mount(8).
     pub flags: Vec<String>,
+    /// The vault is locked when no program has made a request for so long.
+    pub idle: Option<Duration>,
 }
 
 /// The signals that end a mount. They are held from before it is made, so that none kills it half-made.
@@ -76,6 +78,7 @@ impl Mounted {
             loops: None,
             cache: plan.cache,
             requests: plan.open.memory / REQUESTS_SHARE,
+            idle: plan.idle,
         };
         fuse::mount(vault, &plan.mount, &options).map(Mounted).map_err(|e| refused(plan, &e))
     }

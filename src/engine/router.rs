@@ -176,6 +176,18 @@ impl Router {
         }
     }
 
+    /// Wipes the buffers that are kept, and ends the processes of GPUs, which wipe their devices. Batches that come before
+    /// [`Router::bring_back`] run on the CPU.
+    pub fn put_away(&self) {
+        self.buffers.wipe();
+        self.team.get().into_iter().flat_map(|team| &team.gpus).for_each(|gpu| gpu.engine.put_away());
+    }
+
+    /// Starts the processes of GPUs again, in the background.
+    pub fn bring_back(&self) {
+        self.team.get().into_iter().flat_map(|team| &team.gpus).for_each(|gpu| gpu.engine.bring_back());
+    }
+
     /// Whether long runs of chunks are best opened in place: the CPU then finds them in its caches, but a GPU needs
     /// a second buffer, so that the CPU can do what it failed to.
     pub fn opens_in_place(&self) -> bool {

@@ -153,6 +153,25 @@ pub fn unmount(target: &Path, lazy: bool) -> io::Result<()> {
     }
 }
 
+/// Ends the mount at `target`, whoever uses it: with root's rights alone.
+///
+/// # Errors
+/// What the kernel said.
+pub fn force_unmount(target: &Path) -> io::Result<()> {
+    // The kernel first has every request fail, then the mount is no longer busy, or goes with its last user.
+    let flags = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+    Ok(rustix::mount::unmount(target, flags)?)
+}
+
+/// Has the kernel end a mount with this device number that was detached and is still in use, where the system lets
+/// its user do so.
+pub fn abort(device: u64) {
+    let switch = format!("/sys/fs/fuse/connections/{}/abort", rustix::fs::minor(device));
+    if let Err(e) = std::fs::write(switch, "1") {
+        log::info!("the mount ends when the last program lets go of it: {e}");
+    }
+}
+
 fn helper_unmount(target: &Path, lazy: bool) -> io::Result<()> {
     let output = Command::new(HELPER)
         .arg(if lazy { "-uz" } else { "-u" })

@@ -58,6 +58,11 @@ pub const UNSUPPORTED_REQUEST: Errno = Errno::ENOSYS;
 /// An extended attribute that does not fit the caller's buffer.
 pub const VALUE_TOO_LARGE: Errno = Errno::ERANGE;
 
+/// The program that asks was killed.
+pub const INTERRUPTED: Errno = Errno::EINTR;
+/// The mount was locked and is to end.
+pub const ENDED: Errno = Errno::EIO;
+
 /// A mount that the caller may not enter.
 pub const CLOSED: Errno = Errno::EACCES;
 

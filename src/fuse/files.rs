@@ -1,28 +1,16 @@
 //! Requests on open files: opening, reading, writing, making durable, space.
 
-use super::{attr, caching::InUse, caller::Caller, errno, handles::FileHandle, inodes::Node, server::Server};
+use super::{
+    attr, caching::InUse, caller::Caller, errno, handles::FileHandle, inodes::Node, scratch, server::Server,
+};
 use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, Target};
 use fuser::{FopenFlags, OpenAccMode, OpenFlags, WriteFlags};
-use std::{cell::RefCell, ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc};
 
 /// Most bytes of one copy_file_range; the kernel comes back for the rest.
 const COPY_MOST: u64 = 64 << 20;
 /// Bytes copied at once.
 const COPY_PIECE: usize = 1 << 20;
-
-thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Lends this thread's buffer, at least `len` bytes of it.
-fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
-    BUFFER.with_borrow_mut(|buffer| {
-        if buffer.len() < len {
-            buffer.resize(len, 0);
-        }
-        work(&mut buffer[..len])
-    })
-}
 
 /// Whether a handle uses direct I/O.
 fn direct_io(mode: FopenFlags) -> bool {
@@ -145,7 +133,7 @@ impl Server {
         size: usize,
         give: impl FnOnce(&[u8]),
     ) -> Result<()> {
-        BUFFER.with_borrow_mut(|few| file.file.read_to(offset, size, few, give))
+        scratch::with(|few| file.file.read_to(offset, size, few, give))
     }
 
     /// Writes all of `data`. `flags` are the request's, and those that the file is open with at the moment.
@@ -234,7 +222,11 @@ impl Server {
         let mut copied = 0;
         while copied < len {
             let piece = (len - copied).min(COPY_PIECE as u64) as usize;
-            let step = with_buffer(piece, |buffer| {
+            let step = scratch::with(|buffer| {
+                if buffer.len() < piece {
+                    buffer.resize(piece, 0);
+                }
+                let buffer = &mut buffer[..piece];
                 let read = source.file.file.read(offset(from.1, copied)?, buffer)?;
                 target.file.file.write(offset(to.1, copied)?, &buffer[..read])?;
                 Ok(read)

@@ -229,6 +229,11 @@ impl Inodes {
         table.nodes.get(&number).filter(|k| k.node.key == key).map(|k| k.node.clone())
     }
 
+    /// Every node that the kernel knows.
+    pub fn all(&self) -> Vec<Arc<Node>> {
+        self.table.lock().nodes.values().map(|known| known.node.clone()).collect()
+    }
+
     /// The number that an inode has, or would have where it can keep the store's.
     pub fn number_of(&self, key: Key) -> u64 {
         self.number(&self.table.lock(), key).unwrap_or(key.1)

@@ -18,9 +18,15 @@ impl Server {
         if !is_metrics(number, name) || !may {
             return None;
         }
+        Some(self.metrics_text().into_bytes())
+    }
+
+    /// The numbers as JSON.
+    pub fn metrics_text(&self) -> String {
         let mut all = metrics::snapshot();
         all.insert("program".to_owned(), json!(env!("CARGO_PKG_VERSION")));
         all.insert("process".to_owned(), json!(std::process::id()));
+        all.insert("locked".to_owned(), json!(self.gate.is_closed()));
         let memory = self.vault.memory();
         let buffers = json!({
             "in_use": memory.buffers,
@@ -44,6 +50,6 @@ impl Server {
         });
         all.insert("engines".to_owned(), engines.collect());
         all.insert("open_files".to_owned(), json!(self.vault.files().open_count()));
-        Some(Value::Object(all).to_string().into_bytes())
+        Value::Object(all).to_string()
     }
 }

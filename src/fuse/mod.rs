@@ -5,20 +5,24 @@
 //! - `names`, `nodes`, `files` and `listing` each do the work of one family of requests; `server` is what they share.
 //! - `inodes` and `handles` hold what the kernel knows; `stale` drops pages that it should not have any more.
 //! - `loops` keeps as many event loops awake as there is work for; `small_reads` does small reads in batches.
+//! - `gate` has requests wait while the vault is locked; `locking` locks and unlocks it, as `control` is told.
 //! - `device` and `session` make a mount and end it.
 
 mod attr;
 mod caching;
 mod caller;
 mod capabilities;
+mod control;
 mod device;
 mod dirs;
 mod errno;
 mod files;
 mod filesystem;
+mod gate;
 mod handles;
 mod inodes;
 mod listing;
+mod locking;
 mod loops;
 mod metrics;
 mod names;
@@ -29,6 +33,7 @@ mod permissions;
 mod preload;
 mod read_queue;
 mod replies;
+mod scratch;
 mod server;
 mod session;
 mod settings;
@@ -38,6 +43,7 @@ mod wanted;
 mod workers;
 
 pub use caching::CacheMode;
+pub use control::{Command as ControlCommand, LOCKED, Status as ControlStatus, tell};
 pub use device::unmount;
 pub use session::{MountOptions, Session, Unmounter, mount};
 pub use settings::{MOST_PAGES, PAGES};

@@ -1,6 +1,6 @@
 //! Small reads that wait to be done as a batch ([`super::small_reads`]).
 
-use super::{handles::FileHandle, stale::PageRead};
+use super::{gate::Pass, handles::FileHandle, stale::PageRead};
 use fuser::ReplyData;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +22,8 @@ pub struct QueuedRead {
     pub reply: ReplyData,
     /// Lives until the read is answered, if it is a read of pages.
     pub page: Option<PageRead>,
+    /// The same.
+    pub pass: Option<Pass>,
 }
 
 /// The reads that wait.

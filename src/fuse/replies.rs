@@ -5,12 +5,41 @@ use super::{
     names::Entry,
     server::Server,
 };
-use crate::{
-    metrics::Activity,
-    vault::{Result, Stat},
-};
-use fuser::{Generation, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr, Request};
-use std::sync::Arc;
+use crate::vault::Stat;
+use fuser::{Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr};
+
+/// The value of a result; of an error, an answer, with which the function returns.
+macro_rules! or_answer {
+    ($reply:ident, $result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(e) => return $reply.error(e),
+        }
+    };
+}
+pub(super) use or_answer;
+
+/// Does `$body` with the `$server` and what counts it as busy: at once, or when the vault is unlocked. The `$owned`
+/// parts of the request are kept so long.
+macro_rules! when_open {
+    ($this:expr, $way:ident, $caller:expr, $reply:ident, [$($owned:ident),*], |$server:ident, $serving:ident| $body:block) => {
+        match $this.$way() {
+            Some($serving) => {
+                let $server = &$this;
+                $body
+            }
+            None => {
+                $(let $owned = $owned.to_owned();)*
+                $this.hold($caller, move |$server, serving| {
+                    $(let $owned = &*$owned;)*
+                    let $serving = or_answer!($reply, serving);
+                    $body
+                })
+            }
+        }
+    };
+}
+pub(super) use when_open;
 
 /// Answers a request that returns nothing.
 pub fn done(reply: ReplyEmpty, result: Answer<()>) {
@@ -51,43 +80,5 @@ impl Server {
             }
             Err(e) => reply.error(e),
         }
-    }
-
-    /// Serves a request on a name that returns an entry.
-    pub fn answer_entry(
-        &self,
-        request: &Request,
-        activity: Activity,
-        node: INodeNo,
-        reply: ReplyEntry,
-        work: impl FnOnce(&Self) -> Result<Entry>,
-    ) {
-        let _busy = self.busy();
-        self.reply_entry(reply, self.named(request.uid(), activity, node.0, work));
-    }
-
-    /// Serves a request on a name that returns nothing.
-    pub fn answer_done(
-        &self,
-        request: &Request,
-        activity: Activity,
-        node: INodeNo,
-        reply: ReplyEmpty,
-        work: impl FnOnce(&Self) -> Result<()>,
-    ) {
-        let _busy = self.busy();
-        done(reply, self.named(request.uid(), activity, node.0, work));
-    }
-
-    /// Serves a request on a handle that may take long and returns nothing.
-    pub fn answer_done_slowly(
-        self: &Arc<Self>,
-        activity: Activity,
-        node: INodeNo,
-        reply: ReplyEmpty,
-        work: impl FnOnce(&Self) -> Result<()> + Send + 'static,
-    ) {
-        let _busy = self.busy();
-        self.slowly(move |s| done(reply, s.answer(activity, node.0, work)));
     }
 }

@@ -3,8 +3,10 @@
 use super::{
     attr,
     caching::{CacheMode, Caching},
+    caller::Caller,
     dirs::Dirs,
     errno::{self, Answer, Reporter},
+    gate::{Gate, Pass},
     handles::{FileHandle, Handles},
     inodes::{self, Id, Inodes, Name, Node, ROOT},
     loops::{Busy, Loops},
@@ -18,6 +20,7 @@ use crate::{
     vault::{Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, Vault},
 };
 use fuser::{FileAttr, INodeNo, Notifier};
+use parking_lot::Mutex;
 use std::{
     sync::{Arc, OnceLock},
     time::Duration,
@@ -45,15 +48,33 @@ pub struct Server {
     pub caching: Caching,
     pub queued: ReadQueue,
     pub dropper: Arc<Dropper>,
+    pub gate: Arc<Gate>,
+    /// Whether the vault is locked; held while that changes.
+    pub locked: Mutex<bool>,
     reporter: Reporter,
     workers: Workers,
     loops: Arc<Loops>,
     kernel: OnceLock<Notifier>,
 }
 
+/// An event loop's work on a request that has passed the gate, or needs no keys.
+pub struct Serving<'a> {
+    /// First: the loop may park when this is dropped, and the request has left by then.
+    pass: Option<Pass>,
+    /// None if it was held.
+    _busy: Option<Busy<'a>>,
+}
+
+impl Serving<'_> {
+    /// A pass for work on the request that goes on elsewhere.
+    pub fn follow(&self) -> Option<Pass> {
+        self.pass.as_ref().map(Pass::follow)
+    }
+}
+
 impl Server {
-    /// Serves `vault` with these event loops and room for `open_dirs` open directories. `judge` checks permissions. Reading
-    /// sets times of access if it `counts_reads` and the store keeps them.
+    /// Serves `vault` with these event loops, behind this gate, and room for `open_dirs` open directories. `judge` checks
+    /// permissions. Reading sets times of access if it `counts_reads` and the store keeps them.
     ///
     /// # Errors
     /// If the root does not answer.
@@ -63,7 +84,7 @@ impl Server {
         judge: Judge,
         counts_reads: bool,
         cache: CacheMode,
-        loops: Arc<Loops>,
+        (loops, gate): (Arc<Loops>, Arc<Gate>),
         open_dirs: usize,
     ) -> Result<Arc<Server>> {
         let root = vault.stat(Target::Dir(&vault.root()))?;
@@ -77,6 +98,8 @@ impl Server {
             caching: Caching::new(cache),
             queued: ReadQueue::default(),
             dropper: Dropper::new(loops.clone()),
+            gate,
+            locked: Mutex::new(false),
             reporter: Reporter::default(),
             workers: Workers::new(),
             loops,
@@ -140,24 +163,56 @@ impl Server {
         self.answer(activity, node, work)
     }
 
-    /// Counts this event loop as busy with a request; first does the reads that are queued.
-    pub fn busy(&self) -> Busy<'_> {
-        let busy = self.loops.begin();
+    /// Lets a program's request pass that needs the vault, and counts this event loop as busy with it; first does the
+    /// reads that are queued. `None` if the vault is locked.
+    pub fn busy(&self) -> Option<Serving<'_>> {
+        let serving = self.busy_reading()?;
         self.read_queued();
-        busy
+        Some(serving)
     }
 
-    /// Counts this event loop as busy with a read, which may join those that are queued.
-    pub fn busy_reading(&self) -> Busy<'_> {
-        self.loops.begin()
+    /// As `busy`, for a read, which may join those that are queued.
+    pub fn busy_reading(&self) -> Option<Serving<'_>> {
+        self.gate.count();
+        let pass = self.gate.try_pass()?;
+        Some(Serving { pass: Some(pass), _busy: Some(self.loops.begin()) })
+    }
+
+    /// As `busy`, for a request that is nothing to a locked vault; waits while it is being locked.
+    pub fn busy_unless_locked(&self) -> Option<Serving<'_>> {
+        let pass = self.gate.pass_unless_shut()?;
+        Some(Serving { pass: Some(pass), _busy: Some(self.loops.begin()) })
+    }
+
+    /// As `busy`, for a request that a locked vault can serve as well: without keys.
+    pub fn busy_without_keys(&self) -> Serving<'_> {
+        Serving { pass: self.gate.try_pass(), _busy: Some(self.loops.begin()) }
+    }
+
+    /// Holds a request of `caller` until the vault is unlocked. `work` gets an error if it is not to wait any longer.
+    pub fn hold(
+        self: &Arc<Self>,
+        caller: Caller,
+        work: impl FnOnce(&Arc<Server>, Answer<Serving>) + Send + 'static,
+    ) {
+        let server = self.clone();
+        let work = move |pass: Answer<Pass>| {
+            work(&server, pass.map(|pass| Serving { pass: Some(pass), _busy: None }));
+        };
+        self.gate.hold(caller.thread(), Box::new(work));
+    }
+
+    /// Lets requests pass again: those that were held on threads of their own.
+    pub fn open_gate(&self) {
+        self.gate.open(|work, pass| self.workers.run(move || work(Ok(pass))));
     }
 
     /// Counts this event loop as busy with one of the parts that fuser makes of a request; first does the reads that
     /// are queued.
-    pub fn busy_in_part(&self) -> Busy<'_> {
-        let busy = self.loops.begin_part();
+    pub fn busy_in_part(&self) -> Serving<'_> {
+        let serving = Serving { pass: self.gate.try_pass(), _busy: Some(self.loops.begin_part()) };
         self.read_queued();
-        busy
+        serving
     }
 
     /// Whether the kernel has a request that no loop has taken.
@@ -167,12 +222,15 @@ impl Server {
 
     /// Runs a request that may take long: here if another event loop is free, else on a worker. So a request that
     /// waits for a disk never keeps all others waiting.
-    pub fn slowly(self: &Arc<Self>, job: impl FnOnce(&Server) + Send + 'static) {
+    pub fn slowly(self: &Arc<Self>, serving: &Serving, job: impl FnOnce(&Server) + Send + 'static) {
         if !self.loops.all_busy() {
             return job(self);
         }
-        let server = self.clone();
-        self.workers.run(move || job(&server));
+        let (server, pass) = (self.clone(), serving.follow());
+        self.workers.run(move || {
+            job(&server);
+            drop(pass);
+        });
     }
 
     /// How long the kernel may rely on a name.

@@ -1,8 +1,8 @@
 //! A mount from its beginning to its end.
 
 use super::{
-    caching::CacheMode, capabilities::Largest, device, device::Device, filesystem::Mounted, loops::Loops,
-    permissions::Judge, server::Server, settings,
+    caching::CacheMode, capabilities::Largest, control::Control, device, device::Device, filesystem::Mounted,
+    gate::Gate, locking::lock_when_idle, loops::Loops, permissions::Judge, server::Server, settings,
 };
 use crate::vault::{self, Vault};
 use crossbeam_channel::bounded;
@@ -22,6 +22,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 /// Event loops at most.
@@ -53,6 +54,8 @@ pub struct MountOptions {
     pub cache: CacheMode,
     /// Bytes that the buffers of requests may take, in all event loops together.
     pub requests: usize,
+    /// The vault is locked when no program has made a request for so long.
+    pub idle: Option<Duration>,
 }
 
 /// A mount. Dropping it ends the mount and waits until everything is in the vault.
@@ -67,6 +70,7 @@ pub struct Unmounter {
     target: Arc<Path>,
     ended: Arc<AtomicBool>,
     one_at_a_time: Arc<Mutex<()>>,
+    gate: Arc<Gate>,
 }
 
 /// Mounts `vault` at the directory `target` and returns once it answers.
@@ -79,6 +83,7 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let requests = Arc::new(OnceLock::new());
     let from = requests.clone();
     let loops = Loops::new(count, Box::new(move || from.get().is_some_and(request_waits)));
+    let gate = Gate::new();
     let judge = Judge::on_mount(options.allow_other, &options.flags);
     let open_dirs = (vault::descriptors() / DIRS_SHARE).min(MOST_DIRS);
     let server = Server::new(
@@ -87,7 +92,7 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
         judge,
         counts_reads(&options.flags),
         options.cache,
-        loops.clone(),
+        (loops.clone(), gate.clone()),
         open_dirs,
     )
     .map_err(|e| io::Error::other(e.to_string()))?;
@@ -104,7 +109,8 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let largest = Largest { read, write: write.max(SMALL_REQUEST) };
     let fd = device.mount()?;
     let ended = Arc::new(AtomicBool::new(false));
-    let unmounter = Unmounter { target: target.clone(), ended: ended.clone(), one_at_a_time: Arc::default() };
+    let (target_of, one_at_a_time) = (target.clone(), Arc::default());
+    let unmounter = Unmounter { target: target_of, ended: ended.clone(), one_at_a_time, gate };
     let mut config = Config::default();
     // The kernel keeps out who may not enter. Whoever is given an open file may close it, too.
     config.acl = SessionACL::All;
@@ -121,6 +127,16 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
         .name("monitor".into())
         .spawn(move || monitored.monitor(|| reader.read_queued()))
         .inspect_err(|_| unmounter.give_up())?;
+    let control = device_number(&target).map(|device| {
+        let ending = unmounter.clone();
+        Control::start(rustix::fs::minor(device), server.clone(), Box::new(move || ending.end()))
+            .inspect_err(|e| log::warn!("the mount cannot be locked: {e}"))
+    });
+    if let Some(idle) = options.idle {
+        let server = Arc::downgrade(&server);
+        let watch = move || lock_when_idle(&server, idle);
+        thread::Builder::new().name("idle".into()).spawn(watch).inspect_err(|_| unmounter.give_up())?;
+    }
     let last_resort = unmounter.clone();
     let thread = thread::Builder::new()
         .name("mount".into())
@@ -130,6 +146,9 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
                 last_resort.give_up(); // Event loops may be left, and nothing may be written from here on.
             }
             ended.store(true, Ordering::Release);
+            if let Some(Ok(control)) = control {
+                control.end();
+            }
             server.finish();
             let _ = monitor.join(); // It holds the server, whose keys are wiped when it is dropped.
             let stored = vault.shut_down().map_err(|e| io::Error::other(e.to_string()));
@@ -198,7 +217,31 @@ impl Unmounter {
     /// What the kernel or fusermount3 said.
     pub fn unmount(&self, lazy: bool) -> io::Result<()> {
         let _turn = self.one_at_a_time.lock();
-        if self.ended.load(Ordering::Acquire) { Ok(()) } else { device::unmount(&self.target, lazy) }
+        if self.ended.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        device::unmount(&self.target, lazy)?;
+        // Nobody could unlock the vault any more for those that wait.
+        self.gate.end();
+        Ok(())
+    }
+
+    /// Ends the mount at once, whoever uses it: programs that have something open get errors.
+    ///
+    /// # Errors
+    /// As `unmount`.
+    pub fn end(&self) -> io::Result<()> {
+        let number = device_number(&self.target);
+        {
+            let _turn = self.one_at_a_time.lock();
+            if self.ended.load(Ordering::Acquire) || device::force_unmount(&self.target).is_ok() {
+                return Ok(());
+            }
+        }
+        self.unmount(false).or_else(|_| self.unmount(true))?;
+        // Where the system does not offer it, the mount ends when the last program lets go of it.
+        number.map(device::abort);
+        Ok(())
     }
 
     /// Ends the mount by any means; it may have ended already.

@@ -49,7 +49,9 @@ impl Server {
     /// Does reads of one file.
     fn read_of_one(&self, mut reads: Vec<QueuedRead>) {
         if let [_] = &reads[..] {
-            let Some(QueuedRead { file, offset, len, reply, page: _page }) = reads.pop() else { return };
+            let Some(QueuedRead { file, offset, len, reply, page: _page, pass: _pass }) = reads.pop() else {
+                return;
+            };
             return self.read_alone(&file, offset, len, reply);
         }
         let mut buffer = [0; MOST_TOGETHER * SMALL];

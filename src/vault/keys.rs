@@ -1,5 +1,5 @@
 //! The keys of an open vault. They change while it is open when it gets another master key; the former ones then serve
-//! for what is not rewritten yet.
+//! for what is not rewritten yet. While the vault is locked there are none, and nobody may ask for any.
 
 use crate::{
     crypto::{
@@ -48,8 +48,10 @@ pub(super) struct Former {
 }
 
 /// The keys of the namespace that count now.
-pub(super) struct KeyRing(RwLock<Ring>);
+/// `None` while the vault is locked.
+pub(super) struct KeyRing(RwLock<Option<Ring>>);
 
+#[derive(Clone)]
 struct Ring {
     present: Arc<Keys>,
     former: Option<Arc<Former>>,
@@ -66,19 +68,28 @@ impl Ring {
     }
 }
 
+const UNLOCKED: &str = "the vault is not locked";
+
 impl KeyRing {
     pub(super) fn of(config: &VaultConfig, master: &Secret<32>) -> Self {
-        KeyRing(RwLock::new(Ring::of(config, master)))
+        KeyRing(RwLock::new(Some(Ring::of(config, master))))
     }
 
     /// Those that everything new is written with.
+    ///
+    /// # Panics
+    /// While the vault is locked.
     pub(super) fn present(&self) -> Arc<Keys> {
-        self.0.read().present.clone()
+        self.ring().present
     }
 
     /// Those of what is not rewritten yet; `None` if no rotation is under way.
     pub(super) fn former(&self) -> Option<Arc<Former>> {
-        self.0.read().former.clone()
+        self.ring().former
+    }
+
+    fn ring(&self) -> Ring {
+        self.0.read().clone().expect(UNLOCKED) // invariant: no request is served while there are none
     }
 
     /// What `open` opens with the present keys or, while a rotation is under way, with the former ones.
@@ -92,14 +103,20 @@ impl KeyRing {
         })
     }
 
-    /// Takes up another configuration of the vault.
+    /// Takes up another configuration of the vault, or its own again after a lock.
     pub(super) fn replace(&self, config: &VaultConfig, master: &Secret<32>) {
-        *self.0.write() = Ring::of(config, master);
+        *self.0.write() = Some(Ring::of(config, master));
+    }
+
+    /// Forgets them.
+    pub(super) fn wipe(&self) {
+        *self.0.write() = None;
     }
 }
 
-/// Where the keys of files come from: the present key generation, and a former one while files are under that.
-pub struct ContentKeys(RwLock<Generations>);
+/// Where the keys of files come from: the present key generation, and a former one while files are under that. `None`
+/// while the vault is locked.
+pub struct ContentKeys(RwLock<Option<Generations>>);
 
 #[derive(Clone)]
 struct Generations {
@@ -138,7 +155,16 @@ impl ContentKeys {
     /// Those of one key generation.
     pub fn new(generation: u32, kdf: FileKdf) -> Self {
         let present = Generation { number: generation, kdf: Arc::new(kdf) };
-        ContentKeys(RwLock::new(Generations { present, former: None }))
+        ContentKeys(RwLock::new(Some(Generations { present, former: None })))
+    }
+
+    fn all(&self) -> Generations {
+        self.0.read().clone().expect(UNLOCKED) // invariant: no request is served while there are none
+    }
+
+    /// Forgets them.
+    pub(super) fn wipe(&self) {
+        *self.0.write() = None;
     }
 
     /// Those of a vault that gets another master key.
@@ -146,38 +172,37 @@ impl ContentKeys {
     pub(super) fn after(former: (u32, FileKdf), present: (u32, FileKdf)) -> Self {
         let [former, present] =
             [former, present].map(|(number, kdf)| Generation { number, kdf: Arc::new(kdf) });
-        ContentKeys(RwLock::new(Generations { present, former: Some(former) }))
+        ContentKeys(RwLock::new(Some(Generations { present, former: Some(former) })))
     }
 
     pub(super) fn of(config: &VaultConfig, master: &Secret<32>) -> Self {
-        ContentKeys(RwLock::new(Generations::of(config, master)))
+        ContentKeys(RwLock::new(Some(Generations::of(config, master))))
     }
 
     /// Takes up another configuration of the vault.
     pub(super) fn replace(&self, config: &VaultConfig, master: &Secret<32>) {
-        *self.0.write() = Generations::of(config, master);
+        *self.0.write() = Some(Generations::of(config, master));
     }
 
     /// The keys of a new file with this salt.
     pub(super) fn of_new(&self, salt: [u8; 32]) -> (KeyId, FileKeys) {
-        let present = self.0.read().present.clone();
-        present.keys(salt)
+        self.all().present.keys(salt)
     }
 
     /// Whether a file with such keys is to be rewritten.
     pub(super) fn are_former(&self, id: &KeyId) -> bool {
-        self.0.read().present.number != id.generation
+        self.all().present.number != id.generation
     }
 
     /// The keys that a file with this salt could have.
     pub(super) fn any_of(&self, salt: [u8; 32]) -> impl Iterator<Item = (KeyId, FileKeys)> {
-        let Generations { present, former } = self.0.read().clone();
+        let Generations { present, former } = self.all();
         [Some(present), former].into_iter().flatten().map(move |generation| generation.keys(salt))
     }
 
     /// The keys of a file; `None` if the vault does not have those of its generation.
     pub(super) fn of_file(&self, id: &KeyId) -> Option<FileKeys> {
-        let Generations { present, former } = self.0.read().clone();
+        let Generations { present, former } = self.all();
         let generation = [Some(present), former].into_iter().flatten().find(|g| g.number == id.generation)?;
         Some(generation.kdf.keys(&id.salt))
     }

@@ -8,6 +8,7 @@ mod acl;
 mod aside;
 mod atime;
 mod attr;
+mod away;
 mod check;
 mod config_file;
 mod ctime;
@@ -43,6 +44,7 @@ pub(crate) mod tests;
 
 pub use acl::{Acl, AclKind};
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
+pub use away::AwayError;
 pub use check::{Contents, Flaw, Part};
 pub use config_file::{ConfigLock, Unlocked};
 pub use dir::{Dir, StoredName};

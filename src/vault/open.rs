@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     engine::{EngineChoice, Router},
-    format::{key_slot::SlotSecret, name::NAME_MAX, recovery_key::RecoveryKey},
+    format::{config::VAULT_ID, key_slot::SlotSecret, name::NAME_MAX, recovery_key::RecoveryKey},
 };
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -94,6 +94,8 @@ pub struct Vault {
     pub(super) rotation: Behind,
     /// Names that were moved or added while a rotation was under way.
     pub(super) moves: AtomicU64,
+    /// The configuration's.
+    pub(super) id: [u8; VAULT_ID],
     pub(super) root: Arc<Dir>,
     pub(super) files: Arc<Files>,
     pub(super) pending: Pending,
@@ -172,6 +174,7 @@ impl Vault {
             renewing: Mutex::default(),
             rotation: Behind::default(),
             moves: AtomicU64::default(),
+            id: *config.id(),
             keys: KeyRing::of(&config, &master),
             root: Arc::new(Dir::new(store.try_clone().map_err(failed)?, None)),
             files,

@@ -1,10 +1,18 @@
 //! What an open vault asks of its process.
 
+use parking_lot::Mutex;
 use rustix::{
     fd::AsFd,
     io::fcntl_dupfd_cloexec,
     process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit},
 };
+use std::{
+    io,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use zeroize::Zeroize;
 
 /// The kernel's table of descriptors is made this large at the start: 128 KiB. It doubles when it is full, for which
 /// a process with several threads waits until each processor has been out of the kernel once (RCU): 10 to 30 ms, and
@@ -95,6 +103,67 @@ pub(super) fn give_back_memory() {
     unsafe {
         libc::malloc_trim(0);
     }
+}
+
+/// Bytes of a stack that were used before, at most.
+const STACK: usize = 256 << 10;
+/// How long threads may take to wipe their stacks.
+const WIPE_LIMIT: Duration = Duration::from_secs(2);
+/// Threads that have wiped theirs.
+static WIPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Has every thread wipe the part of its stack that is not in use: calls that have returned left keys and content
+/// there. A thread does so in a signal handler, so that it makes no difference what it waits for.
+pub(super) fn wipe_stacks() {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock();
+    wipe_stack();
+    let signal = libc::SIGRTMIN() + 1;
+    if let Err(e) = on_signal(signal) {
+        return log::warn!("the stacks of threads are not wiped: {e}");
+    }
+    WIPED.store(0, Ordering::SeqCst);
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let numbers = tasks.filter_map(|task| task.file_name().to_str()?.parse::<libc::pid_t>().ok());
+    let own = rustix::thread::gettid().as_raw_pid();
+    let told = numbers.filter(|number| *number != own && tell_thread(*number, signal)).count();
+    let end = Instant::now() + WIPE_LIMIT;
+    while WIPED.load(Ordering::SeqCst) < told {
+        if Instant::now() > end {
+            return log::warn!("some threads did not wipe their stacks");
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Overwrites what lies below the caller's part of the stack.
+#[inline(never)]
+fn wipe_stack() {
+    let mut below = std::hint::black_box([0_u8; STACK]);
+    below.zeroize();
+}
+
+extern "C" fn wipe_on_signal(_: libc::c_int) {
+    wipe_stack();
+    WIPED.fetch_add(1, Ordering::SeqCst);
+}
+
+fn on_signal(signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: all zeros are such a value. The handler touches nothing but its own stack and a counter, and runs on the
+    // stack of the thread (not on one for signals, which would be too small); calls that it interrupts go on.
+    let done = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = wipe_on_signal as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(signal, &action, std::ptr::null_mut())
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether a thread of this process got the signal.
+fn tell_thread(number: libc::pid_t, signal: libc::c_int) -> bool {
+    // SAFETY: takes numbers alone; a thread that is gone is an error.
+    unsafe { libc::syscall(libc::SYS_tgkill, std::process::id() as libc::pid_t, number, signal) == 0 }
 }
 
 #[cfg(test)]

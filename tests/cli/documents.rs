@@ -42,6 +42,8 @@ fn man_pages_cover_every_command_and_the_exit_codes() {
         "init",
         "mount",
         "umount",
+        "lock",
+        "unlock",
         "info",
         "passwd",
         "try",

@@ -8,7 +8,7 @@ mod values;
 pub use hashing::{HashArgs, MatchArgs, PiecesArg, PlaceArgs};
 pub use secrets::{CostArgs, NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockArgs};
 pub use transfer::{CatArgs, ExportArgs, ImportArgs, ListArgs};
-pub use values::{CacheArg, DurabilityArg, EngineArg};
+pub use values::{CacheArg, DurabilityArg, EngineArg, duration};
 
 use super::{exit, stat};
 use crate::{
@@ -20,6 +20,7 @@ use clap::{Args, Parser, Subcommand, value_parser};
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
+    time::Duration,
 };
 use values::named;
 
@@ -48,6 +49,10 @@ pub enum Command {
     Mount(MountArgs),
     /// Unmount a vault and wait until everything is stored
     Umount(UmountArgs),
+    /// Lock a mounted vault: store everything, forget its keys, and have programs wait until it is unlocked
+    Lock(LockArgs),
+    /// Unlock a mounted vault: programs that wait go on
+    Unlock(UnlockMountArgs),
     /// Show the activity of a mount: throughput, requests, times, caches, memory, errors
     Stat(stat::StatArgs),
     /// Show a vault's parameters and key slots; needs no password
@@ -173,11 +178,15 @@ pub struct MountArgs {
     /// Memory for file contents in transit between programs and the vault, in MiB
     #[arg(long, value_name = "MIB", default_value_t = MEMORY_DEFAULT_MIB, value_parser = value_parser!(u32).range(MEMORY_MIN_MIB..=MEMORY_MAX_MIB))]
     pub memory: u32,
+    /// Lock the vault when no program has asked the mount for anything for so long: 30s, 10m, 2h. `warpcrypt unlock`
+    /// unlocks it
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub idle: Option<Duration>,
     /// Log to this file instead of the system log. A log that cannot be had does not prevent the mount
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
     /// Mount options, as in fstab: ro, rw, allow_other, default_permissions, nonempty, noexec, nosuid, nodev, noatime,
-    /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, memory=MIB. In a
+    /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, memory=MIB, idle=TIME. In a
     /// value, write a comma as `\,` and a backslash as `\\`
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
@@ -202,6 +211,7 @@ impl MountArgs {
             durability: DurabilityArg::default(),
             cache: CacheArg::default(),
             memory: MEMORY_DEFAULT_MIB,
+            idle: None,
             log_file: None,
             options: Vec::new(),
             nonempty: false,
@@ -215,6 +225,30 @@ impl MountArgs {
 pub struct UmountArgs {
     /// Where the vault is mounted
     pub mount: PathBuf,
+}
+
+/// Arguments of `lock`.
+#[derive(Debug, Args)]
+pub struct LockArgs {
+    /// Where the vault is mounted, or its directory
+    #[arg(required_unless_present = "all")]
+    pub place: Option<PathBuf>,
+    /// All vaults that are mounted; of those of other users only root may
+    #[arg(long, conflicts_with = "place")]
+    pub all: bool,
+    /// End the mount instead: programs that have something open on it get errors
+    #[arg(long)]
+    pub end: bool,
+}
+
+/// Arguments of `unlock`.
+#[derive(Debug, Args)]
+pub struct UnlockMountArgs {
+    /// Where the vault is mounted, or its directory
+    pub place: PathBuf,
+    /// What opens the vault.
+    #[command(flatten)]
+    pub unlock: UnlockArgs,
 }
 
 /// Arguments of `info`.

@@ -1,10 +1,11 @@
-//! The values of options that take one of several words.
+//! The values of options that take one of several words, or a time.
 
 use crate::{engine::EngineChoice, fuse::CacheMode, vault::Durability};
 use clap::{
     ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
 };
+use std::time::Duration;
 
 /// A parser for the names that the format gives to the values of a parameter.
 pub(super) fn named<T: Copy + Send + Sync + 'static, const N: usize>(
@@ -13,6 +14,24 @@ pub(super) fn named<T: Copy + Send + Sync + 'static, const N: usize>(
 ) -> impl TypedValueParser<Value = T> {
     let values = PossibleValuesParser::new(all.map(name));
     values.try_map(move |given| all.into_iter().find(|value| name(*value) == given).ok_or("unknown value"))
+}
+
+/// A time as people write it: a number, and `s`, `m` or `h`, for seconds, minutes or hours.
+///
+/// # Errors
+/// If it is none, or not at least a second.
+pub fn duration(text: &str) -> Result<Duration, &'static str> {
+    let unit = |letter| match letter {
+        's' => Some(1),
+        'm' => Some(60),
+        'h' => Some(3600),
+        _ => None,
+    };
+    let seconds = text.char_indices().last().and_then(|(at, letter)| {
+        let number: u64 = text[..at].parse().ok()?;
+        number.checked_mul(unit(letter)?).filter(|seconds| *seconds > 0)
+    });
+    seconds.map(Duration::from_secs).ok_or("a number with `s`, `m` or `h` is needed, as in 10m")
 }
 
 /// `--engine`.
@@ -69,6 +88,21 @@ impl From<CacheArg> for CacheMode {
             CacheArg::Auto => CacheMode::Auto,
             CacheArg::Kernel => CacheMode::Kernel,
             CacheArg::Direct => CacheMode::Direct,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_unit() {
+        assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(duration("2h"), Ok(Duration::from_secs(7200)));
+        for bad in ["", "10", "m", "0s", "-1s", "1.5h", "10 m", "1d", "1\u{b5}", "18446744073709551615h"] {
+            assert!(duration(bad).is_err(), "{bad}");
         }
     }
 }

@@ -5,11 +5,16 @@ mod show;
 
 use super::{
     exit::{Code, Failure, Outcome},
-    mounts, print,
+    mounts::{self, Mount},
+    print,
     quoting::shell_word,
     signals::Interrupt,
 };
-use crate::{format::printable::printable, metrics::ATTRIBUTE};
+use crate::{
+    format::printable::printable,
+    fuse::{self, ControlCommand, ControlStatus},
+    metrics::ATTRIBUTE,
+};
 use clap::Args;
 use rustix::io::Errno;
 use serde_json::Value;
@@ -50,8 +55,8 @@ pub struct StatArgs {
 
 /// Runs `stat`.
 pub fn run(args: &StatArgs) -> Outcome {
-    let target = target(&args.mount)?;
-    let mut last = ask(&target)?;
+    let mount = mounted(&args.mount)?;
+    let mut last = ask(&mount)?;
     let Some(seconds) = args.watch else {
         return deliver(args, &last, None).map(drop);
     };
@@ -65,7 +70,7 @@ pub fn run(args: &StatArgs) -> Outcome {
             interrupt.check()?;
             thread::sleep(LOOK);
         }
-        let now = ask(&target)?;
+        let now = ask(&mount)?;
         if !deliver(args, &now, Some(&last))? {
             return Ok(());
         }
@@ -92,8 +97,8 @@ fn put(file: &Path, text: &str) -> Outcome {
     written.map_err(|e| Failure::io(file.display(), &e))
 }
 
-/// The mount point, if a vault is mounted there.
-fn target(mount: &Path) -> Outcome<PathBuf> {
+/// The mount, if a vault is mounted there.
+fn mounted(mount: &Path) -> Outcome<Mount> {
     let shown = mount.display();
     let not_mounted = |what: String| {
         Failure::new(Code::NotMounted, what, "`findmnt -t fuse.warpcrypt` lists the mounted vaults.")
@@ -101,12 +106,25 @@ fn target(mount: &Path) -> Outcome<PathBuf> {
     let target = mounts::resolve(mount).map_err(|e| not_mounted(format!("{shown}: {e}")))?;
     let found = mounts::at(&target).map_err(|e| Failure::io("the mount table", &e))?;
     match found {
-        Some(found) if found.fs_type == mounts::FS_TYPE => Ok(target),
+        Some(found) if found.fs_type == mounts::FS_TYPE => Ok(found),
         _ => Err(not_mounted(format!("{shown}: no vault is mounted there"))),
     }
 }
 
-fn ask(target: &Path) -> Outcome<Value> {
+fn ask(mount: &Mount) -> Outcome<Value> {
+    let target = &mount.target;
+    // While a vault is locked, the programs that wait for it can keep all requests waiting.
+    let said = match fuse::tell(mount.device, mount.owner.unwrap_or(0), &ControlCommand::Metrics) {
+        Ok((ControlStatus::Done, text)) => text.into_bytes(),
+        Ok(_) | Err(_) => attribute(target)?,
+    };
+    serde_json::from_slice(&said)
+        .map(harmless)
+        .map_err(|e| Failure::plain(Code::Failed, format!("{}: its answer: {e}", target.display())))
+}
+
+/// The attribute of a mount's root, which also tells what is wrong with a mount whose process does not listen.
+fn attribute(target: &Path) -> Outcome<Vec<u8>> {
     let mut room = vec![0; ROOM];
     let len = rustix::fs::getxattr(target, ATTRIBUTE, &mut room[..]).map_err(|e| match e {
         Errno::ACCESS | Errno::PERM | Errno::NODATA | Errno::OPNOTSUPP => Failure::new(
@@ -121,9 +139,8 @@ fn ask(target: &Path) -> Outcome<Value> {
         ),
         _ => Failure::io(target.display(), &e.into()),
     })?;
-    serde_json::from_slice(&room[..len])
-        .map(harmless)
-        .map_err(|e| Failure::plain(Code::Failed, format!("{}: its answer: {e}", target.display())))
+    room.truncate(len);
+    Ok(room)
 }
 
 /// The answer without control characters: any user's filesystem can pretend to be a vault, and must not control

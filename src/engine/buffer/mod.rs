@@ -16,6 +16,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use zeroize::Zeroize;
 
 /// Buffers longer than a page are made in multiples of this, so that a returned one fits more requests.
 const GRAIN: usize = 16 * PAGE;
@@ -161,6 +162,16 @@ impl BufferPool {
         state.free.retain(|memory| memory.lent().is_some());
         state.free_bytes = state.free.iter().map(|memory| memory.capacity()).sum();
         state.free.len() < before
+    }
+
+    /// Wipes and frees the kept buffers, those that are locked for a device, too.
+    pub(super) fn wipe(&self) {
+        let mut free = {
+            let mut state = self.shared.state.lock();
+            state.free_bytes = 0;
+            std::mem::take(&mut state.free)
+        };
+        free.iter_mut().for_each(|memory| memory.bytes_mut().zeroize());
     }
 
     /// How much memory the pool uses, and may use.

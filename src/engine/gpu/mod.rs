@@ -34,7 +34,10 @@ use device::Device;
 use parking_lot::Mutex;
 use process::Process;
 use std::{
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -68,6 +71,8 @@ struct Inner {
     /// Until the first test of a device that failed; doubles from test to test.
     pause: Duration,
     device: Mutex<Option<Arc<Device>>>,
+    /// Whether it was taken out of service by [`GpuEngine::put_away`].
+    away: AtomicBool,
     stopped: Receiver<()>,
 }
 
@@ -116,7 +121,8 @@ impl GpuEngine {
         let device = ready_device(process, number, shape)?;
         let description = device.description.clone();
         let (stop, stopped) = bounded(0);
-        let inner = Arc::new(Inner { number, shape, pause, device: Mutex::new(Some(device)), stopped });
+        let device = Mutex::new(Some(device));
+        let inner = Arc::new(Inner { number, shape, pause, device, away: AtomicBool::new(false), stopped });
         Ok(GpuEngine { description, name: format!("gpu {number}"), inner, _stop: stop })
     }
 
@@ -128,6 +134,25 @@ impl GpuEngine {
     /// Whether batches are taken: not after a failure, until the device has passed a test.
     pub fn in_service(&self) -> bool {
         self.inner.device.lock().is_some()
+    }
+
+    /// Takes the device out of service. Its process wipes the device and ends, or is killed.
+    pub(super) fn put_away(&self) {
+        let Some(device) = self.inner.device.lock().take() else { return };
+        self.inner.away.store(true, Ordering::Relaxed);
+        let process = Arc::downgrade(&device.process);
+        drop(device);
+        // Somebody measures it.
+        if let Some(process) = process.upgrade() {
+            process.kill();
+        }
+    }
+
+    /// Opens a device that was taken out of service so, on a thread of its own.
+    pub(super) fn bring_back(&self) {
+        if self.inner.away.swap(false, Ordering::Relaxed) {
+            Inner::revive(&self.inner, None, Duration::ZERO);
+        }
     }
 
     /// Has the pool take its memory from here from now on: then the device copies without the CPU's help.
@@ -199,9 +224,14 @@ impl Inner {
         }
         let number = this.number;
         log::warn!("gpu {number}: {fault}; the CPU works in its place until it passes a test");
-        let (inner, stopped, pause) = (Arc::downgrade(this), this.stopped.clone(), this.pause);
-        let process = device.process.clone();
-        let revive = move || revive(process, &inner, &stopped, pause);
+        Inner::revive(this, Some(device.process.clone()), this.pause);
+    }
+
+    /// Has it tested on a thread of its own, for the first time after that pause.
+    fn revive(this: &Arc<Self>, last: Option<Arc<Process>>, pause: Duration) {
+        let number = this.number;
+        let (inner, stopped) = (Arc::downgrade(this), this.stopped.clone());
+        let revive = move || revive(last, &inner, &stopped, pause);
         if let Err(e) = thread::Builder::new().name("gpu-test".to_owned()).spawn(revive) {
             log::warn!("gpu {number}: stays out of service: no thread to test it: {e}");
         }
@@ -209,16 +239,22 @@ impl Inner {
 }
 
 /// Tests a device in new processes until it passes or the engine is gone; one after the other, and only when the last,
-/// at first the failed one, is gone. On a thread of its own: a driver that hangs holds up nobody else.
-fn revive(mut last: Arc<Process>, engine: &Weak<Inner>, stopped: &Receiver<()>, mut pause: Duration) {
+/// at first the failed one if it failed, is gone. On a thread of its own: a driver that hangs holds up nobody else.
+fn revive(mut last: Option<Arc<Process>>, engine: &Weak<Inner>, stopped: &Receiver<()>, mut pause: Duration) {
     let mut said = String::new();
     while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-        let Some((number, shape)) = engine.upgrade().map(|inner| (inner.number, inner.shape)) else { return };
-        let tested =
-            if last.is_gone() { Process::start() } else { Err(Fault::Lingers) }.and_then(|process| {
-                last = process.clone();
-                ready_device(process, number, shape).inspect_err(|_| last.kill())
-            });
+        let Some(inner) = engine.upgrade() else { return };
+        let (number, shape, shortest) = (inner.number, inner.shape, inner.pause);
+        drop(inner);
+        let tested = if last.as_ref().is_none_or(|last| last.is_gone()) {
+            Process::start()
+        } else {
+            Err(Fault::Lingers)
+        }
+        .and_then(|process| {
+            last = Some(process.clone());
+            ready_device(process.clone(), number, shape).inspect_err(|_| process.kill())
+        });
         match (tested, engine.upgrade()) {
             (Ok(device), Some(inner)) => {
                 log::info!("gpu {number}: passed the test, in service again");
@@ -232,6 +268,6 @@ fn revive(mut last: Arc<Process>, engine: &Weak<Inner>, stopped: &Receiver<()>, 
             }
             (Err(_), _) => {}
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).max(shortest).min(LONGEST_PAUSE);
     }
 }

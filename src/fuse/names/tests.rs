@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    fuse::{caching::CacheMode, inodes::ROOT, loops::Loops, permissions::Judge},
+    fuse::{caching::CacheMode, gate::Gate, inodes::ROOT, loops::Loops, permissions::Judge},
     vault::tests::Fixture,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 fn a_file_looked_up_while_it_is_renamed_is_known_by_its_new_name_alone() {
     let vault = Fixture::new();
     let loops = Loops::new(2, Box::new(|| false));
-    let server =
-        Server::new(vault.vault.clone(), false, Judge::Nobody, true, CacheMode::Auto, loops, 8).unwrap();
+    let passage = (loops, Gate::new());
+    let cache = CacheMode::Auto;
+    let server = Server::new(vault.vault.clone(), false, Judge::Nobody, true, cache, passage, 8).unwrap();
     let new = Wanted { mode: 0o644, umask: 0, uid: 0, gid: 0 };
     let root = Caller { user: 0, group: 0, thread: 0 };
     let number = server.mknod(ROOT, OsStr::new("a"), new, libc::S_IFREG, 0).unwrap().id.number;

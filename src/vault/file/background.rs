@@ -7,6 +7,7 @@ use crate::metrics::{self, Activity};
 use crossbeam_channel::{Receiver, Sender};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Barrier},
     thread,
     time::Instant,
 };
@@ -65,6 +66,19 @@ impl Background {
         if let Err(refused) = self.jobs.send(Box::new(job)) {
             (refused.0)();
         }
+    }
+}
+
+impl Background {
+    /// Waits until every job that was there before is done.
+    pub fn finish_jobs(&self) {
+        // Each thread waits in one of these for all others.
+        let all = Arc::new(Barrier::new(self.threads + 1));
+        for _ in 0..self.threads {
+            let all = all.clone();
+            self.run(move || _ = all.wait());
+        }
+        all.wait();
     }
 }
 

@@ -12,8 +12,10 @@
 //! | `rekey` | another key for a file |
 //! | `segments` | all that verifies, around what does not |
 //! | `background` | threads for read-ahead, and for sealing and storing |
+//! | `away` | an open file while the vault is locked |
 //! | `rules` | the rules of the commit protocol, by name |
 
+mod away;
 mod background;
 mod buffer;
 mod check;
@@ -235,8 +237,11 @@ impl File {
     }
 
     /// Whether nothing is to be brought to the store: an fdatasync failed, so that only opening the file
-    /// again can tell what is stored; or a recovery could not be written, and nothing was since.
+    /// again can tell what is stored; or a recovery could not be written, and nothing was since; or the vault is locked.
     pub fn failed(&self) -> bool {
-        matches!(self.state.read().fault, Some(Fault::SyncFailed | Fault::NotRecovered | Fault::Broken))
+        match self.state.read().fault {
+            Some(Fault::SyncFailed | Fault::NotRecovered | Fault::Broken | Fault::Away) => true,
+            Some(Fault::WrongLength(_)) | None => false,
+        }
     }
 }

@@ -35,6 +35,8 @@ pub(super) enum Fault {
     NotRecovered,
     /// A panic left the state half-changed. Only what the store has counts, once the file is opened again.
     Broken,
+    /// The vault is locked, or the file was not as before when the vault was unlocked.
+    Away,
 }
 
 /// One open file.
@@ -113,6 +115,12 @@ impl State {
         State::clean(None, Records::none(), NO_VERSION, context)
     }
 
+    /// A clean file of which nothing is known any more but the version that the store has, and when it changed.
+    pub(super) fn away(self, context: &Context) -> Self {
+        let (base, times) = (self.stored.base, self.times);
+        State { times, fault: Some(Fault::Away), ..State::clean(None, Records::none(), base, context) }
+    }
+
     /// A clean file at `base`.
     pub(super) fn clean(
         identity: Option<Arc<Identity>>,
@@ -159,7 +167,7 @@ impl State {
     pub(super) fn check_readable(&self, end: u64) -> Result<()> {
         match self.fault {
             Some(Fault::WrongLength(from)) if end > from => Err(wrong_length()),
-            Some(Fault::Broken) => Err(Error::os(libc::EIO)),
+            Some(Fault::Broken | Fault::Away) => Err(Error::os(libc::EIO)),
             Some(Fault::WrongLength(_) | Fault::SyncFailed | Fault::NotRecovered) | None => Ok(()),
         }
     }

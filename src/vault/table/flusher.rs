@@ -68,6 +68,10 @@ pub(super) fn run(files: &Weak<Files>) {
         drop(stop);
         // A fault in one round must not end all that come after it.
         let round = || {
+            let halted = files.halted.lock();
+            if *halted {
+                return;
+            }
             files.flush_closed();
             if last.elapsed() >= TICK || files.crowds() > 0 {
                 last = Instant::now();

@@ -3,6 +3,7 @@
 //! A file stays here after its last handle is closed, until the store holds all of it under a clean
 //! record. So closing costs no sync, and reopening a file that was just written no recovery.
 
+mod away;
 mod flusher;
 
 use super::{
@@ -95,6 +96,8 @@ pub struct Files {
     /// Held while files are cleaned. When that was last done.
     cleaned: Mutex<Instant>,
     stop: Mutex<bool>,
+    /// Held by the flusher while it works. Whether it is to leave the files alone: the vault is locked.
+    halted: Mutex<bool>,
     wake: Condvar,
     flusher: Mutex<Option<JoinHandle<()>>>,
 }
@@ -132,6 +135,7 @@ impl Files {
             hurry: Mutex::default(),
             cleaned: Mutex::new(Instant::now()),
             stop: Mutex::new(false),
+            halted: Mutex::new(false),
             wake: Condvar::new(),
             flusher: Mutex::new(None),
         }

@@ -50,6 +50,11 @@ impl Buffered {
         spare.extend(memory.into_iter().take(more));
     }
 
+    /// Lets go of memory that is kept; it is wiped.
+    pub fn forget_spare(&self) {
+        self.spare.lock().clear();
+    }
+
     /// All of them.
     pub fn chunks(&self) -> usize {
         self.single.load(Ordering::Relaxed) + self.pooled.load(Ordering::Relaxed)

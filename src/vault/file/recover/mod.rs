@@ -48,8 +48,12 @@ impl File {
     ///
     /// A recovery that the store refuses to take (ENOSPC, EROFS, …) does not keep the file from being read.
     pub(super) fn load_version(&self, stored: u64) -> Result<()> {
-        let mut st = self.state.write();
-        match self.load_into_state(&mut st, stored) {
+        self.load(&mut self.state.write(), stored)
+    }
+
+    /// The same, of a state that nothing is known of.
+    pub(super) fn load(&self, st: &mut State, stored: u64) -> Result<()> {
+        match self.load_into_state(st, stored) {
             Err(Error::Store(e)) if st.fault.is_some() => {
                 log::warn!("a file left unfinished by a crash is readable, but cannot be recovered now: {e}");
                 Ok(())

@@ -1,0 +1,128 @@
+//! `lock` and `unlock`: what a mount is told beside what programs ask of it.
+
+use super::{
+    args::{LockArgs, UnlockMountArgs},
+    exit::{Code, Failure, Outcome},
+    mounts::{self, Mount},
+    note,
+    progress::Spinner,
+    unlocking, vaults,
+};
+use crate::{
+    format::printable::printable,
+    fuse::{self, ControlCommand, ControlStatus},
+    vault::Vault,
+};
+use rustix::io::Errno;
+use std::{fs, io, os::unix::fs::MetadataExt, path::Path};
+use zeroize::Zeroizing;
+
+/// Runs `lock`.
+pub fn lock(args: &LockArgs) -> Outcome {
+    let Some(place) = &args.place else { return lock_all(args.end) };
+    lock_one(&find(place)?, args.end)
+}
+
+/// Locks every vault that the user may lock. Goes on after a failure, with which it ends.
+fn lock_all(end: bool) -> Outcome {
+    let user = rustix::process::geteuid();
+    let mut mounts = mounts::ours();
+    mounts.retain(|mount| user.is_root() || mount.owner == Some(user.as_raw()));
+    // One may be mounted in several places.
+    mounts.sort_by_key(|mount| mount.device);
+    mounts.dedup_by_key(|mount| mount.device);
+    let failures = mounts.iter().filter_map(|mount| lock_one(mount, end).err());
+    let mut last = Ok(());
+    for failure in failures {
+        if let Err(before) = std::mem::replace(&mut last, Err(failure)) {
+            note(before.message);
+        }
+    }
+    last
+}
+
+fn lock_one(mount: &Mount, end: bool) -> Outcome {
+    let _spinner = Spinner::start("storing everything");
+    let command = if end { ControlCommand::LockAndEnd } else { ControlCommand::Lock };
+    tell(mount, &command).map(drop)
+}
+
+/// Runs `unlock`.
+pub fn unlock(args: &UnlockMountArgs) -> Outcome {
+    let mount = find(&args.place)?;
+    if !is_locked(&mount)? {
+        note(format_args!("{} is not locked", mount.target.display()));
+        return Ok(());
+    }
+    let unlock = unlocking::present(&mount.source, &args.unlock)?;
+    let _spinner = Spinner::start("unlocking");
+    let (_, _, master) = Vault::unlock_config(&mount.source, &unlock).map_err(vaults::explain)?;
+    tell(&mount, &ControlCommand::Unlock(Zeroizing::new(*master.expose()))).map(drop)
+}
+
+/// Whether a mounted vault is locked.
+///
+/// # Errors
+/// If its process cannot be asked.
+pub fn is_locked(mount: &Mount) -> Outcome<bool> {
+    Ok(tell(mount, &ControlCommand::State)? == fuse::LOCKED)
+}
+
+/// The mount of a vault, by its mount point or the vault's directory.
+fn find(place: &Path) -> Outcome<Mount> {
+    let shown = place.display();
+    let not_mounted = |what: String| {
+        Failure::new(Code::NotMounted, what, "`findmnt -t fuse.warpcrypt` lists the mounted vaults.")
+    };
+    let whole = mounts::resolve(place).map_err(|e| not_mounted(format!("{shown}: {e}")))?;
+    let mut ours = mounts::ours();
+    if let Some(at) = ours.iter().rposition(|mount| mount.target == whole) {
+        return Ok(ours.swap_remove(at));
+    }
+    let same = |source: &Path| {
+        let id = |path: &Path| fs::metadata(path).ok().map(|known| (known.dev(), known.ino()));
+        source == whole || id(source).is_some_and(|source| Some(source) == id(&whole))
+    };
+    ours.retain(|mount| same(&mount.source));
+    // One for writing before those for reading beside it.
+    let found = ours.into_iter().min_by_key(|mount| mount.read_only);
+    found.ok_or_else(|| {
+        not_mounted(format!("{shown}: no vault is mounted there, nor is it one that is mounted"))
+    })
+}
+
+/// Has the process behind a mount do something; returns what it said.
+fn tell(mount: &Mount, command: &ControlCommand) -> Outcome<String> {
+    let shown = mount.target.display();
+    let (status, text) =
+        fuse::tell(mount.device, mount.owner.unwrap_or(0), command).map_err(|e| unheard(mount, &e))?;
+    // Any user's filesystem can pretend to be a vault, and must not steer the terminal.
+    let text = printable(&text);
+    match status {
+        ControlStatus::Done => Ok(text),
+        ControlStatus::Failed => Err(Failure::plain(Code::Failed, format!("{shown}: {text}"))),
+        ControlStatus::WrongKey => Err(Failure::plain(Code::WrongKey, format!("{shown}: {text}"))),
+        ControlStatus::Unknown => Err(Failure::new(
+            Code::Failed,
+            format!("{shown}: the mount does not know that command"),
+            "It was mounted by another version of the program. Unmount it, and mount it again.",
+        )),
+    }
+}
+
+fn unheard(mount: &Mount, error: &io::Error) -> Failure {
+    let shown = mount.target.display();
+    match Errno::from_io_error(error) {
+        Some(Errno::CONNREFUSED | Errno::NOENT) => Failure::new(
+            Code::Failed,
+            format!("{shown}: the mount's process does not listen"),
+            "It was killed, is of an older version, or runs in another network namespace. Unmounting it locks it, too.",
+        ),
+        _ if error.kind() == io::ErrorKind::PermissionDenied => Failure::new(
+            Code::Failed,
+            format!("{shown}: the mount's process does not obey"),
+            "Only root and the user who mounted it can lock and unlock it.",
+        ),
+        _ => Failure::plain(Code::Failed, format!("{shown}: the mount's process: {error}")),
+    }
+}

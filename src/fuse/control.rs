@@ -1,0 +1,240 @@
+//! The way to a mount's process beside the kernel's: a socket that takes commands of root and of the user who mounted.
+//!
+//! Requests to the mount would not do: while the vault is locked they wait, and the event loops with them. The socket
+//! has a name in the abstract namespace, made of the mount's device number, which the mount table tells. Both sides ask
+//! the kernel who the other is, as anybody can take such a name.
+//!
+//! A command is a byte for the version, one that says which it is, and its payload, up to the end of the stream. The
+//! answer is a byte that says how it ended, and a text.
+
+use super::{locking::UnlockError, server::Server};
+use crate::vault::OpenError;
+use parking_lot::Mutex;
+use rustix::net::{Shutdown, shutdown, sockopt::socket_peercred};
+use std::{
+    io::{self, Read, Write},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixListener, UnixStream},
+    },
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use zeroize::Zeroizing;
+
+/// The version of commands and answers.
+const VERSION: u8 = 1;
+/// Bytes of a command at most.
+const COMMAND_MAX: usize = 4096;
+/// Bytes of an answer's text at most.
+const TEXT_MAX: u64 = 64 << 10;
+/// A command that is not there by then does not come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a mount can be told to do.
+pub enum Command {
+    /// Store everything, forget every key and all content, have programs wait.
+    Lock,
+    /// The same, and end the mount, whoever uses it.
+    LockAndEnd,
+    /// Take the master key back, and let programs go on.
+    Unlock(Zeroizing<[u8; 32]>),
+    /// Say whether the vault is locked.
+    State,
+    /// Tell the numbers that the mount's attribute has.
+    Metrics,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It was done.
+    Done,
+    /// It failed; the text says why.
+    Failed,
+    /// The master key is not the vault's.
+    WrongKey,
+    /// The mount does not know it: the mount's program is of another version.
+    Unknown,
+}
+
+impl Command {
+    fn encode(&self) -> Zeroizing<Vec<u8>> {
+        let (code, payload): (u8, &[u8]) = match self {
+            Command::Lock => (1, &[]),
+            Command::LockAndEnd => (2, &[]),
+            Command::Unlock(master) => (3, &master[..]),
+            Command::State => (4, &[]),
+            Command::Metrics => (5, &[]),
+        };
+        Zeroizing::new([&[VERSION, code], payload].concat())
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [VERSION, 1] => Some(Command::Lock),
+            [VERSION, 2] => Some(Command::LockAndEnd),
+            [VERSION, 3, master @ ..] => {
+                let mut key = Zeroizing::new([0; 32]);
+                key.copy_from_slice(Some(master).filter(|master| master.len() == 32)?);
+                Some(Command::Unlock(key))
+            }
+            [VERSION, 4] => Some(Command::State),
+            [VERSION, 5] => Some(Command::Metrics),
+            _ => None,
+        }
+    }
+}
+
+impl Status {
+    const ALL: [Status; 4] = [Status::Done, Status::Failed, Status::WrongKey, Status::Unknown];
+
+    fn code(self) -> u8 {
+        match self {
+            Status::Done => 0,
+            Status::Failed => 1,
+            Status::WrongKey => 2,
+            Status::Unknown => 3,
+        }
+    }
+}
+
+/// What [`Command::State`] is answered while the vault is locked.
+pub const LOCKED: &str = "locked";
+
+fn address(device: u32) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("warpcrypt-mount-{device}"))
+}
+
+/// Has the mount with this device number (the minor one) do something. Only a process of root or of `owner`, who
+/// mounted it, is told.
+///
+/// # Errors
+/// If nobody listens there, or somebody else; what the system says.
+pub fn tell(device: u32, owner: u32, command: &Command) -> io::Result<(Status, String)> {
+    let mut stream = UnixStream::connect_addr(&address(device)?)?;
+    let peer = socket_peercred(&stream)?.uid.as_raw();
+    if peer != 0 && peer != owner {
+        return Err(io::Error::other(format!("another user's process (uid {peer}) answers in its place")));
+    }
+    stream.write_all(&command.encode())?;
+    stream.shutdown(std::net::Shutdown::Write)?;
+    let mut status = [0];
+    stream.read_exact(&mut status).map_err(|e| match e.kind() {
+        io::ErrorKind::UnexpectedEof => io::Error::from(io::ErrorKind::PermissionDenied),
+        _ => e,
+    })?;
+    let mut text = Vec::new();
+    stream.take(TEXT_MAX).read_to_end(&mut text)?;
+    let status = Status::ALL.into_iter().find(|known| known.code() == status[0]).unwrap_or(Status::Unknown);
+    Ok((status, String::from_utf8_lossy(&text).into_owned()))
+}
+
+/// Ends the mount, whoever uses it.
+pub type EndMount = Box<dyn Fn() -> io::Result<()> + Send>;
+
+/// The mount's end of the socket, and the thread that listens there.
+pub struct Control {
+    listener: Arc<UnixListener>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Control {
+    /// Listens for commands to a mount.
+    ///
+    /// # Errors
+    /// If the name is taken, or what the system says.
+    pub fn start(device: u32, server: Arc<Server>, end: EndMount) -> io::Result<Control> {
+        let listener = Arc::new(UnixListener::bind_addr(&address(device)?)?);
+        let own = listener.clone();
+        let thread = thread::Builder::new().name("control".into()).spawn(move || {
+            for stream in own.incoming() {
+                match stream {
+                    Ok(stream) => {
+                        // Who asked may have gone away.
+                        let _ = serve(&server, &end, stream);
+                    }
+                    // Shut down.
+                    Err(e) if e.kind() == io::ErrorKind::InvalidInput => return,
+                    Err(e) => {
+                        log::warn!("a command cannot be heard: {e}");
+                        thread::sleep(PATIENCE);
+                    }
+                }
+            }
+        })?;
+        Ok(Control { listener, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Hears no more commands; waits for the one that is being done.
+    pub fn end(&self) {
+        // One that is shut down already needs it no more.
+        let _ = shutdown(&*self.listener, Shutdown::Both);
+        if let Some(thread) = self.thread.lock().take() {
+            // What it calls answers its own panics, or the listener ends early.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(server: &Arc<Server>, end: &EndMount, mut stream: UnixStream) -> io::Result<()> {
+    let user = socket_peercred(&stream)?.uid;
+    if !user.is_root() && user != rustix::process::geteuid() {
+        return Ok(());
+    }
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut bytes = Zeroizing::new(vec![0; COMMAND_MAX]);
+    let mut filled = 0;
+    while filled < COMMAND_MAX {
+        match stream.read(&mut bytes[filled..])? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    let (status, text) = match Command::decode(&bytes[..filled]) {
+        None => (Status::Unknown, String::new()),
+        Some(command) => match obey(server, end, &command) {
+            Ok(text) => (Status::Done, text),
+            Err((status, text)) => (status, text),
+        },
+    };
+    stream.write_all(&[&[status.code()], text.as_bytes()].concat())
+}
+
+fn obey(server: &Arc<Server>, end: &EndMount, command: &Command) -> Result<String, (Status, String)> {
+    let failed = |text| (Status::Failed, text);
+    match command {
+        Command::Lock => server.lock().map(|()| String::new()).map_err(failed),
+        Command::LockAndEnd => {
+            server.lock().map_err(failed)?;
+            end().map(|()| String::new()).map_err(|e| failed(format!("locked, but still mounted: {e}")))
+        }
+        Command::Unlock(master) => match server.unlock(master) {
+            Ok(()) => Ok(String::new()),
+            Err(e @ UnlockError::Vault(OpenError::OtherVault(_))) => Err((Status::WrongKey, e.to_string())),
+            Err(e) => Err(failed(e.to_string())),
+        },
+        Command::Metrics => Ok(server.metrics_text()),
+        Command::State => Ok(if server.is_locked() { LOCKED } else { "" }.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_pass_through_the_socket() {
+        for command in [Command::Lock, Command::LockAndEnd, Command::State, Command::Metrics] {
+            let bytes = command.encode();
+            assert_eq!(Command::decode(&bytes).expect("known").encode(), bytes);
+        }
+        let bytes = Command::Unlock(Zeroizing::new([7; 32])).encode();
+        assert!(matches!(Command::decode(&bytes), Some(Command::Unlock(master)) if *master == [7; 32]));
+        for bad in [&[][..], &[VERSION], &[VERSION, 0], &[VERSION + 1, 1], &[VERSION, 3, 7], &bytes[..33]] {
+            assert!(Command::decode(bad).is_none(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! An open vault while it is locked: everything is stored, and neither keys nor content are in memory.
+
+use super::{
+    Error, OpenError, Vault,
+    config_file::{Configs, read_text},
+    keys::KeyRing,
+    open_file::Key,
+    process,
+};
+use crate::{crypto::secret::Secret, format::name::DIR_ID_NAME, store::DirFile};
+use rustix::fs::OFlags;
+use std::{ffi::OsStr, path::Path};
+
+/// What keeps a vault from being locked.
+#[derive(Debug, thiserror::Error)]
+pub enum AwayError {
+    /// Names could not be made durable.
+    #[error("names cannot be made durable: {0}")]
+    Names(Error),
+    /// A file could not be stored.
+    #[error("inode {}: {}", .0.1, .1)]
+    File(Key, Error),
+}
+
+impl Vault {
+    /// Stores everything, then forgets every key and all content. To be called while no request is served; none may be
+    /// before [`Vault::bring_back`].
+    ///
+    /// # Errors
+    /// What could not be stored; the vault is open as before.
+    pub fn put_away(&self) -> Result<(), AwayError> {
+        if !self.read_only() {
+            self.make_names_durable().or_else(|_| self.make_names_durable()).map_err(AwayError::Names)?;
+        }
+        self.files.store_all().map_err(|(key, e)| AwayError::File(key, e))?;
+        self.files.put_away();
+        self.told.lock().clear();
+        let context = self.files.context();
+        context.background.finish_jobs();
+        context.keys.wipe();
+        self.keys.wipe();
+        context.buffered.forget_spare();
+        context.router.put_away();
+        process::wipe_stacks();
+        process::give_back_memory();
+        Ok(())
+    }
+
+    /// Takes the master key back, if it is this vault's, and reads the records of open files again.
+    ///
+    /// # Errors
+    /// `OtherVault` if it is not; those of a configuration that cannot be read. The vault stays locked.
+    pub fn bring_back(&self, master: &[u8; 32]) -> Result<(), OpenError> {
+        let master = &Secret::new_with(|key| *key = *master);
+        let path = Path::new("the mounted vault");
+        let other = || OpenError::OtherVault(path.into());
+        let failed = |source| OpenError::Store { action: "cannot read", path: path.into(), source };
+        let configs = Configs::read(&self.root.store, path)?;
+        let config = configs.authentic(master).map_err(|_| other())?;
+        let id = self.root.store.open_file(OsStr::new(DIR_ID_NAME), OFlags::RDONLY).map_err(failed)?;
+        let id = read_text(DirFile::new(id)).map_err(failed)?;
+        let opens_root = KeyRing::of(&config, master).open(|keys| keys.dir_ids.decode(&id)).is_ok();
+        if *config.id() != self.id || !opens_root {
+            return Err(other());
+        }
+        let context = self.files.context();
+        context.keys.replace(&config, master);
+        self.keys.replace(&config, master);
+        context.router.bring_back();
+        self.files.bring_back();
+        Ok(())
+    }
+}

@@ -1,0 +1,50 @@
+//! An open file while the vault is locked: without keys, slots and content. Only the version that the store has is
+//! known, so that another one is noticed when the vault is unlocked.
+
+use super::{
+    File,
+    state::{Fault, State},
+};
+use crate::vault::{Damage, Result};
+
+impl File {
+    /// Forgets all but the version that the store has. The file has to be clean, or nothing of it can be stored; then
+    /// it fails from here on.
+    pub fn put_away(&self) {
+        self.ahead.lock().end();
+        let mut st = self.state.write();
+        let known = std::mem::replace(&mut *st, State::never_committed(&self.context));
+        *st = known.away(&self.context);
+    }
+
+    /// Reads the records again.
+    ///
+    /// # Errors
+    /// As `File::open`; `Damaged` if the store has another version. The file fails from then on.
+    pub fn bring_back(&self) -> Result<()> {
+        let mut st = self.state.write();
+        if st.fault != Some(Fault::Away) {
+            return Ok(());
+        }
+        let (size, root) = (st.stored.base.size, st.stored.base.root);
+        let mut times = std::mem::replace(&mut *st, State::never_committed(&self.context)).times;
+        let loaded = self.store.len().map_err(Into::into).and_then(|stored| self.load(&mut st, stored));
+        let loaded =
+            loaded.and_then(|()| match st.stored.tree.size() == size && st.stored.tree.root() == root {
+                true => Ok(()),
+                false => {
+                    Err(Damage { what: "commit record".into(), reason: "is not that from before the lock" }
+                        .into())
+                }
+            });
+        times.rename_content();
+        st.times = times;
+        if loaded.is_err() {
+            st.fault = Some(Fault::Away);
+            st.stored.base.size = size;
+            st.stored.base.root = root;
+            st.dirty.size = size;
+        }
+        loaded
+    }
+}

@@ -1,0 +1,47 @@
+//! The open files while the vault is locked.
+
+use super::Files;
+use crate::vault::{
+    Error,
+    open_file::{Key, OpenFile},
+};
+use std::sync::Arc;
+
+impl Files {
+    /// Brings everything to the store under clean records: of files without a link, too, as programs go on with them.
+    ///
+    /// # Errors
+    /// The first file that could not be stored, and why.
+    pub fn store_all(&self) -> std::result::Result<(), (Key, Error)> {
+        if self.context.read_only {
+            return Ok(());
+        }
+        let left: Vec<_> = self.all().into_iter().filter(|open| !open.file.is_clean()).collect();
+        let failed = |open: &Arc<OpenFile>, e| (open.key, e);
+        left.iter().try_for_each(|open| open.file.flush().map_err(|e| failed(open, e)))?;
+        self.clean(left.clone());
+        match left.iter().find(|open| !open.file.is_clean()) {
+            None => Ok(()),
+            // The log says why it could not be cleaned; mostly this meets the same.
+            Some(open) => Err(failed(open, self.sync(open).err().unwrap_or_else(|| Error::os(libc::EIO)))),
+        }
+    }
+
+    /// Has every file forget keys and content, and the flusher leave them alone; to be called when all is stored and
+    /// no request is served.
+    pub fn put_away(&self) {
+        *self.halted.lock() = true;
+        self.reap();
+        self.all().iter().for_each(|open| open.file.put_away());
+    }
+
+    /// Reads every file's records again. What cannot be read fails from then on, and is logged.
+    pub fn bring_back(&self) {
+        for open in self.all() {
+            if let Err(e) = open.file.bring_back() {
+                log::error!("inode {}: cannot be read after the lock: {e}", open.key.1);
+            }
+        }
+        *self.halted.lock() = false;
+    }
+}

@@ -1,0 +1,237 @@
+//! `lock` and `unlock`: programs wait and go on, and a locked mount's process has neither keys nor content.
+
+#[path = "locking/secrets.rs"]
+mod secrets;
+mod support;
+
+use secrets::Secrets;
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::Write,
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    thread,
+    time::{Duration, Instant},
+};
+use support::{
+    command::{Done, Running, ok, run},
+    mounted::{Mount, Vault},
+    random::Random,
+    ready, say,
+};
+
+const MIB: usize = 1 << 20;
+/// After this long, a test has failed.
+const NEVER: Duration = Duration::from_secs(60);
+
+fn lock(mount: &Mount, options: &[&str]) -> Done {
+    run(Vault::program().arg("lock").args(options).arg(mount.path()), 60)
+}
+
+fn unlock(vault: &Vault) {
+    ok(Vault::program().arg("unlock").arg(&vault.mount_point).arg("--key-file").arg(&vault.key), 60);
+}
+
+fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let end = Instant::now() + NEVER;
+    while !condition() {
+        assert!(Instant::now() < end, "{what}: never");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Programs that read and write on a mount until they are stopped.
+#[derive(Default)]
+struct Load {
+    stop: AtomicBool,
+    reads: AtomicU64,
+    writes: AtomicU64,
+}
+
+impl Load {
+    /// Reads a file of these bytes again and again: whole, and a little here and there.
+    fn read(&self, path: &Path, bytes: &[u8]) {
+        let mut random = Random::new("places");
+        let mut part = vec![0; 10_000];
+        while !self.stop.load(SeqCst) {
+            assert!(fs::read(path).expect("read") == bytes, "a file reads otherwise");
+            let file = File::open(path).expect("open");
+            for _ in 0..20 {
+                let at = random.below((bytes.len() - part.len()) as u64);
+                file.read_exact_at(&mut part, at).expect("read");
+                assert!(part == bytes[at as usize..][..part.len()], "a part reads otherwise");
+            }
+            self.reads.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Writes a file again and again, and reads it.
+    fn write(&self, path: &Path, marker: &[u8]) {
+        for round in 0.. {
+            if self.stop.load(SeqCst) {
+                return;
+            }
+            let bytes = [&u64::to_le_bytes(round)[..], &marker.repeat(2 * MIB / marker.len())].concat();
+            fs::write(path, &bytes).expect("write");
+            assert!(fs::read(path).expect("read") == bytes, "a file reads otherwise than written");
+            self.writes.fetch_add(1, SeqCst);
+        }
+    }
+
+    fn done(&self) -> (u64, u64) {
+        (self.reads.load(SeqCst), self.writes.load(SeqCst))
+    }
+}
+
+/// Locks a mount under load with these options of `mount`, and searches its process for everything secret.
+fn lock_under_load(options: &[&str]) {
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount_with(options);
+    let mut random = Random::new("content");
+    let marker = random.bytes(64);
+    let bytes = marker.repeat(8 * MIB / marker.len());
+    let files = ["a", "b"].map(|name| mount.join(name));
+    files.iter().for_each(|file| fs::write(file, &bytes).expect("write"));
+    let written = mount.join("written");
+    // Another process: of what was written last some may be left in the buffers that the kernel's requests come in.
+    let mount = mount.remount();
+    let load = Load::default();
+    thread::scope(|scope| {
+        for file in &files {
+            scope.spawn(|| load.read(file, &bytes));
+        }
+        // Of content that programs write while the vault is locked the process has what the kernel handed over.
+        let other = random.bytes(64);
+        let written = &written;
+        let load = &load;
+        scope.spawn(move || load.write(written, &other));
+        wait_for("load", || load.done().0 > 2 && load.done().1 > 2);
+        // A kept handle, and content without a name.
+        let kept = File::open(&files[0]).expect("open");
+        let nameless = File::options().read(true).write(true).create_new(true).open(mount.join("nameless"));
+        let mut nameless = nameless.expect("open");
+        let content = random.bytes(100_000);
+        nameless.write_all(&content).expect("write");
+        fs::remove_file(mount.join("nameless")).expect("remove");
+
+        let mut secrets = Secrets::of(&vault);
+        secrets.add("content", &marker);
+        let before = secrets.found_in(mount.pid);
+        for name in ["sub-key contents", "content"] {
+            assert!(before.contains(name), "the search does not find what is there: {before:?}");
+        }
+        let of_file =
+            |ending: &str| before.iter().any(|name| name.starts_with("file ") && name.ends_with(ending));
+        for ending in ["key, to encrypt", "state of warpcrypt v1 chunk", "state of warpcrypt v1 record"] {
+            assert!(of_file(ending), "the search does not find {ending}: {before:?}");
+        }
+
+        let done = lock(&mount, &[]);
+        assert!(done.status.success(), "{}", done.stderr);
+        let at_lock = load.done();
+        // Those of files that were new then, too.
+        let mut secrets = Secrets::of(&vault);
+        secrets.add("content", &marker);
+        let after = secrets.found_in(mount.pid);
+        say(format_args!(
+            "{} secrets: {} found before the lock, {} after: {after:?}",
+            secrets.len(),
+            before.len(),
+            after.len()
+        ));
+        assert_eq!(load.done(), at_lock, "a program went on while the vault was locked");
+        let status = run(Vault::program().arg("stat").arg("--json").arg(mount.path()), 20);
+        assert!(status.text().contains("\"locked\": true"), "{}{}", status.text(), status.stderr);
+        // Of round keys alone, what a thread's vector registers held can be left on its stack (docs/limits.md).
+        let left: BTreeSet<_> = after.iter().filter(|name| !name.ends_with("crypt")).collect();
+        assert_eq!(left, BTreeSet::new());
+        assert!(lock(&mount, &[]).status.success(), "a lock of what is locked");
+
+        unlock(&vault);
+        wait_for("programs go on", || load.done().0 > at_lock.0 + 2 && load.done().1 > at_lock.1 + 2);
+        let mut part = [0; 1000];
+        kept.read_exact_at(&mut part, 5 * MIB as u64).expect("read");
+        assert!(part == bytes[5 * MIB..][..1000]);
+        let mut whole = vec![0; 100_000];
+        nameless.read_exact_at(&mut whole, 0).expect("read");
+        assert!(whole == content);
+        load.stop.store(true, SeqCst);
+    });
+    mount.unmount();
+    let log = vault.log_text();
+    assert!(!log.contains("ERROR") && log.contains("locked"), "{log}");
+    let mount = vault.mount();
+    assert!(fs::read(mount.join("b")).expect("read") == bytes);
+    mount.unmount();
+}
+
+#[test]
+fn under_load_programs_wait_and_nothing_secret_is_left() {
+    if ready(&[]) {
+        lock_under_load(&[]);
+    }
+}
+
+/// A mount with a file, locked.
+fn locked(vault: &Vault) -> Mount<'_> {
+    let mount = vault.mount();
+    fs::write(mount.join("file"), "content").expect("write");
+    let done = lock(&mount, &[]);
+    assert!(done.status.success(), "{}", done.stderr);
+    mount
+}
+
+fn has_file(vault: &Vault) {
+    let mount = vault.mount();
+    assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), "content");
+    mount.unmount();
+}
+
+#[test]
+fn a_wrong_key_unlocks_nothing() {
+    if !ready(&["cat"]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = locked(&vault);
+    let wrong = vault.place_path().join("wrong");
+    fs::write(&wrong, [1; 64]).expect("key file");
+    let done = run(Vault::program().arg("unlock").arg(&vault.store).arg("--key-file").arg(&wrong), 60);
+    assert_eq!(done.code(), 10, "{}", done.stderr);
+    // One who waits is held, and ends when it is killed.
+    let mut reader = Running::start(std::process::Command::new("cat").arg(mount.join("file")));
+    wait_for("a program waits", || waits(reader.pid()));
+    reader.kill();
+    unlock(&vault);
+    assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), "content");
+    mount.unmount();
+}
+
+/// Whether a process waits for an answer of the kernel's that no signal but SIGKILL ends.
+fn waits(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['D', 'S']))
+}
+
+#[test]
+fn a_locked_mount_ends_by_unmount_by_kill_and_as_asked() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    locked(&vault).unmount();
+    has_file(&vault);
+    locked(&vault).kill();
+    has_file(&vault);
+    let mount = vault.mount();
+    let held = File::open(mount.join("file")).expect("open");
+    let done = lock(&mount, &["--end"]);
+    assert!(done.status.success(), "{}", done.stderr);
+    assert!(held.read_at(&mut [0; 10], 0).is_err(), "a program still reads");
+    drop(held);
+    wait_for("the end of the process", || !mount.alive());
+    drop(mount);
+    has_file(&vault);
+}

@@ -1,0 +1,178 @@
+//! The secrets of a vault, computed anew from its key file, and a search for them in the memory of processes.
+
+use crate::support::mounted::Vault;
+use rustix::process::Pid;
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs::{self, File},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+use warpcrypt::{
+    crypto::{
+        aes_keys::AesRoundKeys,
+        kdf::subkey,
+        mac::{Integrity, MacKey},
+        secret::Secret,
+    },
+    format::{
+        keys::{self, contents_key},
+        record::{RECORD, Record},
+    },
+    vault::{Unlock, Vault as Open},
+};
+
+/// Bytes read at once.
+const PIECE: usize = 4 << 20;
+/// Bytes of the longest needle.
+const LONGEST: usize = 64;
+
+/// Named bytes that only somebody with the key can know.
+pub struct Secrets(Vec<(String, Vec<u8>)>);
+
+impl Secrets {
+    /// The keys of a vault with AES-256, in all forms that its process has them in.
+    pub fn of(vault: &Vault) -> Secrets {
+        let content = fs::read(&vault.key).expect("key file");
+        let mut all = Secrets(vec![("key file".into(), content.clone())]);
+        let unlock = Unlock::KeyFile(content.into());
+        let (_, _, master) = Open::unlock_config(&vault.store, &unlock).expect("the vault opens");
+        all.add_key("master key", master.expose());
+        let labels = [
+            keys::CONTENTS,
+            keys::CONFIG,
+            keys::NAMES,
+            keys::LONG_NAMES,
+            keys::DIR_IDS,
+            keys::LINKS,
+            keys::XATTR_NAMES,
+            keys::XATTR_VALUES,
+        ];
+        for label in labels {
+            all.add_key(&format!("sub-key {label}"), subkey(&master, label).expose());
+        }
+        for (number, file) in files(&vault.store).iter().enumerate() {
+            all.add_file(&format!("file {number}"), &contents_key(&master), file);
+        }
+        all
+    }
+
+    /// Adds what must not be found either.
+    pub fn add(&mut self, name: &str, bytes: &[u8]) {
+        self.0.push((name.to_owned(), bytes[..bytes.len().min(LONGEST)].to_vec()));
+    }
+
+    fn add_key(&mut self, name: &str, key: &[u8; 32]) {
+        self.add(name, key);
+        let rounds = AesRoundKeys::new(key);
+        self.add(&format!("{name}, to encrypt"), rounds.encryption_keys()[3..6].as_flattened());
+        self.add(&format!("{name}, to decrypt"), rounds.decryption_keys()[3..6].as_flattened());
+    }
+
+    /// The keys of a stored file; none if nothing was committed to it.
+    fn add_file(&mut self, name: &str, contents: &Secret<32>, stored: &Path) {
+        let mut sector = [0; RECORD];
+        let read = File::open(stored).and_then(|file| file.read_exact_at(&mut sector, 0));
+        let Some(id) = read.ok().and_then(|()| Record::peek_key(&sector).ok()) else { return };
+        let mut keys = [[0; 32]; 3];
+        let kdf = MacKey::new(Integrity::Kmac256, contents.expose(), b"warpcrypt v1 file keys");
+        kdf.mac(&[&id.salt], keys.as_flattened_mut());
+        self.add_key(&format!("{name}: encryption key"), &keys[0]);
+        self.add(&format!("{name}: chunk key"), &keys[1]);
+        self.add(&format!("{name}: tree key"), &keys[2]);
+        for (key, custom) in [
+            (&keys[1], "warpcrypt v1 chunk"),
+            (&keys[1], "warpcrypt v1 hole"),
+            (&keys[2], "warpcrypt v1 leaf"),
+            (&keys[2], "warpcrypt v1 node"),
+            (&keys[2], "warpcrypt v1 record"),
+        ] {
+            let mac = MacKey::new(Integrity::Kmac128, key, custom.as_bytes());
+            let state: Vec<u8> = mac.state().iter().flat_map(|lane| lane.to_le_bytes()).collect();
+            self.add(&format!("{name}: state of {custom}"), &state);
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Those that are in the memory of a process or of one that it started.
+    pub fn found_in(&self, process: Pid) -> BTreeSet<String> {
+        let mut by_start: HashMap<[u8; 4], Vec<usize>> = HashMap::new();
+        for (number, (_, bytes)) in self.0.iter().enumerate() {
+            by_start.entry(*bytes.first_chunk().expect("no short secret")).or_default().push(number);
+        }
+        let mut begins = vec![false; 1 << 16];
+        by_start
+            .keys()
+            .for_each(|start| begins[usize::from(u16::from_le_bytes([start[0], start[1]]))] = true);
+        let mut found = BTreeSet::new();
+        for process in with_children(process) {
+            each_piece(&process, |piece| {
+                for at in 0..piece.len().saturating_sub(4) {
+                    if !begins[usize::from(u16::from_le_bytes([piece[at], piece[at + 1]]))] {
+                        continue;
+                    }
+                    let Some(numbers) = by_start.get(&piece[at..at + 4]) else { continue };
+                    for (name, bytes) in numbers.iter().map(|number| &self.0[*number]) {
+                        if piece[at..].starts_with(bytes) {
+                            found.insert(name.clone());
+                        }
+                    }
+                }
+            });
+        }
+        found
+    }
+}
+
+/// The stored files below a directory.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).expect("the store").flatten() {
+        match entry.file_type().expect("type") {
+            kind if kind.is_dir() => found.extend(files(&entry.path())),
+            kind if kind.is_file() => found.push(entry.path()),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The folders below /proc of a process and of those that it started.
+fn with_children(process: Pid) -> Vec<PathBuf> {
+    let own = PathBuf::from(format!("/proc/{}", process.as_raw_nonzero()));
+    let tasks = fs::read_dir(own.join("task")).expect("a process").flatten();
+    let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let children: Vec<String> =
+        children.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
+    [own].into_iter().chain(children.iter().map(|pid| Path::new("/proc").join(pid))).collect()
+}
+
+/// Hands all readable memory of a process to `look`, in pieces that overlap.
+fn each_piece(process: &Path, mut look: impl FnMut(&[u8])) {
+    let maps = fs::read_to_string(process.join("maps")).expect("its mappings");
+    let memory = File::open(process.join("mem")).expect("its memory");
+    let mut bytes = vec![0; PIECE + LONGEST];
+    let mut seen = 0;
+    for line in maps.lines() {
+        let (range, rest) = line.split_once(' ').expect("a range");
+        // The kernel's own pages cannot be read so.
+        if !rest.starts_with('r') || rest.ends_with("[vvar]") || rest.ends_with("[vsyscall]") {
+            continue;
+        }
+        let (start, end) = range.split_once('-').expect("a range");
+        let [start, end] = [start, end].map(|n| u64::from_str_radix(n, 16).expect("an address"));
+        for at in (start..end).step_by(PIECE) {
+            let len = usize::try_from(end - at).unwrap_or(usize::MAX).min(bytes.len());
+            // Pages of files that were cut, and of devices, cannot be read.
+            if memory.read_exact_at(&mut bytes[..len], at).is_ok() {
+                seen += len;
+                look(&bytes[..len]);
+            }
+        }
+    }
+    assert!(seen > 1 << 20, "{}: only {seen} bytes of memory could be read", process.display());
+}
