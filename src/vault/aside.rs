@@ -23,6 +23,14 @@ pub(super) fn set_headless_aside(root: &StoreDir, file: &dyn BackingFile) -> io:
     Ok(())
 }
 
+/// Whether all of `file` is zeros.
+///
+/// # Errors
+/// The store's.
+pub(super) fn is_blank(file: &dyn BackingFile) -> io::Result<bool> {
+    Ok(next_piece(file, 0, &mut vec![0; PIECE])?.is_none())
+}
+
 /// Copies what is not zero in `file` to a new file in `dir`, durably; false if all of it is zeros.
 ///
 /// # Errors
@@ -31,26 +39,34 @@ pub(super) fn set_aside(dir: &StoreDir, name: &OsStr, file: &dyn BackingFile) ->
     let mut buffer = vec![0; PIECE];
     let mut copy: Option<DirFile> = None;
     let mut at = 0;
-    while let Some(offset) = file.next_data(at)? {
-        let read = file.read_at(&mut buffer, offset)?;
-        if read == 0 {
-            break;
-        }
-        at = offset + read as u64;
-        if buffer[..read].iter().all(|byte| *byte == 0) {
-            continue;
-        }
+    while let Some((offset, read)) = next_piece(file, at, &mut buffer)? {
         let to = match &mut copy {
             Some(copy) => copy,
             None => copy.insert(DirFile::new(dir.create_file(name, 0o600)?)),
         };
         to.write_at(&buffer[..read], offset)?;
+        at = offset + read as u64;
     }
     let Some(to) = copy else { return Ok(false) };
     to.set_len(file.len()?)?;
     to.sync_data()?;
     dir.sync()?;
     Ok(true)
+}
+
+/// Reads the next piece from `at` on that is not all zeros: its offset and its length.
+fn next_piece(file: &dyn BackingFile, mut at: u64, buffer: &mut [u8]) -> io::Result<Option<(u64, usize)>> {
+    while let Some(offset) = file.next_data(at)? {
+        let read = file.read_at(buffer, offset)?;
+        if read == 0 {
+            break;
+        }
+        if buffer[..read].iter().any(|byte| *byte != 0) {
+            return Ok(Some((offset, read)));
+        }
+        at = offset + read as u64;
+    }
+    Ok(None)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{
     Dir, DirEntry, Error, File, OpenError, Rebuilt, Result, StoredName, Target, Unlock, Vault,
-    aside::set_aside,
+    aside::{is_blank, set_aside},
     attr::key,
     config_file::{failed, in_place, open_vault, write_temporary},
     keys::Keys,
@@ -62,9 +62,12 @@ impl Aside {
         Ok(Folder { name, store, count: 0 })
     }
 
-    /// A copy of a stored file.
-    fn copy(&self, file: &dyn BackingFile) -> io::Result<PathBuf> {
-        self.put(|folder, name| set_aside(folder, name, file).map(|_| ()))
+    /// A copy of a stored file; `None` if all of it is zeros, which nobody misses.
+    fn copy(&self, file: &dyn BackingFile) -> io::Result<Option<PathBuf>> {
+        if is_blank(file)? {
+            return Ok(None);
+        }
+        self.put(|folder, name| set_aside(folder, name, file).map(drop)).map(Some)
     }
 
     /// Moves an entry of the store here.
@@ -147,8 +150,7 @@ impl Vault {
         Ok(Aside { root: self.root.store.clone(), folder: Mutex::default() })
     }
 
-    /// Rebuilds the content of a file, and says where its copy is if one was needed. One that is foreign, and begins with a
-    /// blank header, becomes an empty file; any other is left as it is.
+    /// Rebuilds the content of a file, and says where its copy is if one was needed.
     ///
     /// # Errors
     /// The store's; `Invalid` if the file is in use.
@@ -166,18 +168,18 @@ impl Vault {
         let store = Arc::new(DirFile::new(self.with_access(&node, 0o600, || node.reopen(OFlags::RDWR))?));
         let mut copy = None;
         let keep = || {
-            copy = Some(aside.copy(&*store)?);
+            copy = aside.copy(&*store)?;
             Ok(())
         };
         let rebuilt = File::rebuild(store.clone(), self.files.context().clone(), keep)?;
         if rebuilt == Rebuilt::Foreign && File::open(store.clone(), self.files.context().clone()).is_ok() {
-            copy = Some(self.empty(&store, aside)?);
+            return Ok((Rebuilt::Emptied, self.empty(&store, aside)?));
         }
         Ok((rebuilt, copy))
     }
 
     /// Makes a file with a blank header the empty file that it reads as.
-    fn empty(&self, store: &DirFile, aside: &Aside) -> Result<PathBuf> {
+    fn empty(&self, store: &DirFile, aside: &Aside) -> Result<Option<PathBuf>> {
         let (seconds, nanoseconds) = store.mtime()?;
         let copy = aside.copy(store)?;
         store.set_len(0)?;

@@ -285,3 +285,21 @@ fn a_long_target_without_a_link_is_named_and_moved_away() {
         "{found:?}"
     );
 }
+
+#[test]
+fn nothing_is_set_aside_of_a_file_of_zeros() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = filled(&[5000]);
+    let file = fs::OpenOptions::new().write(true).open(stored(&vault, 5000)).expect("open");
+    file.write_all_at(&vec![0; stored_size(5000) as usize], 0).expect("zeros");
+    let done = run(&mut check(&vault, &["--repair", "--json"]), 60);
+    assert_eq!(done.code(), 0, "{}{}", done.text(), done.stderr);
+    let report: Value = serde_json::from_str(&done.text()).expect("JSON");
+    let (kind, aside) = (&report["findings"][0]["kind"], &report["findings"][0]["aside"]);
+    assert_eq!((kind, aside), (&"repaired".into(), &Value::Null), "{report:#}");
+    let in_store = fs::read_dir(&vault.store).expect("list").map(|entry| entry.expect("entry").file_name());
+    assert!(!in_store.into_iter().any(|name| name.to_string_lossy().contains("aside")));
+    assert_eq!(findings(&vault, true), (0, vec![]));
+}

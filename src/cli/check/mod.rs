@@ -19,7 +19,7 @@ use super::{
 use crate::{
     format::name::DIR_ID_NAME,
     hash::{self, Vaulted},
-    vault::{self, Flaw, NewNode, OpenOptions, Vault},
+    vault::{self, Flaw, NewNode, OpenError, OpenOptions, Vault},
 };
 use data_encoding::HEXLOWER;
 use indicatif::ProgressBar;
@@ -93,8 +93,15 @@ fn open(args: &CheckArgs, scope: Scope) -> Outcome<(Arc<Vault>, Option<Finding>)
     let unlock = unlocking::present(&args.vault, &args.unlock)?;
     let options = OpenOptions { read_only: !scope.changes(), ..OpenOptions::default() };
     let _spinner = Spinner::start("unlocking");
-    let mended = scope.repair && Vault::repair_root_id(&args.vault, &unlock).map_err(vaults::explain)?;
-    let vault = Vault::open(&args.vault, &unlock, options).map_err(vaults::explain)?;
+    let opened = || Vault::open(&args.vault, &unlock, options);
+    let (vault, mended) = match opened() {
+        Err(OpenError::DamagedRoot(_)) if scope.repair => {
+            let mended = Vault::repair_root_id(&args.vault, &unlock).map_err(vaults::explain)?;
+            (opened(), mended)
+        }
+        opened => (opened, false),
+    };
+    let vault = vault.map_err(vaults::explain)?;
     let flaw = || Flaw::whole("the root's id did not authenticate; it has one again".to_owned());
     let finding =
         || job::finding(Kind::Repaired, Path::new(""), (&vault.root(), DIR_ID_NAME.as_ref()), flaw());

@@ -12,7 +12,7 @@ use std::{
 };
 
 /// What was done, in words, and where the store has what was set aside.
-type Done = (Kind, String, Option<PathBuf>);
+type Done = (Kind, &'static str, Option<PathBuf>);
 
 /// The content of a file, rebuilt and checked again.
 pub(super) fn content(check: &Check, job: &Job, flaws: Vec<Flaw>) -> Vec<Finding> {
@@ -24,27 +24,22 @@ pub(super) fn content(check: &Check, job: &Job, flaws: Vec<Flaw>) -> Vec<Finding
     let rebuilt = check.vault.repair_content(&job.dir, &job.entry, aside);
     let mut go_on = |_| check.interrupt.check().is_ok();
     let left = check.vault.check_content(&job.dir, &job.entry, check.scope.full, &mut go_on);
-    match rebuilt {
+    let done_to_it = match rebuilt {
         // Nothing but chunks is damaged: they stay so.
-        Ok((Rebuilt::Exact, None)) if !left.is_empty() => left.into_iter().map(damaged).collect(),
-        Ok((Rebuilt::Foreign, None)) => vec![done(
-            job,
-            found,
-            aside
-                .take(&job.dir, &job.entry.stored.0)
-                .map(|place| (Kind::SetAside, "nothing of it opens".to_owned(), Some(place))),
-        )],
-        Ok((rebuilt, copy)) => {
-            let how = match rebuilt {
-                Rebuilt::Exact => "rebuilt; everything is what was stored last",
-                Rebuilt::Salvaged => "rebuilt; what verifies can be read",
-                Rebuilt::Foreign => "it is empty now",
-            };
-            let first = done(job, found, Ok((Kind::Repaired, how.to_owned(), copy)));
-            std::iter::once(first).chain(left.into_iter().map(damaged)).collect()
+        Ok((Rebuilt::Exact, None)) if !left.is_empty() => return left.into_iter().map(damaged).collect(),
+        Ok((Rebuilt::Exact, copy)) => {
+            Ok((Kind::Repaired, "rebuilt; everything is what was stored last", copy))
         }
-        Err(e) => vec![done(job, found, Err(e))],
-    }
+        Ok((Rebuilt::Salvaged, copy)) => Ok((Kind::Repaired, "rebuilt; what verifies can be read", copy)),
+        Ok((Rebuilt::Emptied, copy)) => Ok((Kind::Repaired, "it is empty now", copy)),
+        Ok((Rebuilt::Foreign, _)) => aside
+            .take(&job.dir, &job.entry.stored.0)
+            .map(|place| (Kind::SetAside, "nothing of it opens", Some(place))),
+        Err(e) => Err(e),
+    };
+    let first = done(job, found, done_to_it);
+    let left = if first.kind == Kind::Repaired { left } else { Vec::new() };
+    std::iter::once(first).chain(left.into_iter().map(damaged)).collect()
 }
 
 /// An attribute, or the target of a link.
@@ -57,7 +52,7 @@ pub(super) fn node(check: &Check, job: &Job, flaw: Flaw) -> Finding {
         (Part::Whole | Part::Bytes(..), vault::Kind::Symlink) => aside.take(&job.dir, &job.entry.stored.0),
         (Part::Whole | Part::Bytes(..), _) => return finding(Kind::Damaged, &job.path, job.place(), flaw),
     };
-    done(job, flaw, taken.map(|place| (Kind::SetAside, "moved away".to_owned(), Some(place))))
+    done(job, flaw, taken.map(|place| (Kind::SetAside, "moved away", Some(place))))
 }
 
 /// A directory that does not open: it gets an id again.
@@ -67,7 +62,7 @@ pub(super) fn dir(check: &Check, job: &Job, flaw: Flaw) -> (Option<Arc<Dir>>, Op
     };
     match check.vault.repair_dir_id(&job.dir, &job.entry.stored, aside) {
         Ok(dir) => {
-            let what = (Kind::Repaired, "it has an id again".to_owned(), None);
+            let what = (Kind::Repaired, "it has an id again", None);
             (Some(dir), Some(done(job, flaw, Ok(what))))
         }
         Err(e) => (None, Some(done(job, flaw, Err(e)))),

@@ -33,6 +33,8 @@ pub enum Rebuilt {
     Salvaged,
     /// No key of this vault opens any of it. It is as it was.
     Foreign,
+    /// Nothing of it opens, and its header was blank: it is an empty file now.
+    Emptied,
 }
 
 /// Bytes of the stored file that are to change: where they begin, and what they become.
