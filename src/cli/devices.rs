@@ -2,6 +2,7 @@
 
 use super::{
     exit::{Failure, Outcome},
+    json::document,
     print,
 };
 use crate::engine::{
@@ -16,7 +17,7 @@ pub fn run(as_json: bool, anew: bool) -> Outcome {
         forget_measurements().map_err(|e| Failure::io("the kept measurement", &e))?;
     }
     let found = calibrate();
-    print(&if as_json { format!("{:#}\n", to_json(&found)) } else { to_text(&found) })?;
+    print(&if as_json { document("devices", to_json(&found)) } else { to_text(&found) })?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! `info` and `key list`: show a vault's configuration. They need no password, so the configuration is not
 //! authenticated.
 
-use super::{exit::Outcome, log, print, vaults};
+use super::{exit::Outcome, json::document, log, print, vaults};
 use crate::format::{
     config::{VERSION, VaultConfig},
     key_slot::KeySlot,
@@ -16,19 +16,16 @@ use std::{
 /// Runs `info`.
 pub fn run(vault: &Path, as_json: bool) -> Outcome {
     let config = vaults::read(vault)?;
-    print(&if as_json { pretty(&info_json(&config)) } else { info_text(&config) })?;
+    print(&if as_json { document("info", info_json(&config)) } else { info_text(&config) })?;
     Ok(())
 }
 
 /// Runs `key list`.
 pub fn list(vault: &Path, as_json: bool) -> Outcome {
     let config = vaults::read(vault)?;
-    print(&if as_json { pretty(&slots_json(&config)) } else { slots_text(&config) })?;
+    let slots = || json!({ "slots": slots_json(&config) });
+    print(&if as_json { document("key list", slots()) } else { slots_text(&config) })?;
     Ok(())
-}
-
-fn pretty(value: &Value) -> String {
-    format!("{value:#}\n")
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -15,6 +15,7 @@ mod hashing;
 mod holder;
 mod info;
 mod init;
+mod json;
 mod keys;
 mod locking;
 mod log;

@@ -46,7 +46,7 @@ fn kinds(vault: &Vault) -> Vec<String> {
     let done = warpcrypt(["key", "list", text(&vault.store), "--json"]);
     let slots: serde_json::Value = serde_json::from_str(&done.text()).expect("JSON");
     let kind = |s: &serde_json::Value| format!("{} {}", s["id"], s["kind"].as_str().unwrap_or_default());
-    slots.as_array().expect("an array").iter().map(kind).collect()
+    slots["slots"].as_array().expect("an array").iter().map(kind).collect()
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_new_password_keeps_the_label_and_costs_what_was_asked() {
     ok(&mut vault_command(&["passwd"], &vault, &change), 60);
     let slots = warpcrypt(["key", "list", text(&vault.store), "--json"]).text();
     let slots: serde_json::Value = serde_json::from_str(&slots).expect("JSON");
-    let slot = &slots.as_array().expect("an array")[1];
+    let slot = &slots["slots"][1];
     assert_eq!((&slot["id"], &slot["label"]), (&2.into(), &"of Anna".into()));
     assert_eq!(slot["argon2id"]["memory_kib"], 8 << 10);
 }

@@ -9,6 +9,7 @@ mod doctor;
 mod documents;
 mod fstab;
 mod install;
+mod json;
 mod keys;
 mod logs;
 mod mounts;

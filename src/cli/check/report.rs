@@ -1,5 +1,6 @@
 //! What a check found, for people and as JSON.
 
+use crate::cli::json;
 use indicatif::{HumanBytes, HumanCount};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -114,18 +115,16 @@ impl Report {
     /// As JSON.
     pub fn json(&self, full: bool) -> String {
         let finding = |f: &Finding| {
-            json!({
-                "kind": f.kind.name(),
-                "path": shown(&f.path).to_string_lossy(),
-                "stored": f.stored.to_string_lossy(),
-                "first_byte": f.bytes.map(|(first, _)| first),
-                "last_byte": f.bytes.map(|(_, end)| end - 1),
-                "reason": f.reason,
-                "aside": f.aside.as_ref().map(|aside| aside.to_string_lossy()),
-            })
+            let mut value = json::path(shown(&f.path));
+            json::put_name(&mut value, "stored", Path::new(&f.stored));
+            json::put_if_named(&mut value, "aside", f.aside.as_ref().map(Path::new));
+            value.insert("kind".into(), json!(f.kind.name()));
+            value.insert("first_byte".into(), json!(f.bytes.map(|(first, _)| first)));
+            value.insert("last_byte".into(), json!(f.bytes.map(|(_, end)| end - 1)));
+            value.insert("reason".into(), json!(f.reason));
+            Value::from(value)
         };
         let value = json!({
-            "version": 1,
             "full": full,
             "directories": self.directories,
             "files": self.files,
@@ -135,7 +134,7 @@ impl Report {
             "set_aside": self.number_of(Kind::SetAside),
             "findings": self.findings.iter().map(finding).collect::<Value>(),
         });
-        format!("{value:#}\n")
+        json::document("check", value)
     }
 }
 

@@ -7,13 +7,11 @@ mod mounting;
 
 use super::{
     exit::{Code, Failure, Outcome},
+    json::document,
     print,
 };
 use finding::Finding;
 use serde_json::{Value, json};
-
-/// Version of the JSON.
-const VERSION: u32 = 1;
 
 /// Runs `doctor`.
 ///
@@ -26,10 +24,7 @@ pub fn run(as_json: bool) -> Outcome {
     let text = match as_json {
         true => {
             let checks: Value = found.iter().map(Finding::json).collect();
-            format!(
-                "{:#}\n",
-                json!({ "version": VERSION, "can_mount": blocking.is_empty(), "checks": checks })
-            )
+            document("doctor", json!({ "can_mount": blocking.is_empty(), "checks": checks }))
         }
         false => found.iter().map(Finding::text).collect(),
     };

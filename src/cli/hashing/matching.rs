@@ -1,11 +1,11 @@
 //! `match`: finds files that share content.
 
-use super::{names::Naming, output::json_name, place};
+use super::{names::Naming, place};
 use crate::{
     cli::{
         args::{MatchArgs, PiecesArg},
         exit::{Code, Failure, Outcome},
-        log, print_bytes,
+        json, log, print, print_bytes,
         signals::Interrupt,
         unlocking,
     },
@@ -55,7 +55,7 @@ fn find<S: Source>(
     interrupt.check()?;
     matches.overlaps.retain(|overlap| overlap.bytes >= args.least);
     if args.json {
-        print_bytes(format!("{}\n", as_json(&matches, naming)).as_bytes())?;
+        print(&json::document("match", as_json(&matches, naming)))?;
     } else {
         print_bytes(&as_lines(&matches, naming))?;
     }
@@ -101,12 +101,12 @@ fn as_lines(matches: &Matches, naming: Naming) -> Vec<u8> {
 fn as_json(matches: &Matches, naming: Naming) -> Value {
     let file = |number: usize| {
         let file = &matches.files[number];
-        let mut object = json_name(naming.shown(&file.path));
+        let mut object = json::path(naming.shown(&file.path));
         object.insert("size".into(), json!(file.size));
         Value::from(object)
     };
     let failed = |(path, e): &(PathBuf, io::Error)| {
-        let mut object = json_name(naming.shown(path));
+        let mut object = json::path(naming.shown(path));
         object.insert("error".into(), json!(e.to_string()));
         Value::from(object)
     };

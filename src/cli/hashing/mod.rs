@@ -22,7 +22,6 @@ use append::Append;
 use modes::Mode;
 use names::Naming;
 use output::Output;
-pub use output::json_name;
 use std::{fs, io, path::PathBuf};
 
 /// Runs `hash`.

@@ -2,12 +2,13 @@
 
 use super::{
     append::Append,
-    output::{Output, json_file, json_name},
+    output::{Output, json_file},
 };
 use crate::{
     cli::{
         args::HashArgs,
         exit::{Code, Failure, Outcome},
+        json,
     },
     crypto::hash::Digest,
     hash::{Audit, Hashed, Known, Record, Verdict},
@@ -118,7 +119,7 @@ impl Mode {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => {
                 self.audit.unreadable += 1;
-                let mut object = json_name(self.output.shown(&record.path));
+                let mut object = json::path(self.output.shown(&record.path));
                 object.insert("error".into(), json!(e.to_string()));
                 self.output.element(object.into());
                 if !self.silent {
@@ -227,7 +228,7 @@ impl Mode {
         for (label, number) in numbers {
             self.output.line(&[OsStr::new(&format!("{label}: {number}"))]);
         }
-        members.insert("missing".into(), missing.iter().map(|n| json_name(n)).collect());
+        members.insert("missing".into(), missing.iter().map(|n| json::path(n)).collect());
         members.insert(
             "audit".into(),
             json!({
@@ -249,7 +250,7 @@ impl Mode {
             let mut group = json_file(self.output.functions(), Path::new(""), hashed);
             if let Some(group) = group.as_object_mut() {
                 group.remove("path");
-                group.insert("files".into(), names.iter().map(|n| json_name(n)).collect());
+                group.insert("files".into(), names.iter().map(|n| json::path(n)).collect());
             }
             listed.push(group);
         }
@@ -299,7 +300,7 @@ fn judged(output: &Output, name: &Path, hashed: &Hashed, verdict: Verdict) -> Va
     let mut value = json_file(output.functions(), name, hashed);
     value["verdict"] = word.into();
     if let Some(other) = other {
-        value["known"] = json_name(other).into();
+        value["known"] = json::path(other).into();
     }
     value
 }

@@ -2,7 +2,7 @@
 
 use super::names::Naming;
 use crate::{
-    cli::{args::HashArgs, exit::Outcome, unprinted},
+    cli::{args::HashArgs, exit::Outcome, json, unprinted},
     crypto::hash::{Digest, Function},
     hash::{Hashed, list},
 };
@@ -105,7 +105,13 @@ impl Output {
             }
             Format::Json => {
                 let names: Vec<String> = functions.iter().map(Function::name).collect();
-                self.put(|out| write!(out, "{{\"functions\": {},\n\"files\": [", json!(names)));
+                self.put(|out| {
+                    out.write_all(b"{")?;
+                    let mut members = json::head("hash");
+                    members.insert("functions".to_owned(), json!(names));
+                    members.iter().try_for_each(|(key, value)| writeln!(out, "{}: {value},", json!(key)))?;
+                    out.write_all(b"\"files\": [")
+                });
             }
             _ => {}
         }
@@ -147,23 +153,12 @@ impl Output {
     }
 }
 
-/// A file and its digests. A name that is not UTF-8 is added in hexadecimal digits.
+/// A file and its digests.
 pub fn json_file(functions: &[Function], name: &Path, hashed: &Hashed) -> Value {
     let digest = |(function, digest): (&Function, &Digest)| (function.name(), json!(digest.to_string()));
     let digests: Map<String, Value> = functions.iter().zip(&hashed.digests).map(digest).collect();
-    let mut file = json_name(name);
+    let mut file = json::path(name);
     file.insert("size".into(), json!(hashed.size));
     file.insert("digests".into(), digests.into());
     file.into()
-}
-
-/// A name as members of an object.
-pub fn json_name(name: &Path) -> Map<String, Value> {
-    let mut object = Map::new();
-    object.insert("path".into(), json!(name.to_string_lossy()));
-    if name.to_str().is_none() {
-        let bytes = data_encoding::HEXLOWER.encode(name.as_os_str().as_bytes());
-        object.insert("path_bytes".into(), json!(bytes));
-    }
-    object
 }

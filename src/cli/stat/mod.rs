@@ -5,6 +5,7 @@ mod show;
 
 use super::{
     exit::{Code, Failure, Outcome},
+    json,
     mounts::{self, Mount},
     print,
     quoting::shell_word,
@@ -83,8 +84,8 @@ fn deliver(args: &StatArgs, now: &Value, before: Option<&Value>) -> Outcome<bool
     match &args.prometheus {
         Some(file) if file.as_os_str() == "-" => print(&prometheus::text(now, &args.mount)),
         Some(file) => put(file, &prometheus::text(now, &args.mount)).map(|()| true),
-        None if args.json && before.is_some() => print(&format!("{now}\n")),
-        None if args.json => print(&format!("{now:#}\n")),
+        None if args.json && before.is_some() => print(&json::line("stat", now.clone())),
+        None if args.json => print(&json::document("stat", now.clone())),
         None => print(&show::text(now, before)),
     }
 }

@@ -5,8 +5,7 @@ use crate::{
     cli::{
         args::ListArgs,
         exit::{Code, Failure, Outcome},
-        hashing::json_name,
-        log, print_bytes,
+        json, log, print, print_bytes,
         signals::Interrupt,
     },
     hash::Vaulted,
@@ -54,8 +53,7 @@ pub fn run(args: &ListArgs) -> Outcome {
     let mut listing = Listing { args, vault, interrupt, unreadable: 0, json: Vec::new(), is_read: true };
     listing.all()?;
     if args.json {
-        let value = json!({ "version": 1, "entries": listing.json });
-        print_bytes(format!("{value:#}\n").as_bytes())?;
+        print(&json::document("ls", json!({ "entries": listing.json })))?;
     }
     match listing.unreadable + listing.vault.0.left_out() {
         0 => Ok(()),
@@ -170,7 +168,7 @@ impl Entry {
 
     fn json(&self) -> Value {
         let Stat { kind, mode, nlink, uid, gid, size, mtime, .. } = self.stat;
-        let mut value = json_name(&self.path);
+        let mut value = json::path(&self.path);
         value.insert("type".into(), json!(letter(kind).to_string()));
         value.insert("mode".into(), json!(format!("{mode:04o}")));
         value.insert("links".into(), json!(nlink));
@@ -180,7 +178,7 @@ impl Entry {
         value.insert("modified".into(), json!(mtime.seconds));
         value.insert("modified_nanoseconds".into(), json!(mtime.nanoseconds));
         if let Some(target) = &self.target {
-            value.insert("target".into(), json!(target.to_string_lossy()));
+            json::put_name(&mut value, "target", Path::new(target));
         }
         value.into()
     }

@@ -38,7 +38,7 @@ pub fn export(args: &ExportArgs) -> Outcome {
     let (mut report, copied) = copy((&vault, &args.path), (&plain, &args.target), &interrupt)?;
     report.names_left_out = vault.0.left_out();
     let stored = plain.finish().map_err(|e| failed(args.target.display(), &e));
-    conclude(&report, args.json, copied.and(stored))
+    conclude(&report, args.json.then_some("export"), copied.and(stored))
 }
 
 /// Runs `import`.
@@ -52,7 +52,7 @@ pub fn import(args: &ImportArgs) -> Outcome {
         .and_then(|plain| copy((&plain, &args.source), (&vault, &args.path), &interrupt));
     let stored = vault.finish().map_err(|e| failed(args.vault.display(), &e));
     let (report, copied) = copied?;
-    conclude(&report, args.json, copied.and(stored))
+    conclude(&report, args.json.then_some("import"), copied.and(stored))
 }
 
 /// Opens a vault for reading; it may be mounted at the same time.
@@ -66,8 +66,9 @@ fn open_as(vault: &Path, unlock: &UnlockArgs, read_only: bool) -> Outcome<Vaulte
     unlocking::open(vault, unlock, read_only).map(Vaulted)
 }
 
-fn conclude(report: &Report, json: bool, done: Outcome) -> Outcome {
-    let printed = print(&if json { report.json() } else { report.text() });
+/// `command` is the one whose JSON is asked for.
+fn conclude(report: &Report, command: Option<&str>, done: Outcome) -> Outcome {
+    let printed = print(&command.map_or_else(|| report.text(), |command| report.json(command)));
     done?;
     printed?;
     report.judge()

@@ -2,7 +2,7 @@
 
 use crate::cli::{
     exit::{Code, Failure, Outcome},
-    hashing::json_name,
+    json,
 };
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::{Value, json};
@@ -58,10 +58,10 @@ impl Problem {
     }
 
     fn json(&self) -> Value {
-        let mut value = json_name(shown(&self.path));
+        let mut value = json::path(shown(&self.path));
         value.insert("first_byte".into(), json!(self.bytes.as_ref().map(|b| b.start)));
         value.insert("last_byte".into(), json!(self.bytes.as_ref().map(|b| b.end.saturating_sub(1))));
-        value.insert("saved_as".into(), json!(self.saved_as.as_ref().map(|path| path.to_string_lossy())));
+        json::put_if_named(&mut value, "saved_as", self.saved_as.as_deref());
         value.insert("reason".into(), json!(self.reason));
         value.into()
     }
@@ -90,13 +90,12 @@ impl Report {
     }
 
     /// As JSON.
-    pub fn json(&self) -> String {
+    pub fn json(&self, command: &str) -> String {
         let not_kept = self
             .not_kept
             .iter()
             .map(|(what, (count, why))| json!({"what": what, "count": count, "reason": why}));
         let value = json!({
-            "version": 1,
             "files": self.files,
             "directories": self.directories,
             "others": self.others,
@@ -107,7 +106,7 @@ impl Report {
             "names_left_out": self.names_left_out,
             "interrupted": self.interrupted,
         });
-        format!("{value:#}\n")
+        json::document(command, value)
     }
 
     /// The outcome of the command.

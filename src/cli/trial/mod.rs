@@ -9,7 +9,7 @@ use super::{
     args::{MountArgs, TryArgs, UmountArgs},
     daemon,
     exit::{Code, Failure, Outcome},
-    mount, print,
+    json, mount, print,
     progress::{Spinner, bytes_bar},
     signals::Interrupt,
     tell, umount, vaults,
@@ -20,6 +20,7 @@ use crate::{
     vault::Unlock,
 };
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
+use serde_json::{Map, Value, json};
 use std::{
     fs, io,
     path::Path,
@@ -58,7 +59,7 @@ pub fn run(args: &TryArgs) -> Outcome {
     removed.map_err(|e| Failure::io("removing the temporary directory", &e))?;
     let run = result?;
     if args.json {
-        print(&json(&run))?;
+        print(&json::document("try", as_json(&run)))?;
     } else {
         tell("Unmounted and removed everything. All is well.\n");
     }
@@ -177,18 +178,20 @@ fn refuse_readable(sight: &Sight) -> Outcome {
     Err(Failure::new(Code::Failed, what, "This must not happen: please report it."))
 }
 
-fn json(run: &Run) -> String {
-    let value = serde_json::json!({
-        "source": run.tree.root,
-        "files": run.tree.files(),
-        "bytes": run.tree.bytes(),
-        "stored_bytes": run.sight.bytes,
-        "plaintext_pieces_searched": run.pieces,
-        "copy_seconds": run.copied_in.as_secs_f64(),
-        "copy_megabytes_per_second": megabytes_per_second(run.tree, run.copied_in),
-        "compare_seconds": run.compared_in.as_secs_f64(),
-        "compare_megabytes_per_second": megabytes_per_second(run.tree, run.compared_in),
-        "differences": 0,
-    });
-    format!("{value:#}\n")
+fn as_json(run: &Run) -> Value {
+    let mut members = Map::new();
+    json::put_name(&mut members, "source", &run.tree.root);
+    let figures = [
+        ("files", json!(run.tree.files())),
+        ("bytes", json!(run.tree.bytes())),
+        ("stored_bytes", json!(run.sight.bytes)),
+        ("plaintext_pieces_searched", json!(run.pieces)),
+        ("copy_seconds", json!(run.copied_in.as_secs_f64())),
+        ("copy_megabytes_per_second", json!(megabytes_per_second(run.tree, run.copied_in))),
+        ("compare_seconds", json!(run.compared_in.as_secs_f64())),
+        ("compare_megabytes_per_second", json!(megabytes_per_second(run.tree, run.compared_in))),
+        ("differences", json!(0)),
+    ];
+    members.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+    members.into()
 }
