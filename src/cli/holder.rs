@@ -12,19 +12,22 @@ use std::{fs, fs::File, os::unix::fs::MetadataExt, path::Path, thread, time::Dur
 
 /// How often an ending mount is looked at.
 const PAUSE: Duration = Duration::from_millis(20);
+/// So often a holder may be unknown before it counts as one: the end of its process takes a moment.
+const UNKNOWN: u32 = 100;
 
 /// Waits for a mount of `vault` that has ended and still stores the rest.
 ///
 /// # Errors
 /// `AlreadyMounted` if a mount that stands has the vault, or a process that cannot be found.
 pub fn wait_until_free(vault: &Path) -> Outcome {
-    let mut told = false;
+    let (mut told, mut unknown) = (false, 0);
     // A vault that cannot be read is not held: opening it says what is wrong.
     while let Ok(Some(lock)) = umount::held(vault) {
         let process = locked_by(&lock);
         let place = standing(vault);
-        let ending = place.is_none() && process.is_some() && mounts::seen_by(vault).is_none();
-        if !ending {
+        unknown += u32::from(process.is_none());
+        let ending = place.is_none() && mounts::seen_by(vault).is_none();
+        if !ending || unknown > UNKNOWN {
             return Err(in_use(place.as_ref(), process.as_deref()));
         }
         if !told {

@@ -19,7 +19,10 @@ use rustix::{
 use std::{
     ffi::OsStr,
     io,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
     path::Path,
 };
 
@@ -110,6 +113,16 @@ impl WriteLock {
     }
 }
 
+impl Drop for WriteLock {
+    /// Closing alone would not do: a process that is just being started has the same open files until it runs its own program.
+    fn drop(&mut self) {
+        let unlock = |fd: BorrowedFd| rustix::fs::flock(fd, FlockOperation::Unlock);
+        // What cannot be unlocked is closed.
+        let _ = self.directory.take().map(|directory| unlock(directory.as_fd()));
+        let _ = unlock(self.file.get_mut().fd().as_fd());
+    }
+}
+
 /// Says in the lock file that it is held. On a full disk there is room for a length at least.
 fn note(file: &DirFile) -> io::Result<()> {
     file.write_at(HELD, 0).or_else(|_| file.set_len(HELD.len() as u64))
@@ -163,5 +176,23 @@ fn open(root: &StoreDir) -> io::Result<(OwnedFd, bool)> {
         // Another was faster.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => existing(),
         made => made.map(|fd| (fd, true)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_being_started_keeps_no_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = StoreDir::open_path(dir.path()).unwrap();
+        let lock = WriteLock::take(&root, dir.path()).unwrap();
+        // What it has between fork and exec.
+        let file = lock.file.lock().fd().try_clone().unwrap();
+        let directory = lock.directory.as_ref().map(|directory| directory.try_clone().unwrap());
+        drop(lock);
+        assert!(WriteLock::take(&root, dir.path()).is_ok());
+        drop((file, directory));
     }
 }

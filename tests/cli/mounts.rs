@@ -328,6 +328,21 @@ fn a_mount_inside_a_mount_has_to_go_first() {
 }
 
 #[test]
+fn a_lock_of_a_process_that_has_ended_is_waited_for() {
+    if !ready(&["flock"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    // The lock is that of flock(1), which has ended; what keeps it is the shell that is about to end.
+    let hold = "exec 9>>\"$1\"; flock -x 9; touch \"$2\"; sleep 0.5";
+    let (lock, held) = (vault.store.join("warpcrypt.lock"), vault.place_path().join("held"));
+    let ending = Running::start(script("/", hold).arg(&lock).arg(&held));
+    eventually("the lock is held", || held.exists());
+    vault.mount().unmount();
+    assert_eq!(ending.finish(Duration::from_secs(20)).code(), 0);
+}
+
+#[test]
 fn the_trial_run_leaves_nothing_behind() {
     if !ready(&[]) {
         return;
