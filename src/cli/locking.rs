@@ -69,7 +69,10 @@ pub fn is_locked(mount: &Mount) -> Outcome<bool> {
 }
 
 /// The mount of a vault, by its mount point or the vault's directory.
-fn find(place: &Path) -> Outcome<Mount> {
+///
+/// # Errors
+/// If there is none.
+pub fn find(place: &Path) -> Outcome<Mount> {
     let shown = place.display();
     let not_mounted = |what: String| {
         Failure::new(Code::NotMounted, what, "`findmnt -t fuse.warpcrypt` lists the mounted vaults.")
@@ -92,7 +95,10 @@ fn find(place: &Path) -> Outcome<Mount> {
 }
 
 /// Has the process behind a mount do something; returns what it said.
-fn tell(mount: &Mount, command: &ControlCommand) -> Outcome<String> {
+///
+/// # Errors
+/// If it does not hear or does not obey, or what it failed with.
+pub fn tell(mount: &Mount, command: &ControlCommand) -> Outcome<String> {
     let shown = mount.target.display();
     let (status, text) =
         fuse::tell(mount.device, mount.owner.unwrap_or(0), command).map_err(|e| unheard(mount, &e))?;

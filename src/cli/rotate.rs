@@ -3,7 +3,7 @@
 use super::{
     args::RotateArgs,
     exit::{Code, Failure, Outcome},
-    log,
+    locking, log,
     progress::{Late, Spinner},
     quoting::shell_word,
     signals::Interrupt,
@@ -12,38 +12,86 @@ use super::{
 use crate::{
     crypto::secret::Secret,
     format::{config::VaultConfig, key_slot::NewSlot},
-    vault::{OpenOptions, Rotated, Step, Unlock, Vault},
+    fuse::ControlCommand,
+    vault::{ConfigLock, OpenError, OpenOptions, Rotated, Step, Unlock, Vault},
 };
 use std::{path::Path, sync::Arc};
+use zeroize::Zeroizing;
 
 /// Runs `key rotate`.
 pub fn run(args: &RotateArgs) -> Outcome {
     log::to_standard_error();
     let unlock = unlocking::present(&args.vault, &args.unlock)?;
     let interrupt = Interrupt::watch()?;
-    let vault = {
+    let opened = {
         let _spinner = Spinner::start("unlocking");
-        Vault::open(&args.vault, &unlock, OpenOptions::default()).map_err(vaults::explain)?
+        Vault::open(&args.vault, &unlock, OpenOptions::default())
     };
+    match opened {
+        Ok(vault) => here(args, &unlock, &vault, &interrupt),
+        Err(OpenError::Locked) => in_mount(args, &unlock, &interrupt),
+        Err(e) => Err(vaults::explain(e)),
+    }
+}
+
+/// Rewrites everything in this process.
+fn here(args: &RotateArgs, unlock: &Unlock, vault: &Arc<Vault>, interrupt: &Interrupt) -> Outcome {
     if vault.is_rotating() {
         tell("Going on with the rotation that was begun.\n");
     } else {
-        let (config, master) = begin(args, &unlock, &interrupt)?;
-        vault.take_up(&config, &master).map_err(|e| Failure::plain(Code::Failed, e))?;
+        let new = prepare(args, unlock, interrupt)?;
+        new.write(&args.vault)?;
+        vault.take_up(&new.config, &new.master).map_err(|e| Failure::plain(Code::Failed, e))?;
     }
-    let rotated = rewrite(&vault, &interrupt);
+    let rotated = rewrite(vault, interrupt);
     let stored = vault.shut_down().map_err(|e| Failure::plain(Code::Failed, e));
     conclude(&args.vault, rotated?)?;
     stored
 }
 
-/// Gives the vault another master key: the configuration is in place when this returns.
-fn begin(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcome<(VaultConfig, Secret<32>)> {
+/// Has the mount take up the new key. Programs wait while it does, and until then nothing is written under the old one.
+fn in_mount(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcome {
+    let mount = locking::find(&args.vault)?;
+    if vaults::read(&args.vault)?.is_rotating() {
+        tell("The mount rewrites the vault under the new key already. Its log says when that is done.\n");
+        return Ok(());
+    }
+    if locking::is_locked(&mount)? {
+        return Err(Failure::plain(Code::Failed, "the vault is locked: `warpcrypt unlock` it first"));
+    }
+    let new = prepare(args, unlock, interrupt)?;
+    locking::tell(&mount, &ControlCommand::Lock)?;
+    let written = new.write(&args.vault);
+    let master = if written.is_ok() { &new.master } else { &new.former };
+    locking::tell(&mount, &ControlCommand::Unlock(Zeroizing::new(*master.expose())))?;
+    written?;
+    tell(
+        "The vault has a new master key. The mount rewrites everything under it behind the programs that use it, and after a \
+         remount goes on. Its log says when that is done. What was copied before opens with the old key still.\n",
+    );
+    Ok(())
+}
+
+/// Another master key, and the configuration with it, which is not written yet.
+struct New {
+    config: VaultConfig,
+    master: Secret<32>,
+    former: Secret<32>,
+    _locked: ConfigLock,
+}
+
+impl New {
+    fn write(&self, vault: &Path) -> Outcome {
+        Vault::write_config(vault, &self.config).map_err(vaults::explain)
+    }
+}
+
+fn prepare(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcome<New> {
     let _spinner = Spinner::start("making a new key");
-    let _locked = Vault::lock_config(&args.vault).map_err(vaults::explain)?;
-    let (config, opened, master) = Vault::unlock_config(&args.vault, unlock).map_err(vaults::explain)?;
-    let others: Vec<String> =
-        config.slots().iter().filter(|slot| slot.id != opened).map(|slot| slot.id.to_string()).collect();
+    let locked = Vault::lock_config(&args.vault).map_err(vaults::explain)?;
+    let (config, opened, former) = Vault::unlock_config(&args.vault, unlock).map_err(vaults::explain)?;
+    let others = config.slots().iter().filter(|slot| slot.id != opened).map(|slot| slot.id.to_string());
+    let others: Vec<String> = others.collect();
     if !others.is_empty() && !args.drop_other_slots {
         return Err(Failure::new(
             Code::Usage,
@@ -51,17 +99,15 @@ fn begin(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcome<(
                 "the vault has other key slots ({}), which would not open it any more",
                 others.join(", ")
             ),
-            "Each secret has to be there for its slot to stay. With --drop-other-slots they go; add new ones with \
-             `warpcrypt key add` or `warpcrypt key recovery`.",
+            "With --drop-other-slots they go. Add new ones afterwards with `warpcrypt key add` or `warpcrypt key recovery`.",
         ));
     }
-    let rotated = vaults::with_secret(unlock, |secret| {
+    let (config, master) = vaults::with_secret(unlock, |secret| {
         let new = NewSlot { secret, cost: args.cost.cost(), created: vaults::now(), label: None };
-        config.rotate(&master, opened, &new).map_err(|e| vaults::explain(e.into()))
+        config.rotate(&former, opened, &new).map_err(|e| vaults::explain(e.into()))
     })?;
     interrupt.check()?;
-    Vault::write_config(&args.vault, &rotated.0).map_err(vaults::explain)?;
-    Ok(rotated)
+    Ok(New { config, master, former, _locked: locked })
 }
 
 fn rewrite(vault: &Arc<Vault>, interrupt: &Interrupt) -> Outcome<Rotated> {

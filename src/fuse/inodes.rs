@@ -61,6 +61,17 @@ impl Names {
         }
     }
 
+    /// The names in a directory are others now.
+    pub fn renew(&mut self, parent: u64, stored: &[StoredName]) {
+        self.known.retain(|name| name.parent != parent);
+        stored.iter().for_each(|stored| self.add(Name { parent, stored: stored.clone() }));
+    }
+
+    /// The directories that it has names in.
+    pub fn parents(&self) -> impl Iterator<Item = u64> {
+        self.known.iter().map(|name| name.parent)
+    }
+
     /// Puts `new` in the place of `old`.
     pub fn replace(&mut self, old: &Name, new: Name) {
         self.known.retain(|n| n != old);

@@ -1,9 +1,14 @@
 //! Locking a mounted vault, and unlocking it.
 
-use super::{inodes::Node, scratch, server::Server};
-use crate::vault::{AwayError, Kind, OpenError};
+use super::{
+    inodes::{Node, ROOT},
+    scratch,
+    server::Server,
+};
+use crate::vault::{AwayError, Error, Kind, OpenError, StoredName};
 use fuser::INodeNo;
 use std::{
+    collections::{HashMap, HashSet},
     sync::{Arc, Weak},
     thread,
     time::{Duration, Instant},
@@ -46,6 +51,7 @@ impl Server {
         self.cached().iter().filter(|node| self.is_quiet(node)).for_each(|node| self.drop_cached(node));
         scratch::wipe();
         if let Err(e) = self.vault.put_away() {
+            self.vault.rotate_behind();
             self.open_gate();
             return Err(self.explain(&e));
         }
@@ -69,9 +75,45 @@ impl Server {
             return Err(UnlockError::NotLocked);
         }
         self.vault.bring_back(master)?;
+        if self.vault.is_rotating() {
+            self.renew_names();
+        }
         *locked = false;
+        self.vault.rotate_behind();
         self.open_gate();
         log::info!("unlocked");
+        Ok(())
+    }
+
+    /// With another master key, the names in the store are others. From the root on down, because the way to a directory
+    /// leads through its names.
+    fn renew_names(&self) {
+        let mut below: HashMap<u64, Vec<Arc<Node>>> = HashMap::new();
+        for node in self.inodes.all() {
+            let parents: HashSet<u64> = node.names.read().parents().collect();
+            parents.into_iter().for_each(|parent| below.entry(parent).or_default().push(node.clone()));
+        }
+        let mut next = vec![ROOT];
+        while let Some(parent) = next.pop() {
+            let nodes = below.remove(&parent).unwrap_or_default();
+            if let Err(e) = self.renew_names_in(parent, &nodes) {
+                log::warn!("{}: {e}", self.inodes.stored_path(parent));
+            }
+            next.extend(nodes.iter().filter(|node| node.kind == Kind::Dir).map(|node| node.number));
+        }
+    }
+
+    fn renew_names_in(&self, parent: u64, nodes: &[Arc<Node>]) -> Result<(), Error> {
+        let dir = self.dir(parent)?;
+        self.vault.renew(&dir)?;
+        let mut stored: HashMap<u64, Vec<StoredName>> = HashMap::new();
+        for entry in self.vault.list(&dir)? {
+            stored.entry(entry.ino).or_default().push(entry.stored);
+        }
+        for node in nodes {
+            let names = stored.get(&node.key.1).map_or(&[][..], Vec::as_slice);
+            node.names.write().renew(parent, names);
+        }
         Ok(())
     }
 

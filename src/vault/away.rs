@@ -29,6 +29,7 @@ impl Vault {
     /// # Errors
     /// What could not be stored; the vault is open as before.
     pub fn put_away(&self) -> Result<(), AwayError> {
+        self.rotation.stop();
         if !self.read_only() {
             self.make_names_durable().or_else(|_| self.make_names_durable()).map_err(AwayError::Names)?;
         }
@@ -46,7 +47,8 @@ impl Vault {
         Ok(())
     }
 
-    /// Takes the master key back, if it is this vault's, and reads the records of open files again.
+    /// Takes the master key back, if it is this vault's, and reads the records of open files again. It may be another than
+    /// before: then a rotation was begun meanwhile.
     ///
     /// # Errors
     /// `OtherVault` if it is not; those of a configuration that cannot be read. The vault stays locked.
@@ -68,6 +70,6 @@ impl Vault {
         self.keys.replace(&config, master);
         context.router.bring_back();
         self.files.bring_back();
-        Ok(())
+        self.renew(&self.root).map_err(|e| failed(e.into()))
     }
 }

@@ -88,8 +88,16 @@ impl Vault {
         self.make_names_durable()?;
         self.keys.replace(config, master);
         self.files().context().keys.replace(config, master);
-        match self.keys.former() {
-            Some(former) => self.renew_dir(&self.root, &former),
+        self.renew(&self.root)
+    }
+
+    /// Puts a directory that was opened before a rotation began under the present key.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn renew(&self, dir: &Dir) -> Result<()> {
+        match self.keys.former().filter(|_| !self.read_only()) {
+            Some(former) => self.renew_dir(dir, &former),
             None => Ok(()),
         }
     }
