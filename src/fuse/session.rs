@@ -240,7 +240,9 @@ impl Unmounter {
         }
         self.unmount(false).or_else(|_| self.unmount(true))?;
         // Where the system does not offer it, the mount ends when the last program lets go of it.
-        number.map(device::abort);
+        if let Some(number) = number {
+            device::abort(number);
+        }
         Ok(())
     }
 

@@ -41,7 +41,7 @@ impl StoredRewrites {
 }
 
 /// Whether an entry of the vault's root is the new form of a file.
-pub(super) fn is_rewrite(entry: &Listed) -> bool {
+fn is_rewrite(entry: &Listed) -> bool {
     entry.name.as_bytes().starts_with(REWRITE.as_bytes())
 }
 
@@ -59,6 +59,14 @@ impl Rewrites for StoredRewrites {
     fn remove(&self, rewrite: &Rewrite) -> io::Result<()> {
         self.root.unlink(&rewrite.name)?;
         self.left.lock().retain(|(name, _)| *name != rewrite.name);
+        Ok(())
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        for entry in self.root.list()?.iter().filter(|entry| is_rewrite(entry)) {
+            self.root.unlink(&entry.name)?;
+        }
+        self.left.lock().clear();
         Ok(())
     }
 

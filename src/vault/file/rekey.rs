@@ -31,6 +31,11 @@ pub trait Rewrites: Send + Sync {
     /// # Errors
     /// The store's.
     fn remove(&self, rewrite: &Rewrite) -> io::Result<()>;
+    /// Removes those that a crash left: no file needs one any more.
+    ///
+    /// # Errors
+    /// The store's.
+    fn clear(&self) -> io::Result<()>;
     /// Makes durable which there are.
     ///
     /// # Errors
@@ -85,13 +90,13 @@ impl File {
         let made = self.make_new_form(&rewrite, rewrites, identity.id.salt);
         if made.is_ok() {
             put_in_place(&*rewrite.store, &*self.store)?;
+            self.restore_mtime(&st);
         }
         // An error before counts more; what is left goes when the rotation ends.
         if let Err(e) = rewrites.remove(&rewrite) {
             log::debug!("{}: {e}", rewrite.name.display());
         }
         self.read_anew(&mut st)?;
-        self.restore_mtime(&st);
         made.map(|()| true)
     }
 

@@ -11,11 +11,10 @@ mod dir;
 pub(super) use behind::Behind;
 
 use super::{
-    Dir, Error, Kind, OpenError, Result, StoredName, Vault,
+    Context, Dir, Error, Kind, OpenError, Result, StoredName, Vault,
     attr::key,
     config_file::{ConfigLock, Configs, put_both},
     names::{NameOf, read_up_to, temporary_name},
-    rewrites::is_rewrite,
 };
 use crate::{
     crypto::secret::Secret,
@@ -147,10 +146,10 @@ impl Vault {
         })?;
         self.keys.replace(&config, &former.master);
         self.files().context().keys.replace(&config, &former.master);
-        let listed = store.list()?;
-        for entry in listed.iter().filter(|entry| is_rewrite(entry)) {
-            store.unlink(&entry.name)?;
+        if let Some(rewrites) = &self.files().context().rewrites {
+            rewrites.clear()?;
         }
+        let listed = store.list()?;
         let aside = |entry: &&Listed| entry.name.as_bytes().starts_with(ASIDE.as_bytes());
         Ok(Rotated::Whole { aside: listed.iter().filter(aside).count() })
     }
@@ -168,7 +167,8 @@ impl Vault {
         Ok(dir.sync()?)
     }
 
-    /// Whether a file is to be looked at: its records say that it is under a former key, or nothing that makes sense.
+    /// Whether a file is to be opened: its records say that it is under a former key or half rewritten, or nothing that makes
+    /// sense.
     fn may_have_former_key(&self, dir: &Dir, name: &StoredName) -> Result<bool> {
         let node = dir.store.node(&name.0)?;
         if let Some(open) = self.files().get(key(&node.stat()?)) {
@@ -177,7 +177,12 @@ impl Vault {
         let file = self.with_access(&node, 0o400, || node.reopen(OFlags::RDONLY))?;
         let mut records = [0; 2 * RECORD];
         DirFile::new(file).read_at(&mut records, 0)?;
-        let keys = &self.files().context().keys;
+        let Context { keys, rewrites, .. } = &**self.files().context();
+        if let Some(rewrites) = rewrites
+            && rewrites.left(&records)?.is_some()
+        {
+            return Ok(true);
+        }
         Ok(records.as_chunks::<RECORD>().0.iter().map(Record::peek_key).any(|key| match key {
             Ok(id) => keys.are_former(&id),
             Err(RecordError::Empty) => false,

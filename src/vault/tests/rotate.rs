@@ -182,3 +182,33 @@ fn what_is_damaged_keeps_the_former_key() {
     f.vault.unlink(&deep, &f.vault.find(&deep, OsStr::new("other name")).unwrap()).unwrap();
     assert_eq!(rotate(&f.vault, usize::MAX), Rotated::Whole { aside: 0 });
 }
+
+/// A crash cut the rewriting of a file short: its records are new, the rest is not in place.
+#[test]
+fn an_unfinished_file_is_finished_before_the_rotation_ends() {
+    for whole in [false, true] {
+        let f = Fixture::new();
+        furnish(&f);
+        let before = everything(&f.vault);
+        begin(&f);
+        let f = f.reopen();
+        let (name, _) = f.vault.lookup(&f.root(), OsStr::new("small")).unwrap();
+        let open = f.vault.open_file(&f.root(), &name, true).unwrap();
+        assert!(open.file.rekey().unwrap());
+        f.vault.files().release(open);
+        let place = f.stored(&f.root(), "small");
+        f.vault.shut_down().unwrap();
+        let new = std::fs::read(&place).unwrap();
+        let (head, rest) = new.split_at(1024);
+        std::fs::write(f.dir.path().join("warpcrypt.rewrite.0123456789abcdef01234567"), &new).unwrap();
+        let rest = if whole { rest.to_vec() } else { vec![0; rest.len()] };
+        std::fs::write(&place, [head, &rest].concat()).unwrap();
+        let without_times = |all: Everything| all.into_iter().map(|(path, (k, c, a, _))| (path, (k, c, a)));
+        let before: Vec<_> = without_times(before).collect();
+        let f = f.reopen();
+        assert_eq!(rotate(&f.vault, usize::MAX), Rotated::Whole { aside: 0 });
+        nothing_is_left_over(&f);
+        assert_eq!(without_times(everything(&f.vault)).collect::<Vec<_>>(), before);
+        assert_eq!(without_times(everything(&f.reopen().vault)).collect::<Vec<_>>(), before);
+    }
+}
