@@ -40,6 +40,7 @@ mod listed;
 pub mod mac;
 mod mlock;
 pub mod random;
+pub mod registers;
 pub mod secret;
 pub mod sha3;
 pub mod siv;

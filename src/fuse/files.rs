@@ -6,6 +6,7 @@ use super::{
 use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, Target};
 use fuser::{FopenFlags, OpenAccMode, OpenFlags, WriteFlags};
 use std::{ops::Range, sync::Arc};
+use zeroize::Zeroize;
 
 /// Most bytes of one copy_file_range; the kernel comes back for the rest.
 const COPY_MOST: u64 = 64 << 20;
@@ -224,6 +225,7 @@ impl Server {
             let piece = (len - copied).min(COPY_PIECE as u64) as usize;
             let step = scratch::with(|buffer| {
                 if buffer.len() < piece {
+                    buffer.zeroize(); // Growing would leave its content behind.
                     buffer.resize(piece, 0);
                 }
                 let buffer = &mut buffer[..piece];

@@ -5,6 +5,7 @@
 //! program is killed, so that it can end.
 
 use super::errno::{Answer, ENDED, INTERRUPTED};
+use crate::vault::clear_registers;
 use parking_lot::{Condvar, Mutex};
 use std::{
     fs,
@@ -62,6 +63,8 @@ impl Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
+        // Once nobody is inside, no thread that served a request may hold keys.
+        clear_registers();
         self.0.leave();
     }
 }

@@ -42,6 +42,7 @@ mod xattr_owner;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use crate::crypto::registers::clear as clear_registers;
 pub use acl::{Acl, AclKind};
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
 pub use away::AwayError;

@@ -1,5 +1,6 @@
 //! What an open vault asks of its process.
 
+use crate::crypto::registers;
 use parking_lot::Mutex;
 use rustix::{
     fd::AsFd,
@@ -113,10 +114,12 @@ const WIPE_LIMIT: Duration = Duration::from_secs(2);
 static WIPED: AtomicUsize = AtomicUsize::new(0);
 
 /// Has every thread wipe the part of its stack that is not in use: calls that have returned left keys and content
-/// there. A thread does so in a signal handler, so that it makes no difference what it waits for.
+/// there. A thread does so in a signal handler, so that it makes no difference what it waits for. The kernel stores the
+/// vector registers of the thread above that part: whoever used keys has cleared them.
 pub(super) fn wipe_stacks() {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();
+    registers::clear();
     wipe_stack();
     let signal = libc::SIGRTMIN() + 1;
     if let Err(e) = on_signal(signal) {

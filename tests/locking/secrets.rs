@@ -66,6 +66,10 @@ impl Secrets {
         self.add(name, key);
         let rounds = AesRoundKeys::new(key);
         self.add(&format!("{name}, to encrypt"), rounds.encryption_keys()[3..6].as_flattened());
+        // One of them alone: a thread's registers do not hold all.
+        for (number, round_key) in rounds.encryption_keys().iter().enumerate().skip(2) {
+            self.add(&format!("{name}, round key {number}"), round_key);
+        }
         self.add(&format!("{name}, to decrypt"), rounds.decryption_keys()[3..6].as_flattened());
     }
 

@@ -3,7 +3,10 @@
 //! They are not the engine's (`engine/pool.rs`). A job here owns what it needs and may wait for the store; it also calls the
 //! engine itself. In one queue, batches would find every thread held by jobs that wait for the store.
 
-use crate::metrics::{self, Activity};
+use crate::{
+    crypto::registers,
+    metrics::{self, Activity},
+};
 use crossbeam_channel::{Receiver, Sender};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -76,7 +79,10 @@ impl Background {
         let all = Arc::new(Barrier::new(self.threads + 1));
         for _ in 0..self.threads {
             let all = all.clone();
-            self.run(move || _ = all.wait());
+            self.run(move || {
+                registers::clear();
+                all.wait();
+            });
         }
         all.wait();
     }

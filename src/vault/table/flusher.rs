@@ -2,11 +2,14 @@
 //! pair of syncs, and commits those that change all the time. At the end all files are cleaned.
 
 use super::Files;
-use crate::vault::{
-    Error, Result,
-    file::CleanStep,
-    open_file::{Key, OpenFile},
-    process,
+use crate::{
+    crypto::registers,
+    vault::{
+        Error, Result,
+        file::CleanStep,
+        open_file::{Key, OpenFile},
+        process,
+    },
 };
 use std::{
     collections::HashSet,
@@ -77,6 +80,7 @@ pub(super) fn run(files: &Weak<Files>) {
                 last = Instant::now();
                 files.tick();
             }
+            registers::clear(); // Before a lock goes on, which waits for `halted`.
         };
         if catch_unwind(AssertUnwindSafe(round)).is_err() {
             log::error!("a round of the flusher ended early because of an internal error");

@@ -22,6 +22,7 @@ use crate::{crypto::chunk::CHUNK, format::layout, vault::Result};
 use large::PlainRange;
 use request::Request;
 use std::sync::Arc;
+use zeroize::Zeroize;
 
 pub(super) use ahead::Ahead;
 pub use together::SmallRead;
@@ -67,6 +68,9 @@ impl File {
         if len > SMALL {
             let opened = self.open_range(chunks)?;
             return Ok(give(opened.part(offset, len)));
+        }
+        if small.capacity() < len {
+            small.zeroize(); // Growing would leave its content behind.
         }
         small.resize(len, 0);
         let read = self.read(offset, small)?;
