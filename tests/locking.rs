@@ -4,13 +4,18 @@
 mod secrets;
 mod support;
 
+use rustix::{
+    process::{Uid, geteuid},
+    thread::set_thread_res_uid,
+};
 use secrets::Secrets;
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    io::Write,
-    os::unix::fs::FileExt,
+    io::{self, Write},
+    os::unix::fs::{FileExt, MetadataExt},
     path::Path,
+    process::Command,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     thread,
     time::{Duration, Instant},
@@ -21,6 +26,8 @@ use support::{
     random::Random,
     ready, say,
 };
+use tempfile::TempDir;
+use warpcrypt::fuse::{ControlCommand, tell};
 
 const MIB: usize = 1 << 20;
 /// After this long, a test has failed.
@@ -119,6 +126,7 @@ fn lock_under_load(options: &[&str]) {
         let mut secrets = Secrets::of(&vault);
         secrets.add("content", &marker);
         let before = secrets.found_in(mount.pid);
+
         for name in ["sub-key contents", "content"] {
             assert!(before.contains(name), "the search does not find what is there: {before:?}");
         }
@@ -142,11 +150,8 @@ fn lock_under_load(options: &[&str]) {
             after.len()
         ));
         assert_eq!(load.done(), at_lock, "a program went on while the vault was locked");
-        let status = run(Vault::program().arg("stat").arg("--json").arg(mount.path()), 20);
-        assert!(status.text().contains("\"locked\": true"), "{}{}", status.text(), status.stderr);
-        // Of round keys alone, what a thread's vector registers held can be left on its stack (docs/limits.md).
-        let left: BTreeSet<_> = after.iter().filter(|name| !name.ends_with("crypt")).collect();
-        assert_eq!(left, BTreeSet::new());
+        assert!(is_locked(&mount));
+        assert_eq!(after, BTreeSet::new());
         assert!(lock(&mount, &[]).status.success(), "a lock of what is locked");
 
         unlock(&vault);
@@ -201,7 +206,7 @@ fn a_wrong_key_unlocks_nothing() {
     let done = run(Vault::program().arg("unlock").arg(&vault.store).arg("--key-file").arg(&wrong), 60);
     assert_eq!(done.code(), 10, "{}", done.stderr);
     // One who waits is held, and ends when it is killed.
-    let mut reader = Running::start(std::process::Command::new("cat").arg(mount.join("file")));
+    let mut reader = Running::start(Command::new("cat").arg(mount.join("file")));
     wait_for("a program waits", || waits(reader.pid()));
     reader.kill();
     unlock(&vault);
@@ -234,4 +239,129 @@ fn a_locked_mount_ends_by_unmount_by_kill_and_as_asked() {
     wait_for("the end of the process", || !mount.alive());
     drop(mount);
     has_file(&vault);
+}
+
+#[test]
+fn big_writes_go_on_after_a_lock() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount();
+    let bytes = Random::new("big").bytes(64 * MIB);
+    let path = mount.join("big");
+    let file = File::create(&path).expect("create");
+    let (writes, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(SeqCst) {
+                file.write_all_at(&bytes, 0).expect("write");
+                writes.fetch_add(1, SeqCst);
+            }
+        });
+        wait_for("writes", || writes.load(SeqCst) > 0);
+        let done = lock(&mount, &[]);
+        assert!(done.status.success(), "{}", done.stderr);
+        let before = writes.load(SeqCst);
+        unlock(&vault);
+        wait_for("writes go on", || writes.load(SeqCst) > before + 1);
+        stop.store(true, SeqCst);
+    });
+    assert!(fs::read(&path).expect("read") == bytes);
+    drop(file);
+    mount.unmount();
+    let mount = vault.mount();
+    assert!(fs::read(mount.join("big")).expect("read") == bytes);
+    mount.unmount();
+}
+
+#[test]
+fn an_idle_vault_is_locked() {
+    if !ready(&["cat"]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount_with(&["--idle", "1s"]);
+    fs::write(mount.join("file"), "content").expect("write");
+    wait_for("the lock", || is_locked(&mount));
+    let reader = Running::start(Command::new("cat").arg(mount.join("file")));
+    wait_for("a program waits", || waits(reader.pid()));
+    assert!(is_locked(&mount));
+    unlock(&vault);
+    let done = reader.finish(NEVER);
+    assert_eq!(done.text(), "content", "{}", done.stderr);
+    mount.unmount();
+}
+
+fn is_locked(mount: &Mount) -> bool {
+    let status = run(Vault::program().arg("stat").arg("--json").arg(mount.path()), 20);
+    status.text().contains("\"locked\": true")
+}
+
+#[test]
+fn what_cannot_be_stored_keeps_a_vault_from_being_locked() {
+    const STORE: u64 = 64 << 20;
+    if !ready(&[]) {
+        return;
+    }
+    let place = TempDir::with_prefix("warpcrypt-test-full-").expect("temporary directory");
+    ok(Command::new("mount").args(["-t", "tmpfs", "-o", "size=64m", "full"]).arg(place.path()), 20);
+    let store = Unmounted(place);
+    let vault = Vault::at(&store.0.path().join("vault"), "aes-256-ctr");
+    let mount = vault.mount();
+    let path = mount.join("file");
+    let file = File::create(&path).expect("create");
+    file.sync_all().expect("sync");
+    let bytes = Random::new("full").bytes(3 * MIB);
+    file.write_all_at(&bytes, 0).expect("write");
+    let ballast = store.0.path().join("ballast");
+    // As much as there is room for.
+    let _ = fs::write(&ballast, vec![1; STORE as usize]);
+    let done = lock(&mount, &[]);
+    assert!(!done.status.success(), "locked");
+    // The stored name, which says nothing to others.
+    let stored = fs::read_dir(&vault.store).expect("the store").flatten();
+    let mut names = stored.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    assert!(names.any(|name| done.stderr.contains(&format!(": {name}: "))), "{}", done.stderr);
+    assert!(!is_locked(&mount));
+    assert!(fs::read(&path).expect("read") == bytes);
+    fs::remove_file(ballast).expect("remove");
+    let done = lock(&mount, &[]);
+    assert!(done.status.success(), "{}", done.stderr);
+    unlock(&vault);
+    assert!(fs::read(&path).expect("read") == bytes);
+    drop(file);
+    mount.unmount();
+}
+
+/// A directory at which something is mounted until this is dropped.
+struct Unmounted(TempDir);
+
+impl Drop for Unmounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn another_user_may_not_lock() {
+    if !ready(&[]) || !geteuid().is_root() {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount();
+    fs::write(mount.join("file"), "content").expect("write");
+    let device = rustix::fs::minor(fs::metadata(mount.path()).expect("stat").dev());
+    let told = thread::scope(|scope| {
+        let as_other = || {
+            let other = Uid::from_raw(65534);
+            set_thread_res_uid(other, other, other).expect("another user");
+            tell(device, 0, &ControlCommand::Lock).map(drop)
+        };
+        scope.spawn(as_other).join().expect("no panic")
+    });
+    assert_eq!(told.map_err(|e| e.kind()), Err(io::ErrorKind::PermissionDenied));
+    assert!(!is_locked(&mount));
+    assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), "content");
+    mount.unmount();
 }

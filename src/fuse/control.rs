@@ -118,11 +118,14 @@ pub fn tell(device: u32, owner: u32, command: &Command) -> io::Result<(Status, S
     if peer != 0 && peer != owner {
         return Err(io::Error::other(format!("another user's process (uid {peer}) answers in its place")));
     }
-    stream.write_all(&command.encode())?;
-    stream.shutdown(std::net::Shutdown::Write)?;
     let mut status = [0];
-    stream.read_exact(&mut status).map_err(|e| match e.kind() {
-        io::ErrorKind::UnexpectedEof => io::Error::from(io::ErrorKind::PermissionDenied),
+    let told = stream.write_all(&command.encode()).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
+    // It closes the socket to those whom it does not obey: at once, whatever they have written by then.
+    told.and_then(|()| stream.read_exact(&mut status)).map_err(|e| match e.kind() {
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::NotConnected => io::Error::from(io::ErrorKind::PermissionDenied),
         _ => e,
     })?;
     let mut text = Vec::new();
