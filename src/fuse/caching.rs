@@ -85,6 +85,8 @@ pub struct InUse {
     had_direct_io: bool,
     /// Kept open for an open request that was sent back to look the file up again.
     sent_back: Option<Kept>,
+    /// Its size when a handle was closed last, which the kernel goes by.
+    size_at_close: Option<u64>,
 }
 
 struct Kept(Arc<OpenFile>);
@@ -124,13 +126,19 @@ impl InUse {
     }
 
     /// A handle is taken back: none of its requests is left.
-    pub fn closed(&mut self, direct_io: bool) {
+    pub fn closed(&mut self, direct_io: bool, size: u64) {
         *self.handles(direct_io) -= 1;
+        self.size_at_close = Some(size);
         self.forget_if_unused();
     }
 
     fn handles(&mut self, direct_io: bool) -> &mut usize {
         if direct_io { &mut self.direct_io } else { &mut self.cached }
+    }
+
+    /// Whether it has another size than when it was closed last: somebody changed it in the store, perhaps.
+    pub fn changed_since_close(&self, size: u64) -> bool {
+        self.size_at_close.is_some_and(|closed| closed != size)
     }
 
     /// A change of size begins.
@@ -172,11 +180,11 @@ mod tests {
         assert!(!auto.direct_io(both, &in_use) && !auto.direct_io(OpenFlags(libc::O_RDONLY), &in_use));
         in_use.opened(true);
         assert!(auto.direct_io(write, &in_use) && auto.direct_io(both, &in_use));
-        in_use.closed(true);
+        in_use.closed(true, 0);
         in_use.opened(false);
         assert!(!auto.direct_io(write, &in_use));
         assert!(auto.direct_io(OpenFlags(libc::O_RDWR | libc::O_DIRECT), &in_use));
-        in_use.closed(false);
+        in_use.closed(false, 0);
         assert!(auto.direct_io(write, &in_use) && !auto.direct_io(both, &in_use));
         assert!(!rule(CacheMode::Auto, Version(7, 41)).direct_io(write, &in_use));
         assert!(!rule(CacheMode::Kernel, COHERENT).direct_io(write, &in_use));
@@ -190,14 +198,14 @@ mod tests {
         file.opened(true);
         file.opened(false);
         file.cut();
-        file.closed(true);
-        file.closed(false);
+        file.closed(true, 0);
+        file.closed(false, 0);
         assert!(!file.untouched());
         file.cut_done();
         assert!(file.untouched());
         // The kernel has what went through the cache.
         file.opened(false);
-        file.closed(false);
+        file.closed(false, 0);
         assert!(!file.untouched());
     }
 }

@@ -78,7 +78,11 @@ impl Server {
         if in_use.untouched() && !write && !self.read_only && !direct_io(mode) {
             self.preload(number, &file);
         }
-        self.note_access(number, &file, flags);
+        // Asked for attributes, the kernel learns the size, too. If somebody changed that in the store, the kernel would end reads of
+        // what it has cached there, without an error.
+        if !in_use.changed_since_close(file.file.size()) {
+            self.note_access(number, &file, flags);
+        }
         Ok((self.give_out(&node, &mut in_use, file, flags, mode), mode))
     }
 

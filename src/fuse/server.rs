@@ -280,7 +280,7 @@ impl Server {
     pub fn release(&self, handle: u64) -> Result<()> {
         if let Some(FileHandle { node, file, direct_io, .. }) = self.handles.remove(handle) {
             // First, so that an open of the file may find it closed: no request of the handle is left.
-            node.in_use.lock().closed(direct_io);
+            node.in_use.lock().closed(direct_io, file.file.size());
             self.vault.files().release(file);
         }
         Ok(())
