@@ -40,14 +40,17 @@ fn info_json(config: &VaultConfig) -> Value {
         "cipher": settings.cipher.name(),
         "integrity": settings.integrity.name(),
         "names": settings.names.name(),
+        "key_rotation": config.is_rotating(),
         "slots": slots_json(config),
     })
 }
 
 fn info_text(config: &VaultConfig) -> String {
     let settings = config.settings();
+    let rotation =
+        if config.is_rotating() { "rotation   under way: some of it is under the former key\n" } else { "" };
     format!(
-        "format     {VERSION}\nvault id   {}\ncipher     {}\nintegrity  {}\nnames      {}\n\n{}",
+        "format     {VERSION}\nvault id   {}\ncipher     {}\nintegrity  {}\nnames      {}\n{rotation}\n{}",
         hex(config.id()),
         settings.cipher.name(),
         settings.integrity.name(),

@@ -6,6 +6,7 @@ use super::{
     server::Server,
 };
 use crate::vault::{AwayError, Error, Kind, OpenError, StoredName};
+use crossbeam_channel::{RecvTimeoutError, bounded};
 use fuser::INodeNo;
 use std::{
     collections::{HashMap, HashSet},
@@ -16,6 +17,9 @@ use std::{
 
 /// How often it is looked whether programs still use the mount.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// So long a lock waits for the kernel to drop pages.
+const DROP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often it is looked whether programs that wait were killed.
 const LOOK_FOR_KILLED: Duration = Duration::from_millis(250);
@@ -48,7 +52,7 @@ impl Server {
         // Most of them while reads are answered, so that no page is waited for in vain.
         self.cached().iter().for_each(|node| self.drop_cached(node));
         self.gate.close(|| self.read_queued());
-        self.cached().iter().filter(|node| self.is_quiet(node)).for_each(|node| self.drop_cached(node));
+        self.drop_quiet();
         scratch::wipe();
         if let Err(e) = self.vault.put_away() {
             self.vault.rotate_behind();
@@ -131,6 +135,26 @@ impl Server {
             _ => false,
         });
         nodes
+    }
+
+    /// Drops the pages of files that nobody reads just now. A program may begin to at any moment, and then this waits for a page
+    /// whose request the gate holds: so it goes on behind the lock, which waits for a moment only.
+    fn drop_quiet(self: &Arc<Self>) {
+        let server = self.clone();
+        let (done, finished) = bounded::<()>(0);
+        let thread = thread::Builder::new().name("drop-pages".into()).spawn(move || {
+            let nodes = server.cached();
+            nodes.iter().filter(|node| server.is_quiet(node)).for_each(|node| server.drop_cached(node));
+            drop(done);
+        });
+        match thread {
+            // Disconnected once it is done.
+            Ok(_) if finished.recv_timeout(DROP_PATIENCE) == Err(RecvTimeoutError::Timeout) => {
+                log::info!("the kernel keeps pages of files that programs are reading");
+            }
+            Ok(_) => {}
+            Err(e) => log::warn!("the kernel keeps pages of files: {e}"),
+        }
     }
 
     fn drop_cached(&self, node: &Node) {
