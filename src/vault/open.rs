@@ -189,11 +189,8 @@ impl Vault {
         };
         if vault.lock.as_ref().is_some_and(WriteLock::was_left) {
             // What a killed process left in the page cache is not durable yet, and is about to be built upon.
-            match store.filesystem().and_then(|all| all.sync()) {
-                // On FUSE that is each file's own sync, at its recovery.
-                Err(e) if e.kind() == io::ErrorKind::Unsupported => {}
-                synced => synced.map_err(failed)?,
-            }
+            // On FUSE that is each file's own sync, at its recovery.
+            store.sync_all().map_err(failed)?;
         }
         vault.root = Arc::new(vault.root_with_id(store).map_err(|e| match e {
             Error::Damaged(damage) => OpenError::DamagedRoot(damage),

@@ -4,9 +4,12 @@
 //! files under `trusted.`, because Linux gives them nothing else. Of `system.` there are POSIX ACLs alone.
 
 use super::{
-    Damage, Error, Result, Target, Vault, acl::AclKind, attr::key, keys::Keys, xattr_owner::is_other,
+    Damage, Error, Result, Target, Vault,
+    acl::AclKind,
+    attr::key,
+    keys::Keys,
+    xattr_owner::{common_name, is_other},
 };
-use crate::format::xattr::{PREFIX, from_others, is_reserved};
 use rustix::{fs::XattrFlags, io::Errno};
 use std::{
     ffi::{OsStr, OsString},
@@ -105,10 +108,9 @@ impl Vault {
         }
         let others = is_other(&node)?;
         let decoded = |stored: OsString| {
-            let common = if others { from_others(stored.as_bytes())? } else { stored.as_bytes().to_vec() };
-            let ours = common.starts_with(PREFIX.as_bytes()) && !is_reserved(&common);
-            let decode = || self.keys.open(|keys| keys.xattrs.decode_name(&common));
-            ours.then(|| (stored, decode().ok().map(OsString::from_vec)))
+            let common = common_name(&stored, others)?;
+            let name = self.keys.open(|keys| keys.xattrs.decode_name(&common));
+            Some((stored, name.ok().map(OsString::from_vec)))
         };
         Ok(stored.into_iter().filter_map(decoded).collect())
     }

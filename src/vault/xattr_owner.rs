@@ -4,7 +4,7 @@ use super::{Dir, Error, Kind, Result, Target, Vault, acl::AclKind, keys::Keys};
 use crate::{
     format::{
         dir_id::DirId,
-        xattr::{Owner, SPECIAL, of_others},
+        xattr::{Owner, PREFIX, SPECIAL, from_others, is_reserved, of_others},
     },
     store::Node,
 };
@@ -59,6 +59,12 @@ impl Identity {
 pub(super) fn is_other(node: &Node) -> io::Result<bool> {
     let kind = FileType::from_raw_mode(node.stat()?.st_mode);
     Ok(!matches!(kind, FileType::RegularFile | FileType::Directory))
+}
+
+/// What a stored name is on files and directories, if it is that of an attribute of the vault's.
+pub(super) fn common_name(stored: &OsStr, others: bool) -> Option<Vec<u8>> {
+    let common = if others { from_others(stored.as_bytes())? } else { stored.as_bytes().to_vec() };
+    (common.starts_with(PREFIX.as_bytes()) && !is_reserved(&common)).then_some(common)
 }
 
 impl Vault {

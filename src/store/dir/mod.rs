@@ -256,6 +256,17 @@ impl StoreDir {
         Ok(fd)
     }
 
+    /// Makes all of the filesystem that it is on durable; false where that cannot be asked for (FUSE).
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn sync_all(&self) -> io::Result<bool> {
+        match self.filesystem().and_then(|all| all.sync()) {
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(false),
+            synced => synced.map(|()| true),
+        }
+    }
+
     /// The whole filesystem that it is on.
     ///
     /// # Errors

@@ -1,15 +1,17 @@
 //! Extended attributes get another key: under another name in the store, or, as ACLs, under the same.
 
 use crate::{
-    format::xattr::{Owner, PREFIX, XattrKeys, from_others, is_reserved, of_others},
+    format::xattr::{Owner, XattrKeys, of_others},
     store::Node,
-    vault::{Result, xattr_owner::is_other},
+    vault::{
+        Result,
+        xattr_owner::{common_name, is_other},
+    },
 };
 use rustix::{fs::XattrFlags, io::Errno};
 use std::{
     ffi::{OsStr, OsString},
     io,
-    os::unix::ffi::OsStrExt,
 };
 
 /// The former keys and the present ones.
@@ -69,8 +71,8 @@ struct Stored {
 
 fn own(listed: Vec<OsString>, others: bool) -> impl Iterator<Item = Stored> {
     listed.into_iter().filter_map(move |name| {
-        let common = if others { from_others(name.as_bytes())? } else { name.as_bytes().to_vec() };
-        (common.starts_with(PREFIX.as_bytes()) && !is_reserved(&common)).then_some(Stored { name, common })
+        let common = common_name(&name, others)?;
+        Some(Stored { name, common })
     })
 }
 

@@ -12,7 +12,7 @@ use crate::{
         record::{RECORD, Record},
         xattr::Owner,
     },
-    store::{BackingFile, DirFile, Listed, Node},
+    store::{Listed, Node},
     vault::{
         Dir, Error, Result, Vault,
         config_file::{in_place, write_temporary},
@@ -21,7 +21,7 @@ use crate::{
         xattr_owner::special,
     },
 };
-use rustix::fs::{FileType, OFlags, Stat, Timespec};
+use rustix::fs::{FileType, Stat, Timespec};
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -164,9 +164,7 @@ impl Renewal<'_> {
 
     /// The salt that a stored file's records name.
     fn salt(&self, node: &Node) -> io::Result<Option<[u8; 32]>> {
-        let file = self.vault.with_access(node, 0o400, || node.reopen(OFlags::RDONLY))?;
-        let mut records = [0; 2 * RECORD];
-        DirFile::new(file).read_at(&mut records, 0)?;
+        let records = self.vault.stored_records(node)?;
         let keys = records.as_chunks::<RECORD>().0.iter().map(Record::peek_key);
         Ok(keys.flatten().next().map(|key| key.salt))
     }
@@ -208,11 +206,8 @@ impl Renewal<'_> {
     }
 
     fn sync(&self, beside: bool) -> Result<()> {
-        if beside {
-            match self.vault.root.store.filesystem().and_then(|all| all.sync()) {
-                Err(e) if e.kind() == io::ErrorKind::Unsupported => {}
-                synced => return Ok(synced?),
-            }
+        if beside && self.vault.root.store.sync_all()? {
+            return Ok(());
         }
         Ok(self.dir.store.sync()?)
     }

@@ -24,7 +24,7 @@ use crate::{
         name::{ASIDE, LINKS},
         record::{RECORD, Record, RecordError},
     },
-    store::{BackingFile, DirFile, Listed, StoreDir, is_dots},
+    store::{BackingFile, DirFile, Listed, Node, StoreDir, is_dots},
 };
 use rustix::fs::{FlockOperation, OFlags};
 use std::{
@@ -135,10 +135,7 @@ impl Vault {
         let Some(former) = self.keys.former() else { return Ok(Rotated::Whole { aside: 0 }) };
         let store = &self.root.store;
         self.make_names_durable()?;
-        match store.filesystem().and_then(|all| all.sync()) {
-            Err(e) if e.kind() != io::ErrorKind::Unsupported => return Err(e.into()),
-            _ => {}
-        }
+        store.sync_all()?;
         let _alone = ConfigLock::take(store, FlockOperation::LockExclusive)?;
         let config = end_in_config(store, &former.master).map_err(|e| match e {
             OpenError::Store { source, .. } => source,
@@ -174,9 +171,7 @@ impl Vault {
         if let Some(open) = self.files().get(key(&node.stat()?)) {
             return Ok(open.file.has_former_key());
         }
-        let file = self.with_access(&node, 0o400, || node.reopen(OFlags::RDONLY))?;
-        let mut records = [0; 2 * RECORD];
-        DirFile::new(file).read_at(&mut records, 0)?;
+        let records = self.stored_records(&node)?;
         let Context { keys, rewrites, .. } = &**self.files().context();
         if let Some(rewrites) = rewrites
             && rewrites.left(&records)?.is_some()
@@ -188,6 +183,14 @@ impl Vault {
             Err(RecordError::Empty) => false,
             Err(_) => true,
         }))
+    }
+
+    /// Both records of a stored file, as they stand there.
+    fn stored_records(&self, node: &Node) -> io::Result<[u8; 2 * RECORD]> {
+        let file = self.with_access(node, 0o400, || node.reopen(OFlags::RDONLY))?;
+        let mut records = [0; 2 * RECORD];
+        DirFile::new(file).read_at(&mut records, 0)?;
+        Ok(records)
     }
 }
 
