@@ -14,7 +14,7 @@
 
 #include "cuda_driver.h"
 
-static constexpr unsigned TABLES = 66560, DECRYPTION_TABLES = 98304, DESK = 4816;
+static constexpr unsigned TABLES = 66560, DECRYPTION_TABLES = 98304, DESK = 5104;
 static constexpr size_t CHUNK = 4096;
 
 struct Bench {
@@ -31,10 +31,10 @@ struct Bench {
         prefix(prefix),
         input(bytes),
         output(bytes),
-        keys(512),
+        keys(656),
         chunks(bytes / CHUNK * 64),
         tags(bytes / CHUNK * 16) {
-    std::vector<uint8_t> slot(512);
+    std::vector<uint8_t> slot(656);
     for (size_t i = 0; i < slot.size(); i++) slot[i] = uint8_t(i * 167 >> 3);
     set_rounds(slot, 14);
     std::vector<uint8_t> descriptors(chunks.length);
@@ -170,12 +170,12 @@ struct Bench {
       one_each(name, states, {64, 128}, {out, states}, states * 200);
     full("keccak_f1600_shuffle", "", 0, {128, 512}, {out, states});
     full("keccak_f1600_shared", "", 4096, {512}, {out, states});
-    for (const char* name : {"kmac128_tags", "kmac256_tags", "turboshake128_tags"}) {
+    for (const char* name : {"kmac128_tags", "kmac256_tags", "turboshake128x4_tags"}) {
       one_each(name, count, {32, 64, 128}, {key, chunks.address, count, in, tags.address}, bytes);
       full(std::string(name) + "_wide", "", 0, {128, 256}, {key, chunks.address, count, in, tags.address});
     }
     for (const char* cipher : {"aes", "kuznyechik"}) {
-      for (const char* integrity : {"kmac128", "kmac256", "turboshake128"}) {
+      for (const char* integrity : {"kmac128", "kmac256", "turboshake128x4"}) {
         const std::string name = std::string(cipher) + "_" + integrity, what = *cipher == 'a' ? "AES-256" : "";
         full("seal_" + name, what, TABLES, {128, 256, 384, 512}, {key, chunks.address, count, in, out, tags.address});
         seal_for_opening("seal_" + name);
@@ -184,7 +184,7 @@ struct Bench {
         full("seal_" + name + "_wide", what, TABLES, {256, 512}, {key, chunks.address, count, in, out, tags.address});
       }
     }
-    for (const char* name : {"seal_aes_kmac128", "seal_kuznyechik_kmac128", "seal_aes_turboshake128"}) {
+    for (const char* name : {"seal_aes_kmac128", "seal_kuznyechik_kmac128", "seal_aes_turboshake128x4"}) {
       for (size_t mib : {1, 4, 16, 64}) {
         batch(name, std::min(bytes, mib << 20));
         batch(std::string(name) + "_wide", std::min(bytes, mib << 20));

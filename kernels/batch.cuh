@@ -5,15 +5,15 @@
 constexpr uint32_t CHUNK_BYTES = 4096;
 constexpr uint32_t BLOCK_BYTES = 16;
 
-// Keys of one file, expanded by the host. 512 bytes, 16-byte aligned.
+// Keys of one file, expanded by the host. 656 bytes, 16-byte aligned.
 struct KeySlot {
   uint4 round_keys[15];  // of the encryption direction, in the order of use
   uint32_t rounds;       // AES: 10, 12 or 14; not read by Kuznyechik, which has ten keys
   uint32_t unused[3];
   uint64_t keyed[25];  // the sponge after the MAC key's prefix, position 0
-  uint8_t padding[56];
+  uint64_t lane[25];   // the same of the lanes, if the integrity function has any
 };
-static_assert(sizeof(KeySlot) == 512, "the host builds key slots of this size");
+static_assert(sizeof(KeySlot) == 656, "the host builds key slots of this size");
 
 // Round keys in global memory that no running kernel writes. Those in shared memory are a plain pointer.
 struct GlobalKeys {

@@ -108,16 +108,37 @@ struct KeccakWide {
   }
 
   DEVICE void permute(uint64_t& a) {
-#pragma unroll
+    uint64_t one[1] = {a};
+    permute(one);
+    a = one[0];
+  }
+
+  // Several states, whose exchanges do not wait for each other.
+  template <int STATES>
+  DEVICE void permute(uint64_t (&a)[STATES]) {
+    [[maybe_unused]] constexpr int UNROLL = STATES == 1 ? ROUNDS : 2;
+#pragma unroll UNROLL
     for (int round = 24 - ROUNDS; round < 24; round++) {
-      exchange.show(a);
-      uint64_t a1 = exchange.of(down1), a2 = exchange.of(down2), a3 = exchange.of(down3), a4 = exchange.of(down4);
-      exchange.show(a ^ a1 ^ a2 ^ a3 ^ a4);
-      uint64_t right_parity = exchange.of(right), left_parity = exchange.of(left);
-      exchange.show(rotate_left(a ^ left_parity ^ rotate_left(right_parity, 1), offset));
-      uint64_t b0 = exchange.of(from0) ^ (KECCAK_CONSTANTS[round] & origin);
-      uint64_t b1 = exchange.of(from1), b2 = exchange.of(from2);
-      a = b0 ^ (~b1 & b2);
+      uint64_t column[STATES], turned[STATES];
+#pragma unroll
+      for (int i = 0; i < STATES; i++) {
+        exchange.show(a[i]);
+        uint64_t a1 = exchange.of(down1), a2 = exchange.of(down2), a3 = exchange.of(down3), a4 = exchange.of(down4);
+        column[i] = a[i] ^ a1 ^ a2 ^ a3 ^ a4;
+      }
+#pragma unroll
+      for (int i = 0; i < STATES; i++) {
+        exchange.show(column[i]);
+        uint64_t right_parity = exchange.of(right), left_parity = exchange.of(left);
+        turned[i] = rotate_left(a[i] ^ left_parity ^ rotate_left(right_parity, 1), offset);
+      }
+#pragma unroll
+      for (int i = 0; i < STATES; i++) {
+        exchange.show(turned[i]);
+        uint64_t b0 = exchange.of(from0) ^ (KECCAK_CONSTANTS[round] & origin);
+        uint64_t b1 = exchange.of(from1), b2 = exchange.of(from2);
+        a[i] = b0 ^ (~b1 & b2);
+      }
     }
   }
 };

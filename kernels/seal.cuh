@@ -1,7 +1,7 @@
 // Seal and open of long batches: cipher and tag in one launch.
 //
-// A warp takes a group of 32 chunks: one after another for the cipher, its lanes side by side over the blocks,
-// and one thread a chunk for the tags, which is the most work that the device does in a time.
+// A warp takes a group of chunks: one after another for the cipher, its lanes side by side over the blocks, and all at
+// once for the tags, one thread a chunk or several, which is the most work that the device does in a time.
 #pragma once
 #include "ciphers.cuh"
 #include "tag.cuh"
@@ -19,18 +19,28 @@ DEVICE void clear_chunk(const Chunk& chunk, uint8_t* output) {
   for (uint32_t i = lane_id(); i * BLOCK_BYTES < chunk.length; i += WARP) to[i] = make_uint4(0, 0, 0, 0);
 }
 
+// The tags of the warp's group of chunks that begins at `first`. `finish(at, tag)` is called once a chunk, by one
+// thread of those that share its tag, when all tags are made.
+template <class Integrity, class Data, class Finish>
+DEVICE void tags_of_group(const KeySlot* keys, const Chunk* chunks, uint64_t first, uint32_t count, const Data& data,
+                          const Finish& finish) {
+  const uint64_t at = first + lane_id() / Integrity::THREADS;
+  const Chunk& chunk = chunks[at < count ? at : first];
+  const uint4 tag = tag_by_threads<Integrity>(keys, chunk, data(chunk));
+  if (at < count && lane_id() % Integrity::THREADS == 0) finish(at, tag);
+}
+
 template <class Cipher, class Integrity>
 DEVICE void seal_by_threads(uint8_t* shared, const KeySlot* keys, const Chunk* chunks, uint32_t count,
                             const uint8_t* input, uint8_t* output, uint4* tags) {
   const typename Cipher::Tables tables(shared);
-  for (uint64_t first = warp_id() * WARP; first < count; first += warp_count() * WARP) {
-    for (uint64_t at = first; at < count && at < first + WARP; at++)
+  auto data = [&](const Chunk& chunk) { return output + chunk.target; };
+  auto finish = [&](uint64_t at, uint4 tag) { tags[at] = tag; };
+  for (uint64_t first = warp_id() * GROUP<Integrity>; first < count; first += warp_count() * GROUP<Integrity>) {
+    for (uint64_t at = first; at < count && at < first + GROUP<Integrity>; at++)
       crypt_chunk<Cipher>(tables, keys, chunks[at], input, output);
     __syncwarp();  // the tags read what other lanes wrote
-    if (first + lane_id() < count) {
-      const Chunk& chunk = chunks[first + lane_id()];
-      tags[first + lane_id()] = tag_by_thread<Integrity>(keys, chunk, output + chunk.target);
-    }
+    tags_of_group<Integrity>(keys, chunks, first, count, data, finish);
   }
 }
 
@@ -38,20 +48,29 @@ template <class Cipher, class Integrity>
 DEVICE void open_by_threads(uint8_t* shared, const KeySlot* keys, const Chunk* chunks, uint32_t count,
                             const uint8_t* input, uint8_t* output, uint32_t* verified) {
   const typename Cipher::Tables tables(shared);
-  for (uint64_t first = warp_id() * WARP; first < count; first += warp_count() * WARP) {
+  auto data = [&](const Chunk& chunk) { return input + chunk.source; };
+  for (uint64_t first = warp_id() * GROUP<Integrity>; first < count; first += warp_count() * GROUP<Integrity>) {
     uint32_t good = 0;
-    if (first + lane_id() < count) {
-      const Chunk& chunk = chunks[first + lane_id()];
-      good = same_tag(tag_by_thread<Integrity>(keys, chunk, input + chunk.source), chunk);
-      verified[first + lane_id()] = good;
-    }
+    tags_of_group<Integrity>(keys, chunks, first, count, data, [&](uint64_t at, uint4 tag) {
+      good = same_tag(tag, chunks[at]);
+      verified[at] = good;
+    });
     __syncwarp();  // every tag is computed before, in place, its input is overwritten
-    for (uint64_t at = first; at < count && at < first + WARP; at++) {
-      if (__shfl_sync(ALL_LANES, good, uint32_t(at - first))) {
+    for (uint64_t at = first; at < count && at < first + GROUP<Integrity>; at++) {
+      if (__shfl_sync(ALL_LANES, good, uint32_t(at - first) * Integrity::THREADS)) {
         crypt_chunk<Cipher>(tables, keys, chunks[at], input, output);
       } else {
         clear_chunk(chunks[at], output);
       }
     }
   }
+}
+
+template <class Integrity>
+DEVICE void tags_by_threads(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* input,
+                            uint4* tags) {
+  auto data = [&](const Chunk& chunk) { return input + chunk.source; };
+  auto finish = [&](uint64_t at, uint4 tag) { tags[at] = tag; };
+  for (uint64_t first = warp_id() * GROUP<Integrity>; first < count; first += warp_count() * GROUP<Integrity>)
+    tags_of_group<Integrity>(keys, chunks, first, count, data, finish);
 }

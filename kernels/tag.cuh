@@ -1,18 +1,25 @@
-// Tags of chunks: KMAC128, KMAC256 (SP 800-185) and the keyed TurboSHAKE128, from a sponge whose key is
-// already absorbed. The input is header (30 bytes) || ciphertext || right_encode(128), the output 16 bytes.
+// Tags of chunks: KMAC128 and KMAC256 (SP 800-185) in one piece, TurboSHAKE128 (RFC 9861) over lanes, from sponges
+// whose key is already absorbed. docs/format.md defines them. The output is 16 bytes.
 #pragma once
 #include "batch.cuh"
 #include "keccak.cuh"
 
+// THREADS: those of a warp that share a tag where a warp makes many.
 struct Kmac128 {
-  static constexpr uint32_t RATE = 168, ROUNDS = 24, SUFFIX = 0x04;
+  static constexpr uint32_t RATE = 168, ROUNDS = 24, SUFFIX = 0x04, THREADS = 1;
 };
 struct Kmac256 {
-  static constexpr uint32_t RATE = 136, ROUNDS = 24, SUFFIX = 0x04;
+  static constexpr uint32_t RATE = 136, ROUNDS = 24, SUFFIX = 0x04, THREADS = 1;
 };
-struct TurboShake128 {
-  static constexpr uint32_t RATE = 168, ROUNDS = 12, SUFFIX = 0x4d;
+struct TurboShake128x4 {
+  static constexpr uint32_t RATE = 168, ROUNDS = 12, SUFFIX = 0x4d, THREADS = 4;
 };
+
+// Tags that a warp makes at once.
+template <class Integrity>
+constexpr uint32_t GROUP = WARP / Integrity::THREADS;
+
+// KMAC: the input is header (30 bytes) || ciphertext || right_encode(128).
 
 // Blocks of a tag's input with their padding: right_encode takes two bytes, and padding one at least.
 template <class Integrity>
@@ -50,9 +57,13 @@ struct Message {
   }
 };
 
+DEVICE uint4 tag_of(uint64_t first, uint64_t second) {
+  return make_uint4(uint32_t(first), uint32_t(first >> 32), uint32_t(second), uint32_t(second >> 32));
+}
+
 // One thread a tag.
 template <class Integrity>
-DEVICE uint4 tag_by_thread(const KeySlot* keys, const Chunk& chunk, const uint8_t* data) {
+DEVICE uint4 kmac_by_thread(const KeySlot* keys, const Chunk& chunk, const uint8_t* data) {
   constexpr uint32_t WORDS = Integrity::RATE / 4;
   const Message<Integrity> message(chunk, data);
   const KeySlot& slot = keys[chunk.key];
@@ -86,7 +97,112 @@ DEVICE uint4 tag_by_thread(const KeySlot* keys, const Chunk& chunk, const uint8_
     }
     keccak_permute<Integrity::ROUNDS>(a);
   }
-  return make_uint4(uint32_t(a[0]), uint32_t(a[0] >> 32), uint32_t(a[1]), uint32_t(a[1] >> 32));
+  return tag_of(a[0], a[1]);
+}
+
+// TurboSHAKE128 over lanes. Up to four lanes of 1000 bytes are cut off the front of the ciphertext. The value of each
+// is the MAC of 32 bytes of the lane || right_encode(256), from the lanes' sponge. The final input is the rest of the
+// ciphertext || values || header (30 bytes) || number of lanes || right_encode(128).
+constexpr uint32_t LANE_BYTES = 1000, LANES = 4, VALUE_BYTES = 32;
+
+DEVICE constexpr uint32_t lanes_of(uint32_t length) {
+  return length / LANE_BYTES < LANES ? length / LANE_BYTES : LANES;
+}
+// A lane is six blocks, of which the last ends with this word: right_encode(256), the suffix, the padding's end.
+constexpr uint32_t LANE_BLOCKS = 6;
+constexpr uint64_t LANE_END = 0x800000004d020001;
+static_assert(LANE_BYTES + 8 == LANE_BLOCKS * TurboShake128x4::RATE, "one word ends a lane");
+
+// Bytes of the final input before its padding: behind values and header the number of lanes and right_encode(128).
+DEVICE constexpr uint32_t final_bytes(uint32_t length) {
+  return length - lanes_of(length) * (LANE_BYTES - VALUE_BYTES) + HEADER_BYTES + 3;
+}
+DEVICE constexpr uint32_t final_blocks(uint32_t length) { return final_bytes(length) / TurboShake128x4::RATE + 1; }
+
+// The final input as a stream of words, with its padding but for the last bit.
+struct FinalInput {
+  static constexpr uint32_t WORDS = (LANES * VALUE_BYTES + HEADER_BYTES + 4 + 7) / 8;
+  const uint64_t* rest;
+  uint32_t whole, bits;        // words of the rest that are whole, and what the last one has besides
+  uint64_t behind[WORDS + 2];  // the rest's last bytes are the top of the first; then values, header and end
+
+  // `value(i)`: word i of the values of all lanes.
+  template <class Value>
+  DEVICE FinalInput(const Chunk& chunk, const uint8_t* data, const Value& value) {
+    const uint32_t lanes = lanes_of(chunk.length), length = chunk.length - lanes * LANE_BYTES;
+    rest = reinterpret_cast<const uint64_t*>(data + lanes * LANE_BYTES);
+    whole = length / 8, bits = length % 8 * 8;
+    behind[0] = bits ? rest[whole] << (64 - bits) : 0;
+    for (uint32_t i = 0; i < WORDS + 1; i++) {
+      uint32_t at = 2 * (i - VALUE_BYTES / 8 * lanes);  // in words of 32 bits
+      behind[1 + i] = i < VALUE_BYTES / 8 * lanes
+                          ? value(i)
+                          : word_behind(chunk, lanes, at) | uint64_t(word_behind(chunk, lanes, at + 1)) << 32;
+    }
+  }
+  // Words of 32 bits: the header, whose last two bytes share a word with the number of lanes.
+  DEVICE static uint32_t word_behind(const Chunk& chunk, uint32_t lanes, uint32_t at) {
+    constexpr uint32_t SUFFIX = TurboShake128x4::SUFFIX;
+    if (at < 7) return header_word(chunk, at);
+    if (at == 7) return header_word(chunk, 7) | lanes << 16 | 0x80u << 24;
+    return at == 8 ? 0x01 | SUFFIX << 8 : 0;
+  }
+  DEVICE uint64_t word(uint32_t at) const {
+    if (at < whole) return rest[at];
+    uint32_t i = at - whole;
+    if (i > WORDS) return 0;
+    return bits ? behind[i] >> (64 - bits) | behind[i + 1] << bits : behind[i + 1];
+  }
+};
+
+// Four threads a tag, a lane each. All threads of the warp take part; those of one tag have the same chunk.
+DEVICE uint4 tag_by_four(const KeySlot* keys, const Chunk& chunk, const uint8_t* data) {
+  constexpr uint32_t WORDS = TurboShake128x4::RATE / 8;
+  const KeySlot& slot = keys[chunk.key];
+  uint64_t a[25];
+#pragma unroll
+  for (int i = 0; i < 25; i++) a[i] = __ldg(&slot.lane[i]);
+  const uint32_t mine = lane_id() % LANES;
+  if (mine < lanes_of(chunk.length)) {
+    const uint64_t* words = reinterpret_cast<const uint64_t*>(data + mine * LANE_BYTES);
+#pragma unroll 1
+    for (uint32_t block = 0; block < LANE_BLOCKS; block++) {
+      const bool last = block + 1 == LANE_BLOCKS;
+#pragma unroll
+      for (int i = 0; i < int(WORDS); i++) {
+        a[i] ^= last && i + 1 == int(WORDS) ? LANE_END : words[block * WORDS + i];
+      }
+      keccak_permute<TurboShake128x4::ROUNDS>(a);
+    }
+  }
+  uint64_t values[LANES * VALUE_BYTES / 8];
+#pragma unroll
+  for (int i = 0; i < int(LANES * VALUE_BYTES / 8); i++) {
+    values[i] = __shfl_sync(ALL_LANES, a[i % 4], lane_id() / LANES * LANES + i / 4);
+  }
+  const FinalInput input(chunk, data, [&](uint32_t i) -> uint64_t { return values[i % 16]; });
+  const uint32_t blocks = final_blocks(chunk.length);
+#pragma unroll
+  for (int i = 0; i < 25; i++) a[i] = __ldg(&slot.keyed[i]);
+#pragma unroll 1
+  for (uint32_t block = 0; block < blocks; block++) {
+#pragma unroll
+    for (int i = 0; i < int(WORDS); i++) a[i] ^= input.word(block * WORDS + i);
+    if (block + 1 == blocks) a[WORDS - 1] ^= uint64_t(0x80) << 56;
+    keccak_permute<TurboShake128x4::ROUNDS>(a);
+  }
+  return tag_of(a[0], a[1]);
+}
+
+// The tag of a chunk by as many threads as share one. All threads of the warp take part; those of one tag have the same
+// chunk.
+template <class Integrity>
+DEVICE uint4 tag_by_threads(const KeySlot* keys, const Chunk& chunk, const uint8_t* data) {
+  if constexpr (Integrity::THREADS == 1) {
+    return kmac_by_thread<Integrity>(keys, chunk, data);
+  } else {
+    return tag_by_four(keys, chunk, data);
+  }
 }
 
 // Without a branch that depends on where they differ.

@@ -11,7 +11,7 @@
 // - Aliasing: input and output of one launch may be the same place, or they do not overlap; a chunk's
 //   source and target likewise. Nothing else overlaps, and chunks do not overlap each other.
 // - Dynamic shared memory: TABLES = 65 KiB, unless another number is given; more than 48 KiB has to be
-//   allowed with cuFuncSetAttribute. A wide kernel takes DESK = 4816 bytes more for each warp of a block.
+//   allowed with cuFuncSetAttribute. A wide kernel takes DESK = 5104 bytes more for each warp of a block.
 // - `kuznyechik_tables` runs once after the module was loaded, before any other kernel of Kuznyechik.
 #include "seal.cuh"
 #include "wide.cuh"
@@ -131,15 +131,12 @@ KECCAK(keccak_f1600_unrolled, 24)
 KECCAK_WIDE(keccak_f1600_shuffle, ByShuffle)
 KECCAK_WIDE(keccak_f1600_shared, ByShared)
 
-// Tags of the chunks that lie at their `source` in `in`; tags[i] is that of chunks[i]. One thread a tag, up to 128
-// threads, no dynamic shared memory; wide: one warp a tag, up to 256, a DESK a warp.
+// Tags of the chunks that lie at their `source` in `in`; tags[i] is that of chunks[i]. One thread a tag or four, up to
+// 128 threads, no dynamic shared memory; wide: one warp a tag, up to 256, a DESK a warp.
 #define TAGS(name, integrity)                                                                                  \
   KERNEL(128, 4)                                                                                               \
   name##_tags(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint4* tags) {      \
-    uint32_t stride = gridDim.x * blockDim.x;                                                                  \
-    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {                         \
-      tags[i] = tag_by_thread<integrity>(keys, chunks[i], in + chunks[i].source);                              \
-    }                                                                                                          \
+    tags_by_threads<integrity>(keys, chunks, count, in, tags);                                                 \
   }                                                                                                            \
   KERNEL(256, 2)                                                                                               \
   name##_tags_wide(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint4* tags) { \
@@ -148,12 +145,12 @@ KECCAK_WIDE(keccak_f1600_shared, ByShared)
   }
 TAGS(kmac128, Kmac128)
 TAGS(kmac256, Kmac256)
-TAGS(turboshake128, TurboShake128)
+TAGS(turboshake128x4, TurboShake128x4)
 
 // Seal encrypts `count` chunks from `in` to `out` and writes their tags. Open computes the tags of the chunks
 // in `in`, compares them with those of the descriptors, writes verified[i] = 1 and the plaintext, or
 // verified[i] = 0 and zeros; in place, a chunk that fails is lost. Wide: one warp a chunk. Up to 512 threads.
-static_assert(Desk<Kmac128>::BYTES == 4816 && Desk<Kmac256>::BYTES == 4816, "DESK is part of the contract");
+static_assert(Desk<Kmac128>::BYTES == 5104, "DESK is part of the contract");
 #define SEAL_OPEN(suffix, cipher, integrity, by)                                                           \
   KERNEL(512, 1)                                                                                           \
   seal_##suffix(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint8_t* out, \
@@ -172,7 +169,7 @@ static_assert(Desk<Kmac128>::BYTES == 4816 && Desk<Kmac256>::BYTES == 4816, "DES
   SEAL_OPEN(name##_wide, cipher, integrity, by_warps)
 SEAL_OPEN_BOTH(aes_kmac128, Aes, Kmac128)
 SEAL_OPEN_BOTH(aes_kmac256, Aes, Kmac256)
-SEAL_OPEN_BOTH(aes_turboshake128, Aes, TurboShake128)
+SEAL_OPEN_BOTH(aes_turboshake128x4, Aes, TurboShake128x4)
 SEAL_OPEN_BOTH(kuznyechik_kmac128, Kuznyechik, Kmac128)
 SEAL_OPEN_BOTH(kuznyechik_kmac256, Kuznyechik, Kmac256)
-SEAL_OPEN_BOTH(kuznyechik_turboshake128, Kuznyechik, TurboShake128)
+SEAL_OPEN_BOTH(kuznyechik_turboshake128x4, Kuznyechik, TurboShake128x4)

@@ -11,17 +11,19 @@
 // A warp's part of shared memory.
 template <class Integrity>
 struct Desk {
-  // Where the tag's input begins, so that the data behind its header is aligned.
+  // Where the input of a tag in one piece begins, so that the data behind its header is aligned.
   static constexpr uint32_t MESSAGE = 2;
   static constexpr uint32_t DATA = MESSAGE + HEADER_BYTES;
-  // Room for the longest input with its padding, whatever the rate.
-  static constexpr uint32_t CHUNK_AT = 4224;
+  // Room for the longest input with its padding: in one piece whatever the rate, or with what follows the lanes.
+  static constexpr uint32_t CHUNK_AT = 4368;
   static constexpr uint32_t KEY_AT = CHUNK_AT + sizeof(Chunk);
   static constexpr uint32_t TAIL_AT = KEY_AT + sizeof(KeySlot);
   static constexpr uint32_t BYTES = TAIL_AT + BLOCK_BYTES;
-  static constexpr uint32_t LANES = Integrity::RATE / 8;
+  static constexpr uint32_t WORDS = Integrity::RATE / 8;
+  static constexpr uint32_t LANES_MOST = LANES * LANE_BYTES;
   static_assert(DATA % BLOCK_BYTES == 0 && CHUNK_AT % BLOCK_BYTES == 0, "blocks are read and written whole");
   static_assert(MESSAGE + message_blocks<Integrity>(CHUNK_BYTES) * Integrity::RATE <= CHUNK_AT, "the longest fits");
+  static_assert(DATA + LANES_MOST + final_blocks(CHUNK_BYTES) * Integrity::RATE <= CHUNK_AT, "the longest fits");
 
   uint8_t* start;
 
@@ -33,22 +35,55 @@ struct Desk {
   // The output's last block if it is not whole.
   DEVICE uint4* tail() const { return reinterpret_cast<uint4*>(start + TAIL_AT); }
 
-  // Puts header and padding around the data, whose last block ends with zeros.
-  DEVICE void frame() const {
+  // The byte of the header at this lane's place.
+  DEVICE uint8_t header_byte() const {
     const Chunk& described = chunk();
-    uint32_t lane = lane_id(), length = described.length;
+    uint32_t lane = lane_id();
     uint8_t byte = described.nonce[lane < 10 ? lane : 0];
     if (lane >= 10) byte = uint8_t(described.index >> 8 * ((17 - lane) % 8));
     if (lane >= 18) byte = uint8_t(described.epoch >> 8 * ((25 - lane) % 8));
-    if (lane >= 26) byte = uint8_t(length >> 8 * ((29 - lane) % 4));
-    if (lane < HEADER_BYTES) start[MESSAGE + lane] = byte;
-    uint32_t end = MESSAGE + message_blocks<Integrity>(length) * Integrity::RATE;
-    uint32_t filled = DATA + (length + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
-    for (uint32_t at = filled + 4 * lane; at < end; at += 4 * WARP) *reinterpret_cast<uint32_t*>(start + at) = 0;
+    if (lane >= 26) byte = uint8_t(uint32_t(described.length) >> 8 * ((29 - lane) % 4));
+    return byte;
+  }
+
+  // Zeros behind the data, whose last block ends with zeros already, up to `end`.
+  DEVICE void clear_to(uint32_t end) const {
+    uint32_t filled = DATA + (chunk().length + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+    for (uint32_t at = filled + 4 * lane_id(); at < end; at += 4 * WARP) *reinterpret_cast<uint32_t*>(start + at) = 0;
     __syncwarp();
-    if (lane == 0) {
+  }
+
+  // Puts header and padding around the data.
+  DEVICE void frame() const {
+    uint32_t length = chunk().length, end = MESSAGE + message_blocks<Integrity>(length) * Integrity::RATE;
+    if (lane_id() < HEADER_BYTES) start[MESSAGE + lane_id()] = header_byte();
+    clear_to(end);
+    if (lane_id() == 0) {
       uint8_t* trailer = start + DATA + length;
       trailer[0] = 0x80, trailer[1] = 0x01, trailer[2] = Integrity::SUFFIX;
+      start[end - 1] ^= 0x80;
+    }
+    __syncwarp();
+  }
+
+  // Puts values, header and padding behind the data; word i of lane l's value is values[l] of thread i.
+  DEVICE void frame_final(const uint64_t (&values)[LANES]) const {
+    uint32_t length = chunk().length, lanes = lanes_of(length);
+    uint32_t end = DATA + lanes * LANE_BYTES + final_blocks(length) * Integrity::RATE;
+    clear_to(end);
+    uint8_t* behind = start + DATA + length;
+#pragma unroll
+    for (uint32_t i = 0; i < LANES; i++) {
+      if (i >= lanes || lane_id() >= VALUE_BYTES / 8) continue;
+#pragma unroll
+      for (int byte = 0; byte < 8; byte++)
+        behind[VALUE_BYTES * i + 8 * lane_id() + byte] = uint8_t(values[i] >> 8 * byte);
+    }
+    behind += VALUE_BYTES * lanes;
+    if (lane_id() < HEADER_BYTES) behind[lane_id()] = header_byte();
+    behind += HEADER_BYTES;
+    if (lane_id() == 0) {
+      behind[0] = uint8_t(lanes), behind[1] = 0x80, behind[2] = 0x01, behind[3] = Integrity::SUFFIX;
       start[end - 1] ^= 0x80;
     }
     __syncwarp();
@@ -59,21 +94,55 @@ struct Desk {
     const uint32_t* from = reinterpret_cast<const uint32_t*>(start + block * Integrity::RATE + 8 * lane_id());
     return __byte_perm(from[0], from[1], 0x5432) | uint64_t(__byte_perm(from[1], from[2], 0x5432)) << 32;
   }
+  // The same from what begins `from` bytes into the data, a multiple of 8.
+  DEVICE uint64_t part_of(uint32_t from, uint32_t block) const {
+    return *reinterpret_cast<const uint64_t*>(start + DATA + from + block * Integrity::RATE + 8 * lane_id());
+  }
 
   // The tag of chunk and data; every lane gets it.
   DEVICE uint4 tag() const {
-    frame();
+    if constexpr (Integrity::THREADS == 1) {
+      frame();
+      return squeeze(message_blocks<Integrity>(chunk().length), [&](uint32_t block) { return part(block); });
+    } else {
+      uint64_t values[LANES] = {};
+      if (chunk().length >= LANE_BYTES) values_of_lanes(values);
+      frame_final(values);
+      const uint32_t rest = lanes_of(chunk().length) * LANE_BYTES;
+      return squeeze(final_blocks(chunk().length), [&](uint32_t block) { return part_of(rest, block); });
+    }
+  }
+
+  // Absorbs that many blocks; `part` gives this lane's word of each.
+  template <class Part>
+  DEVICE uint4 squeeze(uint32_t blocks, const Part& part) const {
     KeccakWide<Integrity::ROUNDS, ByShuffle> keccak{ByShuffle(nullptr)};
-    uint32_t lane = lane_id(), blocks = message_blocks<Integrity>(chunk().length);
-    uint64_t a = lane < 25 ? key().keyed[lane] : 0, next = lane < LANES ? part(0) : 0;
+    uint32_t lane = lane_id();
+    uint64_t a = lane < 25 ? key().keyed[lane] : 0, next = lane < WORDS ? part(0) : 0;
 #pragma unroll 1
     for (uint32_t block = 1; block <= blocks; block++) {
       a ^= next;
-      next = lane < LANES && block < blocks ? part(block) : 0;
+      next = lane < WORDS && block < blocks ? part(block) : 0;
       keccak.permute(a);
     }
-    uint64_t first = __shfl_sync(ALL_LANES, a, 0), second = __shfl_sync(ALL_LANES, a, 1);
-    return make_uint4(uint32_t(first), uint32_t(first >> 32), uint32_t(second), uint32_t(second >> 32));
+    return tag_of(__shfl_sync(ALL_LANES, a, 0), __shfl_sync(ALL_LANES, a, 1));
+  }
+
+  // The sponges of all lanes side by side; those that the chunk does not have absorb what lies there, for nobody.
+  DEVICE void values_of_lanes(uint64_t (&a)[LANES]) const {
+    KeccakWide<Integrity::ROUNDS, ByShuffle> keccak{ByShuffle(nullptr)};
+    const uint32_t lane = lane_id();
+#pragma unroll
+    for (int i = 0; i < int(LANES); i++) a[i] = lane < 25 ? key().lane[lane] : 0;
+#pragma unroll 1
+    for (uint32_t block = 0; block < LANE_BLOCKS; block++) {
+      const bool ends = block + 1 == LANE_BLOCKS && lane + 1 == WORDS;
+#pragma unroll
+      for (int i = 0; i < int(LANES); i++) {
+        if (lane < WORDS) a[i] ^= ends ? LANE_END : part_of(i * LANE_BYTES, block);
+      }
+      keccak.permute(a);
+    }
   }
 };
 
@@ -81,7 +150,9 @@ struct Desk {
 struct Arrival {
   static constexpr int BLOCKS = CHUNK_BYTES / BLOCK_BYTES / WARP;
   static constexpr uint32_t NONE = 0xffffffff;
-  uint4 described, key, data[BLOCKS];
+  // Of a key slot each thread has this many blocks of 16 bytes.
+  static constexpr int KEY_BLOCKS = (sizeof(KeySlot) / 16 + WARP - 1) / WARP;
+  uint4 described, key[KEY_BLOCKS], data[BLOCKS];
   uint32_t slot = NONE, known = NONE;
 
   // A key that is on the desk already is not read again.
@@ -91,7 +162,12 @@ struct Arrival {
     uint64_t source = uint64_t(__shfl_sync(ALL_LANES, described.y, 0)) << 32 | __shfl_sync(ALL_LANES, described.x, 0);
     uint32_t length = __shfl_sync(ALL_LANES, described.z, 2) >> 16;
     slot = __shfl_sync(ALL_LANES, described.w, 2);
-    if (slot != known) key = reinterpret_cast<const uint4*>(keys + slot)[lane_id()];
+    if (slot != known) {
+#pragma unroll
+      for (int i = 0; i < KEY_BLOCKS; i++) {
+        if (number(i) < sizeof(KeySlot) / 16) key[i] = reinterpret_cast<const uint4*>(keys + slot)[number(i)];
+      }
+    }
     const uint4* from = reinterpret_cast<const uint4*>(input + source) + lane_id();
 #pragma unroll
     for (int i = 0; i < BLOCKS; i++) data[i] = number(i) * BLOCK_BYTES < length ? from[i * WARP] : none;
@@ -102,7 +178,12 @@ struct Arrival {
   template <class Integrity>
   DEVICE void settle(const Desk<Integrity>& desk) {
     if (lane_id() < sizeof(Chunk) / 16) reinterpret_cast<uint4*>(&desk.chunk())[lane_id()] = described;
-    if (slot != known) reinterpret_cast<uint4*>(&desk.key())[lane_id()] = key;
+    if (slot != known) {
+#pragma unroll
+      for (int i = 0; i < KEY_BLOCKS; i++) {
+        if (number(i) < sizeof(KeySlot) / 16) reinterpret_cast<uint4*>(&desk.key())[number(i)] = key[i];
+      }
+    }
     known = slot;
     __syncwarp();
   }

@@ -87,8 +87,11 @@ fn variants(value: &serde_json::Value, found: &mut dyn FnMut(serde_json::Value))
             }
         }
         String(text) => {
-            let other =
-                [("aes-256-ctr", "aes-128-ctr"), ("aes-256-ctr", "aes-128-ctr"), ("kmac128", "kmac256")];
+            let other = [
+                ("aes-256-ctr", "aes-128-ctr"),
+                ("aes-256-ctr", "aes-128-ctr"),
+                ("turboshake128x4", "kmac256"),
+            ];
             match other.iter().find(|(from, _)| from == text) {
                 Some((_, to)) => found(String(to.to_string())),
                 None if text == "encrypted" => found(String("plain".into())),

@@ -14,7 +14,7 @@ use std::{
 use support::say;
 use tempfile::TempDir;
 use warpcrypt::{
-    crypto::{cipher::Cipher, mac::Integrity},
+    crypto::{cipher::Cipher, integrity::Integrity},
     format::{
         config::Settings,
         key_slot::{DEFAULT_COST, NewSlot, SlotSecret},

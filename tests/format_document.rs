@@ -7,8 +7,9 @@ use warpcrypt::{
     crypto::{
         chunk::{ChunkId, ChunkKeys},
         cipher::{Cipher, CipherFamily, CipherKey},
+        integrity::{Integrity, IntegrityKey},
         kdf::{Argon2Cost, FileKdf, argon2id, subkey},
-        mac::{Integrity, MacKey},
+        mac::{Mac, MacKey},
         secret::Secret,
         siv::SivKey,
     },
@@ -85,7 +86,7 @@ fn master() -> Secret<32> {
 
 fn kmac256<const N: usize>(key: &[u8], input: &[u8], custom: &str) -> [u8; N] {
     let mut out = [0; N];
-    MacKey::new(Integrity::Kmac256, key, custom.as_bytes()).mac(&[input], &mut out);
+    MacKey::new(Mac::Kmac256, key, custom.as_bytes()).mac(&[input], &mut out);
     out
 }
 
@@ -262,7 +263,7 @@ fn a_slot() {
 fn a_record() {
     let fields = fields("record", RECORD);
     let version = |byte: u8| Version { epoch: byte.into(), size: u64::from(byte) << 8, root: [byte; 32] };
-    let key = MacKey::new(Integrity::Kmac128, &[9; 32], b"warpcrypt v1 record");
+    let key = IntegrityKey::new(Integrity::Kmac128, &[9; 32], b"warpcrypt v1 record");
     for base in [None, Some(version(4))] {
         let bytes =
             Record { sequence: 6, key: KeyId { generation: 3, salt: [7; 32] }, target: version(5), base };
@@ -284,7 +285,7 @@ fn a_record() {
             assert!(bytes[*offset..offset + length].iter().all(|byte| *byte == 0));
         }
         let (start, ..) = fields.iter().find(|f| f.2.starts_with("MAC")).unwrap();
-        assert_eq!(at("MAC"), key.digest(&[&bytes[..*start]]));
+        assert_eq!(at("MAC"), key.digest(&[], &bytes[..*start]));
     }
 }
 
@@ -303,38 +304,76 @@ fn keys_of_a_file_and_what_they_authenticate() {
     for cipher in Cipher::ALL {
         for integrity in Integrity::ALL {
             let keys = FileKdf::new(keys::contents_key(&master()), cipher, integrity).keys(&salt);
-            let f = |key: &[u8], custom: &str| MacKey::new(integrity, key, custom.as_bytes());
-            check_chunk(&keys.chunk, cipher, &encryption[..cipher.key_len()], &f(mac, custom[0]), &id);
+            let f = |key: &[u8], head: &[u8], data: &[u8], custom: &str| -> [u8; 32] {
+                integrity_function(integrity, key, head, data, custom)
+            };
+            let tag = |head: &[u8], data: &[u8]| integrity_function(integrity, mac, head, data, custom[0]);
+            check_chunk(&keys.chunk, cipher, &encryption[..cipher.key_len()], &tag, &id);
             let header = [&[0; 10][..], &id.index.to_be_bytes(), &id.epoch.to_be_bytes(), &[0; 4]].concat();
             let hole = ChunkId { nonce: [0; 10], ..id };
-            assert_eq!(keys.chunk.hole_tag(&hole), f(mac, custom[1]).tag(&[&header]));
+            let hole_tag: [u8; 16] = integrity_function(integrity, mac, &header, &[], custom[1]);
+            assert_eq!(keys.chunk.hole_tag(&hole), hole_tag);
 
-            let leaf_input = [&7_u64.to_be_bytes()[..], &slot.encode(), &[0; 32]].concat();
+            let slots = [Some(slot), None].repeat(32);
+            let entries = [slot.encode(), [0; 32]].repeat(32).concat();
             assert_eq!(
-                leaf_digest(&keys, 7, [Some(&slot), None].into_iter()),
-                f(tree, leaf).digest(&[&leaf_input])
+                leaf_digest(&keys, 7, slots.iter().map(Option::as_ref)),
+                f(tree, &7_u64.to_be_bytes(), &entries, leaf)
             );
-            let node_input = [&2_u32.to_be_bytes()[..], &9_u64.to_be_bytes(), &[1; 4096]].concat();
-            assert_eq!(node_digest(&keys, 2, 9, &[[1; 32]; 128]), f(tree, node).digest(&[&node_input]));
-            assert_eq!(keys.record.digest(&[b"x"]), f(tree, record).digest(&[b"x"]));
+            let place = [&2_u32.to_be_bytes()[..], &9_u64.to_be_bytes()].concat();
+            assert_eq!(node_digest(&keys, 2, 9, &[[1; 32]; 128]), f(tree, &place, &[1; 4096], node));
+            assert_eq!(keys.record.digest(&[], &[8; 480]), f(tree, &[], &[8; 480], record));
         }
     }
 }
 
+/// The integrity functions as the document words them.
+fn integrity_function<const L: usize>(
+    integrity: Integrity,
+    key: &[u8],
+    head: &[u8],
+    data: &[u8],
+    custom: &str,
+) -> [u8; L] {
+    let mut out = [0; L];
+    let mac = |mac, custom: &str| MacKey::new(mac, key, custom.as_bytes());
+    match integrity {
+        Integrity::Kmac128 => mac(Mac::Kmac128, custom).mac(&[head, data], &mut out),
+        Integrity::Kmac256 => mac(Mac::Kmac256, custom).mac(&[head, data], &mut out),
+        Integrity::TurboShake128x4 => {
+            let count = (data.len() / 1000).min(4);
+            let (lanes, rest) = data.split_at(1000 * count);
+            let lane = mac(Mac::TurboShake128, "warpcrypt v1 lane");
+            let values: Vec<u8> = lanes.chunks(1000).flat_map(|one| lane.digest(&[one])).collect();
+            mac(Mac::TurboShake128, custom).mac(&[rest, &values, head, &[count as u8]], &mut out);
+        }
+    }
+    out
+}
+
+/// The tag of a head and a ciphertext.
+type ExpectedTag<'a> = dyn Fn(&[u8], &[u8]) -> [u8; 16] + 'a;
+
 /// A chunk as the document words it: counter, ciphertext, tag.
-fn check_chunk(keys: &ChunkKeys, cipher: Cipher, encryption: &[u8], mac: &MacKey, id: &ChunkId) {
-    let plain = [0x5a; 1000];
-    let mut sealed = [0; 1000];
+fn check_chunk(
+    keys: &ChunkKeys,
+    cipher: Cipher,
+    encryption: &[u8],
+    expected_tag: &ExpectedTag,
+    id: &ChunkId,
+) {
+    let plain = [0x5a; 3100];
+    let mut sealed = [0; 3100];
     let tag = keys.seal(id, &plain, &mut sealed);
     let mut counter = [0; 16];
     counter[..10].copy_from_slice(&id.nonce);
     counter[10..].copy_from_slice(&(256 * id.index).to_be_bytes()[2..]);
-    let mut expected = [0; 1000];
+    let mut expected = [0; 3100];
     CipherKey::new(cipher, encryption).ctr(&counter, &plain, &mut expected);
     assert_eq!(sealed, expected);
     let header =
-        [&id.nonce[..], &id.index.to_be_bytes(), &id.epoch.to_be_bytes(), &1000_u32.to_be_bytes()].concat();
-    assert_eq!(tag, mac.tag(&[&header, &sealed]));
+        [&id.nonce[..], &id.index.to_be_bytes(), &id.epoch.to_be_bytes(), &3100_u32.to_be_bytes()].concat();
+    assert_eq!(tag, expected_tag(&header, &sealed));
 }
 
 #[test]
@@ -437,7 +476,7 @@ fn a_configuration() {
     ];
     let slot = |secret, label| NewSlot { secret, cost, created: 1_700_000_000, label };
     let settings =
-        Settings { cipher: Cipher::Aes128, integrity: Integrity::TurboShake128, names: NameMode::Plain };
+        Settings { cipher: Cipher::Aes128, integrity: Integrity::TurboShake128x4, names: NameMode::Plain };
     let (mut config, master) = VaultConfig::create(settings, &slot(secrets[0], Some("a label"))).unwrap();
     config.add(&master, &slot(secrets[1], None)).unwrap();
     config.add(&master, &slot(secrets[2], None)).unwrap();

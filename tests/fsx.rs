@@ -19,7 +19,7 @@ use support::{
     raw::Mapping,
     ready,
 };
-use warpcrypt::crypto::mac::Integrity;
+use warpcrypt::crypto::integrity::Integrity;
 
 /// Chunks at which the stored layout changes: groups, and the second node page.
 const EDGES: [u64; 6] = [1, 48, 112, 176, 48 + 64 * 63, 48 + 64 * 127];

@@ -20,7 +20,7 @@ use std::{
 };
 use support::say;
 use warpcrypt::{
-    crypto::{cipher::Cipher, kdf::Argon2Cost, mac::Integrity},
+    crypto::{cipher::Cipher, integrity::Integrity, kdf::Argon2Cost},
     format::{
         config::Settings,
         key_slot::{NewSlot, SlotSecret},

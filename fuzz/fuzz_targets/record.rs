@@ -4,12 +4,13 @@
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use warpcrypt::{
-    crypto::mac::{Integrity, MacKey},
+    crypto::integrity::{Integrity, IntegrityKey},
     format::record::{KeyId, RECORD, Record, Version},
 };
 use warpcrypt_fuzz::{Edit, edited};
 
-static KEY: LazyLock<MacKey> = LazyLock::new(|| MacKey::new(Integrity::Kmac128, &[1; 32], b"fuzz"));
+static KEY: LazyLock<IntegrityKey> =
+    LazyLock::new(|| IntegrityKey::new(Integrity::Kmac128, &[1; 32], b"fuzz"));
 
 fuzz_target!(|input: (bool, Vec<Edit>)| {
     let (dirty, edits) = input;
@@ -24,7 +25,7 @@ fuzz_target!(|input: (bool, Vec<Edit>)| {
     let len = changed.len().min(RECORD);
     sector[..len].copy_from_slice(&changed[..len]);
     assert_eq!(Record::decode(&sector, &KEY).is_ok(), sector == written);
-    sector[RECORD - 32..].copy_from_slice(&KEY.digest(&[head]));
+    sector[RECORD - 32..].copy_from_slice(&KEY.digest(&[], head));
     if let Ok(record) = Record::decode(&sector, &KEY) {
         assert_eq!(record.encode(&KEY), sector);
     }

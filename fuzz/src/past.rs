@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 use warpcrypt::{
-    crypto::{chunk::CHUNK, cipher::Cipher, kdf::FileKdf, mac::Integrity, secret::Secret},
+    crypto::{chunk::CHUNK, cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret},
     engine::{EngineChoice, Router},
     format::{
         layout::PAGE,
@@ -80,7 +80,7 @@ pub static CONTEXTS: LazyLock<[Arc<Context>; 2]> = LazyLock::new(|| {
 });
 
 fn keys() -> FileKdf {
-    FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128)
+    FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128x4)
 }
 
 /// A stored file of these bytes.

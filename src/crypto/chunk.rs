@@ -4,7 +4,7 @@ use super::{
     AuthError,
     cipher::{Cipher, CipherKey},
     expanded::ExpandedKeys,
-    mac::{Integrity, MacKey},
+    integrity::{Integrity, IntegrityKey},
     secret::ct_eq,
 };
 use std::sync::OnceLock;
@@ -64,8 +64,8 @@ impl ChunkId {
 /// Encryption and MAC keys of one file's chunks; wiped on drop.
 pub struct ChunkKeys {
     encryption: CipherKey,
-    chunk: MacKey,
-    hole: MacKey,
+    chunk: IntegrityKey,
+    hole: IntegrityKey,
     cipher: Cipher,
     integrity: Integrity,
     /// The encryption key and zeros: what `expanded` is made of when it is first asked for.
@@ -79,7 +79,8 @@ impl ChunkKeys {
     /// # Panics
     /// If it has another length.
     pub fn new(cipher: Cipher, integrity: Integrity, encryption: &[u8], mac: &[u8; 32]) -> Self {
-        let [chunk, hole] = [CHUNK_CUSTOM, HOLE_CUSTOM].map(|custom| MacKey::new(integrity, mac, custom));
+        let [chunk, hole] =
+            [CHUNK_CUSTOM, HOLE_CUSTOM].map(|custom| IntegrityKey::new(integrity, mac, custom));
         Self::of_macs(cipher, integrity, encryption, chunk, hole)
     }
 
@@ -88,8 +89,8 @@ impl ChunkKeys {
         cipher: Cipher,
         integrity: Integrity,
         encryption: &[u8],
-        chunk: MacKey,
-        hole: MacKey,
+        chunk: IntegrityKey,
+        hole: IntegrityKey,
     ) -> Self {
         let expanded_key = CipherKey::new(cipher, encryption);
         let mut key = Zeroizing::new([0; 32]);
@@ -97,7 +98,7 @@ impl ChunkKeys {
         ChunkKeys { encryption: expanded_key, chunk, hole, cipher, integrity, key, expanded: OnceLock::new() }
     }
 
-    pub(super) fn chunk_mac(&self) -> &MacKey {
+    pub(super) fn chunk_key(&self) -> &IntegrityKey {
         &self.chunk
     }
 
@@ -151,12 +152,12 @@ impl ChunkKeys {
 
     /// The tag of a ciphertext that is already there (a chunk cut short keeps its nonce).
     pub fn tag(&self, id: &ChunkId, ciphertext: &[u8]) -> Tag {
-        self.chunk.tag(&[&id.header(ciphertext.len()), ciphertext])
+        self.chunk.tag(&id.header(ciphertext.len()), ciphertext)
     }
 
     /// The tag of a hole punched over data; has its own customisation string and the length 0.
     pub fn hole_tag(&self, id: &ChunkId) -> Tag {
-        self.hole.tag(&[&id.header(0)])
+        self.hole.tag(&id.header(0), &[])
     }
 
     /// Compares the tag of `ciphertext` with `tag` in constant time.

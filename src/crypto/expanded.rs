@@ -3,25 +3,28 @@
 use super::{
     aes_keys::AesRoundKeys,
     cipher::{Cipher, CipherFamily},
+    integrity::IntegrityKey,
     keccak::State,
     kuznyechik::Kuznyechik,
-    mac::MacKey,
 };
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// Round keys of a cipher's encryption and the sponge of a MAC with its key absorbed; as secret as the keys,
-/// and wiped on drop.
+/// Round keys of a cipher's encryption and the sponges of an integrity function with their key absorbed; as secret as
+/// the keys, and wiped on drop.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct ExpandedKeys {
     round_keys: [[u8; 16]; 15],
     count: usize,
     keyed: State,
+    lane: State,
 }
 
 impl ExpandedKeys {
-    /// Expands `key`, which has the cipher's length, and copies the state of `mac`.
-    pub(super) fn new(cipher: Cipher, key: &[u8], mac: &MacKey) -> Self {
-        let mut keys = ExpandedKeys { round_keys: [[0; 16]; 15], count: 0, keyed: *mac.state() };
+    /// Expands `key`, which has the cipher's length, and copies the states of `tags`.
+    pub(super) fn new(cipher: Cipher, key: &[u8], tags: &IntegrityKey) -> Self {
+        let lane = tags.lane().map_or([0; 25], |lane| *lane.state());
+        let keyed = *tags.whole().state();
+        let mut keys = ExpandedKeys { round_keys: [[0; 16]; 15], count: 0, keyed, lane };
         match cipher.family() {
             CipherFamily::Aes => keys.set(AesRoundKeys::new(key).encryption_keys()),
             CipherFamily::Kuznyechik => keys.set(Kuznyechik::from_slice(key).encryption_keys()),
@@ -42,5 +45,10 @@ impl ExpandedKeys {
     /// The state of the chunk tags' sponge, at the start of a block.
     pub fn keyed_state(&self) -> &State {
         &self.keyed
+    }
+
+    /// The same of their lanes; zeros if the integrity function has none.
+    pub fn lane_state(&self) -> &State {
+        &self.lane
     }
 }

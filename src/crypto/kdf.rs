@@ -3,7 +3,8 @@
 use super::{
     chunk::{CHUNK_CUSTOM, ChunkKeys, HOLE_CUSTOM},
     cipher::Cipher,
-    mac::{Integrity, MacKey, MacUse},
+    integrity::{Integrity, IntegrityKey, IntegrityUses},
+    mac::{Mac, MacKey, MacUse},
     secret::Secret,
 };
 use argon2::{Algorithm, Argon2, Block, Params, Version};
@@ -22,7 +23,7 @@ const RECORD_CUSTOM: &[u8] = b"warpcrypt v1 record";
 /// The sub-key of `parent` for one use: KMAC256 (SP 800-185), key `parent`, input `label`,
 /// customisation string "warpcrypt v1 subkey".
 pub fn subkey(parent: &Secret<32>, label: &str) -> Secret<32> {
-    let mac = MacKey::new(Integrity::Kmac256, parent.expose(), SUBKEY_CUSTOM);
+    let mac = MacKey::new(Mac::Kmac256, parent.expose(), SUBKEY_CUSTOM);
     Secret::new_with(|out| mac.mac(&[label.as_bytes()], out))
 }
 
@@ -76,16 +77,16 @@ pub struct FileKdf {
     cipher: Cipher,
     integrity: Integrity,
     file: MacUse,
-    /// Chunks, holes, leaves, nodes, records.
-    uses: [MacUse; 5],
+    /// Chunks, holes, leaves, nodes, records: the first two with the chunk MAC key, the others with the tree key.
+    uses: IntegrityUses<5>,
 }
 
 impl FileKdf {
     /// For the vault with this contents key, cipher and integrity function.
     pub fn new(contents: Secret<32>, cipher: Cipher, integrity: Integrity) -> Self {
-        let file = MacUse::new(Integrity::Kmac256, FILE_CUSTOM);
+        let file = MacUse::new(Mac::Kmac256, FILE_CUSTOM);
         let customs = [CHUNK_CUSTOM, HOLE_CUSTOM, LEAF_CUSTOM, NODE_CUSTOM, RECORD_CUSTOM];
-        let uses = customs.map(|custom| MacUse::new(integrity, custom));
+        let uses = IntegrityUses::new(integrity, customs);
         FileKdf { contents, cipher, integrity, file, uses }
     }
 
@@ -98,7 +99,7 @@ impl FileKdf {
         let mut bytes = Zeroizing::new([[0; 32]; 3]);
         self.file.key(self.contents.expose()).mac(&[salt], bytes.as_flattened_mut());
         let [encryption, chunk, tree] = &*bytes;
-        let [chunk, hole, leaf, node, record] = MacUse::keys(&self.uses, [chunk, chunk, tree, tree, tree]);
+        let [chunk, hole, leaf, node, record] = self.uses.keys::<2>([chunk, tree]);
         let encryption = &encryption[..self.cipher.key_len()];
         let chunk = ChunkKeys::of_macs(self.cipher, self.integrity, encryption, chunk, hole);
         FileKeys { chunk: Arc::new(chunk), leaf, node, record }
@@ -110,9 +111,9 @@ pub struct FileKeys {
     /// Seals and opens chunks.
     pub chunk: Arc<ChunkKeys>,
     /// Digest of a group's slots.
-    pub leaf: MacKey,
+    pub leaf: IntegrityKey,
     /// Digest of a node page.
-    pub node: MacKey,
+    pub node: IntegrityKey,
     /// MAC of a commit record.
-    pub record: MacKey,
+    pub record: IntegrityKey,
 }

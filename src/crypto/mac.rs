@@ -1,9 +1,8 @@
 //! Keyed Keccak: the MACs of the format, their keyed state computed once.
 
 use super::{
-    hash::lanes::{self, Job},
+    hash::lanes::{self, Absorb, Job},
     keccak::{Rounds, State},
-    listed::listed,
     sp800_185::{CSHAKE_SUFFIX, absorb_padded, left_encode, right_encode},
     sponge::Sponge,
 };
@@ -15,32 +14,15 @@ const TURBOSHAKE_MAC_DOMAIN: u8 = 0x4d;
 /// First string of the keyed TurboSHAKE128's prefix.
 const TURBOSHAKE_MAC_NAME: &[u8] = b"warpcrypt TurboSHAKE MAC";
 
-listed! {
-    /// The function behind every tag and digest of a vault.
-    pub enum Integrity {
-        /// KMAC128 (SP 800-185).
-        Kmac128,
-        /// KMAC256 (SP 800-185).
-        Kmac256,
-        /// TurboSHAKE128 (RFC 9861), keyed as `MacKey` defines.
-        TurboShake128,
-    }
-}
-
-impl Integrity {
-    /// Its name in a vault's configuration, on the command line and in the names of CUDA kernels.
-    pub fn name(self) -> &'static str {
-        match self {
-            Integrity::Kmac128 => "kmac128",
-            Integrity::Kmac256 => "kmac256",
-            Integrity::TurboShake128 => "turboshake128",
-        }
-    }
-
-    /// The function of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|integrity| integrity.name() == name)
-    }
+/// A keyed sponge that takes its input in one piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mac {
+    /// KMAC128 (SP 800-185).
+    Kmac128,
+    /// KMAC256 (SP 800-185).
+    Kmac256,
+    /// TurboSHAKE128 (RFC 9861), keyed as `MacKey` defines.
+    TurboShake128,
 }
 
 /// A function and a customisation string, absorbed: where the MAC keys of one use begin. Holds no secret.
@@ -55,11 +37,11 @@ const RATE_MAX: usize = 168;
 
 impl MacUse {
     /// Absorbs the customisation string `custom`.
-    pub fn new(integrity: Integrity, custom: &[u8]) -> Self {
-        let (security, rounds, name, suffix) = match integrity {
-            Integrity::Kmac128 => (128, Rounds::TwentyFour, &b"KMAC"[..], CSHAKE_SUFFIX),
-            Integrity::Kmac256 => (256, Rounds::TwentyFour, &b"KMAC"[..], CSHAKE_SUFFIX),
-            Integrity::TurboShake128 => (128, Rounds::Twelve, TURBOSHAKE_MAC_NAME, TURBOSHAKE_MAC_DOMAIN),
+    pub fn new(mac: Mac, custom: &[u8]) -> Self {
+        let (security, rounds, name, suffix) = match mac {
+            Mac::Kmac128 => (128, Rounds::TwentyFour, &b"KMAC"[..], CSHAKE_SUFFIX),
+            Mac::Kmac256 => (256, Rounds::TwentyFour, &b"KMAC"[..], CSHAKE_SUFFIX),
+            Mac::TurboShake128 => (128, Rounds::Twelve, TURBOSHAKE_MAC_NAME, TURBOSHAKE_MAC_DOMAIN),
         };
         let mut begun = Sponge::new(security, rounds);
         absorb_padded(&mut begun, &[name, custom]);
@@ -74,21 +56,21 @@ impl MacUse {
     }
 
     /// Absorbs a key for each of some uses of one function, all at once.
-    pub fn keys<const N: usize>(uses: &[MacUse; N], keys: [&[u8; 32]; N]) -> [MacKey; N] {
-        let (rate, rounds) = (uses[0].begun.rate(), uses[0].begun.between_blocks().1);
+    pub fn keys(uses: &[(&MacUse, &[u8; 32])]) -> Vec<MacKey> {
+        let Some((first, _)) = uses.first() else { return Vec::new() };
+        let (rate, rounds) = (first.begun.rate(), first.begun.between_blocks().1);
         debug_assert!(
-            uses.iter().all(|one| one.begun.rate() == rate && one.begun.between_blocks().1 == rounds)
+            uses.iter().all(|(one, _)| one.begun.rate() == rate && one.begun.between_blocks().1 == rounds)
         );
-        let mut made = uses.each_ref().map(|one| MacKey { keyed: one.begun.clone(), suffix: one.suffix });
-        let mut blocks = Zeroizing::new([[0; RATE_MAX]; N]);
-        blocks.iter_mut().zip(keys).for_each(|(block, key)| pad_key(block, rate, key));
-        let mut jobs: [Job; N] = {
-            let mut states = made.iter_mut().map(|key| key.keyed.between_blocks_mut()).zip(&*blocks);
-            std::array::from_fn(|_| {
-                let (state, block) = states.next().expect("one a use"); // invariant: there are N of each
-                Job { state, data: &block[..rate], end: &[] }
-            })
-        };
+        let begun = |(one, _): &(&MacUse, _)| MacKey { keyed: one.begun.clone(), suffix: one.suffix };
+        let mut made: Vec<MacKey> = uses.iter().map(begun).collect();
+        let mut blocks = Zeroizing::new(vec![[0; RATE_MAX]; uses.len()].into_boxed_slice());
+        blocks.iter_mut().zip(uses).for_each(|(block, (_, key))| pad_key(block, rate, key));
+        let mut jobs: Vec<Job> = made
+            .iter_mut()
+            .zip(&*blocks)
+            .map(|(key, block)| Job { state: key.keyed.between_blocks_mut(), data: &block[..rate], end: &[] })
+            .collect();
         lanes::absorb(&mut jobs, rate, rounds);
         made
     }
@@ -124,8 +106,8 @@ pub struct MacKey {
 
 impl MacKey {
     /// Absorbs `key` and the customisation string `custom`.
-    pub fn new(integrity: Integrity, key: &[u8], custom: &[u8]) -> Self {
-        MacUse::new(integrity, custom).key(key)
+    pub fn new(mac: Mac, key: &[u8], custom: &[u8]) -> Self {
+        MacUse::new(mac, custom).key(key)
     }
 
     /// MAC of the concatenated `parts`, `out.len()` bytes long (the length is part of the input, as in KMAC).
@@ -152,20 +134,22 @@ impl MacKey {
         self.keyed.between_blocks().0
     }
 
-    /// What follows a message that a 128-bit tag is made of, before the padding: the encoded tag length and the
-    /// domain byte.
-    pub(super) fn end(&self) -> [u8; 3] {
-        let mut end = [0, 0, self.suffix];
-        end[..2].copy_from_slice(right_encode(128).as_ref());
-        end
+    /// What follows a message whose MAC has `bytes` bytes, before the padding: the encoded length and the domain
+    /// byte. The second number is how many bytes that is.
+    pub(super) fn end(&self, bytes: usize) -> ([u8; 4], usize) {
+        let encoded = right_encode(bytes as u64 * 8);
+        let len = encoded.as_ref().len();
+        let mut end = [self.suffix; 4];
+        end[..len].copy_from_slice(encoded.as_ref());
+        (end, len + 1)
     }
 
     /// Completes a message of `len` bytes, zeros behind it, for a 128-bit tag: the encoded tag length, the
     /// domain byte and the padding. Returns the length, a multiple of the rate.
     pub(super) fn pad(&self, message: &mut [u8], len: usize) -> usize {
-        let end = self.end();
-        message[len..len + end.len()].copy_from_slice(&end);
-        let padded = (len + end.len()).next_multiple_of(self.keyed.rate());
+        let (end, end_len) = self.end(16);
+        message[len..len + end_len].copy_from_slice(&end[..end_len]);
+        let padded = (len + end_len).next_multiple_of(self.keyed.rate());
         message[padded - 1] ^= 0x80;
         padded
     }
@@ -177,19 +161,35 @@ impl MacKey {
         out
     }
 
-    /// 256-bit digests of several messages, computed side by side.
-    pub fn digests(&self, messages: &[impl AsRef<[u8]>]) -> Vec<[u8; 32]> {
-        let (rate, rounds) = self.shape();
-        let mut end = [self.suffix; 4];
-        end[..3].copy_from_slice(right_encode(256).as_ref());
-        let mut states = Zeroizing::new(vec![*self.state(); messages.len()]);
-        let states_and_messages = states.iter_mut().zip(messages);
-        let mut jobs: Vec<Job> = states_and_messages
-            .map(|(state, message)| Job { state, data: message.as_ref(), end: &end })
+    /// MACs of `N` bytes (16 or 32) of several messages, side by side. The keys differ in nothing but their bytes
+    /// and customisation strings.
+    pub(super) fn macs<const N: usize>(
+        messages: &[(&MacKey, impl AsRef<[u8]>)],
+        absorb: Absorb,
+    ) -> Vec<[u8; N]> {
+        let Some((first, _)) = messages.first() else { return Vec::new() };
+        debug_assert!(messages.iter().all(|(key, _)| key.is_like(first)));
+        let ((rate, rounds), (end, end_len)) = (first.shape(), first.end(N));
+        // Not a vector: wiping one goes over its bytes twice, the second time one by one.
+        let mut states: Zeroizing<Box<[State]>> =
+            Zeroizing::new(messages.iter().map(|(key, _)| *key.state()).collect());
+        let mut jobs: Vec<Job> = states
+            .iter_mut()
+            .zip(messages)
+            .map(|(state, (_, message))| Job { state, data: message.as_ref(), end: &end[..end_len] })
             .collect();
-        lanes::absorb(&mut jobs, rate, rounds);
-        let digest = |state: &State| std::array::from_fn(|i| state[i / 8].to_le_bytes()[i % 8]);
-        states.iter().map(digest).collect()
+        absorb(&mut jobs, rate, rounds);
+        let mac = |state: &State| {
+            let mut bytes = [0; N];
+            bytes
+                .as_chunks_mut()
+                .0
+                .iter_mut()
+                .zip(state)
+                .for_each(|(eight, lane)| *eight = lane.to_le_bytes());
+            bytes
+        };
+        states.iter().map(mac).collect()
     }
 
     /// 256-bit digest.
@@ -204,36 +204,23 @@ impl MacKey {
 mod tests {
     use super::*;
 
-    #[test]
-    fn digests_of_several_messages_are_those_of_each() {
-        for integrity in Integrity::ALL {
-            let key = MacKey::new(integrity, &[5; 32], b"test");
-            for count in [0, 1, 2, 5, 9] {
-                let messages: Vec<Vec<u8>> = (0..count).map(|n| vec![n as u8; 700 * n + 1]).collect();
-                let each: Vec<[u8; 32]> = messages.iter().map(|message| key.digest(&[message])).collect();
-                assert_eq!(key.digests(&messages), each);
-            }
-        }
-    }
-
     /// Keys that are absorbed side by side are those that are absorbed one by one, any number of them.
     #[test]
     fn keys_of_several_uses_are_those_of_each() {
-        fn check<const N: usize>(integrity: Integrity) {
-            let customs: [String; N] = std::array::from_fn(|n| format!("use {n}"));
-            let keys: [[u8; 32]; N] = std::array::from_fn(|n| std::array::from_fn(|i| (7 * n + i) as u8));
-            let uses = customs.each_ref().map(|custom| MacUse::new(integrity, custom.as_bytes()));
-            for ((made, key), custom) in MacUse::keys(&uses, keys.each_ref()).iter().zip(&keys).zip(&customs)
-            {
-                let alone = MacKey::new(integrity, key, custom.as_bytes());
-                assert_eq!(made.state(), alone.state());
-                assert_eq!(made.tag(&[b"message"]), alone.tag(&[b"message"]));
+        for mac in [Mac::Kmac128, Mac::Kmac256, Mac::TurboShake128] {
+            for count in [0, 1, 5, 9] {
+                let customs: Vec<String> = (0..count).map(|n| format!("use {n}")).collect();
+                let keys: Vec<[u8; 32]> =
+                    (0..count).map(|n| std::array::from_fn(|i| (7 * n + i) as u8)).collect();
+                let uses: Vec<MacUse> = customs.iter().map(|c| MacUse::new(mac, c.as_bytes())).collect();
+                let made = MacUse::keys(&uses.iter().zip(&keys).collect::<Vec<_>>());
+                assert_eq!(made.len(), count);
+                for ((made, key), custom) in made.iter().zip(&keys).zip(&customs) {
+                    let alone = MacKey::new(mac, key, custom.as_bytes());
+                    assert_eq!(made.state(), alone.state());
+                    assert_eq!(made.tag(&[b"message"]), alone.tag(&[b"message"]));
+                }
             }
-        }
-        for integrity in Integrity::ALL {
-            check::<1>(integrity);
-            check::<5>(integrity);
-            check::<9>(integrity);
         }
     }
 }

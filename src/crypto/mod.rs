@@ -20,6 +20,7 @@ mod ctr;
 mod distinct;
 pub mod expanded;
 pub mod hash;
+pub mod integrity;
 pub mod kdf;
 pub mod keccak;
 #[cfg(target_arch = "x86_64")]

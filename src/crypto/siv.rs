@@ -5,7 +5,7 @@ use super::{
     AuthError,
     cipher::{Cipher, CipherKey},
     kdf::subkey,
-    mac::{Integrity, MacKey},
+    mac::{Mac, MacKey},
     secret::{Secret, ct_eq},
 };
 use zeroize::Zeroize;
@@ -28,7 +28,7 @@ impl SivKey {
         let prf = subkey(key, "siv prf");
         let encryption = subkey(key, "siv encryption");
         SivKey {
-            prf: MacKey::new(Integrity::Kmac256, prf.expose(), CUSTOM),
+            prf: MacKey::new(Mac::Kmac256, prf.expose(), CUSTOM),
             encryption: CipherKey::new(cipher, &encryption.expose()[..cipher.key_len()]),
         }
     }

@@ -2,8 +2,8 @@
 
 use super::{
     chunk::{ChunkId, ChunkKeys, Tag},
-    hash::lanes::{self, Job},
-    keccak::State,
+    hash::lanes::{self, Absorb},
+    integrity::{self, Input},
     mac::MacKey,
     secret::ct_eq,
 };
@@ -12,6 +12,7 @@ use super::{
     hash::{lanes::States, lanes_avx2, lanes_avx512, lanes_vl},
     keccak::Rounds,
 };
+#[cfg(target_arch = "x86_64")]
 use zeroize::Zeroizing;
 
 /// What stands before a chunk's ciphertext.
@@ -63,25 +64,35 @@ pub fn open_in_place(keys: &ChunkKeys, chunks: &mut [Opened]) -> Result<(), usiz
 /// Chunks of several lengths that are worth being side by side: more would be as many of one length.
 const TOGETHER: usize = 8;
 
+/// Chunks that are cut into lanes, at once: as many as keep the widest vectors full.
+const CUT_TOGETHER: usize = 16;
+
 /// The tag of each chunk, as `ChunkKeys::tag` makes it. `out` is as long as `chunks`.
 pub fn tags(chunks: &[Sealed], out: &mut [Tag]) {
     let (mut chunks, mut out) = (chunks, out);
     while let Some((first, _)) = chunks.split_first() {
-        let related = chunks.iter().take(TOGETHER).take_while(|chunk| are_related(first, chunk)).count();
-        let alike = chunks.iter().take_while(|chunk| are_alike(first, chunk)).count();
-        let done = if alike < related {
-            mixed_tags(&chunks[..related], out)
+        let alike = || chunks.iter().take_while(|chunk| are_alike(first, chunk)).count();
+        let done = if first.keys.chunk_key().lane().is_some() {
+            side_by_side(&chunks[..related(chunks, CUT_TOGETHER)], out, lanes::absorb)
+        } else if alike() < related(chunks, TOGETHER) {
+            side_by_side(&chunks[..related(chunks, TOGETHER)], out, lanes::absorb)
         } else {
-            some_tags(&chunks[..alike], out)
+            some_tags(&chunks[..alike()], out)
         };
         chunks = &chunks[done..];
         out = &mut out[done..];
     }
 }
 
+/// How many of the chunks, up to `most`, have the function of the first.
+fn related(chunks: &[Sealed], most: usize) -> usize {
+    let related = |chunk: &&Sealed| are_related(&chunks[0], chunk);
+    chunks.iter().take(most).take_while(related).count()
+}
+
 /// Whether two chunks have the same function.
 fn are_related(a: &Sealed, b: &Sealed) -> bool {
-    a.keys.chunk_mac().is_like(b.keys.chunk_mac())
+    a.keys.functions().1 == b.keys.functions().1
 }
 
 /// Whether two chunks can be in one vector from the first block to the last: also the same number of bytes.
@@ -89,35 +100,20 @@ fn are_alike(a: &Sealed, b: &Sealed) -> bool {
     a.ciphertext.len() == b.ciphertext.len() && are_related(a, b)
 }
 
-/// The tags of chunks of one function and of several lengths; returns how many. Each is copied behind its
-/// header, so that a lane can go through it by itself.
-fn mixed_tags(chunks: &[Sealed], out: &mut [Tag]) -> usize {
-    let mac = chunks[0].keys.chunk_mac();
-    let ((rate, rounds), end) = (mac.shape(), mac.end());
-    let mut messages = Vec::with_capacity(chunks.iter().map(|chunk| HEADER + chunk.ciphertext.len()).sum());
-    for chunk in chunks {
-        messages.extend_from_slice(&chunk.id.header(chunk.ciphertext.len()));
-        messages.extend_from_slice(chunk.ciphertext);
-    }
-    let mut states: Zeroizing<Vec<State>> =
-        Zeroizing::new(chunks.iter().map(|chunk| *chunk.keys.chunk_mac().state()).collect());
-    let mut rest = &messages[..];
-    let job = |(state, chunk): (_, &Sealed)| {
-        let (data, after) = rest.split_at(HEADER + chunk.ciphertext.len());
-        rest = after;
-        Job { state, data, end: &end }
-    };
-    let mut jobs: Vec<Job> = states.iter_mut().zip(chunks).map(job).collect();
-    lanes::absorb(&mut jobs, rate, rounds);
-    for (tag, state) in out.iter_mut().zip(&*states) {
-        tag[..8].copy_from_slice(&state[0].to_le_bytes());
-        tag[8..].copy_from_slice(&state[1].to_le_bytes());
-    }
+/// The tags of chunks of one function and of any lengths; returns how many.
+fn side_by_side(chunks: &[Sealed], out: &mut [Tag], absorb: Absorb) -> usize {
+    let heads: Vec<_> = chunks.iter().map(|chunk| chunk.id.header(chunk.ciphertext.len())).collect();
+    let inputs: Vec<Input> = chunks
+        .iter()
+        .zip(&heads)
+        .map(|(chunk, head)| Input { key: chunk.keys.chunk_key(), head, data: chunk.ciphertext })
+        .collect();
+    out[..chunks.len()].copy_from_slice(&integrity::several(&inputs, absorb));
     chunks.len()
 }
 
-/// The tags of the first chunks, as many as the widest vector takes; returns how many. Two chunks already
-/// take less time in a wide vector, most of it empty, than one after the other.
+/// The tags of the first chunks, which have no lanes, as many as the widest vector takes; returns how many. Two chunks
+/// already take less time in a wide vector, most of it empty, than one after the other.
 fn some_tags(chunks: &[Sealed], out: &mut [Tag]) -> usize {
     #[cfg(target_arch = "x86_64")]
     {
@@ -139,6 +135,9 @@ fn some_tags(chunks: &[Sealed], out: &mut [Tag]) -> usize {
 #[cfg(target_arch = "x86_64")]
 pub(super) fn eight_avx512(chunks: &[Sealed], out: &mut [Tag]) -> usize {
     assert!(lanes_avx512::available());
+    if chunks[0].keys.chunk_key().lane().is_some() {
+        return side_by_side(&chunks[..chunks.len().min(8)], out, lanes::absorb_avx512);
+    }
     // SAFETY: the processor has the features, as was just seen.
     vector_tags::<8>(chunks, out, |s, b, rate, rounds| unsafe { lanes_avx512::absorb(s, b, rate, rounds) })
 }
@@ -148,6 +147,9 @@ pub(super) fn eight_avx512(chunks: &[Sealed], out: &mut [Tag]) -> usize {
 #[cfg(target_arch = "x86_64")]
 pub(super) fn four_vl(chunks: &[Sealed], out: &mut [Tag]) -> usize {
     assert!(lanes_vl::available());
+    if chunks[0].keys.chunk_key().lane().is_some() {
+        return side_by_side(&chunks[..chunks.len().min(4)], out, lanes::absorb_vl);
+    }
     // SAFETY: the processor has the features, as was just seen.
     vector_tags::<4>(chunks, out, |s, b, rate, rounds| unsafe { lanes_vl::absorb(s, b, rate, rounds) })
 }
@@ -156,6 +158,9 @@ pub(super) fn four_vl(chunks: &[Sealed], out: &mut [Tag]) -> usize {
 #[cfg(target_arch = "x86_64")]
 pub(super) fn four_avx2(chunks: &[Sealed], out: &mut [Tag]) -> usize {
     assert!(lanes_avx2::available());
+    if chunks[0].keys.chunk_key().lane().is_some() {
+        return side_by_side(&chunks[..chunks.len().min(4)], out, lanes::absorb_avx2);
+    }
     // SAFETY: the processor has the features, as was just seen.
     vector_tags::<4>(chunks, out, |s, b, rate, rounds| unsafe { lanes_avx2::absorb(s, b, rate, rounds) })
 }
@@ -171,7 +176,7 @@ fn vector_tags<const N: usize>(
 ) -> usize {
     let count = chunks.len().min(N);
     let lanes: [&Sealed; N] = std::array::from_fn(|i| &chunks[i.min(count - 1)]);
-    let macs = lanes.map(|chunk| chunk.keys.chunk_mac());
+    let macs = lanes.map(|chunk| chunk.keys.chunk_key().whole());
     let (rate, rounds) = macs[0].shape();
     let keyed = macs.map(MacKey::state);
     let mut states: Zeroizing<States<N>> =

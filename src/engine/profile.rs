@@ -1,7 +1,7 @@
 //! What an engine takes for a batch, by its size and functions.
 
 use super::{Batch, Op};
-use crate::crypto::{chunk::CHUNK, cipher::Cipher, mac::Integrity};
+use crate::crypto::{chunk::CHUNK, cipher::Cipher, integrity::Integrity};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::crypto::{
     chunk::{CHUNK, ChunkId, ChunkKeys},
     cipher::Cipher,
-    mac::Integrity,
+    integrity::Integrity,
     tags::Opened,
 };
 use proptest::prelude::*;

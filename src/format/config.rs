@@ -11,8 +11,9 @@ use super::{
 };
 use crate::crypto::{
     cipher::Cipher,
+    integrity::Integrity,
     kdf::subkey,
-    mac::{Integrity, MacKey},
+    mac::{Mac, MacKey},
     random,
     secret::{Secret, ct_eq},
     siv::SivKey,
@@ -343,8 +344,7 @@ impl VaultConfig {
 
     pub(super) fn compute_mac(&self, master: &Secret<32>) -> [u8; 32] {
         let key = subkey(master, keys::CONFIG);
-        MacKey::new(Integrity::Kmac256, key.expose(), b"warpcrypt v1 configuration")
-            .digest(&[&self.canonical()])
+        MacKey::new(Mac::Kmac256, key.expose(), b"warpcrypt v1 configuration").digest(&[&self.canonical()])
     }
 
     /// Everything but the MAC as bytes: numbers big-endian, what varies in length behind its length.

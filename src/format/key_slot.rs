@@ -4,7 +4,7 @@ use super::recovery_key::RecoveryKey;
 use crate::crypto::{
     cipher::Cipher,
     kdf::{Argon2Cost, argon2id},
-    mac::{Integrity, MacKey},
+    mac::{Mac, MacKey},
     random,
     secret::Secret,
     siv::SivKey,
@@ -264,7 +264,7 @@ fn check_key_file(content: &[u8]) -> Result<(), SlotError> {
 
 /// A uniform key from a secret that has the entropy but not the shape: KMAC256 under the salt.
 fn extract(salt: &[u8; SALT], custom: &[u8], secret: &[u8]) -> Secret<32> {
-    Secret::new_with(|out| MacKey::new(Integrity::Kmac256, salt, custom).mac(&[secret], out))
+    Secret::new_with(|out| MacKey::new(Mac::Kmac256, salt, custom).mac(&[secret], out))
 }
 
 fn wrapping(key: &Secret<32>) -> SivKey {

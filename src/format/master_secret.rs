@@ -6,7 +6,7 @@ use super::{
     name::NameMode,
     printed::{self, PrintedError},
 };
-use crate::crypto::{cipher::Cipher, mac::Integrity, secret::Secret};
+use crate::crypto::{cipher::Cipher, integrity::Integrity, secret::Secret};
 use zeroize::Zeroizing;
 
 /// Bytes of the secret.
@@ -130,7 +130,7 @@ fn integrity_number(integrity: Integrity) -> u8 {
     match integrity {
         Integrity::Kmac128 => 1,
         Integrity::Kmac256 => 2,
-        Integrity::TurboShake128 => 3,
+        Integrity::TurboShake128x4 => 4,
     }
 }
 

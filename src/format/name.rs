@@ -11,7 +11,7 @@ use super::{
 use crate::crypto::{
     cipher::Cipher,
     kdf::subkey,
-    mac::{Integrity, MacKey},
+    mac::{Mac, MacKey},
     secret::{Secret, ct_eq},
     siv::SivKey,
 };
@@ -128,7 +128,7 @@ impl NameKeys {
         NameKeys {
             mode,
             siv: SivKey::new(cipher, &subkey(master, keys::NAMES)),
-            hash: MacKey::new(Integrity::Kmac256, hash.expose(), b"warpcrypt v1 long name"),
+            hash: MacKey::new(Mac::Kmac256, hash.expose(), b"warpcrypt v1 long name"),
         }
     }
 

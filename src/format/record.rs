@@ -1,7 +1,7 @@
 //! The commit record: one 512-byte sector that says which version of a file counts.
 
 use super::{entry::EPOCH_LIMIT, layout, tree::Digest};
-use crate::crypto::{mac::MacKey, secret::ct_eq};
+use crate::crypto::{integrity::IntegrityKey, secret::ct_eq};
 
 /// Bytes of a record.
 pub const RECORD: usize = layout::RECORD as usize;
@@ -97,9 +97,9 @@ impl Record {
     ///
     /// # Errors
     /// `Empty`, `Malformed` or `Forged`.
-    pub fn decode(sector: &[u8; RECORD], key: &MacKey) -> Result<Self, RecordError> {
+    pub fn decode(sector: &[u8; RECORD], key: &IntegrityKey) -> Result<Self, RecordError> {
         let key_id = Self::peek_key(sector)?;
-        if !ct_eq(&key.digest(&[&sector[..MAC_AT]]), &sector[MAC_AT..]) {
+        if !ct_eq(&key.digest(&[], &sector[..MAC_AT]), &sector[MAC_AT..]) {
             return Err(RecordError::Forged);
         }
         let dirty = match u16::from_be_bytes(field(sector, STATE_AT)) {
@@ -122,7 +122,7 @@ impl Record {
     }
 
     /// Encodes and authenticates.
-    pub fn encode(&self, key: &MacKey) -> [u8; RECORD] {
+    pub fn encode(&self, key: &IntegrityKey) -> [u8; RECORD] {
         debug_assert!(self.in_range(), "{self:?}");
         let mut out = [0; RECORD];
         out[..VERSION_AT].copy_from_slice(&MAGIC);
@@ -136,7 +136,7 @@ impl Record {
         if let Some(base) = &self.base {
             base.encode(&mut out[BASE_AT..RESERVED_AT]);
         }
-        let mac = key.digest(&[&out[..MAC_AT]]);
+        let mac = key.digest(&[], &out[..MAC_AT]);
         out[MAC_AT..].copy_from_slice(&mac);
         out
     }
@@ -179,11 +179,11 @@ fn field<const N: usize>(sector: &[u8; RECORD], at: usize) -> [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crypto::mac::Integrity;
+    use crate::crypto::integrity::Integrity;
     use proptest::prelude::*;
 
-    fn key() -> MacKey {
-        MacKey::new(Integrity::Kmac256, &[1; 32], b"test record")
+    fn key() -> IntegrityKey {
+        IntegrityKey::new(Integrity::Kmac256, &[1; 32], b"test record")
     }
 
     fn version(epoch: u64, size: u64) -> Version {
@@ -207,7 +207,7 @@ mod tests {
     fn forge(record: &Record, at: usize, bytes: &[u8]) -> [u8; RECORD] {
         let mut sector = record.encode(&key());
         sector[at..at + bytes.len()].copy_from_slice(bytes);
-        let mac = key().digest(&[&sector[..MAC_AT]]);
+        let mac = key().digest(&[], &sector[..MAC_AT]);
         sector[MAC_AT..].copy_from_slice(&mac);
         sector
     }
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn another_key_is_refused() {
-        let other = MacKey::new(Integrity::Kmac256, &[2; 32], b"test record");
+        let other = IntegrityKey::new(Integrity::Kmac256, &[2; 32], b"test record");
         assert_eq!(Record::decode(&clean().encode(&other), &key()), Err(RecordError::Forged));
     }
 
@@ -273,7 +273,7 @@ mod tests {
             let mut sector: [u8; RECORD] = bytes.try_into().unwrap();
             if prefix {
                 sector[..10].copy_from_slice(&clean().encode(&key())[..10]);
-                let mac = key().digest(&[&sector[..MAC_AT]]);
+                let mac = key().digest(&[], &sector[..MAC_AT]);
                 sector[MAC_AT..].copy_from_slice(&mac);
             }
             if let Ok(record) = Record::decode(&sector, &key()) {

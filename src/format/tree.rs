@@ -14,7 +14,7 @@ pub fn leaf_digest<'a>(
     group: u64,
     slots: impl ExactSizeIterator<Item = Option<&'a Slot>>,
 ) -> Digest {
-    leaf_message(group, slots).map_or(ALL_HOLES, |message| keys.leaf.digest(&[&message]))
+    leaf_slots(slots).map_or(ALL_HOLES, |slots| keys.leaf.digest(&group.to_be_bytes(), &slots))
 }
 
 /// The same of several groups, computed side by side.
@@ -22,18 +22,14 @@ pub fn leaf_digests<'a, S: ExactSizeIterator<Item = Option<&'a Slot>>>(
     keys: &FileKeys,
     leaves: impl Iterator<Item = (u64, S)>,
 ) -> Vec<Digest> {
-    let messages: Vec<_> = leaves.map(|(group, slots)| leaf_message(group, slots)).collect();
-    let held: Vec<&Vec<u8>> = messages.iter().flatten().collect();
-    let mut digests = keys.leaf.digests(&held).into_iter();
-    messages
-        .iter()
-        .map(|message| message.as_ref().and_then(|_| digests.next()).unwrap_or(ALL_HOLES))
-        .collect()
+    let leaves: Vec<_> = leaves.map(|(group, slots)| (group.to_be_bytes(), leaf_slots(slots))).collect();
+    let held = leaves.iter().filter_map(|(group, slots)| Some((&group[..], slots.as_deref()?)));
+    let mut digests = keys.leaf.digests(&held.collect::<Vec<_>>()).into_iter();
+    leaves.iter().map(|(_, slots)| slots.as_ref().and_then(|_| digests.next()).unwrap_or(ALL_HOLES)).collect()
 }
 
-fn leaf_message<'a>(group: u64, slots: impl ExactSizeIterator<Item = Option<&'a Slot>>) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(size_of::<u64>() + slots.len() * SLOT);
-    bytes.extend_from_slice(&group.to_be_bytes());
+fn leaf_slots<'a>(slots: impl ExactSizeIterator<Item = Option<&'a Slot>>) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(slots.len() * SLOT);
     let mut any = false;
     for slot in slots {
         any |= slot.is_some();
@@ -47,13 +43,16 @@ pub fn node_digest(keys: &FileKeys, level: u32, k: u64, children: &[Digest; 128]
     if children.iter().all(|child| *child == ALL_HOLES) {
         return ALL_HOLES;
     }
-    keys.node.digest(&[&level.to_be_bytes(), &k.to_be_bytes(), children.as_flattened()])
+    let mut head = [0; 12];
+    head[..4].copy_from_slice(&level.to_be_bytes());
+    head[4..].copy_from_slice(&k.to_be_bytes());
+    keys.node.digest(&head, children.as_flattened())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crypto::{cipher::Cipher, kdf::FileKdf, mac::Integrity, secret::Secret};
+    use crate::crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret};
 
     fn keys() -> FileKeys {
         let contents = Secret::new_with(|k| k.fill(3));
@@ -131,6 +130,6 @@ mod tests {
         let keys = keys();
         let children = [[1; 32]; 128];
         let node = node_digest(&keys, 0, 0, &children);
-        assert_ne!(keys.leaf.digest(&[&[0; 12], children.as_flattened()]), node);
+        assert_ne!(keys.leaf.digest(&[0; 12], children.as_flattened()), node);
     }
 }

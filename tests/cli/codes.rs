@@ -143,7 +143,7 @@ fn edited_configuration() {
         return;
     }
     let vault = Vault::new(CIPHER);
-    edit_config(&vault, "kmac128", "kmac256");
+    edit_config(&vault, "turboshake128x4", "kmac256");
     fails(&mut mount_command(&vault), 14, "was edited");
     edit_config(&vault, "{", "[");
     fails(&mut mount_command(&vault), 14, "malformed");

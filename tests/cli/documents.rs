@@ -104,13 +104,13 @@ fn what_cannot_be_printed_is_an_error() {
 
 #[test]
 fn info_and_key_list_speak_json() {
-    let vault = Vault::with("kuznyechik-ctr", &["--integrity", "turboshake128", "--names", "plain"]);
+    let vault = Vault::with("kuznyechik-ctr", &["--integrity", "turboshake128x4", "--names", "plain"]);
     let parse =
         |args: &[&str]| -> serde_json::Value { serde_json::from_str(&warpcrypt(args).text()).expect("JSON") };
     let info = parse(&["info", text(&vault.store), "--json"]);
     assert_eq!(info["format"], 1);
     assert_eq!(info["cipher"], "kuznyechik-ctr");
-    assert_eq!(info["integrity"], "turboshake128");
+    assert_eq!(info["integrity"], "turboshake128x4");
     assert_eq!(info["names"], "plain");
     assert_eq!(info["vault_id"].as_str().map(str::len), Some(32));
     assert_eq!(info["slots"][0]["kind"], "key file");

@@ -118,7 +118,7 @@ fn the_master_secret_opens_a_vault_that_lost_its_configuration() {
     if !terminal() || !ready(&[]) {
         return;
     }
-    let vault = Vault::with("kuznyechik-ctr", &["--integrity", "turboshake128", "--names", "plain"]);
+    let vault = Vault::with("kuznyechik-ctr", &["--integrity", "turboshake128x4", "--names", "plain"]);
     let mount = vault.mount();
     std::fs::write(mount.join("file"), "content").expect("write");
     mount.unmount();

@@ -9,7 +9,7 @@ use warpcrypt::{
     crypto::{
         chunk::{ChunkId, ChunkKeys},
         cipher::Cipher,
-        mac::Integrity,
+        integrity::Integrity,
     },
     engine::{
         Batch, BufferPool, ChunkJob, CpuEngine, Engine, EngineError, Fault, GpuEngine, Op, Shape, Ways,

@@ -162,8 +162,8 @@ Bind entry(void (*kernel)(Parameters...)) {
 #define SEAL_OPEN_ENTRIES(name) ENTRY(seal_##name), ENTRY(open_##name), ENTRY(seal_##name##_wide), ENTRY(open_##name##_wide)
 std::map<std::string, Bind> kernels = {
     ENTRY(kuznyechik_tables),
-    SEAL_OPEN_ENTRIES(aes_kmac128), SEAL_OPEN_ENTRIES(aes_kmac256), SEAL_OPEN_ENTRIES(aes_turboshake128),
-    SEAL_OPEN_ENTRIES(kuznyechik_kmac128), SEAL_OPEN_ENTRIES(kuznyechik_kmac256), SEAL_OPEN_ENTRIES(kuznyechik_turboshake128),
+    SEAL_OPEN_ENTRIES(aes_kmac128), SEAL_OPEN_ENTRIES(aes_kmac256), SEAL_OPEN_ENTRIES(aes_turboshake128x4),
+    SEAL_OPEN_ENTRIES(kuznyechik_kmac128), SEAL_OPEN_ENTRIES(kuznyechik_kmac256), SEAL_OPEN_ENTRIES(kuznyechik_turboshake128x4),
     ENTRY(md6_nodes), ENTRY(md6_nodes_shared),
 };
 

@@ -16,7 +16,7 @@ use warpcrypt::{
     crypto::{
         chunk::{CHUNK, ChunkId, ChunkKeys},
         cipher::Cipher,
-        mac::Integrity,
+        integrity::Integrity,
     },
     engine::{Batch, BufferPool, ChunkJob, CpuEngine, Engine, GpuEngine, Op, Shape, Ways},
 };

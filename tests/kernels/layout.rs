@@ -4,14 +4,14 @@ use warpcrypt::crypto::{
     aes_keys::AesRoundKeys,
     chunk::ChunkId,
     cipher::{Cipher, CipherFamily},
+    integrity::{Integrity, IntegrityKey},
     kuznyechik::Kuznyechik,
-    mac::{Integrity, MacKey},
 };
 
 /// Dynamic shared memory of the kernels that hold tables.
 pub const TABLES: u32 = 66_560;
 /// What each warp of a wide kernel takes besides.
-pub const DESK: u32 = 4816;
+pub const DESK: u32 = 5104;
 /// That of Kuznyechik's decryption.
 pub const KUZNYECHIK_DECRYPTION: u32 = 98_304;
 
@@ -50,9 +50,11 @@ pub fn key_slot(cipher: Cipher, integrity: Integrity, encryption: &[u8], mac: &[
     slot.resize(240, 0);
     slot.extend(keys.rounds.to_le_bytes());
     slot.resize(256, 0);
-    let mac = MacKey::new(integrity, mac, b"warpcrypt v1 chunk");
-    slot.extend(mac.state().iter().flat_map(|lane| lane.to_le_bytes()));
-    slot.resize(512, 0);
+    let tags = IntegrityKey::new(integrity, mac, b"warpcrypt v1 chunk");
+    for sponge in std::iter::once(tags.whole()).chain(tags.lane()) {
+        slot.extend(sponge.state().iter().flat_map(|lane| lane.to_le_bytes()));
+    }
+    slot.resize(656, 0);
     slot
 }
 

@@ -11,8 +11,9 @@ use std::{
 use warpcrypt::{
     crypto::{
         aes_keys::AesRoundKeys,
+        integrity::{Integrity, IntegrityKey},
         kdf::subkey,
-        mac::{Integrity, MacKey},
+        mac::{Mac, MacKey},
         secret::Secret,
     },
     format::{
@@ -79,7 +80,7 @@ impl Secrets {
         let read = File::open(stored).and_then(|file| file.read_exact_at(&mut sector, 0));
         let Some(id) = read.ok().and_then(|()| Record::peek_key(&sector).ok()) else { return };
         let mut keys = [[0; 32]; 3];
-        let kdf = MacKey::new(Integrity::Kmac256, contents.expose(), b"warpcrypt v1 file keys");
+        let kdf = MacKey::new(Mac::Kmac256, contents.expose(), b"warpcrypt v1 file keys");
         kdf.mac(&[&id.salt], keys.as_flattened_mut());
         self.add_key(&format!("{name}: encryption key"), &keys[0]);
         self.add(&format!("{name}: chunk key"), &keys[1]);
@@ -91,9 +92,12 @@ impl Secrets {
             (&keys[2], "warpcrypt v1 node"),
             (&keys[2], "warpcrypt v1 record"),
         ] {
-            let mac = MacKey::new(Integrity::Kmac128, key, custom.as_bytes());
-            let state: Vec<u8> = mac.state().iter().flat_map(|lane| lane.to_le_bytes()).collect();
-            self.add(&format!("{name}: state of {custom}"), &state);
+            let tags = IntegrityKey::new(Integrity::TurboShake128x4, key, custom.as_bytes());
+            let lane = tags.lane().expect("it has lanes");
+            for (sponge, of) in [(tags.whole(), ""), (lane, ", lanes")] {
+                let state: Vec<u8> = sponge.state().iter().flat_map(|word| word.to_le_bytes()).collect();
+                self.add(&format!("{name}: state of {custom}{of}"), &state);
+            }
         }
     }
 

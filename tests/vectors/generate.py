@@ -128,7 +128,7 @@ def bytepad(x, width):
 
 
 def keyed_turboshake_cases():
-    """The definition in src/crypto/mac.rs, written out over the library's TurboSHAKE128."""
+    """T of docs/format.md, written out over the library's TurboSHAKE128."""
     for n in LENGTHS:
         data, custom, key = pattern(n, n), pattern(n + 1, n % 200), pattern(n + 2, 32)
         for mac_len in [16, 32, 400]:
@@ -138,13 +138,35 @@ def keyed_turboshake_cases():
 
 
 def keyed(function, key, custom, data, mac_len):
-    """A vault's integrity functions, by name."""
+    """The MACs of one piece, by name."""
     if function == "turboshake128":
         message = (bytepad(encode_string(b"warpcrypt TurboSHAKE MAC") + encode_string(custom), 168)
                    + bytepad(encode_string(key), 168) + data + right_encode(mac_len * 8))
         return TurboSHAKE128.new(data=message, domain=0x4D).read(mac_len)
     module = {"kmac128": KMAC128, "kmac256": KMAC256}[function]
     return module.new(key=key, data=data, mac_len=mac_len, custom=custom).digest()
+
+
+def integrity_of(function, key, custom, head, data, mac_len):
+    """A vault's integrity functions, as docs/format.md words them."""
+    if function != "turboshake128x4":
+        return keyed(function, key, custom, head + data, mac_len)
+    count = min(4, len(data) // 1000)
+    values = b"".join(keyed("turboshake128", key, b"warpcrypt v1 lane", data[1000 * i:1000 * (i + 1)], 32)
+                      for i in range(count))
+    return keyed("turboshake128", key, custom, data[1000 * count:] + values + head + bytes([count]), mac_len)
+
+
+def integrity_cases():
+    """Around every lane, every block of a last input, and every length of a head."""
+    lengths = [0, 1, 135, 136, 137, 999, 1000, 1001, 1135, 1136, 1137, 1999, 2000, 2048, 2999, 3000, 3999, 4000, 4001,
+               4095, 4096, 5000]
+    for function in INTEGRITIES:
+        for n in lengths:
+            key, custom, head = pattern(n + 2, 32), pattern(n + 1, n % 200), pattern(n + 3, [30, 12, 8, 0][n % 4])
+            tag, digest = [integrity_of(function, key, custom, head, pattern(n, n), size) for size in (16, 32)]
+            yield {"function": function, "len": n, "key": key.hex(), "custom": custom.hex(), "head": head.hex(),
+                   "tag": tag.hex(), "digest": digest.hex()}
 
 
 def ctr_mode(cipher, key, counter, data):
@@ -157,6 +179,7 @@ def be(value, size):
     return value.to_bytes(size, "big")
 
 
+INTEGRITIES = ["kmac128", "kmac256", "turboshake128x4"]
 KEY_LENGTHS = {"aes-128-ctr": 16, "aes-192-ctr": 24, "aes-256-ctr": 32, "kuznyechik-ctr": 32}
 
 
@@ -166,15 +189,15 @@ def file_cases():
     keys = keyed("kmac256", contents, b"warpcrypt v1 file keys", salt, 96)
     mac_key, tree_key = keys[32:64], keys[64:]
     for cipher, key_len in KEY_LENGTHS.items():
-        for integrity in ["kmac128", "kmac256", "turboshake128"]:
-            for n in [1, 16, 137, 138, 139, 4096]:
+        for integrity in INTEGRITIES:
+            for n in [1, 16, 137, 138, 139, 1001, 4096]:
                 index, epoch = 0x0123456789 + n, 0xABCDEF012345 - n
                 counter = int.from_bytes(nonce, "big") << 48 | index * 256
                 sealed = ctr_mode(cipher, keys[:key_len], counter, pattern(n, n))
                 header = nonce + be(index, 8) + be(epoch, 8)
-                tag = keyed(integrity, mac_key, b"warpcrypt v1 chunk", header + be(n, 4) + sealed, 16)
-                hole = keyed(integrity, mac_key, b"warpcrypt v1 hole", header + be(0, 4), 16)
-                tree = [keyed(integrity, tree_key, b"warpcrypt v1 " + use, sealed, 32).hex()
+                tag = integrity_of(integrity, mac_key, b"warpcrypt v1 chunk", header + be(n, 4), sealed, 16)
+                hole = integrity_of(integrity, mac_key, b"warpcrypt v1 hole", header + be(0, 4), b"", 16)
+                tree = [integrity_of(integrity, tree_key, b"warpcrypt v1 " + use, pattern(5, 12), sealed, 32).hex()
                         for use in [b"leaf", b"node", b"record"]]
                 yield {"cipher": cipher, "integrity": integrity, "contents": contents.hex(), "salt": salt.hex(),
                        "nonce": nonce.hex(), "index": index, "epoch": epoch, "len": n,
@@ -210,7 +233,7 @@ def main():
     made_with = {"python": platform.python_version()}
     made_with |= {package: version(package) for package in ["pycryptodome", "gostcrypto", "argon2-cffi"]}
     sections = {"ctr": ctr_cases(), "ecb": ecb_cases(), "hash": hash_cases(), "custom": custom_cases(),
-                "keyed_turboshake": keyed_turboshake_cases(), "file": file_cases(), "siv": siv_cases(),
+                "keyed_turboshake": keyed_turboshake_cases(), "integrity": integrity_cases(), "file": file_cases(), "siv": siv_cases(),
                 "password": password_cases()}
     lines = [f'"made_with": {json.dumps(made_with)}']
     for name, cases in sections.items():

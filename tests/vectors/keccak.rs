@@ -2,7 +2,7 @@
 
 use super::{counting, hex};
 use warpcrypt::crypto::{
-    mac::{Integrity, MacKey},
+    mac::{Mac, MacKey},
     sha3, sp800_185, turboshake,
 };
 
@@ -77,39 +77,39 @@ fn kmac_samples_of_nist() {
     let tagged = &b"My Tagged Application"[..];
     for (integrity, message, custom, mac) in [
         (
-            Integrity::Kmac128,
+            Mac::Kmac128,
             counting(4),
             &b""[..],
             "e5780b0d3ea6f7d3a429c5706aa43a00fadbd7d49628839e3187243f456ee14e",
         ),
         (
-            Integrity::Kmac128,
+            Mac::Kmac128,
             counting(4),
             tagged,
             "3b1fba963cd8b0b59e8c1a6d71888b7143651af8ba0a7070c0979e2811324aa5",
         ),
         (
-            Integrity::Kmac128,
+            Mac::Kmac128,
             counting(200),
             tagged,
             "1f5b4e6cca02209e0dcb5ca635b89a15e271ecc760071dfd805faa38f9729230",
         ),
         (
-            Integrity::Kmac256,
+            Mac::Kmac256,
             counting(4),
             tagged,
             "20c570c31346f703c9ac36c61c03cb64c3970d0cfc787e9b79599d273a68d2f7
              f69d4cc3de9d104a351689f27cf6f5951f0103f33f4f24871024d9c27773a8dd",
         ),
         (
-            Integrity::Kmac256,
+            Mac::Kmac256,
             counting(200),
             b"",
             "75358cf39e41494e949707927cee0af20a3ff553904c86b08f21cc414bcfd691
              589d27cf5e15369cbbff8b9a4c2eb17800855d0235ff635da82533ec6b759b69",
         ),
         (
-            Integrity::Kmac256,
+            Mac::Kmac256,
             counting(200),
             tagged,
             "b58618f71f92e1d56c1b8c55ddd7cd188b97b4ca4d99831eb2699a837da2e4d9

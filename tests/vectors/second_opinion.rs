@@ -5,8 +5,9 @@ use serde_json::Value;
 use warpcrypt::crypto::{
     chunk::ChunkId,
     cipher::{Cipher, CipherKey},
+    integrity::{Integrity, IntegrityKey},
     kdf::{Argon2Cost, FileKdf, argon2id},
-    mac::{Integrity, MacKey},
+    mac::{Mac, MacKey},
     secret::Secret,
     sha3,
     siv::SivKey,
@@ -119,13 +120,30 @@ fn keyed_turboshake() {
     }
 }
 
+#[test]
+fn integrity_functions() {
+    for case in cases("integrity") {
+        let integrity = Integrity::from_name(text(&case, "function")).expect("a function");
+        let key = bytes(&case, "key").try_into().expect("32 bytes");
+        let key = IntegrityKey::new(integrity, &key, &bytes(&case, "custom"));
+        let (head, data) = (bytes(&case, "head"), pattern(len(&case), len(&case)));
+        assert_eq!(key.tag(&head, &data)[..], bytes(&case, "tag"), "{case}");
+        assert_eq!(key.digest(&head, &data)[..], bytes(&case, "digest"), "{case}");
+    }
+}
+
 fn domain(case: &Value) -> u8 {
     case["domain"].as_u64().expect("a domain byte") as u8
 }
 
 fn mac(case: &Value, data: &[u8], out: &mut [u8]) {
-    let integrity = Integrity::from_name(text(case, "function")).expect("a function");
-    let key = MacKey::new(integrity, &bytes(case, "key"), &bytes(case, "custom"));
+    let function = match text(case, "function") {
+        "kmac128" => Mac::Kmac128,
+        "kmac256" => Mac::Kmac256,
+        "turboshake128" => Mac::TurboShake128,
+        other => panic!("unknown function {other}"),
+    };
+    let key = MacKey::new(function, &bytes(case, "key"), &bytes(case, "custom"));
     let (head, tail) = data.split_at(data.len() / 3);
     key.mac(&[head, tail], out);
 }
@@ -157,7 +175,8 @@ fn file_keys_chunks_holes_and_tree() {
         assert_eq!(keys.chunk.seal(&id, &plain, &mut sealed)[..], bytes(&case, "tag"), "{case}");
         assert_eq!(sha3::sha3_256(&[&sealed])[..], bytes(&case, "sha3"), "{case}");
         assert_eq!(keys.chunk.hole_tag(&id)[..], bytes(&case, "hole"), "{case}");
-        let tree = [&keys.leaf, &keys.node, &keys.record].map(|key| key.digest(&[&sealed]).to_vec());
+        let head = pattern(5, 12);
+        let tree = [&keys.leaf, &keys.node, &keys.record].map(|key| key.digest(&head, &sealed).to_vec());
         assert_eq!(tree.to_vec(), strings(&case, "tree"), "{case}");
     }
 }

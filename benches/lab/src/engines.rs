@@ -8,7 +8,7 @@ use crate::{
 use clap::{Args, value_parser};
 use warpcrypt::{
     cli::lab::{Code, Failure, Outcome},
-    crypto::{cipher::Cipher, mac::Integrity},
+    crypto::{cipher::Cipher, integrity::Integrity},
     engine::Function,
 };
 
@@ -20,9 +20,9 @@ const ABOUT: &str = "Each batch is run by the CPU engine, by the first GPU and b
 
 /// The pairs that are compared unless all are wanted: the quickest for a CPU, the usual one, and that of the slow cipher.
 const PAIRS: [(Cipher, Integrity); 3] = [
-    (Cipher::Aes128, Integrity::TurboShake128),
-    (Cipher::Aes256, Integrity::Kmac128),
-    (Cipher::Kuznyechik, Integrity::Kmac128),
+    (Cipher::Aes128, Integrity::TurboShake128x4),
+    (Cipher::Aes256, Integrity::TurboShake128x4),
+    (Cipher::Kuznyechik, Integrity::TurboShake128x4),
 ];
 
 /// The ratio up to which the choice counts as right.

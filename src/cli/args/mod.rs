@@ -12,7 +12,7 @@ pub use values::{CacheArg, DurabilityArg, EngineArg, duration};
 
 use super::{exit, stat};
 use crate::{
-    crypto::{cipher::Cipher, mac::Integrity},
+    crypto::{cipher::Cipher, integrity::Integrity},
     engine,
     format::name::NameMode,
 };
@@ -132,7 +132,7 @@ pub struct InitArgs {
     #[arg(long, default_value = Cipher::Aes256.name(), value_parser = named(Cipher::ALL, Cipher::name))]
     pub cipher: Cipher,
     /// Function for authentication tags
-    #[arg(long, default_value = Integrity::Kmac128.name(), value_parser = named(Integrity::ALL, Integrity::name))]
+    #[arg(long, default_value = Integrity::DEFAULT.name(), value_parser = named(Integrity::ALL, Integrity::name))]
     pub integrity: Integrity,
     /// Whether file names are encrypted
     #[arg(long, default_value = NameMode::Encrypted.name(), value_parser = named(NameMode::ALL, NameMode::name))]

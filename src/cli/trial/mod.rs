@@ -15,7 +15,7 @@ use super::{
     tell, umount, vaults,
 };
 use crate::{
-    crypto::{cipher::Cipher, mac::Integrity, random},
+    crypto::{cipher::Cipher, integrity::Integrity, random},
     format::{config::Settings, key_slot::DEFAULT_COST, name::NameMode},
     vault::Unlock,
 };
@@ -33,7 +33,7 @@ use zeroize::Zeroizing;
 
 /// The settings of the trial vault: the defaults of `init`.
 const SETTINGS: Settings =
-    Settings { cipher: Cipher::Aes256, integrity: Integrity::Kmac128, names: NameMode::Encrypted };
+    Settings { cipher: Cipher::Aes256, integrity: Integrity::DEFAULT, names: NameMode::Encrypted };
 
 /// Figures of a run.
 struct Run<'a> {
@@ -50,7 +50,8 @@ pub fn run(args: &TryArgs) -> Outcome {
     let interrupt = Interrupt::watch()?;
     let tree = Tree::find(args.from.as_deref(), &interrupt)?;
     let temp = TempDir::new().map_err(|e| Failure::io("a temporary directory", &e))?;
-    say(args, &format!("A vault in {}: aes-256-ctr, kmac128, names encrypted.", temp.path().display()));
+    let [cipher, tags] = [SETTINGS.cipher.name(), SETTINGS.integrity.name()];
+    say(args, &format!("A vault in {}: {cipher}, {tags}, names encrypted.", temp.path().display()));
     let result = story(args, &tree, &temp, &interrupt);
     let removed = {
         let _spinner = Spinner::start("cleaning up");

@@ -27,28 +27,64 @@ pub(in crate::crypto) struct Job<'a> {
     pub end: &'a [u8],
 }
 
-/// Absorbs all of it, with the implementation that suits this machine. `rate` is in bytes.
+/// Absorbs all of it. The rate is in bytes.
+pub(in crate::crypto) type Absorb = fn(&mut [Job], usize, Rounds);
+
+/// With the implementation that suits this machine and that many jobs.
 pub(in crate::crypto) fn absorb(jobs: &mut [Job], rate: usize, rounds: Rounds) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if (2..=4).contains(&jobs.len()) && lanes_vl::available() {
-            // SAFETY: the processor has the features, as was just seen.
-            return fill::<4>(jobs, rate, rounds, |s, d| unsafe { lanes_vl::absorb(s, &[d], rate, rounds) });
-        }
-        if jobs.len() > 1 && lanes_avx512::available() {
-            // SAFETY: the processor has the features, as was just seen.
-            return fill::<8>(jobs, rate, rounds, |s, d| unsafe {
-                lanes_avx512::absorb(s, &[d], rate, rounds)
-            });
-        }
-        if jobs.len() > 1 && lanes_avx2::available() {
-            // SAFETY: the processor has the features, as was just seen.
-            return fill::<4>(jobs, rate, rounds, |s, d| unsafe {
-                lanes_avx2::absorb(s, &[d], rate, rounds)
-            });
-        }
+    suitable(jobs.len())(jobs, rate, rounds);
+}
+
+#[cfg(target_arch = "x86_64")]
+fn suitable(jobs: usize) -> Absorb {
+    if (2..=4).contains(&jobs) && lanes_vl::available() {
+        return absorb_vl;
     }
-    absorb_portable(jobs, rate, rounds);
+    if jobs > 1 && lanes_avx512::available() {
+        return absorb_avx512;
+    }
+    if jobs > 1 && lanes_avx2::available() {
+        return absorb_avx2;
+    }
+    absorb_portable
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn suitable(_: usize) -> Absorb {
+    absorb_portable
+}
+
+/// In vectors of four, with AVX-512's instructions.
+///
+/// # Panics
+/// If the processor has no AVX-512 for vectors of any length.
+#[cfg(target_arch = "x86_64")]
+pub(in crate::crypto) fn absorb_vl(jobs: &mut [Job], rate: usize, rounds: Rounds) {
+    assert!(lanes_vl::available());
+    // SAFETY: the processor has the features, as was just seen.
+    fill::<4>(jobs, rate, rounds, |s, p| unsafe { lanes_vl::absorb(s, p, rate, rounds) });
+}
+
+/// In vectors of eight.
+///
+/// # Panics
+/// If the processor has no AVX-512.
+#[cfg(target_arch = "x86_64")]
+pub(in crate::crypto) fn absorb_avx512(jobs: &mut [Job], rate: usize, rounds: Rounds) {
+    assert!(lanes_avx512::available());
+    // SAFETY: the processor has the features, as was just seen.
+    fill::<8>(jobs, rate, rounds, |s, p| unsafe { lanes_avx512::absorb(s, p, rate, rounds) });
+}
+
+/// In vectors of four.
+///
+/// # Panics
+/// If the processor has no AVX2.
+#[cfg(target_arch = "x86_64")]
+pub(in crate::crypto) fn absorb_avx2(jobs: &mut [Job], rate: usize, rounds: Rounds) {
+    assert!(lanes_avx2::available());
+    // SAFETY: the processor has the features, as was just seen.
+    fill::<4>(jobs, rate, rounds, |s, p| unsafe { lanes_avx2::absorb(s, p, rate, rounds) });
 }
 
 /// Permutes each of these states with the 24 rounds of SHA-3, side by side where vectors take several.
@@ -62,7 +98,7 @@ pub fn permute_all(states: &mut [State]) {
 }
 
 /// The portable implementation: one after the other.
-pub(super) fn absorb_portable(jobs: &mut [Job], rate: usize, rounds: Rounds) {
+pub(in crate::crypto) fn absorb_portable(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     for job in jobs {
         let mut source = Source::new(job.data, job.end, rate);
         absorb_one(job.state, &mut source, rate, rounds);
@@ -95,14 +131,9 @@ struct Source<'a> {
 impl<'a> Source<'a> {
     fn new(data: &'a [u8], last: &[u8], rate: usize) -> Self {
         let (blocks, rest) = data.split_at(data.len() - data.len() % rate);
-        let mut source = Source { blocks, end: [0; 2 * RATE_MAX], taken: 0, len: 0 };
-        if !last.is_empty() {
-            source.end[..rest.len()].copy_from_slice(rest);
-            source.end[rest.len()..][..last.len()].copy_from_slice(last);
-            source.len = (rest.len() + last.len()).next_multiple_of(rate);
-            source.end[source.len - 1] ^= 0x80;
-        }
-        source
+        let mut end = [0; 2 * RATE_MAX];
+        let len = pad(rest, last, rate, &mut end);
+        Source { blocks, end, taken: 0, len }
     }
 
     fn is_done(&self) -> bool {
@@ -123,12 +154,75 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Keeps `N` lanes filled with jobs; `absorb` takes as many whole blocks as each lane is given.
+/// Absorbs with `N` lanes; `absorb` takes as many whole blocks as each lane is given, one piece after the other.
 pub(super) fn fill<const N: usize>(
     jobs: &mut [Job],
     rate: usize,
     rounds: Rounds,
-    absorb: impl Fn(&mut States<N>, [&[u8]; N]),
+    absorb: impl Fn(&mut States<N>, &[[&[u8]; N]]),
+) {
+    let mut done = 0;
+    while let Some(some) = jobs.get_mut(done..jobs.len().min(done + N))
+        && some.len() > N / 2
+        && are_alike(some)
+    {
+        absorb_alike(some, rate, &absorb);
+        done += some.len();
+    }
+    refill(&mut jobs[done..], rate, rounds, absorb);
+}
+
+/// Whether all of them have as many bytes as the first.
+fn are_alike(jobs: &[Job]) -> bool {
+    jobs.iter().all(|job| job.data.len() == jobs[0].data.len() && job.end.len() == jobs[0].end.len())
+}
+
+/// Up to `N` jobs of one length, from the first block to the last.
+fn absorb_alike<const N: usize>(
+    jobs: &mut [Job],
+    rate: usize,
+    absorb: impl Fn(&mut States<N>, &[[&[u8]; N]]),
+) {
+    let last = jobs.len() - 1;
+    // They may be keyed. A lane without a job repeats the last one's.
+    let mut states: Zeroizing<States<N>> = Zeroizing::new(std::array::from_fn(|word| {
+        std::array::from_fn(|lane| jobs[lane.min(last)].state[word])
+    }));
+    let whole = jobs[0].data.len() / rate * rate;
+    let mut ends = [[0; 2 * RATE_MAX]; N];
+    let mut len = 0;
+    for (bytes, job) in ends.iter_mut().zip(&*jobs) {
+        len = pad(&job.data[whole..], job.end, rate, bytes);
+    }
+    let pieces = [
+        std::array::from_fn(|lane| &jobs[lane.min(last)].data[..whole]),
+        std::array::from_fn(|lane| &ends[lane.min(last)][..len]),
+    ];
+    absorb(&mut states, &pieces);
+    for (lane, job) in jobs.iter_mut().enumerate() {
+        job.state.iter_mut().zip(&*states).for_each(|(word, lanes)| *word = lanes[lane]);
+    }
+}
+
+/// The padded end of a message: what is left of it and what ends it, in a buffer of zeros. None if nothing ends it.
+/// Returns the length, one block or two.
+fn pad(rest: &[u8], last: &[u8], rate: usize, out: &mut [u8; 2 * RATE_MAX]) -> usize {
+    if last.is_empty() {
+        return 0;
+    }
+    out[..rest.len()].copy_from_slice(rest);
+    out[rest.len()..][..last.len()].copy_from_slice(last);
+    let len = (rest.len() + last.len()).next_multiple_of(rate);
+    out[len - 1] ^= 0x80;
+    len
+}
+
+/// Keeps `N` lanes filled with jobs of any lengths.
+fn refill<const N: usize>(
+    jobs: &mut [Job],
+    rate: usize,
+    rounds: Rounds,
+    absorb: impl Fn(&mut States<N>, &[[&[u8]; N]]),
 ) {
     // They may be keyed.
     let mut states: Zeroizing<States<N>> = Zeroizing::new([[0; N]; 25]);
@@ -160,7 +254,7 @@ pub(super) fn fill<const N: usize>(
         // An idle lane repeats another's blocks; its state is nobody's.
         let shortest = ready.into_iter().flatten().min_by_key(|blocks| blocks.len()).unwrap_or_default();
         let len = shortest.len();
-        absorb(&mut states, ready.map(|blocks| &blocks.unwrap_or(shortest)[..len]));
+        absorb(&mut states, &[ready.map(|blocks| &blocks.unwrap_or(shortest)[..len])]);
         for (lane, place) in sources.iter_mut().enumerate() {
             let Some((job, source)) = place else { continue };
             source.advance(len);

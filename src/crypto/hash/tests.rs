@@ -97,27 +97,27 @@ fn every_width_absorbs_like_the_portable_code() {
         {
             if lanes_avx2::available() {
                 // SAFETY: the processor has the features, as was just seen.
-                let four = |s: &mut _, d: [&[u8]; 4]| unsafe { lanes_avx2::absorb(s, &[d], rate, rounds) };
+                let four = |s: &mut _, p: &[[&[u8]; 4]]| unsafe { lanes_avx2::absorb(s, p, rate, rounds) };
                 assert_eq!(run(&|jobs| lanes::fill::<4>(jobs, rate, rounds, four)), want, "AVX2");
             } else {
                 println!("SKIPPED: Keccak with AVX2: the processor has none");
             }
             if lanes_vl::available() {
                 // SAFETY: the processor has the features, as was just seen.
-                let four = |s: &mut _, d: [&[u8]; 4]| unsafe { lanes_vl::absorb(s, &[d], rate, rounds) };
+                let four = |s: &mut _, p: &[[&[u8]; 4]]| unsafe { lanes_vl::absorb(s, p, rate, rounds) };
                 assert_eq!(run(&|jobs| lanes::fill::<4>(jobs, rate, rounds, four)), want, "AVX-512, four");
             } else {
                 println!("SKIPPED: Keccak with AVX-512 of 256 bits: the processor has none");
             }
             if lanes_avx512::available() {
                 // SAFETY: the processor has the features, as was just seen.
-                let eight = |s: &mut _, d: [&[u8]; 8]| unsafe {
-                    lanes_avx512::absorb_by::<true>(s, &[d], rate, rounds)
+                let eight = |s: &mut _, p: &[[&[u8]; 8]]| unsafe {
+                    lanes_avx512::absorb_by::<true>(s, p, rate, rounds)
                 };
                 assert_eq!(run(&|jobs| lanes::fill::<8>(jobs, rate, rounds, eight)), want, "AVX-512, sums");
                 // SAFETY: the processor has the features, as was just seen.
-                let eight = |s: &mut _, d: [&[u8]; 8]| unsafe {
-                    lanes_avx512::absorb_by::<false>(s, &[d], rate, rounds)
+                let eight = |s: &mut _, p: &[[&[u8]; 8]]| unsafe {
+                    lanes_avx512::absorb_by::<false>(s, p, rate, rounds)
                 };
                 assert_eq!(run(&|jobs| lanes::fill::<8>(jobs, rate, rounds, eight)), want, "AVX-512, parts");
             } else {

@@ -2,7 +2,7 @@
 
 use super::{
     driver::{Context, Description, DriverError, Event, Geometry, Kernel, Module, Stream},
-    plan::{Class, class_names},
+    plan::{Class, chunks_of_warp, class_names},
 };
 use crate::engine::Op;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ static FATBIN: &[u8] = include_bytes!("../../../kernels/warpcrypt.fatbin");
 /// Dynamic shared memory of every kernel here: 64 KiB of tables, and up to 1 KiB to align them.
 const TABLES: usize = 65 << 10;
 /// What each warp takes besides if it has a chunk for itself.
-const DESK: usize = 4816;
+const DESK: usize = 5104;
 
 /// Threads of a warp.
 const WARP: usize = 32;
@@ -24,7 +24,7 @@ const HELPERS: usize = 8;
 
 /// Seal and open of every class.
 pub(super) struct Kernels {
-    /// By class; then one thread a tag and one warp a tag.
+    /// By class; then one thread or a few a tag, and one warp a tag.
     seal: Vec<[Kernel; 2]>,
     open: Vec<[Kernel; 2]>,
     processors: usize,
@@ -53,7 +53,7 @@ impl Kernels {
         Ok(Kernels { seal, open, processors: device.processors, desks })
     }
 
-    /// The kernel for `chunks` chunks and its geometry: a warp for each chunk if `wide`, otherwise for each 32.
+    /// The kernel for `chunks` chunks and its geometry: a warp for each chunk if `wide`, otherwise for a group.
     pub fn choose(&self, op: Op, class: Class, chunks: usize, wide: bool) -> (&Kernel, Geometry) {
         let kernels = match op {
             Op::Seal => &self.seal[class],
@@ -62,15 +62,15 @@ impl Kernels {
         let geometry = if wide {
             wide_geometry(chunks, self.processors, self.desks)
         } else {
-            geometry(chunks, self.processors)
+            geometry(chunks, chunks_of_warp(class), self.processors)
         };
         (&kernels[usize::from(wide)], geometry)
     }
 }
 
-/// Spreads the work over all multiprocessors, a block each while that goes.
-fn geometry(chunks: usize, processors: usize) -> Geometry {
-    let warps = chunks.div_ceil(WARP);
+/// Spreads the work over all multiprocessors, a block each while that goes; `group` chunks a warp.
+fn geometry(chunks: usize, group: usize, processors: usize) -> Geometry {
+    let warps = chunks.div_ceil(group);
     let in_block = warps.div_ceil(processors).clamp(1, BLOCK_WARPS);
     Geometry {
         blocks: warps.div_ceil(in_block) as u32,
@@ -108,8 +108,12 @@ mod tests {
     fn every_chunk_has_its_warp_and_no_block_is_too_large() {
         for processors in [1, 2, 132] {
             for chunks in (1..3000).step_by(7) {
-                let Geometry { blocks, threads, .. } = geometry(chunks, processors);
-                assert!(threads <= 512 && threads % 32 == 0 && (blocks * threads) as usize >= chunks);
+                for group in [8, 32] {
+                    let Geometry { blocks, threads, .. } = geometry(chunks, group, processors);
+                    let warps = (blocks * threads) as usize / WARP;
+                    assert!(threads <= 512 && threads % 32 == 0);
+                    assert!(warps * group >= chunks || threads == 512);
+                }
                 for desks in [1, 7, 16] {
                     let wide = wide_geometry(chunks, processors, desks);
                     let warps = wide.threads as usize / 32;
@@ -119,8 +123,8 @@ mod tests {
                 }
             }
         }
-        assert_eq!(geometry(2048, 132), Geometry { blocks: 64, threads: 32, shared: 66560 });
-        assert_eq!(wide_geometry(16, 132, 16), Geometry { blocks: 16, threads: 256, shared: 105_088 });
-        assert_eq!(wide_geometry(2048, 132, 16), Geometry { blocks: 132, threads: 512, shared: 143_616 });
+        assert_eq!(geometry(2048, 32, 132), Geometry { blocks: 64, threads: 32, shared: 66560 });
+        assert_eq!(wide_geometry(16, 132, 16), Geometry { blocks: 16, threads: 256, shared: 107_392 });
+        assert_eq!(wide_geometry(2048, 132, 16), Geometry { blocks: 132, threads: 512, shared: 148_224 });
     }
 }

@@ -1,14 +1,14 @@
 //! How a batch is cut into pieces, and how a piece is described to the kernels (`kernels/batch.cuh`).
 
 use crate::{
-    crypto::{chunk::ChunkKeys, cipher::CipherFamily, mac::Integrity},
+    crypto::{chunk::ChunkKeys, cipher::CipherFamily, integrity::Integrity},
     engine::{Batch, ChunkJob, Op},
 };
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Bytes of a key slot.
-pub(super) const KEY_SLOT: usize = 512;
+pub(super) const KEY_SLOT: usize = 656;
 /// Bytes of a chunk's descriptor.
 pub(super) const DESCRIPTOR: usize = 64;
 /// Bytes of a chunk's result: a tag, or a number that says whether it verified.
@@ -25,6 +25,14 @@ pub(super) const CLASSES: usize = CipherFamily::ALL.len() * Integrity::ALL.len()
 pub(super) fn class(keys: &ChunkKeys) -> Class {
     let (cipher, integrity) = keys.functions();
     cipher.family() as usize * Integrity::ALL.len() + integrity as usize
+}
+
+/// Chunks of a warp where threads make the tags.
+pub(super) fn chunks_of_warp(class: Class) -> usize {
+    match Integrity::ALL[class % Integrity::ALL.len()] {
+        Integrity::Kmac128 | Integrity::Kmac256 => 32,
+        Integrity::TurboShake128x4 => 8,
+    }
 }
 
 /// What the names of the kernels of all classes end with, by class.
@@ -170,7 +178,8 @@ fn write_key(keys: &ChunkKeys, slot: &mut [u8; KEY_SLOT]) {
     slot[..expanded.round_keys().as_flattened().len()].copy_from_slice(expanded.round_keys().as_flattened());
     let rounds = expanded.round_keys().len() as u32 - 1;
     slot[240..244].copy_from_slice(&rounds.to_le_bytes());
-    for (bytes, lane) in slot[256..].as_chunks_mut::<8>().0.iter_mut().zip(expanded.keyed_state()) {
+    let sponges = expanded.keyed_state().iter().chain(expanded.lane_state());
+    for (bytes, lane) in slot[256..].as_chunks_mut::<8>().0.iter_mut().zip(sponges) {
         *bytes = lane.to_le_bytes();
     }
 }
@@ -272,7 +281,7 @@ mod tests {
                 );
             }
         }
-        let expected = ["aes_kmac128", "aes_kmac256", "aes_turboshake128"];
+        let expected = ["aes_kmac128", "aes_kmac256", "aes_turboshake128x4"];
         assert_eq!(names[..3], expected);
     }
 
@@ -283,13 +292,13 @@ mod tests {
         let [piece] = &pieces(&batch)[..] else { panic!("one piece") };
         let mut bytes = vec![0xee; piece.described_len()];
         piece.describe(&batch, [false; 2], &mut bytes);
-        let (slot, chunks) = bytes.split_at(512);
+        let (slot, chunks) = bytes.split_at(KEY_SLOT);
         let keys = batch.keys[1].expanded();
         assert_eq!(slot[..160], *keys.round_keys().as_flattened());
         assert_eq!(slot[240], 9);
         assert_eq!(slot[256..264], keys.keyed_state()[0].to_le_bytes());
         assert_eq!(slot[448..456], keys.keyed_state()[24].to_le_bytes());
-        assert!(slot[160..240].iter().chain(&slot[456..]).all(|byte| *byte == 0));
+        assert!(slot[160..240].iter().chain(&slot[456..]).all(|byte| *byte == 0), "KMAC has no lanes");
         let second = &chunks[64..];
         assert_eq!(second[..8], 4096u64.to_le_bytes());
         assert_eq!(second[8..16], 4096u64.to_le_bytes());

@@ -6,7 +6,7 @@ use crate::{
     crypto::{
         chunk::{CHUNK, ChunkId, ChunkKeys, Tag},
         cipher::Cipher,
-        mac::Integrity,
+        integrity::Integrity,
     },
     engine::{Batch, BufferPool, ChunkJob, Op},
 };

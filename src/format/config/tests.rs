@@ -125,7 +125,7 @@ fn edited_parameters_are_called_edited() {
     let text = config.to_json();
     for (from, to) in [
         ("kuznyechik-ctr", "aes-128-ctr"),
-        ("kmac256", "turboshake128"),
+        ("kmac256", "turboshake128x4"),
         ("\"encrypted\"", "\"plain\""),
         ("\"generation\": 3", "\"generation\": 4"),
         ("\"key_generation\": 0", "\"key_generation\": 1"),

@@ -17,7 +17,7 @@ mod xattrs;
 
 use super::{Dir, Error, Kind, NewNode, OpenOptions, RenameMode, Result, Stat, StoredName, Unlock, Vault};
 use crate::{
-    crypto::{cipher::Cipher, mac::Integrity},
+    crypto::{cipher::Cipher, integrity::Integrity},
     format::{
         config::Settings,
         key_slot::{DEFAULT_COST, NewSlot, SlotSecret},

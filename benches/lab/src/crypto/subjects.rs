@@ -11,7 +11,7 @@ use warpcrypt::{
     crypto::{
         chunk::{CHUNK, ChunkId, ChunkKeys},
         cipher::Cipher,
-        mac::Integrity,
+        integrity::Integrity,
         tags::Sealed,
         variants::{self, AnyKey},
     },
@@ -160,12 +160,12 @@ pub(super) fn chunks() -> Vec<Group> {
 fn few(cipher: Cipher) -> Group {
     let mut subjects = Vec::new();
     subjects.push(Subject::new("seal 1, inline", CHUNK, move || {
-        let keys = chunk_keys(cipher, Integrity::Kmac128);
+        let keys = chunk_keys(cipher, Integrity::DEFAULT);
         let (plain, mut out) = ([0; CHUNK], [0; CHUNK]);
         Box::new(move || _ = black_box(keys.seal(&ID, &plain, &mut out)))
     }));
     subjects.push(Subject::new("open 1, inline", CHUNK, move || {
-        let keys = chunk_keys(cipher, Integrity::Kmac128);
+        let keys = chunk_keys(cipher, Integrity::DEFAULT);
         let (mut sealed, mut out) = ([0; CHUNK], [0; CHUNK]);
         let tag = keys.seal(&ID, &[0; CHUNK], &mut sealed);
         Box::new(move || _ = black_box(keys.open(&ID, &tag, &sealed, &mut out)))
@@ -174,14 +174,14 @@ fn few(cipher: Cipher) -> Group {
         for (op, name) in [(Op::Seal, "seal"), (Op::Open, "open")] {
             subjects.push(Subject::new(format!("{name} {count}"), count * CHUNK, move || {
                 let engine = CpuEngine::with_threads(1);
-                let function = Function { cipher, integrity: Integrity::Kmac128, op };
+                let function = Function { cipher, integrity: Integrity::DEFAULT, op };
                 runs(function, Arc::new(engine), &BufferPool::new(usize::MAX), count)
             }));
         }
     }
     Group {
         name: format!("{}-chunks", cipher.name()),
-        title: format!("Chunks with {} and kmac128, on one core", cipher.name()),
+        title: format!("Chunks with {} and {}, on one core", cipher.name(), Integrity::DEFAULT.name()),
         text: "A number of chunks of 4 KiB, cipher and tag, as batches of the CPU engine.".to_owned(),
         subjects,
         beside: None,
@@ -211,7 +211,7 @@ pub(super) fn engines() -> Vec<Group> {
                 let (engine, pool) = (engine.clone(), pool.clone());
                 let name = format!("{} {does} {}", engine.name(), cipher.name());
                 subjects.push(Subject::new(name, BATCH * CHUNK, move || {
-                    let function = Function { cipher, integrity: Integrity::Kmac128, op };
+                    let function = Function { cipher, integrity: Integrity::DEFAULT, op };
                     runs(function, engine.clone(), &pool, BATCH)
                 }));
             }
@@ -219,7 +219,7 @@ pub(super) fn engines() -> Vec<Group> {
     }
     vec![Group {
         name: "engines".to_owned(),
-        title: "Engines, with kmac128".to_owned(),
+        title: format!("Engines, with {}", Integrity::DEFAULT.name()),
         text: "Batches of 4 MiB, one after the other; the CPU's is shared by all cores.".to_owned(),
         subjects,
         beside: None,

@@ -65,7 +65,8 @@ struct Vault {
 }
 
 impl Vault {
-    const USUAL: Vault = Vault { cipher: "aes-256-ctr", integrity: "kmac128", engine: "auto", cache: "auto" };
+    const USUAL: Vault =
+        Vault { cipher: "aes-256-ctr", integrity: "turboshake128x4", engine: "auto", cache: "auto" };
     const KUZNYECHIK: Vault = Vault { cipher: "kuznyechik-ctr", ..Vault::USUAL };
 
     const fn on(self, engine: &'static str) -> Vault {
@@ -97,7 +98,7 @@ impl Contender {
             vault("warpcrypt", Vault::USUAL),
             vault("warpcrypt kuznyechik", Vault::KUZNYECHIK),
             rare("warpcrypt direct", Vault { cache: "direct", ..Vault::USUAL }),
-            rare("warpcrypt turboshake", Vault { integrity: "turboshake128", ..Vault::USUAL }),
+            rare("warpcrypt kmac", Vault { integrity: "kmac128", ..Vault::USUAL }),
         ];
         if engine::gpus().is_ok() {
             all.extend([

@@ -7,7 +7,10 @@ use crate::{ReportArgs, deliver, report::Report};
 use clap::Args;
 use indicatif::HumanBytes;
 use std::path::PathBuf;
-use warpcrypt::cli::lab::{Failure, Interrupt, Outcome, fuse_available};
+use warpcrypt::{
+    cli::lab::{Failure, Interrupt, Outcome, fuse_available},
+    crypto::integrity::Integrity,
+};
 
 /// Arguments of `bench ramdisk`.
 #[derive(Debug, Args)]
@@ -52,7 +55,7 @@ pub fn run(args: &RamdiskArgs) -> Outcome {
     );
     report.about("runs", format!("{}, medians", args.runs));
     report.about("files", "1 KiB to the largest, of small ones 64 MiB together, 256 at most; 1 MiB at once; read after all are written and the filesystem was mounted anew");
-    report.about("tags", "kmac128");
+    report.about("tags", Integrity::DEFAULT.name());
     bench.finish(&mut report);
     deliver(&report, &args.report)
 }

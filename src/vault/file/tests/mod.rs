@@ -2,7 +2,7 @@
 
 use super::{Background, Budget, Buffered, Context, Durability, File, SlotMemory};
 use crate::{
-    crypto::{cipher::Cipher, kdf::FileKdf, mac::Integrity, secret::Secret},
+    crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret},
     engine::{EngineChoice, Router},
     format::layout,
     store::{BackingFile, Failure, FaultyFile, Snapshot},
@@ -89,7 +89,7 @@ pub(in crate::vault) fn context_by_hand() -> (Arc<Context>, impl Fn() -> bool + 
     let (background, jobs) = Background::by_hand();
     let context = context_of_few(background);
     let router = Router::of_one_thread(context.budget.buffers);
-    let kdf = FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128);
+    let kdf = FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128x4);
     let keys = ContentKeys::new(0, kdf);
     let work = move || jobs.try_recv().map(|job| job()).is_ok();
     (Arc::new(Context { keys, router, ..context }), work)

@@ -144,7 +144,7 @@ impl Rewrites for Forms {
 }
 
 fn kdf(byte: u8) -> FileKdf {
-    FileKdf::new(Secret::new_with(|key| key.fill(byte)), Cipher::Aes128, Integrity::TurboShake128)
+    FileKdf::new(Secret::new_with(|key| key.fill(byte)), Cipher::Aes128, Integrity::TurboShake128x4)
 }
 
 /// A vault with another key now.

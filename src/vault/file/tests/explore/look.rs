@@ -8,7 +8,7 @@ use super::{
     oracle::{Oracle, View},
 };
 use crate::{
-    crypto::{cipher::Cipher, kdf::FileKdf, mac::Integrity, secret::Secret},
+    crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret},
     format::layout,
     store::{Failure, FaultyFile, Snapshot},
     vault::{ContentKeys, Error},
@@ -57,7 +57,7 @@ impl Counts {
 
 /// Those with which the cryptography is cheap.
 pub(super) fn keys() -> FileKdf {
-    FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128)
+    FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128x4)
 }
 
 /// Where background work is done at once and the cryptography is cheap.

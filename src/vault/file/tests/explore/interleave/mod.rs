@@ -24,7 +24,7 @@ use super::{
     oracle::{Oracle, View},
 };
 use crate::{
-    crypto::{cipher::Cipher, kdf::FileKdf, mac::Integrity, secret::Secret},
+    crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret},
     engine::Router,
     format::layout,
     store::FaultyFile,
@@ -83,7 +83,7 @@ struct Run {
 
 fn context(durability: Durability) -> (Arc<Context>, Receiver<Job>) {
     let (background, jobs) = Background::by_hand();
-    let kdf = FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128);
+    let kdf = FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128x4);
     let keys = ContentKeys::new(0, kdf);
     let router = Router::of_one_thread(Budget::of(64 << 20).buffers);
     let context = context_of_few(background);
