@@ -21,8 +21,11 @@ use warpcrypt::{
     engine::{Batch, BufferPool, ChunkJob, CpuEngine, Engine, GpuEngine, Op, Shape, Ways},
 };
 
-const PAIRS: [(Cipher, Integrity); 2] =
-    [(Cipher::Aes256, Integrity::Kmac128), (Cipher::Kuznyechik, Integrity::Kmac128)];
+const PAIRS: [(Cipher, Integrity); 3] = [
+    (Cipher::Aes256, Integrity::TurboShake128x4),
+    (Cipher::Kuznyechik, Integrity::TurboShake128x4),
+    (Cipher::Aes256, Integrity::Kmac128),
+];
 
 /// Bytes per second in each direction, both at once, over page-locked memory: the best of five.
 fn duplex() -> f64 {
