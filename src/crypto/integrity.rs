@@ -7,7 +7,7 @@
 use super::{
     hash::lanes::{self, Absorb},
     listed::listed,
-    mac::{Mac, MacKey, MacUse},
+    mac::{Mac, MacKey, MacUse, absorb_keys},
 };
 use std::sync::Arc;
 
@@ -79,17 +79,18 @@ impl<const N: usize> IntegrityUses<N> {
 
     /// Absorbs two keys, side by side: the first uses, `FIRST` of them, have the first key, the others the second.
     pub fn keys<const FIRST: usize>(&self, [first, second]: [&[u8; 32]; 2]) -> [IntegrityKey; N] {
+        let mut lanes =
+            [first, second].map(|key| (self.lane.as_ref().map(|lane| Arc::new(lane.keyless())), key));
+        let mut wholes = self.uses.each_ref().map(MacUse::keyless);
         let key_of = |place: usize| if place < FIRST { first } else { second };
-        let wholes = self.uses.iter().enumerate().map(|(place, one)| (one, key_of(place)));
-        let lanes = self.lane.iter().flat_map(|lane| [(lane, first), (lane, second)]);
-        let mut made = MacUse::keys(&wholes.chain(lanes).collect::<Vec<_>>()).into_iter();
-        let wholes: [Option<MacKey>; N] = std::array::from_fn(|_| made.next());
-        let lanes = [made.next().map(Arc::new), made.next().map(Arc::new)];
+        let of_wholes = wholes.iter_mut().enumerate().map(|(place, whole)| (whole, key_of(place)));
+        let of_lanes = lanes.iter_mut().filter_map(|(lane, key)| Some((Arc::get_mut(lane.as_mut()?)?, *key)));
+        absorb_keys(&mut of_wholes.chain(of_lanes).collect::<Vec<_>>());
         let mut place = 0;
         wholes.map(|whole| {
-            let lane = lanes[usize::from(place >= FIRST)].clone();
+            let lane = lanes[usize::from(place >= FIRST)].0.clone();
             place += 1;
-            IntegrityKey { whole: whole.expect("one a use"), lane } // invariant: `keys` makes one for each
+            IntegrityKey { whole, lane }
         })
     }
 }

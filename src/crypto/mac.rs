@@ -55,25 +55,30 @@ impl MacUse {
         MacKey { keyed, suffix: self.suffix }
     }
 
-    /// Absorbs a key for each of some uses of one function, all at once.
-    pub fn keys(uses: &[(&MacUse, &[u8; 32])]) -> Vec<MacKey> {
-        let Some((first, _)) = uses.first() else { return Vec::new() };
-        let (rate, rounds) = (first.begun.rate(), first.begun.between_blocks().1);
-        debug_assert!(
-            uses.iter().all(|(one, _)| one.begun.rate() == rate && one.begun.between_blocks().1 == rounds)
-        );
-        let begun = |(one, _): &(&MacUse, _)| MacKey { keyed: one.begun.clone(), suffix: one.suffix };
-        let mut made: Vec<MacKey> = uses.iter().map(begun).collect();
-        let mut blocks = Zeroizing::new(vec![[0; RATE_MAX]; uses.len()].into_boxed_slice());
-        blocks.iter_mut().zip(uses).for_each(|(block, (_, key))| pad_key(block, rate, key));
-        let mut jobs: Vec<Job> = made
-            .iter_mut()
-            .zip(&*blocks)
-            .map(|(key, block)| Job { state: key.keyed.between_blocks_mut(), data: &block[..rate], end: &[] })
-            .collect();
-        lanes::absorb(&mut jobs, rate, rounds);
-        made
+    /// A key that has absorbed nothing but the use: `absorb_keys` does the rest.
+    pub(super) fn keyless(&self) -> MacKey {
+        MacKey { keyed: self.begun.clone(), suffix: self.suffix }
     }
+}
+
+/// Absorbs a key each, all at once. They have a function in common. Done in place: what is moved leaves its bytes
+/// behind, and nobody wipes those.
+pub(super) fn absorb_keys(made: &mut [(&mut MacKey, &[u8; 32])]) {
+    let Some((first, _)) = made.first() else { return };
+    let (rate, rounds) = first.shape();
+    debug_assert!(made.iter().all(|(one, _)| one.shape() == (rate, rounds)));
+    let mut blocks = Zeroizing::new(vec![[0; RATE_MAX]; made.len()].into_boxed_slice());
+    blocks.iter_mut().zip(&*made).for_each(|(block, (_, key))| pad_key(block, rate, key));
+    let mut jobs: Vec<Job> = made
+        .iter_mut()
+        .zip(&*blocks)
+        .map(|((key, _), block)| Job {
+            state: key.keyed.between_blocks_mut(),
+            data: &block[..rate],
+            end: &[],
+        })
+        .collect();
+    lanes::absorb(&mut jobs, rate, rounds);
 }
 
 /// `bytepad(encode_string(key), rate)`, which is one block; `block` is zeros.
@@ -213,8 +218,8 @@ mod tests {
                 let keys: Vec<[u8; 32]> =
                     (0..count).map(|n| std::array::from_fn(|i| (7 * n + i) as u8)).collect();
                 let uses: Vec<MacUse> = customs.iter().map(|c| MacUse::new(mac, c.as_bytes())).collect();
-                let made = MacUse::keys(&uses.iter().zip(&keys).collect::<Vec<_>>());
-                assert_eq!(made.len(), count);
+                let mut made: Vec<MacKey> = uses.iter().map(MacUse::keyless).collect();
+                absorb_keys(&mut made.iter_mut().zip(&keys).collect::<Vec<_>>());
                 for ((made, key), custom) in made.iter().zip(&keys).zip(&customs) {
                     let alone = MacKey::new(mac, key, custom.as_bytes());
                     assert_eq!(made.state(), alone.state());
