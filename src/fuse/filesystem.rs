@@ -2,6 +2,7 @@
 
 use super::{
     attr,
+    by_number::ByNumber,
     caller::Caller,
     capabilities::{self, Largest},
     errno::{READ_ONLY_ATTRIBUTE, UNSUPPORTED_REQUEST},
@@ -51,7 +52,13 @@ impl Filesystem for Mounted {
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [name], |server, _serving| {
+        when_open!(self.server, busy, caller, reply, [name], |server, serving| {
+            if let Some(what) = ByNumber::of(name) {
+                return server.slowly(&serving, move |s| {
+                    let find = |s: &Server| s.by_number(parent.0, what);
+                    s.reply_entry(reply, s.named(caller.user, Activity::Lookup, parent.0, find));
+                });
+            }
             match server.named(caller.user, Activity::Lookup, parent.0, |s| s.lookup(parent.0, name)) {
                 Ok(Some(found)) => server.reply_entry(reply, Ok(found)),
                 // Node 0 says that there is none, and for how long that may be relied on.

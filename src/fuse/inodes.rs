@@ -3,9 +3,9 @@
 //! Locks: a node's names are locked before the table, never the other way round; names of several nodes in the order
 //! of `Node::order`.
 
-use super::{caching::InUse, errno, pages::Pages};
+use super::{caching::InUse, errno, forgotten::Forgotten, pages::Pages};
 use crate::vault::{Kind, Pin, Result, Stat, StoredName};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
     collections::HashMap,
     sync::{
@@ -214,6 +214,8 @@ struct Table {
 pub struct Inodes {
     root: Key,
     table: Mutex<Table>,
+    /// Where nodes stand that are not in the table any more.
+    pub forgotten: Forgotten,
 }
 
 impl Inodes {
@@ -222,7 +224,7 @@ impl Inodes {
         let known = Known { node: Node::new(ROOT, root, Kind::Dir), lookups: 1, generation: 0 };
         let table =
             Table { nodes: HashMap::from([(ROOT, known)]), foreign: HashMap::new(), next_foreign: FOREIGN };
-        Inodes { root, table: Mutex::new(table) }
+        Inodes { root, table: Mutex::new(table), forgotten: Forgotten::default() }
     }
 
     /// A node of which the kernel said the number.
@@ -254,13 +256,21 @@ impl Inodes {
     ///
     /// The kernel may ask anew for a name that it knows while that is renamed or removed, so what was found can be out
     /// of date. Such a node is known already: a name that is new to it is noted only if `stands` says, while
-    /// no name of the node changes, that it stands there. `None`, and nothing is counted, if it does not.
-    pub fn found(&self, stat: &Stat, name: Name, stands: impl FnOnce(&Name) -> bool) -> Option<Id> {
+    /// no name of the node changes, that it stands there. `None`, and nothing is counted, if it does not. `generation` is
+    /// asked for a node that was not known.
+    pub fn found(
+        &self,
+        stat: &Stat,
+        name: Name,
+        generation: impl Fn(&Name) -> u64,
+        stands: impl FnOnce(&Name) -> bool,
+    ) -> Option<Id> {
         let key = key(stat);
-        let Counted { node, generation, first } = self.count(key, stat.kind);
+        let Counted { node, generation: known, first } = self.count(key, stat.kind, || generation(&name));
+        let id = Id { number: node.number, generation: known };
         let is_same = node.kind == stat.kind;
         if is_same && node.names.read().known.contains(&name) {
-            return Some(Id { number: node.number, generation });
+            return Some(id);
         }
         let mut names = node.names.write();
         if !first && !stands(&name) {
@@ -270,9 +280,9 @@ impl Inodes {
         }
         if is_same && names.gone().is_none() {
             names.add(name);
-            return Some(Id { number: node.number, generation });
+            return Some(id);
         }
-        let (node, generation) = self.renew(&node, key, stat.kind);
+        let (node, generation) = self.renew(&node, key, stat.kind, generation(&name));
         node.names.write().add(name);
         Some(Id { number: node.number, generation })
     }
@@ -287,6 +297,18 @@ impl Inodes {
         known.lookups = known.lookups.saturating_sub(lookups);
         if known.lookups == 0 {
             let key = known.node.key;
+            match known
+                .node
+                .names
+                .try_read()
+                .map(|names| (names.any().map(|n| n.parent), names.gone().is_some()))
+            {
+                _ if !self.keeps_number(key) => {}
+                Some((_, true)) => self.forgotten.note_gone(number),
+                Some((Some(parent), false)) => self.forgotten.note_forgotten(number, parent),
+                // It has another name, or is being renamed right now.
+                Some((None, false)) | None => self.forgotten.note_lost(),
+            }
             table.nodes.remove(&number);
             table.foreign.remove(&key);
         }
@@ -318,12 +340,23 @@ impl Inodes {
         }
     }
 
-    fn keeps_number(&self, (device, inode): Key) -> bool {
-        device == self.root.0 && inode > ROOT && inode < FOREIGN
+    /// Whether an inode has the store's number.
+    pub fn keeps_number(&self, (device, inode): Key) -> bool {
+        device == self.root.0 && self.is_of_store(inode)
     }
 
-    fn count(&self, key: Key, kind: Kind) -> Counted {
+    /// Whether a number is one of the store's.
+    pub fn is_of_store(&self, number: u64) -> bool {
+        number > ROOT && number < FOREIGN
+    }
+
+    fn count(&self, key: Key, kind: Kind, generation: impl FnOnce() -> u64) -> Counted {
         let mut table = self.table.lock();
+        let mut generation_of_new = 0;
+        if !self.number(&table, key).is_some_and(|number| table.nodes.contains_key(&number)) {
+            // The store is asked, for which nobody has to wait.
+            generation_of_new = MutexGuard::unlocked(&mut table, generation);
+        }
         let number = self.number(&table, key).unwrap_or_else(|| {
             let number = table.next_foreign;
             table.next_foreign += 1;
@@ -333,7 +366,7 @@ impl Inodes {
         let known = table.nodes.entry(number).or_insert_with(|| Known {
             node: Node::new(number, key, kind),
             lookups: 0,
-            generation: 0,
+            generation: generation_of_new,
         });
         known.lookups = known.lookups.saturating_add(1);
         Counted { node: known.node.clone(), generation: known.generation, first: known.lookups == 1 }
@@ -341,7 +374,7 @@ impl Inodes {
 
     /// Puts a new node in the place of `old`, whose inode number the store has given away again. The
     /// kernel may still hold `old`: its lookups and the new node's are one sum.
-    fn renew(&self, old: &Arc<Node>, key: Key, kind: Kind) -> (Arc<Node>, u64) {
+    fn renew(&self, old: &Arc<Node>, key: Key, kind: Kind, generation: u64) -> (Arc<Node>, u64) {
         let mut table = self.table.lock();
         let known = table.nodes.entry(old.number).or_insert_with(|| Known {
             node: old.clone(),
@@ -350,7 +383,9 @@ impl Inodes {
         });
         if Arc::ptr_eq(&known.node, old) {
             known.node = Node::new(old.number, key, kind);
-            known.generation += 1;
+            // Where the store has no generations.
+            let is_same = generation == known.generation;
+            known.generation = if is_same { generation + 1 } else { generation };
         }
         (known.node.clone(), known.generation)
     }

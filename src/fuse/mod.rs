@@ -9,6 +9,7 @@
 //! - `device` and `session` make a mount and end it.
 
 mod attr;
+mod by_number;
 mod caching;
 mod caller;
 mod capabilities;
@@ -18,6 +19,7 @@ mod dirs;
 mod errno;
 mod files;
 mod filesystem;
+mod forgotten;
 mod gate;
 mod handles;
 mod inodes;
@@ -40,6 +42,7 @@ mod settings;
 mod small_reads;
 mod stale;
 mod wanted;
+mod way;
 mod workers;
 
 pub use caching::CacheMode;

@@ -1,4 +1,4 @@
-//! What all requests share: the vault, the tables, and the way from a node's number to a place in the store.
+//! What all requests share: the vault, the tables, and what becomes of an answer.
 
 use super::{
     attr,
@@ -8,7 +8,7 @@ use super::{
     errno::{self, Answer, Reporter},
     gate::{Gate, Pass},
     handles::{FileHandle, Handles},
-    inodes::{self, Id, Inodes, Name, Node, ROOT},
+    inodes::{self, Id, Inodes, Name, Node},
     loops::{Busy, Loops},
     permissions::Judge,
     read_queue::ReadQueue,
@@ -16,7 +16,7 @@ use super::{
     workers::Workers,
 };
 use crate::{
-    metrics::{self, Activity, Cache},
+    metrics::{self, Activity},
     vault::{Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, Vault},
 };
 use fuser::{FileAttr, INodeNo, Notifier};
@@ -30,10 +30,6 @@ use std::{
 const LASTING: Duration = Duration::from_secs(60);
 /// How long otherwise: if another process may write, or a file's blocks may not be stored yet.
 const BRIEF: Duration = Duration::from_secs(1);
-/// Directories above a node at most; the kernel's paths are much shorter.
-const DEPTH: usize = 100_000;
-/// How often the path to a directory is walked again if something moves meanwhile.
-const TRIES: usize = 8;
 
 /// The state behind a mount.
 pub struct Server {
@@ -291,7 +287,8 @@ impl Server {
     pub fn found(&self, parent: u64, dir: &Dir, stored: StoredName, stat: &Stat) -> Option<Id> {
         let now = |name: &Name| self.vault.stat(Target::Entry(dir, &name.stored));
         let stands = |name: &Name| now(name).is_ok_and(|now| inodes::key(&now) == inodes::key(stat));
-        self.inodes.found(stat, Name { parent, stored }, stands)
+        let generation = |name: &Name| self.vault.generation(dir, &name.stored).into();
+        self.inodes.found(stat, Name { parent, stored }, generation, stands)
     }
 
     /// Counts a lookup of what was just made as `stored` in `dir`, the directory `parent`. It has no attribute if it is `bare`.
@@ -315,59 +312,5 @@ impl Server {
         let name = names.any().ok_or_else(errno::no_entry)?;
         let dir = self.dir(name.parent)?;
         work(&dir, &name.stored)
-    }
-
-    /// The directory of a number, opened again from the nearest open one above if necessary.
-    ///
-    /// # Errors
-    /// ENOTDIR, ESTALE if it is not known, ENOENT if it is gone.
-    pub fn dir(&self, number: u64) -> Result<Arc<Dir>> {
-        for _ in 0..TRIES {
-            let open = self.open_dir(number);
-            metrics::asked(Cache::Folders, open.is_some());
-            if let Some(dir) = open {
-                return Ok(dir);
-            }
-            if let Some(dir) = self.walk(number)? {
-                return Ok(dir);
-            }
-        }
-        Err(errno::stale())
-    }
-
-    fn open_dir(&self, number: u64) -> Option<Arc<Dir>> {
-        if number == ROOT { Some(self.vault.root()) } else { self.dirs.get(number) }
-    }
-
-    /// Climbs to an open directory and opens those below it. `None` if one moved meanwhile.
-    fn walk(&self, number: u64) -> Result<Option<Arc<Dir>>> {
-        let mut below = Vec::new();
-        let mut at = number;
-        let mut dir = loop {
-            if let Some(dir) = self.open_dir(at) {
-                break dir;
-            }
-            let node = self.inodes.get(at)?;
-            if node.kind != Kind::Dir {
-                return Err(errno::not_dir());
-            }
-            at = node.names.read().any().ok_or_else(errno::no_entry)?.parent;
-            below.push(node);
-            if below.len() > DEPTH {
-                return Err(errno::stale());
-            }
-        };
-        for node in below.into_iter().rev() {
-            let names = node.names.read();
-            let Some(name) = names.any().filter(|n| n.parent == at) else { return Ok(None) };
-            dir = self.vault.open_dir(&dir, &name.stored)?;
-            let stat = self.vault.stat(Target::Dir(&dir))?;
-            if inodes::key(&stat) != node.key {
-                return Err(errno::stale());
-            }
-            self.dirs.put(node.number, dir.clone());
-            at = node.number;
-        }
-        Ok(Some(dir))
     }
 }

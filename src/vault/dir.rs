@@ -62,6 +62,11 @@ impl Vault {
         Ok((stored, stat))
     }
 
+    /// A number of 31 bits that tells an entry's inode from those that had its inode number before; 0 if the store does not help.
+    pub fn generation(&self, parent: &Dir, name: &StoredName) -> u32 {
+        parent.store.generation(&name.0)
+    }
+
     /// Opens a directory entry.
     ///
     /// # Errors

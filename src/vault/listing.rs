@@ -68,6 +68,48 @@ impl Vault {
         }
     }
 
+    /// Hands on what stands in a directory, by its stored name, whether that authenticates or not.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn each_child(&self, dir: &Dir, each: &mut dyn FnMut(StoredName, Kind, u64)) -> Result<()> {
+        self.scan(dir, &mut |entry| {
+            if let Some(kind) = Kind::from_store(entry.kind) {
+                each(StoredName(entry.name), kind, entry.ino);
+            }
+            false
+        })
+    }
+
+    /// The stored name of an inode in a directory; `None` if there is none that authenticates.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn child(&self, dir: &Dir, inode: u64) -> Result<Option<StoredName>> {
+        let mut child = None;
+        self.scan(dir, &mut |entry| {
+            if entry.ino == inode && self.plain_name(dir, &entry).is_some() {
+                child = Some(StoredName(entry.name));
+            }
+            child.is_some()
+        })?;
+        Ok(child)
+    }
+
+    /// Reads a directory piece by piece until `end` has seen enough of what carries entries.
+    fn scan(&self, dir: &Dir, end: &mut dyn FnMut(Listed) -> bool) -> Result<()> {
+        let mut stream = self.with_access(&dir.store.itself(), 0o500, || dir.store.stream())?;
+        loop {
+            let listed = stream.next(&dir.store)?;
+            let is_last = listed.is_empty();
+            let mut entries = listed.into_iter().map(|(_, entry)| entry);
+            let is_entry = |e: &Listed| !is_dots(&e.name) && self.is_entry(&e.name);
+            if is_last || entries.any(|entry| is_entry(&entry) && end(entry)) {
+                return Ok(());
+            }
+        }
+    }
+
     /// Some of the entries from a position on, none at the end. 0 is the start, read anew. A name that does
     /// not authenticate is logged and left out.
     ///

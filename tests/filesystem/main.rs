@@ -1,6 +1,7 @@
 //! What the kernel and programs rely on in a filesystem, on a mount.
 
 mod contents;
+mod handles;
 mod limits;
 mod names;
 mod overlay;

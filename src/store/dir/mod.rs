@@ -4,6 +4,7 @@
 //! directory can be reached whatever a caller passes.
 
 mod file;
+mod generation;
 mod list;
 mod node;
 
