@@ -181,12 +181,14 @@ fn umount_of_the_system_waits_until_all_is_stored() {
     let vault = Vault::new("aes-256-ctr");
     // A lock that is free at once says that umount(8) waited for all that was to be stored.
     let script = "
-        for way in mnt mnt/; do
+        mount -t tmpfs tmpfs /run
+        for way in mnt mnt/ $PWD/mnt; do
             mount -t fuse.warpcrypt -o key-file=key,log-file=log \"$vault\" mnt
             for n in $(seq 200); do echo $n >mnt/$n; done
             head -c 20000000 /dev/zero >mnt/large
             umount \"$way\"
             flock -n \"$vault\"/warpcrypt.lock echo stored
+            if grep $PWD/mnt /run/mount/utab; then exit 9; fi
         done
         mount -t fuse.warpcrypt -o key-file=key,log-file=log \"$vault\" mnt
         cd mnt
@@ -195,7 +197,7 @@ fn umount_of_the_system_waits_until_all_is_stored() {
         umount -l ../mnt; cd ..; findmnt mnt || echo gone";
     let said = installed(&vault, script);
     assert!(
-        said.matches("stored").count() == 2 && said.contains("is in use") && said.ends_with("gone\n"),
+        said.matches("stored").count() == 3 && said.contains("is in use") && said.ends_with("gone\n"),
         "{said}"
     );
 }
