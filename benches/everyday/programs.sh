@@ -7,7 +7,8 @@
 #   SOURCES     a directory with the original sources of Debian's zlib and sqlite3 (apt-get source --download-only)
 #   REPOSITORY  a git repository to clone (this one)
 #   TMPDIR      where the vault lies: 3 GB of room
-# Needs the packages git, postgresql, podman, gcc, make, tcl-dev.
+# Needs the packages git, postgresql, podman, gcc, make, tcl-dev. nfs is not tried unless it is named: it needs nfs-kernel-server,
+# fio, a kernel with nfsd, and a machine that exports nothing else.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 program=$(readlink -f "${WARPCRYPT:-$root/target/release/warpcrypt}")
@@ -106,6 +107,45 @@ sqlite_works() {
     grep -q '^0 errors out of' "$place/sqlite.log"
 }
 
+# A client in a network namespace of its own; the mount below ends and comes back while programs use it.
+nfs_works() {
+    local space=warpcrypt-nfs far=$place/far server=10.77.0.1 client=10.77.0.2 status
+    serve() { exportfs -o rw,no_root_squash,no_subtree_check,fsid=1 "$client:$mnt" && rpc.nfsd -N 3 8; }
+    leave() { rpc.nfsd 0 && exportfs -ua && exportfs -f; }
+    mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd || return 1
+    echo 15 >/proc/fs/nfsd/nfsv4gracetime && echo 15 >/proc/fs/nfsd/nfsv4leasetime
+    mkdir "$far" && ip netns add $space && ip link add wnfs0 type veth peer name wnfs1 netns $space &&
+        ip addr add $server/24 dev wnfs0 && ip link set wnfs0 up &&
+        nsenter --net=/run/netns/$space sh -c "ip addr add $client/24 dev wnfs1 && ip link set wnfs1 up && ip link set lo up" &&
+        rpc.mountd -N 3 && serve &&
+        nsenter --net=/run/netns/$space mount -t nfs4 -o "vers=4.2" "$server:$mnt" "$far" && nfs_programs "$far"
+    status=$?
+    cd / && umount "$far" || umount -f -l "$far"
+    leave
+    pkill -x rpc.mountd
+    ip netns del $space
+    return $status
+}
+
+nfs_programs() { # DIRECTORY
+    local far=$1 writer reader
+    cd "$far" && git clone -q --no-local "$REPOSITORY" clone && git -C clone fsck --full --strict --no-dangling &&
+        cp -a /usr/include include && diff -r --no-dereference /usr/include include &&
+        tar -C /usr/include -c . | tar -C "$(mktemp -d -p "$far" tar-XXX)" -x || return 1
+    # Held open while the mount below ends and another one comes.
+    { for i in $(seq 600); do echo "$i"; sleep 0.1; done >"$far/held"; } &
+    writer=$!
+    fio --name=verify --directory="$far" --rw=randrw --bsrange=1k-64k --size=64m --numjobs=2 --verify=crc32c --do_verify=1 \
+        --time_based --runtime=40 --fsync=64 --output="$place/fio" &
+    reader=$!
+    sleep 10
+    (cd / && leave && detach && attach && serve) || return 1
+    wait "$writer" && wait "$reader" || return 1
+    grep -E 'err=|READ:|WRITE:' "$place/fio"
+    seq 600 | cmp - "$far/held" && diff -r /usr/include include && git -C clone fsck --full --strict --no-dangling &&
+        git -C clone gc -q --aggressive --prune=now && [ -z "$(git -C clone status --porcelain)" ]
+}
+
 # check NAME COMMAND...
 check() {
     local name=$1 begin=$SECONDS
@@ -133,6 +173,7 @@ for one in "${wanted[@]}"; do
         podman-vfs) check "podman, driver vfs: import, two builds, removal" podman_works vfs ;;
         podman-overlay) check "podman, driver overlay: the same" podman_works overlay ;;
         postgres) check "PostgreSQL: pgbench, three times kill -9 and recovery, pg_amcheck, pg_checksums" postgres_works ;;
+        nfs) check "an NFS export: git, cp -a, tar, fio; the mount below ends and comes back meanwhile" nfs_works ;;
         *) echo "programs.sh: no such program: $one" >&2; exit 2 ;;
     esac
 done
