@@ -68,10 +68,10 @@ put 644 "$here/fstab.example" "$share/doc/warpcrypt/examples/fstab"
 for helper in mount.fuse.warpcrypt umount.fuse.warpcrypt; do
     if [ -e "$here/$helper" ]; then put 755 "$here/$helper" "/sbin/$helper"; fi
 done
-for manager in system user; do
-    unit=$prefix/lib/systemd/$manager/warpcrypt@.service
-    put 644 "$here/systemd/$manager/warpcrypt@.service" "$unit"
-    sed -i "s|/usr/bin/|$prefix/bin/|" "$stage$unit"
+for unit in "$here"/systemd/*/*.service; do
+    file=$prefix/lib/systemd/${unit#"$here/systemd/"}
+    put 644 "$unit" "$file"
+    sed -i "s|/usr/bin/|$prefix/bin/|" "$stage$file"
 done
 
 # Each file by itself: a directory such as /sbin may be a link.

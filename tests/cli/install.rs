@@ -64,6 +64,9 @@ fn what_is_installed_can_be_removed() {
             fs::read_to_string(at(&format!("opt/x/lib/systemd/{manager}/warpcrypt@.service"))).expect("unit");
         assert!(unit.contains("ExecStart=/opt/x/bin/warpcrypt mount"), "{unit}");
     }
+    let lock = fs::read_to_string(at("opt/x/lib/systemd/system/warpcrypt-lock.service"))
+        .expect("the unit for suspend");
+    assert!(lock.contains("ExecStart=/opt/x/bin/warpcrypt lock --all --end\n"), "{lock}");
     assert!(at("sbin").is_symlink());
 
     install(root.path(), &["--uninstall", "--prefix=/opt/x"]);
@@ -85,6 +88,7 @@ fn a_package_for_debian_has_everything_and_says_what_it_needs() {
         "/usr/bin/warpcrypt",
         "/usr/sbin/mount.fuse.warpcrypt",
         "/usr/lib/systemd/system/warpcrypt@.service",
+        "/usr/lib/systemd/system/warpcrypt-lock.service",
         "/usr/share/bash-completion/completions/warpcrypt",
         "/usr/share/zsh/vendor-completions/_warpcrypt",
         "/usr/share/fish/vendor_completions.d/warpcrypt.fish",
