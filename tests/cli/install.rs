@@ -1,4 +1,4 @@
-//! `mount-scripts/install.sh` puts everything in its place and takes it away again; `build-deb.sh` packages it.
+//! `mount-scripts/install.sh` puts everything in its place and takes it away again; `build-deb.sh` and `PKGBUILD` package it.
 
 use crate::support::{command::ok, skip, store::walk, which};
 use std::{
@@ -104,4 +104,29 @@ fn a_package_for_debian_has_everything_and_says_what_it_needs() {
     let control = deb(&["--field"]);
     assert!(control.contains(&format!("Version: {}-1\n", env!("CARGO_PKG_VERSION"))), "{control}");
     assert!(control.contains("Depends: libc6 (>= ") && control.contains("Recommends: fuse3"), "{control}");
+}
+
+/// As makepkg calls it, without makepkg: that refuses to run as root.
+#[test]
+fn a_package_for_arch_has_everything() {
+    let place = tempfile::tempdir().expect("a folder");
+    let steps = r#"set -eu; startdir=$1 pkgdir=$2; . "$1/PKGBUILD"; build; package; echo "$pkgver""#;
+    let mut packaging = Command::new("bash");
+    packaging.args(["-c", steps, "bash"]).arg(Path::new(SOURCES).join("mount-scripts")).arg(place.path());
+    let version = ok(packaging.env("WARPCRYPT", env!("CARGO_BIN_EXE_warpcrypt")), 60);
+    assert_eq!(version.trim(), env!("CARGO_PKG_VERSION"));
+    let paths = [
+        "usr/bin/warpcrypt",
+        "usr/bin/mount.fuse.warpcrypt",
+        "usr/bin/umount.fuse.warpcrypt",
+        "usr/lib/systemd/system/warpcrypt-lock.service",
+        "usr/share/man/man1/warpcrypt-mount.1",
+        "usr/share/licenses/warpcrypt/LICENSE-MIT",
+    ];
+    for path in paths {
+        assert!(place.path().join(path).is_file(), "{path} is missing");
+    }
+    let outside: Vec<PathBuf> =
+        files(place.path()).into_iter().filter(|file| !file.starts_with(place.path().join("usr"))).collect();
+    assert!(outside.is_empty(), "{outside:?}");
 }
