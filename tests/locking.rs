@@ -205,13 +205,22 @@ fn a_wrong_key_unlocks_nothing() {
     fs::write(&wrong, [1; 64]).expect("key file");
     let done = run(Vault::program().arg("unlock").arg(&vault.store).arg("--key-file").arg(&wrong), 60);
     assert_eq!(done.code(), 10, "{}", done.stderr);
+    // `info` says so, asked by the vault or the mount point, and does not wait.
+    for place in [&vault.store, &vault.mount_point] {
+        assert!(info(place).contains("mount      locked\n"), "{place:?}");
+    }
     // One who waits is held, and ends when it is killed.
     let mut reader = Running::start(Command::new("cat").arg(mount.join("file")));
     wait_for("a program waits", || waits(reader.pid()));
     reader.kill();
     unlock(&vault);
     assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), "content");
+    assert!(!info(&vault.store).contains("locked"));
     mount.unmount();
+}
+
+fn info(place: &Path) -> String {
+    ok(Vault::program().arg("info").arg(place), 60)
 }
 
 /// Whether a process waits for an answer of the kernel's that no signal but SIGKILL ends.

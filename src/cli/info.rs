@@ -1,7 +1,13 @@
 //! `info` and `key list`: show a vault's configuration. They need no password, so the configuration is not
 //! authenticated.
 
-use super::{exit::Outcome, json::document, log, print, vaults};
+use super::{
+    exit::Outcome,
+    json::document,
+    locking, log,
+    mounts::{self, Mount},
+    print, vaults,
+};
 use crate::format::{
     config::{VERSION, VaultConfig},
     key_slot::KeySlot,
@@ -14,10 +20,22 @@ use std::{
 };
 
 /// Runs `info`.
-pub fn run(vault: &Path, as_json: bool) -> Outcome {
-    let config = vaults::read(vault)?;
-    print(&if as_json { document("info", info_json(&config)) } else { info_text(&config) })?;
+pub fn run(place: &Path, as_json: bool) -> Outcome {
+    let mount = mount_of(place);
+    let config = vaults::read(mount.as_ref().map_or(place, |mount| &mount.source))?;
+    // A mount of another user does not say.
+    let locked = mount.as_ref().and_then(|mount| locking::is_locked(mount).ok());
+    print(&if as_json { document("info", info_json(&config, locked)) } else { info_text(&config, locked) })?;
     Ok(())
+}
+
+/// The mount at a place, or of the vault there; one for writing before those for reading. By paths alone: to look at another
+/// mount's vault could mean to wait, if it lies in a vault that is locked.
+fn mount_of(place: &Path) -> Option<Mount> {
+    let whole = mounts::resolve(place).ok()?;
+    let mut found = mounts::ours();
+    found.retain(|mount| mount.target == whole || mount.source == whole);
+    found.into_iter().rev().min_by_key(|mount| (mount.target != whole, mount.read_only))
 }
 
 /// Runs `key list`.
@@ -32,7 +50,7 @@ fn hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(bytes)
 }
 
-fn info_json(config: &VaultConfig) -> Value {
+fn info_json(config: &VaultConfig, locked: Option<bool>) -> Value {
     let settings = config.settings();
     json!({
         "format": VERSION,
@@ -41,16 +59,18 @@ fn info_json(config: &VaultConfig) -> Value {
         "integrity": settings.integrity.name(),
         "names": settings.names.name(),
         "key_rotation": config.is_rotating(),
+        "locked": locked,
         "slots": slots_json(config),
     })
 }
 
-fn info_text(config: &VaultConfig) -> String {
+fn info_text(config: &VaultConfig, locked: Option<bool>) -> String {
     let settings = config.settings();
     let rotation =
         if config.is_rotating() { "rotation   under way: some of it is under the former key\n" } else { "" };
+    let locked = if locked == Some(true) { "mount      locked\n" } else { "" };
     format!(
-        "format     {VERSION}\nvault id   {}\ncipher     {}\nintegrity  {}\nnames      {}\n{rotation}\n{}",
+        "format     {VERSION}\nvault id   {}\ncipher     {}\nintegrity  {}\nnames      {}\n{rotation}{locked}\n{}",
         hex(config.id()),
         settings.cipher.name(),
         settings.integrity.name(),

@@ -100,7 +100,7 @@ fn run(command: Command) -> Outcome {
         Command::Lock(args) => locking::lock(&args),
         Command::Unlock(args) => locking::unlock(&args),
         Command::Stat(args) => stat::run(&args),
-        Command::Info(args) => info::run(&args.vault, args.json),
+        Command::Info(args) => info::run(&args.place, args.json),
         Command::Passwd(args) => keys::passwd(&args),
         Command::Key(args) => keys::run(&args.action),
         Command::Devices { json, measure } => devices::run(json, measure),

@@ -196,6 +196,7 @@ fn a_machine_and_a_configuration() {
     add.arg("--key-file").arg(&vault.key).arg("--new-password-file").arg(password);
     assert_eq!(run(&mut add, 60).code(), 0);
     let info = document("info", &warpcrypt(["info", text(&vault.store), "--json"]));
+    assert_eq!(info["locked"], Value::Null);
     let list = document("key list", &warpcrypt(["key", "list", text(&vault.store), "--json"]));
     assert_eq!(info["slots"], list["slots"]);
     assert_eq!(list["slots"][1]["argon2id"]["memory_kib"], 8 << 10);
@@ -289,6 +290,8 @@ fn a_mount_and_a_trial() {
     let mount = vault.mount();
     fs::write(mount.join("file"), [1; 100_000]).expect("write");
     document("stat", &warpcrypt(["stat", text(mount.path()), "--json"]));
+    let info = document("info", &warpcrypt(["info", text(mount.path()), "--json"]));
+    assert_eq!(info["locked"], false);
     let watch =
         format!("{} stat \"$1\" --json --watch | head -n 2", Vault::program().get_program().display());
     let lines = crate::support::command::sh("/", &watch, &[mount.path()], 60);

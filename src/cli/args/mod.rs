@@ -254,8 +254,8 @@ pub struct UnlockMountArgs {
 /// Arguments of `info`.
 #[derive(Debug, Args)]
 pub struct InfoArgs {
-    /// Directory of the vault
-    pub vault: PathBuf,
+    /// Directory of the vault, or where it is mounted
+    pub place: PathBuf,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
