@@ -204,6 +204,7 @@ fn labels_of_sub_keys() {
         keys::LINKS,
         keys::XATTR_NAMES,
         keys::XATTR_VALUES,
+        keys::ANCHOR,
     ];
     assert_eq!(documented, code);
     for label in documented {

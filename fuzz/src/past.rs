@@ -67,6 +67,7 @@ pub static CONTEXTS: LazyLock<[Arc<Context>; 2]> = LazyLock::new(|| {
             overwrites_in_place: true,
             set_aside: Box::new(|_| Ok(())),
             rewrites: None,
+            bounds: None,
             router: Router::new(EngineChoice::Cpu, budget.buffers).expect("the CPU"),
             durability: Durability::Strict,
             read_only,

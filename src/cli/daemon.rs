@@ -40,7 +40,9 @@ pub fn start(args: &MountArgs, unlock: &Unlock) -> Outcome {
         let _ = password::send(unlock, &mut to);
     }
     let mut report = String::new();
-    let _spinner = Spinner::start("unlocking and mounting");
+    // While an anchor is made, the other process shows how far it is.
+    let makes_anchor = args.anchor.as_ref().is_some_and(|file| !file.exists());
+    let _spinner = (!makes_anchor).then(|| Spinner::start("unlocking and mounting"));
     if let Some(from) = &mut child.stdout {
         from.read_to_string(&mut report).map_err(broken)?;
     }
@@ -90,6 +92,9 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
     line.extend(["--cache".into(), cache.into(), "--memory".into(), args.memory.to_string().into()]);
     if let Some(idle) = args.idle {
         line.extend(["--idle".into(), format!("{}s", idle.as_secs()).into()]);
+    }
+    if let Some(file) = &args.anchor {
+        line.extend(["--anchor".into(), file.into()]);
     }
     if let Some(file) = &args.log_file {
         line.extend(["--log-file".into(), file.into()]);

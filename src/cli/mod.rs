@@ -1,5 +1,6 @@
 //! The command line: commands, progress and exit codes. Decides nothing about files or keys.
 
+mod anchor;
 mod args;
 mod backup;
 mod bench;

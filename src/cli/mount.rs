@@ -1,6 +1,7 @@
 //! `mount`: checks everything it can before it asks for a password, then serves.
 
 use super::{
+    anchor,
     args::{EngineArg, MountArgs},
     daemon,
     exit::{Code, Failure, Outcome},
@@ -84,6 +85,7 @@ fn plan(args: MountArgs) -> Plan {
         engine: args.engine.into(),
         durability: args.durability.into(),
         memory: args.memory as usize * MIB,
+        anchor: anchor::wanted(args.anchor.as_deref()),
     };
     Plan {
         vault: args.vault,
@@ -101,6 +103,7 @@ fn plan(args: MountArgs) -> Plan {
 fn prepare(args: MountArgs) -> Outcome<(MountArgs, SlotKind)> {
     let mut args = options::absorb(args)?;
     args.log_file = args.log_file.as_deref().map(std::path::absolute).transpose().map_err(working_dir)?;
+    args.anchor = args.anchor.as_deref().map(std::path::absolute).transpose().map_err(working_dir)?;
     let config = vaults::read(&args.vault)?;
     args.vault = args.vault.canonicalize().map_err(|e| Failure::io(args.vault.display(), &e))?;
     args.mount = mount_point::check(&args.mount, args.nonempty)?;
@@ -117,6 +120,9 @@ fn prepare(args: MountArgs) -> Outcome<(MountArgs, SlotKind)> {
             format!("the mount point {} is inside the vault", args.mount.display()),
             "Everything in the vault's directory belongs to the vault. Choose a directory elsewhere.",
         ));
+    }
+    if let Some(file) = &args.anchor {
+        anchor::refuse_inside(file, &[&args.vault, &args.mount])?;
     }
     if args.engine == EngineArg::Gpu {
         engine::gpus().map_err(vaults::no_gpu)?;

@@ -116,6 +116,7 @@ fn take(args: &mut MountArgs, option: String) -> Outcome {
         ("password-file", Some(file)) => args.unlock.secret.password_file = Some(PathBuf::from(file)),
         ("password-command", Some(line)) => args.unlock.secret.password_command = Some(line.to_owned()),
         ("key-file", Some(file)) => args.unlock.secret.key_file = Some(PathBuf::from(file)),
+        ("anchor", Some(file)) => args.anchor = Some(PathBuf::from(file)),
         ("log-file", Some(file)) => args.log_file = Some(PathBuf::from(file)),
         ("engine", Some(engine)) => args.engine = parse::<EngineArg>(&option, engine)?,
         ("durability", Some(level)) => args.durability = parse::<DurabilityArg>(&option, level)?,

@@ -1,6 +1,7 @@
 //! `key rotate`: another master key for a vault.
 
 use super::{
+    anchor,
     args::RotateArgs,
     exit::{Code, Failure, Outcome},
     locking, log,
@@ -25,10 +26,14 @@ pub fn run(args: &RotateArgs) -> Outcome {
     let interrupt = Interrupt::watch()?;
     let opened = {
         let _spinner = Spinner::start("unlocking");
-        Vault::open(&args.vault, &unlock, OpenOptions::default())
+        let anchor = anchor::wanted(args.anchor.as_deref());
+        Vault::open(&args.vault, &unlock, OpenOptions { anchor, ..OpenOptions::default() })
     };
     match opened {
-        Ok(vault) => here(args, &unlock, &vault, &interrupt),
+        Ok(vault) => {
+            anchor::take_if_new(&vault, anchor::wanted(args.anchor.as_deref()).as_ref())?;
+            here(args, &unlock, &vault, &interrupt)
+        }
         Err(OpenError::Locked) => in_mount(args, &unlock, &interrupt),
         Err(e) => Err(vaults::explain(e)),
     }

@@ -1,6 +1,7 @@
 //! An unlocked vault on its mount point, from the mount to the end of its last flush.
 
 use super::{
+    anchor,
     exit::{Code, Failure, Outcome},
     vaults,
 };
@@ -68,7 +69,9 @@ impl Mounted {
         rustix::process::umask(rustix::fs::Mode::empty());
         vault::lift_limits();
         metrics::start();
-        let vault = Vault::open(&plan.vault, unlock, plan.open).map_err(vaults::explain)?;
+        let vault = Vault::open(&plan.vault, unlock, plan.open.clone()).map_err(vaults::explain)?;
+        anchor::take_if_new(&vault, plan.open.anchor.as_ref())?;
+        vault.anchor_behind();
         vault.rotate_behind();
         let options = MountOptions {
             read_only: plan.open.read_only,

@@ -1,6 +1,7 @@
 //! What commands do about secrets before a vault is open: the one that opens it, and those that are shown.
 
 use super::{
+    anchor,
     args::UnlockArgs,
     exit::{Code, Failure, Outcome},
     password, print,
@@ -26,10 +27,22 @@ pub fn present(vault: &Path, args: &UnlockArgs) -> Outcome<Unlock> {
 /// # Errors
 /// As `present`, or if the vault cannot be opened.
 pub fn open(vault: &Path, args: &UnlockArgs, read_only: bool) -> Outcome<Arc<Vault>> {
+    open_with(vault, args, OpenOptions { read_only, ..OpenOptions::default() })
+}
+
+/// The same, with other options. An anchor that is new takes the vault as it is.
+///
+/// # Errors
+/// As `open`.
+pub fn open_with(vault: &Path, args: &UnlockArgs, options: OpenOptions) -> Outcome<Arc<Vault>> {
     let unlock = present(vault, args)?;
-    let _spinner = Spinner::start("unlocking");
-    let options = OpenOptions { read_only, ..OpenOptions::default() };
-    Vault::open(vault, &unlock, options).map_err(vaults::explain)
+    let wanted = options.anchor.clone();
+    let opened = {
+        let _spinner = Spinner::start("unlocking");
+        Vault::open(vault, &unlock, options).map_err(vaults::explain)?
+    };
+    anchor::take_if_new(&opened, wanted.as_ref())?;
+    Ok(opened)
 }
 
 /// The secret that opens a configuration; as `present`.

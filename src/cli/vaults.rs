@@ -1,6 +1,9 @@
 //! Operations on a vault that is not mounted, and the exit codes of their errors.
 
-use super::exit::{Code, Failure, Outcome};
+use super::{
+    anchor,
+    exit::{Code, Failure, Outcome},
+};
 use crate::{
     crypto::{kdf::Argon2Cost, secret::Secret},
     format::{
@@ -31,6 +34,7 @@ pub fn explain(error: OpenError) -> Failure {
             return Failure::io(format!("{action} {}", path.display()), source);
         }
         OpenError::Engine(error) => return no_gpu(error),
+        OpenError::Anchor(error) => return anchor::explain(error),
         OpenError::FoldsCase(_) | OpenError::DamagedRoot(_) | OpenError::OtherVault(_) => Code::Failed,
     };
     Failure::plain(code, error)

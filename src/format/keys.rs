@@ -20,6 +20,8 @@ pub const LINKS: &str = "symlinks";
 pub const XATTR_NAMES: &str = "xattr names";
 /// Encryption of extended attribute values.
 pub const XATTR_VALUES: &str = "xattr values";
+/// Wrapping of the key of an anchor, which is no part of the vault.
+pub const ANCHOR: &str = "anchor";
 
 /// The parent of every file's keys, as `FileKdf::new` takes it.
 pub fn contents_key(master: &Secret<32>) -> Secret<32> {

@@ -25,6 +25,8 @@ const TARGET_AT: usize = 56;
 const BASE_AT: usize = 104;
 const RESERVED_AT: usize = 152;
 const MAC_AT: usize = 480;
+/// Bytes of the MAC.
+pub const MAC_LEN: usize = RECORD - MAC_AT;
 /// Bytes of a version: epoch, size, root.
 const VERSION_LEN: usize = 48;
 
@@ -91,6 +93,11 @@ impl Record {
         }
         let generation = u32::from_be_bytes(field(sector, KEY_GENERATION_AT));
         Ok(KeyId { generation, salt: field(sector, SALT_AT) })
+    }
+
+    /// Sequence number and MAC of a sector that holds a record.
+    pub fn peek_order(sector: &[u8; RECORD]) -> (u64, [u8; MAC_LEN]) {
+        (u64::from_be_bytes(field(sector, SEQUENCE_AT)), field(sector, MAC_AT))
     }
 
     /// Verifies and decodes a sector.

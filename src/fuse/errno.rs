@@ -1,6 +1,6 @@
 //! The one place that makes an errno, and the log line that goes with damage.
 
-use crate::vault::{Damage, Error, Result};
+use crate::vault::{Error, Result};
 use fuser::Errno;
 use log::error;
 use parking_lot::Mutex;
@@ -78,7 +78,7 @@ pub const READ_ONLY_ATTRIBUTE: Errno = Errno::EOPNOTSUPP;
 /// Answers requests: turns the vault's errors into errnos and logs damage.
 #[derive(Default)]
 pub struct Reporter {
-    logged: Mutex<HashMap<(u64, Damage), Instant>>,
+    logged: Mutex<HashMap<(u64, String), Instant>>,
 }
 
 impl Reporter {
@@ -93,10 +93,14 @@ impl Reporter {
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(e)) => {
-                if let Error::Damaged(damage) = &e
-                    && self.is_news(node, damage, Instant::now())
-                {
-                    error!("damaged: {}: {damage}", describe());
+                match &e {
+                    Error::Damaged(damage) if self.is_news(node, &damage.to_string(), Instant::now()) => {
+                        error!("damaged: {}: {damage}", describe());
+                    }
+                    Error::Refused(refused) if self.is_news(node, &refused.to_string(), Instant::now()) => {
+                        error!("refused: {}", refused.at(describe));
+                    }
+                    _ => {}
                 }
                 Err(number(&e))
             }
@@ -108,7 +112,7 @@ impl Reporter {
         }
     }
 
-    fn is_news(&self, node: u64, damage: &Damage, now: Instant) -> bool {
+    fn is_news(&self, node: u64, damage: &str, now: Instant) -> bool {
         let mut logged = self.logged.lock();
         if logged.len() >= REMEMBERED {
             logged.retain(|_, at| now.duration_since(*at) < QUIET);
@@ -116,11 +120,11 @@ impl Reporter {
                 logged.clear();
             }
         }
-        let last = logged.get(&(node, damage.clone()));
+        let last = logged.get(&(node, damage.to_owned()));
         if last.is_some_and(|at| now.duration_since(*at) < QUIET) {
             return false;
         }
-        logged.insert((node, damage.clone()), now);
+        logged.insert((node, damage.to_owned()), now);
         true
     }
 }
@@ -128,7 +132,7 @@ impl Reporter {
 fn number(error: &Error) -> Errno {
     match error {
         Error::Store(e) => Errno::from_i32(e.raw_os_error().unwrap_or(libc::EIO)),
-        Error::Damaged(_) | Error::Engine(_) => Errno::EIO,
+        Error::Damaged(_) | Error::Refused(_) | Error::Engine(_) => Errno::EIO,
         Error::NameTooLong => Errno::ENAMETOOLONG,
         Error::ReadOnly => Errno::EROFS,
         Error::Invalid(_) => Errno::EINVAL,
@@ -142,6 +146,7 @@ fn number(error: &Error) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vault::{Damage, Mismatch, Refused};
 
     #[test]
     fn every_error_has_its_number() {
@@ -156,6 +161,7 @@ mod tests {
             (Error::NoAttribute, libc::ENODATA),
             (Error::NoData, libc::ENXIO),
             (Damage { what: "chunk 1".into(), reason: "tag" }.into(), libc::EIO),
+            (Error::Refused(Refused { place: None, mismatch: Mismatch::Lost("a file") }), libc::EIO),
         ];
         let reporter = Reporter::default();
         for (error, expected) in table {
@@ -176,13 +182,12 @@ mod tests {
     #[test]
     fn the_same_damage_is_news_once_a_minute() {
         let reporter = Reporter::default();
-        let damage = |what: &str| Damage { what: what.into(), reason: "tag does not verify" };
         let start = Instant::now();
-        assert!(reporter.is_news(2, &damage("chunk 1"), start));
-        assert!(!reporter.is_news(2, &damage("chunk 1"), start + QUIET / 2));
-        assert!(reporter.is_news(2, &damage("chunk 2"), start));
-        assert!(reporter.is_news(3, &damage("chunk 1"), start));
-        assert!(reporter.is_news(2, &damage("chunk 1"), start + QUIET));
+        assert!(reporter.is_news(2, "chunk 1", start));
+        assert!(!reporter.is_news(2, "chunk 1", start + QUIET / 2));
+        assert!(reporter.is_news(2, "chunk 2", start));
+        assert!(reporter.is_news(3, "chunk 1", start));
+        assert!(reporter.is_news(2, "chunk 1", start + QUIET));
     }
 
     #[test]
@@ -190,7 +195,7 @@ mod tests {
         let reporter = Reporter::default();
         let now = Instant::now();
         for node in 0..3 * REMEMBERED as u64 {
-            reporter.is_news(node, &Damage { what: String::new(), reason: "" }, now);
+            reporter.is_news(node, "", now);
         }
         assert!(reporter.logged.lock().len() <= REMEMBERED);
     }

@@ -2,6 +2,7 @@
 
 use super::{
     Dir, Error, OpenFile, Result, StoredName, Target, Vault,
+    anchor::Identity,
     attr::{key, permissions},
 };
 use crate::store::{DirFile, Node};
@@ -17,6 +18,17 @@ impl Vault {
     /// # Errors
     /// `Invalid` for anything that is not a regular file; else the store's.
     pub fn open_file(&self, parent: &Dir, name: &StoredName, write: bool) -> Result<Arc<OpenFile>> {
+        let look = || self.open_stored(parent, name, write);
+        let open =
+            self.compared_entry(parent, name, look, |open| Ok(Some(Identity::File(open.file.salt(false)?))))?;
+        if open.file.salt(false)?.is_none() {
+            self.changing_entry(parent, name)?;
+        }
+        Ok(open)
+    }
+
+    /// The same, whatever an anchor says of it.
+    pub(super) fn open_stored(&self, parent: &Dir, name: &StoredName, write: bool) -> Result<Arc<OpenFile>> {
         if write {
             self.writable()?;
         }

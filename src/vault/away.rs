@@ -2,6 +2,7 @@
 
 use super::{
     Error, OpenError, Vault,
+    anchor::Owner,
     config_file::{Configs, read_text},
     keys::KeyRing,
     open_file::Key,
@@ -33,13 +34,22 @@ impl Vault {
         if !self.read_only() {
             self.make_names_durable().or_else(|_| self.make_names_durable()).map_err(AwayError::Names)?;
         }
+        // Before files are cleaned: some get an identity.
+        let mut halted = self.anchoring.halted.lock();
+        self.anchor_names(None).map_err(AwayError::Names)?;
         self.files.store_all().map_err(|(key, e)| AwayError::File(key, e))?;
+        self.anchor_files().map_err(AwayError::Names)?;
+        *halted = true;
+        drop(halted);
         self.files.put_away();
         self.told.lock().clear();
         let context = self.files.context();
         context.background.finish_jobs();
         context.keys.wipe();
         self.keys.wipe();
+        if let Some(anchor) = &self.anchor {
+            anchor.wipe();
+        }
         context.buffered.forget_spare();
         context.router.put_away();
         process::wipe_stacks();
@@ -65,6 +75,10 @@ impl Vault {
         if *config.id() != self.id || !opens_root {
             return Err(other());
         }
+        if let Some(anchor) = &self.anchor {
+            anchor.bring_back(&Owner { config: &config, master }).map_err(failed)?;
+        }
+        *self.anchoring.halted.lock() = false;
         let context = self.files.context();
         context.keys.replace(&config, master);
         self.keys.replace(&config, master);

@@ -2,9 +2,11 @@
 //! verify. Nothing is changed.
 
 use super::{
-    Dir, DirEntry, Error, File, Kind, Result, Segment, StoredName, Target, Vault,
+    Dir, DirEntry, Error, File, Kind, Mismatch, Refused, Result, Segment, StoredName, Target, Vault,
+    anchor::Identity,
     file::{each_piece, next_range},
     names::NameOf,
+    xattr_owner::special,
 };
 use crate::{
     format::name::{ASIDE, Class},
@@ -41,6 +43,8 @@ pub enum Part {
     Bytes(u64, u64),
     /// The attribute with this name in the store.
     Attribute(OsString),
+    /// The node itself, which is not what an anchor says.
+    Anchored(Mismatch),
 }
 
 impl Flaw {
@@ -49,8 +53,17 @@ impl Flaw {
         Flaw { part: Part::Whole, reason }
     }
 
-    fn of(error: &Error) -> Self {
-        Flaw::whole(error.to_string())
+    /// The one that this error tells of.
+    pub fn of(error: &Error) -> Self {
+        match error {
+            Error::Refused(refused) => Flaw::refused(refused),
+            other => Flaw::whole(other.to_string()),
+        }
+    }
+
+    /// One that an anchor tells of.
+    pub fn refused(refused: &Refused) -> Self {
+        Flaw { part: Part::Anchored(refused.mismatch), reason: refused.to_string() }
     }
 }
 
@@ -87,6 +100,9 @@ impl Vault {
     pub fn check_node(&self, dir: &Dir, entry: &DirEntry) -> Vec<Flaw> {
         let target = Target::Entry(dir, &entry.stored);
         let mut flaws = Vec::new();
+        if let Err(e) = self.check_name(dir, entry) {
+            return vec![Flaw::of(&e)];
+        }
         if let Err(e) = self.check_attributes(target, &mut flaws) {
             flaws.push(Flaw::of(&e));
         }
@@ -96,6 +112,18 @@ impl Vault {
             flaws.push(Flaw::of(&e));
         }
         flaws
+    }
+
+    /// Whether an anchor has the name, and what it leads to.
+    fn check_name(&self, dir: &Dir, entry: &DirEntry) -> Result<()> {
+        match entry.kind {
+            Kind::File | Kind::Dir | Kind::Symlink => Ok(()), // Whoever opens or reads it sees.
+            Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => {
+                let special = || Ok(special(&dir.store.stat(&entry.stored.0)?));
+                let identity = |known: &Option<_>| Ok(known.map(Identity::Special));
+                self.compared_entry(dir, &entry.stored, special, identity).map(drop)
+            }
+        }
     }
 
     fn check_attributes(&self, target: Target, flaws: &mut Vec<Flaw>) -> Result<()> {

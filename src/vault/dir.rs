@@ -1,10 +1,14 @@
 //! Directories: opening them, and finding what is in them.
 
-use super::{Error, Result, Stat, Target, Vault};
+use super::{
+    Error, Result, Stat, Target, Vault,
+    anchor::{Found, Identity},
+};
 use crate::{format::dir_id::DirId, store::StoreDir};
 use rustix::io::Errno;
 use std::{
     ffi::{OsStr, OsString},
+    io,
     os::fd::{AsFd, AsRawFd},
     path::PathBuf,
     sync::Arc,
@@ -57,9 +61,16 @@ fn path_in_store(dir: &StoreDir, name: &OsStr) -> PathBuf {
 impl Vault {
     /// Finds a name. ENOENT if there is none.
     pub fn lookup(&self, parent: &Dir, name: &OsStr) -> Result<(StoredName, Stat)> {
-        let stored = self.place(parent, name)?.stored;
-        let stat = self.stat(Target::Entry(parent, &stored))?;
-        Ok((stored, stat))
+        let look = || {
+            let stored = self.place(parent, name)?.stored;
+            let stat = self.stat(Target::Entry(parent, &stored))?;
+            Ok((stored, stat))
+        };
+        self.compared(parent, name, look, |found: &Result<(_, Stat)>| match found {
+            Ok((_, stat)) => Some(Found::Kind(stat.kind)),
+            Err(Error::Store(e)) if e.kind() == io::ErrorKind::NotFound => Some(Found::Nothing),
+            Err(_) => None,
+        })
     }
 
     /// A number of 31 bits that tells an entry's inode from those that had its inode number before; 0 if the store does not help.
@@ -72,12 +83,16 @@ impl Vault {
     /// # Errors
     /// ENOTDIR for anything else; `Damaged` if its id file is missing or does not authenticate.
     pub fn open_dir(&self, parent: &Dir, name: &StoredName) -> Result<Arc<Dir>> {
-        Ok(Arc::new(self.with_id(parent.store.open_dir(&name.0)?)?))
+        let look = || self.with_id(parent.store.open_dir(&name.0)?);
+        let dir = self.compared_entry(parent, name, look, |dir| Ok(dir.id.map(Identity::Dir)))?;
+        self.met(&dir)?;
+        Ok(Arc::new(dir))
     }
 
     /// Makes a directory's entries durable.
     pub fn sync_dir(&self, dir: &Dir) -> Result<()> {
         self.make_names_durable()?;
-        Ok(self.with_access(&dir.store.itself(), 0o500, || dir.store.sync())?)
+        self.with_access(&dir.store.itself(), 0o500, || dir.store.sync())?;
+        self.anchor_names(Some(dir))
     }
 }

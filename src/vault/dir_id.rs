@@ -186,6 +186,11 @@ impl Vault {
             stripped => stripped?,
         };
         let removed = remove();
+        if let (Ok(()), Some(anchor), Some(content)) = (&removed, &self.anchor, &id)
+            && let Ok(gone) = self.keys.open(|keys| keys.dir_ids.decode(content))
+        {
+            anchor.directory_went(&gone);
+        }
         if removed.is_err()
             && let Some(id) = id
             && let Err(e) =

@@ -16,6 +16,60 @@ pub struct Damage {
     pub reason: &'static str,
 }
 
+/// What the anchor says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Mismatch {
+    /// The content was put back as it once was, or continued from there.
+    #[error("is older than what was confirmed: commit record {found}, where the anchor has {confirmed}")]
+    Old {
+        /// Key generation and sequence number of the newest record.
+        found: RecordOrder,
+        /// The least that it may be.
+        confirmed: RecordOrder,
+    },
+    /// A name that was confirmed is not there.
+    #[error("is missing: the anchor has it as {0}")]
+    Lost(&'static str),
+    /// A name is there that was never confirmed, or whose removal was.
+    #[error("is {0} that the anchor does not have")]
+    Added(&'static str),
+    /// Something else has the name.
+    #[error("is {found}, where the anchor has {confirmed}")]
+    Exchanged {
+        /// What has it.
+        found: &'static str,
+        /// What was confirmed.
+        confirmed: &'static str,
+    },
+}
+
+/// Place of a commit record in the order of a file's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("{sequence} of key generation {generation}")]
+pub struct RecordOrder {
+    /// Key generation.
+    pub generation: u32,
+    /// Sequence number.
+    pub sequence: u64,
+}
+
+/// Something that is not what an anchor says.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("{mismatch}")]
+pub struct Refused {
+    /// Where it is in the store; `None` where whoever asked knows that.
+    pub place: Option<String>,
+    /// What the anchor says.
+    pub mismatch: Mismatch,
+}
+
+impl Refused {
+    /// For a log line. `place` says where it is, if this does not know.
+    pub fn at(&self, place: impl FnOnce() -> String) -> String {
+        format!("{} {}", self.place.clone().unwrap_or_else(place), self.mismatch)
+    }
+}
+
 /// A vault error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -25,6 +79,9 @@ pub enum Error {
     /// Stored bytes do not authenticate. An application sees EIO.
     #[error("{0}")]
     Damaged(#[from] Damage),
+    /// Authentic, but not what an anchor says. An application sees EIO.
+    #[error("{0}")]
+    Refused(Refused),
     /// A name, link target or attribute is too long to be stored.
     #[error("name too long")]
     NameTooLong,

@@ -106,6 +106,12 @@ impl Vault {
     /// # Errors
     /// `Damaged`; `NotSupported` for one that a later version made; else the store's.
     pub fn readlink(&self, parent: &Dir, name: &StoredName) -> Result<OsString> {
+        let look = || self.target_of(parent, name);
+        self.compared_entry(parent, name, look, |target| self.identity_of_link(target))
+    }
+
+    /// The same, whatever an anchor says of it.
+    pub(super) fn target_of(&self, parent: &Dir, name: &StoredName) -> Result<OsString> {
         let text = parent.store.readlink(&name.0)?;
         let damage = |reason| Damage { what: parent.stored_path(&name.0), reason };
         let target = match LongLink::parse(text.as_bytes()) {

@@ -3,7 +3,7 @@
 //! Positions are the store's own, so that whoever continues at one finds what the store promises: every
 //! entry that was there all the time once, whatever comes and goes meanwhile.
 
-use super::{Dir, Kind, Result, StoredName, Vault};
+use super::{Dir, Error, Kind, Mismatch, Result, StoredName, Vault, anchor::Found};
 use crate::store::{DirStream, Listed, is_dots};
 use std::{
     ffi::{OsStr, OsString},
@@ -146,6 +146,9 @@ impl Vault {
                 listing.names.0 += usize::from(!is_dots(&entry.name) && self.is_entry(&entry.name));
                 let Some(kind) = Kind::from_store(entry.kind) else { continue };
                 let Some(name) = self.name_of(&listing.dir, &entry) else { continue };
+                if !self.is_listed(&listing.dir, &name, kind) {
+                    continue;
+                }
                 listing.names.1 += usize::from(!is_dots(&name));
                 let (stored, ino) = (StoredName(entry.name), entry.ino);
                 listing.piece.push(DirEntry { name, stored, kind, ino, next });
@@ -162,9 +165,33 @@ impl Vault {
         dir.id.as_ref().and_then(|_| self.plain_name(dir, entry))
     }
 
+    /// Whether an entry is as an anchor says; if not, that is logged.
+    fn is_listed(&self, dir: &Dir, name: &OsStr, kind: Kind) -> bool {
+        if is_dots(name) {
+            return true;
+        }
+        if self.compared(dir, name, || Ok(()), |_| Some(Found::Kind(kind))).is_ok() {
+            return true;
+        }
+        // It may have gone since it was listed.
+        let look = || self.place(dir, name).map(|place| dir.store.stat(&place.stored.0).is_ok());
+        let found = |there: &Result<bool>| matches!(there, Ok(true)).then_some(Found::Kind(kind));
+        match self.compared(dir, name, look, found) {
+            Err(Error::Refused(refused)) if matches!(refused.mismatch, Mismatch::Added(_)) => {
+                self.complain(format!("{}; left out of the listing", refused.at(String::new)));
+                false
+            }
+            Ok(_) | Err(_) => true, // Whoever wants more than its name meets the error.
+        }
+    }
+
     /// At the end: of many names one may be damaged, but not all.
     fn judge(&self, listing: &mut Listing) {
         let (carried, shown) = std::mem::take(&mut listing.names);
+        if self.anchor_has_more(&listing.dir, shown) {
+            let lost = self.lost_names(&listing.dir).unwrap_or_default();
+            lost.into_iter().for_each(|(_, _, refused)| self.complain(refused.at(String::new)));
+        }
         if carried > 0 && shown == 0 && listing.dir.id.is_some() {
             let path = listing.dir.stored_path(OsStr::new(""));
             self.complain(format!(

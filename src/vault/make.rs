@@ -92,6 +92,7 @@ impl Vault {
         let inherited = Inherited::by(&node, Kind::Dir);
         let node = NewNode { mode: inherited.mode, ..node };
         let place = self.place(parent, name)?;
+        let _changing = self.changing(parent, name)?;
         let _long = self.lock_long(&[&place]);
         self.prepare(parent, &place)?;
         let temporary = temporary_name()?;
@@ -136,6 +137,10 @@ impl Vault {
     pub fn link(&self, node: Target, parent: &Dir, name: &OsStr) -> Result<(StoredName, Stat)> {
         self.writable()?;
         let place = self.place(parent, name)?;
+        let _changing = self.changing(parent, name)?;
+        if let Target::Entry(dir, old) = node {
+            self.changing_entry(dir, old)?; // Under both names it gets an identity now if it has none.
+        }
         let long = match self.is_rotating() {
             true => Some(self.long_names.lock()),
             false => self.lock_long(&[&place]),
@@ -154,6 +159,9 @@ impl Vault {
         }
         let inode = key(&parent.store.stat(&place.stored.0)?);
         self.files.remember(inode);
+        if let Some(open) = self.files.get(inode) {
+            self.file_came_back(&open);
+        }
         self.files.changed(inode);
         let stat = self.stat(Target::Entry(parent, &place.stored))?;
         Ok((place.stored, stat))
@@ -169,6 +177,7 @@ impl Vault {
     ) -> Result<(StoredName, RawStat)> {
         self.writable()?;
         let place = self.place(parent, name)?;
+        let _changing = self.changing(parent, name)?;
         let _long = self.lock_long(&[&place]);
         self.prepare(parent, &place)?;
         let made = make(&place.stored.0)?;

@@ -5,6 +5,7 @@
 
 mod access;
 mod acl;
+mod anchor;
 mod aside;
 mod atime;
 mod attr;
@@ -44,15 +45,16 @@ pub(crate) mod tests;
 
 pub use crate::crypto::registers::clear as clear_registers;
 pub use acl::{Acl, AclKind};
+pub use anchor::{AnchorError, AnchorUse, refuse_inside};
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
 pub use away::AwayError;
 pub use check::{Contents, Flaw, Part};
 pub use config_file::{ConfigLock, Unlocked};
 pub use dir::{Dir, StoredName};
-pub use error::{Damage, Error, Result};
+pub use error::{Damage, Error, Mismatch, RecordOrder, Refused, Result};
 pub use file::{
-    Background, Buffered, Context, Durability, File, Rebuilt, Rewrite, Rewrites, Segment, SlotMemory,
-    SmallRead,
+    Background, Bound, Bounds, Buffered, Context, Durability, File, Rebuilt, Rewrite, Rewrites, Segment,
+    SlotMemory, SmallRead,
 };
 pub use keys::ContentKeys;
 pub use listing::{DirEntry, Listing};

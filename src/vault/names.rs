@@ -24,6 +24,8 @@ const TOLD_MOST: usize = 4096;
 
 /// A plaintext name's place in a directory.
 pub(super) struct Place {
+    /// The name.
+    pub name: OsString,
     /// The name in the store.
     pub stored: StoredName,
     sidecar: Option<Vec<u8>>,
@@ -56,7 +58,7 @@ impl Vault {
             _ => Error::Invalid("not a file name"),
         })?;
         let stored = StoredName(OsString::from_vec(encoded.stored));
-        Ok(Place { stored, sidecar: encoded.sidecar })
+        Ok(Place { name: name.to_owned(), stored, sidecar: encoded.sidecar })
     }
 
     /// What a name in the store is.

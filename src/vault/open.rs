@@ -1,10 +1,11 @@
 //! An open vault: unlocking it, the write lock, and shutting down.
 
 use super::{
-    Dir, Durability, Error, Files, OpenError, OpenFile, Result, StatFs,
+    AnchorUse, Dir, Durability, Error, Files, OpenError, OpenFile, Result, StatFs,
+    anchor::{Anchor, Behind as Anchoring, Owner, refuse_inside},
     aside::set_headless_aside,
     config_file::{self, Configs, open_vault},
-    file::{Background, Buffered, Context, SlotMemory},
+    file::{Background, Bounds, Buffered, Context, SlotMemory},
     init::{is_store_read_only, require_case},
     keys::{ContentKeys, KeyRing, Keys},
     lock::WriteLock,
@@ -15,8 +16,14 @@ use super::{
     rotate::Behind,
 };
 use crate::{
+    crypto::secret::Secret,
     engine::{EngineChoice, Router},
-    format::{config::VAULT_ID, key_slot::SlotSecret, name::NAME_MAX, recovery_key::RecoveryKey},
+    format::{
+        config::{VAULT_ID, VaultConfig},
+        key_slot::SlotSecret,
+        name::NAME_MAX,
+        recovery_key::RecoveryKey,
+    },
 };
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -59,7 +66,7 @@ impl Unlock {
 }
 
 /// How to open.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct OpenOptions {
     /// Take no write lock and write nothing.
     pub read_only: bool,
@@ -69,6 +76,8 @@ pub struct OpenOptions {
     pub durability: Durability,
     /// Bytes of memory for contents on their way.
     pub memory: usize,
+    /// The anchor to compare the vault with. The caller sees to one that is new: see `Vault::lacks_anchor`.
+    pub anchor: Option<AnchorUse>,
 }
 
 impl Default for OpenOptions {
@@ -78,6 +87,7 @@ impl Default for OpenOptions {
             engine: EngineChoice::default(),
             durability: Durability::default(),
             memory: MEMORY,
+            anchor: None,
         }
     }
 }
@@ -107,6 +117,10 @@ pub struct Vault {
     pub(super) modes: Mutex<()>,
     /// The user that this process acts as in the store.
     pub(super) user: u32,
+    /// What was confirmed last, if somebody keeps that.
+    pub(super) anchor: Option<Arc<Anchor>>,
+    /// The thread that brings changes to it.
+    pub(super) anchoring: Anchoring,
     /// What was logged already, so that a foreign file is not reported at each listing.
     pub(super) told: Mutex<HashSet<String>>,
     read_only: bool,
@@ -142,6 +156,10 @@ impl Vault {
         let router = Router::new(options.engine, budget.buffers)?;
         let (config, _, master) = unlock.with_secret(|secret| configs.unlock(&secret))??;
         let settings = config.settings();
+        let anchor = match &options.anchor {
+            Some(wanted) => Some(Arc::new(open_anchor(path, wanted, options.read_only, &config, &master)?)),
+            None => None,
+        };
         let failed =
             |source: io::Error| OpenError::Store { action: "cannot read", path: path.into(), source };
         let aside = store.try_clone().map_err(failed)?;
@@ -161,6 +179,7 @@ impl Vault {
             overwrites_in_place: of_files.overwrites_in_place(),
             set_aside: Box::new(move |file| set_headless_aside(&aside, file)),
             rewrites: Some(Box::new(rewrites.map_err(failed)?)),
+            bounds: anchor.clone().map(|anchor| anchor as Arc<dyn Bounds>),
             buffered: Arc::new(Buffered::new(budget.behind)),
             ahead: Arc::default(),
             slots: SlotMemory::new(budget.slots),
@@ -183,6 +202,8 @@ impl Vault {
             dir_ids: RwLock::default(),
             modes: Mutex::default(),
             user: rustix::process::geteuid().as_raw(),
+            anchor,
+            anchoring: Anchoring::default(),
             told: Mutex::default(),
             read_only: options.read_only,
             lock,
@@ -243,18 +264,36 @@ impl Vault {
     /// Makes a file durable, and the names that lead to it: what fsync promises.
     pub fn sync_file(&self, file: &OpenFile) -> Result<()> {
         self.make_names_durable()?;
-        self.files.sync(file)
+        self.files.sync(file)?;
+        self.anchor_files()
     }
 
     /// Flushes everything, makes it durable and writes the clean records. Called at unmount. The write lock
     /// goes with the vault itself.
     pub fn shut_down(&self) -> Result<()> {
         self.rotation.stop();
+        self.anchoring.stop();
         // Tried again: what a failed sync may have lost is written once more.
         let names = self.make_names_durable().or_else(|_| self.make_names_durable());
+        // Before files are cleaned: some get an identity.
+        let anchored = self.anchor_names(None);
         let files = self.files.shut_down();
         names?;
         files?;
+        anchored?;
+        self.anchor_files()?;
         self.lock.as_ref().map_or(Ok(()), |lock| Ok(lock.finish()?))
     }
+}
+
+fn open_anchor(
+    path: &Path,
+    wanted: &AnchorUse,
+    read_only: bool,
+    config: &VaultConfig,
+    master: &Secret<32>,
+) -> std::result::Result<Anchor, OpenError> {
+    let failed = |source| OpenError::Store { action: "cannot open", path: path.into(), source };
+    refuse_inside(&wanted.file, &path.canonicalize().map_err(failed)?)?;
+    Ok(Anchor::open(wanted, read_only, &Owner { config, master })?)
 }

@@ -1,6 +1,6 @@
 //! Why a vault does not open. Each message says what its reader can do.
 
-use super::Damage;
+use super::{AnchorError, Damage};
 use crate::{
     engine::EngineError,
     format::{config::ConfigError, key_slot::SlotKind},
@@ -59,6 +59,9 @@ pub enum OpenError {
         "the vault's root directory is damaged ({0}): restore its id file from a backup, or run `warpcrypt check --repair`"
     )]
     DamagedRoot(#[from] Damage),
+    /// The anchor cannot be used, or says that the vault is older than it was.
+    #[error("{0}")]
+    Anchor(#[from] AnchorError),
     /// The store fails.
     #[error("{action} {}: {source}", .path.display())]
     Store {

@@ -178,13 +178,18 @@ impl Vault {
         self.make_names_durable_among(&alone)
     }
 
+    /// Whether the store can be made durable as a whole.
+    pub(super) fn can_sync_store(&self) -> bool {
+        self.pending.filesystem.syncs()
+    }
+
     /// Makes everything durable that the store has, names and attributes too. False if the store cannot be asked for
     /// that, but only for single files and directories.
     ///
     /// # Errors
     /// The store's.
     pub fn sync_store(&self) -> Result<bool> {
-        if !self.pending.filesystem.syncs() {
+        if !self.can_sync_store() {
             return Ok(false);
         }
         self.make_names_durable()?;

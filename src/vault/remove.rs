@@ -88,6 +88,7 @@ impl Vault {
     pub fn unlink(&self, parent: &Dir, spot: &Spot) -> Result<()> {
         self.writable()?;
         let there = spot.there()?;
+        let _changing = self.changing(parent, &spot.place.name)?;
         let _long = self.lock_long(&[&spot.place]);
         parent.store.unlink(&spot.place.stored.0)?;
         self.clear(parent, &spot.place);
@@ -101,6 +102,7 @@ impl Vault {
         if spot.there()?.stat.kind != Kind::Dir {
             return Err(Errno::NOTDIR.into());
         }
+        let _changing = self.changing(parent, &spot.place.name)?;
         let _long = self.long_names.lock();
         let stored = &spot.place.stored.0;
         self.take_away(parent, stored, || parent.store.rmdir(stored))?;
@@ -113,6 +115,7 @@ impl Vault {
         self.writable()?;
         let (old, new) = (&from.1.place, &to.1.place);
         let moved = from.1.there()?;
+        let _changing = [self.changing(from.0, &old.name)?, self.changing(to.0, &new.name)?];
         let alone = self.long_names.lock();
         self.moves.fetch_add(1, Ordering::Relaxed);
         // What is moved may be durable, so what its new name depends on has to be first.
@@ -174,7 +177,10 @@ impl Vault {
     fn name_went(&self, there: &There, dir: &StoreDir) {
         match there.stat.kind {
             Kind::File => match there.pin.links() {
-                Ok(0) => self.files.forget(there.inode()),
+                Ok(0) => {
+                    self.file_went(there.pin.node());
+                    self.files.forget(there.inode());
+                }
                 _ => self.files.changed(there.inode()),
             },
             Kind::Symlink => self.link_went(&there.pin, dir),

@@ -41,6 +41,11 @@ impl Pin {
         Pin(node)
     }
 
+    /// The inode.
+    pub(super) fn node(&self) -> &Node<'static> {
+        &self.0
+    }
+
     /// What a symbolic link holds.
     ///
     /// # Errors

@@ -178,6 +178,10 @@ pub struct MountArgs {
     /// Memory for file contents in transit between programs and the vault, in MiB
     #[arg(long, value_name = "MIB", default_value_t = MEMORY_DEFAULT_MIB, value_parser = value_parser!(u32).range(MEMORY_MIN_MIB..=MEMORY_MAX_MIB))]
     pub memory: u32,
+    /// Compare the vault with this anchor, and keep what is confirmed there: a file outside of the vault, on a disk that you trust. If
+    /// there is none, the vault is trusted as it is, and the file is made
+    #[arg(long, value_name = "FILE")]
+    pub anchor: Option<PathBuf>,
     /// Lock the vault when no program has asked the mount for anything for so long: 30s, 10m, 2h. `warpcrypt unlock`
     /// unlocks it
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
@@ -186,7 +190,7 @@ pub struct MountArgs {
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
     /// Mount options, as in fstab: ro, rw, allow_other, default_permissions, nonempty, noexec, nosuid, nodev, noatime,
-    /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, memory=MIB, idle=TIME. In a
+    /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, memory=MIB, anchor=F, idle=TIME. In a
     /// value, write a comma as `\,` and a backslash as `\\`
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
@@ -211,6 +215,7 @@ impl MountArgs {
             durability: DurabilityArg::default(),
             cache: CacheArg::default(),
             memory: MEMORY_DEFAULT_MIB,
+            anchor: None,
             idle: None,
             log_file: None,
             options: Vec::new(),
@@ -276,6 +281,12 @@ pub struct CheckArgs {
     /// Move files that are not the vault's to that directory, too
     #[arg(long)]
     pub move_strays: bool,
+    /// Compare the vault with this anchor: old, lost, added and exchanged files are named
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "move_strays"])]
+    pub anchor: Option<PathBuf>,
+    /// Then have the anchor take the vault as it is, as after a backup was put back, or a mount without the anchor
+    #[arg(long, requires = "anchor", conflicts_with = "resume")]
+    pub accept: bool,
     /// Keep in this file how far an interrupted check came, and go on from there
     #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "move_strays"])]
     pub resume: Option<PathBuf>,
@@ -383,6 +394,9 @@ pub enum KeyAction {
 pub struct RotateArgs {
     /// Directory of the vault
     pub vault: PathBuf,
+    /// Keep this anchor, which a mount of the vault may have. One that is mounted keeps its own
+    #[arg(long, value_name = "FILE")]
+    pub anchor: Option<PathBuf>,
     /// Remove all key slots but the one that opens the vault now: they are of no use for the new key
     #[arg(long)]
     pub drop_other_slots: bool,

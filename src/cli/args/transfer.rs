@@ -122,6 +122,9 @@ pub struct ImportArgs {
     /// Where to put it in the vault
     #[arg(default_value = "/")]
     pub path: PathBuf,
+    /// Keep this anchor, which a mount of the vault may have
+    #[arg(long, value_name = "FILE")]
+    pub anchor: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,

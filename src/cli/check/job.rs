@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     cli::signals::Interrupt,
-    vault::{Aside, Dir, DirEntry, Flaw, Part, Vault},
+    vault::{Aside, Dir, DirEntry, Flaw, Mismatch, Part, Vault},
 };
 use indicatif::ProgressBar;
 use std::{
@@ -39,10 +39,20 @@ impl Job {
 
 /// A finding where nothing was done.
 pub(super) fn finding(kind: Kind, path: &Path, (dir, name): (&Dir, &OsStr), flaw: Flaw) -> Finding {
-    let bytes = match flaw.part {
-        Part::Bytes(first, end) => Some((first, end)),
-        Part::Whole | Part::Attribute(_) => None,
+    let (kind, bytes) = match flaw.part {
+        Part::Bytes(first, end) => (kind, Some((first, end))),
+        Part::Whole | Part::Attribute(_) => (kind, None),
+        Part::Anchored(mismatch) => (of_mismatch(mismatch), None),
     };
     let stored = dir.path_in_store(name).into_os_string();
     Finding { path: path.as_os_str().to_owned(), bytes, kind, stored, reason: flaw.reason, aside: None }
+}
+
+fn of_mismatch(mismatch: Mismatch) -> Kind {
+    match mismatch {
+        Mismatch::Old { .. } => Kind::Old,
+        Mismatch::Lost(_) => Kind::Lost,
+        Mismatch::Added(_) => Kind::Added,
+        Mismatch::Exchanged { .. } => Kind::Exchanged,
+    }
 }

@@ -8,18 +8,20 @@ mod resume;
 mod walk;
 
 use super::{
+    anchor,
     args::CheckArgs,
     exit::{Code, Failure, Outcome},
     log::utc,
     print,
     progress::{Spinner, totals_bar},
+    quoting::shell_word,
     signals::Interrupt,
     umount, unlocking, vaults,
 };
 use crate::{
     format::name::DIR_ID_NAME,
     hash::{self, Vaulted},
-    vault::{self, Flaw, NewNode, OpenError, OpenOptions, Vault},
+    vault::{self, AnchorUse, Flaw, NewNode, OpenError, OpenOptions, Vault},
 };
 use data_encoding::HEXLOWER;
 use indicatif::ProgressBar;
@@ -85,15 +87,21 @@ pub fn run(args: &CheckArgs) -> Outcome {
     print(&if args.json { report.json(args.full) } else { report.text(args.full) })?;
     interrupt.check()?;
     forget(args.resume.as_deref())?;
+    match &args.anchor {
+        Some(file) if args.accept => anchor::take(&vault, file)?,
+        Some(file) => refuse(&report, &args.vault, file)?,
+        None => {}
+    }
     judge(&report, scope)
 }
 
 /// Opens the vault. If its root has no id, and there is to be a repair, the root gets one first; that is a finding.
 fn open(args: &CheckArgs, scope: Scope) -> Outcome<(Arc<Vault>, Option<Finding>)> {
     let unlock = unlocking::present(&args.vault, &args.unlock)?;
-    let options = OpenOptions { read_only: !scope.changes(), ..OpenOptions::default() };
+    let anchor = args.anchor.clone().map(|file| AnchorUse { file, accept: args.accept });
+    let options = OpenOptions { read_only: !scope.changes(), anchor, ..OpenOptions::default() };
     let _spinner = Spinner::start("unlocking");
-    let opened = || Vault::open(&args.vault, &unlock, options);
+    let opened = || Vault::open(&args.vault, &unlock, options.clone());
     let (vault, mended) = match opened() {
         Err(OpenError::DamagedRoot(_)) if scope.repair => {
             let mended = Vault::repair_root_id(&args.vault, &unlock).map_err(vaults::explain)?;
@@ -163,6 +171,23 @@ fn failed(error: vault::Error) -> Failure {
     match error {
         vault::Error::Store(e) => Failure::io("the vault", &e),
         other => Failure::plain(Code::Failed, other),
+    }
+}
+
+/// What is not as the anchor says, and the command that takes it as it is.
+fn refuse(report: &Report, vault: &Path, anchor: &Path) -> Outcome {
+    match (report.refused(), report.number_of(Kind::Damaged)) {
+        (0, _) => Ok(()),
+        (number, damaged) => Err(Failure::new(
+            Code::Unreadable,
+            format!("{number} not as the anchor says, {damaged} damaged"),
+            format!(
+                "Somebody changed the store, put a backup back, or mounted the vault without the anchor. If that was you, `warpcrypt check {} \
+                 --anchor {} --accept` has the anchor take the vault as it is.",
+                shell_word(vault),
+                shell_word(anchor)
+            ),
+        )),
     }
 }
 

@@ -50,7 +50,9 @@ pub(super) fn node(check: &Check, job: &Job, flaw: Flaw) -> Finding {
     let taken = match (&flaw.part, job.entry.kind) {
         (Part::Attribute(name), _) => check.vault.remove_damaged_attribute(&job.dir, &job.entry, name, aside),
         (Part::Whole | Part::Bytes(..), vault::Kind::Symlink) => aside.take(&job.dir, &job.entry.stored.0),
-        (Part::Whole | Part::Bytes(..), _) => return finding(Kind::Damaged, &job.path, job.place(), flaw),
+        (Part::Whole | Part::Bytes(..) | Part::Anchored(_), _) => {
+            return finding(Kind::Damaged, &job.path, job.place(), flaw);
+        }
     };
     done(job, flaw, taken.map(|place| (Kind::SetAside, "moved away", Some(place))))
 }

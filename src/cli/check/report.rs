@@ -15,6 +15,14 @@ pub enum Kind {
     Repaired,
     /// It did not, and was moved to the folder for what is set aside.
     SetAside,
+    /// The content is older than the anchor says.
+    Old,
+    /// The anchor has it, and the vault does not.
+    Lost,
+    /// The vault has it, and the anchor does not.
+    Added,
+    /// It is something else than the anchor says.
+    Exchanged,
     /// None of the vault's files.
     Stray,
     /// Left over from an unfinished write, or set aside before. It does no harm.
@@ -27,11 +35,18 @@ impl Kind {
             Kind::Damaged => "damaged",
             Kind::Repaired => "repaired",
             Kind::SetAside => "set aside",
+            Kind::Old => "old",
+            Kind::Lost => "lost",
+            Kind::Added => "added",
+            Kind::Exchanged => "exchanged",
             Kind::Stray => "stray",
             Kind::LeftOver => "left over",
         }
     }
 }
+
+/// What differs from an anchor.
+const AGAINST_ANCHOR: [Kind; 4] = [Kind::Old, Kind::Lost, Kind::Added, Kind::Exchanged];
 
 /// A finding.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -82,6 +97,11 @@ impl Report {
         self.findings.iter().filter(|finding| finding.kind == kind).count()
     }
 
+    /// How many findings an anchor led to.
+    pub fn refused(&self) -> usize {
+        AGAINST_ANCHOR.iter().map(|kind| self.number_of(*kind)).sum()
+    }
+
     /// For people.
     pub fn text(&self, full: bool) -> String {
         let mut text = String::new();
@@ -97,9 +117,10 @@ impl Report {
         }
         let scope = if full { "every byte" } else { "headers, names and trees" };
         let (directories, files) = (HumanCount(self.directories), HumanCount(self.files));
-        let counted = [Kind::Damaged, Kind::Repaired, Kind::SetAside]
-            .map(|kind| (self.number_of(kind), kind.name()))
+        let counted = [&[Kind::Damaged, Kind::Repaired, Kind::SetAside], &AGAINST_ANCHOR[..]]
+            .concat()
             .into_iter()
+            .map(|kind| (self.number_of(kind), kind.name()))
             .filter(|(number, _)| *number > 0)
             .map(|(number, name)| format!("{number} {name}"));
         let found = match Vec::from_iter(counted) {
@@ -132,6 +153,7 @@ impl Report {
             "damaged": self.number_of(Kind::Damaged),
             "repaired": self.number_of(Kind::Repaired),
             "set_aside": self.number_of(Kind::SetAside),
+            "refused": self.refused(),
             "findings": self.findings.iter().map(finding).collect::<Value>(),
         });
         json::document("check", value)

@@ -104,7 +104,7 @@ impl Walk<'_> {
     fn open(&self, stored: PathBuf, job: Job) -> Option<Open> {
         let (dir, finding) = match self.check.vault.open_dir(&job.dir, &job.entry.stored) {
             Ok(dir) => (Some(dir), None),
-            Err(e) => repair::dir(self.check, &job, Flaw::whole(e.to_string())),
+            Err(e) => repair::dir(self.check, &job, Flaw::of(&e)),
         };
         if let Some(finding) = finding
             && let Some(number) = self.begin_dir(&stored)
@@ -137,6 +137,11 @@ impl Check<'_> {
         }
         for name in strays {
             report.findings.push(repair::stray(self, path, (dir, &name)));
+        }
+        for (name, stored, refused) in self.vault.lost_names(dir).unwrap_or_default() {
+            let stored = stored.file_name().unwrap_or_default();
+            let flaw = Flaw::refused(&refused);
+            report.findings.push(finding(Kind::Lost, &path.join(name), (dir, stored), flaw));
         }
         for name in left_over {
             let flaw = Flaw::whole("left by an unfinished write, or set aside".to_owned());

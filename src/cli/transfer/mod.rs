@@ -14,13 +14,14 @@ pub use cat::run as cat;
 pub use list::run as list;
 
 use super::{
+    anchor,
     args::{ExportArgs, ImportArgs, UnlockArgs},
     exit::{Code, Failure, Outcome},
     log, print,
     signals::Interrupt,
     unlocking,
 };
-use crate::hash::Vaulted;
+use crate::{hash::Vaulted, vault::OpenOptions};
 use copy::{copy, failed};
 use plain::Plain;
 use report::Report;
@@ -46,7 +47,9 @@ pub fn export(args: &ExportArgs) -> Outcome {
 /// # Errors
 /// If the vault does not open or is in use, is full, or something cannot be read.
 pub fn import(args: &ImportArgs) -> Outcome {
-    let vault = open_as(&args.vault, &args.unlock, false)?;
+    log::to_standard_error();
+    let options = OpenOptions { anchor: anchor::wanted(args.anchor.as_deref()), ..OpenOptions::default() };
+    let vault = Vaulted(unlocking::open_with(&args.vault, &args.unlock, options)?);
     let interrupt = Interrupt::watch()?;
     let copied = beside(&args.vault, &args.source)
         .and_then(|plain| copy((&plain, &args.source), (&vault, &args.path), &interrupt));
@@ -55,15 +58,10 @@ pub fn import(args: &ImportArgs) -> Outcome {
     conclude(&report, args.json.then_some("import"), copied.and(stored))
 }
 
-/// Opens a vault for reading; it may be mounted at the same time.
+/// Opens a vault for reading; it may be mounted at the same time. Damaged names in it are logged.
 fn open(vault: &Path, unlock: &UnlockArgs) -> Outcome<Vaulted> {
-    open_as(vault, unlock, true)
-}
-
-/// Opens a vault. Damaged names in it are logged.
-fn open_as(vault: &Path, unlock: &UnlockArgs, read_only: bool) -> Outcome<Vaulted> {
     log::to_standard_error();
-    unlocking::open(vault, unlock, read_only).map(Vaulted)
+    unlocking::open(vault, unlock, true).map(Vaulted)
 }
 
 /// `command` is the one whose JSON is asked for.

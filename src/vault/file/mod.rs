@@ -10,6 +10,7 @@
 //! | `recover` | what a crash on that way leaves to do |
 //! | `rebuild` | what can be made of a damaged file |
 //! | `rekey` | another key for a file |
+//! | `bound` | which record is durable, for whoever keeps that elsewhere |
 //! | `segments` | all that verifies, around what does not |
 //! | `background` | threads for read-ahead, and for sealing and storing |
 //! | `away` | an open file while the vault is locked |
@@ -17,6 +18,7 @@
 
 mod away;
 mod background;
+mod bound;
 mod buffer;
 mod check;
 mod chunk_range;
@@ -44,6 +46,7 @@ use crate::{engine::Router, store::BackingFile};
 use lock::StateLock;
 use read::Ahead;
 use record::OnDisk;
+use rules::{Rule, holds};
 use state::{Fault, State};
 use std::{
     sync::Arc,
@@ -51,6 +54,7 @@ use std::{
 };
 
 pub use background::Background;
+pub use bound::{Bound, Bounds};
 pub use buffer::Buffered;
 pub use commit::CleanStep;
 pub use read::{ReadAheadMemory, SmallRead};
@@ -89,6 +93,8 @@ pub struct Context {
     pub set_aside: SetAside,
     /// Where files are rewritten under another key; `None` where that never happens.
     pub rewrites: Option<Box<dyn Rewrites>>,
+    /// Where it is kept which records are durable; `None` where nobody asks.
+    pub bounds: Option<Arc<dyn Bounds>>,
     /// What was written to all files and is not in the store.
     pub buffered: Arc<Buffered>,
     /// What is opened ahead of the readers of all files.
@@ -192,6 +198,12 @@ impl File {
         }
         let on_disk = st.stored.records.on_disk != OnDisk::Nothing;
         Ok(st.stored.identity.as_ref().filter(|_| on_disk).map(|identity| identity.id.salt))
+    }
+
+    /// The newest record that is known to be durable.
+    pub fn durable(&self) -> Option<Bound> {
+        let st = self.state.read();
+        if holds(Rule::BoundAfterSync) { st.stored.durable } else { st.stored.records.newest_bound() }
     }
 
     /// Whether the store holds all that was written; a power cut may still take it.

@@ -1,5 +1,6 @@
 //! A file's keys, and the two sectors of commit records that say which version of it counts.
 
+use super::bound::Bound;
 use crate::{
     crypto::kdf::FileKeys,
     format::{
@@ -50,6 +51,9 @@ pub(super) struct Records {
     pub(super) newest: usize,
     pub(super) sequence: u64,
     pub(super) on_disk: OnDisk,
+    /// Whether the newest one was written since the file was opened. Of one that was found, a sync proves nothing: an earlier
+    /// one may have failed and lost it.
+    pub(super) written: bool,
 }
 
 /// A record that is about to be written.
@@ -69,7 +73,18 @@ impl NewRecord {
 impl Records {
     /// No record yet.
     pub(super) fn none() -> Self {
-        Records { sectors: [[0; RECORD]; 2], newest: 1, sequence: 0, on_disk: OnDisk::Nothing }
+        Records {
+            sectors: [[0; RECORD]; 2],
+            newest: 1,
+            sequence: 0,
+            on_disk: OnDisk::Nothing,
+            written: false,
+        }
+    }
+
+    /// The newest record, if it was written since the file was opened: a sync makes it durable.
+    pub(super) fn newest_bound(&self) -> Option<Bound> {
+        if self.written { Bound::of(&self.sectors[self.newest]) } else { None }
     }
 
     /// Notes that a dirty record is in the store.
@@ -78,6 +93,7 @@ impl Records {
         self.newest = record.place;
         self.sequence = record.sequence;
         self.on_disk = OnDisk::Dirty;
+        self.written = true;
     }
 
     /// Notes that a clean record is in both sectors.
@@ -85,5 +101,6 @@ impl Records {
         self.sectors = [record.sector; 2];
         self.sequence = record.sequence;
         self.on_disk = OnDisk::Clean;
+        self.written = true;
     }
 }

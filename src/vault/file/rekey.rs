@@ -97,7 +97,10 @@ impl File {
             log::debug!("{}: {e}", rewrite.name.display());
         }
         self.read_anew(&mut st)?;
-        made.map(|()| true)
+        made?;
+        st.stored.records.written = true; // and put in place with a sync
+        st.stored.durable = st.stored.records.newest_bound();
+        Ok(true)
     }
 
     fn has_former(&self, st: &State) -> bool {

@@ -74,6 +74,8 @@ pub(super) enum Rule {
     NewFormDurable,
     /// These records are durable before anything else of the old form changes.
     NewRecordsFirst,
+    /// A record is called durable only after a sync that followed it.
+    BoundAfterSync,
     /// A chunk in flight is completed before it is read.
     CompleteBeforeReading,
     /// A chunk in flight is completed before a part of it is changed.

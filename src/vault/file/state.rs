@@ -2,6 +2,7 @@
 
 use super::{
     Context,
+    bound::Bound,
     buffer::WriteBuffer,
     in_flight::InFlight,
     record::{Identity, Records},
@@ -51,6 +52,8 @@ pub(super) struct State {
 pub(super) struct Stored {
     pub(super) identity: Option<Arc<Identity>>,
     pub(super) records: Records,
+    /// The newest record that a sync of this process made durable.
+    pub(super) durable: Option<Bound>,
     /// The durable version.
     pub(super) base: Version,
     /// The newest record, durable or not, names the base as such.
@@ -131,6 +134,7 @@ impl State {
         let stored = Stored {
             identity,
             records,
+            durable: None,
             base,
             base_is_recorded: true,
             base_is_named: false,
@@ -201,6 +205,14 @@ impl Stored {
     /// The version that was flushed last.
     pub(super) fn flushed(&self) -> Version {
         Version { epoch: self.tree.epoch(), size: self.tree.size(), root: self.tree.root() }
+    }
+
+    /// Takes note of a record that is durable, unless a newer one is.
+    pub(super) fn note_durable(&mut self, record: Option<Bound>) {
+        let order = |bound: &Option<Bound>| bound.map(|bound| bound.order());
+        if order(&record) > order(&self.durable) {
+            self.durable = record;
+        }
     }
 
     /// Whether everything flushed is durable.

@@ -12,6 +12,7 @@ pub(super) use behind::Behind;
 
 use super::{
     Context, Dir, Error, Kind, OpenError, Result, StoredName, Vault,
+    anchor::Owner,
     attr::key,
     config_file::{ConfigLock, Configs, put_both},
     names::{NameOf, read_up_to, temporary_name},
@@ -85,6 +86,9 @@ impl Vault {
     pub fn take_up(&self, config: &VaultConfig, master: &Secret<32>) -> Result<()> {
         self.writable()?;
         self.make_names_durable()?;
+        if let Some(anchor) = &self.anchor {
+            anchor.take_up(&Owner { config, master })?;
+        }
         self.keys.replace(config, master);
         self.files().context().keys.replace(config, master);
         self.renew(&self.root)
@@ -186,7 +190,7 @@ impl Vault {
     }
 
     /// Both records of a stored file, as they stand there.
-    fn stored_records(&self, node: &Node) -> io::Result<[u8; 2 * RECORD]> {
+    pub(super) fn stored_records(&self, node: &Node) -> io::Result<[u8; 2 * RECORD]> {
         let file = self.with_access(node, 0o400, || node.reopen(OFlags::RDONLY))?;
         let mut records = [0; 2 * RECORD];
         DirFile::new(file).read_at(&mut records, 0)?;
@@ -259,6 +263,7 @@ impl Pass<'_> {
         let open = self.vault.open_file(dir, name, true)?;
         let rewritten = open.file.rekey();
         let size = open.file.size();
+        self.vault.files().note_durable(&open);
         self.vault.files().release(open);
         Ok(rewritten?.then_some(size))
     }

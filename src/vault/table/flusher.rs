@@ -170,7 +170,10 @@ impl Files {
             .ctimes
             .keep(open, || open.file.clean_settle(*step))
         {
-            Ok(more) => more,
+            Ok(more) => {
+                self.note_durable(open);
+                more
+            }
             Err(e) => {
                 open.complain(&e);
                 false

@@ -200,15 +200,26 @@ impl Files {
         }
         let open = self.enter(&mut shard.files.lock(), file, store, key);
         drop(opening);
+        self.note_durable(&open); // what a recovery made so
         Ok(open)
     }
 
     /// The open file of an inode that was just made.
     pub fn create(&self, key: Key, store: DirFile) -> Arc<OpenFile> {
         self.find_room();
+        let shard = self.shard(key);
+        let mut files = shard.files.lock();
+        loop {
+            match files.get(&key) {
+                // Who looks at names for an anchor has found it already.
+                Some(Entry::Open(open)) if !open.unlinked.load(Ordering::Relaxed) => return open.clone(),
+                Some(Entry::Open(_)) | None => break,
+                Some(Entry::Opening) => shard.opened.wait(&mut files),
+            }
+        }
         let store = Arc::new(store);
         let file = File::fresh(store.clone(), self.context.clone());
-        self.enter(&mut self.shard(key).files.lock(), file, store, key)
+        self.enter(&mut files, file, store, key)
     }
 
     fn enter(
@@ -293,7 +304,19 @@ impl Files {
     /// # Errors
     /// As [`File::sync`].
     pub fn sync(&self, open: &OpenFile) -> Result<()> {
-        self.ctimes.keep(open, || open.file.sync())
+        self.ctimes.keep(open, || open.file.sync())?;
+        self.note_durable(open);
+        Ok(())
+    }
+
+    /// Tells whoever keeps that which record of a file is durable, unless the file is about to go.
+    pub(super) fn note_durable(&self, open: &OpenFile) {
+        if let Some(bounds) = &self.context.bounds
+            && !open.unlinked.load(Ordering::Relaxed)
+            && let Some(durable) = open.file.durable()
+        {
+            bounds.note(durable);
+        }
     }
 
     /// How many files have left the table so far. The count changes before a file can be missed.

@@ -1,5 +1,6 @@
 //! The namespace on a directory of the store, without a mount.
 
+mod anchor;
 mod concurrent;
 mod files;
 mod hostile;

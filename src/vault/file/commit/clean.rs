@@ -6,6 +6,7 @@ use crate::{
         Result,
         file::{
             File,
+            bound::Bound,
             record::OnDisk,
             rules::{Rule, holds},
             state::State,
@@ -17,6 +18,8 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 pub struct CleanStep {
     changes: u64,
+    /// The newest record before the caller's sync, which makes it durable.
+    newest: Option<Bound>,
 }
 
 impl File {
@@ -37,7 +40,7 @@ impl File {
             }
             written?;
         }
-        Ok(CleanStep { changes: st.times.changes })
+        Ok(CleanStep { changes: st.times.changes, newest: st.stored.records.newest_bound() })
     }
 
     /// The sync of C4 or C5, for this file alone.
@@ -60,6 +63,7 @@ impl File {
         if is_void(&st, step) || !st.stored.records.on_disk.may_be_dirty() || st.fault.is_some() {
             return Ok(false);
         }
+        st.stored.note_durable(step.newest);
         let length = layout::stored_size(st.stored.tree.size());
         if st.stored.tree.is_canonical() && self.store.len()? == length {
             st.advance_base();

@@ -135,9 +135,8 @@ impl File {
     /// # Errors
     /// The store's.
     pub(in crate::vault::file) fn sync_store(&self, st: &mut State) -> Result<()> {
-        self.store.sync_data().map_err(|e| {
-            st.fault = Some(Fault::SyncFailed);
-            e.into()
-        })
+        self.store.sync_data().inspect_err(|_| st.fault = Some(Fault::SyncFailed))?;
+        st.stored.durable = st.stored.records.newest_bound();
+        Ok(())
     }
 }

@@ -9,7 +9,8 @@ mod prove;
 mod redo;
 
 use super::{
-    File,
+    Context, File,
+    bound::Bound,
     record::{Identity, OnDisk, Records},
     rules::{Rule, holds},
     state::{Fault, State},
@@ -22,6 +23,7 @@ use crate::{
         record::{RECORD, Record, RecordError, Version},
         tree::{Digest, leaf_digest},
     },
+    store::BackingFile,
     vault::{Damage, Error, Result, Time},
 };
 use prove::Proven;
@@ -82,9 +84,12 @@ impl File {
             return Ok(());
         }
         let Found { identity, place, newest, other } = self.read_records(&sectors)?;
+        if let (Some(bounds), Some(found)) = (&self.context.bounds, Bound::of(&sectors[place])) {
+            bounds.check(&found)?;
+        }
         let identity = Arc::new(identity);
         let on_disk = if newest.base.is_some() { OnDisk::Dirty } else { OnDisk::Clean };
-        let records = Records { sectors, newest: place, sequence: newest.sequence, on_disk };
+        let records = Records { sectors, newest: place, sequence: newest.sequence, on_disk, written: false };
         match newest.base {
             None => {
                 self.load_clean(st, identity, records, newest.target, stored)?;
@@ -99,6 +104,23 @@ impl File {
                 self.recover(st, records, Dirty { identity, versions, base })
             }
         }
+    }
+
+    /// The newest record of a stored file, if it is authentic; `None` if nothing was committed.
+    ///
+    /// # Errors
+    /// `Damaged`, or the store's.
+    pub fn newest_record(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Option<Bound>> {
+        let mut header = [0; layout::PAGE as usize];
+        if store.read_at(&mut header, 0)? < header.len() {
+            return Ok(None);
+        }
+        let sectors = [sector(&header, 0), sector(&header, 1)];
+        if sectors.iter().all(|s| *s == [0; RECORD]) {
+            return Ok(None);
+        }
+        let found = File::over(store, context).read_records(&sectors)?;
+        Ok(Bound::of(&sectors[found.place]))
     }
 
     fn read_records(&self, sectors: &[[u8; RECORD]; 2]) -> Result<Found> {
@@ -156,7 +178,10 @@ impl File {
         let sectors = [st.stored.records.sectors[st.stored.records.newest]; 2];
         self.remember_mtime(st)?;
         match self.store.write_at(sectors.as_flattened(), 0) {
-            Ok(()) => st.stored.records.sectors = sectors,
+            Ok(()) => {
+                st.stored.records.sectors = sectors;
+                st.stored.records.written = true;
+            }
             Err(e) => log::debug!("a clean record could not be repeated: {e}"),
         }
         self.restore_mtime(st);

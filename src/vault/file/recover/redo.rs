@@ -27,6 +27,7 @@ impl File {
         // R3
         if holds(Rule::RewriteSlots) {
             self.store.write_at(st.stored.records.sectors.as_flattened(), 0)?;
+            st.stored.records.written = true;
             self.each_group(layout::groups(recovered.size), |group, raw| {
                 Ok(self.store.write_at(raw, layout::entries_offset(group))?)
             })?;

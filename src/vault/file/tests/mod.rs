@@ -11,6 +11,7 @@ use crate::{
 use std::sync::{Arc, atomic::Ordering};
 
 mod ahead;
+mod bounds;
 mod confirmed;
 mod crash;
 mod explore;
@@ -71,6 +72,7 @@ pub(super) fn context_of_few(background: Background) -> Context {
         overwrites_in_place: true,
         set_aside: Box::new(|_| Ok(())),
         rewrites: None,
+        bounds: None,
         buffered: Arc::new(Buffered::new(budget.behind)),
         ahead: Arc::default(),
         slots: SlotMemory::new(1 << 20),

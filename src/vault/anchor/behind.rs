@@ -1,0 +1,66 @@
+//! The thread that brings changes to the anchor while a vault is used.
+
+use crate::vault::Vault;
+use parking_lot::Mutex;
+use std::{
+    sync::{Arc, Weak, mpsc},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// How often it does: each time costs the store a sync if there are changes.
+const ROUND: Duration = Duration::from_secs(8);
+
+/// The thread, if there is an anchor to keep.
+#[derive(Default)]
+pub(in crate::vault) struct Behind {
+    /// Who drops this ends it.
+    thread: Mutex<Option<(mpsc::Sender<()>, JoinHandle<()>)>>,
+    /// Held by a round. Whether there are to be none: the vault is locked.
+    pub(in crate::vault) halted: Mutex<bool>,
+}
+
+impl Behind {
+    /// Ends the thread, after its round.
+    pub(in crate::vault) fn stop(&self) {
+        if let Some((stop, thread)) = self.thread.lock().take() {
+            drop(stop);
+            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+                log::error!("the anchor's thread came to an end");
+            }
+        }
+    }
+}
+
+impl Vault {
+    /// Brings changes to the anchor from here on until the vault is shut down.
+    pub fn anchor_behind(self: &Arc<Self>) {
+        if self.anchor.is_none() || self.read_only() {
+            return;
+        }
+        let (stop, stopped) = mpsc::channel();
+        let vault = Arc::downgrade(self);
+        let thread = std::thread::Builder::new().name("anchor".into()).spawn(move || run(&vault, &stopped));
+        match thread {
+            Ok(thread) => *self.anchoring.thread.lock() = Some((stop, thread)),
+            Err(e) => log::error!("changes come to the anchor only when the vault is unmounted: {e}"),
+        }
+    }
+
+    fn anchor_round(&self) {
+        let halted = self.anchoring.halted.lock();
+        if *halted {
+            return;
+        }
+        if let Err(e) = self.anchor_names(None) {
+            log::warn!("changes cannot be brought to the anchor: {e}");
+        }
+    }
+}
+
+fn run(vault: &Weak<Vault>, stopped: &mpsc::Receiver<()>) {
+    while stopped.recv_timeout(ROUND) == Err(mpsc::RecvTimeoutError::Timeout) {
+        let Some(vault) = vault.upgrade() else { return };
+        vault.anchor_round();
+    }
+}

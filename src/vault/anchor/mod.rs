@@ -1,0 +1,505 @@
+//! What was confirmed last, kept outside of the store: which records of files are durable, and which names are there.
+//!
+//! Of a file the anchor has a lower bound, written after the store's sync and before the sync is answered: a crash never leaves
+//! the store behind it. Of a directory it has all names. It says that a directory is being changed, durably, before the first
+//! change, and that it is not any more when the store has the changes durably: so a crash leaves a directory that it
+//! knows, or one that it knows nothing of.
+//!
+//! | module | what |
+//! |---|---|
+//! | `file` | the anchor's file |
+//! | `database` | its tables |
+//! | `entry`, `keys` | what stands in them |
+//! | `changes` | directories that were changed since |
+//! | `names` | comparing names in the store with it, and bringing changes to it |
+//! | `whole` | taking a whole vault as it is |
+//! | `behind` | the thread that brings changes to it |
+
+mod behind;
+mod changes;
+mod database;
+mod entry;
+mod error;
+mod file;
+mod keys;
+mod names;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod whole;
+
+pub(super) use behind::Behind;
+pub(super) use entry::{Found, Identity};
+pub use error::AnchorError;
+pub use file::refuse_inside;
+
+use super::{Bound, Bounds, Error, Mismatch, RecordOrder, Refused, Result};
+use crate::{
+    crypto::secret::Secret,
+    format::{
+        config::{VAULT_ID, VaultConfig},
+        dir_id::DirId,
+    },
+    store::{BackingFile, StoreDir},
+};
+use changes::{Changes, Looked, Settled};
+use database::{Database, DirState, Reader};
+use entry::Salt;
+use keys::AnchorKeys;
+use parking_lot::{Mutex, RwLock};
+use rules::{Rule, holds};
+use std::{
+    collections::HashMap,
+    ffi::{OsStr, OsString},
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+/// Version of the tables.
+const VERSION: &[u8] = &[1];
+/// Entries of the table `about`.
+const FORMAT: &str = "format";
+const VAULT: &str = "vault";
+const GENERATION: &str = "configuration";
+const KEY: &str = "key";
+
+/// Changed directories that are kept at most: each has a descriptor open.
+const CROWD: usize = 512;
+
+/// Which anchor a vault is opened with.
+#[derive(Debug, Clone)]
+pub struct AnchorUse {
+    /// Its file.
+    pub file: PathBuf,
+    /// Whether the vault is to be taken as it is, whatever the anchor says.
+    pub accept: bool,
+}
+
+/// Who asks, and with which keys.
+pub(super) struct Owner<'a> {
+    pub(super) config: &'a VaultConfig,
+    pub(super) master: &'a Secret<32>,
+}
+
+/// The anchor of an open vault.
+///
+/// Locks are taken in this order: `committing`, `changes`, `queue`. A transaction is written under the first two.
+pub(super) struct Anchor {
+    database: Database,
+    /// Whether it may be written to.
+    writable: bool,
+    /// Whether it has a vault.
+    made: AtomicBool,
+    vault: [u8; VAULT_ID],
+    /// Of an anchor that is to take the vault as it is.
+    anew: Mutex<Option<Anew>>,
+    /// None while the vault is locked.
+    keys: RwLock<Option<Arc<AnchorKeys>>>,
+    changes: Mutex<Changes>,
+    /// How many changes there were: known without that lock.
+    count: AtomicU64,
+    /// Bounds that the database does not have yet.
+    queue: Mutex<HashMap<Salt, Bound>>,
+    /// Held by who writes the queue: whoever waits for it finds what he wanted done.
+    committing: Mutex<()>,
+}
+
+/// What an anchor begins with that takes a vault as it is: its key, and the table `about`.
+struct Anew {
+    keys: Arc<AnchorKeys>,
+    about: Vec<(&'static str, Vec<u8>)>,
+}
+
+/// What became of a comparison.
+pub(super) enum Compared {
+    /// It is as the anchor says, or nobody knows.
+    Fine,
+    /// Something changed meanwhile: look again.
+    Again,
+    Otherwise(Mismatch),
+}
+
+/// A name in a directory that is being changed; when this is dropped, it is not any more.
+pub(super) struct Changing<'a> {
+    anchor: &'a Anchor,
+    id: DirId,
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        let mut changes = self.anchor.changes.lock();
+        changes.end(&self.id);
+        self.anchor.publish(&changes);
+    }
+}
+
+impl Anchor {
+    /// Opens an anchor, for writing unless the vault is `read_only` and is not to be accepted.
+    pub(super) fn open(
+        wanted: &AnchorUse,
+        read_only: bool,
+        owner: &Owner,
+    ) -> std::result::Result<Self, AnchorError> {
+        let path = &wanted.file;
+        let writable = !read_only || wanted.accept;
+        let file = if writable { file::to_write(path)? } else { file::to_read(path)? };
+        let anchor = Self::over(file, (path, writable), owner)?;
+        let made = anchor.is_made();
+        if !made && !writable {
+            return Err(AnchorError::Missing(path.clone()));
+        }
+        if wanted.accept || !made {
+            *anchor.anew.lock() = Some(Anew::of(owner).map_err(|e| AnchorError::at(path, e))?);
+        } else {
+            anchor.check_configuration(path, owner)?;
+        }
+        if made && anchor.keys.read().is_none() {
+            // Whatever it has cannot be read: there is nothing to compare the vault with.
+            log::warn!("{}", AnchorError::OtherKey(path.clone()));
+            anchor.made.store(false, Ordering::Relaxed);
+        }
+        Ok(anchor)
+    }
+
+    fn over(
+        file: Arc<dyn BackingFile>,
+        (path, writable): (&Path, bool),
+        owner: &Owner,
+    ) -> std::result::Result<Self, AnchorError> {
+        let at = |e: io::Error| match e.raw_os_error() {
+            Some(_) => AnchorError::at(path, e),
+            None => AnchorError::NotAnAnchor(path.to_owned()),
+        };
+        let database = Database::open(file).map_err(at)?;
+        let vault = *owner.config.id();
+        let about = |what| database.read(|reader| reader.about(what)).map_err(at);
+        let made = match about(FORMAT)?.as_deref() {
+            None => false,
+            Some(VERSION) => true,
+            Some(_) => return Err(AnchorError::NotAnAnchor(path.to_owned())),
+        };
+        if made && about(VAULT)?.as_deref() != Some(&vault) {
+            return Err(AnchorError::OtherVault(path.to_owned()));
+        }
+        let keys = about(KEY)?.and_then(|wrapped| owner.unwrap(&wrapped));
+        Ok(Anchor {
+            database,
+            writable,
+            made: AtomicBool::new(made),
+            vault,
+            anew: Mutex::default(),
+            keys: RwLock::new(keys.map(Arc::new)),
+            changes: Mutex::default(),
+            count: AtomicU64::default(),
+            queue: Mutex::default(),
+            committing: Mutex::default(),
+        })
+    }
+
+    /// Refuses a configuration that is older than one that was confirmed, and keeps its number.
+    fn check_configuration(&self, path: &Path, owner: &Owner) -> std::result::Result<(), AnchorError> {
+        if self.keys.read().is_none() {
+            return Err(AnchorError::OtherKey(path.to_owned()));
+        }
+        let at = |e| AnchorError::at(path, e);
+        let confirmed = self.database.read(|reader| reader.about(GENERATION)).map_err(at)?;
+        let confirmed = confirmed.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)));
+        let (found, confirmed) = (owner.config.generation(), confirmed.unwrap_or(0));
+        if found < confirmed {
+            return Err(AnchorError::OldConfiguration { path: path.to_owned(), found, confirmed });
+        }
+        if self.writable && found > confirmed {
+            self.take_up(owner).map_err(at)?;
+        }
+        let left = self.database.read(Reader::changing).map_err(at)?;
+        if left > 0 {
+            log::warn!(
+                "{left} directories were being changed when the vault was last used: they are taken as they are"
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether it has a vault; else the vault is to be taken as it is.
+    pub(super) fn is_made(&self) -> bool {
+        self.made.load(Ordering::Relaxed)
+    }
+
+    fn keys(&self) -> io::Result<Arc<AnchorKeys>> {
+        self.keys.read().clone().ok_or_else(|| io::Error::other("the vault is locked"))
+    }
+
+    /// Keeps the number of the vault's configuration, and its own key under the vault's master key.
+    pub(super) fn take_up(&self, owner: &Owner) -> io::Result<()> {
+        let wrapped = self.keys()?.wrap(owner.master, &self.vault);
+        self.database.write(|writer| {
+            writer.set_about(GENERATION, &owner.config.generation().to_be_bytes())?;
+            writer.set_about(KEY, &wrapped)
+        })
+    }
+
+    /// Forgets its keys: the vault is locked.
+    pub(super) fn wipe(&self) {
+        *self.keys.write() = None;
+    }
+
+    /// Has its keys again.
+    pub(super) fn bring_back(&self, owner: &Owner) -> io::Result<()> {
+        let wrapped = self.database.read(|reader| reader.about(KEY))?.unwrap_or_default();
+        let keys =
+            owner.unwrap(&wrapped).ok_or_else(|| io::Error::other("the anchor's key does not open"))?;
+        *self.keys.write() = Some(Arc::new(keys));
+        if self.writable { self.take_up(owner) } else { Ok(()) }
+    }
+
+    /// Writes the bounds that it was told of, durably; and what went.
+    pub(super) fn commit(&self) -> Result<()> {
+        if !self.writable {
+            return Ok(());
+        }
+        let _alone = self.committing.lock();
+        if self.queue.lock().is_empty() {
+            return Ok(()); // They went with another's.
+        }
+        self.write(&[], &mut Changes::default())
+    }
+
+    /// Writes the queue, what went, and what was found in directories. The caller holds `committing`.
+    fn write(&self, looked: &[&Looked], changes: &mut Changes) -> Result<()> {
+        let queue = std::mem::take(&mut *self.queue.lock());
+        let written = self.database.write(|writer| {
+            for bound in queue.values() {
+                writer.raise(bound)?;
+            }
+            for salt in &changes.gone.1 {
+                writer.forget_file(salt)?;
+            }
+            for id in &changes.gone.0 {
+                writer.set_directory(id, DirState::Unknown)?;
+                writer.clear_names(id)?;
+            }
+            for Looked { settled, names } in looked {
+                if settled.names.is_none() {
+                    writer.clear_names(&settled.id)?;
+                }
+                for (sealed, identity) in names {
+                    writer.set_name(sealed, identity.as_ref())?;
+                }
+                writer.set_directory(&settled.id, DirState::Known)?;
+            }
+            Ok(())
+        });
+        match written {
+            Ok(()) => changes.gone = Default::default(),
+            Err(_) => queue.into_values().for_each(|bound| self.note(bound)),
+        }
+        Ok(written?)
+    }
+
+    /// Begins to change a name: from here on until the change is in the store durably, the anchor says that it does not know.
+    pub(super) fn begin(&self, id: &DirId, store: &Arc<StoreDir>, name: &OsStr) -> Result<Changing<'_>> {
+        let sealed = self.keys()?.seal(id, name);
+        let mut changes = self.changes.lock();
+        if !changes.is_marked(id) {
+            let known = self.database.read(|reader| reader.directory(id))? == DirState::Known;
+            changes.add(*id, store.clone(), !known);
+            if known && holds(Rule::MarkBeforeChange) {
+                self.database.write(|writer| writer.set_directory(id, DirState::Changing))?;
+            }
+            changes.mark(id, true);
+        }
+        changes.begin(id, sealed);
+        self.publish(&changes);
+        Ok(Changing { anchor: self, id: *id })
+    }
+
+    /// Takes a directory that the anchor knows nothing of for one of which everything has changed.
+    pub(super) fn meet(&self, id: &DirId, store: &Arc<StoreDir>) -> Result<()> {
+        if !self.writable || self.database.read(|reader| reader.directory(id))? == DirState::Known {
+            return Ok(());
+        }
+        let mut changes = self.changes.lock();
+        // With the lock held: it may have become known.
+        if !changes.has(id) && self.database.read(|reader| reader.directory(id))? != DirState::Known {
+            changes.add(*id, store.clone(), true);
+        }
+        Ok(())
+    }
+
+    /// Whether changed directories should be looked at before more are changed.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.changes.lock().len() >= CROWD
+    }
+
+    /// The directories that nobody is changing, to be looked at.
+    fn settled(&self, only: Option<&DirId>) -> Vec<Settled> {
+        self.changes.lock().settled(only)
+    }
+
+    /// Keeps what was found in directories, durably, if nobody has changed them since; `sync` makes the store have it durably
+    /// before.
+    fn keep(&self, looked: &[Looked], sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        if holds(Rule::SyncBeforeKeep) {
+            sync()?;
+        }
+        let _alone = self.committing.lock();
+        let mut changes = self.changes.lock();
+        let is_still = |looked: &&Looked| changes.is_still(&looked.settled) || !holds(Rule::KeepWhatIsStill);
+        let still: Vec<&Looked> = looked.iter().filter(is_still).collect();
+        let nothing = still.is_empty() && changes.gone.0.is_empty() && changes.gone.1.is_empty();
+        if nothing && self.queue.lock().is_empty() {
+            return Ok(());
+        }
+        let written = self.write(&still, &mut changes);
+        if written.is_err() && holds(Rule::MarkAfterFailure) {
+            still.iter().for_each(|looked| changes.mark(&looked.settled.id, false));
+        }
+        written?;
+        still.iter().for_each(|looked| changes.remove(&looked.settled.id));
+        self.publish(&changes);
+        Ok(())
+    }
+
+    /// A directory was removed.
+    pub(super) fn directory_went(&self, id: &DirId) {
+        let mut changes = self.changes.lock();
+        changes.remove(id);
+        self.publish(&changes);
+        changes.gone.0.insert(*id);
+    }
+
+    /// The last name of a file was removed.
+    pub(super) fn file_went(&self, salt: Salt) {
+        self.queue.lock().remove(&salt);
+        self.changes.lock().gone.1.insert(salt);
+    }
+
+    /// A file without a name has one again.
+    pub(super) fn file_came_back(&self, salt: &Salt) {
+        self.changes.lock().gone.1.remove(salt);
+    }
+
+    /// Counts changes of names: what was found before one is no argument after it.
+    pub(super) fn changes(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// To be called with the lock of changes held, after one.
+    fn publish(&self, changes: &Changes) {
+        self.count.store(changes.count(), Ordering::Release);
+    }
+
+    /// Compares what was found under a name when there had been so many changes.
+    pub(super) fn compare(&self, id: &DirId, name: &OsStr, found: &Found, since: u64) -> Result<Compared> {
+        if !self.is_made() {
+            return Ok(Compared::Fine);
+        }
+        let sealed = self.keys()?.seal(id, name);
+        let against = |known_only: bool| {
+            self.database.read(|reader| {
+                Ok(match reader.directory(id)? {
+                    DirState::Unknown => None,
+                    DirState::Changing if known_only => None,
+                    DirState::Changing | DirState::Known => found.against(reader.name(&sealed)?.as_ref()),
+                })
+            })
+        };
+        if against(false)?.is_none() {
+            return Ok(Compared::Fine);
+        }
+        let changes = self.changes.lock();
+        if changes.may_concern(id, &sealed) {
+            return Ok(Compared::Fine);
+        }
+        if changes.count() != since {
+            return Ok(Compared::Again);
+        }
+        // Of a directory that this process is changing, it knows which names. Of one that another left so, nobody does.
+        Ok(against(!changes.has(id))?.map_or(Compared::Fine, Compared::Otherwise))
+    }
+
+    /// How many of these files there are bounds of.
+    #[cfg(test)]
+    pub(super) fn number_of_bounds(&self, salts: &[Salt]) -> usize {
+        let has = |salt| self.database.read(|reader| reader.bound(salt)).is_ok_and(|bound| bound.is_some());
+        salts.iter().filter(|salt| has(salt)).count()
+    }
+
+    /// How many names a directory had.
+    pub(super) fn number_of_names(&self, id: &DirId) -> io::Result<usize> {
+        self.database.read(|reader| Ok(reader.names(id)?.len()))
+    }
+
+    /// The names of a directory, if the anchor knows all of them.
+    pub(super) fn names(&self, id: &DirId) -> Result<Option<Vec<OsString>>> {
+        let keys = self.keys()?;
+        let changes = self.changes.lock();
+        if changes.has(id) {
+            return Ok(None);
+        }
+        let sealed = self.database.read(|reader| {
+            Ok(match reader.directory(id)? {
+                DirState::Known => Some(reader.names(id)?),
+                DirState::Unknown | DirState::Changing => None,
+            })
+        })?;
+        Ok(sealed.map(|sealed| sealed.iter().filter_map(|sealed| keys.open(id, sealed)).collect()))
+    }
+}
+
+impl Anew {
+    fn of(owner: &Owner) -> io::Result<Self> {
+        let (keys, id) = (AnchorKeys::random()?, owner.config.id());
+        let about = vec![
+            (FORMAT, VERSION.to_vec()),
+            (VAULT, id.to_vec()),
+            (GENERATION, owner.config.generation().to_be_bytes().to_vec()),
+            (KEY, keys.wrap(owner.master, id)),
+        ];
+        Ok(Anew { keys: Arc::new(keys), about })
+    }
+}
+
+impl Owner<'_> {
+    /// The keys of an anchor that one of the vault's master keys opens.
+    fn unwrap(&self, wrapped: &[u8]) -> Option<AnchorKeys> {
+        let id = self.config.id();
+        AnchorKeys::unwrap(wrapped, self.master, id)
+            .or_else(|| AnchorKeys::unwrap(wrapped, &self.config.former(self.master)?.1, id))
+    }
+}
+
+impl Bounds for Anchor {
+    fn check(&self, found: &Bound) -> Result<()> {
+        if !self.is_made() {
+            return Ok(());
+        }
+        let confirmed = self.database.read(|reader| reader.bound(&found.key.salt))?;
+        let order =
+            |bound: &Bound| RecordOrder { generation: bound.key.generation, sequence: bound.sequence };
+        match confirmed {
+            Some(confirmed) if found.order() < confirmed.order() || is_fork(found, &confirmed) => {
+                let mismatch = Mismatch::Old { found: order(found), confirmed: order(&confirmed) };
+                Err(Error::Refused(Refused { place: None, mismatch }))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn note(&self, durable: Bound) {
+        let mut queue = self.queue.lock();
+        let known = queue.entry(durable.key.salt).or_insert(durable);
+        if known.order() < durable.order() {
+            *known = durable;
+        }
+    }
+}
+
+/// Whether a record has the number of another one: a copy of the file was continued.
+fn is_fork(found: &Bound, confirmed: &Bound) -> bool {
+    found.order() == confirmed.order() && found.mac != confirmed.mac
+}

@@ -1,0 +1,310 @@
+//! Names in the store against those in the anchor, and the way of changes into it.
+
+use super::{
+    Anchor, Changing, Compared,
+    changes::{Looked, Settled},
+    entry::{Found, Identity},
+};
+use crate::{
+    format::record::Record,
+    store::{BackingFile, DirFile, Listed, Node},
+    vault::{
+        Bound, Dir, Error, File, Kind, OpenFile, Refused, Result, StoredName, Vault, attr::key,
+        names::NameOf, xattr_owner::special,
+    },
+};
+use rustix::fs::{FileType, OFlags};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    path::PathBuf,
+    sync::Arc,
+};
+
+/// More changed names in a single directory, and the whole store is synced, if it can be.
+const FEW: usize = 16;
+
+impl Vault {
+    /// Looks at a name with `look` until what is `found` by it is as the anchor says.
+    ///
+    /// # Errors
+    /// `Refused` if it is not; those of `look`.
+    pub(in crate::vault) fn compared<T>(
+        &self,
+        dir: &Dir,
+        name: &OsStr,
+        look: impl Fn() -> Result<T>,
+        found: impl Fn(&Result<T>) -> Option<Found>,
+    ) -> Result<T> {
+        let (Some(anchor), Some(id)) = (&self.anchor, &dir.id) else { return look() };
+        loop {
+            let since = anchor.changes();
+            let result = look();
+            let Some(found) = found(&result) else { return result };
+            match anchor.compare(id, name, &found, since)? {
+                Compared::Fine => return result,
+                Compared::Again => {}
+                Compared::Otherwise(mismatch) => {
+                    let place = self.place(dir, name)?;
+                    let place = Some(dir.stored_path(&place.stored.0));
+                    return Err(Error::Refused(Refused { place, mismatch }));
+                }
+            }
+        }
+    }
+
+    /// The same, of what an entry leads to. One whose name does not authenticate has nothing to be compared with.
+    pub(in crate::vault) fn compared_entry<T>(
+        &self,
+        dir: &Dir,
+        stored: &StoredName,
+        look: impl Fn() -> Result<T>,
+        identity: impl Fn(&T) -> Result<Option<Identity>>,
+    ) -> Result<T> {
+        let Some(name) = self.anchored_name(dir, stored) else { return look() };
+        let found = |looked: &Result<T>| Some(Found::Identity(identity(looked.as_ref().ok()?).ok()??));
+        self.compared(dir, &name, look, found)
+    }
+
+    /// What an anchor knows a link with this target by.
+    pub(in crate::vault) fn identity_of_link(&self, target: &OsStr) -> Result<Option<Identity>> {
+        let Some(anchor) = &self.anchor else { return Ok(None) };
+        Ok(Some(Identity::Link(anchor.keys()?.target(target))))
+    }
+
+    /// The plaintext of a stored name, if there is an anchor to compare it with.
+    fn anchored_name(&self, dir: &Dir, stored: &StoredName) -> Option<OsString> {
+        self.anchor.as_ref()?;
+        let entry = Listed { name: stored.0.clone(), kind: FileType::Unknown, ino: 0 };
+        match self.name_of_entry(dir, &entry) {
+            NameOf::Entry(Ok(name)) => Some(name),
+            NameOf::Entry(Err(_)) | NameOf::Own(_) => None,
+        }
+    }
+
+    /// Begins to change a name, if there is an anchor: to be called before a lock is taken. When what this returns is dropped,
+    /// the change is done.
+    ///
+    /// # Errors
+    /// The anchor's; then nothing may be changed.
+    pub(in crate::vault) fn changing(&self, dir: &Dir, name: &OsStr) -> Result<Option<Changing<'_>>> {
+        let Some(anchor) = self.kept_anchor() else { return Ok(None) };
+        if anchor.is_crowded() {
+            self.anchor_names(None)?;
+        }
+        anchor.begin(dir.id()?, &dir.store, name).map(Some)
+    }
+
+    /// Before an entry gets another identity, or may: nothing was committed to it so far.
+    pub(in crate::vault) fn changing_entry(&self, dir: &Dir, stored: &StoredName) -> Result<()> {
+        match self.anchored_name(dir, stored) {
+            Some(name) => self.changing(dir, &name).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// The anchor, if it may be written to while the vault is used.
+    fn kept_anchor(&self) -> Option<&Arc<Anchor>> {
+        self.anchor.as_ref().filter(|anchor| anchor.is_made() && !self.read_only())
+    }
+
+    /// A directory was opened: one that the anchor knows nothing of will be looked at.
+    pub(in crate::vault) fn met(&self, dir: &Dir) -> Result<()> {
+        let (Some(anchor), Some(id)) = (self.kept_anchor(), &dir.id) else { return Ok(()) };
+        if anchor.is_crowded()
+            && let Err(e) = self.anchor_names(None)
+        {
+            log::debug!("changes cannot be brought to the anchor: {e}"); // Whoever changes something is told.
+        }
+        anchor.meet(id, &dir.store)
+    }
+
+    /// Makes the anchor hold what is durable of files.
+    ///
+    /// # Errors
+    /// The anchor's.
+    pub(in crate::vault) fn anchor_files(&self) -> Result<()> {
+        self.kept_anchor().map_or(Ok(()), |anchor| anchor.commit())
+    }
+
+    /// Makes changed directories durable, all or one, and has the anchor hold their names. One that is being changed just now is left
+    /// for the next time.
+    ///
+    /// # Errors
+    /// The store's, and the anchor's.
+    pub(in crate::vault) fn anchor_names(&self, only: Option<&Dir>) -> Result<()> {
+        let Some(anchor) = self.kept_anchor() else { return Ok(()) };
+        let only = only.map(|dir| dir.id().copied()).transpose()?;
+        let settled = anchor.settled(only.as_ref());
+        let few = only.is_some() && settled.iter().all(|s| s.names.as_ref().is_some_and(|n| n.len() <= FEW));
+        let each = few || !self.can_sync_store();
+        let mut looked = Vec::new();
+        for settled in settled {
+            match self.look(anchor, settled, each) {
+                Ok(found) => looked.push(found),
+                Err(e) => log::debug!("a changed directory is left to be looked at again: {e}"),
+            }
+        }
+        anchor.keep(&looked, || {
+            if each {
+                self.make_names_durable()?;
+                looked.iter().try_for_each(|looked| self.sync_of(&looked.settled))?;
+            } else {
+                self.sync_store()?;
+            }
+            Ok(())
+        })
+    }
+
+    fn sync_of(&self, settled: &Settled) -> Result<()> {
+        let node = settled.store.itself();
+        Ok(self.with_access(&node, 0o500, || settled.store.sync())?)
+    }
+
+    /// What stands under the changed names of a directory. Files get an identity, which one to which nothing was committed does not
+    /// have. If only single files are synced, they are.
+    fn look(&self, anchor: &Anchor, settled: Settled, each: bool) -> Result<Looked> {
+        let dir = Dir { store: settled.store.clone(), id: Some(settled.id) };
+        let keys = anchor.keys()?;
+        let names: Vec<OsString> = match &settled.names {
+            Some(sealed) => sealed.iter().filter_map(|sealed| keys.open(&settled.id, sealed)).collect(),
+            None => self.entries_of(&dir)?.into_iter().map(|(name, _)| name).collect(),
+        };
+        let look = |name: OsString| {
+            let stored = self.place(&dir, &name)?.stored;
+            let identity = self.identity_at(anchor, &dir, &stored, &mut |stored| {
+                self.committed_identity(&dir, stored, each)
+            })?;
+            Ok((keys.seal(&settled.id, &name), identity))
+        };
+        let names = names.into_iter().map(look).collect::<Result<_>>()?;
+        Ok(Looked { settled, names })
+    }
+
+    /// The entries of a directory whose names authenticate.
+    pub(super) fn entries_of(&self, dir: &Dir) -> Result<Vec<(OsString, StoredName)>> {
+        let listed = self.with_access(&dir.store.itself(), 0o500, || dir.store.list())?;
+        let name = |entry: Listed| match self.name_of_entry(dir, &entry) {
+            NameOf::Entry(Ok(name)) => Some((name, StoredName(entry.name))),
+            NameOf::Entry(Err(_)) | NameOf::Own(_) => None,
+        };
+        Ok(listed.into_iter().filter_map(name).collect())
+    }
+
+    /// What stands under a stored name, and what `file` says of a file; `None` if nothing does.
+    ///
+    /// # Errors
+    /// The store's. What is damaged, or may not be read, is `Any`.
+    pub(super) fn identity_at(
+        &self,
+        anchor: &Anchor,
+        dir: &Dir,
+        stored: &StoredName,
+        file: &mut dyn FnMut(&StoredName) -> Result<Identity>,
+    ) -> Result<Option<Identity>> {
+        let node = match dir.store.node(&stored.0) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            node => node?,
+        };
+        let raw = node.stat()?;
+        let known = match Kind::from_store(FileType::from_raw_mode(raw.st_mode)) {
+            None => Ok(Identity::Any),
+            Some(Kind::File) => file(stored),
+            Some(Kind::Dir) => self.with_id(dir.store.open_dir(&stored.0)?).map(|dir| match dir.id {
+                Some(id) => Identity::Dir(id),
+                None => Identity::Any,
+            }),
+            Some(Kind::Symlink) => self
+                .target_of(dir, stored)
+                .and_then(|target| Ok(Identity::Link(anchor.keys()?.target(&target)))),
+            Some(Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice) => {
+                Ok(special(&raw).map_or(Identity::Any, Identity::Special))
+            }
+        };
+        match known {
+            Ok(identity) => Ok(Some(identity)),
+            // What another user keeps from this process is of no use to it.
+            Err(Error::Store(e)) if e.kind() != io::ErrorKind::PermissionDenied => Err(e.into()),
+            Err(_) => Ok(Some(Identity::Any)),
+        }
+    }
+
+    /// The identity of a file, which it gets if it has none.
+    fn committed_identity(&self, dir: &Dir, stored: &StoredName, each: bool) -> Result<Identity> {
+        let node = dir.store.node(&stored.0)?;
+        if self.files.get(key(&node.stat()?)).is_none()
+            && let Some(newest) = self.newest_record(&node, each)?
+        {
+            return Ok(Identity::File(Some(newest.key.salt)));
+        }
+        let open = self.open_stored(dir, stored, true)?;
+        let identified = open.file.salt(true).and_then(|salt| {
+            if each && open.file.durable().is_none() {
+                self.files.sync(&open)?;
+            }
+            Ok(Identity::File(salt))
+        });
+        self.files.release(open);
+        identified
+    }
+
+    /// The newest record of a file in the store, made durable if `sync`.
+    pub(super) fn newest_record(&self, node: &Node, sync: bool) -> Result<Option<Bound>> {
+        let file = self.with_access(node, 0o400, || node.reopen(OFlags::RDONLY))?;
+        let file = Arc::new(DirFile::quiet(file));
+        let newest = File::newest_record(file.clone(), self.files.context().clone())?;
+        if sync {
+            file.sync_data()?;
+        }
+        Ok(newest)
+    }
+
+    /// The last name of a file went.
+    pub(in crate::vault) fn file_went(&self, node: &Node) {
+        let Some(anchor) = self.kept_anchor() else { return };
+        let salt = node.stat().ok().and_then(|raw| match self.files.get(key(&raw)) {
+            Some(open) => open.file.salt(false).ok().flatten(),
+            None => {
+                let records = self.stored_records(node).ok()?;
+                let keys = records.as_chunks().0.iter().map(Record::peek_key);
+                keys.flatten().next().map(|key| key.salt)
+            }
+        });
+        // What stays behind is of no use to anybody, and does no harm.
+        if let Some(salt) = salt {
+            anchor.file_went(salt);
+        }
+    }
+
+    /// A file without a name may have got one.
+    pub(in crate::vault) fn file_came_back(&self, open: &OpenFile) {
+        if let (Some(anchor), Ok(Some(salt))) = (self.kept_anchor(), open.file.salt(false)) {
+            anchor.file_came_back(&salt);
+        }
+    }
+
+    /// Whether the anchor has more than so many names in a directory.
+    pub(in crate::vault) fn anchor_has_more(&self, dir: &Dir, names: usize) -> bool {
+        let (Some(anchor), Some(id)) = (&self.anchor, &dir.id) else { return false };
+        anchor.number_of_names(id).is_ok_and(|number| number > names)
+    }
+
+    /// Names that the anchor has in a directory, and the store does not.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn lost_names(&self, dir: &Dir) -> Result<Vec<(OsString, PathBuf, Refused)>> {
+        let (Some(anchor), Some(id)) = (&self.anchor, &dir.id) else { return Ok(Vec::new()) };
+        let mut lost = Vec::new();
+        for name in anchor.names(id)?.unwrap_or_default() {
+            let stored = self.place(dir, &name)?.stored;
+            if dir.store.stat(&stored.0).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+                && let Err(Error::Refused(refused)) =
+                    self.compared(dir, &name, || Ok(()), |_| Some(Found::Nothing))
+            {
+                lost.push((name, dir.path_in_store(&stored.0), refused));
+            }
+        }
+        Ok(lost)
+    }
+}

@@ -1,0 +1,84 @@
+//! Taking a whole vault as it is.
+
+use super::{
+    Anchor, Anew,
+    database::{DirState, Writer},
+    entry::Identity,
+};
+use crate::vault::{Dir, Error, Result, StoredName, Vault};
+use std::{io, sync::atomic::Ordering};
+
+/// A way through the vault.
+struct Taking<'a, 'w> {
+    vault: &'a Vault,
+    anchor: &'a Anchor,
+    writer: &'a mut Writer<'w>,
+    /// Told of each node; says whether to go on.
+    progress: &'a mut dyn FnMut() -> bool,
+}
+
+impl Vault {
+    /// Whether the vault was opened with an anchor that does not have it yet.
+    pub fn lacks_anchor(&self) -> bool {
+        self.anchor.as_ref().is_some_and(|anchor| !anchor.is_made())
+    }
+
+    /// Has the anchor take the vault as it is, whatever it had before; it has to be opened for that. Nobody may use the vault
+    /// meanwhile. `progress` is told of each file and directory, and says whether to go on.
+    ///
+    /// # Errors
+    /// The store's, and the anchor's, which then has what it had; `Interrupted` if it is told to stop.
+    pub fn take_into_anchor(&self, progress: &mut dyn FnMut() -> bool) -> Result<()> {
+        let Some(anchor) = &self.anchor else { return Ok(()) };
+        let Some(Anew { keys, about }) = anchor.anew.lock().take() else { return Ok(()) };
+        let before = anchor.keys.write().replace(keys);
+        let taken = anchor.database.write(|writer| {
+            writer.clear()?;
+            about.iter().try_for_each(|(what, value)| writer.set_about(what, value))?;
+            Taking { vault: self, anchor, writer, progress }.directory(&self.root)?;
+            // What is trusted has to stay.
+            self.root.store.sync_all().map(drop)
+        });
+        match taken {
+            Ok(()) => anchor.made.store(true, Ordering::Relaxed),
+            Err(_) => *anchor.keys.write() = before,
+        }
+        Ok(taken?)
+    }
+}
+
+impl Taking<'_, '_> {
+    fn directory(&mut self, dir: &Dir) -> io::Result<()> {
+        let Some(id) = dir.id else { return Ok(()) };
+        self.writer.set_directory(&id, DirState::Known)?;
+        for (name, stored) in self.vault.entries_of(dir)? {
+            if !(self.progress)() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let (mut bound, vault) = (None, self.vault);
+            let identity = vault.identity_at(self.anchor, dir, &stored, &mut |stored| {
+                let node = dir.store.node(&stored.0)?;
+                bound = vault.newest_record(&node, false)?;
+                // One that gets an identity under another name would be another one here.
+                let shared = bound.is_none() && node.stat()?.st_nlink > 1;
+                Ok(if shared { Identity::Any } else { Identity::File(bound.map(|bound| bound.key.salt)) })
+            })?;
+            if let Some(bound) = bound {
+                self.writer.raise(&bound)?;
+            }
+            self.writer.set_name(&self.anchor.keys()?.seal(&id, &name), identity.as_ref())?;
+            if let Some(Identity::Dir(_)) = identity {
+                self.inner(dir, &stored)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn inner(&mut self, dir: &Dir, stored: &StoredName) -> io::Result<()> {
+        match self.vault.with_id(dir.store.open_dir(&stored.0)?) {
+            Ok(inner) => self.directory(&inner),
+            Err(Error::Damaged(_)) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+}

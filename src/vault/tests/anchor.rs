@@ -1,0 +1,185 @@
+//! Names that are changed in every way, an anchor, and kills: the anchor refuses nothing that is right.
+
+use super::*;
+use crate::vault::{AnchorError, AnchorUse, OpenError, SetAttr, Target};
+
+const NAMES: u64 = 9;
+
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+
+    fn name(&mut self) -> OsString {
+        let n = self.below(NAMES) as usize;
+        // One of them is long.
+        if n == 0 { "l".repeat(200).into() } else { format!("{n}").into() }
+    }
+}
+
+fn open_anchored(dir: &Path, anchor: &Path) -> Arc<Vault> {
+    let anchor = Some(AnchorUse { file: anchor.to_owned(), accept: false });
+    let options = OpenOptions { anchor, ..OpenOptions::default() };
+    let vault = loop {
+        match Vault::open(dir, &unlock(), options.clone()) {
+            // A thread of the one before that was killed still ends.
+            Err(OpenError::Anchor(AnchorError::InUse(_))) => std::thread::yield_now(),
+            opened => break opened.unwrap(),
+        }
+    };
+    if vault.lacks_anchor() {
+        vault.take_into_anchor(&mut || true).unwrap();
+    }
+    vault
+}
+
+/// Everything in a directory and below that is refused, or cannot be read.
+fn refused(vault: &Vault, dir: &Arc<Dir>, all: &mut Vec<String>) {
+    all.extend(vault.lost_names(dir).unwrap().into_iter().map(|(name, _, e)| format!("{name:?}: {e}")));
+    for entry in vault.inspect_dir(dir).unwrap().entries {
+        let result = vault.lookup(dir, &entry.name).and_then(|_| match entry.kind {
+            Kind::Dir => vault.open_dir(dir, &entry.stored).map(|inner| refused(vault, &inner, all)),
+            Kind::File => vault.open_file(dir, &entry.stored, false).map(|open| vault.files().release(open)),
+            Kind::Symlink => vault.readlink(dir, &entry.stored).map(drop),
+            _ => Ok(()),
+        });
+        if let Err(e) = result {
+            all.push(format!("{:?}: {e}", entry.name));
+        }
+    }
+}
+
+fn all_refused(vault: &Vault) -> Vec<String> {
+    let mut all = Vec::new();
+    refused(vault, &vault.root(), &mut all);
+    all
+}
+
+/// Changes something; what fails does so because of what is there.
+fn change(vault: &Vault, dirs: &mut Vec<Arc<Dir>>, rng: &mut Rng) -> Result<()> {
+    let dir = dirs[rng.below(dirs.len() as u64) as usize].clone();
+    let to = dirs[rng.below(dirs.len() as u64) as usize].clone();
+    let (name, other) = (rng.name(), rng.name());
+    match rng.below(14) {
+        0..3 => {
+            let (_, _, open) = vault.create(&dir, &name, node(0o644))?;
+            if rng.below(2) == 0 {
+                open.file.write(0, &[1; 5000])?;
+                vault.files().flush_at_close(&open)?;
+            }
+            vault.files().release(open);
+        }
+        3 | 4 => {
+            let open = vault.open_file(&dir, &vault.lookup(&dir, &name)?.0, rng.below(2) == 0)?;
+            let target = Target::File(&open);
+            if rng.below(2) == 0 {
+                vault.set_attr(target, &SetAttr { size: Some(rng.below(9000)), ..Default::default() })?;
+            }
+            vault.sync_file(&open)?;
+            vault.files().release(open);
+        }
+        5 => drop(vault.unlink_name(&dir, &name)?),
+        6 => {
+            let mode =
+                [RenameMode::Replace, RenameMode::Exchange, RenameMode::NoReplace][rng.below(3) as usize];
+            vault.rename_name((&dir, &name), (&to, &other), mode)?;
+        }
+        7 => drop(vault.link(Target::Entry(&dir, &vault.lookup(&dir, &name)?.0), &to, &other)?),
+        8 => {
+            let (stored, _) = vault.mkdir(&dir, &name, node(0o755))?;
+            dirs.push(vault.open_dir(&dir, &stored)?);
+        }
+        9 => {
+            vault.rmdir_name(&dir, &name)?;
+            dirs.truncate(1);
+        }
+        10 => drop(vault.symlink(&dir, &name, OsStr::new("elsewhere"), node(0o777))?),
+        11 => drop(vault.mknod(&dir, &name, node(0o600), Kind::Fifo, 0)?),
+        12 => vault.sync_dir(&dir)?,
+        _ => vault.anchor_names(None)?,
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_that_is_right_is_refused() {
+    // In memory, if it can be: every round syncs everything.
+    let temporary = || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let anchors = temporary();
+    for seed in 0..12 {
+        let dir = temporary();
+        Vault::init(dir.path(), settings(NameMode::Encrypted), &slot()).unwrap();
+        let anchor = anchors.path().join(format!("{seed}"));
+        let mut rng = Rng(seed);
+        for round in 0..6 {
+            let vault = open_anchored(dir.path(), &anchor);
+            assert_eq!(all_refused(&vault), [""; 0], "seed {seed}, round {round}");
+            let mut dirs = vec![vault.root()];
+            for step in 0..60 {
+                if let Err(Error::Refused(e)) = change(&vault, &mut dirs, &mut rng) {
+                    panic!("seed {seed}, round {round}, step {step}: {e}");
+                }
+            }
+            if rng.below(2) == 0 {
+                vault.shut_down().unwrap();
+            } // Else it is killed.
+        }
+    }
+}
+
+#[test]
+fn an_empty_file_with_two_names_gets_one_identity() {
+    let f = Fixture::new();
+    for name in ["a", "b"] {
+        f.touch(&f.root(), name).unwrap();
+    }
+    let link = |vault: &Vault, old: &str, new: &str| {
+        let stored = vault.lookup(&vault.root(), OsStr::new(old)).unwrap().0;
+        vault.link(Target::Entry(&vault.root(), &stored), &vault.root(), OsStr::new(new)).map(drop).unwrap();
+    };
+    link(&f.vault, "a", "of before");
+    let dir = f.close();
+    let anchors = tempfile::tempdir().unwrap();
+    let anchor = anchors.path().join("anchor");
+    for _ in 0..2 {
+        let vault = open_anchored(dir.path(), &anchor);
+        if vault.lookup(&vault.root(), OsStr::new("later")).is_err() {
+            link(&vault, "b", "later");
+        }
+        for name in ["of before", "later"] {
+            let open = vault
+                .open_file(&vault.root(), &vault.lookup(&vault.root(), OsStr::new(name)).unwrap().0, true)
+                .unwrap();
+            open.file.write(0, b"content").unwrap();
+            vault.sync_file(&open).unwrap();
+            vault.files().release(open);
+        }
+        vault.shut_down().unwrap();
+        assert_eq!(all_refused(&vault), [""; 0]);
+    }
+    assert_eq!(all_refused(&open_anchored(dir.path(), &anchor)), [""; 0]);
+}
+
+#[test]
+fn what_goes_leaves_the_anchor() {
+    let (dir, anchors) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    Vault::init(dir.path(), settings(NameMode::Encrypted), &slot()).unwrap();
+    let vault = open_anchored(dir.path(), &anchors.path().join("anchor"));
+    let root = vault.root();
+    let mut salts = Vec::new();
+    for _ in 0..5 {
+        let (_, _, open) = vault.create(&root, OsStr::new("temporary"), node(0o644)).unwrap();
+        open.file.write(0, b"content").unwrap();
+        vault.sync_file(&open).unwrap();
+        salts.push(open.file.salt(false).unwrap().unwrap());
+        vault.files().release(open);
+        vault.anchor_names(None).unwrap();
+        vault.unlink_name(&root, OsStr::new("temporary")).unwrap();
+    }
+    vault.anchor_names(None).unwrap();
+    assert_eq!(vault.anchor.as_ref().unwrap().number_of_bounds(&salts), 0);
+    vault.shut_down().unwrap();
+}
