@@ -235,6 +235,54 @@ fn lost_added_and_exchanged_files_are_refused_and_named() {
 }
 
 #[test]
+fn another_root_and_a_directory_without_its_id_are_refused() {
+    if !ready(&[]) {
+        return;
+    }
+    let a = Anchored::new();
+    a.change(FURNISH);
+    let (dir, before) = (a.vault.store.join(a.stored("dir")), a.copy("before"));
+    for entry in fs::read_dir(&dir).expect("list") {
+        fs::remove_file(entry.expect("entry").path()).expect("remove");
+    }
+    let mount = a.mount();
+    let refused = fs::read_dir(mount.join("dir")).expect_err("another directory");
+    assert_eq!(refused.raw_os_error(), Some(libc::EIO));
+    mount.unmount();
+    sh("/", "rm -r \"$1\"; cp -a \"$2\" \"$1\"", &[&a.vault.store, &before], 60);
+    a.finds(&[]);
+    // The root's id, and with it everything that stood there.
+    let keep = ["warpcrypt.json", "warpcrypt.json.copy"];
+    for entry in fs::read_dir(&a.vault.store).expect("list").map(|entry| entry.expect("entry")) {
+        let path = entry.path();
+        match path.is_dir() && !path.is_symlink() {
+            _ if keep.iter().any(|kept| entry.file_name() == *kept) => {}
+            true => fs::remove_dir_all(path).expect("remove"),
+            false => fs::remove_file(path).expect("remove"),
+        }
+    }
+    let done = a.check(&[]);
+    assert_eq!(done.code(), UNREADABLE, "{}", done.stderr);
+    assert!(done.stderr.contains("root"), "{}", done.stderr);
+}
+
+/// Who copies the records of a file to another name, and waits until that is removed, cannot put the file back.
+#[test]
+fn what_is_removed_elsewhere_is_not_forgotten() {
+    if !ready(&[]) {
+        return;
+    }
+    let a = Anchored::new();
+    a.change(FURNISH);
+    let (one, two, before) = (a.stored("one"), a.stored("two"), a.copy("before"));
+    a.change("echo more >>one; sync one");
+    ok(Command::new("cp").arg(before.join(&one)).arg(a.vault.store.join(&two)), 60);
+    a.change("rm two");
+    a.put_back(&before, &one);
+    assert!(a.findings().contains(&("old".to_owned(), "one".to_owned())));
+}
+
+#[test]
 fn a_mount_without_the_anchor_is_named_with_the_command_that_mends_it() {
     if !ready(&[]) {
         return;

@@ -26,7 +26,7 @@ pub fn explain(error: &AnchorError) -> Failure {
     let code = match error {
         AnchorError::Inside(..) => Code::Usage,
         AnchorError::InUse(_) => Code::AlreadyMounted,
-        AnchorError::OldConfiguration { .. } => Code::Unreadable,
+        AnchorError::OldConfiguration { .. } | AnchorError::OtherRoot(_) => Code::Unreadable,
         AnchorError::Missing(_)
         | AnchorError::NotAnAnchor(_)
         | AnchorError::OtherVault(_)

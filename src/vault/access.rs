@@ -21,7 +21,7 @@ impl Vault {
         let look = || self.open_stored(parent, name, write);
         let open =
             self.compared_entry(parent, name, look, |open| Ok(Some(Identity::File(open.file.salt(false)?))))?;
-        if open.file.salt(false)?.is_none() {
+        if self.anchor.is_some() && open.file.salt(false)?.is_none() {
             self.changing_entry(parent, name)?;
         }
         Ok(open)

@@ -78,12 +78,12 @@ impl Vault {
         if let Some(anchor) = &self.anchor {
             anchor.bring_back(&Owner { config: &config, master }).map_err(failed)?;
         }
-        *self.anchoring.halted.lock() = false;
         let context = self.files.context();
         context.keys.replace(&config, master);
         self.keys.replace(&config, master);
         context.router.bring_back();
         self.files.bring_back();
+        *self.anchoring.halted.lock() = false;
         self.renew(&self.root).map_err(|e| failed(e.into()))
     }
 }

@@ -84,7 +84,9 @@ impl Vault {
     /// ENOTDIR for anything else; `Damaged` if its id file is missing or does not authenticate.
     pub fn open_dir(&self, parent: &Dir, name: &StoredName) -> Result<Arc<Dir>> {
         let look = || self.with_id(parent.store.open_dir(&name.0)?);
-        let dir = self.compared_entry(parent, name, look, |dir| Ok(dir.id.map(Identity::Dir)))?;
+        // One that lost its id is not the directory that an anchor knows.
+        let identity = |dir: &Dir| Ok(Some(dir.id.map_or(Identity::Any, Identity::Dir)));
+        let dir = self.compared_entry(parent, name, look, identity)?;
         self.met(&dir)?;
         Ok(Arc::new(dir))
     }

@@ -3,7 +3,7 @@
 use super::{
     Damage, Dir, Error, Result, Vault,
     keys::Former,
-    names::{random_name, read_small},
+    names::{Place, random_name, read_small},
 };
 use crate::{
     format::{
@@ -164,7 +164,7 @@ impl Vault {
         }
     }
 
-    /// Removes the directory `name`, empty but for files of the vault's own. `remove` is what takes the
+    /// Removes the directory at `place`, empty but for files of the vault's own. `remove` is what takes the
     /// directory itself away (or replaces it); if it fails, the directory keeps its id.
     ///
     /// The caller holds the lock of long names: a sidecar may be about to get its name.
@@ -174,11 +174,11 @@ impl Vault {
     pub(super) fn take_away(
         &self,
         parent: &Dir,
-        name: &OsStr,
+        place: &Place,
         remove: impl FnOnce() -> io::Result<()>,
     ) -> Result<()> {
         let _alone = self.dir_ids.write();
-        let dir = Dir::new(parent.store.open_dir(name)?, None);
+        let dir = Dir::new(parent.store.open_dir(&place.stored.0)?, None);
         let node = dir.store.itself();
         let id = match self.with_access(&node, 0o700, || self.strip(&dir)) {
             // It stays; but the store may have an error that comes before that.
@@ -186,10 +186,10 @@ impl Vault {
             stripped => stripped?,
         };
         let removed = remove();
-        if let (Ok(()), Some(anchor), Some(content)) = (&removed, &self.anchor, &id)
+        if let (Ok(()), Some(_), Some(content)) = (&removed, &self.anchor, &id)
             && let Ok(gone) = self.keys.open(|keys| keys.dir_ids.decode(content))
         {
-            anchor.directory_went(&gone);
+            self.directory_went(&gone, parent, &place.name);
         }
         if removed.is_err()
             && let Some(id) = id

@@ -218,6 +218,9 @@ impl Vault {
             Error::Store(e) => failed(e),
             other => failed(io::Error::other(other.to_string())),
         })?);
+        if let (Some(anchor), Some(wanted)) = (&vault.anchor, &options.anchor) {
+            anchor.check_root(&wanted.file, &vault.root)?;
+        }
         Ok(Arc::new(vault))
     }
 

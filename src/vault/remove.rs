@@ -1,7 +1,6 @@
 //! Removing names, and moving them.
 
 use super::{Dir, Kind, Pin, Result, Stat, StoredName, Vault, names::Place};
-use crate::store::StoreDir;
 use rustix::io::Errno;
 use std::{
     ffi::OsStr,
@@ -92,7 +91,7 @@ impl Vault {
         let _long = self.lock_long(&[&spot.place]);
         parent.store.unlink(&spot.place.stored.0)?;
         self.clear(parent, &spot.place);
-        self.name_went(there, &parent.store);
+        self.name_went(there, parent, &spot.place.name);
         Ok(())
     }
 
@@ -105,7 +104,7 @@ impl Vault {
         let _changing = self.changing(parent, &spot.place.name)?;
         let _long = self.long_names.lock();
         let stored = &spot.place.stored.0;
-        self.take_away(parent, stored, || parent.store.rmdir(stored))?;
+        self.take_away(parent, &spot.place, || parent.store.rmdir(stored))?;
         self.clear(parent, &spot.place);
         Ok(())
     }
@@ -146,7 +145,7 @@ impl Vault {
         self.files.changed(moved.inode());
         match &to.1.there {
             Some(there) if mode == RenameMode::Exchange => self.files.changed(there.inode()),
-            Some(there) => self.name_went(there, target),
+            Some(there) => self.name_went(there, to.0, &new.name),
             None => {}
         }
         match mode {
@@ -167,23 +166,23 @@ impl Vault {
         match replaced {
             // An empty directory still holds files of the vault's own; a directory onto itself stays.
             Some(there) if is_dir(there) && is_dir(moved) && there.inode() != moved.inode() => {
-                self.take_away(to, &new.stored.0, rename)
+                self.take_away(to, new, rename)
             }
             _ => Ok(rename()?),
         }
     }
 
     /// After a name went from `dir`: if it was the last of an open file, what is not flushed need not be.
-    fn name_went(&self, there: &There, dir: &StoreDir) {
+    fn name_went(&self, there: &There, dir: &Dir, name: &OsStr) {
         match there.stat.kind {
             Kind::File => match there.pin.links() {
                 Ok(0) => {
-                    self.file_went(there.pin.node());
+                    self.file_went(there.pin.node(), dir, name);
                     self.files.forget(there.inode());
                 }
                 _ => self.files.changed(there.inode()),
             },
-            Kind::Symlink => self.link_went(&there.pin, dir),
+            Kind::Symlink => self.link_went(&there.pin, &dir.store),
             Kind::Dir | Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => {}
         }
     }

@@ -49,6 +49,11 @@ pub(super) struct Changes {
 }
 
 impl Changes {
+    /// Whether no file and no directory went.
+    pub(super) fn nothing_went(&self) -> bool {
+        self.gone.0.is_empty() && self.gone.1.is_empty()
+    }
+
     /// Whether a directory is among them, and the anchor says so.
     pub(super) fn is_marked(&self, id: &DirId) -> bool {
         self.directories.get(id).is_some_and(|changed| changed.marked)

@@ -26,6 +26,9 @@ pub enum AnchorError {
     /// It is under a master key that the vault had before.
     #[error("the anchor {} is from before the vault got another master key: `warpcrypt check --anchor FILE --accept` takes the vault as it is now", .0.display())]
     OtherKey(PathBuf),
+    /// Another directory stands where the vault's root was.
+    #[error("the vault's root is not the directory that the anchor {} knows. If that is meant to be so, `warpcrypt check --anchor FILE --accept` takes the vault as it is now", .0.display())]
+    OtherRoot(PathBuf),
     /// The configuration was put back as it once was.
     #[error("the vault is older than the anchor {} says: its configuration is number {found}, and {confirmed} was confirmed. If that is meant to be so, `warpcrypt check --anchor FILE --accept` takes the vault as it is now", .path.display())]
     OldConfiguration {

@@ -33,7 +33,7 @@ pub(super) use entry::{Found, Identity};
 pub use error::AnchorError;
 pub use file::refuse_inside;
 
-use super::{Bound, Bounds, Error, Mismatch, RecordOrder, Refused, Result};
+use super::{Bound, Bounds, Dir, Error, Mismatch, RecordOrder, Refused, Result};
 use crate::{
     crypto::secret::Secret,
     format::{
@@ -66,6 +66,7 @@ const FORMAT: &str = "format";
 const VAULT: &str = "vault";
 const GENERATION: &str = "configuration";
 const KEY: &str = "key";
+const ROOT: &str = "root";
 
 /// Changed directories that are kept at most: each has a descriptor open.
 const CROWD: usize = 512;
@@ -224,6 +225,18 @@ impl Anchor {
         Ok(())
     }
 
+    /// Refuses a vault whose root is another directory than the one that was taken.
+    pub(super) fn check_root(&self, path: &Path, root: &Dir) -> std::result::Result<(), AnchorError> {
+        if !self.is_made() || self.anew.lock().is_some() {
+            return Ok(());
+        }
+        let known = self.database.read(|reader| reader.about(ROOT)).map_err(|e| AnchorError::at(path, e))?;
+        match (&known, &root.id) {
+            (Some(known), Some(id)) if known[..] == id.0 => Ok(()),
+            _ => Err(AnchorError::OtherRoot(path.to_owned())),
+        }
+    }
+
     /// Whether it has a vault; else the vault is to be taken as it is.
     pub(super) fn is_made(&self) -> bool {
         self.made.load(Ordering::Relaxed)
@@ -343,6 +356,9 @@ impl Anchor {
     /// Keeps what was found in directories, durably, if nobody has changed them since; `sync` makes the store have it durably
     /// before.
     fn keep(&self, looked: &[Looked], sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        if looked.is_empty() && self.changes.lock().nothing_went() {
+            return self.commit(); // Bounds alone: the store has what they say.
+        }
         if holds(Rule::SyncBeforeKeep) {
             sync()?;
         }
@@ -350,7 +366,7 @@ impl Anchor {
         let mut changes = self.changes.lock();
         let is_still = |looked: &&Looked| changes.is_still(&looked.settled) || !holds(Rule::KeepWhatIsStill);
         let still: Vec<&Looked> = looked.iter().filter(is_still).collect();
-        let nothing = still.is_empty() && changes.gone.0.is_empty() && changes.gone.1.is_empty();
+        let nothing = still.is_empty() && changes.nothing_went();
         if nothing && self.queue.lock().is_empty() {
             return Ok(());
         }
@@ -364,12 +380,20 @@ impl Anchor {
         Ok(())
     }
 
-    /// A directory was removed.
-    pub(super) fn directory_went(&self, id: &DirId) {
+    /// What it has under a name.
+    fn under(&self, id: &DirId, name: &OsStr) -> Result<Option<Identity>> {
+        let sealed = self.keys()?.seal(id, name);
+        Ok(self.database.read(|reader| reader.name(&sealed))?)
+    }
+
+    /// A directory was removed; what it had is forgotten if it `is_known` where that was.
+    pub(super) fn directory_went(&self, id: &DirId, is_known: bool) {
         let mut changes = self.changes.lock();
         changes.remove(id);
         self.publish(&changes);
-        changes.gone.0.insert(*id);
+        if is_known {
+            changes.gone.0.insert(*id);
+        }
     }
 
     /// The last name of a file was removed.
@@ -478,7 +502,9 @@ impl Bounds for Anchor {
         if !self.is_made() {
             return Ok(());
         }
-        let confirmed = self.database.read(|reader| reader.bound(&found.key.salt))?;
+        let queued = self.queue.lock().get(&found.key.salt).copied();
+        let written = self.database.read(|reader| reader.bound(&found.key.salt))?;
+        let confirmed = queued.into_iter().chain(written).max_by_key(Bound::order);
         let order =
             |bound: &Bound| RecordOrder { generation: bound.key.generation, sequence: bound.sequence };
         match confirmed {

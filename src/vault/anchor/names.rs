@@ -6,14 +6,17 @@ use super::{
     entry::{Found, Identity},
 };
 use crate::{
-    format::record::Record,
+    format::{dir_id::DirId, record::Record},
     store::{BackingFile, DirFile, Listed, Node},
     vault::{
         Bound, Dir, Error, File, Kind, OpenFile, Refused, Result, StoredName, Vault, attr::key,
         names::NameOf, xattr_owner::special,
     },
 };
-use rustix::fs::{FileType, OFlags};
+use rustix::{
+    fs::{FileType, OFlags},
+    io::Errno,
+};
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -53,7 +56,10 @@ impl Vault {
         }
     }
 
-    /// The same, of what an entry leads to. One whose name does not authenticate has nothing to be compared with.
+    /// The same, of what an entry leads to.
+    ///
+    /// # Errors
+    /// Also EIO if the name does not authenticate: there is nothing to compare it with.
     pub(in crate::vault) fn compared_entry<T>(
         &self,
         dir: &Dir,
@@ -61,7 +67,7 @@ impl Vault {
         look: impl Fn() -> Result<T>,
         identity: impl Fn(&T) -> Result<Option<Identity>>,
     ) -> Result<T> {
-        let Some(name) = self.anchored_name(dir, stored) else { return look() };
+        let Some(name) = self.anchored_name(dir, stored)? else { return look() };
         let found = |looked: &Result<T>| Some(Found::Identity(identity(looked.as_ref().ok()?).ok()??));
         self.compared(dir, &name, look, found)
     }
@@ -73,13 +79,27 @@ impl Vault {
     }
 
     /// The plaintext of a stored name, if there is an anchor to compare it with.
-    fn anchored_name(&self, dir: &Dir, stored: &StoredName) -> Option<OsString> {
-        self.anchor.as_ref()?;
+    ///
+    /// # Errors
+    /// EIO if the name does not authenticate.
+    fn anchored_name(&self, dir: &Dir, stored: &StoredName) -> Result<Option<OsString>> {
+        if self.anchor.is_none() {
+            return Ok(None);
+        }
         let entry = Listed { name: stored.0.clone(), kind: FileType::Unknown, ino: 0 };
         match self.name_of_entry(dir, &entry) {
-            NameOf::Entry(Ok(name)) => Some(name),
-            NameOf::Entry(Err(_)) | NameOf::Own(_) => None,
+            NameOf::Entry(Ok(name)) => Ok(Some(name)),
+            NameOf::Entry(Err(reason)) => {
+                self.complain(format!("{}: {reason}", dir.stored_path(&stored.0)));
+                Err(Errno::IO.into())
+            }
+            NameOf::Own(_) => Ok(None),
         }
+    }
+
+    /// What the anchor has under a name, however long ago.
+    fn anchored(&self, dir: &Dir, name: &OsStr) -> Option<Identity> {
+        self.kept_anchor()?.under(dir.id.as_ref()?, name).ok()?
     }
 
     /// Begins to change a name, if there is an anchor: to be called before a lock is taken. When what this returns is dropped,
@@ -97,7 +117,7 @@ impl Vault {
 
     /// Before an entry gets another identity, or may: nothing was committed to it so far.
     pub(in crate::vault) fn changing_entry(&self, dir: &Dir, stored: &StoredName) -> Result<()> {
-        match self.anchored_name(dir, stored) {
+        match self.anchored_name(dir, stored)? {
             Some(name) => self.changing(dir, &name).map(drop),
             None => Ok(()),
         }
@@ -259,20 +279,29 @@ impl Vault {
         Ok(newest)
     }
 
-    /// The last name of a file went.
-    pub(in crate::vault) fn file_went(&self, node: &Node) {
+    /// The last name of a file went, which was `name`. A file that nobody has open is forgotten only if the anchor has it
+    /// under that name: another one's records may have been copied there.
+    pub(in crate::vault) fn file_went(&self, node: &Node, dir: &Dir, name: &OsStr) {
         let Some(anchor) = self.kept_anchor() else { return };
+        let anchored = self.anchored(dir, name);
         let salt = node.stat().ok().and_then(|raw| match self.files.get(key(&raw)) {
             Some(open) => open.file.salt(false).ok().flatten(),
             None => {
                 let records = self.stored_records(node).ok()?;
                 let keys = records.as_chunks().0.iter().map(Record::peek_key);
-                keys.flatten().next().map(|key| key.salt)
+                keys.flatten().map(|key| key.salt).find(|salt| anchored == Some(Identity::File(Some(*salt))))
             }
         });
         // What stays behind is of no use to anybody, and does no harm.
         if let Some(salt) = salt {
             anchor.file_went(salt);
+        }
+    }
+
+    /// A directory went, which had that name; it is forgotten if the anchor has it there.
+    pub(in crate::vault) fn directory_went(&self, id: &DirId, parent: &Dir, name: &OsStr) {
+        if let Some(anchor) = self.kept_anchor() {
+            anchor.directory_went(id, self.anchored(parent, name) == Some(Identity::Dir(*id)));
         }
     }
 

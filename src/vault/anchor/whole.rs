@@ -1,7 +1,7 @@
 //! Taking a whole vault as it is.
 
 use super::{
-    Anchor, Anew,
+    Anchor, Anew, ROOT,
     database::{DirState, Writer},
     entry::Identity,
 };
@@ -35,6 +35,9 @@ impl Vault {
         let taken = anchor.database.write(|writer| {
             writer.clear()?;
             about.iter().try_for_each(|(what, value)| writer.set_about(what, value))?;
+            if let Some(id) = self.root.id {
+                writer.set_about(ROOT, &id.0)?;
+            }
             Taking { vault: self, anchor, writer, progress }.directory(&self.root)?;
             // What is trusted has to stay.
             self.root.store.sync_all().map(drop)

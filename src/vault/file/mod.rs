@@ -192,10 +192,13 @@ impl File {
     /// # Errors
     /// As `sync`.
     pub fn salt(&self, create: bool) -> Result<Option<[u8; 32]>> {
-        let mut st = self.state.write();
-        if create && st.stored.records.on_disk == OnDisk::Nothing {
-            self.flush_record(&mut st)?;
+        if create {
+            let mut st = self.state.write();
+            if st.stored.records.on_disk == OnDisk::Nothing {
+                self.flush_record(&mut st)?;
+            }
         }
+        let st = self.state.read();
         let on_disk = st.stored.records.on_disk != OnDisk::Nothing;
         Ok(st.stored.identity.as_ref().filter(|_| on_disk).map(|identity| identity.id.salt))
     }

@@ -153,7 +153,8 @@ fn removal_that_fails_puts_the_id_back() {
     let path = f.stored(&f.root(), "d");
     let id = std::fs::read(path.join("warpcrypt.dir")).unwrap();
     let stored = f.vault.lookup(&f.root(), OsStr::new("d")).unwrap().0;
-    let result = f.vault.take_away(&f.root(), &stored.0, || {
+    let place = f.vault.place(&f.root(), OsStr::new("d")).unwrap();
+    let result = f.vault.take_away(&f.root(), &place, || {
         // Another one is faster.
         f.touch(&dir, "new").unwrap();
         f.root().store.rmdir(&stored.0)
