@@ -98,7 +98,7 @@ pub fn permute_all(states: &mut [State]) {
 }
 
 /// The portable implementation: one after the other.
-pub(in crate::crypto) fn absorb_portable(jobs: &mut [Job], rate: usize, rounds: Rounds) {
+pub(super) fn absorb_portable(jobs: &mut [Job], rate: usize, rounds: Rounds) {
     for job in jobs {
         let mut source = Source::new(job.data, job.end, rate);
         absorb_one(job.state, &mut source, rate, rounds);
