@@ -30,11 +30,6 @@ pub fn file_attr(number: u64, stat: &Stat) -> FileAttr {
     }
 }
 
-/// Stands for a name that does not exist.
-pub fn none() -> FileAttr {
-    file_attr(0, &unknown(Kind::File, 0))
-}
-
 /// Attributes of which only the type and number are known.
 pub fn unknown(kind: Kind, ino: u64) -> Stat {
     Stat {

@@ -28,11 +28,6 @@ impl Caller {
         self.user == 0 && effective(&status(self.thread)).is_none_or(|rights| rights & FSETID != 0)
     }
 
-    /// The thread that asks; 0 if it cannot be seen from here.
-    pub fn thread(&self) -> u32 {
-        self.thread
-    }
-
     /// Whether it belongs to `group`. The kernel says only one of its groups; where the others cannot be had, no.
     pub fn is_in(&self, group: u32) -> bool {
         self.group == group || groups(&status(self.thread)).contains(&group)

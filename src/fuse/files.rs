@@ -1,7 +1,14 @@
 //! Requests on open files: opening, reading, writing, making durable, space.
 
 use super::{
-    attr, caching::InUse, caller::Caller, errno, handles::FileHandle, inodes::Node, scratch, server::Server,
+    attr,
+    caching::InUse,
+    caller::Caller,
+    errno,
+    handles::FileHandle,
+    inodes::Node,
+    scratch,
+    server::{Server, Way},
 };
 use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, Target};
 use fuser::{FopenFlags, OpenAccMode, OpenFlags, WriteFlags};
@@ -149,6 +156,7 @@ impl Server {
         data: &[u8],
         (flags, open): (WriteFlags, OpenFlags),
         caller: Caller,
+        way: Way,
     ) -> Result<()> {
         self.writable()?;
         let handle = self.handles.file(handle)?;
@@ -162,7 +170,7 @@ impl Server {
         let written = handle.file.file.write(offset, data);
         // A failed write may have been done in part.
         if is_direct(handle.direct_io, flags) {
-            self.overtaken(&handle.node, offset..offset.saturating_add(data.len() as u64));
+            self.overtaken(&handle.node, offset..offset.saturating_add(data.len() as u64), way);
         }
         written?;
         // The kernel sends an fsync after cached writes; durability of direct writes it leaves to us.
@@ -248,9 +256,9 @@ impl Server {
     }
 
     /// Drops the kernel's pages of `bytes`, which were written with direct I/O.
-    fn overtaken(&self, node: &Arc<Node>, bytes: Range<u64>) {
+    fn overtaken(&self, node: &Arc<Node>, bytes: Range<u64>, way: Way) {
         if let Some(kernel) = self.kernel() {
-            self.dropper.overtaken(kernel, node, bytes);
+            self.dropper.overtaken(kernel, node, bytes, self.may_wait(way));
         }
     }
 

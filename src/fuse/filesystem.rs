@@ -1,95 +1,63 @@
-//! The kernel's requests as fuser delivers them: each is handed to [`Server`] and answered.
+//! The requests that fuser reads from `/dev/fuse`: each is handed to [`Requests`].
 
 use super::{
     attr,
-    by_number::ByNumber,
     caller::Caller,
     capabilities::{self, Largest},
-    errno::{READ_ONLY_ATTRIBUTE, UNSUPPORTED_REQUEST},
-    inodes::ROOT,
-    metrics::is_metrics,
-    names::Entry,
-    read_queue::{QueuedRead, SMALL},
-    replies::{done, or_answer, value, when_open},
-    server::Server,
-    stale::PageRead,
+    errno::UNSUPPORTED_REQUEST,
+    read_queue::SMALL,
+    requests::{Reading, Requests, Writing},
     wanted::Wanted,
 };
-use crate::{
-    metrics::{self, Activity},
-    vault::SetAttr,
-};
+use crate::vault::SetAttr;
 use crossbeam_channel::Sender;
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
-    ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig,
+    LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyBmap,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use std::{ffi::OsStr, io, path::Path, sync::Arc, time::SystemTime};
-
-/// Most bytes of one read; the kernel asks for less.
-const READ_MOST: usize = 16 << 20;
+use std::{ffi::OsStr, io, path::Path, time::SystemTime};
 
 /// A mounted vault.
 pub struct Mounted {
     /// What answers the requests.
-    pub server: Arc<Server>,
+    pub requests: Requests,
     /// The largest requests, as agreed on with the kernel.
     pub largest: Largest,
     /// Is told when the kernel has begun: from then on every request is answered.
     pub begun: Sender<()>,
 }
 
+/// Counts this event loop as busy with a request and hands it on.
+macro_rules! serve {
+    ($this:ident, $($call:tt)*) => {{
+        let _busy = $this.requests.server.busy();
+        $this.requests.$($call)*
+    }};
+}
+
 impl Filesystem for Mounted {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        self.server.caching.agreed(config.kernel_abi());
-        capabilities::agree(config, self.server.read_only, self.server.judge, self.largest);
+        let server = &self.requests.server;
+        server.caching.agreed(config.kernel_abi());
+        capabilities::agree(config, server.read_only, server.judge, self.largest);
         let _ = self.begun.send(()); // Who mounts may have given up.
         Ok(())
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [name], |server, serving| {
-            if let Some(what) = ByNumber::of(name) {
-                return server.slowly(&serving, move |s| {
-                    let find = |s: &Server| s.by_number(parent.0, what);
-                    s.reply_entry(reply, s.named(caller.user, Activity::Lookup, parent.0, find));
-                });
-            }
-            match server.named(caller.user, Activity::Lookup, parent.0, |s| s.lookup(parent.0, name)) {
-                Ok(Some(found)) => server.reply_entry(reply, Ok(found)),
-                // Node 0 says that there is none, and for how long that may be relied on.
-                Ok(None) => reply.entry(&server.absent_ttl(), &attr::none(), Generation(0)),
-                Err(e) => reply.error(e),
-            }
-        });
+        serve!(self, lookup(Caller::of(request), parent.0, name, reply));
     }
 
     /// Also called for each node of a request to forget many.
     fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
-        let _busy = self.server.busy_in_part();
-        let _ = self.server.answer(Activity::Forget, number.0, |s| {
-            s.inodes.forget(number.0, lookups);
-            Ok(())
-        });
+        let _busy = self.requests.server.busy_in_part();
+        self.requests.forget(number.0, lookups);
     }
 
     fn getattr(&self, request: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        let caller = Caller::of(request);
-        let get = move |s: &Server| s.getattr(number.0, handle.map(|h| h.0));
-        // The root's are asked for by whoever looks at the mount point.
-        if number.0 == ROOT {
-            let _serving = self.server.busy_without_keys();
-            let known = self.server.named(caller.user, Activity::Getattr, ROOT, get);
-            return self.server.reply_attr(reply, ROOT, known);
-        }
-        when_open!(self.server, busy, caller, reply, [], |server, _serving| {
-            let known = server.named(caller.user, Activity::Getattr, number.0, get);
-            server.reply_attr(reply, number.0, known);
-        });
+        serve!(self, getattr(Caller::of(request), number.0, handle.map(|h| h.0), reply));
     }
 
     fn setattr(
@@ -110,27 +78,14 @@ impl Filesystem for Mounted {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let (mode, mtime) = (mode.map(|m| m & 0o7777), mtime.map(attr::set_time));
-        let mut changes = SetAttr { mode, uid, gid, size, atime: atime.map(attr::set_time), mtime };
-        attr::touch_resized(&mut changes);
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [], |server, serving| {
-            let work = move |s: &Server| {
-                let set = |s: &Server| s.setattr(number.0, handle.map(|h| h.0), changes, caller);
-                s.reply_attr(reply, number.0, s.named(caller.user, Activity::Setattr, number.0, set));
-            };
-            if size.is_some() { server.slowly(&serving, work) } else { work(server) }
-        });
+        let (mode, atime, mtime) =
+            (mode.map(|m| m & 0o7777), atime.map(attr::set_time), mtime.map(attr::set_time));
+        let changes = SetAttr { mode, uid, gid, size, atime, mtime };
+        serve!(self, setattr(Caller::of(request), number.0, handle.map(|h| h.0), changes, reply));
     }
 
     fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [], |server, _serving| {
-            match server.named(caller.user, Activity::Readlink, number.0, |s| s.readlink(number.0)) {
-                Ok(target) => reply.data(target.as_encoded_bytes()),
-                Err(e) => reply.error(e),
-            }
-        });
+        serve!(self, readlink(Caller::of(request), number.0, reply));
     }
 
     fn mknod(
@@ -144,15 +99,8 @@ impl Filesystem for Mounted {
         reply: ReplyEntry,
     ) {
         let caller = Caller::of(request);
-        let new = Wanted::by(request, mode, umask);
-        when_open!(self.server, busy, caller, reply, [name], |server, _serving| {
-            server.reply_entry(
-                reply,
-                server.named(caller.user, Activity::Mknod, parent.0, |s| {
-                    s.mknod(parent.0, name, new, mode, rdev)
-                }),
-            );
-        });
+        let new = Wanted::by(caller, mode, umask);
+        serve!(self, mknod(caller, parent.0, name, new, (mode, rdev), reply));
     }
 
     fn mkdir(
@@ -165,40 +113,19 @@ impl Filesystem for Mounted {
         reply: ReplyEntry,
     ) {
         let caller = Caller::of(request);
-        let new = Wanted::by(request, mode, umask);
-        when_open!(self.server, busy, caller, reply, [name], |server, _serving| {
-            server.reply_entry(
-                reply,
-                server.named(caller.user, Activity::Mkdir, parent.0, |s| s.mkdir(parent.0, name, new)),
-            );
-        });
+        serve!(self, mkdir(caller, parent.0, name, Wanted::by(caller, mode, umask), reply));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [name], |server, _serving| {
-            done(reply, server.named(caller.user, Activity::Unlink, parent.0, |s| s.unlink(parent.0, name)));
-        });
+        serve!(self, unlink(Caller::of(request), parent.0, name, reply));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [name], |server, _serving| {
-            done(reply, server.named(caller.user, Activity::Rmdir, parent.0, |s| s.rmdir(parent.0, name)));
-        });
+        serve!(self, rmdir(Caller::of(request), parent.0, name, reply));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let caller = Caller::of(request);
-        let new = Wanted::by(request, 0o777, 0);
-        when_open!(self.server, busy, caller, reply, [name, target], |server, _serving| {
-            server.reply_entry(
-                reply,
-                server.named(caller.user, Activity::Symlink, parent.0, |s| {
-                    s.symlink(parent.0, name, target.as_os_str(), new)
-                }),
-            );
-        });
+        serve!(self, symlink(Caller::of(request), parent.0, name, target.as_os_str(), reply));
     }
 
     fn rename(
@@ -211,24 +138,12 @@ impl Filesystem for Mounted {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [name, newname], |server, _serving| {
-            let (from, to) = ((parent.0, name), (newparent.0, newname));
-            done(
-                reply,
-                server.named(caller.user, Activity::Rename, parent.0, |s| s.rename(from, to, flags, caller)),
-            );
-        });
+        let (from, to) = ((parent.0, name), (newparent.0, newname));
+        serve!(self, rename(Caller::of(request), from, to, flags, reply));
     }
 
     fn link(&self, request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [name], |server, _serving| {
-            server.reply_entry(
-                reply,
-                server.named(caller.user, Activity::Link, number.0, |s| s.link(number.0, parent.0, name)),
-            );
-        });
+        serve!(self, link(Caller::of(request), number.0, parent.0, name, reply));
     }
 
     fn create(
@@ -242,32 +157,12 @@ impl Filesystem for Mounted {
         reply: ReplyCreate,
     ) {
         let caller = Caller::of(request);
-        let new = Wanted::by(request, mode, umask);
-        when_open!(self.server, busy, caller, reply, [name], |server, _serving| {
-            let flags = OpenFlags(flags);
-            let made = server
-                .named(caller.user, Activity::Create, parent.0, |s| s.create(parent.0, name, new, flags));
-            match made {
-                Ok((Entry { id, stat }, handle, mode)) => {
-                    let (ttl, attr) = server.tell(id.number, &stat);
-                    reply.created(&ttl, &attr, Generation(id.generation), FileHandle(handle), mode);
-                }
-                Err(e) => reply.error(e),
-            }
-        });
+        let new = Wanted::by(caller, mode, umask);
+        serve!(self, create(caller, parent.0, name, new, OpenFlags(flags), reply));
     }
 
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [], |server, serving| {
-            let user = caller.user;
-            server.slowly(&serving, move |s| {
-                match s.named(user, Activity::Open, number.0, |s| s.open(number.0, flags)) {
-                    Ok((handle, mode)) => reply.opened(FileHandle(handle), mode),
-                    Err(e) => reply.error(e),
-                }
-            });
-        });
+        serve!(self, open(Caller::of(request), number.0, flags, reply));
     }
 
     fn read(
@@ -281,32 +176,13 @@ impl Filesystem for Mounted {
         owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy_reading, caller, reply, [], |server, serving| {
-            let len = (size as usize).min(READ_MOST);
-            match server.handles.file(handle.0) {
-                Ok(file) => {
-                    // A direct read names a lock owner, whether there are locks or not; a read of pages does not.
-                    let page = owner.is_none().then(|| PageRead::begin(file.node.clone()));
-                    if len <= SMALL {
-                        return server.read_small(QueuedRead {
-                            file,
-                            offset,
-                            len,
-                            reply,
-                            page,
-                            pass: serving.follow(),
-                        });
-                    }
-                    server.read_queued();
-                    server.read_alone(&file, offset, len, reply);
-                }
-                Err(e) => {
-                    server.read_queued();
-                    server.answer_read(number.0, reply, Err(e));
-                }
-            }
-        });
+        // A direct read names a lock owner, whether there are locks or not; a read of pages does not.
+        let page = owner.is_none();
+        let read = Reading { number: number.0, handle: handle.0, offset, size, page };
+        let server = &self.requests.server;
+        // A small read may join those that are queued.
+        let _busy = if size as usize <= SMALL { server.busy_reading() } else { server.busy() };
+        self.requests.read(Caller::of(request), read, reply);
     }
 
     fn write(
@@ -321,26 +197,12 @@ impl Filesystem for Mounted {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [data], |server, _serving| {
-            match server
-                .answer(Activity::Write, number.0, |s| s.write(handle.0, offset, data, (flags, open), caller))
-            {
-                Ok(()) => {
-                    metrics::bytes(Activity::Write, data.len());
-                    reply.written(data.len() as u32); // The kernel's own request: at most max_write.
-                }
-                Err(e) => reply.error(e),
-            }
-        });
+        let write = Writing { number: number.0, handle: handle.0, offset, data, flags, open };
+        serve!(self, write(Caller::of(request), write, reply));
     }
 
-    /// On a locked vault there is nothing to flush: a program that is killed could not end before it is answered.
     fn flush(&self, _: &Request, number: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        let Some(serving) = self.server.busy_unless_locked() else { return reply.ok() };
-        self.server.slowly(&serving, move |s| {
-            done(reply, s.answer(Activity::Flush, number.0, |s| s.flush(handle.0)));
-        });
+        serve!(self, flush(number.0, handle.0, reply));
     }
 
     fn release(
@@ -353,36 +215,15 @@ impl Filesystem for Mounted {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let serving = self.server.busy_without_keys();
-        self.server.slowly(&serving, move |s| {
-            done(reply, s.answer(Activity::Release, number.0, |s| s.release(handle.0)));
-        });
+        serve!(self, release(number.0, handle.0, reply));
     }
 
     fn fsync(&self, request: &Request, number: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [], |server, serving| {
-            server.slowly(&serving, move |s| {
-                done(reply, s.answer(Activity::Fsync, number.0, |s| s.fsync(handle.0)))
-            });
-        });
+        serve!(self, fsync(Caller::of(request), number.0, handle.0, reply));
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let caller = Caller::of(request);
-        let answer =
-            move |s: &Server, reply: ReplyOpen| match s
-                .named(caller.user, Activity::Opendir, number.0, |s| s.opendir(number.0))
-            {
-                Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
-                Err(e) => reply.error(e),
-            };
-        // `df` opens the root.
-        if number.0 == ROOT {
-            let _serving = self.server.busy_without_keys();
-            return answer(&self.server, reply);
-        }
-        when_open!(self.server, busy, caller, reply, [], |server, _serving| { answer(server, reply) });
+        serve!(self, opendir(Caller::of(request), number.0, reply));
     }
 
     fn readdir(
@@ -391,15 +232,9 @@ impl Filesystem for Mounted {
         number: INodeNo,
         handle: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectory,
+        reply: ReplyDirectory,
     ) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [], |server, _serving| {
-            match server.answer(Activity::Readdir, number.0, |s| s.fill(handle.0, offset, &mut reply)) {
-                Ok(()) => reply.ok(),
-                Err(e) => reply.error(e),
-            }
-        });
+        serve!(self, readdir(Caller::of(request), number.0, handle.0, offset, reply));
     }
 
     fn readdirplus(
@@ -408,39 +243,21 @@ impl Filesystem for Mounted {
         number: INodeNo,
         handle: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectoryPlus,
+        reply: ReplyDirectoryPlus,
     ) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [], |server, _serving| {
-            match server.answer(Activity::Readdir, number.0, |s| s.fill_plus(handle.0, offset, &mut reply)) {
-                Ok(()) => reply.ok(),
-                Err(e) => reply.error(e),
-            }
-        });
+        serve!(self, readdirplus(Caller::of(request), number.0, handle.0, offset, reply));
     }
 
     fn releasedir(&self, _: &Request, number: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        let _serving = self.server.busy_without_keys();
-        done(reply, self.server.answer(Activity::Releasedir, number.0, |s| s.release(handle.0)));
+        serve!(self, releasedir(number.0, handle.0, reply));
     }
 
     fn fsyncdir(&self, request: &Request, number: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [], |server, serving| {
-            server.slowly(&serving, move |s| {
-                done(reply, s.answer(Activity::Fsyncdir, number.0, |s| s.fsyncdir(handle.0)));
-            });
-        });
+        serve!(self, fsyncdir(Caller::of(request), number.0, handle.0, reply));
     }
 
     fn statfs(&self, _: &Request, number: INodeNo, reply: ReplyStatfs) {
-        let _serving = self.server.busy_without_keys();
-        match self.server.answer(Activity::Statfs, number.0, |s| s.statfs()) {
-            Ok(s) => {
-                reply.statfs(s.blocks, s.bfree, s.bavail, s.files, s.ffree, s.bsize, s.namelen, s.frsize);
-            }
-            Err(e) => reply.error(e),
-        }
+        serve!(self, statfs(number.0, reply));
     }
 
     fn setxattr(
@@ -453,55 +270,23 @@ impl Filesystem for Mounted {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        if is_metrics(number.0, name) {
-            return reply.error(READ_ONLY_ATTRIBUTE);
-        }
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [name, value], |server, _serving| {
-            let set = |s: &Server| s.setxattr(number.0, name, value, flags, caller);
-            done(reply, server.named(caller.user, Activity::Setxattr, number.0, set));
-        });
+        serve!(self, setxattr(Caller::of(request), number.0, name, value, flags, reply));
     }
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if let Some(numbers) = self.server.metrics(number.0, name, request.uid()) {
-            let _serving = self.server.busy_without_keys();
-            return value(reply, size, Ok(numbers));
-        }
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [name], |server, _serving| {
-            let got = server.named(caller.user, Activity::Getxattr, number.0, |s| s.getxattr(number.0, name));
-            value(reply, size, got);
-        });
+        serve!(self, getxattr(Caller::of(request), number.0, name, size, reply));
     }
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [], |server, _serving| {
-            let result = server.named(caller.user, Activity::Listxattr, number.0, |s| s.listxattr(number.0));
-            value(reply, size, result);
-        });
+        serve!(self, listxattr(Caller::of(request), number.0, size, reply));
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [name], |server, _serving| {
-            done(
-                reply,
-                server.named(caller.user, Activity::Removexattr, number.0, |s| s.removexattr(number.0, name)),
-            );
-        });
+        serve!(self, removexattr(Caller::of(request), number.0, name, reply));
     }
 
-    /// Sent for access(2) and chdir(2) where the kernel does not judge by permission bits.
     fn access(&self, request: &Request, number: INodeNo, wanted: AccessFlags, reply: ReplyEmpty) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [], |server, _serving| {
-            done(
-                reply,
-                server.named(caller.user, Activity::Access, number.0, |s| s.access(number.0, wanted)),
-            );
-        });
+        serve!(self, access(Caller::of(request), number.0, wanted, reply));
     }
 
     fn fallocate(
@@ -514,17 +299,7 @@ impl Filesystem for Mounted {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [], |server, serving| {
-            server.slowly(&serving, move |s| {
-                done(
-                    reply,
-                    s.answer(Activity::Fallocate, number.0, |s| {
-                        s.fallocate(handle.0, offset, len, mode, caller)
-                    }),
-                )
-            });
-        });
+        serve!(self, fallocate(Caller::of(request), (number.0, handle.0), (offset, len), mode, reply));
     }
 
     fn lseek(
@@ -536,13 +311,7 @@ impl Filesystem for Mounted {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [], |server, _serving| {
-            match server.answer(Activity::Lseek, number.0, |s| s.lseek(handle.0, offset, whence)) {
-                Ok(offset) => reply.offset(offset),
-                Err(e) => reply.error(e),
-            }
-        });
+        serve!(self, lseek(Caller::of(request), (number.0, handle.0), offset, whence, reply));
     }
 
     fn copy_file_range(
@@ -558,16 +327,8 @@ impl Filesystem for Mounted {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let caller = Caller::of(request);
-        when_open!(self.server, busy, caller, reply, [], |server, serving| {
-            let (from, to) = ((handle_in.0, offset_in), (handle_out.0, offset_out));
-            server.slowly(&serving, move |s| {
-                match s.answer(Activity::Copy, number_out.0, |s| s.copy(from, to, len, caller)) {
-                    Ok(copied) => reply.written(copied),
-                    Err(e) => reply.error(e),
-                }
-            });
-        });
+        let (from, to) = ((handle_in.0, offset_in), (handle_out.0, offset_out));
+        serve!(self, copy(Caller::of(request), number_out.0, from, to, len, reply));
     }
 
     fn bmap(&self, _: &Request, _: INodeNo, _: u32, _: u64, reply: ReplyBmap) {

@@ -4,10 +4,10 @@ use super::{
     attr, errno,
     handles::DirHandle,
     inodes::{Id, ROOT},
+    replies::{Found, Listing, ListingPlus, Told},
     server::Server,
 };
 use crate::vault::{DirEntry, Kind, Result, Stat, Target};
-use fuser::{INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use parking_lot::Mutex;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl Server {
     }
 
     /// Fills a reply with names and types, from an offset on.
-    pub fn fill(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Result<()> {
+    pub fn fill(&self, handle: u64, offset: u64, reply: &mut impl Listing) -> Result<()> {
         let handle = self.handles.dir(handle)?;
         let device = self.device_of(handle.node);
         self.each(&handle, offset, |e| {
@@ -36,12 +36,12 @@ impl Server {
                 true => self.number_of_dots(handle.node, e),
                 false => self.inodes.number_of((device, e.ino)),
             };
-            Some(Full(reply.add(INodeNo(number), e.next, attr::file_type(e.kind), &e.name)))
+            Some(Full(reply.add(number, e.next, e.kind, &e.name)))
         })
     }
 
     /// Fills a reply with names and attributes; every entry in it is a lookup.
-    pub fn fill_plus(&self, handle: u64, offset: u64, reply: &mut ReplyDirectoryPlus) -> Result<()> {
+    pub fn fill_plus(&self, handle: u64, offset: u64, reply: &mut impl ListingPlus) -> Result<()> {
         let handle = self.handles.dir(handle)?;
         self.each(&handle, offset, |e| {
             if !e.is_dots() {
@@ -49,9 +49,9 @@ impl Server {
             }
             // The kernel links neither of them and counts no lookup.
             let number = self.number_of_dots(handle.node, e);
-            let attr = attr::file_attr(number, &attr::unknown(Kind::Dir, number));
-            let none = fuser::Generation(0);
-            Some(Full(reply.add(INodeNo(number), e.next, &e.name, &Duration::ZERO, &attr, none)))
+            let told = Told { number, stat: attr::unknown(Kind::Dir, number), ttl: Duration::ZERO };
+            let found = Found { told, generation: 0, name_ttl: Duration::ZERO };
+            Some(Full(reply.add(e.next, &e.name, &found)))
         })
     }
 
@@ -88,8 +88,8 @@ impl Server {
     }
 
     /// Adds an entry with its attributes, if it is still there.
-    fn add_plus(&self, handle: &DirHandle, e: &DirEntry, reply: &mut ReplyDirectoryPlus) -> Option<Full> {
-        let (stat, most) = match self.vault.stat(Target::Entry(&handle.dir, &e.stored)) {
+    fn add_plus(&self, handle: &DirHandle, e: &DirEntry, reply: &mut impl ListingPlus) -> Option<Full> {
+        let (stat, name_ttl) = match self.vault.stat(Target::Entry(&handle.dir, &e.stored)) {
             Ok(stat) => (stat, self.name_ttl()),
             Err(error) if errno::is_no_entry(&error) => return None,
             // Listed all the same: whoever wants more than its name asks again and meets the error.
@@ -99,9 +99,8 @@ impl Server {
             }
         };
         let Id { number, generation } = self.found(handle.node, &handle.dir, e.stored.clone(), &stat)?;
-        let (ttl, attr) = self.tell(number, &stat);
-        let full =
-            reply.add(INodeNo(number), e.next, &e.name, &ttl.min(most), &attr, fuser::Generation(generation));
+        let found = Found { told: self.tell(number, &stat), generation, name_ttl };
+        let full = reply.add(e.next, &e.name, &found);
         if full {
             self.inodes.forget(number, 1);
         }

@@ -1,7 +1,8 @@
 //! The mounted filesystem: decodes the kernel's requests, delegates to `vault`, replies. It knows nothing of chunks,
 //! keys or stored names beyond passing them on. It is the only place that makes an errno.
 //!
-//! - `filesystem` is the trait through which the kernel's requests arrive, `replies` what their answers share.
+//! - `filesystem` takes the kernel's requests from `/dev/fuse`, `fuser_replies` sends the answers there.
+//! - `requests` is what is done with each, `replies` what they are answered with.
 //! - `names`, `nodes`, `files` and `listing` each do the work of one family of requests; `server` is what they share.
 //! - `inodes` and `handles` hold what the kernel knows; `stale` drops pages that it should not have any more.
 //! - `loops` keeps as many event loops awake as there is work for; `small_reads` does small reads in batches.
@@ -20,6 +21,7 @@ mod errno;
 mod files;
 mod filesystem;
 mod forgotten;
+mod fuser_replies;
 mod gate;
 mod handles;
 mod inodes;
@@ -35,6 +37,7 @@ mod permissions;
 mod preload;
 mod read_queue;
 mod replies;
+mod requests;
 mod scratch;
 mod server;
 mod session;

@@ -11,7 +11,7 @@ pub const SMALL: usize = 4096;
 pub const MOST_TOGETHER: usize = 8;
 
 /// A read request.
-pub struct QueuedRead {
+pub struct QueuedRead<R> {
     /// The file.
     pub file: FileHandle,
     /// Where in the file.
@@ -19,23 +19,23 @@ pub struct QueuedRead {
     /// Bytes, at most [`SMALL`].
     pub len: usize,
     /// Where the answer goes.
-    pub reply: ReplyData,
+    pub reply: R,
     /// Lives until the read is answered, if it is a read of pages.
     pub page: Option<PageRead>,
     /// The same.
-    pub pass: Option<Pass>,
+    pub pass: Pass,
 }
 
 /// The reads that wait.
 #[derive(Default)]
 pub struct ReadQueue {
-    reads: Mutex<Vec<QueuedRead>>,
+    reads: Mutex<Vec<QueuedRead<ReplyData>>>,
     any: AtomicBool,
 }
 
 impl ReadQueue {
     /// Adds a read; returns how many there are.
-    pub fn push(&self, read: QueuedRead) -> usize {
+    pub fn push(&self, read: QueuedRead<ReplyData>) -> usize {
         let mut reads = self.reads.lock();
         reads.push(read);
         self.any.store(true, Ordering::Release);
@@ -43,7 +43,7 @@ impl ReadQueue {
     }
 
     /// Takes all.
-    pub fn take(&self) -> Vec<QueuedRead> {
+    pub fn take(&self) -> Vec<QueuedRead<ReplyData>> {
         let mut reads = self.reads.lock();
         self.any.store(false, Ordering::Release);
         std::mem::take(&mut *reads)

@@ -1,84 +1,85 @@
-//! The answers that several requests share: an entry, attributes, a value, nothing.
+//! What requests are answered with, and where an answer goes: back through `/dev/fuse`, or through a ring.
 
-use super::{
-    errno::{Answer, VALUE_TOO_LARGE},
-    names::Entry,
-    server::Server,
-};
-use crate::vault::Stat;
-use fuser::{Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr};
+use super::errno::{Answer, VALUE_TOO_LARGE};
+use crate::vault::{Kind, Stat};
+use fuser::FopenFlags;
+use std::{ffi::OsStr, time::Duration};
 
-/// The value of a result; of an error, an answer, with which the function returns.
-macro_rules! or_answer {
-    ($reply:ident, $result:expr) => {
-        match $result {
-            Ok(value) => value,
-            Err(e) => return $reply.error(e),
-        }
-    };
-}
-pub(super) use or_answer;
-
-/// Does `$body` with the `$server` and what counts it as busy: at once, or when the vault is unlocked. The `$owned`
-/// parts of the request are kept so long.
-macro_rules! when_open {
-    ($this:expr, $way:ident, $caller:expr, $reply:ident, [$($owned:ident),*], |$server:ident, $serving:ident| $body:block) => {
-        match $this.$way() {
-            Some($serving) => {
-                let $server = &$this;
-                $body
-            }
-            None => {
-                $(let $owned = $owned.to_owned();)*
-                $this.hold($caller, move |$server, serving| {
-                    $(let $owned = &*$owned;)*
-                    let $serving = or_answer!($reply, serving);
-                    $body
-                })
-            }
-        }
-    };
-}
-pub(super) use when_open;
-
-/// Answers a request that returns nothing.
-pub fn done(reply: ReplyEmpty, result: Answer<()>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(e) => reply.error(e),
-    }
+/// Where the answer to one request goes.
+pub trait Reply<T>: Send + 'static {
+    /// Answers.
+    fn answer(self, answer: Answer<T>);
 }
 
-/// Answers with a value; a caller with no room wants only its size.
-pub fn value(reply: ReplyXattr, room: u32, result: Answer<Vec<u8>>) {
-    match result {
-        Ok(value) if room == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
-        Ok(value) if value.len() > room as usize => reply.error(VALUE_TOO_LARGE),
-        Ok(value) => reply.data(&value),
-        Err(e) => reply.error(e),
-    }
+/// Where a listing of names goes.
+pub trait Listing: Reply<()> {
+    /// Adds a name; `next` is where the listing goes on after it. Returns whether there was no more room.
+    fn add(&mut self, number: u64, next: u64, kind: Kind, name: &OsStr) -> bool;
 }
 
-impl Server {
-    /// Answers with a node and its attributes.
-    pub fn reply_entry(&self, reply: ReplyEntry, result: Answer<Entry>) {
-        match result {
-            Ok(Entry { id, stat }) => {
-                let (ttl, attr) = self.tell(id.number, &stat);
-                reply.entry_with_ttls(&ttl, &self.name_ttl(), &attr, Generation(id.generation));
-            }
-            Err(e) => reply.error(e),
-        }
-    }
+/// Where a listing of names and attributes goes.
+pub trait ListingPlus: Reply<()> {
+    /// Adds a node; `next` is where the listing goes on after it. Returns whether there was no more room.
+    fn add(&mut self, next: u64, name: &OsStr, found: &Found) -> bool;
+}
 
-    /// Answers with a node's attributes.
-    pub fn reply_attr(&self, reply: ReplyAttr, number: u64, result: Answer<Stat>) {
-        match result {
-            Ok(stat) => {
-                let (ttl, attr) = self.tell(number, &stat);
-                reply.attr(&ttl, &attr);
-            }
-            Err(e) => reply.error(e),
+/// A node's attributes.
+pub struct Told {
+    /// Its number in the mount; 0 stands for a name that does not exist.
+    pub number: u64,
+    /// The attributes.
+    pub stat: Stat,
+    /// How long the kernel may rely on them.
+    pub ttl: Duration,
+}
+
+/// A node that a name leads to.
+pub struct Found {
+    /// Its attributes.
+    pub told: Told,
+    /// Tells it from others that had its number.
+    pub generation: u64,
+    /// How long the kernel may rely on the name.
+    pub name_ttl: Duration,
+}
+
+/// An open file or directory.
+pub struct Opened {
+    /// Its handle.
+    pub handle: u64,
+    /// How the kernel is to treat it.
+    pub mode: FopenFlags,
+}
+
+/// A file that was made and opened.
+pub struct Created {
+    /// The file.
+    pub found: Found,
+    /// Its handle.
+    pub opened: Opened,
+}
+
+/// Bytes that were written or copied.
+pub struct Written(pub u32);
+
+/// A place in a file.
+pub struct Place(pub i64);
+
+/// An extended attribute, or all their names.
+pub enum Value {
+    /// How long it is.
+    Size(u32),
+    /// What it is.
+    Bytes(Vec<u8>),
+}
+
+impl Value {
+    /// For a caller with so much room; without any, it wants only the size.
+    pub fn fitting(room: u32, value: Vec<u8>) -> Answer<Value> {
+        match room {
+            0 => Ok(Value::Size(u32::try_from(value.len()).unwrap_or(u32::MAX))),
+            room if value.len() > room as usize => Err(VALUE_TOO_LARGE),
+            _ => Ok(Value::Bytes(value)),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! What all requests share: the vault, the tables, and what becomes of an answer.
 
 use super::{
-    attr,
     caching::{CacheMode, Caching},
     caller::Caller,
     dirs::Dirs,
@@ -12,6 +11,7 @@ use super::{
     loops::{Busy, Loops},
     permissions::Judge,
     read_queue::ReadQueue,
+    replies::Told,
     stale::Dropper,
     workers::Workers,
 };
@@ -19,7 +19,7 @@ use crate::{
     metrics::{self, Activity},
     vault::{Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, Vault},
 };
-use fuser::{FileAttr, INodeNo, Notifier};
+use fuser::{INodeNo, Notifier};
 use parking_lot::Mutex;
 use std::{
     sync::{Arc, OnceLock},
@@ -53,19 +53,11 @@ pub struct Server {
     kernel: OnceLock<Notifier>,
 }
 
-/// An event loop's work on a request that has passed the gate, or needs no keys.
-pub struct Serving<'a> {
-    /// First: the loop may park when this is dropped, and the request has left by then.
-    pass: Option<Pass>,
-    /// None if it was held.
-    _busy: Option<Busy<'a>>,
-}
-
-impl Serving<'_> {
-    /// A pass for work on the request that goes on elsewhere.
-    pub fn follow(&self) -> Option<Pass> {
-        self.pass.as_ref().map(Pass::follow)
-    }
+/// Which way a request came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Through `/dev/fuse`, to an event loop.
+    Device,
 }
 
 impl Server {
@@ -159,56 +151,50 @@ impl Server {
         self.answer(activity, node, work)
     }
 
-    /// Lets a program's request pass that needs the vault, and counts this event loop as busy with it; first does the
-    /// reads that are queued. `None` if the vault is locked.
-    pub fn busy(&self) -> Option<Serving<'_>> {
-        let serving = self.busy_reading()?;
+    /// Counts this event loop as busy with a request; first does the reads that are queued. To be dropped after the
+    /// request's pass: the loop may park then.
+    pub fn busy(&self) -> Busy<'_> {
+        let busy = self.loops.begin();
         self.read_queued();
-        Some(serving)
+        busy
     }
 
     /// As `busy`, for a read, which may join those that are queued.
-    pub fn busy_reading(&self) -> Option<Serving<'_>> {
+    pub fn busy_reading(&self) -> Busy<'_> {
+        self.loops.begin()
+    }
+
+    /// As `busy`, for one of the parts that fuser makes of a request.
+    pub fn busy_in_part(&self) -> Busy<'_> {
+        let busy = self.loops.begin_part();
+        self.read_queued();
+        busy
+    }
+
+    /// Lets a program's request pass that needs the vault. `None` if the vault is locked.
+    pub fn pass(&self) -> Option<Pass> {
         self.gate.count();
-        let pass = self.gate.try_pass()?;
-        Some(Serving { pass: Some(pass), _busy: Some(self.loops.begin()) })
+        self.gate.try_pass()
     }
 
-    /// As `busy`, for a request that is nothing to a locked vault; waits while it is being locked.
-    pub fn busy_unless_locked(&self) -> Option<Serving<'_>> {
-        let pass = self.gate.pass_unless_shut()?;
-        Some(Serving { pass: Some(pass), _busy: Some(self.loops.begin()) })
-    }
-
-    /// As `busy`, for a request that a locked vault can serve as well: without keys.
-    pub fn busy_without_keys(&self) -> Serving<'_> {
-        Serving { pass: self.gate.try_pass(), _busy: Some(self.loops.begin()) }
+    /// As `pass`, for a request that is nothing to a locked vault; waits while it is being locked.
+    pub fn pass_unless_shut(&self) -> Option<Pass> {
+        self.gate.pass_unless_shut()
     }
 
     /// Holds a request of `caller` until the vault is unlocked. `work` gets an error if it is not to wait any longer.
     pub fn hold(
         self: &Arc<Self>,
         caller: Caller,
-        work: impl FnOnce(&Arc<Server>, Answer<Serving>) + Send + 'static,
+        work: impl FnOnce(&Arc<Server>, Answer<Pass>) + Send + 'static,
     ) {
         let server = self.clone();
-        let work = move |pass: Answer<Pass>| {
-            work(&server, pass.map(|pass| Serving { pass: Some(pass), _busy: None }));
-        };
-        self.gate.hold(caller.thread(), Box::new(work));
+        self.gate.hold(caller.thread, Box::new(move |pass| work(&server, pass)));
     }
 
     /// Lets requests pass again: those that were held on threads of their own.
     pub fn open_gate(&self) {
         self.gate.open(|work, pass| self.workers.run(move || work(Ok(pass))));
-    }
-
-    /// Counts this event loop as busy with one of the parts that fuser makes of a request; first does the reads that
-    /// are queued.
-    pub fn busy_in_part(&self) -> Serving<'_> {
-        let serving = Serving { pass: self.gate.try_pass(), _busy: Some(self.loops.begin_part()) };
-        self.read_queued();
-        serving
     }
 
     /// Whether the kernel has a request that no loop has taken.
@@ -218,15 +204,27 @@ impl Server {
 
     /// Runs a request that may take long: here if another event loop is free, else on a worker. So a request that
     /// waits for a disk never keeps all others waiting.
-    pub fn slowly(self: &Arc<Self>, serving: &Serving, job: impl FnOnce(&Server) + Send + 'static) {
-        if !self.loops.all_busy() {
+    pub fn slowly<P: Send + 'static>(
+        self: &Arc<Self>,
+        way: Way,
+        pass: P,
+        job: impl FnOnce(&Server) + Send + 'static,
+    ) {
+        if self.may_wait(way) {
             return job(self);
         }
-        let (server, pass) = (self.clone(), serving.follow());
+        let server = self.clone();
         self.workers.run(move || {
             job(&server);
             drop(pass);
         });
+    }
+
+    /// Whether the thread that serves a request that came this way may wait: another would serve the next one.
+    pub fn may_wait(&self, way: Way) -> bool {
+        match way {
+            Way::Device => !self.loops.all_busy(),
+        }
     }
 
     /// How long the kernel may rely on a name.
@@ -241,10 +239,10 @@ impl Server {
 
     /// What to tell the kernel of a node, and how long it may rely on that: briefly if a file's blocks may not be stored
     /// yet.
-    pub fn tell(&self, number: u64, stat: &Stat) -> (Duration, FileAttr) {
+    pub fn tell(&self, number: u64, stat: &Stat) -> Told {
         let size = if stat.kind == Kind::File { self.size_to_tell(number, stat) } else { None };
-        let told = Stat { size: size.unwrap_or(stat.size), ..*stat };
-        (if size.is_some() { BRIEF } else { self.name_ttl() }, attr::file_attr(number, &told))
+        let ttl = if size.is_some() { BRIEF } else { self.name_ttl() };
+        Told { number, stat: Stat { size: size.unwrap_or(stat.size), ..*stat }, ttl }
     }
 
     /// The size of a file that is open, which is always right; notes what is told of one that is not.

@@ -1,8 +1,19 @@
 //! A mount from its beginning to its end.
 
 use super::{
-    caching::CacheMode, capabilities::Largest, control::Control, device, device::Device, filesystem::Mounted,
-    gate::Gate, locking::lock_when_idle, loops::Loops, permissions::Judge, server::Server, settings,
+    caching::CacheMode,
+    capabilities::Largest,
+    control::Control,
+    device,
+    device::Device,
+    filesystem::Mounted,
+    gate::Gate,
+    locking::lock_when_idle,
+    loops::Loops,
+    permissions::Judge,
+    requests::Requests,
+    server::{Server, Way},
+    settings,
 };
 use crate::vault::{self, Vault};
 use crossbeam_channel::bounded;
@@ -80,8 +91,8 @@ pub struct Unmounter {
 pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Result<Session> {
     let target: Arc<Path> = target.canonicalize()?.into();
     let count = options.loops.unwrap_or_else(usual_loops).max(1);
-    let requests = Arc::new(OnceLock::new());
-    let from = requests.clone();
+    let kernel = Arc::new(OnceLock::new());
+    let from = kernel.clone();
     let loops = Loops::new(count, Box::new(move || from.get().is_some_and(request_waits)));
     let gate = Gate::new();
     let judge = Judge::on_mount(options.allow_other, &options.flags);
@@ -116,9 +127,10 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     config.acl = SessionACL::All;
     config.n_threads = Some(count);
     config.clone_fd = count > 1;
-    let _ = requests.set(fd.try_clone().inspect_err(|_| unmounter.give_up())?); // nobody else sets it
+    let _ = kernel.set(fd.try_clone().inspect_err(|_| unmounter.give_up())?); // nobody else sets it
     let (begun, has_begun) = bounded(1);
-    let mounted = Mounted { server: server.clone(), largest, begun };
+    let requests = Requests { server: server.clone(), way: Way::Device };
+    let mounted = Mounted { requests, largest, begun };
     let session = fuser::Session::from_fd(mounted, fd, config.acl, config);
     let session = session.inspect_err(|_| unmounter.give_up())?;
     server.connect(session.notifier());

@@ -8,6 +8,7 @@
 use super::{
     handles::FileHandle,
     read_queue::{MOST_TOGETHER, QueuedRead, SMALL},
+    replies::Reply,
     server::Server,
 };
 use crate::{
@@ -17,37 +18,48 @@ use crate::{
 use fuser::ReplyData;
 use std::{sync::Arc, time::Duration};
 
-impl Server {
-    /// Does a small read, or queues it while another request waits.
-    pub fn read_small(&self, read: QueuedRead) {
-        if !self.queued.any() && !self.request_waits() {
-            return self.read_batch(&mut vec![read]);
+/// Where the answer to a read goes.
+pub trait ReadReply: for<'a> Reply<&'a [u8]> {
+    /// Does a small read, perhaps together with others.
+    fn read_small(server: &Server, read: QueuedRead<Self>)
+    where
+        Self: Sized;
+}
+
+impl ReadReply for ReplyData {
+    /// Does it, or queues it while another request waits.
+    fn read_small(server: &Server, read: QueuedRead<Self>) {
+        if !server.queued.any() && !server.request_waits() {
+            return server.read_batch(vec![read]);
         }
         // It must be queued before the kernel is asked: the loop that takes what waits now has to find it.
-        if self.queued.push(read) >= MOST_TOGETHER || !self.request_waits() {
-            self.read_queued();
+        if server.queued.push(read) >= MOST_TOGETHER || !server.request_waits() {
+            server.read_queued();
         }
     }
+}
 
+impl Server {
     /// Does the reads that are queued.
     pub fn read_queued(&self) {
         if self.queued.any() {
-            self.read_batch(&mut self.queued.take());
+            self.read_batch(self.queued.take());
         }
     }
 
-    fn read_batch(&self, reads: &mut Vec<QueuedRead>) {
+    /// Does small reads, those of one file side by side.
+    pub fn read_batch<R: ReadReply>(&self, mut reads: Vec<QueuedRead<R>>) {
         reads.sort_by_key(|read| Arc::as_ptr(&read.file.file) as usize);
         while let Some(first) = reads.first() {
             let alike =
                 reads.iter().take_while(|read| Arc::ptr_eq(&read.file.file, &first.file.file)).count();
-            let alike: Vec<QueuedRead> = reads.drain(..alike.min(MOST_TOGETHER)).collect();
+            let alike: Vec<_> = reads.drain(..alike.min(MOST_TOGETHER)).collect();
             self.read_of_one(alike);
         }
     }
 
     /// Does reads of one file.
-    fn read_of_one(&self, mut reads: Vec<QueuedRead>) {
+    fn read_of_one<R: ReadReply>(&self, mut reads: Vec<QueuedRead<R>>) {
         if let [_] = &reads[..] {
             let Some(QueuedRead { file, offset, len, reply, page: _page, pass: _pass }) = reads.pop() else {
                 return;
@@ -72,12 +84,12 @@ impl Server {
                     self.answer_read(number, read.reply, result.map(|len| &small.out[..len]));
                 }
             }
-            Err(e) => reads.into_iter().for_each(|read| read.reply.error(e)),
+            Err(e) => reads.into_iter().for_each(|read| read.reply.answer(Err(e))),
         }
     }
 
     /// Does a read of any size by itself.
-    pub fn read_alone(&self, file: &FileHandle, offset: u64, len: usize, reply: ReplyData) {
+    pub fn read_alone<R: ReadReply>(&self, file: &FileHandle, offset: u64, len: usize, reply: R) {
         let mut reply = Some(reply);
         let number = file.node.number;
         let read = self.answer(Activity::Read, number, |s| {
@@ -88,24 +100,24 @@ impl Server {
             })
         });
         if let (Err(e), Some(reply)) = (read, reply) {
-            reply.error(e);
+            reply.answer(Err(e));
         }
     }
 
     /// Answers a read of the node `number` with what was read, or why nothing was.
-    pub fn answer_read(&self, number: u64, reply: ReplyData, result: Result<&[u8]>) {
+    pub fn answer_read<R: ReadReply>(&self, number: u64, reply: R, result: Result<&[u8]>) {
         match result {
             Ok(data) => send(reply, data),
             Err(e) => {
                 if let Err(e) = self.answer(Activity::Read, number, |_| Err::<(), _>(e)) {
-                    reply.error(e);
+                    reply.answer(Err(e));
                 }
             }
         }
     }
 }
 
-fn send(reply: ReplyData, data: &[u8]) {
+fn send<R: ReadReply>(reply: R, data: &[u8]) {
     metrics::bytes(Activity::Read, data.len());
-    metrics::measure(Activity::Reply, data.len(), || reply.data(data));
+    metrics::measure(Activity::Reply, data.len(), || reply.answer(Ok(data)));
 }

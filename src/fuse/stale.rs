@@ -70,12 +70,18 @@ impl Dropper {
     }
 
     /// Drops the pages of `bytes`, which were written to a node with direct I/O; to be called before the write is
-    /// answered.
-    pub fn overtaken(self: &Arc<Self>, kernel: &Notifier, node: &Arc<Node>, bytes: Range<u64>) {
+    /// answered. `may_wait`: another thread would serve a read that this one waited for.
+    pub fn overtaken(
+        self: &Arc<Self>,
+        kernel: &Notifier,
+        node: &Arc<Node>,
+        bytes: Range<u64>,
+        may_wait: bool,
+    ) {
         if bytes.is_empty() || !node.pages.any() {
             return;
         }
-        if !self.loops.all_busy() && self.is_quiet(node) {
+        if may_wait && self.is_quiet(node) {
             return drop_pages(kernel, node, &bytes);
         }
         if node.pages.add_stale(bytes) {

@@ -1,7 +1,7 @@
 //! What a request wants to make: the mode is applied here, because a default ACL may take the umask's place.
 
+use super::caller::Caller;
 use crate::vault::{Acl, NewNode};
-use fuser::Request;
 
 /// A node that a request wants to make.
 #[derive(Debug, Clone, Copy)]
@@ -14,8 +14,8 @@ pub struct Wanted {
 
 impl Wanted {
     /// A node with this mode, by the process that asks.
-    pub fn by(request: &Request, mode: u32, umask: u32) -> Self {
-        Wanted { mode: mode & 0o7777, umask, uid: request.uid(), gid: request.gid() }
+    pub fn by(caller: Caller, mode: u32, umask: u32) -> Self {
+        Wanted { mode: mode & 0o7777, umask, uid: caller.user, gid: caller.group }
     }
 
     /// The node in a directory with this default ACL, if it has one: that takes the place of the umask.
