@@ -34,7 +34,7 @@ const CIRCLES: [(&str, &str); 4] = [
 ];
 
 /// Files that may contain `unsafe`, and why it cannot be avoided there.
-const MAY_BE_UNSAFE: [(&str, &str); 29] = [
+const MAY_BE_UNSAFE: [(&str, &str); 31] = [
     ("cli/descriptors.rs", "close_range has no safe binding"),
     ("crypto/aes.rs", "calls functions that need processor features, after detecting them"),
     ("crypto/hash/lanes.rs", "calls functions that need processor features, after detecting them"),
@@ -61,6 +61,8 @@ const MAY_BE_UNSAFE: [(&str, &str); 29] = [
     ("engine/gpu/slot.rs", "tells another process which memory to read and write"),
     ("engine/gpu/worker/lane.rs", "tells the device which memory to read and write"),
     ("engine/pool.rs", "threads that outlive a batch borrow it while its caller waits"),
+    ("fuse/ring/entry.rs", "memory that the kernel writes as well"),
+    ("fuse/ring/thread.rs", "the kernel is given commands with addresses in them"),
     ("hash/gpu/slot.rs", "tells the device which memory to read and write"),
     ("store/dir/generation.rs", "name_to_handle_at has no safe binding"),
     ("vault/process.rs", "neither the allocator's settings nor signals to threads have a safe binding"),

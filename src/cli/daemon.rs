@@ -2,7 +2,7 @@
 //! another until the mount answers or has failed.
 
 use super::{
-    args::{CacheArg, DurabilityArg, EngineArg, MountArgs},
+    args::{CacheArg, DurabilityArg, EngineArg, IoUringArg, MountArgs},
     descriptors,
     exit::{Code, Failure, Outcome},
     password,
@@ -88,6 +88,12 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
         CacheArg::Kernel => "kernel",
         CacheArg::Direct => "direct",
     };
+    let io_uring = match args.io_uring {
+        IoUringArg::Auto => "auto",
+        IoUringArg::On => "on",
+        IoUringArg::Off => "off",
+    };
+    line.extend(["--io-uring".into(), io_uring.into()]);
     line.extend(["--engine".into(), engine.into(), "--durability".into(), durability.into()]);
     line.extend(["--cache".into(), cache.into(), "--memory".into(), args.memory.to_string().into()]);
     if let Some(idle) = args.idle {

@@ -93,6 +93,7 @@ fn plan(args: MountArgs) -> Plan {
         open,
         allow_other: args.allow_other,
         cache: args.cache.into(),
+        rings: args.io_uring.into(),
         flags: args.options,
         idle: args.idle,
     }

@@ -2,7 +2,9 @@
 //! other FUSE filesystems take and that have no meaning here are ignored, and standard error says so.
 
 use super::{
-    args::{CacheArg, DurabilityArg, EngineArg, MEMORY_MAX_MIB, MEMORY_MIN_MIB, MountArgs, duration},
+    args::{
+        CacheArg, DurabilityArg, EngineArg, IoUringArg, MEMORY_MAX_MIB, MEMORY_MIN_MIB, MountArgs, duration,
+    },
     exit::{Code, Failure, Outcome},
     note,
 };
@@ -121,6 +123,7 @@ fn take(args: &mut MountArgs, option: String) -> Outcome {
         ("engine", Some(engine)) => args.engine = parse::<EngineArg>(&option, engine)?,
         ("durability", Some(level)) => args.durability = parse::<DurabilityArg>(&option, level)?,
         ("cache", Some(cache)) => args.cache = parse::<CacheArg>(&option, cache)?,
+        ("io-uring", Some(mode)) => args.io_uring = parse::<IoUringArg>(&option, mode)?,
         ("memory", Some(memory)) => args.memory = mebibytes(memory).ok_or_else(|| unknown(&option))?,
         ("idle", Some(time)) => args.idle = Some(duration(time).map_err(|_| unknown(&option))?),
         ("umask", Some(_)) => return Err(no_umask()),
@@ -205,13 +208,13 @@ mod tests {
     #[test]
     fn ours_and_the_kernels_are_told_apart() {
         let args = options(
-            "ro,noexec,nodev,defaults,x-systemd.automount,engine=cpu,key-file=/k,cache=direct,memory=64",
+            "ro,noexec,nodev,defaults,x-systemd.automount,engine=cpu,key-file=/k,cache=direct,io-uring=off,memory=64",
         )
         .unwrap();
         assert!(args.read_only && !args.allow_other);
         assert_eq!(args.options, ["noexec", "nodev"]);
         assert_eq!(args.engine, EngineArg::Cpu);
-        assert_eq!((args.cache, args.memory), (CacheArg::Direct, 64));
+        assert_eq!((args.cache, args.io_uring, args.memory), (CacheArg::Direct, IoUringArg::Off, 64));
         assert_eq!(args.unlock.secret.key_file.as_deref(), Some("/k".as_ref()));
     }
 

@@ -6,7 +6,7 @@ use super::{
     vaults,
 };
 use crate::{
-    fuse::{self, CacheMode, MountOptions, Session},
+    fuse::{self, CacheMode, MountOptions, RingMode, Session},
     metrics,
     vault::{self, OpenOptions, Unlock, Vault},
 };
@@ -35,6 +35,8 @@ pub struct Plan {
     pub allow_other: bool,
     /// Where open files are cached.
     pub cache: CacheMode,
+    /// Whether requests come over io_uring.
+    pub rings: RingMode,
     /// Mount flags by their names in mount(8).
     pub flags: Vec<String>,
     /// The vault is locked when no program has made a request for so long.
@@ -80,6 +82,7 @@ impl Mounted {
             flags: plan.flags.clone(),
             loops: None,
             cache: plan.cache,
+            rings: plan.rings,
             requests: plan.open.memory / REQUESTS_SHARE,
             idle: plan.idle,
         };

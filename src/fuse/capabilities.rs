@@ -6,12 +6,14 @@ use std::time::Duration;
 
 /// Requests in the background at once: read-ahead and direct I/O in pieces.
 const BACKGROUND: u16 = 128;
+/// Bytes of a page.
+const PAGE: usize = 4096;
 
 /// Asked for where the kernel has it.
 ///
 /// Not asked for: the write-back cache (sizes and times stay ours), automatic invalidation (nobody
 /// else writes; a read-only mount forgets quickly), locks (the kernel's own are right for one
-/// machine), io_uring (fuser has no rings), opening without a request (each
+/// machine), opening without a request (each
 /// opening says how the kernel is to cache, and its handle keeps a nameless file and a listing's place), truncation
 /// by opening (the kernel would send it before it refuses to have a program truncated that runs).
 ///
@@ -49,9 +51,25 @@ pub struct Largest {
     pub write: u32,
 }
 
-/// Negotiates.
-pub fn agree(config: &mut KernelConfig, read_only: bool, judge: Judge, largest: Largest) {
+impl Largest {
+    /// Of both, in whole pages.
+    pub fn of_both(&self) -> usize {
+        (self.read.max(self.write) as usize).next_multiple_of(PAGE)
+    }
+}
+
+/// Negotiates. Returns whether the kernel will use rings.
+pub fn agree(
+    config: &mut KernelConfig,
+    read_only: bool,
+    judge: Judge,
+    largest: Largest,
+    rings: bool,
+) -> bool {
     let mut wanted = WANTED;
+    if rings {
+        wanted |= InitFlags::FUSE_OVER_IO_URING;
+    }
     if judge == Judge::Kernel {
         // It turns the check of permission bits on, too.
         wanted |= InitFlags::FUSE_POSIX_ACL;
@@ -65,4 +83,5 @@ pub fn agree(config: &mut KernelConfig, read_only: bool, judge: Judge, largest: 
     let _ = config.set_max_readahead(largest.read).or_else(|most| config.set_max_readahead(most));
     let _ = config.set_max_background(BACKGROUND);
     let _ = config.set_time_granularity(Duration::from_nanos(1));
+    rings && config.capabilities().contains(InitFlags::FUSE_OVER_IO_URING)
 }

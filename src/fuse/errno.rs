@@ -58,6 +58,11 @@ pub const UNSUPPORTED_REQUEST: Errno = Errno::ENOSYS;
 /// An extended attribute that does not fit the caller's buffer.
 pub const VALUE_TOO_LARGE: Errno = Errno::ERANGE;
 
+/// A request that the kernel cannot have meant so.
+pub const MALFORMED_REQUEST: Errno = Errno::EINVAL;
+/// A request whose answer got lost, or does not fit.
+pub const UNANSWERED: Errno = Errno::EIO;
+
 /// The program that asks was killed.
 pub const INTERRUPTED: Errno = Errno::EINTR;
 /// The mount was locked and is to end.

@@ -25,8 +25,10 @@ pub struct Mounted {
     pub requests: Requests,
     /// The largest requests, as agreed on with the kernel.
     pub largest: Largest,
-    /// Is told when the kernel has begun: from then on every request is answered.
-    pub begun: Sender<()>,
+    /// Whether rings are there to be used.
+    pub rings: bool,
+    /// Is told when the kernel has begun, and whether it will use rings.
+    pub begun: Sender<bool>,
 }
 
 /// Counts this event loop as busy with a request and hands it on.
@@ -41,8 +43,8 @@ impl Filesystem for Mounted {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let server = &self.requests.server;
         server.caching.agreed(config.kernel_abi());
-        capabilities::agree(config, server.read_only, server.judge, self.largest);
-        let _ = self.begun.send(()); // Who mounts may have given up.
+        let rings = capabilities::agree(config, server.read_only, server.judge, self.largest, self.rings);
+        let _ = self.begun.send(rings); // Who mounts may have given up.
         Ok(())
     }
 

@@ -54,6 +54,9 @@ impl Server {
         self.gate.close(|| self.read_queued());
         self.drop_quiet();
         scratch::wipe();
+        if let Some(wipe) = self.wipe_rings.get() {
+            wipe();
+        }
         if let Err(e) = self.vault.put_away() {
             self.vault.rotate_behind();
             self.open_gate();

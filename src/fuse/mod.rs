@@ -5,10 +5,12 @@
 //! - `requests` is what is done with each, `replies` what they are answered with.
 //! - `names`, `nodes`, `files` and `listing` each do the work of one family of requests; `server` is what they share.
 //! - `inodes` and `handles` hold what the kernel knows; `stale` drops pages that it should not have any more.
+//! - `ring` takes requests over io_uring and answers them there.
 //! - `loops` keeps as many event loops awake as there is work for; `small_reads` does small reads in batches.
 //! - `gate` has requests wait while the vault is locked; `locking` locks and unlocks it, as `control` is told.
 //! - `device` and `session` make a mount and end it.
 
+mod affinity;
 mod attr;
 mod by_number;
 mod caching;
@@ -38,6 +40,7 @@ mod preload;
 mod read_queue;
 mod replies;
 mod requests;
+pub mod ring;
 mod scratch;
 mod server;
 mod session;
@@ -51,5 +54,5 @@ mod workers;
 pub use caching::CacheMode;
 pub use control::{Command as ControlCommand, LOCKED, Status as ControlStatus, tell};
 pub use device::unmount;
-pub use session::{MountOptions, Session, Unmounter, mount};
-pub use settings::{MOST_PAGES, PAGES};
+pub use session::{MountOptions, RingMode, Session, Unmounter, mount};
+pub use settings::{MOST_PAGES, PAGES, RINGS};

@@ -51,6 +51,8 @@ pub struct Server {
     workers: Workers,
     loops: Arc<Loops>,
     kernel: OnceLock<Notifier>,
+    /// Wipes the idle buffers of rings.
+    pub wipe_rings: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// Which way a request came.
@@ -58,6 +60,8 @@ pub struct Server {
 pub enum Way {
     /// Through `/dev/fuse`, to an event loop.
     Device,
+    /// Through a ring, whose thread has given what takes long to another.
+    Ring,
 }
 
 impl Server {
@@ -92,6 +96,7 @@ impl Server {
             workers: Workers::new(),
             loops,
             kernel: OnceLock::new(),
+            wipe_rings: OnceLock::new(),
             vault,
         }))
     }
@@ -203,14 +208,14 @@ impl Server {
     }
 
     /// Runs a request that may take long: here if another event loop is free, else on a worker. So a request that
-    /// waits for a disk never keeps all others waiting.
+    /// waits for a disk never keeps all others waiting. A ring's request is on a worker by then if it is to be.
     pub fn slowly<P: Send + 'static>(
         self: &Arc<Self>,
         way: Way,
         pass: P,
         job: impl FnOnce(&Server) + Send + 'static,
     ) {
-        if self.may_wait(way) {
+        if way == Way::Ring || self.may_wait(way) {
             return job(self);
         }
         let server = self.clone();
@@ -224,7 +229,13 @@ impl Server {
     pub fn may_wait(&self, way: Way) -> bool {
         match way {
             Way::Device => !self.loops.all_busy(),
+            Way::Ring => false,
         }
+    }
+
+    /// Runs `job` on a worker.
+    pub fn elsewhere(&self, job: impl FnOnce() + Send + 'static) {
+        self.workers.run(job);
     }
 
     /// How long the kernel may rely on a name.

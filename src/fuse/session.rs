@@ -12,6 +12,7 @@ use super::{
     loops::Loops,
     permissions::Judge,
     requests::Requests,
+    ring::{Prepared, Rings},
     server::{Server, Way},
     settings,
 };
@@ -44,6 +45,9 @@ const FEWEST_LOOPS: usize = 2;
 const MOST_DIRS: usize = 4096;
 /// The part of the process's descriptors that directories may take.
 const DIRS_SHARE: usize = 4;
+/// Bytes of the largest request of a ring. Each place of a queue has a buffer of this size, into and out of which its
+/// contents are copied: a smaller one stays in the processor's caches.
+const LARGEST_OF_RINGS: u32 = 256 << 10;
 /// Bytes of the smallest request that is worth a limit.
 const SMALL_REQUEST: u32 = 128 << 10;
 
@@ -67,6 +71,19 @@ pub struct MountOptions {
     pub requests: usize,
     /// The vault is locked when no program has made a request for so long.
     pub idle: Option<Duration>,
+    /// Whether requests come over io_uring.
+    pub rings: RingMode,
+}
+
+/// Whether requests come over io_uring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RingMode {
+    /// Where the kernel offers it.
+    Auto,
+    /// Yes, or the mount fails.
+    On,
+    /// No.
+    Off,
 }
 
 /// A mount. Dropping it ends the mount and waits until everything is in the vault.
@@ -90,7 +107,9 @@ pub struct Unmounter {
 /// If the vault's root cannot be read, or what the kernel or fusermount3 said.
 pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Result<Session> {
     let target: Arc<Path> = target.canonicalize()?.into();
-    let count = options.loops.unwrap_or_else(usual_loops).max(1);
+    let usual = options.loops.unwrap_or_else(usual_loops).max(1);
+    let prepared = prepare_rings(options.rings)?;
+    let count = if prepared.is_some() { FEWEST_LOOPS } else { usual };
     let kernel = Arc::new(OnceLock::new());
     let from = kernel.clone();
     let loops = Loops::new(count, Box::new(move || from.get().is_some_and(request_waits)));
@@ -115,8 +134,9 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
         judge,
         flags: &options.flags,
     };
-    let read = settings::raise_largest_request();
-    let write = read.min(u32::try_from(options.requests / count).unwrap_or(u32::MAX));
+    let most = if prepared.is_some() { LARGEST_OF_RINGS } else { u32::MAX };
+    let read = settings::raise_largest_request().min(most);
+    let write = read.min(u32::try_from(options.requests / usual).unwrap_or(u32::MAX));
     let largest = Largest { read, write: write.max(SMALL_REQUEST) };
     let fd = device.mount()?;
     let ended = Arc::new(AtomicBool::new(false));
@@ -127,13 +147,22 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     config.acl = SessionACL::All;
     config.n_threads = Some(count);
     config.clone_fd = count > 1;
+    let kernel_of_rings = fd.try_clone().inspect_err(|_| unmounter.give_up())?;
     let _ = kernel.set(fd.try_clone().inspect_err(|_| unmounter.give_up())?); // nobody else sets it
     let (begun, has_begun) = bounded(1);
     let requests = Requests { server: server.clone(), way: Way::Device };
-    let mounted = Mounted { requests, largest, begun };
+    let mounted = Mounted { requests, largest, rings: prepared.is_some(), begun };
     let session = fuser::Session::from_fd(mounted, fd, config.acl, config);
     let session = session.inspect_err(|_| unmounter.give_up())?;
     server.connect(session.notifier());
+    let agreed = has_begun.recv().map_err(|_| io::Error::other("the mount ended before it answered"))?;
+    let rings = match prepared.filter(|_| agreed) {
+        Some(prepared) => Some(
+            begin_rings(prepared, kernel_of_rings, &server, largest, options.requests)
+                .inspect_err(|_| unmounter.give_up())?,
+        ),
+        None => None,
+    };
     let (monitored, reader) = (loops.clone(), server.clone());
     let monitor = thread::Builder::new()
         .name("monitor".into())
@@ -158,6 +187,9 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
                 last_resort.give_up(); // Event loops may be left, and nothing may be written from here on.
             }
             ended.store(true, Ordering::Release);
+            if let Some(rings) = rings {
+                rings.end();
+            }
             if let Some(Ok(control)) = control {
                 control.end();
             }
@@ -170,15 +202,45 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
             unmounter.give_up();
             loops.end(); // So does the monitor.
         })?;
-    let mut session = Session { unmounter, thread: Some(thread) };
-    if has_begun.recv().is_err() {
-        session.join()?;
-        return Err(io::Error::other("the mount ended before it answered"));
-    }
+    let session = Session { unmounter, thread: Some(thread) };
     if let Some(advice) = device_number(&target).and_then(settings::raise_read_ahead) {
         log::info!("{advice}");
     }
     Ok(session)
+}
+
+/// Makes rings, if there are to be any.
+///
+/// # Errors
+/// If there must be, and cannot.
+fn prepare_rings(mode: RingMode) -> io::Result<Option<Prepared>> {
+    match mode {
+        RingMode::Off => Ok(None),
+        RingMode::Auto if !settings::offer_rings() => Ok(None),
+        RingMode::Auto => Ok(Prepared::new().inspect_err(|e| log::info!("no io_uring: {e}")).ok()),
+        RingMode::On if !settings::offer_rings() => {
+            let what = format!("no io_uring for FUSE: as root, write Y to {}", settings::RINGS);
+            Err(io::Error::new(io::ErrorKind::Unsupported, what))
+        }
+        RingMode::On => Ok(Some(Prepared::new()?)),
+    }
+}
+
+/// Has the rings serve a mount whose kernel waits for them.
+fn begin_rings(
+    prepared: Prepared,
+    kernel: OwnedFd,
+    server: &Arc<Server>,
+    largest: Largest,
+    memory: usize,
+) -> io::Result<Rings> {
+    let requests = Requests { server: server.clone(), way: Way::Ring };
+    let rings = prepared.serve(kernel, &requests, largest.of_both(), memory)?;
+    let word = rings.word();
+    // A mount has its rings once.
+    let _ = server.wipe_rings.set(Box::new(move || word.empty()));
+    log::info!("requests come over io_uring");
+    Ok(rings)
 }
 
 /// The device number of a mount, without a request to it. This process must not wait for its own answers: if it is

@@ -5,6 +5,8 @@ use std::{fs, io, path::Path};
 
 /// Most pages of one request, for every FUSE mount of the machine.
 pub const MOST_PAGES: &str = "/proc/sys/fs/fuse/max_pages_limit";
+/// Whether the kernel offers FUSE mounts io_uring, for every mount of the machine.
+pub const RINGS: &str = "/sys/module/fuse/parameters/enable_uring";
 /// Pages worth asking for: 4 MiB. Larger buffers leave the processor's caches.
 pub const PAGES: u32 = 1024;
 /// Bytes of the pages in which the kernel counts requests.
@@ -22,6 +24,13 @@ pub fn raise_largest_request() -> u32 {
         let _ = write(MOST_PAGES, PAGES);
     }
     read(MOST_PAGES).map_or(USUAL, |pages| pages.min(PAGES).saturating_mul(PAGE))
+}
+
+/// Has the kernel offer io_uring if that is allowed, and returns whether it does. To be called before mounting.
+pub fn offer_rings() -> bool {
+    let offered = || fs::read_to_string(RINGS).is_ok_and(|setting| setting.trim() == "Y");
+    // If this is refused, the mount goes without.
+    offered() || fs::write(RINGS, "Y").is_ok() && offered()
 }
 
 /// Has the kernel read further ahead in the mount on `device` than by default. If that is refused, returns one line

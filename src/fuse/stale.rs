@@ -16,7 +16,7 @@
 //!   the file has the kernel drop all of the file's pages first; that wait is in the program that opens. So a
 //!   program that opens a file after a write to it has ended always reads what was written.
 
-use super::{inodes::Node, loops::Loops};
+use super::{affinity, inodes::Node, loops::Loops};
 use fuser::{INodeNo, Notifier};
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -112,7 +112,10 @@ impl Dropper {
         state.nodes.push((node, Instant::now()));
         if state.thread.is_none() {
             let (dropper, kernel) = (self.clone(), kernel.clone());
-            let started = thread::Builder::new().name("pages".into()).spawn(move || dropper.work(&kernel));
+            let started = thread::Builder::new().name("pages".into()).spawn(move || {
+                affinity::unbind();
+                dropper.work(&kernel);
+            });
             // Without a thread, every open has the kernel drop all pages.
             state.thread = started.ok();
         }

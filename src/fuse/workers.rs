@@ -1,5 +1,6 @@
 //! Threads for slow requests, so that one event loop is always left for the others.
 
+use super::affinity;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use parking_lot::Mutex;
 use std::{
@@ -69,6 +70,7 @@ impl Workers {
         let slot = Arc::new(Mutex::new(Some(first)));
         let given = slot.clone();
         let started = thread::Builder::new().name("slow".into()).spawn(move || {
+            affinity::unbind();
             let mut next = given.lock().take();
             while let Some(job) = next {
                 // A job answers its own panics; this keeps the thread count right whatever happens.

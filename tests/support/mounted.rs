@@ -96,13 +96,16 @@ impl Vault {
         self.places[0].path()
     }
 
-    /// Runs `mount` and says how it went. `WARPCRYPT_TEST_ENGINE` is the engine and `WARPCRYPT_TEST_CACHE` the
-    /// caching unless the options name one.
+    /// Runs `mount` and says how it went. `WARPCRYPT_TEST_ENGINE` is the engine, `WARPCRYPT_TEST_CACHE` the
+    /// caching and `WARPCRYPT_TEST_IO_URING` whether there are rings, unless the options name one.
     pub fn try_mount(&self, options: &[&str]) -> Done {
         let mut command = Vault::program();
         command.arg("mount").arg(&self.store).arg(&self.mount_point).args(options);
-        for (option, variable) in [("--engine", "WARPCRYPT_TEST_ENGINE"), ("--cache", "WARPCRYPT_TEST_CACHE")]
-        {
+        for (option, variable) in [
+            ("--engine", "WARPCRYPT_TEST_ENGINE"),
+            ("--cache", "WARPCRYPT_TEST_CACHE"),
+            ("--io-uring", "WARPCRYPT_TEST_IO_URING"),
+        ] {
             if let Some(value) = std::env::var_os(variable).filter(|_| !options.contains(&option)) {
                 command.arg(option).arg(value);
             }

@@ -8,7 +8,7 @@ mod values;
 pub use hashing::{HashArgs, MatchArgs, PiecesArg, PlaceArgs};
 pub use secrets::{CostArgs, NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockArgs};
 pub use transfer::{CatArgs, ExportArgs, ImportArgs, ListArgs};
-pub use values::{CacheArg, DurabilityArg, EngineArg, duration};
+pub use values::{CacheArg, DurabilityArg, EngineArg, IoUringArg, duration};
 
 use super::{exit, stat};
 use crate::{
@@ -175,6 +175,10 @@ pub struct MountArgs {
     /// opened with O_DIRECT; direct: none
     #[arg(long, value_enum, default_value_t)]
     pub cache: CacheArg,
+    /// Whether requests come over io_uring: small ones are faster, streams through the kernel's cache cost more of the
+    /// processor. auto: where the kernel offers it to FUSE; a mount by root switches that on
+    #[arg(long, value_enum, default_value_t)]
+    pub io_uring: IoUringArg,
     /// Memory for file contents in transit between programs and the vault, in MiB
     #[arg(long, value_name = "MIB", default_value_t = MEMORY_DEFAULT_MIB, value_parser = value_parser!(u32).range(MEMORY_MIN_MIB..=MEMORY_MAX_MIB))]
     pub memory: u32,
@@ -190,7 +194,7 @@ pub struct MountArgs {
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
     /// Mount options, as in fstab: ro, rw, allow_other, default_permissions, nonempty, noexec, nosuid, nodev, noatime,
-    /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, memory=MIB, anchor=F, idle=TIME. In a
+    /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, io-uring=U, memory=MIB, anchor=F, idle=TIME. In a
     /// value, write a comma as `\,` and a backslash as `\\`
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
@@ -214,6 +218,7 @@ impl MountArgs {
             engine: EngineArg::default(),
             durability: DurabilityArg::default(),
             cache: CacheArg::default(),
+            io_uring: IoUringArg::default(),
             memory: MEMORY_DEFAULT_MIB,
             anchor: None,
             idle: None,

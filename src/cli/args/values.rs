@@ -1,6 +1,10 @@
 //! The values of options that take one of several words, or a time.
 
-use crate::{engine::EngineChoice, fuse::CacheMode, vault::Durability};
+use crate::{
+    engine::EngineChoice,
+    fuse::{CacheMode, RingMode},
+    vault::Durability,
+};
 use clap::{
     ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
@@ -68,6 +72,26 @@ impl From<DurabilityArg> for Durability {
         match arg {
             DurabilityArg::Strict => Durability::Strict,
             DurabilityArg::Relaxed => Durability::Relaxed,
+        }
+    }
+}
+
+/// `--io-uring`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum IoUringArg {
+    Auto,
+    On,
+    #[default]
+    Off,
+}
+
+impl From<IoUringArg> for RingMode {
+    fn from(arg: IoUringArg) -> Self {
+        match arg {
+            IoUringArg::Auto => RingMode::Auto,
+            IoUringArg::On => RingMode::On,
+            IoUringArg::Off => RingMode::Off,
         }
     }
 }

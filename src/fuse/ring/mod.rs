@@ -1,0 +1,213 @@
+//! Requests over io_uring: an answer and the next request are one call, and a program is served on its own processor.
+//!
+//! The kernel has a queue for each processor and uses rings once every queue has entries; forgets and interrupts still
+//! come through `/dev/fuse`. Its documentation: `Documentation/filesystems/fuse/fuse-io-uring.rst`.
+//!
+//! - `thread` serves queues, `entry` is the memory of one request, `mail` what others leave for a thread.
+//! - `parse` and `encode` know the bytes, `dispatch` and `reply` what they mean.
+
+mod dispatch;
+mod encode;
+mod entry;
+mod mail;
+mod parse;
+mod reply;
+mod thread;
+
+pub use parse::{ARGUMENTS, Fault, HEADER, Header, Operation, header, operation};
+
+use super::{affinity, requests::Requests};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use mail::Mail;
+use std::{
+    fs, io,
+    os::fd::OwnedFd,
+    sync::Arc,
+    thread::{Builder, JoinHandle},
+    time::Duration,
+};
+use thread::{Queue, Ring, Work};
+
+/// The processors that the machine may ever have.
+const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
+/// Entries of the queue of a processor that this process may run on.
+const DEPTH: usize = 32;
+/// Entries of the other queues.
+const SHALLOW: usize = 4;
+/// So long a thread is waited for that empties its entries.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Rings that were made, and serve nothing yet.
+pub struct Prepared(Vec<Begun>);
+
+struct Begun {
+    thread: JoinHandle<()>,
+    mail: Arc<Mail>,
+    to: Sender<(Work, Sender<io::Result<()>>)>,
+}
+
+/// Rings that serve a mount.
+pub struct Rings {
+    threads: Vec<JoinHandle<()>>,
+    mails: Vec<Arc<Mail>>,
+}
+
+/// A word to all threads of a mount's rings.
+#[derive(Clone)]
+pub struct Word(Vec<Arc<Mail>>);
+
+impl Prepared {
+    /// Makes a ring for each processor, and one for those that this process may not run on.
+    ///
+    /// # Errors
+    /// If the system has no io_uring or does not allow it.
+    pub fn new() -> io::Result<Prepared> {
+        let possible = possible(&fs::read_to_string(POSSIBLE)?).ok_or(io::ErrorKind::InvalidData)?;
+        let processors = affinity::processors();
+        let (own, others): (Vec<u16>, Vec<u16>) =
+            (0..possible).partition(|&number| processors.is_set(number.into()));
+        let mut all = Prepared(Vec::new());
+        for number in own {
+            all.0.push(Begun::start(Some(number), vec![Queue::new(number, DEPTH)])?);
+        }
+        if !others.is_empty() {
+            let queues = others.into_iter().map(|number| Queue::new(number, SHALLOW)).collect();
+            all.0.push(Begun::start(None, queues)?);
+        }
+        Ok(all)
+    }
+
+    /// Has them serve requests of at most `largest` bytes from `device`; large requests keep about `memory` bytes of idle
+    /// entries.
+    ///
+    /// # Errors
+    /// What the kernel said. It then goes on with the device.
+    pub fn serve(
+        self,
+        device: OwnedFd,
+        requests: &Requests,
+        largest: usize,
+        memory: usize,
+    ) -> io::Result<Rings> {
+        let device = Arc::new(device);
+        let kept = (memory / largest / self.0.len()).max(1);
+        let (told, tell) = unbounded();
+        let mut rings = Rings { threads: Vec::new(), mails: Vec::new() };
+        for Begun { thread, mail, to } in self.0 {
+            let work = Work { device: device.clone(), requests: requests.clone(), largest, kept };
+            // If the thread has gone, so has its sender.
+            let _ = to.send((work, told.clone()));
+            rings.threads.push(thread);
+            rings.mails.push(mail);
+        }
+        drop(told);
+        let registered: io::Result<Vec<()>> = tell.iter().collect();
+        match registered {
+            Ok(all) if all.len() == rings.threads.len() => Ok(rings),
+            Ok(_) => {
+                rings.end();
+                Err(io::Error::other("a thread ended"))
+            }
+            Err(e) => {
+                rings.end();
+                Err(e)
+            }
+        }
+    }
+}
+
+impl Begun {
+    fn start(processor: Option<u16>, queues: Vec<Queue>) -> io::Result<Begun> {
+        let mail = Arc::new(Mail::new()?);
+        let (to, from) = bounded(1);
+        let (made, is_made) = bounded(1);
+        let name = processor.map_or("ring".to_owned(), |number| format!("ring-{number}"));
+        let own = mail.clone();
+        let thread = Builder::new().name(name).spawn(move || {
+            if let Some(processor) = processor {
+                affinity::bind(processor.into());
+            }
+            run(&made, &from, queues, own);
+        })?;
+        is_made.recv().unwrap_or_else(|_| Err(io::Error::other("a thread ended")))?;
+        Ok(Begun { thread, mail, to })
+    }
+}
+
+/// What a thread does: makes its ring, waits until there is something to serve, and serves it.
+fn run(
+    made: &Sender<io::Result<()>>,
+    from: &Receiver<(Work, Sender<io::Result<()>>)>,
+    queues: Vec<Queue>,
+    mail: Arc<Mail>,
+) {
+    let uring = match thread::uring() {
+        Ok(uring) => uring,
+        Err(e) => return drop(made.send(Err(e))),
+    };
+    let _ = made.send(Ok(())); // Somebody waits for it.
+    let Ok((work, registered)) = from.recv() else { return };
+    let mut ring = Ring::new(uring, work, queues, mail);
+    let result = ring.register();
+    let failed = result.is_err();
+    let _ = registered.send(result);
+    drop(registered);
+    if failed {
+        return;
+    }
+    if let Err(e) = ring.run() {
+        log::error!("a ring failed: {e}");
+    }
+}
+
+impl Rings {
+    /// Reaches the threads.
+    pub fn word(&self) -> Word {
+        Word(self.mails.clone())
+    }
+
+    /// Ends the threads, once the mount has ended.
+    pub fn end(self) {
+        self.mails.iter().for_each(|mail| mail.end());
+        for thread in self.threads {
+            // A panic was caught, or has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Word {
+    /// Empties what holds no request, and waits until that is done.
+    pub fn empty(&self) {
+        let (told, tell) = unbounded();
+        self.0.iter().for_each(|mail| mail.empty(told.clone()));
+        drop(told);
+        let all = self.0.iter().all(|_| tell.recv_timeout(PATIENCE).is_ok());
+        if !all {
+            log::warn!("buffers of requests are not wiped yet");
+        }
+    }
+}
+
+/// How many processors a list like `0-3,5` has.
+fn possible(list: &str) -> Option<u16> {
+    list.trim().split(',').try_fold(0_u16, |all, part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        all.checked_add(last.checked_sub(first)?)?.checked_add(1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_counted() {
+        for (list, count) in
+            [("0-1\n", Some(2)), ("0", Some(1)), ("0-3,5,8-9", Some(7)), ("", None), ("3-1", None)]
+        {
+            assert_eq!(possible(list), count, "{list}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Answers through a ring.
+
+use super::{
+    encode,
+    entry::{Answered, Entry, Request},
+    mail::Mail,
+};
+use crate::{
+    fuse::{
+        errno::{Answer, UNANSWERED},
+        read_queue::QueuedRead,
+        replies::{Created, Found, Listing, ListingPlus, Opened, Place, Reply, Told, Value, Written},
+        server::Server,
+        small_reads::ReadReply,
+    },
+    vault::{Kind, StatFs},
+};
+use parking_lot::Mutex;
+use std::{ffi::OsStr, sync::Arc};
+
+/// Small reads that have come to one thread, to be done together.
+pub struct Reads {
+    reads: Mutex<Vec<QueuedRead<RingReply>>>,
+    mail: Arc<Mail>,
+}
+
+impl Reads {
+    /// None yet; the thread learns of them by `mail`.
+    pub fn new(mail: Arc<Mail>) -> Arc<Reads> {
+        Arc::new(Reads { reads: Mutex::default(), mail })
+    }
+
+    /// Takes all.
+    pub fn take(&self) -> Vec<QueuedRead<RingReply>> {
+        std::mem::take(&mut *self.reads.lock())
+    }
+}
+
+/// Where the answer to a request of a ring goes. Dropped without one, it answers EIO.
+pub struct RingReply {
+    entry: Arc<Entry>,
+    reads: Arc<Reads>,
+    opcode: u32,
+}
+
+impl RingReply {
+    /// To this request; to be called once.
+    pub fn to(request: &Request, reads: Arc<Reads>) -> RingReply {
+        RingReply { entry: request.entry.clone(), reads, opcode: request.header.opcode }
+    }
+
+    fn encoded<T>(self, answer: Answer<T>, encode: impl FnOnce(&T) -> Vec<u8>) {
+        self.entry.answer(match answer {
+            Ok(value) => Answered::Bytes(encode(&value)),
+            Err(e) => Answered::Error(e.code()),
+        });
+    }
+
+    fn data(self, answer: Answer<&[u8]>) {
+        self.entry.answer(match answer {
+            Ok(bytes) if self.entry.put(bytes, self.opcode) => Answered::InPlace(bytes.len()),
+            Ok(_) => Answered::Error(UNANSWERED.code()),
+            Err(e) => Answered::Error(e.code()),
+        });
+    }
+}
+
+impl Drop for RingReply {
+    fn drop(&mut self) {
+        self.entry.leave();
+    }
+}
+
+/// Implements [`Reply`] for values that are encoded.
+macro_rules! encoded {
+    ($($value:ty, $encode:expr;)*) => {
+        $(impl Reply<$value> for RingReply {
+            fn answer(self, answer: Answer<$value>) {
+                self.encoded(answer, $encode);
+            }
+        })*
+    };
+}
+
+encoded! {
+    (), |()| Vec::new();
+    Told, encode::told;
+    Found, encode::found;
+    Opened, encode::opened;
+    Created, encode::created;
+    Written, |Written(bytes)| encode::count(*bytes);
+    Place, |Place(offset)| encode::place(*offset);
+    StatFs, encode::statfs;
+}
+
+impl Reply<&[u8]> for RingReply {
+    fn answer(self, answer: Answer<&[u8]>) {
+        self.data(answer);
+    }
+}
+
+impl Reply<Value> for RingReply {
+    fn answer(self, answer: Answer<Value>) {
+        match answer {
+            Ok(Value::Bytes(bytes)) => self.data(Ok(&bytes)),
+            Ok(Value::Size(size)) => self.encoded(Ok(size), |size| encode::count(*size)),
+            Err(e) => self.data(Err(e)),
+        }
+    }
+}
+
+impl ReadReply for RingReply {
+    /// Leaves it for the thread of the ring, which does it with others that have come.
+    fn read_small(_: &Server, read: QueuedRead<Self>) {
+        let reads = read.reply.reads.clone();
+        reads.reads.lock().push(read);
+        reads.mail.read();
+    }
+}
+
+/// Where a listing goes.
+pub struct RingListing {
+    reply: RingReply,
+    bytes: Vec<u8>,
+    room: usize,
+}
+
+impl RingListing {
+    /// One of so many bytes at most.
+    pub fn new(reply: RingReply, size: u32) -> RingListing {
+        let room = (size as usize).min(reply.entry.capacity());
+        RingListing { reply, bytes: Vec::new(), room }
+    }
+}
+
+impl Reply<()> for RingListing {
+    fn answer(self, answer: Answer<()>) {
+        self.reply.data(answer.map(|()| &*self.bytes));
+    }
+}
+
+impl Listing for RingListing {
+    fn add(&mut self, number: u64, next: u64, kind: Kind, name: &OsStr) -> bool {
+        encode::listed(&mut self.bytes, self.room, number, next, kind, name)
+    }
+}
+
+impl ListingPlus for RingListing {
+    fn add(&mut self, next: u64, name: &OsStr, found: &Found) -> bool {
+        encode::listed_plus(&mut self.bytes, self.room, next, name, found)
+    }
+}
