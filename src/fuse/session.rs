@@ -187,11 +187,12 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
                 last_resort.give_up(); // Event loops may be left, and nothing may be written from here on.
             }
             ended.store(true, Ordering::Release);
-            if let Some(rings) = rings {
-                rings.end();
-            }
+            // First: its name is that of the mount, which another mount may have from now on.
             if let Some(Ok(control)) = control {
                 control.end();
+            }
+            if let Some(rings) = rings {
+                rings.end();
             }
             server.finish();
             let _ = monitor.join(); // It holds the server, whose keys are wiped when it is dropped.

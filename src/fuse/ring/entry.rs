@@ -59,7 +59,10 @@ pub struct Entry {
     mail: Arc<Mail>,
     /// How many hands the request is in.
     hands: AtomicUsize,
+    /// Held while the payload is written to.
     answer: Mutex<Option<Answered>>,
+    /// Bytes of the payload that are lent.
+    lent: AtomicUsize,
     /// Bytes of the payload that were ever used since it was wiped.
     touched: AtomicUsize,
 }
@@ -91,6 +94,7 @@ impl Entry {
             mail,
             hands: AtomicUsize::new(0),
             answer: Mutex::new(None),
+            lent: AtomicUsize::new(0),
             touched: AtomicUsize::new(0),
         }))
     }
@@ -114,6 +118,7 @@ impl Entry {
         self.touched.fetch_max(size, Ordering::Relaxed);
         let header = parse::header(&self.read::<HEADER>(0));
         // What is written stays in place, as its answer does not.
+        self.lent.store(if header.opcode == parse::WRITE { size } else { 0 }, Ordering::Relaxed);
         let copy = (header.opcode != parse::WRITE).then(|| Zeroizing::new(self.payload(size).to_vec()));
         Request { entry: self.clone(), header, arguments, size, copy }
     }
@@ -140,7 +145,7 @@ impl Entry {
         u64::from_ne_bytes(self.read(RING_AT + 8))
     }
 
-    /// Takes the answer. To be called by the one who answers.
+    /// Takes the answer, unless it was put. To be called by the one who answers.
     pub fn answer(&self, answer: Answered) {
         *self.answer.lock() = Some(answer);
     }
@@ -149,9 +154,23 @@ impl Entry {
     pub fn put(&self, bytes: &[u8], opcode: u32) -> bool {
         let fits = bytes.len() <= self.capacity && opcode != parse::WRITE;
         if fits {
+            let mut answer = self.answer.lock();
+            self.touched.fetch_max(bytes.len(), Ordering::Relaxed);
             self.write(PAYLOAD_AT, bytes);
+            *answer = Some(Answered::InPlace(bytes.len()));
         }
         fits
+    }
+
+    /// Wipes what is left of earlier requests behind one that waits. False if that is answered: it will soon be idle.
+    pub fn wipe_behind(&self) -> bool {
+        let answer = self.answer.lock();
+        let lent = self.lent.load(Ordering::Relaxed);
+        let touched = self.touched.load(Ordering::Relaxed).max(lent);
+        if answer.is_none() {
+            self.write(PAYLOAD_AT + lent, &vec![0; touched - lent]);
+        }
+        answer.is_none()
     }
 
     /// Bytes of a payload at most.

@@ -57,11 +57,11 @@ impl RingReply {
     }
 
     fn data(self, answer: Answer<&[u8]>) {
-        self.entry.answer(match answer {
-            Ok(bytes) if self.entry.put(bytes, self.opcode) => Answered::InPlace(bytes.len()),
-            Ok(_) => Answered::Error(UNANSWERED.code()),
-            Err(e) => Answered::Error(e.code()),
-        });
+        match answer {
+            Ok(bytes) if self.entry.put(bytes, self.opcode) => {}
+            Ok(_) => self.entry.answer(Answered::Error(UNANSWERED.code())),
+            Err(e) => self.entry.answer(Answered::Error(e.code())),
+        }
     }
 }
 

@@ -291,6 +291,11 @@ impl Ring {
         }
         let idle = self.entries.iter().filter(|room| room.idle).map(|room| &room.entry);
         if !self.empty.is_empty() {
+            // One that is answered and not yet committed has content, too: it comes back at once.
+            let mut waiting = self.entries.iter().filter(|room| !room.idle).map(|room| &room.entry);
+            if !waiting.all(|entry| entry.wipe_behind()) {
+                return;
+            }
             idle.for_each(|entry| entry.empty());
             // Who waited may have given up.
             for told in self.empty.drain(..) {
