@@ -44,11 +44,16 @@ pub struct Contender {
     tool: Tool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Tool {
     Store,
-    Plain { direct: bool, memory: bool },
+    Plain {
+        direct: bool,
+        memory: bool,
+    },
     Warpcrypt(Vault),
+    /// Another build, as it is by default.
+    Before(PathBuf),
     Gocryptfs,
     Securefs,
     Encfs,
@@ -62,11 +67,17 @@ struct Vault {
     integrity: &'static str,
     engine: &'static str,
     cache: &'static str,
+    io_uring: &'static str,
 }
 
 impl Vault {
-    const USUAL: Vault =
-        Vault { cipher: "aes-256-ctr", integrity: "turboshake128x4", engine: "auto", cache: "auto" };
+    const USUAL: Vault = Vault {
+        cipher: "aes-256-ctr",
+        integrity: "turboshake128x4",
+        engine: "auto",
+        cache: "auto",
+        io_uring: "off",
+    };
     const KUZNYECHIK: Vault = Vault { cipher: "kuznyechik-ctr", ..Vault::USUAL };
 
     const fn on(self, engine: &'static str) -> Vault {
@@ -85,8 +96,8 @@ pub struct Place {
 }
 
 impl Contender {
-    /// All that can take part on this machine.
-    pub fn all(dir: &Path) -> Vec<Contender> {
+    /// All that can take part on this machine, and the build `before`.
+    pub fn all(dir: &Path, before: Option<&Path>) -> Vec<Contender> {
         let named = |name: &str, tool| Contender { name: name.to_owned(), is_usual: true, tool };
         let vault = |name: &str, vault| named(name, Tool::Warpcrypt(vault));
         let rare = |name: &str, tool| Contender { is_usual: false, ..vault(name, tool) };
@@ -98,8 +109,10 @@ impl Contender {
             vault("warpcrypt", Vault::USUAL),
             vault("warpcrypt kuznyechik", Vault::KUZNYECHIK),
             rare("warpcrypt direct", Vault { cache: "direct", ..Vault::USUAL }),
+            rare("warpcrypt rings", Vault { io_uring: "on", ..Vault::USUAL }),
             rare("warpcrypt kmac", Vault { integrity: "kmac128", ..Vault::USUAL }),
         ];
+        all.extend(before.map(|program| named("warpcrypt before", Tool::Before(program.to_owned()))));
         if engine::gpus().is_ok() {
             all.extend([
                 vault("warpcrypt cpu", Vault::USUAL.on("cpu")),
@@ -161,7 +174,10 @@ impl Contender {
 
     fn init(&self, place: &Place) -> Option<Command> {
         let mut command = Command::new(self.program());
-        match self.tool {
+        match &self.tool {
+            Tool::Before(_) => {
+                command.arg("init").arg(&place.store).arg("--key-file").arg(&place.key);
+            }
             Tool::Warpcrypt(vault) => {
                 command.args([PROGRAM, "init"]).arg(&place.store).arg("--key-file").arg(&place.key);
                 command.args(["--cipher", vault.cipher, "--integrity", vault.integrity]);
@@ -185,8 +201,17 @@ impl Contender {
     pub fn serve(&self, place: &Place) -> Option<Command> {
         let (store, mount) = (&place.store, &place.mount);
         let mut command = Command::new(self.program());
-        match self.tool {
+        match &self.tool {
             Tool::Store => return None,
+            Tool::Before(_) => {
+                command
+                    .arg("mount")
+                    .arg(store)
+                    .arg(mount)
+                    .arg("--foreground")
+                    .arg("--key-file")
+                    .arg(&place.key);
+            }
             Tool::Plain { direct, memory } => {
                 command.arg("plain").arg(store).arg(mount);
                 command.args(direct.then_some("--direct")).args(memory.then_some("--memory"));
@@ -194,6 +219,7 @@ impl Contender {
             Tool::Warpcrypt(vault) => {
                 command.args([PROGRAM, "mount"]).arg(store).arg(mount).arg("--foreground");
                 command.args(["--engine", vault.engine, "--cache", vault.cache]);
+                command.args(["--io-uring", vault.io_uring]);
                 command.arg("--key-file").arg(&place.key);
             }
             Tool::Gocryptfs => {
@@ -223,8 +249,9 @@ impl Contender {
     }
 
     fn program(&self) -> PathBuf {
-        match self.tool {
+        match &self.tool {
             Tool::Store | Tool::Plain { .. } | Tool::Warpcrypt(_) => "/proc/self/exe".into(),
+            Tool::Before(program) => program.clone(),
             Tool::Gocryptfs | Tool::Securefs | Tool::Encfs | Tool::Cryfs => self.name.clone().into(),
         }
     }

@@ -45,6 +45,9 @@ pub struct MountBenchArgs {
     /// Compare only these filesystems; without it all usual ones that are installed
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub only: Vec<String>,
+    /// Another build of warpcrypt, which takes part as "warpcrypt before"
+    #[arg(long, value_name = "PROGRAM")]
+    pub before: Option<PathBuf>,
     /// Bytes that a single stream writes, in MiB; each of 4 writes half of it, each of 16 a quarter
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub size: u64,
@@ -185,7 +188,7 @@ pub fn run(args: &MountBenchArgs) -> Outcome {
     fuse_available()?;
     let interrupt = Interrupt::watch()?;
     let dir = args.dir.canonicalize().map_err(|e| Failure::io(args.dir.display(), &e))?;
-    let mut contenders = Contender::all(&dir);
+    let mut contenders = Contender::all(&dir, args.before.as_deref());
     if let Some(unknown) = args.only.iter().find(|name| !contenders.iter().any(|c| c.name == **name)) {
         let known: Vec<&str> = contenders.iter().map(|c| c.name.as_str()).collect();
         let known = format!("Here there are: {}.", known.join(", "));
