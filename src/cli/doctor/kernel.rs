@@ -1,7 +1,7 @@
 //! What the kernel offers to mounts.
 
 use super::finding::Finding;
-use crate::fuse::{MOST_PAGES, PAGES};
+use crate::fuse::{MOST_PAGES, PAGES, RINGS};
 use std::fs;
 
 /// Versions of Linux that brought what mounts use, and what each lack costs. The newest comes first.
@@ -12,9 +12,9 @@ const BROUGHT: [((u32, u32), &str); 3] = [
 ];
 
 /// All of it.
-pub fn findings() -> [Finding; 2] {
+pub fn findings() -> [Finding; 3] {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    [version(release.trim()), request_size()]
+    [version(release.trim()), request_size(), rings()]
 }
 
 fn version(release: &str) -> Finding {
@@ -38,6 +38,19 @@ fn request_size() -> Finding {
         }
         Some(pages) => Finding::ok(NAME, pages)
             .slower(COST, format!("as root: sysctl -w fs.fuse.max_pages_limit={PAGES}")),
+    }
+}
+
+fn rings() -> Finding {
+    const NAME: &str = "io_uring";
+    let setting = fs::read_to_string(RINGS).ok();
+    match setting.as_deref().map(str::trim) {
+        None => Finding::ok(NAME, "not for FUSE in this kernel: needs Linux 6.14"),
+        Some("Y") => Finding::ok(NAME, "offered; `mount --io-uring auto` uses it"),
+        Some(_) if fs::OpenOptions::new().write(true).open(RINGS).is_ok() => {
+            Finding::ok(NAME, "`mount --io-uring auto` switches it on")
+        }
+        Some(_) => Finding::ok(NAME, format!("off; as root: echo Y > {RINGS}")),
     }
 }
 
