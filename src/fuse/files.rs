@@ -8,7 +8,7 @@ use super::{
     handles::FileHandle,
     inodes::Node,
     scratch,
-    server::{Server, Way},
+    server::{Server, Transport},
 };
 use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, Target};
 use fuser::{FopenFlags, OpenAccMode, OpenFlags, WriteFlags};
@@ -156,7 +156,7 @@ impl Server {
         data: &[u8],
         (flags, open): (WriteFlags, OpenFlags),
         caller: Caller,
-        way: Way,
+        transport: Transport,
     ) -> Result<()> {
         self.writable()?;
         let handle = self.handles.file(handle)?;
@@ -170,7 +170,7 @@ impl Server {
         let written = handle.file.file.write(offset, data);
         // A failed write may have been done in part.
         if is_direct(handle.direct_io, flags) {
-            self.overtaken(&handle.node, offset..offset.saturating_add(data.len() as u64), way);
+            self.overtaken(&handle.node, offset..offset.saturating_add(data.len() as u64), transport);
         }
         written?;
         // The kernel sends an fsync after cached writes; durability of direct writes it leaves to us.
@@ -256,9 +256,9 @@ impl Server {
     }
 
     /// Drops the kernel's pages of `bytes`, which were written with direct I/O.
-    fn overtaken(&self, node: &Arc<Node>, bytes: Range<u64>, way: Way) {
+    fn overtaken(&self, node: &Arc<Node>, bytes: Range<u64>, transport: Transport) {
         if let Some(kernel) = self.kernel() {
-            self.dropper.overtaken(kernel, node, bytes, self.may_wait(way));
+            self.dropper.overtaken(kernel, node, bytes, self.may_wait(transport));
         }
     }
 

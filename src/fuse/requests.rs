@@ -1,4 +1,4 @@
-//! What is done with each request of the kernel, whichever way it came: it passes the gate or is held there, its user is
+//! What is done with each request of the kernel, however it came: it passes the gate or is held there, its user is
 //! admitted, the work is done, and the answer sent.
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
     names::Entry,
     read_queue::{QueuedRead, SMALL},
     replies::{Created, Found, Listing, ListingPlus, Opened, Place, Reply, Told, Value, Written},
-    server::{Server, Way},
+    server::{Server, Transport},
     small_reads::ReadReply,
     stale::PageRead,
     wanted::Wanted,
@@ -27,13 +27,13 @@ use std::{ffi::OsStr, sync::Arc, time::Duration};
 /// Most bytes of one read; the kernel asks for less.
 const READ_MOST: usize = 16 << 20;
 
-/// Serves requests that came one way.
+/// Serves requests that came by one transport.
 #[derive(Clone)]
 pub struct Requests {
     /// What does the work.
     pub server: Arc<Server>,
     /// How they came.
-    pub way: Way,
+    pub transport: Transport,
 }
 
 /// A request to read.
@@ -93,10 +93,10 @@ macro_rules! when_open {
 impl Requests {
     /// Finds a name.
     pub fn lookup(&self, caller: Caller, parent: u64, name: &OsStr, reply: impl Reply<Found>) {
-        let way = self.way;
+        let transport = self.transport;
         when_open!(self, caller, reply, [name], |server, pass| {
             if let Some(what) = ByNumber::of(name) {
-                return server.slowly(way, pass, move |s| {
+                return server.slowly(transport, pass, move |s| {
                     let found = s.named(caller.user, Activity::Lookup, parent, |s| s.by_number(parent, what));
                     reply.answer(found.map(|entry| s.found_entry(&entry)));
                 });
@@ -142,14 +142,14 @@ impl Requests {
         reply: impl Reply<Told>,
     ) {
         attr::touch_resized(&mut changes);
-        let way = self.way;
+        let transport = self.transport;
         when_open!(self, caller, reply, [], |server, pass| {
             let work = move |s: &Server| {
                 let set = |s: &Server| s.setattr(number, handle, changes, caller);
                 let stat = s.named(caller.user, Activity::Setattr, number, set);
                 reply.answer(stat.map(|stat| s.tell(number, &stat)));
             };
-            if changes.size.is_some() { server.slowly(way, pass, work) } else { work(server) }
+            if changes.size.is_some() { server.slowly(transport, pass, work) } else { work(server) }
         });
     }
 
@@ -265,9 +265,9 @@ impl Requests {
 
     /// Opens a file.
     pub fn open(&self, caller: Caller, number: u64, flags: OpenFlags, reply: impl Reply<Opened>) {
-        let way = self.way;
+        let transport = self.transport;
         when_open!(self, caller, reply, [], |server, pass| {
-            server.slowly(way, pass, move |s| {
+            server.slowly(transport, pass, move |s| {
                 let opened = s.named(caller.user, Activity::Open, number, |s| s.open(number, flags));
                 reply.answer(opened.map(|(handle, mode)| Opened { handle, mode }));
             });
@@ -299,9 +299,9 @@ impl Requests {
     /// Writes.
     pub fn write(&self, caller: Caller, write: Writing, reply: impl Reply<Written>) {
         let Writing { number, handle, offset, data, flags, open } = write;
-        let way = self.way;
+        let transport = self.transport;
         when_open!(self, caller, reply, [data], |server, _pass| {
-            let write = |s: &Server| s.write(handle, offset, data, (flags, open), caller, way);
+            let write = |s: &Server| s.write(handle, offset, data, (flags, open), caller, transport);
             reply.answer(server.answer(Activity::Write, number, write).map(|()| {
                 metrics::bytes(Activity::Write, data.len());
                 Written(data.len() as u32) // The kernel's own request: at most max_write.
@@ -313,7 +313,7 @@ impl Requests {
     /// could not end before it is answered.
     pub fn flush(&self, number: u64, handle: u64, reply: impl Reply<()>) {
         let Some(pass) = self.server.pass_unless_shut() else { return reply.answer(Ok(())) };
-        self.server.slowly(self.way, pass, move |s| {
+        self.server.slowly(self.transport, pass, move |s| {
             reply.answer(s.answer(Activity::Flush, number, |s| s.flush(handle)));
         });
     }
@@ -321,16 +321,16 @@ impl Requests {
     /// The last descriptor of a handle is closed.
     pub fn release(&self, number: u64, handle: u64, reply: impl Reply<()>) {
         let pass = self.server.gate.try_pass();
-        self.server.slowly(self.way, pass, move |s| {
+        self.server.slowly(self.transport, pass, move |s| {
             reply.answer(s.answer(Activity::Release, number, |s| s.release(handle)));
         });
     }
 
     /// Makes a file durable.
     pub fn fsync(&self, caller: Caller, number: u64, handle: u64, reply: impl Reply<()>) {
-        let way = self.way;
+        let transport = self.transport;
         when_open!(self, caller, reply, [], |server, pass| {
-            server.slowly(way, pass, move |s| {
+            server.slowly(transport, pass, move |s| {
                 reply.answer(s.answer(Activity::Fsync, number, |s| s.fsync(handle)));
             });
         });
@@ -383,9 +383,9 @@ impl Requests {
 
     /// Makes a directory's entries durable.
     pub fn fsyncdir(&self, caller: Caller, number: u64, handle: u64, reply: impl Reply<()>) {
-        let way = self.way;
+        let transport = self.transport;
         when_open!(self, caller, reply, [], |server, pass| {
-            server.slowly(way, pass, move |s| {
+            server.slowly(transport, pass, move |s| {
                 reply.answer(s.answer(Activity::Fsyncdir, number, |s| s.fsyncdir(handle)));
             });
         });
@@ -462,9 +462,9 @@ impl Requests {
         mode: i32,
         reply: impl Reply<()>,
     ) {
-        let way = self.way;
+        let transport = self.transport;
         when_open!(self, caller, reply, [], |server, pass| {
-            server.slowly(way, pass, move |s| {
+            server.slowly(transport, pass, move |s| {
                 let work = |s: &Server| s.fallocate(handle, bytes.0, bytes.1, mode, caller);
                 reply.answer(s.answer(Activity::Fallocate, number, work));
             });
@@ -496,9 +496,9 @@ impl Requests {
         len: u64,
         reply: impl Reply<Written>,
     ) {
-        let way = self.way;
+        let transport = self.transport;
         when_open!(self, caller, reply, [], |server, pass| {
-            server.slowly(way, pass, move |s| {
+            server.slowly(transport, pass, move |s| {
                 let copied = s.answer(Activity::Copy, number, |s| s.copy(from, to, len, caller));
                 reply.answer(copied.map(Written));
             });

@@ -55,9 +55,9 @@ pub struct Server {
     pub wipe_rings: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// Which way a request came.
+/// How a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Transport {
     /// Through `/dev/fuse`, to an event loop.
     Device,
     /// Through a ring, whose thread has given what takes long to another.
@@ -211,11 +211,11 @@ impl Server {
     /// waits for a disk never keeps all others waiting. A ring's request is on a worker by then if it is to be.
     pub fn slowly<P: Send + 'static>(
         self: &Arc<Self>,
-        way: Way,
+        transport: Transport,
         pass: P,
         job: impl FnOnce(&Server) + Send + 'static,
     ) {
-        if way == Way::Ring || self.may_wait(way) {
+        if transport == Transport::Ring || self.may_wait(transport) {
             return job(self);
         }
         let server = self.clone();
@@ -226,10 +226,10 @@ impl Server {
     }
 
     /// Whether the thread that serves a request that came this way may wait: another would serve the next one.
-    pub fn may_wait(&self, way: Way) -> bool {
-        match way {
-            Way::Device => !self.loops.all_busy(),
-            Way::Ring => false,
+    pub fn may_wait(&self, transport: Transport) -> bool {
+        match transport {
+            Transport::Device => !self.loops.all_busy(),
+            Transport::Ring => false,
         }
     }
 

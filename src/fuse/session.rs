@@ -13,7 +13,7 @@ use super::{
     permissions::Judge,
     requests::Requests,
     ring::{Prepared, Rings},
-    server::{Server, Way},
+    server::{Server, Transport},
     settings,
 };
 use crate::vault::{self, Vault};
@@ -150,7 +150,7 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let kernel_of_rings = fd.try_clone().inspect_err(|_| unmounter.give_up())?;
     let _ = kernel.set(fd.try_clone().inspect_err(|_| unmounter.give_up())?); // nobody else sets it
     let (begun, has_begun) = bounded(1);
-    let requests = Requests { server: server.clone(), way: Way::Device };
+    let requests = Requests { server: server.clone(), transport: Transport::Device };
     let mounted = Mounted { requests, largest, rings: prepared.is_some(), begun };
     let session = fuser::Session::from_fd(mounted, fd, config.acl, config);
     let session = session.inspect_err(|_| unmounter.give_up())?;
@@ -235,7 +235,7 @@ fn begin_rings(
     largest: Largest,
     memory: usize,
 ) -> io::Result<Rings> {
-    let requests = Requests { server: server.clone(), way: Way::Ring };
+    let requests = Requests { server: server.clone(), transport: Transport::Ring };
     let rings = prepared.serve(kernel, &requests, largest.of_both(), memory)?;
     let word = rings.word();
     // A mount has its rings once.
