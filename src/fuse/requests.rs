@@ -286,7 +286,7 @@ impl Requests {
                         return R::read_small(server, QueuedRead { file, offset, len, reply, page, pass });
                     }
                     server.read_queued();
-                    server.read_alone(&file, offset, len, reply);
+                    server.read_alone(&file, offset, len, page.is_some(), reply);
                 }
                 Err(e) => {
                     server.read_queued();

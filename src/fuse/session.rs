@@ -47,7 +47,7 @@ const MOST_DIRS: usize = 4096;
 const DIRS_SHARE: usize = 4;
 /// Bytes of the largest request of a ring. Each place of a queue has a buffer of this size, into and out of which its
 /// contents are copied: a smaller one stays in the processor's caches.
-const LARGEST_OF_RINGS: u32 = 256 << 10;
+const LARGEST_OF_RINGS: u32 = 512 << 10;
 /// Bytes of the smallest request that is worth a limit.
 const SMALL_REQUEST: u32 = 128 << 10;
 

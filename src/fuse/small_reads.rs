@@ -24,9 +24,21 @@ pub trait ReadReply: for<'a> Reply<&'a [u8]> {
     fn read_small(server: &Server, read: QueuedRead<Self>)
     where
         Self: Sized;
+
+    /// Has `fill` read `len` bytes to where the kernel takes an answer from, and answers with as many as it returns.
+    /// False if they are to be answered otherwise: there is no such place, or `fill` returned `None`.
+    ///
+    /// # Errors
+    /// What `fill` returned. Then nothing is answered.
+    fn fill(&mut self, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<Option<usize>>) -> Result<bool>;
 }
 
 impl ReadReply for ReplyData {
+    /// The kernel takes it from anywhere.
+    fn fill(&mut self, _: usize, _: impl FnOnce(&mut [u8]) -> Result<Option<usize>>) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Does it, or queues it while another request waits.
     fn read_small(server: &Server, read: QueuedRead<Self>) {
         if !server.queued.any() && !server.request_waits() {
@@ -64,7 +76,7 @@ impl Server {
             let Some(QueuedRead { file, offset, len, reply, page: _page, pass: _pass }) = reads.pop() else {
                 return;
             };
-            return self.read_alone(&file, offset, len, reply);
+            return self.read_alone(&file, offset, len, false, reply);
         }
         let mut buffer = [0; MOST_TOGETHER * SMALL];
         let mut parts = buffer.chunks_mut(SMALL);
@@ -88,11 +100,22 @@ impl Server {
         }
     }
 
-    /// Does a read of any size by itself.
-    pub fn read_alone<R: ReadReply>(&self, file: &FileHandle, offset: u64, len: usize, reply: R) {
+    /// Does a read of any size by itself. The kernel reads ahead of who reads `pages` of its cache: those are read to
+    /// where it takes them from, if they can be, with no read-ahead of our own.
+    pub fn read_alone<R: ReadReply>(
+        &self,
+        file: &FileHandle,
+        offset: u64,
+        len: usize,
+        pages: bool,
+        reply: R,
+    ) {
         let mut reply = Some(reply);
         let number = file.node.number;
         let read = self.answer(Activity::Read, number, |s| {
+            if pages && fill(&mut reply, file, offset, len)? {
+                return Ok(());
+            }
             s.read_file(&file.file, offset, len, |data| {
                 if let Some(reply) = reply.take() {
                     send(reply, data);
@@ -120,4 +143,18 @@ impl Server {
 fn send<R: ReadReply>(reply: R, data: &[u8]) {
     metrics::bytes(Activity::Read, data.len());
     metrics::measure(Activity::Reply, data.len(), || reply.answer(Ok(data)));
+}
+
+/// Reads to where the kernel takes the answer from. False if there is no such place.
+fn fill<R: ReadReply>(reply: &mut Option<R>, file: &FileHandle, offset: u64, len: usize) -> Result<bool> {
+    let Some(to) = reply else { return Ok(false) };
+    let is_answered = to.fill(len, |out| {
+        let read = file.file.file.read_whole_chunks(offset, out)?;
+        metrics::bytes(Activity::Read, read.unwrap_or(0));
+        Ok(read)
+    })?;
+    if is_answered {
+        *reply = None;
+    }
+    Ok(is_answered)
 }

@@ -175,8 +175,8 @@ pub struct MountArgs {
     /// opened with O_DIRECT; direct: none
     #[arg(long, value_enum, default_value_t)]
     pub cache: CacheArg,
-    /// Whether requests come over io_uring: small ones are faster, streams through the kernel's cache cost more of the
-    /// processor. auto: where the kernel offers it to FUSE; a mount by root switches that on
+    /// Whether requests come over io_uring: small ones are much faster, a lone stream a little slower. auto: where the
+    /// kernel offers it to FUSE; a mount by root switches that on
     #[arg(long, value_enum, default_value_t)]
     pub io_uring: IoUringArg,
     /// Memory for file contents in transit between programs and the vault, in MiB

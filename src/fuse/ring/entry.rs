@@ -13,7 +13,7 @@ use super::{
     mail::Mail,
     parse::{self, ARGUMENTS, HEADER, Header},
 };
-use crate::fuse::errno::UNANSWERED;
+use crate::{fuse::errno::UNANSWERED, vault::Result};
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::{
@@ -160,6 +160,29 @@ impl Entry {
             *answer = Some(Answered::InPlace(bytes.len()));
         }
         fits
+    }
+
+    /// Has `fill` write an answer of at most `len` bytes into the payload, and takes as many as it returns. False if it
+    /// returned `None`, if they do not fit, or if the payload is lent.
+    ///
+    /// # Errors
+    /// What `fill` returned. Then there is no answer.
+    pub fn fill(
+        &self,
+        len: usize,
+        opcode: u32,
+        fill: impl FnOnce(&mut [u8]) -> Result<Option<usize>>,
+    ) -> Result<bool> {
+        if len > self.capacity || opcode == parse::WRITE {
+            return Ok(false);
+        }
+        let mut answer = self.answer.lock();
+        self.touched.fetch_max(len, Ordering::Relaxed);
+        // SAFETY: inside the mapping, and nothing of it is lent. While the answer is locked nobody else writes there.
+        let out = unsafe { slice::from_raw_parts_mut(self.start.add(PAYLOAD_AT), len) };
+        let filled = fill(out)?.map(|filled| filled.min(len));
+        *answer = filled.map(Answered::InPlace);
+        Ok(filled.is_some())
     }
 
     /// Wipes what is left of earlier requests behind one that waits. False if that is answered: it will soon be idle.

@@ -13,7 +13,7 @@ use crate::{
         server::Server,
         small_reads::ReadReply,
     },
-    vault::{Kind, StatFs},
+    vault::{Kind, Result, StatFs},
 };
 use parking_lot::Mutex;
 use std::{ffi::OsStr, sync::Arc};
@@ -115,6 +115,10 @@ impl ReadReply for RingReply {
         let reads = read.reply.reads.clone();
         reads.reads.lock().push(read);
         reads.mail.read();
+    }
+
+    fn fill(&mut self, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<Option<usize>>) -> Result<bool> {
+        self.entry.fill(len, self.opcode, fill)
     }
 }
 

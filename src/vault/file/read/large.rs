@@ -18,6 +18,8 @@ use crate::{
         },
     },
 };
+use parking_lot::RwLockReadGuard;
+use std::sync::Arc;
 
 /// Plaintext of a range of whole chunks.
 pub(in crate::vault::file) struct PlainRange {
@@ -54,6 +56,21 @@ struct Parts {
     buffered: Vec<u64>,
 }
 
+/// A range as it was found.
+struct Found<'a> {
+    /// Its first chunk.
+    first: u64,
+    /// Bytes up to its end, or the file's.
+    len: usize,
+    /// Which content of the file it is of.
+    version: u64,
+    parts: Parts,
+    /// Whose keys open what is stored; `None` if nothing is.
+    identity: Option<Arc<Identity>>,
+    /// The file's lock, if it is held until all is read.
+    _held: Option<RwLockReadGuard<'a, State>>,
+}
+
 impl File {
     /// Opens the chunks of a range, as far as they exist: the file may have been cut since the range was chosen.
     ///
@@ -66,37 +83,77 @@ impl File {
         }
     }
 
-    /// The same. With the lock released a chunk may be overwritten while it is read, and then does not verify.
+    /// Reads whole chunks straight into `out`, opens them there on the CPU, and returns how many bytes there are: fewer
+    /// only at the end of the file. `None` if `out` would cut some.
+    ///
+    /// # Errors
+    /// As `open_range`, and `Damaged` if the stored file has not the right length; the content of `out` is then
+    /// unspecified.
+    pub fn read_whole_chunks(&self, offset: u64, out: &mut [u8]) -> Result<Option<usize>> {
+        let cut = !offset.is_multiple_of(layout::CHUNK) || !out.len().is_multiple_of(CHUNK);
+        if cut {
+            return Ok(None);
+        }
+        let end = offset.saturating_add(out.len() as u64);
+        self.state.read().check_readable(end)?;
+        let chunks = offset / layout::CHUNK..end / layout::CHUNK;
+        match self.try_read_whole_chunks(&chunks, out, Lock::Released) {
+            Err(Error::Damaged(_)) if holds(Rule::ReadAgainHeld) => {
+                self.try_read_whole_chunks(&chunks, out, Lock::Held).map(Some)
+            }
+            result => result.map(Some),
+        }
+    }
+
+    fn try_read_whole_chunks(&self, chunks: &ChunkRange, out: &mut [u8], lock: Lock) -> Result<usize> {
+        let found = self.find(chunks, out, lock)?;
+        self.fill_in_place(&found, out)?;
+        Ok(found.len)
+    }
+
+    /// Opens a range. With the lock released a chunk may be overwritten while it is read, and then does not verify.
     fn try_open_range(&self, chunks: ChunkRange, lock: Lock) -> Result<PlainRange> {
         // The buffers first: no thread should hold a file while it waits for memory.
         let (mut content, spare) = self.buffers_for((chunks.end - chunks.start) as usize * CHUNK);
-        let st = self.state_with_slots(&chunks)?;
+        let mut found = self.find(&chunks, &mut content, lock)?;
+        match (spare, &found.identity) {
+            (None, _) | (Some(_), None) => self.fill_in_place(&found, &mut content)?,
+            (Some(output), Some(identity)) => {
+                let Parts { stored, zeros, buffered } = std::mem::take(&mut found.parts);
+                // What is buffered is in its place already.
+                let apart = !buffered.is_empty();
+                let mut portions = portions(&stored, &mut content, 1);
+                portions.iter_mut().try_for_each(|portion| self.read_portion(portion, apart))?;
+                let copied = buffered.iter().map(|index| place(found.first, *index));
+                content = self.open_batch(identity, stored, content, output, copied)?;
+                fill_zeros(found.first, &zeros, &mut content);
+            }
+        }
+        let Found { len, version, .. } = found;
+        Ok(PlainRange { buffer: content, start: chunks.start * layout::CHUNK, len, content: version })
+    }
+
+    /// Finds out what a range is made of, under the file's lock.
+    fn find(&self, chunks: &ChunkRange, content: &mut [u8], lock: Lock) -> Result<Found<'_>> {
+        let st = self.state_with_slots(chunks)?;
         let start = chunks.start * layout::CHUNK;
         let end = st.dirty.size.min(chunks.end * layout::CHUNK).max(start);
         let version = st.times.content;
-        let chunks = chunks.start..layout::chunks(end);
-        let Parts { stored, zeros, buffered } = self.parts(&st, &chunks, &mut content)?;
-        let identity = st.stored.identity.clone();
+        let parts = self.parts(&st, &(chunks.start..layout::chunks(end)), content)?;
+        let identity = st.stored.identity.clone().filter(|_| !parts.stored.is_empty());
         let _held = matches!(lock, Lock::Held).then_some(st);
+        Ok(Found { first: chunks.start, len: (end - start) as usize, version, parts, identity, _held })
+    }
 
-        if let Some(identity) = identity.filter(|_| !stored.is_empty()) {
+    /// Reads and opens what was found, in place.
+    fn fill_in_place(&self, found: &Found, content: &mut [u8]) -> Result<()> {
+        let Parts { stored, zeros, buffered } = &found.parts;
+        if let Some(identity) = &found.identity {
             // What is buffered is in its place already.
-            let apart = !buffered.is_empty();
-            match spare {
-                None => self.open_in_place(&identity.keys.chunk, &stored, &mut content, apart)?,
-                Some(output) => {
-                    let mut portions = portions(&stored, &mut content, 1);
-                    portions.iter_mut().try_for_each(|portion| self.read_portion(portion, apart))?;
-                    let copied = buffered.iter().map(|index| place(&chunks, *index));
-                    content = self.open_batch(&identity, stored, content, output, copied)?;
-                }
-            }
+            self.open_in_place(&identity.keys.chunk, stored, content, !buffered.is_empty())?;
         }
-        for &index in &zeros {
-            let place = place(&chunks, index);
-            content[place..place + CHUNK].fill(0);
-        }
-        Ok(PlainRange { buffer: content, start, len: (end - start) as usize, content: version })
+        fill_zeros(found.first, zeros, content);
+        Ok(())
     }
 
     /// Where the content of each chunk is. What is in the write buffer is copied to its place in `content`.
@@ -111,7 +168,7 @@ impl File {
             let is_stored = first < layout::chunks(size);
             let entries = if is_stored { st.stored.tree.entries(layout::group_of(first))? } else { &[] };
             for index in first..end {
-                let offset = place(chunks, index);
+                let offset = place(chunks.start, index);
                 let entry = entries.get(layout::place_in_group(index)).unwrap_or(&Entry([None; 2]));
                 if let Some(plain) = st.dirty.buffer.get(index) {
                     content[offset..offset + CHUNK].copy_from_slice(&plain[..]);
@@ -166,8 +223,16 @@ impl File {
     }
 }
 
-fn place(chunks: &ChunkRange, index: u64) -> usize {
-    (index - chunks.start) as usize * CHUNK
+/// Where a chunk is in a range that begins with the chunk `first`.
+fn place(first: u64, index: u64) -> usize {
+    (index - first) as usize * CHUNK
+}
+
+fn fill_zeros(first: u64, zeros: &[u64], content: &mut [u8]) {
+    for &index in zeros {
+        let place = place(first, index);
+        content[place..place + CHUNK].fill(0);
+    }
 }
 
 /// First chunk behind the group of `index`.

@@ -1,6 +1,7 @@
 //! Random operations against a byte vector.
 
 use super::*;
+use crate::crypto::chunk::CHUNK;
 
 /// One random step on a file and its model.
 pub(super) fn step(file: &Arc<File>, model: &mut Vec<u8>, rng: &mut Rng, largest: u64) -> &'static str {
@@ -59,6 +60,14 @@ pub(super) fn step(file: &Arc<File>, model: &mut Vec<u8>, rng: &mut Rng, largest
     }
 }
 
+/// Whether chunks from a random one on, up to beyond the end, read as the model has them.
+fn whole_chunks(file: &File, rng: &mut Rng, model: &[u8]) -> bool {
+    let from = (rng.below(model.len() as u64 + 1) as usize) / CHUNK * CHUNK;
+    let mut out = vec![0xA5; (model.len() - from).next_multiple_of(CHUNK) + CHUNK];
+    let read = file.read_whole_chunks(from as u64, &mut out).unwrap();
+    read.is_some_and(|read| out[..read] == model[from..])
+}
+
 fn sequences(seeds: std::ops::Range<u64>, steps: u64, largest: u64) {
     for seed in seeds {
         let rng = &mut Rng(seed);
@@ -82,6 +91,7 @@ fn sequences(seeds: std::ops::Range<u64>, steps: u64, largest: u64) {
                 _ => step(&file, &mut model, rng, largest),
             };
             assert!(read_all(&file).unwrap() == model, "seed {seed}, step {at}: {what}");
+            assert!(whole_chunks(&file, rng, &model), "seed {seed}, step {at}: {what}, whole chunks");
         }
     }
 }

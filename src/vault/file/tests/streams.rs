@@ -358,11 +358,19 @@ fn what_is_overwritten_while_it_is_read_is_read_again() {
     let (ended, read) = (AtomicBool::new(false), AtomicUsize::new(0));
     file.write(0, &[1; LEN]).unwrap();
     file.flush().unwrap();
+    let in_place = || {
+        let mut out = vec![0; LEN.next_multiple_of(CHUNK)];
+        let read = file.read_whole_chunks(0, &mut out).unwrap().unwrap();
+        out.truncate(read);
+        out
+    };
+    let lent = || file.read_to(0, LEN, &mut Vec::new(), <[u8]>::to_vec).unwrap();
     std::thread::scope(|scope| {
-        for _ in 0..2 {
+        let ways: [&(dyn Fn() -> Vec<u8> + Sync); 2] = [&in_place, &lent];
+        for way in ways {
             scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
-                    let content = file.read_to(0, LEN, &mut Vec::new(), <[u8]>::to_vec).unwrap();
+                    let content = way();
                     assert_eq!(content.len(), LEN);
                     assert!(
                         content
