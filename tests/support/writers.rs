@@ -172,7 +172,12 @@ impl Writer for Streamer {
         for first in (0..Streamer::CHUNKS).step_by(Streamer::PIECE as usize) {
             let chunks = first..Streamer::CHUNKS.min(first + Streamer::PIECE);
             let bytes: Vec<u8> = chunks.flat_map(|index| Streamer::chunk(index, self.tried)).collect();
-            file.write_all_at(&bytes, first * CHUNK as u64)?;
+            // The kernel may make several requests of one write, each of whole pages of this memory. A kill may come
+            // between two of them, so none of them ends within a chunk.
+            let mut room = vec![0; bytes.len() + CHUNK];
+            let aligned = room.as_ptr().align_offset(CHUNK);
+            room[aligned..aligned + bytes.len()].copy_from_slice(&bytes);
+            file.write_all_at(&room[aligned..aligned + bytes.len()], first * CHUNK as u64)?;
         }
         file.sync_all()?;
         self.sure = self.tried;
