@@ -14,7 +14,7 @@
 
 #include "cuda_driver.h"
 
-static constexpr unsigned TABLES = 66560, DECRYPTION_TABLES = 98304, DESK = 5104;
+static constexpr unsigned TABLES = 69632, DECRYPTION_TABLES = 98304, DESK = 5104;
 static constexpr size_t CHUNK = 4096;
 
 struct Bench {

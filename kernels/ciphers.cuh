@@ -3,7 +3,7 @@
 #include "modes.cuh"
 
 // Dynamic shared memory for their tables.
-constexpr uint32_t TABLES_BYTES = 65 << 10;
+constexpr uint32_t TABLES_BYTES = 68 << 10;
 
 // `keys` are the round keys of a key slot, in global memory (GlobalKeys) or in shared.
 struct Aes {
@@ -19,6 +19,6 @@ struct Kuznyechik {
   static constexpr int BLOCKS = 2;
   template <class Keys>
   DEVICE static KuznyechikStream<Tables, Keys> stream(const Tables& tables, Keys keys, uint32_t, uint4 counter) {
-    return KuznyechikStream<Tables, Keys>{{tables, keys}, counter};
+    return KuznyechikStream<Tables, Keys>(tables, keys, counter);
   }
 };

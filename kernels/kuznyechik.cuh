@@ -21,6 +21,8 @@ struct KuznyechikGlobal {
     }
     return sum;
   }
+  // What the last byte of a block looks up.
+  DEVICE uint4 last(uint32_t byte) const { return __ldg(&KUZNYECHIK_TABLES[DIRECTION].entry[byte][15]); }
   DEVICE uint32_t pi_word(uint32_t word, uint32_t shift) const {
     uint32_t out = 0;
 #pragma unroll
@@ -31,11 +33,14 @@ struct KuznyechikGlobal {
 
 // Tables in shared memory, free of bank conflicts without copies: eight lanes read sixteen bytes each at a
 // time, and each of them from another table, all of whose blocks lie in four banks of its own. So lane
-// k takes the bytes of its block in the order 0 ^ k, 1 ^ k, ... 15 ^ k (k = its lowest three bits).
+// k takes the bytes of its block in the order 0 ^ k, 1 ^ k, ... 15 ^ k (k = its lowest three bits). For encryption the
+// last byte's table is there once more by itself, free of conflicts while lanes look up bytes that differ in those
+// bits.
 template <Direction DIRECTION>
 struct KuznyechikShared {
   static constexpr uint32_t PI_BYTES = DIRECTION == DECRYPT ? 32768 : 0;
-  static constexpr uint32_t SHARED_BYTES = 65536 + PI_BYTES;
+  static constexpr uint32_t LAST_BYTES = DIRECTION == ENCRYPT ? 4096 : 0;
+  static constexpr uint32_t SHARED_BYTES = 65536 + PI_BYTES + LAST_BYTES;
   const uint8_t* rows;
   uint32_t low, high;    // four address bytes each: the places in a row, for steps 0 to 3 and 4 to 7
   uint32_t selector[4];  // to an address: a byte of the block above one of those
@@ -54,6 +59,9 @@ struct KuznyechikShared {
     uint4* to = reinterpret_cast<uint4*>(shared);
     const uint4* from = &KUZNYECHIK_TABLES[DIRECTION].entry[0][0];
     for (uint32_t i = threadIdx.x; i < 4096; i += blockDim.x) to[i] = __ldg(from + i);
+    if constexpr (DIRECTION == ENCRYPT) {
+      for (uint32_t i = threadIdx.x; i < 256; i += blockDim.x) to[4096 + i] = __ldg(from + 16 * i + 15);
+    }
     if constexpr (DIRECTION == DECRYPT) {
       uint32_t* words = reinterpret_cast<uint32_t*>(shared + 65536);
       for (uint32_t i = threadIdx.x; i < PI_BYTES / 4; i += blockDim.x) words[i] = __ldg(&KUZNYECHIK_PI_WORDS[i / 32]);
@@ -69,6 +77,11 @@ struct KuznyechikShared {
       sum = sum ^ *reinterpret_cast<const uint4*>(rows + address + (i & 8 ? 128 : 0));
     }
     return sum;
+  }
+  // What the last byte of a block looks up; only for encryption.
+  DEVICE uint4 last(uint32_t byte) const {
+    static_assert(DIRECTION == ENCRYPT, "the table's copy is there");
+    return *reinterpret_cast<const uint4*>(rows + 65536 + 16 * byte);
   }
   // The substitution of a word's bytes; each lane has a copy in its own bank.
   DEVICE uint32_t pi_word(uint32_t word, uint32_t shift) const {
@@ -102,29 +115,41 @@ struct KuznyechikEcb {
       // The tables of decryption begin with the inverse of S; S cancels it where L's inverse stands alone.
       x[n] = DIRECTION == ENCRYPT ? x[n] ^ key : tables.pass(kuznyechik_pi(tables, x[n], PI_SHIFT), key);
     }
-#pragma unroll 1
-    for (int round = 1; round < (DIRECTION == ENCRYPT ? 10 : 9); round++) {
-      key = keys[round];
-#pragma unroll
-      for (int n = 0; n < N; n++) x[n] = tables.pass(x[n], key);
-    }
+    passes(x, 1);
     if (DIRECTION == DECRYPT) {
       key = keys[9];
 #pragma unroll
       for (int n = 0; n < N; n++) x[n] = kuznyechik_pi(tables, x[n], PI_INVERSE_SHIFT) ^ key;
     }
   }
+  // The passes from that one on.
+  template <int N>
+  DEVICE void passes(uint4 (&x)[N], int first) const {
+#pragma unroll 1
+    for (int round = first; round < (DIRECTION == ENCRYPT ? 10 : 9); round++) {
+      const uint4 key = keys[round];
+#pragma unroll
+      for (int n = 0; n < N; n++) x[n] = tables.pass(x[n], key);
+    }
+  }
 };
 
-// Keystream of up to 256 blocks whose counters differ in the last byte alone.
+// Keystream of up to 256 blocks whose counters differ in the last byte alone: fifteen of sixteen look-ups of the first
+// pass are the same for all, and made once.
 template <class Tables, class Keys = GlobalKeys>
 struct KuznyechikStream {
   KuznyechikEcb<ENCRYPT, Tables, Keys> cipher;
-  uint4 counter;
+  uint32_t last;
+  uint4 first;  // the first pass without the last byte
+  DEVICE KuznyechikStream(const Tables& tables, Keys keys, uint4 counter) : cipher{tables, keys} {
+    const uint4 x = counter ^ keys[0];
+    last = x.w >> 24;
+    first = tables.pass(x, keys[1]) ^ tables.last(last);
+  }
   template <int N>
   DEVICE void blocks(const uint32_t (&number)[N], uint4 (&out)[N]) const {
 #pragma unroll
-    for (int n = 0; n < N; n++) out[n] = make_uint4(counter.x, counter.y, counter.z, counter.w ^ number[n] << 24);
-    cipher.blocks(out);
+    for (int n = 0; n < N; n++) out[n] = first ^ cipher.tables.last((last ^ number[n]) & 0xff);
+    cipher.passes(out, 2);
   }
 };

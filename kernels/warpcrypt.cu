@@ -10,7 +10,7 @@
 //   kernels it is left alone.
 // - Aliasing: input and output of one launch may be the same place, or they do not overlap; a chunk's
 //   source and target likewise. Nothing else overlaps, and chunks do not overlap each other.
-// - Dynamic shared memory: TABLES = 65 KiB, unless another number is given; more than 48 KiB has to be
+// - Dynamic shared memory: TABLES = 68 KiB, unless another number is given; more than 48 KiB has to be
 //   allowed with cuFuncSetAttribute. A wide kernel takes DESK = 5104 bytes more for each warp of a block.
 // - `kuznyechik_tables` runs once after the module was loaded, before any other kernel of Kuznyechik.
 #include "seal.cuh"
@@ -82,7 +82,7 @@ KERNEL(256, 1) kuznyechik_tables() { kuznyechik_fill(blockIdx.x * blockDim.x + t
   name(const uint4* keys, const uint4* counter, const uint8_t* in, uint8_t* out, uint64_t bytes) { \
     DYNAMIC_SHARED(shared);                                                                        \
     const placement<ENCRYPT> tables(shared);                                                       \
-    auto make = [&](uint4 c) { return KuznyechikStream<placement<ENCRYPT>>{{tables, keys}, c}; };  \
+    auto make = [&](uint4 c) { return KuznyechikStream<placement<ENCRYPT>>(tables, keys, c); };    \
     ctr<n>(make, __ldg(counter), in, out, bytes);                                                  \
   }
 #define KUZNYECHIK_ECB(name, placement, direction)                                         \

@@ -9,7 +9,7 @@ use warpcrypt::crypto::{
 };
 
 /// Dynamic shared memory of the kernels that hold tables.
-pub const TABLES: u32 = 66_560;
+pub const TABLES: u32 = 69_632;
 /// What each warp of a wide kernel takes besides.
 pub const DESK: u32 = 5104;
 /// That of Kuznyechik's decryption.
