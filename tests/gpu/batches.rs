@@ -18,8 +18,12 @@ use warpcrypt::{
 };
 
 /// A ring that small batches fill.
-pub const SMALL: Shape =
-    Shape { piece: 64 << 10, slots: 3, ways: Ways { wide: 12, direct: 6 }, timeout: Duration::from_secs(20) };
+pub const SMALL: Shape = Shape {
+    piece: 64 << 10,
+    slots: 3,
+    ways: Ways { wide: 12, direct: 6, watched: 10 },
+    timeout: Duration::from_secs(20),
+};
 
 /// The engine on the first device, in processes of the program under test.
 pub fn open(shape: Shape, pause: Duration) -> Result<GpuEngine, Fault> {

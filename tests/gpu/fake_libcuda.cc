@@ -318,6 +318,15 @@ EXPORT cuMemsetD8Async(uint64_t to, unsigned char value, size_t length, void* st
   return SUCCESS;
 }
 
+EXPORT cuStreamWriteValue32_v2(void* handle, uint64_t to, uint32_t value, unsigned) {
+  Stream* stream = static_cast<Stream*>(handle);
+  BEGIN(stream);
+  stream->submit([=] {
+    if (!stream->context->lost) __atomic_store_n(reinterpret_cast<uint32_t*>(to), value, __ATOMIC_RELEASE);
+  });
+  return SUCCESS;
+}
+
 EXPORT cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned,
                       unsigned shared, void* stream, void** values, void**) {
   BEGIN(static_cast<Stream*>(stream));

@@ -12,12 +12,13 @@ use std::{
 };
 use warpcrypt::engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape};
 
-const CALLS: [&str; 8] = [
+const CALLS: [&str; 9] = [
     "cuCtxSetCurrent",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyHtoDAsync_v2:4",
     "cuLaunchKernel",
     "cuMemcpyDtoHAsync_v2",
+    "cuStreamWriteValue32_v2",
     "cuMemsetD8Async:2",
     "cuEventRecord",
     "cuEventSynchronize:2",
@@ -113,7 +114,13 @@ fn over_fake_hangs() {
     let shape = Shape { timeout: Duration::from_secs(2), ..SMALL };
     let gpu = open(shape, Duration::from_millis(10)).expect("a device");
     let (cpu, keys, mut random) = (CpuEngine::new(), all_keys(), Random::new("hangs"));
-    for call in ["cuMemcpyHtoDAsync_v2:2", "cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuEventRecord"] {
+    for call in [
+        "cuMemcpyHtoDAsync_v2:2",
+        "cuLaunchKernel",
+        "cuMemcpyDtoHAsync_v2",
+        "cuStreamWriteValue32_v2",
+        "cuEventRecord",
+    ] {
         let pool = BufferPool::new(usize::MAX);
         gpu.supply(&pool);
         let batch = big_batch(&mut random, &keys, &pool);

@@ -6,7 +6,7 @@ use std::{
     ptr,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
@@ -43,6 +43,14 @@ impl LentMemory {
     /// The name that the process knows it by.
     pub fn id(&self) -> MemoryId {
         self.id
+    }
+
+    /// The number in the four bytes from `at` on, a multiple of four, which the device may write meanwhile.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub fn number(&self, at: usize) -> &AtomicU32 {
+        self.memory.number(at)
     }
 
     /// Whether this process has it.

@@ -10,6 +10,7 @@ use std::{
     ffi::c_void,
     ops::{Deref, DerefMut},
     ptr::{self, NonNull},
+    sync::atomic::AtomicU32,
 };
 use zeroize::Zeroize;
 
@@ -84,6 +85,16 @@ impl SharedMemory {
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
         Ok((SharedMemory(Mapping::new(&file, len)?), file))
     }
+
+    /// The number in the four bytes from `at` on, a multiple of four; somebody else may write it meanwhile.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub fn number(&self, at: usize) -> &AtomicU32 {
+        assert!(at.is_multiple_of(4) && at + 4 <= self.0.len);
+        // SAFETY: within the mapping, which begins at a page, so it is aligned; it stays as long as `self`.
+        unsafe { AtomicU32::from_ptr(self.0.as_ptr().add(at).cast()) }
+    }
 }
 
 impl Deref for SharedMemory {
@@ -111,6 +122,7 @@ impl Drop for SharedMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering;
 
     #[test]
     fn both_sides_see_the_same_bytes() {
@@ -120,6 +132,9 @@ mod tests {
         let other = Mapping::of(&file, 10_000).expect("the same");
         // SAFETY: within the mapping, and nobody writes there.
         assert_eq!(unsafe { other.as_ptr().add(9_999).read() }, 7);
+        // SAFETY: as above; the place is aligned.
+        unsafe { other.as_ptr().add(8).cast::<u32>().write(12) };
+        assert_eq!(memory.number(8).load(Ordering::Acquire), 12);
         drop(memory);
         // SAFETY: as above.
         assert_eq!(unsafe { other.as_ptr().add(9_999).read() }, 0, "wiped");

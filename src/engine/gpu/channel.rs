@@ -38,9 +38,6 @@ pub enum ChannelError {
     System(#[from] Errno),
 }
 
-/// Whoever dozes sleeps no longer than this at a stretch.
-const NAP: Duration = Duration::from_micros(100);
-
 /// One end of a pair of sockets. Messages arrive whole and in order.
 pub(super) struct Channel {
     socket: OwnedFd,
@@ -128,17 +125,6 @@ impl Channel {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Naps until there is a message, or for that time. A processor that sleeps for longer goes to sleep so deeply
-    /// that it takes long to wake up; so does reaching what its caches hold.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn doze(&self, time: Duration) -> Result<(), ChannelError> {
-        let end = Instant::now() + time;
-        while !self.has_message(NAP)? && Instant::now() < end {}
-        Ok(())
-    }
-
     fn await_message(&self, limit: Duration) -> Result<(), ChannelError> {
         let end = Instant::now() + limit;
         while !self.has_message(end.saturating_duration_since(Instant::now()))? {
@@ -195,23 +181,8 @@ mod tests {
     }
 
     #[test]
-    fn a_message_or_the_end_is_still_there_after_a_doze() {
-        let (a, b) = pair();
-        let long = Duration::from_secs(600);
-        a.send(&vec![7; 4000], None).expect("sent");
-        b.doze(long).expect("a doze");
-        assert_eq!(b.receive::<Vec<u32>>(None).expect("a message").0, vec![7; 4000]);
-        a.send(&8, None).expect("sent");
-        assert_eq!(b.receive::<u32>(None).expect("a shorter one in the same place").0, 8);
-        drop(a);
-        b.doze(long).expect("a doze");
-        assert!(matches!(b.receive::<u32>(None), Err(ChannelError::Closed)));
-    }
-
-    #[test]
     fn silence_nonsense_and_the_end_are_errors() {
         let (a, b) = pair();
-        b.doze(Duration::from_millis(1)).expect("a doze");
         let nothing = b.receive::<u32>(Some(Duration::from_millis(1)));
         assert!(matches!(nothing, Err(ChannelError::TimedOut(_))));
         a.send(&"no number", None).expect("sent");

@@ -33,10 +33,23 @@ pub(super) enum Answer {
     Failed(String),
 }
 
+/// What a lane is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Call {
+    /// To do a piece.
+    Do(Order),
+    /// To answer once the last piece is done: its caller watches no longer.
+    Tell,
+}
+
 /// A piece to seal or open. Its key slots and descriptors lie at the beginning of the lane's desk, its results go
-/// behind them.
+/// behind them. When those are there the device writes the order's number behind them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
+    /// Another one than that of the order before.
+    pub number: u32,
+    /// Whether the caller watches for the number; otherwise, and after an error, it gets an answer.
+    pub is_watched: bool,
     /// Otherwise sealed.
     pub opens: bool,
     pub keys: usize,

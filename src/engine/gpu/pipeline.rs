@@ -97,10 +97,10 @@ impl Work<'_> {
         let chunks = piece.chunks.len();
         let in_flight =
             self.device.chunks_in_flight.fetch_add(chunks, Ordering::Relaxed).saturating_add(chunks);
-        let way = self.ways.of(in_flight);
+        let (way, is_watched) = (self.ways.of(in_flight), in_flight <= self.ways.watched);
         // SAFETY: the buffers are borrowed by `self`, which touches none of a piece's bytes before its `wait`,
         // and `drop` takes them out of the batch if there was no such end.
-        match unsafe { slot.submit(&piece, self.batch, way) } {
+        match unsafe { slot.submit(&piece, self.batch, way, is_watched) } {
             Ok(own) => {
                 let samples = samples(self.device, self.batch, &piece);
                 self.in_flight.push_back(InFlight { slot, piece, own, samples });

@@ -62,9 +62,14 @@ impl Limits {
         self.described().next_multiple_of(4096)
     }
 
-    /// Bytes of key slots, descriptors and results.
-    pub fn desk(&self) -> usize {
+    /// Where the number of the last order that is done stands, behind the results.
+    pub fn done_at(&self) -> usize {
         self.results_at() + self.chunks * RESULT
+    }
+
+    /// Bytes of key slots, descriptors, results and that number.
+    pub fn desk(&self) -> usize {
+        self.done_at() + size_of::<u32>()
     }
 }
 

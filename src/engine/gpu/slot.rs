@@ -3,22 +3,26 @@
 use super::{
     channel::Channel,
     fault::Fault,
-    message::{Answer, Order, Side},
+    message::{Answer, Call, Order, Side},
     plan::{ALIGNMENT, KEY_SLOT, Limits, Piece, Run},
     process::Process,
     ways::Way,
 };
 use crate::engine::{Batch, Buffer, Op, buffer::LentMemory};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 use zeroize::Zeroize;
 
 /// Runs shorter than this on average are gathered in the slot's own memory: a copy by the CPU is then cheaper
 /// than one by the device for each.
 const SHORT_RUN: usize = 64 << 10;
 
-/// The caller of a piece that is not copied dozes this long at most before it sleeps. Such a piece takes less, and a
-/// processor that has to be woken up a good part of that.
-const ATTENTION: Duration = Duration::from_millis(1);
+/// A caller watches for the end of its piece this long at most before it sleeps: longer than a piece takes that is
+/// alone on a device. To be woken up would take a good part of that time.
+const ATTENTION: Duration = Duration::from_micros(400);
 
 /// A lane of the device's process, and the memory that it shares with it.
 pub(super) struct RingSlot {
@@ -30,9 +34,10 @@ pub(super) struct RingSlot {
     gathered: [Option<LentMemory>; 2],
     process: Arc<Process>,
     limits: Limits,
-    /// Of the piece that was submitted: how many keys it has, and whether nothing is copied for it.
+    /// Of the piece that was submitted: the order's number, how many keys it has, and whether its end is watched for.
+    number: u32,
     keys: usize,
-    is_short: bool,
+    is_watched: bool,
 }
 
 impl RingSlot {
@@ -44,11 +49,13 @@ impl RingSlot {
         let desk = process.lend(limits.desk())?;
         let orders = process.lane(&desk)?;
         let process = process.clone();
-        Ok(RingSlot { orders, desk, gathered: [None, None], process, limits, keys: 0, is_short: false })
+        let gathered = [None, None];
+        Ok(RingSlot { orders, desk, gathered, process, limits, number: 0, keys: 0, is_watched: false })
     }
 
     /// Submits a piece: its upload, its kernels, its download, and the wiping of its keys on the device. Returns
-    /// whether the output lands in the batch's buffer; otherwise it lands in the slot.
+    /// whether the output lands in the batch's buffer; otherwise it lands in the slot. `is_watched` says that the piece is
+    /// soon done.
     ///
     /// # Safety
     /// The batch's input is not changed and its output not touched until `wait` returned without an error. The
@@ -56,11 +63,18 @@ impl RingSlot {
     ///
     /// # Errors
     /// What the driver or the system says.
-    pub unsafe fn submit(&mut self, piece: &Piece, batch: &Batch, way: Way) -> Result<bool, Fault> {
+    pub unsafe fn submit(
+        &mut self,
+        piece: &Piece,
+        batch: &Batch,
+        way: Way,
+        is_watched: bool,
+    ) -> Result<bool, Fault> {
         // The batch's own buffers, if they serve.
         let own = [&batch.input, &batch.output].map(|buffer| self.own(piece, batch, buffer, way));
         let direct = own.map(|own| own.is_some() && way == Way::Direct);
-        (self.keys, self.is_short) = (piece.keys.len(), direct == [true; 2]);
+        (self.keys, self.is_watched) = (piece.keys.len(), is_watched);
+        self.number = self.number.wrapping_add(1);
         piece.describe(batch, direct, &mut self.desk[..piece.described_len()]);
         if own[0].is_none() {
             let gathered = self.gathered(0, piece.bytes)?;
@@ -72,7 +86,9 @@ impl RingSlot {
             self.gathered(1, piece.bytes)?;
         }
         self.orders.send(
-            &Order {
+            &Call::Do(Order {
+                number: self.number,
+                is_watched,
                 opens: batch.op == Op::Open,
                 keys: piece.keys.len(),
                 chunks: piece.chunks.len(),
@@ -80,7 +96,7 @@ impl RingSlot {
                 wide: way != Way::Narrow,
                 input: self.side(0, own[0], piece, way)?,
                 output: self.side(1, own[1], piece, way)?,
-            },
+            }),
             None,
         )?;
         Ok(own[1].is_some())
@@ -127,16 +143,34 @@ impl RingSlot {
     /// # Errors
     /// What the driver says, or that there is no answer: then the other process may still be at it.
     pub fn wait(&mut self, limit: Duration) -> Result<(), Fault> {
-        if self.is_short {
-            self.orders.doze(ATTENTION.min(limit))?;
-        }
-        let (answer, _) = self.orders.receive(Some(limit))?;
+        let answer = if self.is_watched && self.watch() { Answer::Done } else { self.answer(limit)? };
         self.desk[..self.keys * KEY_SLOT].zeroize();
         match answer {
             Answer::Done => Ok(()),
             Answer::Failed(why) => Err(Fault::Refused(why)),
             _ => Err(Fault::Wrong("another answer than that to an order")),
         }
+    }
+
+    /// Watches for the device's word that it is done, for a while; whether it came. Others who want the processor
+    /// get it.
+    fn watch(&self) -> bool {
+        let (done, end) = (self.desk.number(self.limits.done_at()), Instant::now() + ATTENTION);
+        while done.load(Ordering::Acquire) != self.number {
+            if Instant::now() >= end {
+                return false;
+            }
+            thread::yield_now();
+        }
+        true
+    }
+
+    /// Sleeps until the process says that the piece is done, or what went wrong.
+    fn answer(&self, limit: Duration) -> Result<Answer, Fault> {
+        if self.is_watched {
+            self.orders.send(&Call::Tell, None)?;
+        }
+        Ok(self.orders.receive(Some(limit))?.0)
     }
 
     /// The results of the piece that was waited for.

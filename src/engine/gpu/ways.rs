@@ -19,21 +19,23 @@ pub struct Ways {
     pub direct: usize,
     /// While it has no more than this, a chunk is done by a warp; otherwise its tag is made by a thread.
     pub wide: usize,
+    /// While it has no more than this, a piece is soon done, and its caller watches for that. Otherwise it sleeps.
+    pub watched: usize,
 }
 
 /// The fastest on an H200.
 impl Default for Ways {
     fn default() -> Self {
-        Ways { direct: 1024, wide: 8192 }
+        Ways { direct: 1024, wide: 8192, watched: 4096 }
     }
 }
 
 impl Ways {
-    /// Each way for whatever there is: direct, wide and narrow.
+    /// Each way for whatever there is: direct, wide and narrow; watched or not.
     pub const FORCED: [Ways; 3] = [
-        Ways { direct: usize::MAX, wide: usize::MAX },
-        Ways { direct: 0, wide: usize::MAX },
-        Ways { direct: 0, wide: 0 },
+        Ways { direct: usize::MAX, wide: usize::MAX, watched: usize::MAX },
+        Ways { direct: 0, wide: usize::MAX, watched: 0 },
+        Ways { direct: 0, wide: 0, watched: usize::MAX },
     ];
 
     /// The way of a piece with which `chunks` chunks are on the device.

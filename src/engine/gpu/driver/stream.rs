@@ -1,6 +1,6 @@
 //! Queues of work on the device, and points in them to wait for.
 
-use super::{Context, DeviceMemory, Kernel, Result, check};
+use super::{Context, DeviceMemory, Kernel, Registered, Result, check};
 use cudarc::driver::sys;
 use std::{
     ffi::{c_uint, c_void},
@@ -105,6 +105,17 @@ impl Stream {
                 none,
             ))
         }
+    }
+
+    /// Submits that `number` is written to `memory`, four bytes from `at` on, a multiple of four. Whoever sees it sees all
+    /// that the stream wrote before.
+    ///
+    /// # Errors
+    /// As `upload`.
+    pub fn write_number(&self, memory: &Registered, at: usize, number: u32) -> Result<()> {
+        assert!(at.is_multiple_of(4) && at + 4 <= memory.len(), "a number beyond the memory"); // invariant: one plan
+        // SAFETY: within the memory, as just checked, and aligned.
+        unsafe { call!(cuStreamWriteValue32_v2(self.raw, memory.address() + at as u64, number, 0)) }
     }
 
     /// Submits that `event` happens.

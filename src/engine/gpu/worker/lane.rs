@@ -1,5 +1,5 @@
 //! A lane: the memory of the device, the stream and the event that one piece at a time goes through, and the thread
-//! that waits for them.
+//! that submits it and, if its caller does not watch for its end, waits for it.
 
 use super::{Refusal, Table};
 use crate::engine::{
@@ -8,25 +8,11 @@ use crate::engine::{
         channel::{Channel, ChannelError},
         driver::{Context, DeviceMemory, Event, Registered, Stream},
         kernels::Kernels,
-        message::{Answer, Order, Side},
+        message::{Answer, Call, Order, Side},
         plan::{CLASSES, DESCRIPTOR, KEY_SLOT, Limits, Run, result_len},
     },
 };
-use std::{
-    num::NonZero,
-    ops::Range,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
-
-/// A piece for which nothing is copied is short. Its event is looked at after naps of this length: the driver's own
-/// wait takes a good part of what such a piece takes, and to look without a pause takes a processor.
-const NAP: Duration = Duration::from_micros(20);
-/// After this time of naps it is no short piece, and the thread sleeps until the driver wakes it.
-const PATIENCE: Duration = Duration::from_millis(2);
-/// Nanoseconds that a nap may take longer than asked for: by itself the system allows itself 50,000.
-const SLACK: NonZero<u64> = NonZero::<u64>::MIN;
+use std::{ops::Range, sync::Arc};
 
 /// Memory, stream and event.
 pub(super) struct Lane {
@@ -35,7 +21,7 @@ pub(super) struct Lane {
     output: DeviceMemory,
     stream: Stream,
     event: Event,
-    /// Key slots and descriptors, and behind them the results, which the kernels write.
+    /// Key slots and descriptors, and behind them what the device writes: the results, and the number of the order.
     desk: Arc<Registered>,
     context: Arc<Context>,
     kernels: Arc<Kernels>,
@@ -74,11 +60,13 @@ impl Lane {
 
     /// Takes orders until the other side is gone; then wipes what is on the device.
     pub fn work(&self, orders: &Channel) {
-        // Where it is refused naps are longer.
-        let _ = rustix::thread::set_current_timer_slack(Some(SLACK));
         loop {
             let done = match orders.receive(None) {
-                Ok((order, _)) => self.run(&order),
+                Ok((Call::Do(order), _)) => match self.submit(&order) {
+                    Ok(()) if order.is_watched => continue,
+                    submitted => submitted.and_then(|()| Ok(self.event.wait()?)),
+                },
+                Ok((Call::Tell, _)) => self.event.wait().map_err(Refusal::from),
                 Err(ChannelError::Closed) => break,
                 Err(_) => Err(Refusal::Bad("an order that makes no sense")),
             };
@@ -91,19 +79,18 @@ impl Lane {
         let _ = self.wipe();
     }
 
-    /// One piece: its upload, its kernels, its download, and the wiping of its keys on the device. Returns once the
-    /// results are there; the wiping may still be under way.
-    fn run(&self, order: &Order) -> Result<(), Refusal> {
+    /// Submits one piece: its upload, its kernels, its download, its number, and the wiping of its keys on the device.
+    fn submit(&self, order: &Order) -> Result<(), Refusal> {
         let [input, output] = self.check(order)?;
         self.context.enter()?;
         let described = order.keys * KEY_SLOT + order.chunks * DESCRIPTOR;
-        // SAFETY: within the desk, as `check` saw. The other side writes nothing there until it has the answer.
+        // SAFETY: within the desk, as `check` saw. The other side writes nothing there until the piece is done.
         unsafe { self.stream.upload(self.desk.as_ptr(), &self.described, 0, described)? };
         let from = match &order.input {
             Side::Direct(_) => input.address(),
             Side::Copied(_, runs) => {
                 for run in runs {
-                    // SAFETY: within the memory, as `check` saw, and left alone by the other side until the answer.
+                    // SAFETY: within the memory, as `check` saw, and left alone by the other side until it is done.
                     unsafe {
                         self.stream.upload(input.as_ptr().add(run.host), &self.input, run.place, run.len)?;
                     }
@@ -121,10 +108,9 @@ impl Lane {
                 }
             }
         }
+        self.stream.write_number(&self.desk, self.limits.done_at(), order.number)?;
         self.stream.record(&self.event)?;
-        self.stream.clear(&self.described, 0, order.keys * KEY_SLOT)?;
-        let is_short = matches!((&order.input, &order.output), (Side::Direct(_), Side::Direct(_)));
-        if is_short && self.nap()? { Ok(()) } else { Ok(self.event.wait()?) }
+        Ok(self.stream.clear(&self.described, 0, order.keys * KEY_SLOT)?)
     }
 
     /// The memory of both sides, if everything is within its bounds.
@@ -175,18 +161,6 @@ impl Lane {
             unsafe { self.stream.launch(kernel, geometry, &mut numbers)? };
         }
         Ok(())
-    }
-
-    /// Waits for the event for a while, in naps; whether it has happened.
-    fn nap(&self) -> Result<bool, Refusal> {
-        let end = Instant::now() + PATIENCE;
-        while !self.event.has_happened()? {
-            if Instant::now() >= end {
-                return Ok(false);
-            }
-            thread::sleep(NAP);
-        }
-        Ok(true)
     }
 
     /// Writes zeros over all that the device has for it.
