@@ -13,7 +13,7 @@ use std::{
     process::Command,
 };
 use support::{
-    command::{ok, run},
+    command::{copy_program, ok, run},
     mounted::{Vault, is_mounted, program_path, release},
     ready, ready_as_root,
 };
@@ -299,7 +299,7 @@ impl Home {
     fn new() -> Home {
         let place = tempfile::TempDir::with_prefix("warpcrypt-user-").expect("directory");
         let program = place.path().join("warpcrypt");
-        fs::copy(program_path(), &program).expect("program");
+        copy_program(&program_path(), &program);
         fs::write(place.path().join("key"), [1; 64]).expect("key");
         fs::create_dir(place.path().join("mnt")).expect("directory");
         for path in ["", "key", "mnt"] {

@@ -1,6 +1,9 @@
 //! `bench` hands over to the laboratory that lies beside the program, or says where it comes from.
 
-use crate::support::{command::run, mounted::program_path};
+use crate::support::{
+    command::{copy_program, run},
+    mounted::program_path,
+};
 use std::{
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
@@ -11,7 +14,7 @@ use std::{
 fn bench_becomes_the_laboratory_beside_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("warpcrypt");
-    fs::copy(program_path(), &program).expect("a copy");
+    copy_program(&program_path(), &program);
     let bench = |arguments: &[&str]| run(Command::new(&program).arg("bench").args(arguments), 60);
 
     let alone = bench(&["mount", "/dev/shm"]);
@@ -23,7 +26,9 @@ fn bench_becomes_the_laboratory_beside_it() {
     );
 
     let laboratory = folder.path().join("warpcrypt-bench");
-    fs::write(&laboratory, "#!/bin/sh\nprintf '<%s>' \"$@\"\nexit 7\n").expect("a script");
+    let script = folder.path().join("script");
+    fs::write(&script, "#!/bin/sh\nprintf '<%s>' \"$@\"\nexit 7\n").expect("a script");
+    copy_program(&script, &laboratory);
     fs::set_permissions(&laboratory, Permissions::from_mode(0o600)).expect("its mode");
     let barred = bench(&["mount"]);
     assert_eq!(barred.code(), 1, "{}", barred.stderr);

@@ -3,7 +3,7 @@
 use crate::{
     eventually, fails, file, in_namespace, mount_command,
     support::{
-        command::{ok, run},
+        command::{copy_program, ok, run},
         mounted::Vault,
         ready, ready_as_root, which,
     },
@@ -161,7 +161,7 @@ fn installed(vault: &Vault, script: &str) -> String {
     let sbin = vault.place_path().join("sbin");
     fs::create_dir(&sbin).expect("mkdir");
     for helper in [HELPER, UMOUNT_HELPER] {
-        fs::copy(helper, sbin.join(Path::new(helper).file_name().expect("a name"))).expect("copy");
+        copy_program(helper.as_ref(), &sbin.join(Path::new(helper).file_name().expect("a name")));
     }
     let program = Path::new(env!("CARGO_BIN_EXE_warpcrypt")).parent().expect("a folder");
     let text =

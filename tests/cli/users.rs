@@ -1,7 +1,7 @@
 //! A user without root's rights: fusermount3 mounts and unmounts, nothing else is needed.
 
 use crate::support::{
-    command::{ok, run},
+    command::{copy_program, ok, run},
     ready_as_root, skip,
 };
 use std::{
@@ -21,7 +21,7 @@ impl Home {
     pub fn new() -> Home {
         let dir = TempDir::with_prefix("warpcrypt-user-").expect("temporary directory");
         let home = Home { dir };
-        fs::copy(env!("CARGO_BIN_EXE_warpcrypt"), home.at("warpcrypt")).expect("copy");
+        copy_program(Path::new(env!("CARGO_BIN_EXE_warpcrypt")), &home.at("warpcrypt"));
         fs::write(home.at("key"), [3; 32]).expect("key");
         fs::create_dir(home.at("mnt")).expect("mkdir");
         let user = fs::metadata("/proc/self").expect("proc").uid();

@@ -32,6 +32,12 @@ impl Done {
     }
 }
 
+/// Copies a program to where a test runs it. Another process does it: a thread of this one that starts a command in
+/// between would hold the copy open for writing, and the kernel runs no such file (`ETXTBSY`).
+pub fn copy_program(from: &Path, to: &Path) {
+    ok(Command::new("cp").arg(from).arg(to), 60);
+}
+
 /// A running command in a process group of its own, killed with it when dropped.
 pub struct Running {
     child: Child,
