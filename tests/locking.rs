@@ -352,6 +352,40 @@ impl Drop for Unmounted {
     }
 }
 
+/// A program could not close what the kernel has gathered, nor be killed, until the vault is unlocked.
+#[test]
+fn with_write_back_a_lock_waits_for_no_writer() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount_with(&["--cache", "write-back"]);
+    let path = mount.join("file");
+    let mut file = File::create(&path).expect("create");
+    file.write_all(b"written, ").expect("write");
+    let done = lock(&mount, &[]);
+    assert!(!done.status.success() && done.stderr.contains("open for writing"), "{}", done.stderr);
+    assert!(!is_locked(&mount));
+    file.write_all(b"and more").expect("a refused lock changes nothing");
+    drop(file);
+    let done = lock(&mount, &[]);
+    assert!(done.status.success(), "{}", done.stderr);
+    assert!(is_locked(&mount));
+    unlock(&vault);
+    assert_eq!(fs::read_to_string(&path).expect("read"), "written, and more");
+
+    let mut file = File::options().append(true).open(&path).expect("open");
+    file.write_all(b", and last").expect("write");
+    let done = lock(&mount, &["--end"]);
+    assert!(done.status.success(), "{}", done.stderr);
+    drop(file);
+    wait_for("the end of the process", || !mount.alive());
+    drop(mount);
+    let mount = vault.mount();
+    assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), "written, and more, and last");
+    mount.unmount();
+}
+
 #[test]
 fn another_user_may_not_lock() {
     if !ready(&[]) || !geteuid().is_root() {

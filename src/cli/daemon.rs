@@ -87,6 +87,7 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
         CacheArg::Auto => "auto",
         CacheArg::Kernel => "kernel",
         CacheArg::Direct => "direct",
+        CacheArg::WriteBack => "write-back",
     };
     let io_uring = match args.io_uring {
         IoUringArg::Auto => "auto",

@@ -10,6 +10,11 @@
 //! beyond the old end. And if one program writes a page directly while another changes it in a mapping, one change
 //! may be lost. So while a file is open in one way, the mount opens it in the same way, unless a program asks
 //! otherwise.
+//!
+//! With `WriteBack` the kernel gathers what programs write in its pages, and writes them when it likes, at the latest at
+//! an fsync, a close or a truncation. For all files it then goes by the sizes and modification times that it has itself:
+//! it takes ours only when a name is looked up for the first time, and tells us new times. It does not notice times of
+//! direct writes by handles with direct I/O, so no handle has that.
 
 use crate::vault::OpenFile;
 use fuser::{OpenAccMode, OpenFlags, Version};
@@ -35,6 +40,8 @@ pub enum CacheMode {
     Kernel,
     /// Nowhere: every read and write is a request. The kernel has mapped pages only.
     Direct,
+    /// In the kernel, which gathers writes, too.
+    WriteBack,
 }
 
 /// A mount's rule.
@@ -42,30 +49,43 @@ pub enum CacheMode {
 pub struct Caching {
     mode: CacheMode,
     coherent: AtomicBool,
+    gathers: AtomicBool,
 }
 
 impl Caching {
     /// The rule of `mode`, before the kernel's protocol is known.
     pub fn new(mode: CacheMode) -> Self {
-        Caching { mode, coherent: AtomicBool::new(false) }
+        Caching { mode, coherent: AtomicBool::new(false), gathers: AtomicBool::new(false) }
     }
 
-    /// Learns the kernel's protocol.
-    pub fn agreed(&self, protocol: Version) {
+    /// Whether the kernel is to gather writes.
+    pub fn wants_gathering(&self) -> bool {
+        self.mode == CacheMode::WriteBack
+    }
+
+    /// Learns the kernel's protocol, and whether it gathers writes.
+    pub fn agreed(&self, protocol: Version, gathers: bool) {
         self.coherent.store(protocol >= COHERENT, Ordering::Relaxed);
+        self.gathers.store(gathers, Ordering::Relaxed);
+    }
+
+    /// Whether the kernel gathers writes, and so goes by its own sizes and modification times.
+    pub fn gathers(&self) -> bool {
+        self.gathers.load(Ordering::Relaxed)
     }
 
     /// Whether a file opened with `flags` uses direct I/O.
     pub fn direct_io(&self, flags: OpenFlags, in_use: &InUse) -> bool {
         let chosen = match self.mode {
             CacheMode::Direct => true,
-            CacheMode::Kernel => false,
+            CacheMode::Kernel | CacheMode::WriteBack => false,
             CacheMode::Auto => {
                 let better = flags.acc_mode() == OpenAccMode::O_WRONLY || in_use.direct_io > 0;
                 better && in_use.cached == 0 && self.coherent.load(Ordering::Relaxed)
             }
         };
-        chosen || flags.0 & libc::O_DIRECT != 0
+        // While it gathers, the kernel serves O_DIRECT by itself.
+        chosen || flags.0 & libc::O_DIRECT != 0 && !self.gathers()
     }
 }
 
@@ -76,6 +96,8 @@ pub struct InUse {
     cached: usize,
     /// Handles with direct I/O.
     direct_io: usize,
+    /// Handles that may write.
+    writers: usize,
     /// Changes of size in progress.
     cuts: usize,
     /// Whether the file was opened or cut since the kernel knows it, or since the last handle was closed after
@@ -118,15 +140,27 @@ impl InUse {
         self.cached == 0 && self.direct_io <= 1
     }
 
+    /// Whether a handle may write.
+    pub fn has_writers(&self) -> bool {
+        self.writers > 0
+    }
+
+    /// Whether no handle is left.
+    pub fn is_closed(&self) -> bool {
+        self.cached + self.direct_io == 0
+    }
+
     /// A handle is given out.
-    pub fn opened(&mut self, direct_io: bool) {
+    pub fn opened(&mut self, direct_io: bool, write: bool) {
         self.touched = true;
+        self.writers += usize::from(write);
         self.had_direct_io |= direct_io;
         *self.handles(direct_io) += 1;
     }
 
     /// A handle is taken back: none of its requests is left.
-    pub fn closed(&mut self, direct_io: bool, size: u64) {
+    pub fn closed(&mut self, direct_io: bool, write: bool, size: u64) {
+        self.writers -= usize::from(write);
         *self.handles(direct_io) -= 1;
         self.size_at_close = Some(size);
         self.forget_if_unused();
@@ -167,7 +201,7 @@ mod tests {
 
     fn rule(mode: CacheMode, protocol: Version) -> Caching {
         let rule = Caching::new(mode);
-        rule.agreed(protocol);
+        rule.agreed(protocol, mode == CacheMode::WriteBack);
         rule
     }
 
@@ -178,34 +212,47 @@ mod tests {
         let mut in_use = InUse::default();
         assert!(auto.direct_io(write, &in_use));
         assert!(!auto.direct_io(both, &in_use) && !auto.direct_io(OpenFlags(libc::O_RDONLY), &in_use));
-        in_use.opened(true);
+        in_use.opened(true, true);
         assert!(auto.direct_io(write, &in_use) && auto.direct_io(both, &in_use));
-        in_use.closed(true, 0);
-        in_use.opened(false);
+        in_use.closed(true, true, 0);
+        in_use.opened(false, false);
         assert!(!auto.direct_io(write, &in_use));
         assert!(auto.direct_io(OpenFlags(libc::O_RDWR | libc::O_DIRECT), &in_use));
-        in_use.closed(false, 0);
+        in_use.closed(false, false, 0);
         assert!(auto.direct_io(write, &in_use) && !auto.direct_io(both, &in_use));
         assert!(!rule(CacheMode::Auto, Version(7, 41)).direct_io(write, &in_use));
         assert!(!rule(CacheMode::Kernel, COHERENT).direct_io(write, &in_use));
         assert!(rule(CacheMode::Direct, Version(7, 41)).direct_io(both, &in_use));
+        let past = OpenFlags(libc::O_RDWR | libc::O_DIRECT);
+        assert!(!rule(CacheMode::WriteBack, COHERENT).direct_io(past, &in_use));
+        let refused = Caching::new(CacheMode::WriteBack);
+        assert!(refused.direct_io(past, &in_use) && !refused.direct_io(both, &in_use));
     }
 
     #[test]
     fn a_file_is_untouched_again_after_the_last_handle_with_direct_io() {
         let mut file = InUse::default();
         assert!(file.untouched());
-        file.opened(true);
-        file.opened(false);
+        file.opened(true, true);
+        file.opened(false, false);
         file.cut();
-        file.closed(true, 0);
-        file.closed(false, 0);
+        file.closed(true, true, 0);
+        file.closed(false, false, 0);
         assert!(!file.untouched());
         file.cut_done();
         assert!(file.untouched());
         // The kernel has what went through the cache.
-        file.opened(false);
-        file.closed(false, 0);
+        file.opened(false, false);
+        file.closed(false, false, 0);
         assert!(!file.untouched());
+    }
+
+    #[test]
+    fn writers_are_counted() {
+        let mut file = InUse::default();
+        file.opened(false, true);
+        assert!(file.has_writers() && !file.is_closed());
+        file.closed(false, true, 0);
+        assert!(!file.has_writers() && file.is_closed());
     }
 }

@@ -11,7 +11,8 @@ const PAGE: usize = 4096;
 
 /// Asked for where the kernel has it.
 ///
-/// Not asked for: the write-back cache (sizes and times stay ours), automatic invalidation (nobody
+/// Asked for with `--cache write-back` alone: the write-back cache, with which sizes and times are not ours any more. Not
+/// asked for: automatic invalidation (nobody
 /// else writes; a read-only mount forgets quickly), locks (the kernel's own are right for one
 /// machine), opening without a request (each
 /// opening says how the kernel is to cache, and its handle keeps a nameless file and a listing's place), truncation
@@ -58,17 +59,29 @@ impl Largest {
     }
 }
 
-/// Negotiates. Returns whether the kernel will use rings.
+/// What a mount may want and the kernel may not have.
+#[derive(Clone, Copy)]
+pub struct Extras {
+    /// Requests over io_uring.
+    pub rings: bool,
+    /// Writes gathered by the kernel.
+    pub gathering: bool,
+}
+
+/// Negotiates. Returns which of the `extras` the kernel will use.
 pub fn agree(
     config: &mut KernelConfig,
     read_only: bool,
     judge: Judge,
     largest: Largest,
-    rings: bool,
-) -> bool {
+    extras: Extras,
+) -> Extras {
     let mut wanted = WANTED;
-    if rings {
+    if extras.rings {
         wanted |= InitFlags::FUSE_OVER_IO_URING;
+    }
+    if extras.gathering && !read_only {
+        wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
     }
     if judge == Judge::Kernel {
         // It turns the check of permission bits on, too.
@@ -78,10 +91,14 @@ pub fn agree(
         wanted = (wanted - READ_ONLY_INSTEAD.0) | READ_ONLY_INSTEAD.1;
     }
     // Each of these keeps the kernel's own value where it refuses.
-    let _ = config.add_capabilities(wanted & config.capabilities());
+    let agreed = wanted & config.capabilities();
+    let _ = config.add_capabilities(agreed);
     let _ = config.set_max_write(largest.write);
     let _ = config.set_max_readahead(largest.read).or_else(|most| config.set_max_readahead(most));
     let _ = config.set_max_background(BACKGROUND);
     let _ = config.set_time_granularity(Duration::from_nanos(1));
-    rings && config.capabilities().contains(InitFlags::FUSE_OVER_IO_URING)
+    Extras {
+        rings: agreed.contains(InitFlags::FUSE_OVER_IO_URING),
+        gathering: agreed.contains(InitFlags::FUSE_WRITEBACK_CACHE),
+    }
 }

@@ -209,9 +209,9 @@ fn serve(server: &Arc<Server>, end: &EndMount, mut stream: UnixStream) -> io::Re
 fn obey(server: &Arc<Server>, end: &EndMount, command: &Command) -> Result<String, (Status, String)> {
     let failed = |text| (Status::Failed, text);
     match command {
-        Command::Lock => server.lock().map(|()| String::new()).map_err(failed),
+        Command::Lock => server.lock(false).map(|()| String::new()).map_err(failed),
         Command::LockAndEnd => {
-            server.lock().map_err(failed)?;
+            server.lock(true).map_err(failed)?;
             end().map(|()| String::new()).map_err(|e| failed(format!("locked, but still mounted: {e}")))
         }
         Command::Unlock(master) => match server.unlock(master) {

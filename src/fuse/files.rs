@@ -12,7 +12,10 @@ use super::{
 };
 use crate::vault::{Error, Kind, OpenFile, Result, SetAttr, Target};
 use fuser::{FopenFlags, OpenAccMode, OpenFlags, WriteFlags};
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::Ordering},
+};
 use zeroize::Zeroize;
 
 /// Most bytes of one copy_file_range; the kernel comes back for the rest.
@@ -65,7 +68,14 @@ impl Server {
         let mut in_use = node.in_use.lock();
         let file = self.file_to_open(&node, write)?;
         let mut mode = self.open_mode(flags, &in_use);
-        if node.kernel_size.other_than(file.file.size()) {
+        if self.caching.gathers() {
+            let lost = in_use.is_closed() && node.writes_lost.load(Ordering::Relaxed);
+            if lost || node.kernel_size.other_than(file.file.size()) {
+                // The kernel keeps the size that it has. By another number the file is another one to it, whose size it takes.
+                self.inodes.renumber(&node, &file);
+                return Err(errno::stale());
+            }
+        } else if node.kernel_size.other_than(file.file.size()) {
             // The kernel goes by another size: it would end reads there, fill up to it with zeros, or append in the
             // wrong place. At this error it looks the name up again and is told the size of the file, which stays
             // open. Then it sends the open again.
@@ -111,7 +121,7 @@ impl Server {
         flags: OpenFlags,
         mode: FopenFlags,
     ) -> u64 {
-        in_use.opened(direct_io(mode));
+        in_use.opened(direct_io(mode), writes(flags));
         if !direct_io(mode) {
             node.pages.begin();
         }
@@ -167,7 +177,13 @@ impl Server {
         if handle.direct_io {
             self.take_capabilities(&handle.node)?;
         }
-        let written = handle.file.file.write(offset, data);
+        let written = match self.caching.gathers() {
+            true => handle.file.file.write_gathered(offset, data),
+            false => handle.file.file.write(offset, data),
+        };
+        if written.is_err() && flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            handle.node.writes_lost.store(true, Ordering::Relaxed);
+        }
         // A failed write may have been done in part.
         if is_direct(handle.direct_io, flags) {
             self.overtaken(&handle.node, offset..offset.saturating_add(data.len() as u64), transport);
@@ -258,7 +274,9 @@ impl Server {
     /// Drops the kernel's pages of `bytes`, which were written with direct I/O.
     fn overtaken(&self, node: &Arc<Node>, bytes: Range<u64>, transport: Transport) {
         if let Some(kernel) = self.kernel() {
-            self.dropper.overtaken(kernel, node, bytes, self.may_wait(transport));
+            // Dirty pages are written by the kernel before it drops them.
+            let may_wait = self.may_wait(transport) && !self.caching.gathers();
+            self.dropper.overtaken(kernel, node, bytes, may_wait);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{
     attr,
     caller::Caller,
-    capabilities::{self, Largest},
+    capabilities::{self, Extras, Largest},
     errno::UNSUPPORTED_REQUEST,
     read_queue::SMALL,
     requests::{Reading, Requests, Writing},
@@ -42,9 +42,11 @@ macro_rules! serve {
 impl Filesystem for Mounted {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let server = &self.requests.server;
-        server.caching.agreed(config.kernel_abi());
-        let rings = capabilities::agree(config, server.read_only, server.judge, self.largest, self.rings);
-        let _ = self.begun.send(rings); // Who mounts may have given up.
+        let protocol = config.kernel_abi();
+        let extras = Extras { rings: self.rings, gathering: server.caching.wants_gathering() };
+        let agreed = capabilities::agree(config, server.read_only, server.judge, self.largest, extras);
+        server.caching.agreed(protocol, agreed.gathering);
+        let _ = self.begun.send(agreed.rings); // Who mounts may have given up.
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! of `Node::order`.
 
 use super::{caching::InUse, errno, forgotten::Forgotten, pages::Pages};
-use crate::vault::{Kind, Pin, Result, Stat, StoredName};
+use crate::vault::{Kind, OpenFile, Pin, Result, Stat, StoredName};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
     collections::HashMap,
@@ -114,6 +114,12 @@ impl KernelSize {
         self.0.store(KernelSize::NONE, Ordering::SeqCst);
     }
 
+    /// Notes a size, if the kernel was not told one before.
+    pub fn note_first(&self, size: u64) {
+        // Otherwise it keeps what it has.
+        let _ = self.0.compare_exchange(KernelSize::NONE, size, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
     /// Whether the kernel may believe in another size; to be called once the file is open.
     pub fn other_than(&self, size: u64) -> bool {
         ![size, KernelSize::NONE].contains(&self.0.load(Ordering::SeqCst))
@@ -149,6 +155,9 @@ pub struct Node {
     pub pages: Pages,
     /// The size that the kernel was told while the file was not open.
     pub kernel_size: KernelSize,
+    /// Whether the kernel could not write what it had gathered: it may go by a size that the file never got. Not under the
+    /// lock of `in_use`: whoever holds that may wait for a page that is being written.
+    pub writes_lost: AtomicBool,
 }
 
 impl Node {
@@ -163,6 +172,7 @@ impl Node {
             in_use: Mutex::default(),
             pages: Pages::default(),
             kernel_size: KernelSize::default(),
+            writes_lost: AtomicBool::new(false),
         })
     }
 
@@ -310,8 +320,28 @@ impl Inodes {
                 Some((None, false)) | None => self.forgotten.note_lost(),
             }
             table.nodes.remove(&number);
-            table.foreign.remove(&key);
+            // A renumbered one never gets its former number again: the kernel may still hold that.
+            if !self.keeps_number(key) {
+                table.foreign.remove(&key);
+            }
         }
+    }
+
+    /// Gives the file behind a node another number, and keeps it open until the kernel opens it by that. Requests by the
+    /// former number fail with ESTALE, upon which the kernel looks the name up again.
+    pub fn renumber(&self, node: &Node, file: &Arc<OpenFile>) {
+        let mut table = self.table.lock();
+        // Another open may have come first.
+        if table.nodes.get(&node.number).is_none_or(|known| !std::ptr::eq(&*known.node, node)) {
+            return;
+        }
+        table.nodes.remove(&node.number);
+        let number = table.next_foreign;
+        table.next_foreign += 1;
+        table.foreign.insert(node.key, number);
+        let renumbered = Node::new(number, node.key, node.kind);
+        renumbered.in_use.lock().send_back(file);
+        table.nodes.insert(number, Known { node: renumbered, lookups: 0, generation: 0 });
     }
 
     /// The stored path of a node, for a log line; its inode number if it stands nowhere.
@@ -335,8 +365,7 @@ impl Inodes {
     fn number(&self, table: &Table, key: Key) -> Option<u64> {
         match key == self.root {
             true => Some(ROOT),
-            false if self.keeps_number(key) => Some(key.1),
-            false => table.foreign.get(&key).copied(),
+            false => table.foreign.get(&key).copied().or_else(|| self.keeps_number(key).then_some(key.1)),
         }
     }
 

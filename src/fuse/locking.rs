@@ -42,16 +42,25 @@ impl Server {
     /// The kernel drops the pages that it has cached, but not those of a file that a program is just reading: whoever
     /// waited for these would wait for this process's answer.
     ///
+    /// While the kernel gathers writes, it does so for a file that is open for writing. A program with what is not written
+    /// could neither close the file, nor start another program, nor be killed while the vault is locked. So such a mount is
+    /// only locked with such files if it `ends` at once.
+    ///
     /// # Errors
-    /// What could not be stored. The vault then is as before.
-    pub fn lock(self: &Arc<Self>) -> Result<(), String> {
+    /// What could not be stored, or is open for writing. The vault then is as before.
+    pub fn lock(self: &Arc<Self>, ends: bool) -> Result<(), String> {
         let mut locked = self.locked.lock();
         if *locked {
             return Ok(());
         }
+        self.may_lock(ends)?;
         // Most of them while reads are answered, so that no page is waited for in vain.
         self.cached().iter().for_each(|node| self.drop_cached(node));
         self.gate.close(|| self.read_queued());
+        if let Err(e) = self.may_lock(ends) {
+            self.open_gate();
+            return Err(e);
+        }
         self.drop_quiet();
         scratch::wipe();
         if let Some(wipe) = self.wipe_rings.get() {
@@ -147,7 +156,10 @@ impl Server {
         let (done, finished) = bounded::<()>(0);
         let thread = thread::Builder::new().name("drop-pages".into()).spawn(move || {
             let nodes = server.cached();
-            nodes.iter().filter(|node| server.is_quiet(node)).for_each(|node| server.drop_cached(node));
+            nodes
+                .iter()
+                .filter(|node| server.is_quiet(node) && !server.may_be_dirty(node))
+                .for_each(|node| server.drop_cached(node));
             drop(done);
         });
         match thread {
@@ -170,6 +182,22 @@ impl Server {
     /// Whether nobody waits for a page, as far as this process can see.
     fn is_quiet(&self, node: &Node) -> bool {
         node.pages.idle() && self.gate.held() == 0 && !self.request_waits()
+    }
+
+    fn may_lock(&self, ends: bool) -> Result<(), String> {
+        let writers = || self.inodes.all().into_iter().find(|node| self.may_be_dirty(node));
+        match if ends { None } else { writers() } {
+            None => Ok(()),
+            Some(node) => Err(format!(
+                "{}: open for writing, with --cache write-back; close it, or lock with --end",
+                self.inodes.stored_path(node.number)
+            )),
+        }
+    }
+
+    /// Whether the kernel may have gathered writes: to drop such pages it writes them first, which the gate holds.
+    fn may_be_dirty(&self, node: &Node) -> bool {
+        self.caching.gathers() && node.in_use.lock().has_writers()
     }
 
     fn explain(&self, error: &AwayError) -> String {
@@ -203,7 +231,7 @@ pub fn lock_when_idle(server: &Weak<Server>, idle: Duration) {
         }
         if since.elapsed() >= idle {
             since = Instant::now();
-            if let Err(e) = server.lock() {
+            if let Err(e) = server.lock(false) {
                 log::error!("not locked: {e}");
             }
         }

@@ -81,6 +81,10 @@ impl Server {
         };
         let cut = changes.size == Some(0);
         let changed = self.change(number, handle, changes, caller);
+        if changes.size.is_some() && changed.is_ok() {
+            // The kernel takes the size that it asked for.
+            self.inodes.get(number)?.kernel_size.by_file();
+        }
         if cut && changed.is_ok() {
             self.inodes.get(number)?.emptied();
         }

@@ -5,7 +5,7 @@ use super::{
     attr,
     by_number::ByNumber,
     caller::Caller,
-    errno::{Answer, READ_ONLY_ATTRIBUTE},
+    errno::{Answer, READ_ONLY_ATTRIBUTE, UNSUPPORTED_REQUEST},
     gate::Pass,
     inodes::ROOT,
     metrics::is_metrics,
@@ -121,7 +121,8 @@ impl Requests {
     /// Attributes, of an open file if there is a handle.
     pub fn getattr(&self, caller: Caller, number: u64, handle: Option<u64>, reply: impl Reply<Told>) {
         let answer = move |s: &Server| {
-            let got = s.named(caller.user, Activity::Getattr, number, |s| s.getattr(number, handle));
+            let get = |s: &Server| s.getattr(number, handle);
+            let got = s.reached(handle, caller.user, Activity::Getattr, number, get);
             got.map(|stat| s.tell(number, &stat))
         };
         // The root's are asked for by whoever looks at the mount point.
@@ -146,7 +147,7 @@ impl Requests {
         when_open!(self, caller, reply, [], |server, pass| {
             let work = move |s: &Server| {
                 let set = |s: &Server| s.setattr(number, handle, changes, caller);
-                let stat = s.named(caller.user, Activity::Setattr, number, set);
+                let stat = s.reached(handle, caller.user, Activity::Setattr, number, set);
                 reply.answer(stat.map(|stat| s.tell(number, &stat)));
             };
             if changes.size.is_some() { server.slowly(transport, pass, work) } else { work(server) }
@@ -471,7 +472,8 @@ impl Requests {
         });
     }
 
-    /// Looks for data or a hole.
+    /// Looks for data or a hole. Not served while the kernel gathers writes: it asks without having written them, so what
+    /// lies there could not be said. It then takes a file for data from its beginning to its end.
     pub fn lseek(
         &self,
         caller: Caller,
@@ -480,6 +482,9 @@ impl Requests {
         whence: i32,
         reply: impl Reply<Place>,
     ) {
+        if self.server.caching.gathers() {
+            return reply.answer(Err(UNSUPPORTED_REQUEST));
+        }
         when_open!(self, caller, reply, [], |server, _pass| {
             let seek = |s: &Server| s.lseek(handle, offset, whence);
             reply.answer(server.answer(Activity::Lseek, number, seek).map(Place));

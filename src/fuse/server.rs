@@ -156,6 +156,21 @@ impl Server {
         self.answer(activity, node, work)
     }
 
+    /// As [`Server::named`], for a request that may say the handle of a file by which it reaches that.
+    pub fn reached<T>(
+        &self,
+        handle: Option<u64>,
+        user: u32,
+        activity: Activity,
+        node: u64,
+        work: impl FnOnce(&Self) -> Result<T>,
+    ) -> Answer<T> {
+        match handle {
+            Some(_) => self.answer(activity, node, work),
+            None => self.named(user, activity, node, work),
+        }
+    }
+
     /// Counts this event loop as busy with a request; first does the reads that are queued. To be dropped after the
     /// request's pass: the loop may park then.
     pub fn busy(&self) -> Busy<'_> {
@@ -260,6 +275,14 @@ impl Server {
     fn size_to_tell(&self, number: u64, stat: &Stat) -> Option<u64> {
         let size = || self.open_file(inodes::key(stat)).map(|open| open.file.size());
         let Ok(node) = self.inodes.get(number) else { return size() };
+        if self.caching.gathers() {
+            // The kernel keeps the size that it is told first.
+            let size = size();
+            if size.is_none() {
+                node.kernel_size.note_first(stat.size);
+            }
+            return size;
+        }
         let size = size().or_else(|| {
             node.kernel_size.note(stat.size);
             // An open in the meantime may have looked before the note.
@@ -283,9 +306,9 @@ impl Server {
 
     /// Takes back the handle of a file or directory.
     pub fn release(&self, handle: u64) -> Result<()> {
-        if let Some(FileHandle { node, file, direct_io, .. }) = self.handles.remove(handle) {
+        if let Some(FileHandle { node, file, direct_io, write }) = self.handles.remove(handle) {
             // First, so that an open of the file may find it closed: no request of the handle is left.
-            node.in_use.lock().closed(direct_io, file.file.size());
+            node.in_use.lock().closed(direct_io, write, file.file.size());
             self.vault.files().release(file);
         }
         Ok(())

@@ -12,6 +12,7 @@ mod support;
 mod threads;
 mod times;
 mod users;
+mod write_back;
 
 use rustix::fs::{Mode, OFlags, open};
 use std::{

@@ -186,9 +186,15 @@ impl<'a> Ground<'a> {
 
     /// Options of a mount. The relaxed durability mode promises less after power cuts.
     fn options(&mut self, power: bool) -> &'static [&'static str] {
-        const ALL: [&[&str]; 5] =
-            [&[], &[], &["--cache", "direct"], &["--cache", "kernel"], &["--durability", "relaxed"]];
-        let all = if power { &ALL[..4] } else { &ALL };
+        const ALL: [&[&str]; 6] = [
+            &[],
+            &[],
+            &["--cache", "direct"],
+            &["--cache", "kernel"],
+            &["--cache", "write-back"],
+            &["--durability", "relaxed"],
+        ];
+        let all = if power { &ALL[..5] } else { &ALL };
         if self.program == Program::Warpcrypt { self.random.one_of::<&[&str]>(all) } else { &[] }
     }
 

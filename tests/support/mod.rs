@@ -25,7 +25,7 @@ pub fn ciphers() -> [&'static str; Cipher::ALL.len()] {
 }
 
 /// The ways that `--cache` takes.
-pub const CACHES: [&str; 3] = ["auto", "kernel", "direct"];
+pub const CACHES: [&str; 4] = ["auto", "kernel", "direct", "write-back"];
 
 /// What the environment's variable `name` says, if it says something of this type.
 pub fn setting<T: FromStr>(name: &str) -> Option<T> {

@@ -172,7 +172,8 @@ pub struct MountArgs {
     #[arg(long, value_enum, default_value_t)]
     pub durability: DurabilityArg,
     /// Which files' contents the kernel caches. auto: all but files opened only for writing; kernel: all but those
-    /// opened with O_DIRECT; direct: none
+    /// opened with O_DIRECT; direct: none; write-back: all, and it gathers small writes, with limits that
+    /// docs/limits.md lists
     #[arg(long, value_enum, default_value_t)]
     pub cache: CacheArg,
     /// Whether requests come over io_uring: small ones are much faster, a lone stream a little slower. auto: where the

@@ -104,6 +104,7 @@ pub enum CacheArg {
     Auto,
     Kernel,
     Direct,
+    WriteBack,
 }
 
 impl From<CacheArg> for CacheMode {
@@ -112,6 +113,7 @@ impl From<CacheArg> for CacheMode {
             CacheArg::Auto => CacheMode::Auto,
             CacheArg::Kernel => CacheMode::Kernel,
             CacheArg::Direct => CacheMode::Direct,
+            CacheArg::WriteBack => CacheMode::WriteBack,
         }
     }
 }

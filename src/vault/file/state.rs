@@ -288,6 +288,14 @@ impl Times {
         self.note_change();
     }
 
+    /// Notes that something changed at a time that is told separately.
+    pub(super) fn note_gathered(&mut self) {
+        match self.mtime {
+            Some(_) => self.note_change(),
+            None => self.note_write(),
+        }
+    }
+
     /// Notes that something changed that is to become durable.
     pub(super) fn note_change(&mut self) {
         self.changes += 1;

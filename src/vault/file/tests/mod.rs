@@ -276,6 +276,24 @@ fn the_store_shows_a_modification_time_only_with_all_of_its_content() {
 }
 
 #[test]
+fn what_the_kernel_gathered_keeps_the_time_that_it_told() {
+    let (store, context) = (FaultyFile::new(), context());
+    store.set_mtime(1, 0).unwrap();
+    let file = open(&store, &context);
+    let before = crate::vault::Time::now();
+    file.write_gathered(0, &[1; 20_000]).unwrap();
+    assert!(file.mtime().unwrap() >= before, "the time before is no longer right, whatever the kernel tells");
+    let told = crate::vault::Time { seconds: 50, nanoseconds: 5 };
+    file.set_mtime(told, |t| Ok(store.set_mtime(t.seconds, t.nanoseconds)?)).unwrap();
+    file.write_gathered(4096, &[2; 4096]).unwrap();
+    assert_eq!(file.mtime(), Some(told), "the time came before the write");
+    clean(&file);
+    assert_eq!(store.mtime().unwrap(), (50, 5));
+    file.write(0, &[3; 10]).unwrap();
+    assert!(file.mtime().unwrap() >= before);
+}
+
+#[test]
 fn a_read_only_opening_writes_nothing() {
     let writer = context();
     let store = FaultyFile::new();

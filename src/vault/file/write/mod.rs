@@ -8,7 +8,7 @@ use super::{
     File,
     buffer::{Plain, is_border},
     chunk_range::parts,
-    state::State,
+    state::{State, Times},
 };
 use crate::{
     crypto::chunk::CHUNK,
@@ -28,7 +28,17 @@ impl File {
     /// `data` was taken.
     pub fn write(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
         let mut st = self.state.write();
-        self.write_locked(&mut st, offset, data)
+        self.write_locked(&mut st, offset, data, Times::note_write)
+    }
+
+    /// As `write`, of what the kernel gathered and writes some time later: it tells the modification time by itself, before or
+    /// after. Until then a time that is known stays.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn write_gathered(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
+        let mut st = self.state.write();
+        self.write_locked(&mut st, offset, data, Times::note_gathered)
     }
 
     /// Writes all of `data` at the end of the file and returns where that was.
@@ -38,11 +48,17 @@ impl File {
     pub fn append(self: &Arc<Self>, data: &[u8]) -> Result<u64> {
         let mut st = self.state.write();
         let offset = st.dirty.size;
-        self.write_locked(&mut st, offset, data)?;
+        self.write_locked(&mut st, offset, data, Times::note_write)?;
         Ok(offset)
     }
 
-    fn write_locked(self: &Arc<Self>, st: &mut State, offset: u64, data: &[u8]) -> Result<()> {
+    fn write_locked(
+        self: &Arc<Self>,
+        st: &mut State,
+        offset: u64,
+        data: &[u8],
+        note: impl FnOnce(&mut Times),
+    ) -> Result<()> {
         self.begin_change(st)?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= layout::MAX_SIZE);
         end.ok_or(Error::TooLarge)?;
@@ -59,7 +75,7 @@ impl File {
         self.start_full(st);
         let put = self.put(st, offset, data);
         // Also where it failed half-way: what came before may be in flight already, and the file is not clean.
-        st.times.note_write();
+        note(&mut st.times);
         put
     }
 

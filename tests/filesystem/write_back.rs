@@ -1,0 +1,198 @@
+//! `--cache write-back`: the kernel gathers writes, and goes by its own sizes and times.
+
+use crate::support::{
+    CACHES, disk::Disk, mounted::Vault, random::Random, raw::Mapping, ready, ready_as_root,
+};
+use rustix::fs::{OFlags, SeekFrom, seek};
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{ErrorKind, Write},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+const MIB: usize = 1 << 20;
+
+fn new_file(path: &Path) -> File {
+    File::options().create_new(true).read(true).write(true).open(path).expect("create")
+}
+
+/// The kernel asks where data lies before it has written any.
+#[test]
+fn what_is_gathered_is_data_to_who_copies_it() {
+    if !ready(&["cp"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount_with(&["--cache", "write-back"]);
+    let file = new_file(&mount.join("file"));
+    file.write_all_at(&[7; 100_000], 0).expect("write");
+    assert_eq!(seek(&file, SeekFrom::Data(0)), Ok(0));
+    assert_eq!(seek(&file, SeekFrom::Hole(0)), Ok(100_000));
+    let copy =
+        Command::new("cp").arg("--sparse=auto").arg(mount.join("file")).arg(mount.join("copy")).status();
+    assert!(copy.expect("cp").success());
+    assert!(fs::read(mount.join("copy")).expect("read") == [7; 100_000]);
+    drop(file);
+    mount.unmount();
+}
+
+/// A write reaches the mount later than the program made it.
+#[test]
+fn a_file_has_the_time_of_its_last_write() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount_with(&["--cache", "write-back"]);
+    let path = mount.join("file");
+    let time = |path: &Path| {
+        let known = fs::metadata(path).expect("stat");
+        (known.mtime(), known.mtime_nsec())
+    };
+    let file = new_file(&path);
+    let mut past = OpenOptions::new();
+    let past = past.read(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(&path).expect("open");
+    for round in 0..3 {
+        file.write_all_at(&[round; 10_000], 5000 * u64::from(round)).expect("write");
+        let written = time(&path);
+        std::thread::sleep(Duration::from_millis(20));
+        // Has the kernel write the pages, not the time.
+        past.read_at(&mut [0; 4096], 0).expect("read");
+        assert_eq!(time(&path), written);
+        file.sync_all().expect("fsync");
+    }
+    file.write_all_at(b"last", 0).expect("write");
+    let written = time(&path);
+    drop((file, past));
+    let mount = mount.remount();
+    assert_eq!(time(&mount.join("file")), written);
+    mount.unmount();
+}
+
+/// How a program writes into a full store.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Write,
+    Append,
+    Past,
+    Mapped,
+}
+
+/// What it does once there is room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Rewrite,
+    Append,
+    Cut,
+    OpenAgain,
+}
+
+const WAYS: [Way; 4] = [Way::Write, Way::Append, Way::Past, Way::Mapped];
+const THEN: [Then; 4] = [Then::Rewrite, Then::Append, Then::Cut, Then::OpenAgain];
+
+/// Bytes that fsync confirmed before the store was full, and those that do not fit.
+const SURE: usize = MIB;
+const MORE: usize = 2 * MIB;
+
+fn write_more(way: Way, path: &Path, more: &[u8]) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = match way {
+        Way::Append => options.append(true).open(path)?,
+        Way::Past => options.write(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path)?,
+        Way::Write | Way::Mapped => options.read(true).write(true).open(path)?,
+    };
+    match way {
+        Way::Append => file.write_all(more)?,
+        Way::Write | Way::Past => file.write_all_at(more, SURE as u64)?,
+        Way::Mapped => {
+            file.set_len((SURE + MORE) as u64)?;
+            let mapping = Mapping::new(&file, SURE as u64, MORE, true)?;
+            mapping.write(0, more);
+            mapping.sync()?;
+        }
+    }
+    file.sync_all()
+}
+
+/// The error comes at the write or the fsync. Afterwards the file has what was confirmed, takes writes, and has the size
+/// that it shows.
+fn go_on(then: Then, path: &Path, sure: &[u8], last: &[u8]) {
+    let mut file =
+        OpenOptions::new().append(then == Then::Append).read(true).write(true).open(path).expect("open");
+    match then {
+        Then::Rewrite => file.write_all_at(last, SURE as u64).expect("write"),
+        Then::Append => file.write_all(last).expect("append"),
+        Then::Cut => {
+            file.set_len(SURE as u64).expect("cut");
+            file.write_all_at(last, SURE as u64).expect("write");
+        }
+        Then::OpenAgain => {}
+    }
+    file.sync_all().expect("fsync, now that there is room");
+    drop(file);
+    intact(then, path, sure, last);
+}
+
+fn intact(then: Then, path: &Path, sure: &[u8], last: &[u8]) {
+    let all = fs::read(path).expect("read");
+    assert_eq!(all.len() as u64, fs::metadata(path).expect("stat").len(), "its size");
+    assert!(all.starts_with(sure), "what was confirmed first");
+    match then {
+        Then::Rewrite => assert!(all[SURE..].starts_with(last), "what was confirmed last"),
+        Then::Append => assert!(all.ends_with(last), "what was confirmed last"),
+        Then::Cut => assert!(all[SURE..] == *last, "what was confirmed last"),
+        Then::OpenAgain => {}
+    }
+}
+
+#[test]
+fn a_full_store_is_said_and_loses_nothing_that_was_confirmed() {
+    if !ready_as_root(&["mount"]) {
+        return;
+    }
+    for cache in CACHES {
+        let disk = Disk::new("80m");
+        let vault = Vault::at(&disk.0.path().join("vault"), "aes-256-ctr");
+        let mount = vault.mount_with(&["--cache", cache]);
+        let mut random = Random::new("full");
+        let sure = random.bytes(SURE);
+        let more = random.bytes(MORE);
+        let last = random.bytes(100_000);
+        let ballast = disk.0.path().join("ballast");
+        let cases: Vec<(usize, Way, Then)> = WAYS
+            .iter()
+            .flat_map(|way| THEN.map(|then| (*way, then)))
+            .enumerate()
+            .map(|(number, (way, then))| (number, way, then))
+            .collect();
+        let path = |number: usize| -> PathBuf { mount.join(number.to_string()) };
+        for &(number, way, then) in &cases {
+            let what = format!("--cache {cache}, {way:?}, then {then:?}");
+            let path = path(number);
+            let file = new_file(&path);
+            file.write_all_at(&sure, 0).and_then(|()| file.sync_all()).expect("there is room");
+            assert!(fs::write(&ballast, vec![1; 80 * MIB]).is_err(), "{what}");
+            let failed = write_more(way, &path, &more).expect_err(&what);
+            let kinds = [Some(ErrorKind::StorageFull), None];
+            assert!(kinds.contains(&Some(failed.kind())), "{what}: {failed}");
+            fs::remove_file(&ballast).expect("remove");
+            let end = Instant::now() + Duration::from_secs(20);
+            while rustix::fs::statvfs(disk.0.path()).expect("statvfs").f_bavail * 4096 < 8 << 20 {
+                assert!(Instant::now() < end, "{what}: no room");
+            }
+            // Another handle may be told, too, but once.
+            let _ = file.sync_all();
+            file.sync_all().unwrap_or_else(|e| panic!("{what}: {e}"));
+            drop(file);
+            go_on(then, &path, &sure, &last);
+        }
+        let mount = mount.remount();
+        for (number, _, then) in cases {
+            intact(then, &mount.join(number.to_string()), &sure, &last);
+        }
+        mount.unmount();
+    }
+}
