@@ -199,3 +199,34 @@ fn a_full_store_is_said_and_loses_nothing_that_was_confirmed() {
         mount.unmount();
     }
 }
+
+/// The kernel keeps the size that a file was to have, until the file is opened after its last handle was released.
+#[test]
+fn what_did_not_fit_is_not_shown_for_long() {
+    if !ready_as_root(&["mount"]) {
+        return;
+    }
+    let disk = Disk::new("40m");
+    let vault = Vault::at(&disk.0.path().join("vault"), "aes-256-ctr");
+    let mount = vault.mount_with(&["--cache", "write-back"]);
+    let path = mount.join("file");
+    let file = new_file(&path);
+    file.sync_all().expect("there is room");
+    let ballast = disk.0.path().join("ballast");
+    assert!(fs::write(&ballast, vec![1; 40 * MIB]).is_err());
+    // More than a mount buffers of a file.
+    let bytes = Random::new("more").bytes(16 * MIB);
+    let failed = file.write_all_at(&bytes, 0).and_then(|()| file.sync_all());
+    assert_eq!(failed.expect_err("no room").kind(), ErrorKind::StorageFull);
+    fs::remove_file(&ballast).expect("remove");
+    drop(file);
+    let end = Instant::now() + Duration::from_secs(20);
+    while fs::read(&path).expect("read").len() == bytes.len() {
+        assert!(Instant::now() < end, "it shows what was never stored");
+    }
+    let size = fs::metadata(&path).expect("stat").len();
+    let mount = mount.remount();
+    assert_eq!(fs::metadata(mount.join("file")).expect("stat").len(), size);
+    assert!(bytes.starts_with(&fs::read(mount.join("file")).expect("read")));
+    mount.unmount();
+}
