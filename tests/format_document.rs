@@ -27,6 +27,7 @@ use warpcrypt::{
         recovery_key::RecoveryKey,
         tree::{leaf_digest, node_digest},
         xattr::{Owner, XattrKeys},
+        xattr_list::{ListOwner, XattrList},
     },
 };
 
@@ -185,6 +186,7 @@ fn reserved_names() {
         name::ASIDE,
         name::LOST,
         name::LINKS,
+        name::LISTS,
         name::PLAIN,
     ];
     assert_eq!(documented, code);
@@ -461,6 +463,20 @@ fn links_and_attributes() {
         let (nonce, sealed) = stored.split_at(16);
         let opened = siv("xattr values").open(&[kind, identity, b"user.key", nonce], sealed);
         assert_eq!(opened, Ok(b"value".to_vec()));
+    }
+
+    let mut list = XattrList::default();
+    assert!(list.insert(b"user.key", b"value") && list.insert(b"user.b", b""));
+    for (owner, letter, kind, identity) in [
+        (ListOwner::File(salt), b"f", &b"file"[..], &salt[..]),
+        (ListOwner::Dir(id), b"d", b"directory", &id.0),
+    ] {
+        let name = siv("xattr names").open(&[b"list"], &decode(xattrs.list_name(&owner).as_bytes()));
+        assert_eq!(name, Ok([&letter[..], identity].concat()));
+        let stored = xattrs.encode_list(&owner, &list).unwrap();
+        let (nonce, sealed) = stored.split_at(16);
+        let opened = siv("xattr values").open(&[b"list", kind, identity, nonce], sealed);
+        assert_eq!(opened, Ok(b"\0\x06user.b\0\0\0\0\0\x08user.key\0\0\0\x05value".to_vec()));
     }
 }
 

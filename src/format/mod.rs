@@ -20,3 +20,4 @@ pub mod record;
 pub mod recovery_key;
 pub mod tree;
 pub mod xattr;
+pub mod xattr_list;

@@ -36,6 +36,8 @@ pub const REWRITE: &str = "warpcrypt.rewrite.";
 pub const LOST: &str = "warpcrypt.lost.";
 /// Directory of the long targets of symbolic links, in the vault's root.
 pub const LINKS: &str = "warpcrypt.links";
+/// Directory of the extended attributes that the store did not take, in the vault's root.
+pub const LISTS: &str = "warpcrypt.xattrs";
 /// Prefix of the stored name of a long name.
 pub const LONG: &str = "warpcrypt.long.";
 /// What a long name's sidecar has behind the stored name.

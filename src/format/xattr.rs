@@ -21,8 +21,12 @@ const STORED_ACCESS: &str = "user.warpcrypt.acl.access";
 const STORED_DEFAULT: &str = "user.warpcrypt.acl.default";
 /// The longest stored name that Linux takes.
 pub const STORED_NAME_MAX: usize = 255;
+/// Bytes of stored names that a node may have, each with a zero byte: the kernel lists 65,536, those of others included.
+pub const STORED_NAMES_MAX: usize = 60 << 10;
 /// The longest attribute name that fits, its namespace included.
 pub const NAME_MAX: usize = 160;
+/// The longest value that Linux has.
+pub const VALUE_MAX: usize = 65_536;
 /// Bytes of the random nonce in front of a value.
 pub const NONCE: usize = 16;
 
@@ -63,7 +67,7 @@ pub const SPECIAL: usize = 9;
 
 impl Owner<'_> {
     /// Kind and identity, as values are bound to them.
-    fn context(&self) -> (&[u8], &[u8]) {
+    pub(super) fn context(&self) -> (&[u8], &[u8]) {
         match self {
             Owner::File(salt) => (b"file", *salt),
             Owner::Dir(id) => (b"directory", &id.0),
@@ -75,8 +79,13 @@ impl Owner<'_> {
 
 /// Encrypts attributes.
 pub struct XattrKeys {
-    names: SivKey,
-    values: SivKey,
+    pub(super) names: SivKey,
+    pub(super) values: SivKey,
+}
+
+/// Bytes of the name behind a stored name of `stored` bytes, at most; 0 for an ACL's.
+pub fn name_len_at_most(stored: usize) -> usize {
+    (stored.saturating_sub(PREFIX.len()) / 4 * 3 + 3).saturating_sub(SivKey::OVERHEAD)
 }
 
 impl XattrKeys {
@@ -158,6 +167,7 @@ mod tests {
             let name = vec![b'n'; len];
             let stored = keys().encode_name(&name).unwrap();
             assert!(stored.len() <= STORED_NAME_MAX);
+            assert!((len..len + 20).contains(&name_len_at_most(stored.len())), "{len}");
             assert_eq!(keys().decode_name(stored.as_bytes()), Ok(name));
         }
         assert_eq!(keys().encode_name(&[b'n'; NAME_MAX + 1]), None);

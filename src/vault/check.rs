@@ -43,6 +43,8 @@ pub enum Part {
     Bytes(u64, u64),
     /// The attribute with this name in the store.
     Attribute(OsString),
+    /// The list of the attributes that the store did not take.
+    AttributeList,
     /// The node itself, which is not what an anchor says.
     Anchored(Mismatch),
 }
@@ -128,6 +130,11 @@ impl Vault {
 
     fn check_attributes(&self, target: Target, flaws: &mut Vec<Flaw>) -> Result<()> {
         if !self.has_xattrs(target)? {
+            return Ok(());
+        }
+        if let Err(Error::Damaged(damage)) = self.list_of(&target, &target.node()?) {
+            // What is on the node may be older.
+            flaws.push(Flaw { part: Part::AttributeList, reason: damage.to_string() });
             return Ok(());
         }
         for (stored, name) in self.attribute_names(target)? {

@@ -192,11 +192,15 @@ impl Vault {
             self.directory_went(&gone, parent, &place.name);
         }
         if removed.is_err()
-            && let Some(id) = id
+            && let Some(id) = &id
             && let Err(e) =
-                self.with_access(&node, 0o700, || self.write_small(&dir, OsStr::new(DIR_ID_NAME), &id))
+                self.with_access(&node, 0o700, || self.write_small(&dir, OsStr::new(DIR_ID_NAME), id))
         {
             log::error!("{}: cannot be put back: {e}", dir.stored_path(OsStr::new(DIR_ID_NAME)));
+        } else if removed.is_ok()
+            && let Some(id) = id
+        {
+            self.list_of_dir_went(&id, &node, &parent.store);
         }
         Ok(removed?)
     }

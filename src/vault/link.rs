@@ -1,23 +1,19 @@
 //! Symbolic links. A target that does not fit in a link of the store lies in a file of the vault's own: it is durable before
 //! the link is made, and goes after it. So a crash leaves a file too many, never a link without its target.
 
-use super::{
-    Damage, Dir, Error, Kind, NewNode, Pin, Result, Stat, StoredName, Vault, attr::permissions,
-    names::read_up_to,
-};
+use super::{Damage, Dir, Error, Kind, NewNode, Pin, Result, Stat, StoredName, Vault, names::read_up_to};
 use crate::{
     format::{
         link::{self, LinkError, LongLink},
         name::LINKS,
     },
-    store::{BackingFile, DirFile, StoreDir, is_dots},
+    store::{BackingFile, DirFile, StoreDir},
 };
 use rustix::{
     fs::{FileType, OFlags},
     io::Errno,
 };
 use std::{
-    collections::HashSet,
     ffi::{OsStr, OsString},
     io,
     os::unix::ffi::{OsStrExt, OsStringExt},
@@ -70,7 +66,7 @@ impl Vault {
             LinkError::TooLong(_) => Error::NameTooLong,
             LinkError::Random(e) => e.into(),
         })?;
-        let dir = self.targets_to_write()?;
+        let dir = self.make_own_dir(LINKS)?;
         let file = long.file_name();
         let made = put(&dir, &file, &sealed)
             .map_err(Error::from)
@@ -79,26 +75,6 @@ impl Vault {
             // The first error counts; a left-over does no harm.
             let _ = dir.unlink(&file);
         })
-    }
-
-    /// The directory of long targets, which is made if it is not there: whoever may use the root may use it.
-    fn targets_to_write(&self) -> io::Result<StoreDir> {
-        let (root, name) = (&self.root.store, OsStr::new(LINKS));
-        match root.open_dir(name) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            opened => return opened,
-        }
-        match root.mkdir(name, 0o700) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-            _ => {}
-        }
-        let dir = root.open_dir(name)?;
-        let above = root.itself().stat()?;
-        // Without root's rights it belongs to this process's user.
-        let _ = dir.itself().chown(Some(above.st_uid), Some(above.st_gid));
-        dir.itself().chmod(permissions(above.st_mode))?;
-        root.sync()?;
-        Ok(dir)
     }
 
     /// Target of a symbolic link.
@@ -182,36 +158,13 @@ impl Vault {
     /// # Errors
     /// The store's, also if not all links can be seen.
     pub fn unlinked_targets(&self) -> Result<Option<(Dir, Vec<OsString>)>> {
-        let targets = match self.root.store.open_dir(OsStr::new(LINKS)) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            opened => opened?,
-        };
-        let listed = self.with_access(&targets.itself(), 0o500, || targets.list())?;
-        let names = listed.into_iter().map(|entry| entry.name).filter(|name| !is_dots(name));
-        let mut left: HashSet<OsString> = names.collect();
-        self.strike_linked(&self.root.store, &mut left)?;
-        Ok(Some((Dir::new(targets, None), left.into_iter().collect())))
-    }
-
-    /// Takes out of `left` what the links in a directory and below have.
-    fn strike_linked(&self, dir: &StoreDir, left: &mut HashSet<OsString>) -> io::Result<()> {
-        let mut stream = self.with_access(&dir.itself(), 0o500, || dir.stream())?;
-        loop {
-            let listed = stream.next(dir)?;
-            if listed.is_empty() || left.is_empty() {
-                return Ok(());
-            }
-            for (_, entry) in listed.iter().filter(|(_, entry)| !is_dots(&entry.name)) {
-                if entry.kind == FileType::Directory {
-                    let inner = self.with_access(&dir.itself(), 0o100, || dir.open_dir(&entry.name))?;
-                    self.strike_linked(&inner, left)?;
-                } else if entry.kind == FileType::Symlink
-                    && let Some(long) = LongLink::parse(dir.readlink(&entry.name)?.as_bytes())
-                {
-                    left.remove(&long.file_name());
-                }
-            }
-        }
+        self.left_in(LINKS, &mut |dir, entry| {
+            let link = match entry.kind {
+                FileType::Symlink => LongLink::parse(dir.readlink(&entry.name)?.as_bytes()),
+                _ => None,
+            };
+            Ok(link.iter().map(LongLink::file_name).collect())
+        })
     }
 }
 

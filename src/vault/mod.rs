@@ -27,6 +27,7 @@ mod names;
 mod open;
 mod open_error;
 mod open_file;
+mod own_dirs;
 mod pending;
 mod process;
 mod remove;
@@ -38,6 +39,7 @@ mod sync;
 mod table;
 mod target;
 mod xattr;
+mod xattr_list;
 mod xattr_owner;
 
 #[cfg(test)]

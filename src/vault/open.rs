@@ -30,7 +30,10 @@ use std::{
     collections::HashSet,
     io,
     path::Path,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64},
+    },
 };
 
 /// What opens a key slot.
@@ -94,7 +97,7 @@ impl Default for OpenOptions {
 
 /// An open vault.
 ///
-/// Locks are taken in this order: `long_names`, `dir_ids`, `pending`'s of who makes it durable, `modes`, `pending`'s
+/// Locks are taken in this order: `long_names`, `dir_ids`, `pending`'s of who makes it durable, `lists`, `modes`, `pending`'s
 /// queue.
 pub struct Vault {
     pub(super) keys: KeyRing,
@@ -113,6 +116,10 @@ pub struct Vault {
     pub(super) long_names: Mutex<()>,
     /// Read: an id file is read. Write: one is made, or taken away with its directory.
     pub(super) dir_ids: RwLock<()>,
+    /// Read: an attribute is read, or set on its node. Write: a list of attributes changes.
+    pub(super) lists: RwLock<()>,
+    /// Whether names of lists may not be durable. Who had the vault before may have been killed.
+    pub(super) lists_uncertain: AtomicBool,
     /// Held while permission bits change.
     pub(super) modes: Mutex<()>,
     /// The user that this process acts as in the store.
@@ -200,6 +207,8 @@ impl Vault {
             pending: Pending::new(of_names, process::descriptors()),
             long_names: Mutex::default(),
             dir_ids: RwLock::default(),
+            lists: RwLock::default(),
+            lists_uncertain: AtomicBool::new(true),
             modes: Mutex::default(),
             user: rustix::process::geteuid().as_raw(),
             anchor,

@@ -177,6 +177,7 @@ impl Vault {
         match there.stat.kind {
             Kind::File => match there.pin.links() {
                 Ok(0) => {
+                    self.list_of_file_went(there.pin.node(), &dir.store);
                     self.file_went(there.pin.node(), dir, name);
                     self.files.forget(there.inode());
                 }

@@ -247,4 +247,14 @@ impl Vault {
         node.remove_xattr(stored)?;
         Ok(place)
     }
+
+    /// Takes a node's damaged list of attributes away.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn remove_damaged_list(&self, dir: &Dir, entry: &DirEntry, aside: &Aside) -> Result<PathBuf> {
+        self.writable()?;
+        let (lists, name) = self.file_of_list(&Target::Entry(dir, &entry.stored))?;
+        aside.take(&lists, &name)
+    }
 }

@@ -1,20 +1,30 @@
 //! Extended attributes: name and value encrypted, bound to the file.
 //!
 //! Every namespace is kept under `user.` in the store, so that its owner needs no privilege there; that of links and special
-//! files under `trusted.`, because Linux gives them nothing else. Of `system.` there are POSIX ACLs alone.
+//! files under `trusted.`, because Linux gives them nothing else. Of `system.` there are POSIX ACLs alone. What a file or
+//! directory has no room for goes into a list (`xattr_list`).
 
 use super::{
     Damage, Error, Result, Target, Vault,
     acl::AclKind,
     attr::key,
     keys::Keys,
+    xattr_list::Attribute,
     xattr_owner::{common_name, is_other},
 };
+use crate::store::Node;
 use rustix::{fs::XattrFlags, io::Errno};
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt, OsStringExt},
 };
+
+/// The value of an attribute.
+enum Found {
+    InList(Vec<u8>),
+    /// Sealed.
+    OnNode(Vec<u8>),
+}
 
 impl Vault {
     /// Value of an attribute, `name` with its namespace ("user.x").
@@ -25,33 +35,46 @@ impl Vault {
         refuse_system(name)?;
         self.renew_target(&target)?;
         let node = target.node()?;
-        let stored = self.stored_attribute(&node, name)?.ok_or(Error::NoAttribute)?;
-        let value = match node.get_xattr(OsStr::new(&stored)) {
-            Ok(value) => value.ok_or(Error::NoAttribute)?,
-            // A store without attributes has none of ours.
-            Err(e) if e.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
-                return Err(Error::NoAttribute);
-            }
-            Err(e) => return Err(e.into()),
+        let value = match self.find_value(&target, &node, name)? {
+            Found::InList(value) => value,
+            Found::OnNode(sealed) => self.open_value(&target, name, &sealed)?,
         };
-        let identity = self.identity(&target, false)?;
-        let identity = identity.ok_or(Damage { what: describe(&target), reason: "attribute of no file" })?;
-        let decode = |keys: &Keys| keys.xattrs.decode_value(identity.owner(), name.as_bytes(), &value);
-        let opened = self.keys.open(decode);
-        let value = opened
-            .map_err(|_| Damage { what: describe(&target), reason: "attribute does not authenticate" })?;
         match AclKind::of(name) {
             Some(which) => self.present_acl(which, target, value),
             None => Ok(value),
         }
     }
 
+    fn find_value(&self, target: &Target, node: &Node, name: &OsStr) -> Result<Found> {
+        let (_shared, list) = self.list_of(target, node)?;
+        if let Some(value) = list.as_ref().and_then(|list| list.get(name.as_bytes())) {
+            return Ok(Found::InList(value.to_vec()));
+        }
+        let stored = self.stored_attribute(node, name)?.ok_or(Error::NoAttribute)?;
+        match node.get_xattr(OsStr::new(&stored)) {
+            Ok(value) => value.map(Found::OnNode).ok_or(Error::NoAttribute),
+            // A store without attributes has none of ours.
+            Err(e) if e.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => Err(Error::NoAttribute),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The value in a sealed one of the node. Lists are not locked then: to know what it is bound to may take locks that come
+    /// before theirs.
+    fn open_value(&self, target: &Target, name: &OsStr, sealed: &[u8]) -> Result<Vec<u8>> {
+        let damage = |reason| Damage { what: describe(target), reason };
+        let identity = self.identity(target, false)?.ok_or_else(|| damage("attribute of no file"))?;
+        let decode = |keys: &Keys| keys.xattrs.decode_value(identity.owner(), name.as_bytes(), sealed);
+        Ok(self.keys.open(decode).map_err(|_| damage("attribute does not authenticate"))?)
+    }
+
     /// Whether the store has any attribute for the target; none of the vault's if not.
     pub fn has_xattrs(&self, target: Target) -> Result<bool> {
-        Ok(match target {
+        let on_node = match target {
             Target::Entry(dir, name) => dir.store.has_xattrs(&name.0)?,
-            _ => target.node()?.has_xattrs()?,
-        })
+            Target::Dir(_) | Target::File(_) => target.node()?.has_xattrs()?,
+        };
+        Ok(on_node || self.has_list(&target)?)
     }
 
     /// Sets an attribute; `create`/`replace` as XATTR_CREATE and XATTR_REPLACE.
@@ -90,6 +113,11 @@ impl Vault {
         let stored = self.stored_attribute(&node, name)?.ok_or(Error::NameTooLong)?;
         let identity = self.identity(&target, true)?.ok_or(Error::NotSupported("attributes of this file"))?;
         identity.allows(name)?;
+        let attribute = Attribute { name, stored: OsStr::new(&stored) };
+        if self.set_attribute(&node, &identity, attribute, value, flags)?.is_some() {
+            self.files.changed(key(&node.stat()?));
+            return Ok(());
+        }
         let value = self.keys().xattrs.encode_value(identity.owner(), name.as_bytes(), value)?;
         node.set_xattr(OsStr::new(&stored), &value, flags).map_err(|e| match Errno::from_io_error(&e) {
             Some(Errno::NODATA) => Error::NoAttribute,
@@ -117,9 +145,12 @@ impl Vault {
 
     /// Names of the attributes; what is not the vault's, or does not authenticate, is left out.
     pub fn list_xattr(&self, target: Target) -> Result<Vec<OsString>> {
-        let mut names = Vec::new();
+        let (_shared, list) = self.list_of(&target, &target.node()?)?;
+        let list = list.unwrap_or_default();
+        let mut names: Vec<_> = list.names().map(|name| OsStr::from_bytes(name).to_owned()).collect();
         for (stored, name) in self.attribute_names(target)? {
             match name {
+                Some(name) if list.get(name.as_bytes()).is_some() => {}
                 Some(name) => names.push(name),
                 None => self.complain(format!(
                     "{}: attribute {stored:?} left out of the listing: its name does not authenticate",
@@ -140,7 +171,10 @@ impl Vault {
         self.renew_target(&target)?;
         let node = target.node()?;
         let stored = self.stored_attribute(&node, name)?.ok_or(Error::NoAttribute)?;
-        if !node.remove_xattr(OsStr::new(&stored))? {
+        let attribute = Attribute { name, stored: OsStr::new(&stored) };
+        if self.remove_attribute(&target, &node, attribute)?.is_none()
+            && !node.remove_xattr(attribute.stored)?
+        {
             return Err(Error::NoAttribute);
         }
         self.files.changed(key(&node.stat()?));

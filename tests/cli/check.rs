@@ -9,7 +9,11 @@ use crate::{
     },
     text,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::XattrFlags,
+    io::Errno,
+    process::{Pid, Signal, kill_process},
+};
 use serde_json::Value;
 use std::{
     fs,
@@ -284,6 +288,46 @@ fn a_long_target_without_a_link_is_named_and_moved_away() {
         code == 41 && found.contains(&("damaged".to_owned(), "link".to_owned(), None, None)),
         "{found:?}"
     );
+}
+
+#[test]
+fn lists_of_attributes_are_checked() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    let long = |path: &Path| rustix::fs::setxattr(path, "user.long", &[7; 65_536], XattrFlags::empty());
+    fs::write(mount.join("file"), "content").expect("write");
+    rustix::fs::setxattr(mount.join("file"), "user.short", b"value", XattrFlags::empty()).expect("set");
+    long(&mount.join("file")).expect("set");
+    fs::create_dir(mount.join("directory")).expect("mkdir");
+    mount.unmount();
+    assert_eq!(findings(&vault, true), (0, vec![]));
+    let lists = vault.store.join("warpcrypt.xattrs");
+    let of_file = fs::read_dir(&lists).expect("list").next().expect("the file's").expect("entry").path();
+    let mount = vault.mount();
+    long(&mount.join("directory")).expect("set");
+    mount.unmount();
+    assert_eq!(findings(&vault, true), (0, vec![]));
+
+    fs::write(lists.join("left"), "by a crash").expect("write");
+    let left = ("left over".to_owned(), "/".to_owned(), None, None);
+    assert_eq!(findings(&vault, false), (0, vec![left]));
+    assert_eq!(run(&mut check(&vault, &["--repair"]), 60).code(), 0, "nothing was lost");
+    assert!(!lists.join("left").exists());
+
+    flip(&of_file, 100);
+    let damaged = ("damaged".to_owned(), "file".to_owned(), None, None);
+    let (code, found) = findings(&vault, false);
+    assert!(code == 41 && found.contains(&damaged), "{found:?}");
+    assert_eq!(run(&mut check(&vault, &["--repair"]), 60).code(), 41, "it is set aside");
+    assert_eq!(findings(&vault, false).1.iter().filter(|found| found.0 == "damaged").count(), 0);
+    let mount = vault.mount();
+    let get = |path: &str, name: &str| rustix::fs::getxattr(mount.join(path), name, &mut vec![0; 65_536]);
+    assert_eq!(get("file", "user.long"), Err(Errno::NODATA));
+    assert_eq!((get("file", "user.short"), get("directory", "user.long")), (Ok(5), Ok(65_536)));
+    mount.unmount();
 }
 
 #[test]

@@ -81,7 +81,7 @@ pub fn run(args: &CheckArgs) -> Outcome {
             format!("The same command goes on from here; {} says where.", file.display()),
         ));
     }
-    report.findings.extend(repair::unlinked_targets(&check));
+    report.findings.extend(repair::left_behind(&check));
     report.sort();
     finish(&vault, scope, &report)?;
     print(&if args.json { report.json(args.full) } else { report.text(args.full) })?;

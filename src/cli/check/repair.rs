@@ -6,7 +6,7 @@ use super::{
 };
 use crate::vault::{self, Dir, DirEntry, Flaw, Part, Rebuilt, Result};
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsStr,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -49,6 +49,7 @@ pub(super) fn node(check: &Check, job: &Job, flaw: Flaw) -> Finding {
     };
     let taken = match (&flaw.part, job.entry.kind) {
         (Part::Attribute(name), _) => check.vault.remove_damaged_attribute(&job.dir, &job.entry, name, aside),
+        (Part::AttributeList, _) => check.vault.remove_damaged_list(&job.dir, &job.entry, aside),
         (Part::Whole | Part::Bytes(..), vault::Kind::Symlink) => aside.take(&job.dir, &job.entry.stored.0),
         (Part::Whole | Part::Bytes(..) | Part::Anchored(_), _) => {
             return finding(Kind::Damaged, &job.path, job.place(), flaw);
@@ -96,20 +97,30 @@ pub(super) fn name(
     }
 }
 
-/// Long targets of links that are gone. Nothing is lost with them: to move them away is no failure.
-pub(super) fn unlinked_targets(check: &Check) -> Vec<Finding> {
-    // An error says that not all links can be seen: that was found already.
-    let Ok(Some((dir, names))) = check.vault.unlinked_targets() else { return Vec::new() };
-    let left_over = |name: OsString| {
-        let flaw = Flaw::whole("the target of a symbolic link that is not there".to_owned());
-        let found = finding(Kind::LeftOver, Path::new(""), (&dir, &name), flaw);
-        match check.aside.filter(|_| check.scope.repair).map(|aside| aside.take(&dir, &name)) {
-            None => found,
-            Some(Ok(place)) => Finding { aside: Some(place.into_os_string()), ..found },
-            Some(Err(e)) => Finding { reason: format!("{}; it cannot be moved: {e}", found.reason), ..found },
-        }
-    };
-    names.into_iter().map(left_over).collect()
+/// Long targets of links that are gone, and lists of attributes of nodes that are. Nothing is lost with them: to move them away is no
+/// failure.
+pub(super) fn left_behind(check: &Check) -> Vec<Finding> {
+    let (targets, lists) = (check.vault.unlinked_targets(), check.vault.ownerless_lists());
+    let kinds = [
+        (targets, "the target of a symbolic link that is not there"),
+        (lists, "attributes of what is not there, or that an unfinished change left"),
+    ];
+    // An error says that not everything can be seen: that was found already.
+    let found = kinds.into_iter().filter_map(|(found, what)| Some((found.ok()??, what)));
+    found
+        .flat_map(|((dir, names), what)| {
+            names.iter().map(|name| left_over(check, &dir, name, what)).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn left_over(check: &Check, dir: &Dir, name: &OsStr, what: &str) -> Finding {
+    let found = finding(Kind::LeftOver, Path::new(""), (dir, name), Flaw::whole(what.to_owned()));
+    match check.aside.filter(|_| check.scope.repair).map(|aside| aside.take(dir, name)) {
+        None => found,
+        Some(Ok(place)) => Finding { aside: Some(place.into_os_string()), ..found },
+        Some(Err(e)) => Finding { reason: format!("{}; it cannot be moved: {e}", found.reason), ..found },
+    }
 }
 
 /// A file that is not the vault's.

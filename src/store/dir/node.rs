@@ -163,6 +163,17 @@ impl<'a> Node<'a> {
         Ok(names.map(|name| OsStr::from_bytes(name).to_owned()).collect())
     }
 
+    /// Bytes of the names of all extended attributes, each with a zero byte; 0 if the store has none at all.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn xattr_names_len(&self) -> io::Result<usize> {
+        match rustix::fs::listxattr_query(self.path()) {
+            Err(Errno::OPNOTSUPP) => Ok(0),
+            len => Ok(len?),
+        }
+    }
+
     /// Sets an extended attribute; `flags` as in setxattr(2).
     ///
     /// # Errors

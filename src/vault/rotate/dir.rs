@@ -9,7 +9,6 @@ use crate::{
         dir_id::DirId,
         link::LongLink,
         name::{Class, DIR_ID_NAME},
-        record::{RECORD, Record},
         xattr::Owner,
     },
     store::{Listed, Node},
@@ -148,7 +147,7 @@ impl Renewal<'_> {
             FileType::Directory => Ok(false), // with itself
             FileType::Symlink => self.renew_link(&entry.name),
             _ if !self.dir.store.has_xattrs(&entry.name)? => Ok(false),
-            FileType::RegularFile => match self.salt(&node()?)? {
+            FileType::RegularFile => match self.vault.stored_salt(&node()?)? {
                 Some(salt) => self.renew_attributes(&node()?, Owner::File(&salt)),
                 None => Ok(false),
             },
@@ -160,13 +159,6 @@ impl Renewal<'_> {
                 }
             }
         }
-    }
-
-    /// The salt that a stored file's records name.
-    fn salt(&self, node: &Node) -> io::Result<Option<[u8; 32]>> {
-        let records = self.vault.stored_records(node)?;
-        let keys = records.as_chunks::<RECORD>().0.iter().map(Record::peek_key);
-        Ok(keys.flatten().next().map(|key| key.salt))
     }
 
     /// A link cannot be changed: another one takes its place. Long targets are not in the link.

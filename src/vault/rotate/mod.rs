@@ -25,7 +25,7 @@ use crate::{
         name::{ASIDE, LINKS},
         record::{RECORD, Record, RecordError},
     },
-    store::{BackingFile, DirFile, Listed, Node, StoreDir, is_dots},
+    store::{BackingFile, DirFile, Listed, Node, StoreDir},
 };
 use rustix::fs::{FlockOperation, OFlags};
 use std::{
@@ -112,6 +112,7 @@ impl Vault {
     pub fn rotate(&self, report: &mut dyn FnMut(Step) -> bool) -> Result<Rotated> {
         self.writable()?;
         self.renew_long_targets()?;
+        self.renew_lists()?;
         loop {
             let moves = self.moves();
             let mut pass = Pass { vault: self, report: &mut *report, rewritten: false, left: false };
@@ -158,11 +159,8 @@ impl Vault {
     /// Long link targets lie in one directory.
     fn renew_long_targets(&self) -> Result<()> {
         let Some(former) = self.keys.former() else { return Ok(()) };
-        let dir = match self.root.store.open_dir(OsStr::new(LINKS)) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            opened => opened?,
-        };
-        for entry in dir.list()?.into_iter().filter(|entry| !is_dots(&entry.name)) {
+        let Some(dir) = self.own_dir(LINKS)? else { return Ok(()) };
+        for entry in dir.list()? {
             renew_long_target(&dir, &entry.name, (&former.keys.links, &self.keys().links))?;
         }
         Ok(dir.sync()?)
@@ -187,6 +185,13 @@ impl Vault {
             Err(RecordError::Empty) => false,
             Err(_) => true,
         }))
+    }
+
+    /// The salt that a stored file's records name.
+    pub(super) fn stored_salt(&self, node: &Node) -> io::Result<Option<[u8; 32]>> {
+        let records = self.stored_records(node)?;
+        let keys = records.as_chunks::<RECORD>().0.iter().map(Record::peek_key);
+        Ok(keys.flatten().next().map(|key| key.salt))
     }
 
     /// Both records of a stored file, as they stand there.

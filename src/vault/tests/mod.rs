@@ -14,6 +14,7 @@ mod pending;
 mod renames;
 mod rotate;
 mod users;
+mod xattr_lists;
 mod xattrs;
 
 use super::{Dir, Error, Kind, NewNode, OpenOptions, RenameMode, Result, Stat, StoredName, Unlock, Vault};

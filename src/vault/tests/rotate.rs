@@ -43,6 +43,9 @@ fn furnish(f: &Fixture) {
     }
     set(f, &root, "small", "user.colour", b"green");
     set(f, &root, "directory", "user.of a directory", b"blue");
+    // No store has room for these.
+    set(f, &root, "small", "user.long", &[9; 65_536]);
+    set(f, &root, "directory", "user.long", &[8; 65_536]);
     let (stored, _) = f.vault.lookup(&root, OsStr::new("small")).unwrap();
     f.vault.link(Target::Entry(&root, &stored), &deep, OsStr::new("other name")).unwrap();
     f.vault.mknod(&deep, OsStr::new("pipe"), node(0o600), Kind::Fifo, 0).unwrap();
@@ -117,6 +120,8 @@ fn nothing_is_left_over(f: &Fixture) {
             }
         }
     }
+    let (lists, ownerless) = f.vault.ownerless_lists().unwrap().unwrap();
+    assert_eq!((lists.store.list().unwrap().len(), ownerless), (2, vec![]));
 }
 
 #[test]

@@ -1,0 +1,214 @@
+//! Attributes that a node's store does not take, in a list in a file of the vault's own.
+//!
+//! A list is replaced as a whole, and durable once that is done. What is in it counts, and not what may be on the node under the
+//! same name: so an attribute can move into the list in two steps. The file's name comes from the owner's identity. Nothing
+//! on the node refers to it, where there is no room.
+
+mod on_store;
+mod rules;
+
+use super::{Damage, Error, Result, names::temporary_name};
+use crate::format::{
+    name::LISTS,
+    xattr::XattrKeys,
+    xattr_list::{ListOwner, NAMES_MAX, XattrList},
+};
+use rules::{Rule, holds};
+use rustix::{fs::XattrFlags, io::Errno};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// What the store answers if it has no room for an attribute.
+const FULL: [Errno; 3] = [Errno::NOSPC, Errno::DQUOT, Errno::TOOBIG];
+
+/// What attributes are kept in: a node of the store, and the directory of lists.
+trait Places {
+    /// Stored value of an attribute of the node.
+    fn attribute(&self, stored: &OsStr) -> io::Result<Option<Vec<u8>>>;
+    /// Sets an attribute of the node.
+    fn set_attribute(&self, stored: &OsStr, value: &[u8], flags: XattrFlags) -> io::Result<()>;
+    /// Removes an attribute of the node; false if there is none.
+    fn remove_attribute(&self, stored: &OsStr) -> io::Result<bool>;
+    /// Bytes of the names of the node's attributes, each with a zero byte, at most.
+    fn names_len(&self) -> io::Result<usize>;
+    /// Makes the node's attributes durable.
+    fn sync_attributes(&self) -> io::Result<()>;
+    /// Whether the node has a name.
+    fn is_linked(&self) -> io::Result<bool>;
+    /// Content of a file in the directory.
+    fn read(&self, name: &OsStr) -> io::Result<Option<Vec<u8>>>;
+    /// Makes a file.
+    fn write(&self, name: &OsStr, content: &[u8]) -> io::Result<()>;
+    /// Makes the content of a file durable.
+    fn sync(&self, name: &OsStr) -> io::Result<()>;
+    /// Gives a file another name, in the place of one that has it.
+    fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()>;
+    /// Removes a file; false if there is none.
+    fn unlink(&self, name: &OsStr) -> io::Result<bool>;
+    /// Makes the names in the directory durable.
+    fn sync_names(&self) -> io::Result<()>;
+}
+
+/// An attribute: its name, and that on the node.
+#[derive(Clone, Copy)]
+pub(super) struct Attribute<'a> {
+    pub name: &'a OsStr,
+    pub stored: &'a OsStr,
+}
+
+/// The attributes of a file or directory.
+struct Attributes<'a, P> {
+    places: P,
+    keys: &'a XattrKeys,
+    /// The list may be under these.
+    former: Option<&'a XattrKeys>,
+    owner: ListOwner,
+    /// Whether names of lists may not be durable: a change failed, or was cut short before the vault was opened.
+    uncertain: &'a AtomicBool,
+}
+
+impl<P: Places> Attributes<'_, P> {
+    /// The list, if there is one.
+    fn list(&self) -> Result<Option<XattrList>> {
+        for keys in std::iter::once(self.keys).chain(self.former) {
+            let name = keys.list_name(&self.owner);
+            if let Some(sealed) = self.places.read(OsStr::new(&name))? {
+                let damage = |_| Damage {
+                    what: format!("{LISTS}/{name}"),
+                    reason: "the list of attributes does not authenticate",
+                };
+                return Ok(Some(keys.decode_list(&self.owner, &sealed).map_err(damage)?));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sets an attribute on the node; false if that has no room for it, or the list has it already.
+    fn set_on_node(&self, attribute: Attribute, value: &[u8], flags: XattrFlags) -> Result<bool> {
+        let name = attribute.name.as_encoded_bytes();
+        self.make_certain()?;
+        if let Some(list) = self.list()?
+            && (list.get(name).is_some() || !self.has_room_for_name(&list, name)?)
+        {
+            return Ok(false);
+        }
+        let value = self.keys.encode_value(self.owner.owner(), name, value)?;
+        match self.places.set_attribute(attribute.stored, &value, flags) {
+            Err(e) if Errno::from_io_error(&e).is_some_and(|e| FULL.contains(&e)) => Ok(false),
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::NODATA) => Err(Error::NoAttribute),
+            set => Ok(set.map(|()| true)?),
+        }
+    }
+
+    /// Sets an attribute in the list.
+    fn set_in_list(&self, attribute: Attribute, value: &[u8], flags: XattrFlags) -> Result<()> {
+        let name = attribute.name.as_encoded_bytes();
+        self.make_certain()?;
+        let mut list = self.list()?.unwrap_or_default();
+        let is_on_node = self.places.attribute(attribute.stored)?.is_some();
+        let exists = is_on_node || list.get(name).is_some();
+        if exists && flags.contains(XattrFlags::CREATE) {
+            return Err(Errno::EXIST.into());
+        }
+        if !exists && flags.contains(XattrFlags::REPLACE) {
+            return Err(Error::NoAttribute);
+        }
+        let has_room = exists || self.has_room_for_name(&list, name)?;
+        // Nobody would remove the list of a node without a name.
+        if !has_room || !self.places.is_linked()? || !list.insert(name, value) {
+            return Err(Errno::NOSPC.into());
+        }
+        if !holds(Rule::ListFirst) && is_on_node {
+            self.places.remove_attribute(attribute.stored)?;
+        }
+        self.put(&list)?;
+        if is_on_node {
+            // One that stays does not count.
+            let _ = self.places.remove_attribute(attribute.stored);
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel can list one more name.
+    fn has_room_for_name(&self, list: &XattrList, name: &[u8]) -> Result<bool> {
+        Ok(list.names_len() + self.places.names_len()? + name.len() < NAMES_MAX)
+    }
+
+    /// Removes an attribute.
+    fn remove(&self, attribute: Attribute) -> Result<()> {
+        self.make_certain()?;
+        let mut list = self.list()?.unwrap_or_default();
+        if !list.remove(attribute.name.as_encoded_bytes()) {
+            return match self.places.remove_attribute(attribute.stored)? {
+                true => Ok(()),
+                false => Err(Error::NoAttribute),
+            };
+        }
+        // An older value, which would count again.
+        if holds(Rule::OlderValueFirst)
+            && self.places.remove_attribute(attribute.stored)?
+            && holds(Rule::SyncOlderValue)
+        {
+            self.places.sync_attributes()?;
+        }
+        self.put(&list)
+    }
+
+    /// Makes sure that no list comes back which is not there, or goes which is: what is done next relies on it.
+    fn make_certain(&self) -> Result<()> {
+        if holds(Rule::CertainFirst) && self.uncertain.load(Ordering::Relaxed) {
+            self.sync_names()?;
+        }
+        Ok(())
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        self.places.sync_names()?;
+        self.uncertain.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Puts the list in place, under the present keys, durably.
+    fn put(&self, list: &XattrList) -> Result<()> {
+        if list.is_empty() {
+            return self.remove_list();
+        }
+        let sealed = self.keys.encode_list(&self.owner, list)?;
+        let (temporary, name) = (temporary_name()?, OsString::from(self.keys.list_name(&self.owner)));
+        let placed = self.places.write(&temporary, &sealed).and_then(|()| {
+            if holds(Rule::ContentFirst) {
+                self.places.sync(&temporary)?;
+            }
+            self.uncertain.store(true, Ordering::Relaxed);
+            self.places.rename(&temporary, &name)
+        });
+        placed.inspect_err(|_| drop(self.places.unlink(&temporary)))?;
+        if holds(Rule::NamesFirst) {
+            self.sync_names()?;
+        }
+        if let Some(former) = self.former {
+            self.places.unlink(OsStr::new(&former.list_name(&self.owner)))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the list, durably.
+    fn remove_list(&self) -> Result<()> {
+        self.uncertain.store(true, Ordering::Relaxed);
+        if let Some(former) = self.former {
+            self.places.unlink(OsStr::new(&former.list_name(&self.owner)))?;
+            // Even if it was gone already, perhaps not for certain: that under the present keys counts as long as it is there.
+            if holds(Rule::PresentLast) {
+                self.places.sync_names()?;
+            }
+        }
+        self.places.unlink(OsStr::new(&self.keys.list_name(&self.owner)))?;
+        self.sync_names()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,347 @@
+//! Where attributes are kept in a vault, and what else of the vault has to do with lists.
+
+use super::{Attribute, Attributes, Places};
+use crate::{
+    format::{
+        name::{DIR_ID_NAME, LISTS},
+        xattr::{STORED_NAMES_MAX, name_len_at_most},
+        xattr_list::{ListOwner, SEALED_MAX, XattrList},
+    },
+    store::{BackingFile, DirFile, Node, StoreDir},
+    vault::{
+        Dir, Error, Kind, Result, Target, Vault,
+        attr::key,
+        names::{read_opened, read_up_to},
+        xattr_owner::Identity,
+    },
+};
+use parking_lot::RwLockReadGuard;
+use rustix::{
+    fs::{FileType, OFlags, XattrFlags},
+    io::Errno,
+};
+use std::{
+    cell::OnceCell,
+    ffi::{OsStr, OsString},
+    io,
+};
+
+/// A node, and the directory of lists, which is made when it is first written to.
+struct OnStore<'a> {
+    vault: &'a Vault,
+    node: &'a Node<'a>,
+    lists: OnceCell<StoreDir>,
+}
+
+impl OnStore<'_> {
+    /// The directory, if there is one.
+    fn lists(&self) -> io::Result<Option<&StoreDir>> {
+        if self.lists.get().is_none()
+            && let Some(dir) = self.vault.own_dir(LISTS)?
+        {
+            return Ok(Some(self.lists.get_or_init(|| dir)));
+        }
+        Ok(self.lists.get())
+    }
+
+    fn lists_to_write(&self) -> io::Result<&StoreDir> {
+        match self.lists()? {
+            Some(dir) => Ok(dir),
+            None => {
+                let made = self.vault.make_own_dir(LISTS)?;
+                Ok(self.lists.get_or_init(|| made))
+            }
+        }
+    }
+}
+
+impl Places for OnStore<'_> {
+    fn attribute(&self, stored: &OsStr) -> io::Result<Option<Vec<u8>>> {
+        self.node.get_xattr(stored)
+    }
+
+    fn set_attribute(&self, stored: &OsStr, value: &[u8], flags: XattrFlags) -> io::Result<()> {
+        // Some stores take more names than the kernel lists.
+        if self.node.xattr_names_len()? + stored.len() >= STORED_NAMES_MAX {
+            return Err(Errno::TOOBIG.into());
+        }
+        self.node.set_xattr(stored, value, flags)
+    }
+
+    fn remove_attribute(&self, stored: &OsStr) -> io::Result<bool> {
+        self.node.remove_xattr(stored)
+    }
+
+    fn names_len(&self) -> io::Result<usize> {
+        let stored = self.node.list_xattr()?;
+        Ok(stored.iter().map(|stored| name_len_at_most(stored.len()) + 1).sum())
+    }
+
+    fn sync_attributes(&self) -> io::Result<()> {
+        let fd = self.vault.with_access(self.node, 0o400, || self.node.reopen(OFlags::RDONLY))?;
+        Ok(rustix::fs::fsync(fd)?)
+    }
+
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(self.node.stat()?.st_nlink > 0)
+    }
+
+    fn read(&self, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
+        let Some(lists) = self.lists()? else { return Ok(None) };
+        match lists.open_file(name, OFlags::RDONLY) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            opened => {
+                let file = DirFile::new(opened?);
+                let len = usize::try_from(file.len()?).unwrap_or(usize::MAX).min(SEALED_MAX + 1);
+                read_up_to(&file, len).map(Some)
+            }
+        }
+    }
+
+    /// Whoever may enter the directory may read it: it is sealed.
+    fn write(&self, name: &OsStr, content: &[u8]) -> io::Result<()> {
+        DirFile::new(self.lists_to_write()?.create_file(name, 0o644)?).write_at(content, 0)
+    }
+
+    fn sync(&self, name: &OsStr) -> io::Result<()> {
+        DirFile::new(self.lists_to_write()?.open_file(name, OFlags::RDONLY)?).sync_data()
+    }
+
+    fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        let lists = self.lists_to_write()?;
+        lists.rename(from, lists, to)
+    }
+
+    fn unlink(&self, name: &OsStr) -> io::Result<bool> {
+        let Some(lists) = self.lists()? else { return Ok(false) };
+        match lists.unlink(name) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            unlinked => unlinked.map(|()| true),
+        }
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.lists()?.map_or(Ok(()), StoreDir::sync)
+    }
+}
+
+/// Whose list a node can have; none but files and directories have one.
+fn owner(identity: &Identity) -> Option<ListOwner> {
+    match identity {
+        Identity::File(salt) => Some(ListOwner::File(*salt)),
+        Identity::Dir(id) => Some(ListOwner::Dir(*id)),
+        Identity::Link(_) | Identity::Special(_) => None,
+    }
+}
+
+impl Vault {
+    /// Does `work` with the attributes of a node.
+    fn with_attributes<'a, T>(
+        &'a self,
+        node: &'a Node<'a>,
+        owner: ListOwner,
+        work: impl FnOnce(&Attributes<OnStore<'a>>) -> Result<T>,
+    ) -> Result<T> {
+        let (present, former) = (self.keys(), self.keys.former());
+        let places = OnStore { vault: self, node, lists: OnceCell::new() };
+        let former = former.as_ref().map(|former| &former.keys.xattrs);
+        // Nothing of the keys leaves `work`.
+        work(&Attributes { places, keys: &present.xattrs, former, owner, uncertain: &self.lists_uncertain })
+    }
+
+    /// Sets an attribute: on the node, or in the list if there is no room.
+    pub(in crate::vault) fn set_attribute(
+        &self,
+        node: &Node,
+        identity: &Identity,
+        attribute: Attribute,
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<Option<()>> {
+        let Some(owner) = owner(identity) else { return Ok(None) };
+        let shared = self.lists.read();
+        if self.with_attributes(node, owner, |a| a.set_on_node(attribute, value, flags))? {
+            return Ok(Some(()));
+        }
+        drop(shared);
+        let _alone = self.lists.write();
+        self.with_attributes(node, owner, |a| a.set_in_list(attribute, value, flags)).map(Some)
+    }
+
+    /// Removes an attribute; `None` for a node that has no list.
+    pub(in crate::vault) fn remove_attribute(
+        &self,
+        target: &Target,
+        node: &Node,
+        attribute: Attribute,
+    ) -> Result<Option<()>> {
+        if self.own_dir(LISTS)?.is_none() {
+            return Ok(None);
+        }
+        let Some(owner) = self.list_owner(target)? else { return Ok(None) };
+        let _alone = self.lists.write();
+        self.with_attributes(node, owner, |a| a.remove(attribute)).map(Some)
+    }
+
+    /// The list of a node, which does not change until the guard is dropped.
+    pub(in crate::vault) fn list_of(
+        &self,
+        target: &Target,
+        node: &Node,
+    ) -> Result<(RwLockReadGuard<'_, ()>, Option<XattrList>)> {
+        let mut proven = false;
+        loop {
+            let is_any = self.own_dir(LISTS)?.is_some();
+            let owner = match is_any {
+                false => None,
+                true if proven => self.list_owner(target)?,
+                true => self.likely_owner(target)?,
+            };
+            let shared = self.lists.read();
+            if !is_any && self.own_dir(LISTS)?.is_some() {
+                continue; // The first list was just made.
+            }
+            let list = owner.map(|owner| self.with_attributes(node, owner, |a| a.list())).transpose()?;
+            let list = list.flatten();
+            if list.is_none() || proven {
+                return Ok((shared, list));
+            }
+            proven = true;
+        }
+    }
+
+    /// Whether a node has a list.
+    pub(in crate::vault) fn has_list(&self, target: &Target) -> Result<bool> {
+        let Some(lists) = self.own_dir(LISTS)? else { return Ok(false) };
+        let Some(owner) = self.likely_owner(target)? else { return Ok(false) };
+        Ok(self.find_list(&lists, &owner)?.is_some())
+    }
+
+    /// Where a node's list is. ENOENT if there is none.
+    pub(in crate::vault) fn file_of_list(&self, target: &Target) -> Result<(Dir, OsString)> {
+        let lists = self.own_dir(LISTS)?.ok_or(Errno::NOENT)?;
+        let owner = self.list_owner(target)?.ok_or(Errno::NOENT)?;
+        let name = self.find_list(&lists, &owner)?.ok_or(Errno::NOENT)?;
+        Ok((Dir::new(lists, None), name))
+    }
+
+    fn find_list(&self, lists: &StoreDir, owner: &ListOwner) -> io::Result<Option<OsString>> {
+        for name in self.list_names(owner) {
+            match lists.stat(&name) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                found => return found.map(|_| Some(name)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whose list a target has; `None` for what cannot have one.
+    fn list_owner(&self, target: &Target) -> Result<Option<ListOwner>> {
+        Ok(self.identity(target, false)?.as_ref().and_then(owner))
+    }
+
+    /// The same, of a file that is not open as its records say: nothing proves that. Enough to find out that there is no list.
+    fn likely_owner(&self, target: &Target) -> Result<Option<ListOwner>> {
+        Ok(match target {
+            Target::Dir(dir) => dir.id.map(ListOwner::Dir),
+            Target::File(file) => file.file.salt(false)?.map(ListOwner::File),
+            Target::Entry(parent, name) => match self.stat(*target)?.kind {
+                Kind::Dir => self.open_dir(parent, name)?.id.map(ListOwner::Dir),
+                Kind::File => self.salt_of(&target.node()?)?.map(ListOwner::File),
+                Kind::Symlink | Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => None,
+            },
+        })
+    }
+
+    /// The salt of a file, open or not; `None` if it has none in the store.
+    fn salt_of(&self, node: &Node) -> Result<Option<[u8; 32]>> {
+        match self.files.get(key(&node.stat()?)) {
+            Some(open) => open.file.salt(false),
+            None => Ok(self.stored_salt(node)?),
+        }
+    }
+
+    /// After the last name of a file went from `dir`.
+    pub(in crate::vault) fn list_of_file_went(&self, node: &Node, dir: &StoreDir) {
+        if matches!(self.own_dir(LISTS), Ok(Some(_)))
+            && let Ok(Some(salt)) = self.salt_of(node)
+        {
+            self.list_went(ListOwner::File(salt), node, dir);
+        }
+    }
+
+    /// After a directory with this id file went from `dir`.
+    pub(in crate::vault) fn list_of_dir_went(&self, id: &[u8], gone: &Node, dir: &StoreDir) {
+        if let Ok(id) = self.keys.open(|keys| keys.dir_ids.decode(id)) {
+            self.list_went(ListOwner::Dir(id), gone, dir);
+        }
+    }
+
+    fn list_went(&self, owner: ListOwner, node: &Node, dir: &StoreDir) {
+        let _alone = self.lists.write();
+        let removed = self.with_attributes(node, owner, |attributes| {
+            if attributes.list().is_ok_and(|list| list.is_none()) {
+                return Ok(());
+            }
+            // First, so that a power cut does not bring the node back without its attributes.
+            self.with_access(&dir.itself(), 0o500, || dir.sync())?;
+            attributes.remove_list()
+        });
+        if let Err(e) = removed {
+            log::warn!("the attributes of what was removed are left behind: {e}");
+        }
+    }
+
+    /// Puts all lists under the present key of a vault that gets another one.
+    pub(in crate::vault) fn renew_lists(&self) -> Result<()> {
+        let (Some(former), Some(lists)) = (self.keys.former(), self.own_dir(LISTS)?) else { return Ok(()) };
+        for entry in lists.list()? {
+            let Ok(owner) = former.keys.xattrs.list_owner(entry.name.as_encoded_bytes()) else { continue };
+            let _alone = self.lists.write();
+            // None of its attributes is touched.
+            let none = lists.itself();
+            self.with_attributes(&none, owner, |attributes| match attributes.list() {
+                Ok(Some(list)) => attributes.put(&list),
+                Ok(None) => Ok(()),
+                Err(Error::Damaged(damage)) => {
+                    self.complain(format!("stays as it is, which is under no key of the vault: {damage}"));
+                    Ok(())
+                }
+                Err(e) => Err(e),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The directory of lists, and the files in it that belong to no node: a crash left them. `None` if there is no such
+    /// directory.
+    ///
+    /// # Errors
+    /// The store's, also if not all nodes can be seen.
+    pub fn ownerless_lists(&self) -> Result<Option<(Dir, Vec<OsString>)>> {
+        self.left_in(LISTS, &mut |dir, entry| {
+            let owner = match entry.kind {
+                FileType::RegularFile if entry.name == DIR_ID_NAME => self.owner_by_id_file(dir)?,
+                FileType::RegularFile => {
+                    let node = self.with_access(&dir.itself(), 0o100, || dir.node(&entry.name))?;
+                    self.stored_salt(&node)?.map(ListOwner::File)
+                }
+                _ => None,
+            };
+            Ok(owner.map_or_else(Vec::new, |owner| self.list_names(&owner)))
+        })
+    }
+
+    fn owner_by_id_file(&self, dir: &StoreDir) -> io::Result<Option<ListOwner>> {
+        let open = || dir.open_file(OsStr::new(DIR_ID_NAME), OFlags::RDONLY);
+        let content = read_opened(&DirFile::new(self.with_access(&dir.itself(), 0o100, open)?))?;
+        Ok(self.keys.open(|keys| keys.dir_ids.decode(&content)).ok().map(ListOwner::Dir))
+    }
+
+    /// Names that a list may have: under the present key, and under the former one.
+    fn list_names(&self, owner: &ListOwner) -> Vec<OsString> {
+        let present = self.keys().xattrs.list_name(owner);
+        let former = self.keys.former().map(|former| former.keys.xattrs.list_name(owner));
+        std::iter::once(present).chain(former).map(OsString::from).collect()
+    }
+}
