@@ -30,6 +30,8 @@ use support::{
 };
 
 const CHUNK: usize = 4096;
+/// Attributes of a few nodes, and how long their values are.
+const ATTRIBUTES: [(&str, usize); 2] = [("user.x", 40), ("user.long", 65_536)];
 /// Copies of the tree in the vault.
 const TREES: usize = 4;
 
@@ -95,10 +97,13 @@ impl Stored {
         )
         .expect("pipe");
         for path in [dir.to_path_buf(), dir.join("of 1"), dir.join("of 4096")] {
-            let value = random.bytes(40);
-            // Not every filesystem in memory has them.
-            if rustix::fs::setxattr(&path, "user.x", &value, XattrFlags::empty()).is_ok() {
-                self.values.insert(value);
+            // No store has room for the longer one beside what encryption adds.
+            for (name, len) in ATTRIBUTES {
+                let value = random.bytes(len);
+                // Not every filesystem in memory has them.
+                if rustix::fs::setxattr(&path, name, &value, XattrFlags::empty()).is_ok() {
+                    self.values.insert(value);
+                }
             }
         }
     }
@@ -224,12 +229,14 @@ impl Look {
     }
 
     fn value(&mut self, stored: &Stored, path: &Path) {
-        let mut value = [0; 100];
-        match rustix::fs::lgetxattr(path, "user.x", &mut value) {
-            Ok(len) if stored.values.contains(&value[..len]) => {}
-            Ok(_) => self.wrong.push(format!("{} has an attribute's value that nobody set", path.display())),
-            Err(Errno::NODATA) => {}
-            Err(error) => *self.errors.entry(("getxattr", error.raw_os_error())).or_default() += 1,
+        let mut value = vec![0; 65_536];
+        for (name, _) in ATTRIBUTES {
+            match rustix::fs::lgetxattr(path, name, &mut value) {
+                Ok(len) if stored.values.contains(&value[..len]) => {}
+                Ok(_) => self.wrong.push(format!("{} has a value of {name} that nobody set", path.display())),
+                Err(Errno::NODATA) => {}
+                Err(error) => *self.errors.entry(("getxattr", error.raw_os_error())).or_default() += 1,
+            }
         }
     }
 

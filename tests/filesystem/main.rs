@@ -1,5 +1,6 @@
 //! What the kernel and programs rely on in a filesystem, on a mount.
 
+mod attributes;
 mod contents;
 mod handles;
 mod limits;

@@ -186,10 +186,10 @@ impl Side {
             Op::SetAttribute { at, name: n, len, flags } => {
                 let flags =
                     [XattrFlags::empty(), XattrFlags::CREATE, XattrFlags::REPLACE][flags as usize % 3];
-                done(rfs::setxattr(self.at(at), name(n), &pattern(len.into(), n), flags))
+                done(rfs::setxattr(self.at(at), name(n), &pattern(len, n), flags))
             }
             Op::GetAttribute { at, name: n, room } => {
-                let mut value = vec![0; room.into()];
+                let mut value = vec![0; room as usize];
                 let n = rfs::getxattr(self.at(at), name(n), &mut value)?;
                 // Without room the answer is the length.
                 Ok(if room == 0 { n.to_string() } else { digest(&value[..n]) })

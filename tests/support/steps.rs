@@ -129,13 +129,13 @@ pub enum Op {
     SetAttribute {
         at: Place,
         name: u8,
-        len: u8,
+        len: u32,
         flags: u8,
     },
     GetAttribute {
         at: Place,
         name: u8,
-        room: u8,
+        room: u32,
     },
     ListAttributes(Place),
     RemoveAttribute {
@@ -278,13 +278,13 @@ pub fn any_op() -> impl Strategy<Value = Op> {
         ),
         (
             5,
-            (few_places(), 0..2u8, any::<u8>(), select(vec![0u8, 0, 0, 1, 2]))
+            (few_places(), 0..2u8, value_len(), select(vec![0u8, 0, 0, 1, 2]))
                 .prop_map(|(at, name, len, flags)| Op::SetAttribute { at, name, len, flags })
                 .boxed(),
         ),
         (
             4,
-            (few_places(), 0..2u8, select(vec![0u8, 10, 255, 255]))
+            (few_places(), 0..2u8, select(vec![0, 10, 65_536, 65_536]))
                 .prop_map(|(at, name, room)| Op::GetAttribute { at, name, room })
                 .boxed(),
         ),
@@ -295,4 +295,9 @@ pub fn any_op() -> impl Strategy<Value = Op> {
         (1, Just(Op::Remount).boxed()),
     ];
     Union::new_weighted(ops)
+}
+
+/// Length of an attribute's value, up to the longest that Linux has: also such that a store may have no room for.
+fn value_len() -> impl Strategy<Value = u32> {
+    prop_oneof![6 => 0..256u32, 1 => 3_000..5_000u32, 1 => 65_400..=65_536u32]
 }
