@@ -1,4 +1,4 @@
-//! Stored attribute names and values with changes are refused; of what the key's holder could have sealed that alone
+//! Stored attribute names, values and lists with changes are refused; of what the key's holder could have sealed that alone
 //! is a name which is stored just so.
 #![no_main]
 
@@ -10,6 +10,7 @@ use warpcrypt::{
         dir_id::DirId,
         keys,
         xattr::{NONCE, Owner, PREFIX, STORED_NAME_MAX, XattrKeys},
+        xattr_list::{ListOwner, XattrList},
     },
 };
 use warpcrypt_fuzz::{Edit, base64, edited};
@@ -40,7 +41,36 @@ fuzz_target!(|parts: (&[u8], &[u8], Vec<Edit>)| {
     assert_eq!(keys.decode_value(owners[0], name, &changed).is_ok(), changed == stored);
     let other = edited(name, &edits);
     assert_eq!(keys.decode_value(owners[0], &other, &stored).is_ok(), other == name);
+    list(keys, name, value, &edits);
 });
+
+/// A list reads as it was written, by its owner alone. Bytes that parse as one are those that it is written as.
+fn list(keys: &XattrKeys, name: &[u8], value: &[u8], edits: &[Edit]) {
+    if let Some(list) = XattrList::parse(value) {
+        assert_eq!(list.bytes(), value);
+    }
+    let mut list = XattrList::default();
+    if name.is_empty() || name.contains(&0) || !list.insert(name, value) {
+        return;
+    }
+    list.insert(b"user.another", b"value");
+    let edited_bytes = edited(&list.bytes(), edits);
+    if let Some(parsed) = XattrList::parse(&edited_bytes) {
+        assert_eq!(parsed.bytes(), edited_bytes);
+    }
+    let owners = [ListOwner::File([3; 32]), ListOwner::Dir(DirId([3; 16]))];
+    let stored = keys.encode_list(&owners[0], &list).expect("random bytes");
+    assert_eq!(keys.decode_list(&owners[0], &stored), Ok(list));
+    assert!(keys.decode_list(&owners[1], &stored).is_err());
+    let changed = edited(&stored, edits);
+    assert_eq!(keys.decode_list(&owners[0], &changed).is_ok(), changed == stored);
+    for owner in owners {
+        let stored = keys.list_name(&owner);
+        assert_eq!(keys.list_owner(stored.as_bytes()), Ok(owner));
+        let changed = edited(stored.as_bytes(), edits);
+        assert_eq!(keys.list_owner(&changed).is_ok(), changed == stored.as_bytes());
+    }
+}
 
 /// What decodes is what encoding makes, if a store can have it.
 fn canonical(keys: &XattrKeys, stored: String) {
