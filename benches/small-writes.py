@@ -2,7 +2,8 @@
 """Writes of every size on mounts that cache in different ways, one after the other in each round, medians at the end.
 
 As root: benches/small-writes.py NAME=PROGRAM[:OPTION,…] … > table
-  NAME=gocryptfs is the program of that name; options are those of `warpcrypt mount`.
+  NAME=gocryptfs is the program of that name, NAME=plain:PROGRAM the unencrypted pass-through of `warpcrypt-bench`;
+  options are those of `warpcrypt mount`.
   ROUNDS   how often (5)
   PLACE    where the stores and mounts lie (/dev/shm)
   ONLY     parts of the names of the rows to measure
@@ -94,6 +95,21 @@ def written_and_read(place):
     os.close(fd)
 
 
+def postgres(place):
+    """pgbench's tables and 2,000 of its transactions; PostgreSQL does not run as root."""
+    home = place / "postgres"
+    home.mkdir()
+    shutil.chown(home, "postgres")
+    steps = """
+        PATH=$PATH:$(echo /usr/lib/postgresql/*/bin)
+        initdb -D "$1/data" -A trust >&2
+        pg_ctl -D "$1/data" -w -o "-k $1 -c listen_addresses=" -l "$1/log" start >&2
+        pgbench -h "$1" -i -s 5 -q postgres >&2; pgbench -h "$1" -c 4 -t 500 postgres >&2
+        pg_ctl -D "$1/data" -w stop >&2"""
+    command = ["runuser", "-u", "postgres", "--", "sh", "-euc", steps, "sh", home]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL, cwd="/")
+
+
 def sh(command):
     def run(place):
         subprocess.run(["sh", "-euc", command, "sh", place, TREE], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -116,8 +132,10 @@ ROWS = [
     ("cp of 256 MiB", sh('cp "$2"/../large "$1"/copy; sync "$1"/copy')),
     ("tar x of small files", sh('tar xf "$2"/../small.tar -C "$1"')),
     ("git add of them", sh('cd "$1"; git init -q; git add small')),
+    ("sha256sum of them", sh('cd "$1/small"; find . -type f -print0 | xargs -0 sha256sum')),
     ("tar c of them", sh('tar cf - -C "$1" small | cat')),
     ("rm -r of them", sh('rm -r "$1/small"')),
+    ("PostgreSQL: initdb, pgbench", postgres),
 ]
 
 
@@ -136,17 +154,25 @@ def small_files(place):
 class Mount:
     def __init__(self, place, program):
         self.place = Path(tempfile.mkdtemp(dir=place))
+        self.server = None
         self.store, self.mount, key = self.place / "store", self.place / "mount", self.place / "key"
+        self.place.chmod(0o755)
         self.mount.mkdir()
         key.write_bytes(os.urandom(32))
         if program == "gocryptfs":
             self.store.mkdir()
             run("gocryptfs", "-q", "-init", "-scryptn", "10", "-passfile", self.passfile(), self.store)
-            run("gocryptfs", "-q", "-passfile", self.passfile(), self.store, self.mount)
+            run("gocryptfs", "-q", "-allow_other", "-passfile", self.passfile(), self.store, self.mount)
+            self.end = ["fusermount3", "-u", self.mount]
+        elif program.startswith("plain:"):
+            self.store.mkdir()
+            self.server = subprocess.Popen([program.removeprefix("plain:"), "plain", self.store, self.mount])
+            while not os.path.ismount(self.mount):
+                time.sleep(0.01)
             self.end = ["fusermount3", "-u", self.mount]
         else:
             program, _, options = program.partition(":")
-            extra = ["-o", options] if options else []
+            extra = ["-o", ",".join(filter(None, ["allow_other", options]))]
             run(program, "init", self.store, "--key-file", key)
             run(program, "mount", self.store, self.mount, "--key-file", key, "--engine", "cpu", *extra)
             self.end = [program, "umount", self.mount]
@@ -173,6 +199,8 @@ class Mount:
 
     def finish(self):
         run(*self.end)
+        if self.server:
+            self.server.wait()
         while self.process.exists():
             time.sleep(0.01)
         shutil.rmtree(self.place)
@@ -186,6 +214,7 @@ def main():
     global TREE
     contenders = [argument.split("=", 1) for argument in sys.argv[1:]]
     place = Path(tempfile.mkdtemp(prefix="small-writes-", dir=os.environ.get("PLACE", "/dev/shm")))
+    place.chmod(0o755)
     only = os.environ.get("ONLY", "").split(",")
     rows = [(name, work) for name, work in ROWS if any(part in name for part in only)]
     seen = {}

@@ -64,7 +64,7 @@ pub fn run(args: &PlainArgs) -> Outcome {
     let mut config = Config::default();
     config.n_threads = Some(args.loops.unwrap_or(cores));
     config.clone_fd = true;
-    config.acl = SessionACL::Owner;
+    config.acl = if rustix::process::getuid().is_root() { SessionACL::All } else { SessionACL::Owner };
     config.mount_options = vec![MountOption::FSName("plain".to_owned())];
     rustix::process::umask(rustix::fs::Mode::empty());
     let plain = Plain {
