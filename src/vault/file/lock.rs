@@ -1,7 +1,10 @@
 //! The lock of a file's state. A panic under it may leave anything: the file then only fails, until it is opened again and
 //! recovered from what the store has.
 
-use super::state::{Fault, State};
+use super::{
+    rules::{Rule, holds},
+    state::{Fault, State},
+};
 use crate::vault::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::{
     ops::{Deref, DerefMut},
@@ -24,16 +27,24 @@ impl StateLock {
     }
 
     pub(super) fn write(&self) -> WriteGuard<'_> {
-        WriteGuard(Some(self.0.write()))
+        WriteGuard::new(self.0.write())
     }
 
     /// As `write`, unless another thread has it.
     pub(super) fn try_write(&self) -> Option<WriteGuard<'_>> {
-        self.0.try_write().map(|guard| WriteGuard(Some(guard)))
+        self.0.try_write().map(WriteGuard::new)
     }
 }
 
 impl<'a> WriteGuard<'a> {
+    /// Readers may have loaded slots; from here on these are part of what may be changed.
+    fn new(mut guard: RwLockWriteGuard<'a, State>) -> Self {
+        if holds(Rule::TakeInLoaded) {
+            guard.stored.tree.take_in();
+        }
+        WriteGuard(Some(guard))
+    }
+
     /// Gives up the right to change the state, but not to look at it.
     pub(super) fn downgrade(mut self) -> RwLockReadGuard<'a, State> {
         let guard = self.0.take().expect("held until it is dropped"); // invariant: only this and drop take it

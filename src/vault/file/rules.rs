@@ -84,6 +84,8 @@ pub(super) enum Rule {
     ApartInEpoch,
     /// What a failed write gives back does not take the place of what was written since.
     KeepNewer,
+    /// Slots that readers loaded belong to what is changed.
+    TakeInLoaded,
     /// A read-ahead window is used only for the content that it was opened of.
     SameContent,
     /// A chunk that does not verify while others may write the file is read again while they may not.
@@ -121,7 +123,7 @@ mod breakable {
     }
 
     /// All that matter to one thread alone; the explorer of interleavings has the others.
-    pub(in crate::vault::file) const ALL: [Rule; 32] = [
+    pub(in crate::vault::file) const ALL: [Rule; 33] = [
         OneSlotAboveBase,
         DirtyRecordFirst,
         KeepBaseSlot,
@@ -154,5 +156,6 @@ mod breakable {
         EraseRejected,
         RecordBeforeErasing,
         EpochAboveAll,
+        TakeInLoaded,
     ];
 }

@@ -34,6 +34,12 @@ impl File {
         if is_at_hand(&st, chunks) {
             return Ok(st);
         }
+        if let Some(groups) = few_to_load(&st, chunks)
+            && let Some(identity) = &st.stored.identity
+            && st.stored.tree.load_beside(self.source(identity), groups)
+        {
+            return Ok(st);
+        }
         drop(st);
         let mut st = self.state.write();
         self.complete_to_read(&mut st, chunks);
@@ -79,6 +85,12 @@ pub(super) fn slot_to_open(st: &State, index: u64, entry: &Entry) -> Result<Opti
 pub(super) fn is_at_hand(st: &State, chunks: &ChunkRange) -> bool {
     missing_groups(st, chunks).is_none()
         && !(File::is_in_flight(st, chunks) && holds(Rule::CompleteBeforeReading))
+}
+
+/// The groups of a short range, if one of them is not loaded, and nothing else keeps the range from being read.
+fn few_to_load(st: &State, chunks: &ChunkRange) -> Option<Range<u64>> {
+    let is_short = chunks.end - chunks.start < LONG;
+    missing_groups(st, chunks).filter(|_| is_short && !File::is_in_flight(st, chunks))
 }
 
 /// The groups of chunks, if one of them is not loaded.

@@ -62,16 +62,23 @@ impl Tree {
     /// The digest that a group must have, and what the store has of it.
     fn unverified(&mut self, source: Source, group: u64) -> Result<(Digest, Leaf)> {
         let wanted = self.group_digest(source, group)?;
-        if wanted == ALL_HOLES && !self.touched.contains(&group) && group > 0 {
-            let entries = vec![Entry::default(); layout::entries_in(group)];
-            return Ok((wanted, Leaf { entries, stale: false }));
-        }
-        Ok((wanted, self.read_leaf(source, group)?))
+        let header = self.first.take_if(|_| group == 0);
+        Ok((wanted, self.read_leaf(source, group, wanted, header)?))
     }
 
-    fn read_leaf(&mut self, source: Source, group: u64) -> Result<Leaf> {
-        let first = self.first.take_if(|_| group == 0);
-        let raw = match first {
+    /// What the store has of a group with this digest. `header`: its stored entries, if they were read already.
+    pub(super) fn read_leaf(
+        &self,
+        source: Source,
+        group: u64,
+        wanted: Digest,
+        header: Option<Vec<u8>>,
+    ) -> Result<Leaf> {
+        if wanted == ALL_HOLES && !self.touched.contains(&group) && group > 0 {
+            let entries = vec![Entry::default(); layout::entries_in(group)];
+            return Ok(Leaf { entries, stale: false });
+        }
+        let raw = match header {
             Some(raw) => raw,
             // Nothing was ever committed. What the store may have is left of a first flush that a crash took
             // the record of, and goes before the next version comes.

@@ -4,6 +4,7 @@
 //! version and none newer than it, so a chunk's current slot is simply the newer of its two. `load` brings it in from
 //! the store, `change` makes the next version of it.
 
+mod beside;
 mod build;
 mod change;
 mod load;
@@ -21,6 +22,7 @@ use crate::{
     store::BackingFile,
     vault::{Damage, Result},
 };
+use beside::Beside;
 pub(super) use build::{RootBuilder, Sink};
 use change::Journal;
 pub(super) use recovered::Recovered;
@@ -69,6 +71,8 @@ impl Node {
 /// Slots and digests of one version.
 pub(super) struct Tree {
     leaves: HashMap<u64, Leaf>,
+    /// What readers loaded meanwhile.
+    beside: Beside,
     nodes: HashMap<(u32, u64), Node>,
     root: Digest,
     size: u64,
@@ -94,6 +98,7 @@ impl Tree {
         let Version { epoch, size, root } = *version;
         Tree {
             leaves: HashMap::new(),
+            beside: Beside::default(),
             nodes: HashMap::new(),
             root,
             size,
@@ -159,7 +164,11 @@ impl Tree {
 
     /// Whether the slots of `group` are in memory (or known to be none).
     pub(super) fn is_loaded(&self, group: u64) -> bool {
-        self.leaves.contains_key(&group)
+        self.leaf(group).is_some()
+    }
+
+    fn leaf(&self, group: u64) -> Option<&Leaf> {
+        self.leaves.get(&group).or_else(|| self.beside.get(group))
     }
 
     /// The current slot of a chunk.
@@ -177,7 +186,7 @@ impl Tree {
 
     /// The entries of a group; as `slot`.
     pub(super) fn entries(&self, group: u64) -> Result<&[Entry]> {
-        let entries = self.leaves.get(&group).map(|leaf| &leaf.entries[..]);
+        let entries = self.leaf(group).map(|leaf| &leaf.entries[..]);
         entries.ok_or_else(|| damaged_leaf(group, "is needed but not loaded"))
     }
 

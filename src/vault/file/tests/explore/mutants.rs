@@ -16,7 +16,7 @@ use std::{
 };
 
 /// For each rule a short case that finds that it is broken; `?` as in `named`.
-const SHORTEST: [(Rule, &str); 32] = [
+const SHORTEST: [(Rule, &str); 33] = [
     (Rule::OneSlotAboveBase, "strict small: append 1; sync; write 0 1; flush; write 0 1; flush"),
     (Rule::DirtyRecordFirst, "strict small: append 4; rest; append 3; flush"),
     (Rule::KeepBaseSlot, "strict small: append 1; sync; write 0 1; sync"),
@@ -49,6 +49,7 @@ const SHORTEST: [(Rule, &str); 32] = [
     (Rule::EraseRejected, "strict small: append 4; sync; append 3; flush"),
     (Rule::RecordBeforeErasing, "strict small: append 4; sync; append 3; flush"),
     (Rule::EpochAboveAll, "strict small: append 6; sync; write 0 2; append 2; sync"),
+    (Rule::TakeInLoaded, "strict groups: append 9; rest; drop; read 4 5; read 6 7; write 6 7; sync"),
 ];
 
 /// Runs of a short case at most.
