@@ -1,15 +1,15 @@
 //! Small reads that arrive together are done as a batch: their chunks are verified side by side, which takes hardly
 //! longer than one of them. The reads of a lone program never wait.
 //!
-//! A loop that gets a small read while the kernel has another request queues the read and goes for that request. The
-//! loop that takes that request finds the read and does it first. If the kernel has withdrawn the request and no loop
-//! takes it, the monitor of the loops does what is queued.
+//! A loop that gets a small read while the kernel has another request, and no other loop is free to take that, queues
+//! the read and goes for that request. The loop that takes that request finds the read and does it first. If the kernel
+//! has withdrawn the request and no loop takes it, the monitor of the loops does what is queued.
 
 use super::{
     handles::FileHandle,
     read_queue::{MOST_TOGETHER, QueuedRead, SMALL},
     replies::Reply,
-    server::Server,
+    server::{Server, Transport},
 };
 use crate::{
     metrics::{self, Activity},
@@ -39,9 +39,9 @@ impl ReadReply for ReplyData {
         Ok(false)
     }
 
-    /// Does it, or queues it while another request waits.
+    /// Does it, or queues it while another request waits and all loops are busy.
     fn read_small(server: &Server, read: QueuedRead<Self>) {
-        if !server.queued.any() && !server.request_waits() {
+        if !server.queued.any() && (server.may_wait(Transport::Device) || !server.request_waits()) {
             return server.read_batch(vec![read]);
         }
         // It must be queued before the kernel is asked: the loop that takes what waits now has to find it.

@@ -268,14 +268,18 @@ pub fn release(path: &Path) {
 /// The process of the program under test that serves `mount_point`.
 fn server_of(mount_point: &Path) -> Option<Pid> {
     let processes = fs::read_dir("/proc").ok()?;
-    processes.flatten().find_map(|entry| {
+    let serving = processes.flatten().filter_map(|entry| {
         let number: i32 = entry.file_name().to_str()?.parse().ok()?;
         let program = fs::read_link(entry.path().join("exe")).ok()?;
         program.file_name()?.to_str()?.starts_with("warpcrypt").then_some(())?;
         let line = fs::read(entry.path().join("cmdline")).ok()?;
         line.split(|&b| b == 0).any(|a| a == mount_point.as_os_str().as_encoded_bytes()).then_some(())?;
-        Pid::from_raw(number)
-    })
+        let status = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let started: u64 = status.rsplit(')').next()?.split_whitespace().nth(19)?.parse().ok()?;
+        Some((started, number))
+    });
+    // The one of the mount before may still be ending.
+    Pid::from_raw(serving.max()?.1)
 }
 
 fn gone(pid: Pid) -> bool {
