@@ -16,9 +16,9 @@ use crate::{
             rules::{Rule, holds},
             state::State,
         },
+        sync::RwLockReadGuard,
     },
 };
-use parking_lot::RwLockReadGuard;
 use std::sync::Arc;
 
 /// Plaintext of a range of whole chunks.
