@@ -24,7 +24,7 @@ using std::string;
 struct Way {
   const char* name;
   bool ring;
-  int threads;   // For each processor; 0: one for all.
+  int threads;   // For each processor; 0: one for all; below: so many for all.
   bool pinned;   // Those of a processor stay there.
   bool looks;    // A thread looks for the next request before it sleeps.
   int room;      // Requests of a processor that a thread of the ring has room for.
@@ -34,6 +34,8 @@ static const Way WAYS[] = {
     {"device, 1 loop", false, 0, false, false, 0, false},
     {"device, 1 loop, looks", false, 0, false, true, 0, false},
     {"device, 1 loop, follows", false, 0, false, false, 0, true},
+    {"device, 4 loops", false, -4, false, false, 0, false},
+    {"device, 8 loops", false, -8, false, false, 0, false},
     {"device, loops", false, 1, false, false, 0, false},
     {"device, loops pinned", false, 1, true, false, 0, false},
     {"ring, 1 thread, looks", true, 0, false, true, 16, false},
@@ -102,7 +104,7 @@ static std::atomic<uint64_t> names;
     }
   } else {
     std::vector<int> processors = available_processors();
-    if (way.threads == 0) processors.resize(1);
+    if (way.threads <= 0) processors.resize(way.threads ? -way.threads : 1, processors[0]);
     for (int processor : processors) start(processor, [=] { serve_device(device, way.looks, way.follows); });
   }
   for (auto& t : threads) t.join();
