@@ -45,15 +45,18 @@ struct Shard {
 /// What the table has of an inode.
 enum Entry {
     Open(Arc<OpenFile>),
-    /// Another thread reads its records, and may have to recover it, which takes as long as there is to read.
-    Opening,
+    /// Another thread reads its records, and may have to recover it, which takes as long as there is to read. Meanwhile
+    /// the inode's last link may go.
+    Opening {
+        unlinked: bool,
+    },
 }
 
 impl Entry {
     fn open(&self) -> Option<&Arc<OpenFile>> {
         match self {
             Entry::Open(open) => Some(open),
-            Entry::Opening => None,
+            Entry::Opening { .. } => None,
         }
     }
 }
@@ -67,7 +70,7 @@ struct Opening<'a> {
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
         let mut files = self.shard.files.lock();
-        if matches!(files.get(&self.key), Some(Entry::Opening)) {
+        if matches!(files.get(&self.key), Some(Entry::Opening { .. })) {
             files.remove(&self.key);
         }
         self.shard.opened.notify_all();
@@ -183,11 +186,11 @@ impl Files {
                     }
                     return Ok(open.clone());
                 }
-                Some(Entry::Opening) => shard.opened.wait(&mut files),
+                Some(Entry::Opening { .. }) => shard.opened.wait(&mut files),
                 None => break,
             }
         }
-        files.insert(key, Entry::Opening);
+        files.insert(key, Entry::Opening { unlinked: false });
         drop(files);
         let opening = Opening { shard, key };
         let store = Arc::new(store);
@@ -214,7 +217,7 @@ impl Files {
                 // Who looks at names for an anchor has found it already.
                 Some(Entry::Open(open)) if !open.unlinked.load(Ordering::Relaxed) => return open.clone(),
                 Some(Entry::Open(_)) | None => break,
-                Some(Entry::Opening) => shard.opened.wait(&mut files),
+                Some(Entry::Opening { .. }) => shard.opened.wait(&mut files),
             }
         }
         let store = Arc::new(store);
@@ -230,7 +233,9 @@ impl Files {
         key: Key,
     ) -> Arc<OpenFile> {
         let open = Arc::new(OpenFile::new(file, store, key));
-        files.insert(key, Entry::Open(open.clone()));
+        if let Some(Entry::Opening { unlinked }) = files.insert(key, Entry::Open(open.clone())) {
+            open.unlinked.store(unlinked, Ordering::Relaxed);
+        }
         self.count.fetch_add(1, Ordering::Relaxed);
         open
     }
@@ -249,16 +254,21 @@ impl Files {
     /// Says that the inode's last link is gone: what was not flushed need not be.
     pub fn forget(&self, key: Key) {
         self.ctimes.forget(key);
-        if let Some(open) = self.get(key) {
-            open.unlinked.store(true, Ordering::Relaxed);
-        }
+        self.note_unlinked(key, true);
         self.let_go(key);
     }
 
     /// Says that an inode has a link again (linkat of an open file).
     pub fn remember(&self, key: Key) {
-        if let Some(open) = self.get(key) {
-            open.unlinked.store(false, Ordering::Relaxed);
+        self.note_unlinked(key, false);
+    }
+
+    /// Also while the file is being opened.
+    fn note_unlinked(&self, key: Key, is: bool) {
+        match self.shard(key).files.lock().get_mut(&key) {
+            Some(Entry::Open(open)) => open.unlinked.store(is, Ordering::Relaxed),
+            Some(Entry::Opening { unlinked }) => *unlinked = is,
+            None => {}
         }
     }
 
