@@ -20,11 +20,14 @@ use std::{
 /// Leaves until somebody has to take them in.
 const MOST: usize = 64;
 
+/// Where a leaf of a group goes.
+type Place = OnceLock<(u64, Leaf)>;
+
 /// Leaves in the order of their arrival. One may be there twice, if two readers loaded it at once.
 #[derive(Default)]
 pub(super) struct Beside {
     /// Allocated with the first.
-    leaves: OnceLock<Box<[OnceLock<(u64, Leaf)>; MOST]>>,
+    leaves: OnceLock<Box<[Place; MOST]>>,
     /// Places taken; more, if there were too few.
     taken: AtomicUsize,
 }
