@@ -17,7 +17,8 @@ macro_rules! call {
 }
 
 /// What is called here beyond what the engine calls.
-const FUNCTIONS: [&str; 8] = [
+const FUNCTIONS: [&str; 9] = [
+    "cuCtxGetDevice",
     "cuEventElapsedTime",
     "cuMemcpyDtoD_v2",
     "cuMemcpyDtoH_v2",
@@ -87,6 +88,14 @@ impl Lab {
     /// # Errors
     /// Why there is none, or what the driver says.
     pub fn open() -> Result<Self> {
+        Lab::open_number(0)
+    }
+
+    /// Opens the device of that number. It is the one that the calling thread works on until another is opened.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_number(number: usize) -> Result<Self> {
         devices()?;
         for name in FUNCTIONS {
             // SAFETY: `devices` found the library, which stays loaded. A symbol is looked up, not called.
@@ -94,7 +103,7 @@ impl Lab {
                 return Err(DriverError::BadLibrary(format!("it lacks {name}")));
             }
         }
-        let (context, description) = Context::open(0)?;
+        let (context, description) = Context::open(number)?;
         let mut events = [ptr::null_mut(); 2];
         for event in &mut events {
             // SAFETY: writes a handle to a live place; the context is current.
@@ -106,6 +115,33 @@ impl Lab {
     /// The device.
     pub fn description(&self) -> &Description {
         &self.description
+    }
+
+    /// The multiprocessors' highest clock in hertz.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn cycles_a_second(&self) -> Result<f64> {
+        let (mut device, mut kilohertz) = (0, 0);
+        // SAFETY: both write to live integers; the context is current.
+        unsafe {
+            call!(cuCtxGetDevice(&mut device))?;
+            let clock = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE;
+            call!(cuDeviceGetAttribute(&mut kilohertz, clock, device))?;
+        }
+        Ok(f64::from(kilohertz) * 1e3)
+    }
+
+    /// Seconds that each of `times` copies of `len` bytes within the device took, by the device's clock.
+    ///
+    /// # Errors
+    /// As `launch`.
+    pub fn time_copy(&self, from: &DeviceMemory, to: &DeviceMemory, len: usize, times: u32) -> Result<f64> {
+        assert!(from.holds(0, len) && to.holds(0, len), "a copy beyond the memory"); // invariant: callers size both
+        self.timed(times, || {
+            // SAFETY: both places are live and large enough, and do not overlap.
+            unsafe { call!(cuMemcpyDtoD_v2(to.address(0), from.address(0), len)) }
+        })
     }
 
     /// Loads a fatbin.
@@ -229,13 +265,17 @@ impl Lab {
     /// # Errors
     /// As `launch`.
     pub fn time(&self, launches: &[Launch], times: u32) -> Result<f64> {
+        self.timed(times, || launches.iter().try_for_each(|launch| self.launch(launch)))
+    }
+
+    /// The same of anything that is queued.
+    fn timed(&self, times: u32, queue: impl Fn() -> Result<()>) -> Result<f64> {
         let mut milliseconds = 0_f32;
-        // SAFETY: the events live as long as this, and the driver writes to a live number.
+        // SAFETY: the events live as long as this.
+        unsafe { call!(cuEventRecord(self.events[0], ptr::null_mut()))? };
+        (0..times).try_for_each(|_| queue())?;
+        // SAFETY: as above, and the driver writes to a live number.
         unsafe {
-            call!(cuEventRecord(self.events[0], ptr::null_mut()))?;
-            for _ in 0..times {
-                launches.iter().try_for_each(|launch| self.launch(launch))?;
-            }
             call!(cuEventRecord(self.events[1], ptr::null_mut()))?;
             call!(cuEventSynchronize(self.events[1]))?;
             call!(cuEventElapsedTime(&mut milliseconds, self.events[0], self.events[1]))?;

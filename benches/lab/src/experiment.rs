@@ -3,7 +3,7 @@
 use super::ReportArgs;
 use crate::{
     device::{Lab, Launch},
-    report::{Report, Section, Spread, significant},
+    report::{Cell, Column, Report, Section, Spread, Table, significant},
 };
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -201,7 +201,11 @@ impl Journeys {
     /// What the driver says.
     pub fn new(lab: &Lab, most: usize) -> Outcome<Self> {
         let pinned = || Ok([lab.pinned(most)?, lab.pinned(most)?]);
-        Ok(Journeys { pageable: [vec![0x5a; most], vec![0; most]], pinned: pinned().map_err(failed)? })
+        let mut pinned = pinned().map_err(failed)?;
+        // Noise: look-ups by bytes that are all alike do not meet in a bank.
+        let content = much_noise(most);
+        pinned[0][..most].copy_from_slice(&content);
+        Ok(Journeys { pageable: [content, vec![0; most]], pinned })
     }
 
     /// The first `len` bytes: of what goes, and of where the results come.
@@ -220,6 +224,42 @@ pub(super) fn grid(lab: &Lab, items: f64, threads: u32, occupancy: u32) -> u32 {
     (items / f64::from(threads)).ceil().clamp(1.0, most) as u32
 }
 
+/// A variant's rate by itself and with transfers, to be put beside the CPU.
+pub(super) type Pair = (String, Option<Spread>, Option<Spread>);
+
+/// How many times as fast as the CPU each variant is, by itself and with transfers, as the papers' tables give it.
+/// `cpu`: one core, and all of them.
+pub(super) fn speedups(
+    name: &str,
+    title: &str,
+    text: &str,
+    unit: &str,
+    pairs: &[Pair],
+    cpu: [Option<Spread>; 2],
+) -> Section {
+    let mut columns = vec![Column::text("variant")];
+    columns.extend(["kernel", "with transfers", "one core", "all cores"].map(|of| Column::number(of, unit)));
+    columns.extend(
+        ["kernel over one core", "with transfers over one core"].map(|of| Column::number(of, "times")),
+    );
+    columns.extend(
+        ["kernel over all cores", "with transfers over all cores"].map(|of| Column::number(of, "times")),
+    );
+    let mut table = Table::new(name, columns);
+    let median = |rate: &Option<Spread>| rate.map(|rate| rate.median);
+    let [one, all] = cpu.each_ref().map(median);
+    for (name, kernel, journey) in pairs {
+        let (kernel, journey) = (median(kernel), median(journey));
+        let over = |rate: Option<f64>, base: Option<f64>| Some(rate? / base?);
+        let rates = [kernel, journey, one, all];
+        let ratios = [over(kernel, one), over(journey, one), over(kernel, all), over(journey, all)];
+        table.row(
+            [Cell::from(name.as_str())].into_iter().chain(rates.into_iter().chain(ratios).map(Cell::from)),
+        );
+    }
+    Section::new(title).text(text).table(table)
+}
+
 /// Bytes that look like noise.
 pub(super) fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -230,6 +270,13 @@ pub(super) fn noise(len: usize) -> Vec<u8> {
         (state >> 24) as u8
     };
     (0..len).map(|_| next()).collect()
+}
+
+/// So many bytes of noise, which begins again after each MiB.
+pub(super) fn much_noise(len: usize) -> Vec<u8> {
+    let mut much = noise(1 << 20).repeat(len.div_ceil(1 << 20));
+    much.truncate(len);
+    much
 }
 
 /// Fails if a kernel's output is not what the portable implementation gives.

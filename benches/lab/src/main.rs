@@ -12,9 +12,11 @@ mod keccak;
 mod kuznyechik;
 mod md6;
 mod mount;
+mod papers;
 mod plain;
 mod progress;
 mod report;
+mod transfers;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use report::Report;
@@ -43,6 +45,8 @@ enum Command {
     Aes(experiment::ExperimentArgs),
     /// Ciphers, tags and engines, on one core and on all, beside the crates that others use
     Crypto(crypto::CryptoArgs),
+    /// AES by its kernels alone over whole files on a RAM disk: read, upload, kernel, download, write
+    Files(aes::files::FilesArgs),
     /// Keccak on CPU and GPU: threads that share a state
     Keccak(experiment::ExperimentArgs),
     /// Kuznyechik on CPU and GPU: where its tables lie, blocks a thread, threads a block
@@ -55,6 +59,8 @@ enum Command {
     Mount(mount::MountBenchArgs),
     /// Whole files of several sizes through the mount on a RAM disk, every cipher and key size
     Ramdisk(mount::ramdisk::RamdiskArgs),
+    /// Copies to a GPU, back, and within it
+    Transfers(experiment::ExperimentArgs),
     /// A filesystem without encryption, to compare with
     #[command(hide = true)]
     Plain(plain::PlainArgs),
@@ -101,12 +107,14 @@ fn run(command: Command) -> Outcome {
     match command {
         Command::Crypto(args) => crypto::run(&args),
         Command::Aes(args) => aes::run(&args),
+        Command::Files(args) => aes::files::run(&args),
         Command::Keccak(args) => keccak::run(&args),
         Command::Kuznyechik(args) => kuznyechik::run(&args),
         Command::Md6(args) => md6::run(&args),
         Command::Engines(args) => engines::run(&args),
         Command::Mount(args) => mount::run(&args),
         Command::Ramdisk(args) => mount::ramdisk::run(&args),
+        Command::Transfers(args) => transfers::run(&args),
         Command::Plain(args) => plain::run(&args),
         Command::Completions { shell } => completions(Cli::command(), shell),
         Command::Man { dir } => man(Cli::command(), &dir),

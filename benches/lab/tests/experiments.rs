@@ -1,5 +1,5 @@
-//! `warpcrypt-bench keccak`, `aes`, `kuznyechik` and `md6`: the CPU's columns everywhere, the kernels' where there is a GPU.
-//! Each kernel is compared with the CPU by the command itself before it is measured.
+//! `warpcrypt-bench keccak`, `aes`, `kuznyechik`, `md6`, `files` and `transfers`: the CPU's columns everywhere, the kernels' where
+//! there is a GPU. Each kernel is compared with the CPU by the command itself before it is measured.
 
 mod support;
 
@@ -8,7 +8,10 @@ use support::{bench, command::run, text};
 
 fn experiment(name: &str, tables: &[&str], gpu_tables: &[&str]) {
     let folder = tempfile::tempdir().expect("a folder");
-    let done = run(&mut bench([name, "--quick", "--json", "--output", text(folder.path())]), 300);
+    let place = tempfile::tempdir().expect("a folder");
+    let mut arguments = vec![name, "--quick", "--json", "--output", text(folder.path())];
+    arguments.extend((name == "files").then_some(text(place.path())));
+    let done = run(&mut bench(arguments), 300);
     assert_eq!(done.code(), 0, "{}", done.stderr);
     let report: serde_json::Value = serde_json::from_str(&done.text()).expect("JSON");
     let has_gpu = !report["about"]["GPU"].as_str().expect("a device or none").starts_with("none");
@@ -19,28 +22,55 @@ fn experiment(name: &str, tables: &[&str], gpu_tables: &[&str]) {
     }
     for table in tables.iter().chain(if has_gpu { gpu_tables } else { &[] }) {
         let csv = fs::read_to_string(folder.path().join(format!("{name}-{table}.csv"))).expect("a table");
-        assert!(csv.lines().count() > 3 && csv.contains("CPU, all cores") | has_gpu, "{table}: {csv}");
+        assert!(csv.lines().count() >= 3, "{table}: {csv}");
+        assert!(
+            csv.contains("CPU, all cores") | has_gpu | ["grid", "paper"].contains(table),
+            "{table}: {csv}"
+        );
     }
+    assert_eq!(fs::read_dir(place.path()).expect("the place").count(), 0, "files are removed");
     let page = fs::read_to_string(folder.path().join(format!("{name}.html"))).expect("a page");
-    assert!(page.contains("<svg") && page.contains("paper"), "a plot, and the paper's figures");
+    assert!(
+        page.contains("<svg") | (name == "transfers") && page.contains("paper"),
+        "a plot, and the paper's figures"
+    );
 }
 
 #[test]
 fn keccak() {
-    experiment("keccak", &["states", "rates"], &["transfers"]);
+    experiment("keccak", &["states", "rates", "k12"], &["transfers", "saved", "speed-up"]);
 }
 
 #[test]
 fn aes() {
-    experiment("aes", &["size-128", "size-256"], &["tables", "keys", "share", "threads"]);
+    experiment(
+        "aes",
+        &["size-128", "size-256"],
+        &["tables", "keys", "share", "text", "threads", "speed-up", "publication", "calls"],
+    );
 }
 
 #[test]
 fn kuznyechik() {
-    experiment("kuznyechik", &["encryption", "decryption"], &["threads", "order", "transfers"]);
+    experiment(
+        "kuznyechik",
+        &["encryption", "decryption"],
+        &["threads", "order", "transfers", "encryption-speed-up", "decryption-speed-up"],
+    );
 }
 
 #[test]
 fn md6() {
-    experiment("md6", &["size", "rounds", "folders"], &["nodes", "node-size"]);
+    let gpu = ["nodes", "node-size", "speed-up", "shares", "partitions", "archives"];
+    experiment("md6", &["size", "rounds", "folders", "grid"], &gpu);
+}
+
+#[test]
+fn files() {
+    experiment("files", &["size"], &[]);
+}
+
+#[test]
+fn transfers() {
+    experiment("transfers", &["paper"], &["rates"]);
 }

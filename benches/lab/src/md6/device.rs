@@ -9,7 +9,7 @@ use crate::{
     md6::sized,
     report::Spread,
 };
-use std::sync::Arc;
+use std::{cell::RefCell, collections::HashMap, sync::Arc, time::Instant};
 use warpcrypt::{
     cli::lab::Outcome,
     crypto::hash::{
@@ -35,19 +35,39 @@ const SIZED_MOST: usize = 1 << 20;
 /// How threads share nodes.
 pub(super) struct Way {
     pub name: &'static str,
-    /// Threads of a block where each has a node for itself; none if that is never so.
-    alone: u32,
-    /// Where 16 share a node; none if they never do.
-    shared: u32,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// The publication's: three kernels a level, with a thread a block, 16, and one.
+    Three,
+    /// 16 threads a node, so many a block.
+    Shared(u32),
+    /// A thread a node, so many a block.
+    Alone(u32),
+    /// A thread a node, and 16 where there are few nodes; so many a block.
+    Chosen(u32),
 }
 
 /// The paper's first, what `hash` uses last.
-pub(super) const WAYS: [Way; 4] = [
-    Way { name: "16 threads, a node a block", alone: 0, shared: 16 },
-    Way { name: "16 threads, 16 nodes a block", alone: 0, shared: 256 },
-    Way { name: "a thread a node", alone: 64, shared: 0 },
-    Way { name: "a thread a node, 16 where few", alone: 64, shared: 64 },
+pub(super) const WAYS: [Way; 5] = [
+    Way { name: "three kernels, 16 threads a node", kind: Kind::Three },
+    Way { name: "16 threads, a node a block", kind: Kind::Shared(16) },
+    Way { name: "16 threads, 16 nodes a block", kind: Kind::Shared(256) },
+    Way { name: "a thread a node", kind: Kind::Alone(64) },
+    Way { name: "a thread a node, 16 where few", kind: Kind::Chosen(64) },
 ];
+/// What goes with transfers unless others are named.
+pub(super) const TRAVELS: &Way = &WAYS[4];
+/// The kernels of `Kind::Three` in their order, with threads of a block and nodes of a thread.
+const THREE: [(&str, u32, f64); 3] = [("pack", 1, 1.0), ("rounds", 16, 1.0 / 16.0), ("rewrite", 1, 4.0)];
+/// Bytes of `work` for each node.
+const WORK: usize = 896;
+/// An archive of more pieces is hashed once, not three times.
+const MOST_PIECES: usize = 4;
+/// Bytes of the part of a tree that stands for itself.
+pub(super) const PART: usize = 512 << 10;
 
 /// What is hashed.
 #[derive(Clone, Copy)]
@@ -82,6 +102,17 @@ impl Memory {
     }
 }
 
+/// A kernel of a level.
+struct Step {
+    name: String,
+    /// Threads of a block.
+    threads: u32,
+    /// Nodes of a thread.
+    nodes: f64,
+    /// Bytes of dynamic shared memory.
+    shared: usize,
+}
+
 pub(super) struct Device<'a> {
     bench: &'a Bench,
     lab: &'a Lab,
@@ -91,7 +122,12 @@ pub(super) struct Device<'a> {
     values: DeviceMemory,
     layers: DeviceMemory,
     hash: DeviceMemory,
+    work: DeviceMemory,
+    known: RefCell<Known>,
 }
+
+/// What the CPU makes of a case, by digest, rounds, bytes, and those of a file and of a node.
+type Known = HashMap<(u16, u16, usize, usize, usize), Vec<Digest>>;
 
 impl<'a> Device<'a> {
     /// For files of `most` bytes.
@@ -107,12 +143,19 @@ impl<'a> Device<'a> {
                 values: lab.memory(most / 3 + (1 << 20))?,
                 layers: lab.memory(FILES * LAYER)?,
                 hash: lab.memory(128)?,
+                work: lab.memory(most / NODE * WORK)?,
+                known: RefCell::default(),
                 content,
             };
             lab.upload(&device.content, &device.data)?;
             Ok(device)
         };
         open().map_err(failed)
+    }
+
+    /// What it is measured by.
+    pub fn bench(&self) -> &'a Bench {
+        self.bench
     }
 
     /// Memory for journeys of so many bytes.
@@ -138,27 +181,43 @@ impl<'a> Device<'a> {
             Tree { data: at as u64, bits, part: None }
         };
         let trees: Vec<Tree> = (0..case.bytes).step_by(case.file).map(tree).collect();
-        let forest = Forest::new(&trees, case.node);
+        self.launched(way, case, &Forest::new(&trees, case.node), with)
+    }
+
+    /// The same of any trees of that hash and node size.
+    fn launched<T>(
+        &self,
+        way: &Way,
+        case: &Case,
+        forest: &Forest,
+        with: impl FnOnce(&[Launch], &Forest) -> Outcome<T>,
+    ) -> Outcome<T> {
         let words = case.node / 8;
-        let shared = (words + 48) * way.shared as usize;
-        let open = || {
+        let upload = || {
             self.lab.upload(case.md6.shared().as_slice(), &self.hash)?;
-            self.lab.upload(&forest.layers, &self.layers)?;
-            let kernel = |name: &str, threads: u32, shared: usize| {
-                let kernel = self.lab.kernel(&self.module, &format!("md6_{name}_{words}"), shared)?;
-                let occupancy = self.lab.occupancy(&kernel, threads)?;
-                Ok::<_, DriverError>((kernel, threads, occupancy))
-            };
-            let alone = (way.alone > 0).then(|| kernel("alone", way.alone, 0)).transpose()?;
-            let shared = (way.shared > 0).then(|| kernel("shared", way.shared, shared)).transpose()?;
-            Ok((alone, shared))
+            self.lab.upload(&forest.layers, &self.layers)
         };
-        let (alone, shared) = open().map_err(failed)?;
+        upload().map_err(failed)?;
         let processors = self.lab.description().processors;
-        let mut parameters = Vec::with_capacity(forest.levels.len());
+        let alone = |threads| Step { name: format!("md6_alone_{words}"), threads, nodes: 1.0, shared: 0 };
+        let shared = |threads: u32| Step {
+            name: format!("md6_shared_{words}"),
+            threads,
+            nodes: 1.0 / 16.0,
+            shared: (words + 48) * threads as usize,
+        };
+        let steps = |nodes: u32| match way.kind {
+            Kind::Three => THREE
+                .map(|(name, threads, nodes)| Step { name: format!("md6_{name}"), threads, nodes, shared: 0 })
+                .into(),
+            Kind::Shared(threads) => vec![shared(threads)],
+            Kind::Chosen(threads) if are_few(nodes, processors) => vec![shared(threads)],
+            Kind::Alone(threads) | Kind::Chosen(threads) => vec![alone(threads)],
+        };
+        let mut ready = Vec::new();
         for level in &forest.levels {
             let data = if level.number == 1 { &self.data } else { &self.values };
-            parameters.push([
+            let mut parameters = vec![
                 Parameter::Memory(&self.hash),
                 Parameter::Number(self.layers.address(level.layers.0 * LAYER)),
                 Parameter::Number(level.layers.1 as u64),
@@ -166,28 +225,27 @@ impl<'a> Device<'a> {
                 Parameter::Number(level.nodes.into()),
                 Parameter::Memory(data),
                 Parameter::Memory(&self.values),
-            ]);
+            ];
+            if matches!(way.kind, Kind::Three) {
+                parameters.push(Parameter::Memory(&self.work));
+            }
+            for step in steps(level.nodes) {
+                let kernel = self.lab.kernel(&self.module, &step.name, step.shared).map_err(failed)?;
+                let occupancy = self.lab.occupancy(&kernel, step.threads).map_err(failed)?;
+                let blocks = grid(self.lab, f64::from(level.nodes) / step.nodes, step.threads, occupancy);
+                ready.push((kernel, blocks, step.threads, parameters.clone()));
+            }
         }
-        let mut launches = Vec::with_capacity(forest.levels.len());
-        for (level, parameters) in forest.levels.iter().zip(&parameters) {
-            let few = are_few(level.nodes, processors);
-            let nodes = f64::from(level.nodes);
-            let chosen = match (&alone, &shared) {
-                (Some(alone), Some(shared)) => {
-                    if few {
-                        (shared, 16.0)
-                    } else {
-                        (alone, 1.0)
-                    }
-                }
-                (Some(alone), None) => (alone, 1.0),
-                (_, shared) => (shared.as_ref().expect("one of the two"), 16.0), // invariant: ways name one
-            };
-            let ((kernel, threads, occupancy), sharing) = chosen;
-            let blocks = grid(self.lab, nodes * sharing, *threads, *occupancy);
-            launches.push(Launch { kernel, blocks, threads: *threads, parameters });
-        }
-        with(&launches, &forest)
+        let launches: Vec<Launch> = ready
+            .iter()
+            .map(|(kernel, blocks, threads, parameters)| Launch {
+                kernel,
+                blocks: *blocks,
+                threads: *threads,
+                parameters,
+            })
+            .collect();
+        with(&launches, forest)
     }
 
     /// Fails if the roots' values are not what the CPU gives.
@@ -199,13 +257,97 @@ impl<'a> Device<'a> {
             self.lab.download(&self.values, &mut values).map_err(failed)?;
             let found: Vec<Digest> =
                 values.as_chunks().0.iter().map(|value| case.md6.of_root(value)).collect();
-            let expected = match case.node {
+            let key = (case.md6.bits(), case.md6.rounds(), case.bytes, case.file, case.node);
+            let mut known = self.known.borrow_mut();
+            let expected = known.entry(key).or_insert_with(|| match case.node {
                 NODE => Function::Md6(case.md6.clone()).digests(&files),
                 node => files.iter().map(|file| sized::digest(case.md6, file, node)).collect(),
-            };
+            });
             let bytes =
                 |digests: &[Digest]| digests.iter().flat_map(|d| d.bytes().to_vec()).collect::<Vec<u8>>();
-            compare(way.name, &bytes(&found), &bytes(&expected))
+            compare(way.name, &bytes(&found), &bytes(expected))
+        })
+    }
+
+    /// Seconds of each of the three kernels over all levels of a file.
+    pub fn shares(&self, case: &Case) -> Outcome<[Option<Spread>; 3]> {
+        let way = &WAYS[0];
+        self.bench.next(&format!("shares of {}, {} KiB", way.name, case.bytes >> 10))?;
+        self.check(way, case)?;
+        self.with(way, case, |launches, _| {
+            let mut shares = [None; 3];
+            for (number, share) in shares.iter_mut().enumerate() {
+                let own: Vec<Launch> = launches.iter().skip(number).step_by(3).copied().collect();
+                *share = self.bench.kernel(self.lab, &own, 1.0)?;
+            }
+            Ok(shares)
+        })
+    }
+
+    /// GB/s of a file in partitions, as the paper has those that its card's memory cannot hold: each goes up and is hashed as a
+    /// subtree, its value comes down, and the CPU puts them together. After the digest was the CPU's.
+    pub fn partitions(
+        &self,
+        way: &Way,
+        md6: &Md6,
+        (bytes, partition): (usize, usize),
+        memory: (&[u8], &mut [u8]),
+    ) -> Outcome<Option<Spread>> {
+        self.bench.next(&format!("{}, partitions of {} KiB", way.name, partition >> 10))?;
+        let (from, tops) = memory;
+        let function = Function::Md6(md6.clone());
+        let mut once = || -> Outcome<(f64, Digest)> {
+            let (start, mut join) = (Instant::now(), function.join().expect("a tree")); // invariant: MD6 is one
+            for at in (0..bytes).step_by(partition) {
+                let len = partition.min(bytes - at);
+                let tree = |data: usize| Tree {
+                    data: data as u64,
+                    bits: 8 * PART.min(len - data) as u64,
+                    part: Some(((at + data) / PART) as u64),
+                };
+                let trees: Vec<Tree> = (0..len).step_by(PART).map(tree).collect();
+                self.lab.upload(&from[at..at + len], &self.data).map_err(failed)?;
+                let case = Case::file(md6, len);
+                self.launched(way, &case, &Forest::of_md6(&trees), |launches, _| {
+                    launches.iter().try_for_each(|launch| self.lab.launch(launch)).map_err(failed)
+                })?;
+                let tops = &mut tops[..trees.len() * VALUE];
+                self.lab.download(&self.values, tops).map_err(failed)?;
+                tops.chunks(VALUE).for_each(|top| join.push(top));
+            }
+            let digest = join.finish();
+            Ok((bytes as f64 / 1e9 / start.elapsed().as_secs_f64(), digest))
+        };
+        let (_, digest) = once()?;
+        let key = (md6.bits(), md6.rounds(), bytes, bytes, NODE);
+        let mut known = self.known.borrow_mut();
+        let expected = known.entry(key).or_insert_with(|| function.digests(&[&from[..bytes]]));
+        compare("partitions", digest.bytes(), expected[0].bytes())?;
+        let rates = (0..5).map(|_| Ok(once()?.0)).collect::<Outcome<Vec<f64>>>()?;
+        // Other measurements find the data as it was.
+        self.lab.upload(&self.content[..partition], &self.data).map_err(failed)?;
+        Ok(Spread::of(&rates))
+    }
+
+    /// GB/s of an archive of more than the device's memory is used for, in pieces of `case.bytes`, with transfers.
+    pub fn archive(&self, case: &Case, pieces: usize, memory: (&[u8], &mut [u8])) -> Outcome<Option<Spread>> {
+        self.bench.next(&format!("{pieces} pieces of {} KiB in files of {}", case.bytes >> 10, case.file))?;
+        let (from, roots) = memory;
+        self.with(TRAVELS, case, |launches, forest| {
+            let mut once = || {
+                let start = Instant::now();
+                for _ in 0..pieces {
+                    self.lab.upload(from, &self.data)?;
+                    self.lab.upload(&forest.layers, &self.layers)?;
+                    launches.iter().try_for_each(|launch| self.lab.launch(launch))?;
+                    self.lab.download(&self.values, &mut roots[..case.bytes.div_ceil(case.file) * VALUE])?;
+                }
+                Ok((case.bytes * pieces) as f64 / 1e9 / start.elapsed().as_secs_f64())
+            };
+            let runs = if pieces > MOST_PIECES { 1 } else { 3 };
+            let rates: Vec<f64> =
+                (0..runs).map(|_| once()).collect::<Result<_, DriverError>>().map_err(failed)?;
+            Ok(Spread::of(&rates))
         })
     }
 
@@ -228,14 +370,18 @@ impl<'a> Device<'a> {
             return Ok(None);
         }
         self.check(way, &case)?;
-        self.with(way, &case, |launches, _| self.bench.kernel(self.lab, &launches[..1], nodes as f64 / 1e6))
+        // The first level alone.
+        let first = if matches!(way.kind, Kind::Three) { THREE.len() } else { 1 };
+        self.with(way, &case, |launches, _| {
+            self.bench.kernel(self.lab, &launches[..first], nodes as f64 / 1e6)
+        })
     }
 
     /// GB/s from the host's memory to roots in the host's memory, one after the other.
-    pub fn journey(&self, case: &Case, memory: (&[u8], &mut [u8])) -> Outcome<Option<Spread>> {
-        self.bench.next(&format!("with transfers, {} KiB, {:?}", case.bytes >> 10, case.md6))?;
+    pub fn journey(&self, way: &Way, case: &Case, memory: (&[u8], &mut [u8])) -> Outcome<Option<Spread>> {
+        self.bench.next(&format!("{} with transfers, {} KiB, {:?}", way.name, case.bytes >> 10, case.md6))?;
         let (from, roots) = memory;
-        self.with(&WAYS[3], case, |launches, forest| {
+        self.with(way, case, |launches, forest| {
             let uploads = [(from, &self.data), (&forest.layers[..], &self.layers)];
             let files = case.bytes.div_ceil(case.file);
             let download = (&self.values, &mut roots[..files * VALUE]);

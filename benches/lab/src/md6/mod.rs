@@ -1,15 +1,18 @@
 //! `bench md6`: threads that share a node, file size, folders of many files, node size, rounds and digest lengths; after a
 //! tool for matching files on a GeForce (16 threads a node, nodes of 512 bytes to 2 KiB), whose figures stand beside.
 
+mod archives;
 mod device;
+mod grid;
 mod sized;
 
 use super::{
     deliver,
     experiment::{Bench, Best, ExperimentArgs, noise},
+    papers,
 };
 use crate::report::{Axis, Column, Plot, Report, Section, Spread, Table};
-use device::{Case, Device, WAYS};
+use device::{Case, Device, TRAVELS, WAYS};
 use warpcrypt::{
     cli::lab::{Failure, Outcome},
     crypto::hash::{Function, md6::Md6},
@@ -21,9 +24,6 @@ const MIB: usize = 1 << 20;
 const BITS: u16 = 128;
 /// On the CPU the data is not larger than this.
 const CPU_MOST: usize = 64 * MIB;
-/// The paper's speed-up over one core of its CPU: megabytes, with transfers, without.
-const PAPER: [(f64, f64, f64); 3] = [(100.0, 2.75, 19.87), (500.0, 38.89, 373.98), (1000.0, 52.72, 506.78)];
-
 /// Runs `bench md6`.
 ///
 /// # Errors
@@ -40,11 +40,18 @@ pub fn run(args: &ExperimentArgs) -> Outcome {
     let device = device.as_ref();
     report.section(by_size(&bench, device, most)?);
     if let Some(device) = device {
+        report.section(archives::files(device, most)?);
+        report.section(archives::shares(device, most)?);
+        report.section(archives::partitions(device, most)?);
         report.section(by_nodes(device)?);
         report.section(by_node_size(device, most.min(128 * MIB))?);
     }
     report.section(by_rounds(&bench, device, most.min(128 * MIB))?);
+    report.section(grid::section(&bench, device, most)?);
     report.section(folders(&bench, device, most.min(256 * MIB))?);
+    if let Some(device) = device {
+        report.section(archives::archives(device, most)?);
+    }
     drop(bench);
     deliver(&report, &args.report)
 }
@@ -115,7 +122,7 @@ fn by_size(bench: &Bench, device: Option<&Device>, most: usize) -> Outcome<Secti
         for (name, is_pinned) in [("with transfers, page-locked", true), ("with transfers, pageable", false)]
         {
             draw(name, &mut |bytes| {
-                device.journey(&Case::file(&md6, bytes), memory.place(is_pinned, bytes))
+                device.journey(TRAVELS, &Case::file(&md6, bytes), memory.place(is_pinned, bytes))
             })?;
         }
     }
@@ -149,7 +156,9 @@ fn speedups(lines: &[(&'static str, Vec<(f64, f64)>)]) -> Plot {
         let points = line.iter().zip(one).map(|((bytes, rate), (_, base))| (*bytes, rate / base)).collect();
         plot = plot.line(name, points);
     }
-    let paper = |pick: fn(&(f64, f64, f64)) -> f64| PAPER.iter().map(|p| (p.0 * 1e6, pick(p))).collect();
+    let paper = |pick: fn(&(f64, f64, f64)) -> f64| {
+        papers::MD6_SPEEDUPS.iter().map(|p| (p.0 * 1e6, pick(p))).collect()
+    };
     plot.line("paper: kernel alone", paper(|p| p.2)).line("paper: with transfers", paper(|p| p.1))
 }
 
@@ -161,7 +170,7 @@ fn by_nodes(device: &Device) -> Outcome<Section> {
     let mut table = Table::new("nodes", columns);
     let mut plot = Plot::lines(title, Axis::log("nodes", ""), Axis::log("rate", "million/s"));
     let md6 = md6(256, None);
-    for way in &WAYS[..3] {
+    for way in &WAYS[..4] {
         let mut line = Vec::new();
         for nodes in (0..=17).map(|power| 1_usize << power) {
             let Some(rate) = device.leaves(way, &md6, nodes)? else { continue };
@@ -182,7 +191,7 @@ fn by_node_size(device: &Device, bytes: usize) -> Outcome<Section> {
     let mut plot = Plot::lines(title, Axis::linear("node", "B"), Axis::linear("rate", "GB/s"));
     let md6 = md6(BITS, None);
     let mut best = Best::default();
-    for way in &WAYS[..2] {
+    for way in &WAYS[1..3] {
         let mut line = Vec::new();
         for node in [512, 1024, 1536, 2048] {
             let case = Case { node, ..Case::file(&md6, bytes) };
@@ -231,7 +240,8 @@ fn by_rounds(bench: &Bench, device: Option<&Device>, bytes: usize) -> Outcome<Se
         }
         let mut memory = device.memory(bytes)?;
         let name = "with transfers, page-locked";
-        let mut rate = |md6: &Md6| device.journey(&Case::file(md6, bytes), memory.place(true, bytes));
+        let mut rate =
+            |md6: &Md6| device.journey(TRAVELS, &Case::file(md6, bytes), memory.place(true, bytes));
         lines.push((name, draw(name, &mut rate)?));
     }
     let name = "CPU, all cores";
@@ -268,13 +278,13 @@ fn folders(bench: &Bench, device: Option<&Device>, bytes: usize) -> Outcome<Sect
     let mut lines = Vec::new();
     if let Some(device) = device {
         let of = |file| Case { file, ..Case::file(&md6, bytes) };
-        for way in [&WAYS[0], &WAYS[3]] {
+        for way in [&WAYS[0], &WAYS[1], TRAVELS] {
             lines.push((way.name, draw(way.name, &mut |file| device.rate(way, &of(file)))?));
         }
         let mut memory = device.memory(bytes)?;
         for (name, is_pinned) in [("with transfers, page-locked", true), ("with transfers, pageable", false)]
         {
-            let mut rate = |file| device.journey(&of(file), memory.place(is_pinned, bytes));
+            let mut rate = |file| device.journey(TRAVELS, &of(file), memory.place(is_pinned, bytes));
             lines.push((name, draw(name, &mut rate)?));
         }
     }

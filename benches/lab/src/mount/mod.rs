@@ -175,7 +175,7 @@ impl Context {
 }
 
 /// A folder that is removed at the end, whatever happens.
-struct Folder(PathBuf);
+pub struct Folder(pub PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {

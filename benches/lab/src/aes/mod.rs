@@ -2,25 +2,22 @@
 //! of threads, and bit slices instead of tables; after Ma Mengqi, 2012 (GeForce 9800 GT), and S. Waloschek and
 //! others, 2010 (GeForce 8800), who left their results open.
 
+mod calls;
+pub mod device;
+pub mod files;
+mod publication;
+
 use super::{
     deliver,
-    experiment::{Bench, Best, ExperimentArgs, Journeys, compare, failed, grid, noise},
+    experiment::{Bench, Best, ExperimentArgs, Journeys, Pair, speedups},
+    papers,
 };
-use crate::{
-    device::{Lab, Launch, Parameter, Texture},
-    report::{Axis, Column, Plot, Report, Section, Spread, Table},
-};
-use std::sync::Arc;
+use crate::report::{Axis, Column, Plot, Report, Section, Spread, Table};
+use device::Device;
 use warpcrypt::{
     cli::lab::Outcome,
-    crypto::{
-        aes_keys::AesRoundKeys,
-        cipher::{Cipher, CipherKey},
-    },
-    engine::driver::{DeviceMemory, Module},
+    crypto::cipher::{Cipher, CipherKey},
 };
-
-static FATBIN: &[u8] = include_bytes!("../kernels/aes.fatbin");
 
 const BLOCK: usize = 16;
 const KIB: usize = 1 << 10;
@@ -28,11 +25,8 @@ const MIB: usize = 1 << 20;
 const KEY: [u8; 32] = [0x3c; 32];
 /// A multiple of 1024 blocks, so that bit slices can begin with it.
 const COUNTER: [u8; 16] = [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0];
-/// What bit slices are made of: 1024 blocks.
-const UNIT: usize = 1024 * BLOCK;
 /// Threads of a block wherever they are not what is compared: the paper's choice.
 const THREADS: u32 = 256;
-const MOST_ROUND_KEYS: usize = 15;
 
 const CIPHERS: [Cipher; 3] = [Cipher::Aes128, Cipher::Aes192, Cipher::Aes256];
 const MODES: [(&str, &str); 3] =
@@ -40,13 +34,24 @@ const MODES: [(&str, &str); 3] =
 
 /// A kernel's name and what it is.
 type Variant = (&'static str, &'static str);
-const PLACES: [Variant; 6] = [
-    ("global", "tables in global memory"),
-    ("constant", "tables in constant memory"),
-    ("texture", "tables in texture memory"),
-    ("shared", "tables in shared memory"),
-    ("spread", "32 tables in shared memory"),
+const PLACES: [Variant; 8] = [
+    ("global", "a table in global memory"),
+    ("constant", "a table in constant memory"),
+    ("constant_rows", "four tables in constant memory"),
+    ("texture", "a table in texture memory"),
+    ("shared", "a table in shared memory"),
+    ("shared_rows", "four tables in shared memory"),
+    ("spread", "32 copies in shared memory"),
     ("bits", "bit slices"),
+];
+/// What the data and the state go through, beside the plain way.
+const TEXTS: [Variant; 6] = [
+    ("shared", "a table in shared memory"),
+    ("shared_staged", "a table in shared memory, data staged there"),
+    ("constant_rows", "four tables in constant memory"),
+    ("constant_rows_state", "four tables in constant, state in shared memory"),
+    ("shared_rows", "four tables in shared memory"),
+    ("shared_rows_state", "four tables and state in shared memory"),
 ];
 const KEY_PLACES: [Variant; 4] = [
     ("spread", "keys in shared memory"),
@@ -92,125 +97,24 @@ pub fn run(args: &ExperimentArgs) -> Outcome {
             &CIPHERS[..1],
             most,
         )?);
+        report.section(compared(
+            device,
+            "text",
+            "Way of the data, and place of the state",
+            &TEXTS,
+            &CIPHERS[..1],
+            most,
+        )?);
         report.section(by_threads(device, most)?);
+        report.section(beside_the_cpu(device, most)?);
+        report.section(publication::section(device, most)?);
+        report.section(calls::section(device, most)?);
     }
     for cipher in [Cipher::Aes128, Cipher::Aes256] {
         report.section(by_size(&bench, device.as_ref(), cipher, most)?);
     }
     drop(bench);
     deliver(&report, &args.report)
-}
-
-/// Round keys of both directions on the device.
-struct Schedule {
-    cipher: Cipher,
-    rounds: usize,
-    bytes: [Vec<u8>; 2],
-    memory: [DeviceMemory; 2],
-}
-
-struct Device<'a> {
-    bench: &'a Bench,
-    lab: &'a Lab,
-    module: Arc<Module>,
-    texture: Texture,
-    schedules: Vec<Schedule>,
-    counter: DeviceMemory,
-    input: DeviceMemory,
-    output: DeviceMemory,
-}
-
-impl<'a> Device<'a> {
-    fn open(bench: &'a Bench, lab: &'a Lab, most: usize) -> Outcome<Self> {
-        let load = || {
-            let module = lab.load(FATBIN)?;
-            let texture = lab.texture(&module, "AES_EXPERIMENT_TABLES", 1)?;
-            let mut schedules = Vec::new();
-            for cipher in CIPHERS {
-                let keys = AesRoundKeys::new(&KEY[..cipher.key_len()]);
-                let bytes = [keys.encryption_keys(), &keys.decryption_keys()].map(|keys| {
-                    let mut bytes = keys.as_flattened().to_vec();
-                    bytes.resize(MOST_ROUND_KEYS * BLOCK, 0);
-                    bytes
-                });
-                let memory = [lab.memory(bytes[0].len())?, lab.memory(bytes[1].len())?];
-                lab.upload(&bytes[0], &memory[0])?;
-                lab.upload(&bytes[1], &memory[1])?;
-                schedules.push(Schedule { cipher, rounds: keys.rounds(), bytes, memory });
-            }
-            let counter = lab.memory(BLOCK)?;
-            lab.upload(&COUNTER, &counter)?;
-            let (input, output) = (lab.memory(most)?, lab.memory(most)?);
-            lab.upload(&noise(MIB).repeat(most / MIB), &input)?;
-            Ok(Device { bench, lab, module, texture, schedules, counter, input, output })
-        };
-        load().map_err(failed)
-    }
-
-    /// Calls `with` with the launch of that variant over `bytes`; not if it cannot have so many threads or so
-    /// little data.
-    fn with<T>(
-        &self,
-        (name, mode): (&str, &str),
-        cipher: Cipher,
-        (threads, bytes): (u32, usize),
-        with: impl FnOnce(&Launch) -> Outcome<Option<T>>,
-    ) -> Outcome<Option<T>> {
-        let (bits, decrypts) = (name == "bits", mode == "decrypt");
-        let Some(schedule) = self.schedules.iter().find(|schedule| schedule.cipher == cipher) else {
-            return Ok(None);
-        };
-        if bits && (bytes % UNIT != 0 || threads % 32 != 0) {
-            return Ok(None);
-        }
-        let tables = 1 + usize::from(decrypts);
-        let shared = match name.split('_').next() {
-            Some("shared") => 256 + tables * KIB,
-            Some("spread") => 256 + tables * 32 * KIB,
-            Some("bits") => 7680,
-            _ => 256,
-        };
-        let kernel = self.lab.kernel(&self.module, &format!("aes_{name}_{mode}"), shared).map_err(failed)?;
-        let occupancy = self.lab.occupancy(&kernel, threads).map_err(failed)?;
-        if occupancy == 0 {
-            return Ok(None);
-        }
-        let half = usize::from(decrypts);
-        self.lab.write(&self.module, "AES_EXPERIMENT_KEYS", &schedule.bytes[half]).map_err(failed)?;
-        let parameters = [
-            Parameter::Memory(&schedule.memory[half]),
-            Parameter::Number(schedule.rounds as u64),
-            Parameter::Memory(&self.counter),
-            Parameter::Memory(&self.input),
-            Parameter::Memory(&self.output),
-            Parameter::Number((bytes / BLOCK) as u64),
-            Parameter::Texture(&self.texture),
-        ];
-        let sharing = name.rsplit('_').next().and_then(|n| n.parse().ok());
-        let items = (bytes / BLOCK) as f64 * if bits { 1.0 / 32.0 } else { sharing.unwrap_or(1.0) };
-        let blocks = grid(self.lab, items, threads, occupancy);
-        with(&Launch { kernel: &kernel, blocks, threads, parameters: &parameters })
-    }
-
-    /// GB/s of a variant, after its output was compared with the CPU's.
-    fn rate(
-        &self,
-        (name, mode): (&str, &str),
-        cipher: Cipher,
-        (threads, bytes): (u32, usize),
-    ) -> Outcome<Option<Spread>> {
-        self.bench.next(&format!("{name}, {mode}, {cipher:?}, {threads} threads, {} KiB", bytes / KIB))?;
-        self.with((name, mode), cipher, (threads, bytes), |launch| {
-            self.lab.launch(launch).map_err(failed)?;
-            let len = bytes.min(256 * KIB);
-            let (mut expected, mut found) = (vec![0; len], vec![0; len]);
-            self.lab.download(&self.input, &mut expected).map_err(failed)?;
-            self.lab.download(&self.output, &mut found).map_err(failed)?;
-            apply(&CipherKey::new(cipher, &KEY[..cipher.key_len()]), mode, &mut expected);
-            compare(name, &found, &expected)?;
-            self.bench.kernel(self.lab, &[*launch], bytes as f64 / 1e9)
-        })
-    }
 }
 
 /// A mode on the CPU.
@@ -288,11 +192,40 @@ fn compared(
     Ok(section.text(text).table(table))
 }
 
+/// Every variant, alone and with transfers from page-locked memory.
+fn beside_the_cpu(device: &Device, bytes: usize) -> Outcome<Section> {
+    let cipher = Cipher::Aes128;
+    let mut journeys = Journeys::new(device.lab, bytes)?;
+    let mut pairs: Vec<Pair> = Vec::new();
+    for (kernel, shown) in PLACES.into_iter().chain(SHARES).chain(publication::VARIANTS) {
+        let alone = device.rate((kernel, "ctr"), cipher, (THREADS, bytes))?;
+        let journey = device.journey((kernel, "ctr"), cipher, &mut journeys, (true, bytes))?;
+        pairs.push((shown.to_owned(), alone, journey));
+    }
+    let text = format!(
+        "AES-128 in CTR mode, {} MiB; transfers from page-locked memory and back, one after the other. The CPU has \
+         instructions for AES, which the papers' had not.",
+        bytes / MIB
+    );
+    let cpu = cpu(device.bench, cipher, bytes)?;
+    Ok(speedups("speed-up", "Speed-up over the CPU", &text, "GB/s", &pairs, cpu))
+}
+
+/// GB/s in CTR mode of one core and of all.
+fn cpu(bench: &Bench, cipher: Cipher, bytes: usize) -> Outcome<[Option<Spread>; 2]> {
+    let key = CipherKey::new(cipher, &KEY[..cipher.key_len()]);
+    let len = bytes.min(64 * MIB);
+    bench.next(&format!("CPU, {} KiB", len / KIB))?;
+    Ok([1, bench.cores].map(|threads| {
+        bench.cpu(threads, (vec![0x5a; len], BLOCK), len as f64 / 1e9, &|data| apply(&key, "ctr", data))
+    }))
+}
+
 fn by_threads(device: &Device, bytes: usize) -> Outcome<Section> {
     let title = "Threads of a block";
     let (cipher, mut table, mut best) = (Cipher::Aes128, table("threads"), Best::default());
     let mut plot = Plot::lines(title, Axis::doubling("threads a block", ""), Axis::log("rate", "GB/s"));
-    for (kernel, shown) in PLACES {
+    for (kernel, shown) in PLACES.into_iter().chain([publication::BEST]) {
         let mut line = Vec::new();
         for threads in THREAD_COUNTS {
             let rate = device.rate((kernel, "ctr"), cipher, (threads, bytes))?;
@@ -331,14 +264,8 @@ fn by_size(bench: &Bench, device: Option<&Device>, cipher: Cipher, most: usize) 
         }
         let mut journeys = Journeys::new(device.lab, most)?;
         for (name, is_pinned) in Journeys::KINDS {
-            let mut rate = |bytes| {
-                bench.next(&format!("{name}, {} KiB", bytes / KIB))?;
-                let [from, to] = journeys.memory(is_pinned, bytes);
-                device.with(("spread", "ctr"), cipher, (THREADS, bytes), |launch| {
-                    let (upload, download) = ((&*from, &device.input), (&device.output, to));
-                    bench.journey(device.lab, &[*launch], &[upload], download, bytes as f64 / 1e9)
-                })
-            };
+            let mut rate =
+                |bytes| device.journey(("spread", "ctr"), cipher, &mut journeys, (is_pinned, bytes));
             lines.push((name, draw(name, THREADS, &mut rate)?));
         }
     }
@@ -353,11 +280,10 @@ fn by_size(bench: &Bench, device: Option<&Device>, cipher: Cipher, most: usize) 
         lines.push((name, draw(name, threads as u32, &mut rate)?));
     }
     if cipher == Cipher::Aes128 {
-        // From its figures 5.9 and 5.10: 10.05, 2.43 and 0.40 Gbit/s.
         for (name, rate) in [
-            ("paper: kernel alone", 10.05 / 8.0),
-            ("paper: with transfers", 2.43 / 8.0),
-            ("paper: CPU, one core", 0.40 / 8.0),
+            ("paper: kernel alone", papers::AES_SHARED / 8.0),
+            ("paper: with transfers", papers::AES_TRANSFERS / 8.0),
+            ("paper: CPU, one core", papers::AES_CPU / 8.0),
         ] {
             lines.push((name, vec![(8.0 * MIB as f64, rate), (most as f64, rate)]));
         }
