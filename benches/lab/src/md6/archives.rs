@@ -3,8 +3,9 @@
 
 use super::{
     BITS, CPU_MOST, KIB, MIB, cpu,
-    device::{Case, Device, PART, TRAVELS, WAYS},
+    device::{Case, Device, PART},
     md6,
+    ways::{TRAVELS, WAYS},
 };
 use crate::{
     experiment::Pair,

@@ -3,6 +3,7 @@
 use super::{
     super::experiment::{Bench, compare, failed, grid},
     noise,
+    ways::{TRAVELS, WAYS, WORK, Way},
 };
 use crate::{
     device::{Lab, Launch, Parameter},
@@ -16,7 +17,7 @@ use warpcrypt::{
         Digest, Function,
         md6::{
             Md6, NODE, VALUE,
-            forest::{Forest, LAYER, Tree, are_few},
+            forest::{Forest, LAYER, Tree},
         },
     },
     engine::{
@@ -32,38 +33,6 @@ const FILES: usize = 512 << 10;
 /// Nodes of another size than MD6's are compared with the CPU's up to this length: there is no fast code for them.
 const SIZED_MOST: usize = 1 << 20;
 
-/// How threads share nodes.
-pub(super) struct Way {
-    pub name: &'static str,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    /// The publication's: three kernels a level, with a thread a block, 16, and one.
-    Three,
-    /// 16 threads a node, so many a block.
-    Shared(u32),
-    /// A thread a node, so many a block.
-    Alone(u32),
-    /// A thread a node, and 16 where there are few nodes; so many a block.
-    Chosen(u32),
-}
-
-/// The paper's first, what `hash` uses last.
-pub(super) const WAYS: [Way; 5] = [
-    Way { name: "three kernels, 16 threads a node", kind: Kind::Three },
-    Way { name: "16 threads, a node a block", kind: Kind::Shared(16) },
-    Way { name: "16 threads, 16 nodes a block", kind: Kind::Shared(256) },
-    Way { name: "a thread a node", kind: Kind::Alone(64) },
-    Way { name: "a thread a node, 16 where few", kind: Kind::Chosen(64) },
-];
-/// What goes with transfers unless others are named.
-pub(super) const TRAVELS: &Way = &WAYS[4];
-/// The kernels of `Kind::Three` in their order, with threads of a block and nodes of a thread.
-const THREE: [(&str, u32, f64); 3] = [("pack", 1, 1.0), ("rounds", 16, 1.0 / 16.0), ("rewrite", 1, 4.0)];
-/// Bytes of `work` for each node.
-const WORK: usize = 896;
 /// An archive of more pieces is hashed once, not three times.
 const MOST_PIECES: usize = 4;
 /// Bytes of the part of a tree that stands for itself.
@@ -100,17 +69,6 @@ impl Memory {
         let from = if is_pinned { &self.pinned[..bytes] } else { &self.pageable[..bytes] };
         (from, &mut self.roots)
     }
-}
-
-/// A kernel of a level.
-struct Step {
-    name: String,
-    /// Threads of a block.
-    threads: u32,
-    /// Nodes of a thread.
-    nodes: f64,
-    /// Bytes of dynamic shared memory.
-    shared: usize,
 }
 
 pub(super) struct Device<'a> {
@@ -199,21 +157,6 @@ impl<'a> Device<'a> {
         };
         upload().map_err(failed)?;
         let processors = self.lab.description().processors;
-        let alone = |threads| Step { name: format!("md6_alone_{words}"), threads, nodes: 1.0, shared: 0 };
-        let shared = |threads: u32| Step {
-            name: format!("md6_shared_{words}"),
-            threads,
-            nodes: 1.0 / 16.0,
-            shared: (words + 48) * threads as usize,
-        };
-        let steps = |nodes: u32| match way.kind {
-            Kind::Three => THREE
-                .map(|(name, threads, nodes)| Step { name: format!("md6_{name}"), threads, nodes, shared: 0 })
-                .into(),
-            Kind::Shared(threads) => vec![shared(threads)],
-            Kind::Chosen(threads) if are_few(nodes, processors) => vec![shared(threads)],
-            Kind::Alone(threads) | Kind::Chosen(threads) => vec![alone(threads)],
-        };
         let mut ready = Vec::new();
         for level in &forest.levels {
             let data = if level.number == 1 { &self.data } else { &self.values };
@@ -226,10 +169,10 @@ impl<'a> Device<'a> {
                 Parameter::Memory(data),
                 Parameter::Memory(&self.values),
             ];
-            if matches!(way.kind, Kind::Three) {
+            if way.has_three() {
                 parameters.push(Parameter::Memory(&self.work));
             }
-            for step in steps(level.nodes) {
+            for step in way.steps(level.nodes, processors, words) {
                 let kernel = self.lab.kernel(&self.module, &step.name, step.shared).map_err(failed)?;
                 let occupancy = self.lab.occupancy(&kernel, step.threads).map_err(failed)?;
                 let blocks = grid(self.lab, f64::from(level.nodes) / step.nodes, step.threads, occupancy);
@@ -371,7 +314,7 @@ impl<'a> Device<'a> {
         }
         self.check(way, &case)?;
         // The first level alone.
-        let first = if matches!(way.kind, Kind::Three) { THREE.len() } else { 1 };
+        let first = if way.has_three() { 3 } else { 1 };
         self.with(way, &case, |launches, _| {
             self.bench.kernel(self.lab, &launches[..first], nodes as f64 / 1e6)
         })

@@ -2,8 +2,9 @@
 
 use super::{
     BITS, KIB, MIB,
-    device::{Case, Device, WAYS},
+    device::{Case, Device},
     md6, sized,
+    ways::WAYS,
 };
 use crate::{
     experiment::{Bench, noise},

@@ -5,6 +5,7 @@ mod archives;
 mod device;
 mod grid;
 mod sized;
+mod ways;
 
 use super::{
     deliver,
@@ -12,11 +13,12 @@ use super::{
     papers,
 };
 use crate::report::{Axis, Column, Plot, Report, Section, Spread, Table};
-use device::{Case, Device, TRAVELS, WAYS};
+use device::{Case, Device};
 use warpcrypt::{
     cli::lab::{Failure, Outcome},
     crypto::hash::{Function, md6::Md6},
 };
+use ways::{TRAVELS, WAYS};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;

@@ -1,27 +1,19 @@
 //! `bench kuznyechik`: where the tables of Kuznyechik lie, how many blocks a thread takes, and how many threads a
 //! block of threads has; after A. Borisov and E. Myasnikov, ITNT 2019, whose figures stand beside.
 
+mod device;
+
 use super::{
     deliver,
-    experiment::{Bench, Best, ExperimentArgs, Journeys, Pair, compare, failed, grid, noise, speedups},
+    experiment::{Bench, Best, ExperimentArgs, Journeys, Pair, failed, speedups},
     papers,
 };
-use crate::{
-    device::{Lab, Launch, Parameter, Texture},
-    report::{Axis, Column, Plot, Report, Section, Spread, Table},
-};
-use std::sync::Arc;
+use crate::report::{Axis, Column, Plot, Report, Section, Spread, Table};
+use device::Device;
 use warpcrypt::{
     cli::lab::{Failure, Outcome},
-    crypto::{
-        cipher::{Cipher, CipherKey},
-        kuznyechik::Kuznyechik,
-    },
-    engine::driver::{DeviceMemory, Module},
+    crypto::cipher::{Cipher, CipherKey},
 };
-
-static FATBIN: &[u8] = include_bytes!("../kernels/kuznyechik.fatbin");
-static CONSTANT_FATBIN: &[u8] = include_bytes!("../kernels/kuznyechik_constant.fatbin");
 
 const BLOCK: usize = 16;
 const KEY: [u8; 32] = [0x3c; 32];
@@ -84,110 +76,6 @@ pub fn run(args: &ExperimentArgs) -> Outcome {
     }
     drop(bench);
     deliver(&report, &args.report)
-}
-
-/// The modules on a device, and the data.
-struct Device<'a> {
-    bench: &'a Bench,
-    lab: &'a Lab,
-    module: Arc<Module>,
-    constant: Arc<Module>,
-    texture: Texture,
-    keys: [DeviceMemory; 2],
-    input: DeviceMemory,
-    output: DeviceMemory,
-}
-
-impl<'a> Device<'a> {
-    fn open(bench: &'a Bench, lab: &'a Lab, most: usize) -> Outcome<Self> {
-        let load = || {
-            let modules = [lab.load(FATBIN)?, lab.load(CONSTANT_FATBIN)?];
-            let fill = lab.kernel(&modules[0], "kuznyechik_tables", 0)?;
-            lab.launch(&Launch { kernel: &fill, blocks: 32, threads: 256, parameters: &[] })?;
-            lab.wait()?;
-            lab.copy(&modules[0], "KUZNYECHIK_PI_WORDS", "KUZNYECHIK_PI_CONSTANT")?;
-            let fill = lab.kernel(&modules[1], "kuznyechik_tables_too", 0)?;
-            lab.launch(&Launch { kernel: &fill, blocks: 32, threads: 256, parameters: &[] })?;
-            lab.wait()?;
-            lab.copy(&modules[1], "KUZNYECHIK_BY_TABLE", "KUZNYECHIK_TABLES_CONSTANT")?;
-            let texture = lab.texture(&modules[0], "KUZNYECHIK_BY_TABLE", 4)?;
-            let schedule = Kuznyechik::new(&KEY);
-            let mut keys = Vec::new();
-            for half in [schedule.encryption_keys(), schedule.decryption_keys()] {
-                let memory = lab.memory(half.as_flattened().len())?;
-                lab.upload(half.as_flattened(), &memory)?;
-                keys.push(memory);
-            }
-            let (input, output) = (lab.memory(most)?, lab.memory(most)?);
-            Ok((modules, texture, keys, input, output))
-        };
-        let ([module, constant], texture, keys, input, output) = load().map_err(failed)?;
-        let Ok(keys) = <[DeviceMemory; 2]>::try_from(keys) else { unreachable!("two directions") }; // invariant: pushed twice
-        let noise = noise(most.min(MIB)).repeat(most.div_ceil(MIB).max(1));
-        lab.upload(&noise[..most], &input).map_err(failed)?;
-        Ok(Device { bench, lab, module, constant, texture, keys, input, output })
-    }
-
-    /// Calls `with` with the launch of that variant over `bytes`; not if it cannot have so many threads.
-    fn with<T>(
-        &self,
-        name: &str,
-        threads: u32,
-        bytes: usize,
-        with: impl FnOnce(&Launch) -> Outcome<Option<T>>,
-    ) -> Outcome<Option<T>> {
-        let decrypts = name.contains("_pi_");
-        let tables = if name.starts_with("shared") || name.starts_with("spread") { 65536 } else { 0 };
-        let shared = 256 + if decrypts { 1024 } else { 0 } + tables;
-        let module = if name.starts_with("constant") { &self.constant } else { &self.module };
-        let kernel = self.lab.kernel(module, &format!("kuznyechik_{name}"), shared).map_err(failed)?;
-        let occupancy = self.lab.occupancy(&kernel, threads).map_err(failed)?;
-        if occupancy == 0 {
-            return Ok(None);
-        }
-        let blocks = bytes / BLOCK;
-        let at_once = name.rsplit('_').next().and_then(|n| n.parse().ok()).unwrap_or(1.0);
-        let parameters = [
-            Parameter::Memory(&self.keys[usize::from(decrypts)]),
-            Parameter::Memory(&self.input),
-            Parameter::Memory(&self.output),
-            Parameter::Number(blocks as u64),
-            Parameter::Texture(&self.texture),
-        ];
-        let grid = grid(self.lab, blocks as f64 / at_once, threads, occupancy);
-        with(&Launch { kernel: &kernel, blocks: grid, threads, parameters: &parameters })
-    }
-
-    /// GB/s of a variant, after its output was compared with the CPU's.
-    fn rate(&self, name: &str, threads: u32, bytes: usize) -> Outcome<Option<Spread>> {
-        self.bench.next(&format!("{name}, {threads} threads, {} KiB", bytes >> 10))?;
-        self.with(name, threads, bytes, |launch| {
-            self.lab.launch(launch).map_err(failed)?;
-            let len = bytes.min(128 << 10);
-            let (mut expected, mut found) = (vec![0; len], vec![0; len]);
-            self.lab.download(&self.input, &mut expected).map_err(failed)?;
-            self.lab.download(&self.output, &mut found).map_err(failed)?;
-            apply(&CipherKey::new(Cipher::Kuznyechik, &KEY), name.contains("_pi_"), &mut expected);
-            compare(name, &found, &expected)?;
-            self.bench.kernel(self.lab, &[*launch], bytes as f64 / 1e9)
-        })
-    }
-
-    /// GB/s of a variant from the host's memory and back.
-    fn journey(
-        &self,
-        name: &str,
-        journeys: &mut Journeys,
-        is_pinned: bool,
-        bytes: usize,
-    ) -> Outcome<Option<Spread>> {
-        self.bench.next(&format!("{name} with transfers, {} KiB", bytes >> 10))?;
-        let [from, to] = journeys.memory(is_pinned, bytes);
-        self.with(name, THREADS, bytes, |launch| {
-            let (upload, download) = ((&*from, &self.input), (&self.output, to));
-            self.bench.journey(self.lab, &[*launch], &[upload], download, bytes as f64 / 1e9)
-        })
-    }
 }
 
 /// ECB on the CPU.
