@@ -213,7 +213,12 @@ fn lost_added_and_exchanged_files_are_refused_and_named() {
     a.put_back(&before, &four);
     fs::remove_file(a.vault.store.join(three)).expect("remove");
     for (first, second) in [(&one, &two), (&link, &other)] {
-        sh(&a.vault.store, "mv \"$1\" away && mv \"$2\" \"$1\" && mv away \"$2\"", &[first, second], 30);
+        sh(
+            &a.vault.store,
+            "mv -- \"$1\" away && mv -- \"$2\" \"$1\" && mv -- away \"$2\"",
+            &[first, second],
+            30,
+        );
     }
     let expected = [
         ("added", "dir/four"),
