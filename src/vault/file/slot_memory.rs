@@ -34,12 +34,14 @@ impl SlotMemory {
 pub(super) struct SlotShare {
     all: SlotMemory,
     leaves: usize,
+    /// What readers loaded since they were counted.
+    more: AtomicUsize,
 }
 
 impl SlotShare {
     /// Nothing yet.
     pub(super) fn of(all: &SlotMemory) -> Self {
-        SlotShare { all: all.clone(), leaves: 0 }
+        SlotShare { all: all.clone(), leaves: 0, more: AtomicUsize::new(0) }
     }
 
     /// How many more there may be, in all files together.
@@ -47,10 +49,16 @@ impl SlotShare {
         self.all.most.saturating_sub(self.all.leaves.load(Ordering::Relaxed))
     }
 
-    /// Notes how many the file has now. Returns how many of them it should keep.
+    /// Notes one more.
+    pub(super) fn add(&self) {
+        self.more.fetch_add(1, Ordering::Relaxed);
+        self.all.leaves.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes how many the file has now, those that were added included. Returns how many of them it should keep.
     pub(super) fn count(&mut self, leaves: usize) -> usize {
         let total = &self.all.leaves;
-        let before = std::mem::replace(&mut self.leaves, leaves);
+        let before = std::mem::replace(&mut self.leaves, leaves) + std::mem::take(self.more.get_mut());
         let rest = total.fetch_add(leaves, Ordering::Relaxed) - before;
         total.fetch_sub(before, Ordering::Relaxed);
         if leaves <= FEW || rest + leaves <= self.all.most {
@@ -63,7 +71,7 @@ impl SlotShare {
 
 impl Drop for SlotShare {
     fn drop(&mut self) {
-        self.all.leaves.fetch_sub(self.leaves, Ordering::Relaxed);
+        self.all.leaves.fetch_sub(self.leaves + *self.more.get_mut(), Ordering::Relaxed);
     }
 }
 
@@ -87,6 +95,19 @@ mod tests {
         assert_eq!(b.room(), 100 - FEW);
         assert_eq!(b.count(100), 100);
         drop(b);
+        assert_eq!(all.bytes(), 0);
+    }
+
+    #[test]
+    fn what_readers_load_counts_at_once_and_only_once() {
+        let all = SlotMemory::new(100 * LEAF);
+        let mut share = SlotShare::of(&all);
+        (0..3).for_each(|_| share.add());
+        assert_eq!(share.room(), 97);
+        assert_eq!(share.count(3), 3);
+        assert_eq!(share.room(), 97);
+        share.add();
+        drop(share);
         assert_eq!(all.bytes(), 0);
     }
 

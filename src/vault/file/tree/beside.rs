@@ -18,7 +18,7 @@ use std::{
 };
 
 /// Leaves until somebody has to take them in.
-const MOST: usize = 64;
+const MOST: usize = if cfg!(test) { 4 } else { 64 };
 
 /// Where a leaf of a group goes.
 type Place = OnceLock<(u64, Leaf)>;
@@ -38,6 +38,10 @@ impl Beside {
         places.filter_map(OnceLock::get).find(|(other, _)| *other == group).map(|(_, leaf)| leaf)
     }
 
+    fn is_full(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) >= MOST
+    }
+
     /// Whether there was a place for it.
     fn add(&self, group: u64, leaf: Leaf) -> bool {
         let places = self.leaves.get_or_init(|| Box::new([const { OnceLock::new() }; MOST]));
@@ -50,17 +54,21 @@ impl Tree {
     /// Brings the slots of these groups into memory while others may read the tree. False if one of them is not there
     /// afterwards: that takes who has the tree to itself, who then also meets the error if there is one.
     pub(in crate::vault::file) fn load_beside(&self, source: Source, mut groups: Range<u64>) -> bool {
-        self.share.room() > MOST && groups.all(|group| self.is_loaded(group) || self.load_one(source, group))
+        self.share.room() > 0 && groups.all(|group| self.is_loaded(group) || self.load_one(source, group))
     }
 
     fn load_one(&self, source: Source, group: u64) -> bool {
         let Some(wanted) = self.known_digest(group) else { return false };
-        if group == 0 && self.first.is_some() {
+        if self.beside.is_full() || group == 0 && self.first.is_some() {
             return false;
         }
         let Ok(leaf) = self.read_leaf(source, group, wanted, None) else { return false };
         let found = digests_of(source.keys, [(group, &leaf.entries[..])].into_iter());
-        found[..] == [wanted] && self.beside.add(group, leaf)
+        if found[..] != [wanted] || !self.beside.add(group, leaf) {
+            return false;
+        }
+        self.share.add();
+        true
     }
 
     /// The digest of a group, if the page that has it is in memory.
@@ -83,6 +91,7 @@ impl Tree {
             for (group, leaf) in places.filter_map(OnceLock::take) {
                 self.leaves.entry(group).or_insert(leaf);
             }
+            self.share.count(self.leaves.len());
         }
     }
 }
