@@ -12,6 +12,8 @@ use std::{
 };
 use tempfile::TempDir;
 
+/// Exit code of `umount`: the mount is in use.
+const IN_USE: i32 = 23;
 /// Longest life of one mount: after that its process is killed, so that calls stuck in it return.
 const LIFE: Duration = Duration::from_secs(400);
 
@@ -189,8 +191,18 @@ impl<'v> Mount<'v> {
     }
 
     /// Unmounts as a user does; when that returns, all is stored.
+    ///
+    /// A command that another thread starts holds copies of this process's open files until it has closed all of them,
+    /// and each close of a file on some busy mount waits for that mount. Meanwhile this mount can be in use, so the
+    /// command is tried again.
     pub fn unmount(mut self) {
-        let done = run(Vault::program().arg("umount").arg(self.path()), 120);
+        let until = Instant::now() + Duration::from_secs(60);
+        let done = loop {
+            let done = run(Vault::program().arg("umount").arg(self.path()), 120);
+            if done.code() != IN_USE || Instant::now() > until {
+                break done;
+            }
+        };
         assert!(done.status.success(), "umount: {}: {}", done.status, done.stderr);
         assert!(!is_mounted(self.path()), "umount returned while the mount stands");
         // All is stored and the vault is free; what is left is the end of a process, which takes a GPU's driver a while.
