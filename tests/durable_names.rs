@@ -162,6 +162,29 @@ fn a_synced_file_survives_being_moved_into_a_new_directory() {
 }
 
 #[test]
+fn a_file_that_was_synced_before_it_had_a_name_survives_under_that() {
+    let Some(disk) = Disk::new() else { return };
+    let vault = disk.vault();
+    let (root, long) = (vault.root(), "n".repeat(250));
+    let dir = mkdir(&vault, &root, "new");
+    let made = |content: &str| {
+        let (_, file) = vault.create_nameless(&root, node(0o644)).unwrap();
+        file.file.write(0, content.as_bytes()).unwrap();
+        vault.sync_file(&file).unwrap();
+        file
+    };
+    let (file, nameless) = (made(&long), made("gone"));
+    vault.link(Target::File(&file), &dir, OsStr::new(&long)).unwrap();
+    vault.sync_dir(&dir).unwrap();
+    let (_image, after) = disk.after_power_cut();
+    assert!(holds(&after, &["new"], &long, &long));
+    assert_eq!(after.list(&after.root()).unwrap().len(), 1);
+    after.shut_down().unwrap();
+    drop((file, nameless));
+    vault.shut_down().unwrap();
+}
+
+#[test]
 fn directories_are_all_to_be_opened_after_a_power_cut() {
     let Some(disk) = Disk::new() else { return };
     let vault = disk.vault();

@@ -52,7 +52,8 @@ fuzz_target!(|parts: ([u8; HEADER], [u8; ARGUMENTS], &[u8])| {
             | Op::Destroy
             | Op::Fallocate { .. }
             | Op::Lseek { .. }
-            | Op::Copy { .. } => {}
+            | Op::Copy { .. }
+            | Op::Tmpfile { .. } => {}
         }
     }
 });

@@ -4,7 +4,7 @@
 //! of `Node::order`.
 
 use super::{caching::InUse, errno, forgotten::Forgotten, pages::Pages};
-use crate::vault::{Kind, OpenFile, Pin, Result, Stat, StoredName};
+use crate::vault::{Kind, OpenFile, Pin, Result, Stat, StoredName, There};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
     collections::HashMap,
@@ -87,6 +87,16 @@ impl Names {
             self.gone = Some(Box::new(Stat { nlink: 0, ..*before }));
             self.pin = pin;
         }
+    }
+
+    /// A node that was made without a name: as long as it gets none, it is like one whose every name is gone.
+    fn none_yet(there: There) -> Self {
+        Names { known: Vec::new(), gone: Some(Box::new(there.stat)), pin: Some(there.pin) }
+    }
+
+    /// A node without a name gets one.
+    pub fn came_back(&mut self, name: Name) {
+        *self = Names { known: vec![name], gone: None, pin: None };
     }
 
     /// The last attributes of a node whose every name is gone.
@@ -295,6 +305,17 @@ impl Inodes {
         let (node, generation) = self.renew(&node, key, stat.kind, generation(&name));
         node.names.write().add(name);
         Some(Id { number: node.number, generation })
+    }
+
+    /// Counts the first lookup of a node that was made without a name.
+    pub fn made_nameless(&self, there: There) -> Id {
+        let (key, kind) = (there.inode(), there.stat.kind);
+        let generation = || there.pin.generation().into();
+        let Counted { node, generation: known, first } = self.count(key, kind, generation);
+        let (node, generation) =
+            if first { (node, known) } else { self.renew(&node, key, kind, generation()) };
+        *node.names.write() = Names::none_yet(there);
+        Id { number: node.number, generation }
     }
 
     /// Takes back `lookups` lookups of a node; after the last one it is no longer known.

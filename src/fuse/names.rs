@@ -4,13 +4,13 @@ use super::{
     attr,
     caller::Caller,
     errno,
-    inodes::{Id, Name, Names},
+    inodes::{Id, Name, Names, Node},
     server::Server,
     wanted::Wanted,
 };
-use crate::vault::{Dir, Error, Kind, RenameMode, Result, Spot, Stat, Target, There};
+use crate::vault::{Dir, Error, Kind, OpenFile, RenameMode, Result, Spot, Stat, StoredName, Target, There};
 use fuser::{FopenFlags, OpenFlags, RenameFlags};
-use std::ffi::OsStr;
+use std::{ffi::OsStr, sync::Arc};
 
 /// What a reply tells of a node.
 pub struct Entry {
@@ -50,11 +50,32 @@ impl Server {
         let acl = self.default_acl(parent, &dir)?;
         let (stored, stat, file) = self.vault.create(&dir, name, new.under(acl.as_ref()))?;
         let id = self.made(parent, &dir, stored, &stat, acl.is_none())?;
-        let node = self.inodes.get(id.number)?;
+        self.open_made(Entry { id, stat }, file, flags)
+    }
+
+    /// Makes a regular file without a name and opens it; returns the same.
+    pub fn tmpfile(&self, parent: u64, new: Wanted, flags: OpenFlags) -> Result<(Entry, u64, FopenFlags)> {
+        self.writable()?;
+        let dir = self.dir(parent)?;
+        let acl = self.default_acl(parent, &dir)?;
+        let (there, file) = self.vault.create_nameless(&dir, new.under(acl.as_ref()))?;
+        let stat = there.stat;
+        let id = self.inodes.made_nameless(there);
+        *self.inodes.get(id.number)?.bare.write() = acl.is_none();
+        self.open_made(Entry { id, stat }, file, flags)
+    }
+
+    fn open_made(
+        &self,
+        entry: Entry,
+        file: Arc<OpenFile>,
+        flags: OpenFlags,
+    ) -> Result<(Entry, u64, FopenFlags)> {
+        let node = self.inodes.get(entry.id.number)?;
         let mut in_use = node.in_use.lock();
         let mode = self.open_mode(flags, &in_use);
         let handle = self.give_out(&node, &mut in_use, file, flags, mode);
-        Ok((Entry { id, stat }, handle, mode))
+        Ok((entry, handle, mode))
     }
 
     /// Makes a regular file without opening it, a FIFO, a socket or a device.
@@ -89,10 +110,32 @@ impl Server {
         self.writable()?;
         let node = self.inodes.get(number)?;
         let to = self.dir(parent)?;
-        let (stored, stat) =
-            self.with_name(&node, |dir, stored| self.vault.link(Target::Entry(dir, stored), &to, name))?;
+        let (stored, stat) = match self.link_nameless(&node, parent, &to, name)? {
+            Some(linked) => linked,
+            None => {
+                self.with_name(&node, |dir, stored| self.vault.link(Target::Entry(dir, stored), &to, name))?
+            }
+        };
         let id = self.found(parent, &to, stored, &stat).ok_or_else(errno::no_entry)?;
         Ok(Entry { id, stat })
+    }
+
+    /// Gives an open file its first name; `None` if it has one.
+    fn link_nameless(
+        &self,
+        node: &Node,
+        parent: u64,
+        to: &Dir,
+        name: &OsStr,
+    ) -> Result<Option<(StoredName, Stat)>> {
+        let mut names = node.names.write();
+        if names.any().is_some() {
+            return Ok(None);
+        }
+        let file = self.open_file(node.key).ok_or_else(errno::no_entry)?;
+        let (stored, stat) = self.vault.link(Target::File(&file), to, name)?;
+        names.came_back(Name { parent, stored: stored.clone() });
+        Ok(Some((stored, stat)))
     }
 
     /// Removes a name of something other than a directory.

@@ -255,12 +255,23 @@ impl Requests {
         when_open!(self, caller, reply, [name], |server, _pass| {
             let create = |s: &Server| s.create(parent, name, new, flags);
             let made = server.named(caller.user, Activity::Create, parent, create);
-            reply.answer(made.map(|(Entry { id, stat }, handle, mode)| {
-                let told = server.tell(id.number, &stat);
-                let name_ttl = told.ttl;
-                let found = Found { told, generation: id.generation, name_ttl };
-                Created { found, opened: Opened { handle, mode } }
-            }));
+            reply.answer(made.map(|made| server.created(made)));
+        });
+    }
+
+    /// Makes a file without a name, in the filesystem of a directory, and opens it. fuser does not know this request:
+    /// it comes by rings alone.
+    pub fn tmpfile(
+        &self,
+        caller: Caller,
+        parent: u64,
+        new: Wanted,
+        flags: OpenFlags,
+        reply: impl Reply<Created>,
+    ) {
+        when_open!(self, caller, reply, [], |server, _pass| {
+            let made = server.named(caller.user, Activity::Create, parent, |s| s.tmpfile(parent, new, flags));
+            reply.answer(made.map(|made| server.created(made)));
         });
     }
 
@@ -526,6 +537,14 @@ impl Server {
     fn found_entry(&self, Entry { id, stat }: &Entry) -> Found {
         let told = self.tell(id.number, stat);
         Found { told, generation: id.generation, name_ttl: self.name_ttl() }
+    }
+
+    /// Tells of a file that was made, with its handle and how the kernel is to treat that.
+    fn created(&self, (Entry { id, stat }, handle, mode): (Entry, u64, FopenFlags)) -> Created {
+        let told = self.tell(id.number, &stat);
+        let name_ttl = told.ttl;
+        let found = Found { told, generation: id.generation, name_ttl };
+        Created { found, opened: Opened { handle, mode } }
     }
 
     /// Node 0 says that there is none, and for how long that may be relied on.

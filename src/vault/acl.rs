@@ -120,24 +120,26 @@ impl Vault {
         file: Option<&OpenFile>,
     ) -> Result<Option<Stat>> {
         let target = file.map_or(Target::Entry(parent, stored), Target::File);
-        let give = || {
-            if let Some(default) = &inherited.default {
-                self.put_xattr(target, OsStr::from_bytes(ACL_DEFAULT), &default.encode())?;
-            }
-            let Some(access) = &inherited.access else { return Ok(None) };
-            match self.put_xattr(target, OsStr::from_bytes(ACL_ACCESS), &access.encode()) {
-                // Special files have no attributes. The mask is no right of the group's: it is left out.
-                Err(Error::NotSupported(_)) => return Ok(None),
-                other => other?,
-            }
-            // It may have got set-group-id from the directory, or may not have what it was to get.
-            let mode = Some(self.stat(target)?.mode & !RIGHTS | (inherited.mode | access.mode()) & RIGHTS);
-            self.set_attr(target, &SetAttr { mode, ..SetAttr::default() }).map(Some)
-        };
-        give().inspect_err(|_| {
+        self.inherit(inherited, target).inspect_err(|_| {
             // The first error counts.
             let _ = parent.store.unlink(&stored.0).or_else(|_| unmake_dir(parent, stored));
         })
+    }
+
+    /// The same, of a node that the caller takes away if this fails.
+    pub(super) fn inherit(&self, inherited: &Inherited, target: Target) -> Result<Option<Stat>> {
+        if let Some(default) = &inherited.default {
+            self.put_xattr(target, OsStr::from_bytes(ACL_DEFAULT), &default.encode())?;
+        }
+        let Some(access) = &inherited.access else { return Ok(None) };
+        match self.put_xattr(target, OsStr::from_bytes(ACL_ACCESS), &access.encode()) {
+            // Special files have no attributes. The mask is no right of the group's: it is left out.
+            Err(Error::NotSupported(_)) => return Ok(None),
+            other => other?,
+        }
+        // It may have got set-group-id from the directory, or may not have what it was to get.
+        let mode = Some(self.stat(target)?.mode & !RIGHTS | (inherited.mode | access.mode()) & RIGHTS);
+        self.set_attr(target, &SetAttr { mode, ..SetAttr::default() }).map(Some)
     }
 }
 

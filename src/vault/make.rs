@@ -1,7 +1,7 @@
 //! Making files, directories and special files, and giving them to their owner.
 
 use super::{
-    Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, Vault,
+    Dir, Error, Kind, OpenFile, Pin, Result, Stat, StoredName, Target, There, Vault,
     acl::{Acl, Inherited},
     attr::{key, permissions},
     names::temporary_name,
@@ -62,6 +62,30 @@ impl Vault {
         let file = self.files.create(key(&raw), file);
         let stat = self.give_acls(&inherited, parent, &stored, Some(&file))?;
         Ok((stored, stat.map_or_else(|| self.present(&raw), Ok)?, file))
+    }
+
+    /// Makes a regular file without a name, in the filesystem of a directory, and opens it. Until it is linked it is like one whose
+    /// last name went: it goes with whoever has it open, and nothing of it need be stored but what is to be synced.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP if the store has no such files; else the store's.
+    pub fn create_nameless(&self, dir: &Dir, node: NewNode) -> Result<(There, Arc<OpenFile>)> {
+        self.writable()?;
+        let inherited = Inherited::by(&node, Kind::File);
+        let node = NewNode { mode: inherited.mode, ..node };
+        let file = DirFile::quiet(dir.store.create_nameless(node.mode & 0o777)?);
+        let pin = Pin::new(Node::shared(file.fd()));
+        let raw = self.adopt(&dir.store, pin.node(), node)?;
+        let file = self.files.create(key(&raw), file);
+        self.files.forget(file.key);
+        let stat = self.inherit(&inherited, Target::File(&file));
+        match stat.and_then(|stat| stat.map_or_else(|| self.present(&raw), Ok)) {
+            Ok(stat) => Ok((There { pin, stat }, file)),
+            Err(e) => {
+                self.files.release(file);
+                Err(e)
+            }
+        }
     }
 
     /// Makes a regular file, FIFO, socket or device; `rdev` as the kernel encodes it.
@@ -133,9 +157,18 @@ impl Vault {
         Ok(())
     }
 
-    /// Another name for a node.
+    /// Another name for a node, or the first one of a file without.
+    ///
+    /// # Errors
+    /// ENOENT for an open file that a rotation has passed by, as it was in no directory: its key may be forgotten. Else the
+    /// store's.
     pub fn link(&self, node: Target, parent: &Dir, name: &OsStr) -> Result<(StoredName, Stat)> {
         self.writable()?;
+        if let Target::File(file) = node
+            && file.file.has_former_key()
+        {
+            return Err(Errno::NOENT.into());
+        }
         let place = self.place(parent, name)?;
         let _changing = self.changing(parent, name)?;
         if let Target::Entry(dir, old) = node {
@@ -161,6 +194,7 @@ impl Vault {
         self.files.remember(inode);
         if let Some(open) = self.files.get(inode) {
             self.file_came_back(&open);
+            self.files.note_durable(&open); // what was synced before it had a name
         }
         self.files.changed(inode);
         let stat = self.stat(Target::Entry(parent, &place.stored))?;

@@ -54,6 +54,11 @@ impl Pin {
         self.0.readlink()
     }
 
+    /// A number of 31 bits as [`Vault::generation`] has it.
+    pub fn generation(&self) -> u32 {
+        self.0.generation()
+    }
+
     /// Names that it has now.
     ///
     /// # Errors

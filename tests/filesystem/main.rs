@@ -4,6 +4,7 @@ mod attributes;
 mod contents;
 mod handles;
 mod limits;
+mod nameless;
 mod names;
 mod overlay;
 mod set_id;

@@ -94,9 +94,17 @@ fn an_overlay_has_its_upper_layer_on_a_mount() {
     };
     lower(&at("lower"));
     let vault = Vault::in_memory("aes-256-ctr");
-    for (number, options) in ["", ",redirect_dir=on,metacopy=on", ",userxattr"].into_iter().enumerate() {
+    // With rings an overlay copies up by files without a name.
+    let cases = [
+        ("", "off"),
+        (",redirect_dir=on,metacopy=on", "off"),
+        (",userxattr", "off"),
+        ("", "auto"),
+        (",redirect_dir=on,metacopy=on", "auto"),
+    ];
+    for (number, (options, rings)) in cases.into_iter().enumerate() {
         let plain = at(&format!("plain{number}"));
-        let mount = vault.mount();
+        let mount = vault.mount_with(&["--io-uring", rings]);
         let own = mount.join(format!("own{number}"));
         for layer in [&plain, &own] {
             fs::create_dir_all(layer.join("upper")).unwrap();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::vault::Time;
+use crate::vault::{NewNode, Time, tests::Fixture};
 
 const DEVICE: u64 = 7;
 
@@ -137,6 +137,30 @@ fn a_name_that_moved_since_it_was_found_is_not_noted() {
     assert!(node.names.read().gone().is_some() && Arc::ptr_eq(&node, &inodes.get(42).unwrap()));
     inodes.forget(42, 2);
     assert!(inodes.get(42).is_err(), "what was not found was not counted");
+}
+
+fn made_nameless(inodes: &Inodes, ino: u64) -> Id {
+    let f = Fixture::new();
+    let (there, _) = f.vault.create_nameless(&f.vault.root(), NewNode::plain(0o644, 0, 0)).unwrap();
+    inodes.made_nameless(There { stat: stat(ino, Kind::File, 0), ..there })
+}
+
+#[test]
+fn a_node_without_a_name_is_gone_until_it_gets_one() {
+    let inodes = table();
+    let id = made_nameless(&inodes, 42);
+    let node = inodes.get(id.number).unwrap();
+    assert!(id.number == 42 && node.names.read().any().is_none() && node.names.read().gone().is_some());
+    node.names.write().came_back(name(ROOT, "a"));
+    assert_eq!(found(&inodes, &stat(42, Kind::File, 1), name(ROOT, "a")), id);
+    assert!(node.names.read().gone().is_none() && Arc::ptr_eq(&node, &inodes.get(42).unwrap()));
+    inodes.forget(42, 2);
+    assert!(inodes.get(42).is_err());
+    // The store gave the number of a file away that another process removed.
+    let old = found(&inodes, &stat(43, Kind::File, 1), name(ROOT, "b"));
+    let new = made_nameless(&inodes, 43);
+    assert!(new.number == 43 && new.generation != old.generation);
+    assert!(inodes.get(43).unwrap().names.read().any().is_none());
 }
 
 #[test]

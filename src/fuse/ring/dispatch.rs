@@ -49,6 +49,7 @@ pub fn takes_long(operation: &Operation) -> bool {
         | Op::Releasedir { .. }
         | Op::Access { .. }
         | Op::Create { .. }
+        | Op::Tmpfile { .. }
         | Op::Destroy
         | Op::Lseek { .. } => false,
     }
@@ -108,6 +109,9 @@ pub fn serve(requests: &Requests, header: &Header, operation: Operation, reply: 
         Op::Create { name, mode, umask, flags } => {
             let new = Wanted::by(caller, mode, umask);
             requests.create(caller, number, name, new, OpenFlags(flags), reply);
+        }
+        Op::Tmpfile { mode, umask, flags } => {
+            requests.tmpfile(caller, number, Wanted::by(caller, mode, umask), OpenFlags(flags), reply);
         }
         Op::Destroy => Reply::<()>::answer(reply, Ok(())),
         Op::Fallocate { handle, offset, len, mode } => {

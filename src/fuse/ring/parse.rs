@@ -84,6 +84,7 @@ pub enum Operation<'a> {
     Fallocate { handle: u64, offset: u64, len: u64, mode: i32 },
     Lseek { handle: u64, offset: i64, whence: i32 },
     Copy { from: (u64, u64), number: u64, to: (u64, u64), len: u64 },
+    Tmpfile { mode: u32, umask: u32, flags: i32 },
 }
 
 /// Takes a header apart.
@@ -171,6 +172,11 @@ pub fn operation<'a>(opcode: u32, arguments: &[u8; ARGUMENTS], payload: &'a [u8]
         47 => {
             let (from, number) = ((args.u64()?, args.offset()?), args.u64()?);
             Op::Copy { from, number, to: (args.u64()?, args.offset()?), len: args.u64()? }
+        }
+        51 => {
+            // The name that comes with it means nothing.
+            let (flags, mode, umask) = (args.i32()?, args.u32()?, args.u32()?);
+            Op::Tmpfile { mode, umask, flags }
         }
         _ => return Err(Fault::Unknown),
     })
@@ -313,6 +319,15 @@ mod tests {
     fn kinds_that_are_never_asked_for_are_unknown() {
         for opcode in [0, 2, 7, 26, 31, 36, 37, 39, 40, 48, 4096, u32::MAX] {
             assert_eq!(operation(opcode, &arguments(&[]), b"a\0b\0").err(), Some(Fault::Unknown), "{opcode}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_name_is_asked_for_with_any_name_or_none() {
+        let bytes = arguments(&[&1_u32.to_ne_bytes(), &2_u32.to_ne_bytes(), &3_u32.to_ne_bytes()]);
+        for name in [&b"/\0"[..], b"", b"name", b"\0\0", &[0xff; 300]] {
+            let parsed = operation(51, &bytes, name);
+            assert!(matches!(parsed, Ok(Operation::Tmpfile { flags: 1, mode: 2, umask: 3 })), "{name:?}");
         }
     }
 

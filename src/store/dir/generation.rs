@@ -1,6 +1,6 @@
 //! What tells an inode from those that had its number before.
 
-use super::{StoreDir, component};
+use super::{Node, StoreDir, component};
 use rustix::{
     fs::{AtFlags, StatxFlags},
     io::Errno,
@@ -9,7 +9,7 @@ use std::{
     ffi::{CString, OsStr, c_int, c_uint},
     io,
     os::{
-        fd::{AsFd, AsRawFd},
+        fd::{AsFd, AsRawFd, BorrowedFd},
         unix::ffi::OsStrExt,
     },
 };
@@ -30,43 +30,54 @@ impl StoreDir {
     /// a rare chance. It is made of the store's own file handle, or else of the time when the inode was made; 0 where the store
     /// knows neither.
     pub fn generation(&self, name: &OsStr) -> u32 {
-        let known = self.file_handle(name).or_else(|_| self.birth(name));
-        known.map_or(0, |known| short_hash(&known))
+        component(name).map_or(0, |name| generation(self.as_fd(), name, AtFlags::empty()))
     }
+}
 
-    /// The file handle of the store, in which most filesystems have a generation number.
-    fn file_handle(&self, name: &OsStr) -> io::Result<Vec<u8>> {
-        let name = CString::new(component(name)?.as_bytes())?;
-        let mut handle = FileHandle { bytes: LONGEST as c_uint, kind: 0, content: [0; LONGEST] };
-        let mut mount: c_int = 0;
-        // SAFETY: the name ends with a zero byte, `handle` begins as `file_handle` does and has room for as many bytes as it says,
-        // and the call writes nothing else but `mount`. Without flags no link is followed.
-        let result = unsafe {
-            libc::name_to_handle_at(
-                self.as_fd().as_raw_fd(),
-                name.as_ptr(),
-                (&raw mut handle).cast(),
-                &raw mut mount,
-                0,
-            )
-        };
-        if result != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let content = handle.content.get(..handle.bytes as usize).ok_or(Errno::OVERFLOW)?;
-        Ok(content.to_vec())
+impl Node<'_> {
+    /// The same of this node, whether it has a name or not.
+    pub fn generation(&self) -> u32 {
+        generation(self.as_fd(), OsStr::new(""), AtFlags::EMPTY_PATH)
     }
+}
 
-    /// When it was made.
-    fn birth(&self, name: &OsStr) -> io::Result<Vec<u8>> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-        let known = rustix::fs::statx(self, component(name)?, flags, StatxFlags::BTIME)?;
-        if known.stx_mask & StatxFlags::BTIME.bits() == 0 {
-            return Err(Errno::NODATA.into());
-        }
-        let (seconds, nanoseconds) = (known.stx_btime.tv_sec, known.stx_btime.tv_nsec);
-        Ok([&seconds.to_be_bytes()[..], &nanoseconds.to_be_bytes()].concat())
+fn generation(dir: BorrowedFd, name: &OsStr, flags: AtFlags) -> u32 {
+    let known = file_handle(dir, name, flags).or_else(|_| birth(dir, name, flags));
+    known.map_or(0, |known| short_hash(&known))
+}
+
+/// The file handle of the store, in which most filesystems have a generation number.
+fn file_handle(dir: BorrowedFd, name: &OsStr, flags: AtFlags) -> io::Result<Vec<u8>> {
+    let name = CString::new(name.as_bytes())?;
+    let mut handle = FileHandle { bytes: LONGEST as c_uint, kind: 0, content: [0; LONGEST] };
+    let mut mount: c_int = 0;
+    // SAFETY: the name ends with a zero byte, `handle` begins as `file_handle` does and has room for as many bytes as it says,
+    // and the call writes nothing else but `mount`. Without AT_SYMLINK_FOLLOW no link is followed.
+    let result = unsafe {
+        libc::name_to_handle_at(
+            dir.as_raw_fd(),
+            name.as_ptr(),
+            (&raw mut handle).cast(),
+            &raw mut mount,
+            flags.bits() as c_int,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
     }
+    let content = handle.content.get(..handle.bytes as usize).ok_or(Errno::OVERFLOW)?;
+    Ok(content.to_vec())
+}
+
+/// When it was made.
+fn birth(dir: BorrowedFd, name: &OsStr, flags: AtFlags) -> io::Result<Vec<u8>> {
+    let flags = flags | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+    let known = rustix::fs::statx(dir, name, flags, StatxFlags::BTIME)?;
+    if known.stx_mask & StatxFlags::BTIME.bits() == 0 {
+        return Err(Errno::NODATA.into());
+    }
+    let (seconds, nanoseconds) = (known.stx_btime.tv_sec, known.stx_btime.tv_nsec);
+    Ok([&seconds.to_be_bytes()[..], &nanoseconds.to_be_bytes()].concat())
 }
 
 /// FNV-1a, folded: it has to be the same in the next version, and need not resist anybody.
@@ -110,8 +121,21 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("file"), "").unwrap();
         let dir = StoreDir::open_path(place.path()).unwrap();
-        let birth = dir.birth(OsStr::new("file"));
+        let birth = birth(dir.as_fd(), OsStr::new("file"), AtFlags::empty());
         assert_eq!(birth.unwrap().len(), 12);
         assert_eq!(dir.generation(OsStr::new("none")), 0);
+    }
+
+    #[test]
+    fn a_file_without_a_name_keeps_its_generation_when_it_gets_one() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = StoreDir::open_path(place.path()).unwrap();
+        let node = Node::owned(dir.create_nameless(0o600).unwrap());
+        let (handle, birth_of) = (file_handle, birth);
+        let known = [handle, birth_of].map(|f| f(node.as_fd(), OsStr::new(""), AtFlags::EMPTY_PATH).unwrap());
+        let generation = node.generation();
+        node.link(&dir, OsStr::new("file")).unwrap();
+        let found = [handle, birth_of].map(|f| f(dir.as_fd(), OsStr::new("file"), AtFlags::empty()).unwrap());
+        assert_eq!((found, dir.generation(OsStr::new("file"))), (known, generation));
     }
 }

@@ -105,6 +105,16 @@ impl StoreDir {
         Ok(rustix::fs::openat(self, component(name)?, flags, Mode::from_raw_mode(mode))?)
     }
 
+    /// Makes a regular file without a name in the filesystem of this directory, open for reading and writing. Without one it goes
+    /// with its last descriptor.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP if the store has no such files; else the store's.
+    pub fn create_nameless(&self, mode: u32) -> io::Result<OwnedFd> {
+        let flags = OFlags::CLOEXEC | OFlags::RDWR | OFlags::TMPFILE;
+        Ok(rustix::fs::openat(self, ".", flags, Mode::from_raw_mode(mode))?)
+    }
+
     /// A handle on whatever stands under `name`, links included.
     ///
     /// # Errors

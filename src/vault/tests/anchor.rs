@@ -183,3 +183,24 @@ fn what_goes_leaves_the_anchor() {
     assert_eq!(vault.anchor.as_ref().unwrap().number_of_bounds(&salts), 0);
     vault.shut_down().unwrap();
 }
+
+#[test]
+fn what_was_synced_without_a_name_is_confirmed_with_it() {
+    let (dir, anchor) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    Vault::init(dir.path(), settings(NameMode::Encrypted), &slot()).unwrap();
+    let vault = open_anchored(dir.path(), &anchor.path().join("anchor"));
+    let (_, open) = vault.create_nameless(&vault.root(), node(0o644)).unwrap();
+    open.file.write(0, b"content").unwrap();
+    vault.sync_file(&open).unwrap();
+    let salt = open.file.salt(false).unwrap().unwrap();
+    let bounds = || vault.anchor.as_ref().unwrap().number_of_bounds(&[salt]);
+    assert_eq!(bounds(), 0, "nobody could ask for it");
+    vault.link(Target::File(&open), &vault.root(), OsStr::new("file")).unwrap();
+    vault.sync_dir(&vault.root()).unwrap();
+    assert_eq!(bounds(), 1);
+    drop(open);
+    vault.shut_down().unwrap();
+    drop(vault);
+    let vault = open_anchored(dir.path(), &anchor.path().join("anchor"));
+    assert_eq!(all_refused(&vault), Vec::<String>::new());
+}

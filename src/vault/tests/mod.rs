@@ -7,6 +7,7 @@ mod hostile;
 mod listing;
 mod memory;
 mod model;
+mod nameless;
 mod names;
 mod nodes;
 mod opening;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     crypto::secret::Secret,
-    vault::{Rotated, Step, Target, Time},
+    vault::{OpenFile, Rotated, Step, Target, Time},
 };
 use std::collections::BTreeMap;
 
@@ -216,4 +216,31 @@ fn an_unfinished_file_is_finished_before_the_rotation_ends() {
         assert_eq!(without_times(everything(&f.vault)).collect::<Vec<_>>(), before);
         assert_eq!(without_times(everything(&f.reopen().vault)).collect::<Vec<_>>(), before);
     }
+}
+
+/// Whoever goes through the directories does not meet it. Under a name it could be read by nobody once the key is forgotten.
+#[test]
+fn a_file_that_had_no_name_during_a_rotation_gets_none() {
+    let f = Fixture::new();
+    let make = || {
+        let (_, file) = f.vault.create_nameless(&f.root(), node(0o600)).unwrap();
+        file.file.write(0, b"content").unwrap();
+        f.vault.sync_file(&file).unwrap();
+        file
+    };
+    let (old, unwritten) = (make(), f.vault.create_nameless(&f.root(), node(0o600)).unwrap().1);
+    let (config, master) = begin(&f);
+    f.vault.take_up(&config, &master).unwrap();
+    let link = |file: &OpenFile, name| f.vault.link(Target::File(file), &f.root(), OsStr::new(name));
+    assert_eq!(errno(link(&old, "old")), Some(Errno::NOENT));
+    link(&make(), "meanwhile").unwrap();
+    assert_eq!(rotate(&f.vault, usize::MAX), Rotated::Whole { aside: 0 });
+    assert_eq!(errno(link(&old, "old")), Some(Errno::NOENT));
+    unwritten.file.write(0, b"content").unwrap();
+    link(&unwritten, "unwritten").unwrap();
+    link(&make(), "new").unwrap();
+    drop((old, unwritten));
+    let f = f.reopen();
+    let read: Vec<_> = everything(&f.vault).into_values().map(|(_, content, ..)| content).collect();
+    assert_eq!(read, vec![b"content".to_vec(); 3]);
 }
