@@ -77,7 +77,7 @@ impl Code {
             Code::MountPointNotDir => "the mount point is not a directory",
             Code::MountPointNotEmpty => "the mount point is not empty",
             Code::MountPointBusy => "the mount point is in use",
-            Code::NotMounted => "umount, stat, lock, unlock: no vault is mounted there",
+            Code::NotMounted => "umount, stat, lock, unlock, freeze, thaw: no vault is mounted there",
             Code::ReadOnlyStore => "the vault is on a read-only filesystem",
             Code::DiskFull => "no space left on the disk that is written to",
             Code::FuseUnavailable => "FUSE is not available",

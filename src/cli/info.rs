@@ -8,9 +8,12 @@ use super::{
     mounts::{self, Mount},
     print, vaults,
 };
-use crate::format::{
-    config::{VERSION, VaultConfig},
-    key_slot::KeySlot,
+use crate::{
+    format::{
+        config::{VERSION, VaultConfig},
+        key_slot::KeySlot,
+    },
+    fuse,
 };
 use serde_json::{Value, json};
 use std::{
@@ -24,8 +27,9 @@ pub fn run(place: &Path, as_json: bool) -> Outcome {
     let mount = mount_of(place);
     let config = vaults::read(mount.as_ref().map_or(place, |mount| &mount.source))?;
     // A mount of another user does not say.
-    let locked = mount.as_ref().and_then(|mount| locking::is_locked(mount).ok());
-    print(&if as_json { document("info", info_json(&config, locked)) } else { info_text(&config, locked) })?;
+    let state = mount.as_ref().and_then(|mount| locking::state(mount).ok());
+    let state = state.as_deref();
+    print(&if as_json { document("info", info_json(&config, state)) } else { info_text(&config, state) })?;
     Ok(())
 }
 
@@ -50,7 +54,7 @@ fn hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(bytes)
 }
 
-fn info_json(config: &VaultConfig, locked: Option<bool>) -> Value {
+fn info_json(config: &VaultConfig, state: Option<&str>) -> Value {
     let settings = config.settings();
     json!({
         "format": VERSION,
@@ -59,18 +63,23 @@ fn info_json(config: &VaultConfig, locked: Option<bool>) -> Value {
         "integrity": settings.integrity.name(),
         "names": settings.names.name(),
         "key_rotation": config.is_rotating(),
-        "locked": locked,
+        "locked": state.map(|state| state == fuse::LOCKED),
+        "frozen": state.map(|state| state == fuse::FROZEN),
         "slots": slots_json(config),
     })
 }
 
-fn info_text(config: &VaultConfig, locked: Option<bool>) -> String {
+fn info_text(config: &VaultConfig, state: Option<&str>) -> String {
     let settings = config.settings();
     let rotation =
         if config.is_rotating() { "rotation   under way: some of it is under the former key\n" } else { "" };
-    let locked = if locked == Some(true) { "mount      locked\n" } else { "" };
+    let held = match state {
+        Some(fuse::LOCKED) => "mount      locked\n",
+        Some(fuse::FROZEN) => "mount      frozen\n",
+        _ => "",
+    };
     format!(
-        "format     {VERSION}\nvault id   {}\ncipher     {}\nintegrity  {}\nnames      {}\n{rotation}{locked}\n{}",
+        "format     {VERSION}\nvault id   {}\ncipher     {}\nintegrity  {}\nnames      {}\n{rotation}{held}\n{}",
         hex(config.id()),
         settings.cipher.name(),
         settings.integrity.name(),

@@ -50,7 +50,7 @@ fn lock_one(mount: &Mount, end: bool) -> Outcome {
 /// Runs `unlock`.
 pub fn unlock(args: &UnlockMountArgs) -> Outcome {
     let mount = find(&args.place)?;
-    if !is_locked(&mount)? {
+    if state(&mount)? != fuse::LOCKED {
         note(format_args!("{} is not locked", mount.target.display()));
         return Ok(());
     }
@@ -60,12 +60,12 @@ pub fn unlock(args: &UnlockMountArgs) -> Outcome {
     tell(&mount, &ControlCommand::Unlock(Zeroizing::new(*master.expose()))).map(drop)
 }
 
-/// Whether a mounted vault is locked.
+/// What programs wait for on a mount: [`fuse::LOCKED`], [`fuse::FROZEN`] or nothing.
 ///
 /// # Errors
 /// If its process cannot be asked.
-pub fn is_locked(mount: &Mount) -> Outcome<bool> {
-    Ok(tell(mount, &ControlCommand::State)? == fuse::LOCKED)
+pub fn state(mount: &Mount) -> Outcome<String> {
+    tell(mount, &ControlCommand::State)
 }
 
 /// The mount of a vault, by its mount point or the vault's directory.
@@ -127,7 +127,7 @@ fn unheard(mount: &Mount, error: &io::Error) -> Failure {
         _ if error.kind() == io::ErrorKind::PermissionDenied => Failure::new(
             Code::Failed,
             format!("{shown}: the mount's process does not obey"),
-            "Only root and the user who mounted it can lock and unlock it.",
+            "Only root and the user who mounted it can lock, unlock, freeze and thaw it.",
         ),
         _ => Failure::plain(Code::Failed, format!("{shown}: the mount's process: {error}")),
     }

@@ -10,6 +10,7 @@ mod descriptors;
 mod devices;
 mod doctor;
 mod exit;
+mod freezing;
 mod generate;
 mod gpu_worker;
 mod hashing;
@@ -100,6 +101,8 @@ fn run(command: Command) -> Outcome {
         Command::Init(args) => init::run(&args),
         Command::Lock(args) => locking::lock(&args),
         Command::Unlock(args) => locking::unlock(&args),
+        Command::Freeze(args) => freezing::freeze(&args),
+        Command::Thaw { place } => freezing::thaw(&place),
         Command::Stat(args) => stat::run(&args),
         Command::Info(args) => info::run(&args.place, args.json),
         Command::Passwd(args) => keys::passwd(&args),

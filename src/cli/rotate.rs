@@ -13,7 +13,7 @@ use super::{
 use crate::{
     crypto::secret::Secret,
     format::{config::VaultConfig, key_slot::NewSlot},
-    fuse::ControlCommand,
+    fuse::{self, ControlCommand},
     vault::{ConfigLock, OpenError, OpenOptions, Rotated, Step, Unlock, Vault},
 };
 use std::{path::Path, sync::Arc};
@@ -61,8 +61,11 @@ fn in_mount(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcom
         tell("The mount rewrites the vault under the new key already. Its log says when that is done.\n");
         return Ok(());
     }
-    if locking::is_locked(&mount)? {
+    if locking::state(&mount)? == fuse::LOCKED {
         return Err(Failure::plain(Code::Failed, "the vault is locked: `warpcrypt unlock` it first"));
+    }
+    if locking::state(&mount)? == fuse::FROZEN {
+        return Err(Failure::plain(Code::Failed, "the vault is frozen: `warpcrypt thaw` it first"));
     }
     let new = prepare(args, unlock, interrupt)?;
     locking::tell(&mount, &ControlCommand::Lock)?;

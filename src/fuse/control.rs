@@ -7,7 +7,7 @@
 //! A command is a byte for the version, one that says which it is, and its payload, up to the end of the stream. The
 //! answer is a byte that says how it ended, and a text.
 
-use super::{locking::UnlockError, server::Server};
+use super::{freezing::Held, locking::UnlockError, server::Server};
 use crate::vault::OpenError;
 use parking_lot::Mutex;
 use rustix::net::{Shutdown, shutdown, sockopt::socket_peercred};
@@ -40,10 +40,14 @@ pub enum Command {
     LockAndEnd,
     /// Take the master key back, and let programs go on.
     Unlock(Zeroizing<[u8; 32]>),
-    /// Say whether the vault is locked.
+    /// Say whether the vault is locked or frozen.
     State,
     /// Tell the numbers that the mount's attribute has.
     Metrics,
+    /// Store everything and hold the store as it is, for so long at most; have programs wait.
+    Freeze(Duration),
+    /// Let programs go on.
+    Thaw,
 }
 
 /// How a command ended.
@@ -61,12 +65,18 @@ pub enum Status {
 
 impl Command {
     fn encode(&self) -> Zeroizing<Vec<u8>> {
+        let seconds;
         let (code, payload): (u8, &[u8]) = match self {
             Command::Lock => (1, &[]),
             Command::LockAndEnd => (2, &[]),
             Command::Unlock(master) => (3, &master[..]),
             Command::State => (4, &[]),
             Command::Metrics => (5, &[]),
+            Command::Freeze(most) => {
+                seconds = most.as_secs().to_le_bytes();
+                (6, &seconds)
+            }
+            Command::Thaw => (7, &[]),
         };
         Zeroizing::new([&[VERSION, code], payload].concat())
     }
@@ -82,6 +92,10 @@ impl Command {
             }
             [VERSION, 4] => Some(Command::State),
             [VERSION, 5] => Some(Command::Metrics),
+            [VERSION, 6, seconds @ ..] => {
+                Some(Command::Freeze(Duration::from_secs(u64::from_le_bytes(seconds.try_into().ok()?))))
+            }
+            [VERSION, 7] => Some(Command::Thaw),
             _ => None,
         }
     }
@@ -102,6 +116,8 @@ impl Status {
 
 /// What [`Command::State`] is answered while the vault is locked.
 pub const LOCKED: &str = "locked";
+/// What it is answered while the vault is frozen.
+pub const FROZEN: &str = "frozen";
 
 fn address(device: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("warpcrypt-mount-{device}"))
@@ -220,7 +236,14 @@ fn obey(server: &Arc<Server>, end: &EndMount, command: &Command) -> Result<Strin
             Err(e) => Err(failed(e.to_string())),
         },
         Command::Metrics => Ok(server.metrics_text()),
-        Command::State => Ok(if server.is_locked() { LOCKED } else { "" }.to_owned()),
+        Command::Freeze(most) => server.freeze(*most).map(|()| String::new()).map_err(failed),
+        Command::Thaw => server.thaw().map(|()| String::new()).map_err(failed),
+        Command::State => Ok(match *server.held.lock() {
+            Held::Locked => LOCKED,
+            Held::Frozen { .. } => FROZEN,
+            Held::Not => "",
+        }
+        .to_owned()),
     }
 }
 
@@ -230,13 +253,25 @@ mod tests {
 
     #[test]
     fn commands_pass_through_the_socket() {
-        for command in [Command::Lock, Command::LockAndEnd, Command::State, Command::Metrics] {
+        for command in [Command::Lock, Command::LockAndEnd, Command::State, Command::Metrics, Command::Thaw] {
             let bytes = command.encode();
             assert_eq!(Command::decode(&bytes).expect("known").encode(), bytes);
         }
         let bytes = Command::Unlock(Zeroizing::new([7; 32])).encode();
         assert!(matches!(Command::decode(&bytes), Some(Command::Unlock(master)) if *master == [7; 32]));
-        for bad in [&[][..], &[VERSION], &[VERSION, 0], &[VERSION + 1, 1], &[VERSION, 3, 7], &bytes[..33]] {
+        let bytes_of_freeze = Command::Freeze(Duration::from_secs(600)).encode();
+        assert!(
+            matches!(Command::decode(&bytes_of_freeze), Some(Command::Freeze(most)) if most.as_secs() == 600)
+        );
+        for bad in [
+            &[][..],
+            &[VERSION, 6, 1],
+            &[VERSION],
+            &[VERSION, 0],
+            &[VERSION + 1, 1],
+            &[VERSION, 3, 7],
+            &bytes[..33],
+        ] {
             assert!(Command::decode(bad).is_none(), "{bad:?}");
         }
     }

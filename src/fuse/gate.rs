@@ -1,4 +1,4 @@
-//! The gate in front of the vault: open, or closed because the vault is locked.
+//! The gate in front of the vault: open, or closed because the vault is locked or frozen.
 //!
 //! Requests that come to a closed gate are held, and no event loop waits with them: a program that closes a file, ends,
 //! or starts another must be answered, or it could not even be killed. Of those that are held it is noticed when their
@@ -45,7 +45,7 @@ enum Stage {
     Open,
     /// Requests wait; some may be inside.
     Closing,
-    /// Requests wait; the vault is locked.
+    /// Requests wait; the vault is locked or frozen.
     Shut,
     /// Requests fail: the mount is to end.
     Ended,
@@ -86,7 +86,7 @@ impl Gate {
         self.came.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Passes; nothing if the vault is locked. Waits while the gate closes.
+    /// Passes; nothing if the vault is locked or frozen. Waits while the gate closes.
     pub fn pass_unless_shut(self: &Arc<Self>) -> Option<Pass> {
         loop {
             if let Some(pass) = self.try_pass() {
@@ -142,7 +142,7 @@ impl Gate {
         }
     }
 
-    /// Says that the vault is locked.
+    /// Says that the vault is locked or frozen.
     pub fn shut(&self) {
         self.state.lock().stage = Stage::Shut;
         self.changed.notify_all();
@@ -160,7 +160,7 @@ impl Gate {
         held.into_iter().for_each(|(_, work)| run(work, self.enter()));
     }
 
-    /// Has those that are held fail, and all that come, if the vault is locked.
+    /// Has those that are held fail, and all that come, if the vault is locked or frozen.
     pub fn end(&self) {
         let held = {
             let mut state = self.state.lock();

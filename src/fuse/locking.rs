@@ -1,6 +1,7 @@
 //! Locking a mounted vault, and unlocking it.
 
 use super::{
+    freezing::Held,
     inodes::{Node, ROOT},
     scratch,
     server::Server,
@@ -37,7 +38,7 @@ pub enum UnlockError {
 
 impl Server {
     /// Stores everything, then forgets every key and all content, and has requests wait until the vault is unlocked.
-    /// Does nothing if it is locked.
+    /// Does nothing if it is locked; thaws it if it is frozen.
     ///
     /// The kernel drops the pages that it has cached, but not those of a file that a program is just reading: whoever
     /// waited for these would wait for this process's answer.
@@ -49,15 +50,18 @@ impl Server {
     /// # Errors
     /// What could not be stored, or is open for writing. The vault then is as before.
     pub fn lock(self: &Arc<Self>, ends: bool) -> Result<(), String> {
-        let mut locked = self.locked.lock();
-        if *locked {
-            return Ok(());
+        let mut held = self.held.lock();
+        match *held {
+            Held::Locked => return Ok(()),
+            Held::Frozen { .. } => self.resume(&mut held),
+            Held::Not => {}
         }
-        self.may_lock(ends)?;
+        let may_lock = || self.no_writers_gather(ends).map_err(|e| e + ", or lock with --end");
+        may_lock()?;
         // Most of them while reads are answered, so that no page is waited for in vain.
         self.cached().iter().for_each(|node| self.drop_cached(node));
         self.gate.close(|| self.read_queued());
-        if let Err(e) = self.may_lock(ends) {
+        if let Err(e) = may_lock() {
             self.open_gate();
             return Err(e);
         }
@@ -71,10 +75,10 @@ impl Server {
             self.open_gate();
             return Err(self.explain(&e));
         }
-        *locked = true;
+        *held = Held::Locked;
         self.gate.shut();
         let server = Arc::downgrade(self);
-        if let Err(e) = thread::Builder::new().name("held".into()).spawn(move || watch_killed(&server)) {
+        if let Err(e) = thread::Builder::new().name("held".into()).spawn(move || watch_held(&server)) {
             log::warn!("programs that are killed wait until the vault is unlocked: {e}");
         }
         log::info!("locked");
@@ -86,15 +90,15 @@ impl Server {
     /// # Errors
     /// If the key is not the vault's, or the vault is not locked.
     pub fn unlock(&self, master: &[u8; 32]) -> Result<(), UnlockError> {
-        let mut locked = self.locked.lock();
-        if !*locked {
+        let mut held = self.held.lock();
+        if *held != Held::Locked {
             return Err(UnlockError::NotLocked);
         }
         self.vault.bring_back(master)?;
         if self.vault.is_rotating() {
             self.renew_names();
         }
-        *locked = false;
+        *held = Held::Not;
         self.vault.rotate_behind();
         self.open_gate();
         log::info!("unlocked");
@@ -131,11 +135,6 @@ impl Server {
             node.names.write().renew(parent, names);
         }
         Ok(())
-    }
-
-    /// Whether the vault is locked.
-    pub fn is_locked(&self) -> bool {
-        *self.locked.lock()
     }
 
     /// The nodes of which the kernel may have pages.
@@ -184,12 +183,13 @@ impl Server {
         node.pages.idle() && self.gate.held() == 0 && !self.request_waits()
     }
 
-    fn may_lock(&self, ends: bool) -> Result<(), String> {
+    /// Fails if the kernel may have gathered writes, unless the mount `ends`.
+    pub(super) fn no_writers_gather(&self, ends: bool) -> Result<(), String> {
         let writers = || self.inodes.all().into_iter().find(|node| self.may_be_dirty(node));
         match if ends { None } else { writers() } {
             None => Ok(()),
             Some(node) => Err(format!(
-                "{}: open for writing, with --cache write-back; close it, or lock with --end",
+                "{}: open for writing, with --cache write-back; close it",
                 self.inodes.stored_path(node.number)
             )),
         }
@@ -200,7 +200,7 @@ impl Server {
         self.caching.gathers() && node.in_use.lock().has_writers()
     }
 
-    fn explain(&self, error: &AwayError) -> String {
+    pub(super) fn explain(&self, error: &AwayError) -> String {
         match error {
             AwayError::Names(_) => error.to_string(),
             AwayError::File(key, e) => match self.inodes.find(*key) {
@@ -211,9 +211,10 @@ impl Server {
     }
 }
 
-/// Lets go of programs that are killed while the vault is locked.
-fn watch_killed(server: &Weak<Server>) {
+/// Lets go of programs that are killed while the vault is locked or frozen, and thaws it when it is time.
+pub(super) fn watch_held(server: &Weak<Server>) {
     while let Some(server) = server.upgrade().filter(|server| server.gate.is_closed()) {
+        server.thaw_in_time();
         server.gate.let_killed_go();
         drop(server);
         thread::sleep(LOOK_FOR_KILLED);

@@ -3,7 +3,7 @@
 use super::{inodes::ROOT, server::Server};
 use crate::metrics;
 use serde_json::{Value, json};
-use std::ffi::OsStr;
+use std::{ffi::OsStr, sync::atomic::Ordering};
 
 /// Whether the numbers are meant: by the attribute's name, on the root.
 pub fn is_metrics(number: u64, name: &OsStr) -> bool {
@@ -26,7 +26,9 @@ impl Server {
         let mut all = metrics::snapshot();
         all.insert("program".to_owned(), json!(env!("CARGO_PKG_VERSION")));
         all.insert("process".to_owned(), json!(std::process::id()));
-        all.insert("locked".to_owned(), json!(self.gate.is_closed()));
+        let frozen = self.frozen.load(Ordering::Relaxed);
+        all.insert("locked".to_owned(), json!(self.gate.is_closed() && !frozen));
+        all.insert("frozen".to_owned(), json!(frozen));
         let memory = self.vault.memory();
         let buffers = json!({
             "in_use": memory.buffers,

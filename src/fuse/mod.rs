@@ -7,7 +7,7 @@
 //! - `inodes` and `handles` hold what the kernel knows; `stale` drops pages that it should not have any more.
 //! - `ring` takes requests over io_uring and answers them there.
 //! - `loops` keeps as many event loops awake as there is work for; `small_reads` does small reads in batches.
-//! - `gate` has requests wait while the vault is locked; `locking` locks and unlocks it, as `control` is told.
+//! - `gate` has requests wait while the vault is locked or frozen; `locking` and `freezing` do that, as `control` is told.
 //! - `device` and `session` make a mount and end it.
 
 mod affinity;
@@ -23,6 +23,7 @@ mod errno;
 mod files;
 mod filesystem;
 mod forgotten;
+mod freezing;
 mod fuser_replies;
 mod gate;
 mod handles;
@@ -52,7 +53,7 @@ mod way;
 mod workers;
 
 pub use caching::CacheMode;
-pub use control::{Command as ControlCommand, LOCKED, Status as ControlStatus, tell};
+pub use control::{Command as ControlCommand, FROZEN, LOCKED, Status as ControlStatus, tell};
 pub use device::unmount;
 pub use session::{MountOptions, RingMode, Session, Unmounter, mount};
 pub use settings::{MOST_PAGES, PAGES, RINGS};

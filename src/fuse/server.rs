@@ -5,6 +5,7 @@ use super::{
     caller::Caller,
     dirs::Dirs,
     errno::{self, Answer, Reporter},
+    freezing::Held,
     gate::{Gate, Pass},
     handles::{FileHandle, Handles},
     inodes::{self, Id, Inodes, Name, Node},
@@ -22,7 +23,7 @@ use crate::{
 use fuser::{INodeNo, Notifier};
 use parking_lot::Mutex;
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -45,8 +46,10 @@ pub struct Server {
     pub queued: ReadQueue,
     pub dropper: Arc<Dropper>,
     pub gate: Arc<Gate>,
-    /// Whether the vault is locked; held while that changes.
-    pub locked: Mutex<bool>,
+    /// What requests wait for; held while that changes.
+    pub held: Mutex<Held>,
+    /// Whether the vault is frozen, or is being.
+    pub frozen: AtomicBool,
     reporter: Reporter,
     workers: Workers,
     loops: Arc<Loops>,
@@ -91,7 +94,8 @@ impl Server {
             queued: ReadQueue::default(),
             dropper: Dropper::new(loops.clone()),
             gate,
-            locked: Mutex::new(false),
+            held: Mutex::new(Held::Not),
+            frozen: AtomicBool::new(false),
             reporter: Reporter::default(),
             workers: Workers::new(),
             loops,
@@ -191,7 +195,7 @@ impl Server {
         busy
     }
 
-    /// Lets a program's request pass that needs the vault. `None` if the vault is locked.
+    /// Lets a program's request pass that needs the vault. `None` if the vault is locked or frozen.
     pub fn pass(&self) -> Option<Pass> {
         self.gate.count();
         self.gate.try_pass()

@@ -12,7 +12,7 @@ use crate::{crypto::secret::Secret, format::name::DIR_ID_NAME, store::DirFile};
 use rustix::fs::OFlags;
 use std::{ffi::OsStr, path::Path};
 
-/// What keeps a vault from being locked.
+/// What keeps a vault from being locked, or brought to rest.
 #[derive(Debug, thiserror::Error)]
 pub enum AwayError {
     /// Names could not be made durable.
@@ -30,17 +30,7 @@ impl Vault {
     /// # Errors
     /// What could not be stored; the vault is open as before.
     pub fn put_away(&self) -> Result<(), AwayError> {
-        self.rotation.stop();
-        if !self.read_only() {
-            self.make_names_durable().or_else(|_| self.make_names_durable()).map_err(AwayError::Names)?;
-        }
-        // Before files are cleaned: some get an identity.
-        let mut halted = self.anchoring.halted.lock();
-        self.anchor_names(None).map_err(AwayError::Names)?;
-        self.files.store_all().map_err(|(key, e)| AwayError::File(key, e))?;
-        self.anchor_files().map_err(AwayError::Names)?;
-        *halted = true;
-        drop(halted);
+        self.come_to_rest()?;
         self.files.put_away();
         self.told.lock().clear();
         let context = self.files.context();

@@ -111,6 +111,16 @@ impl WriteLock {
         let file = self.file.lock();
         if file.writable() { file.set_len(0) } else { Ok(()) }
     }
+
+    /// Says that there is work again.
+    pub(super) fn resume(&self) {
+        let file = self.file.lock();
+        if file.writable()
+            && let Err(e) = note(&file)
+        {
+            log::warn!("{LOCK_FILE}: {e}");
+        }
+    }
 }
 
 impl Drop for WriteLock {

@@ -33,6 +33,7 @@ mod process;
 mod remove;
 mod repair;
 mod resources;
+mod rest;
 mod rewrites;
 mod rotate;
 mod sync;

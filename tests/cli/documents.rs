@@ -44,6 +44,8 @@ fn man_pages_cover_every_command_and_the_exit_codes() {
         "umount",
         "lock",
         "unlock",
+        "freeze",
+        "thaw",
         "info",
         "passwd",
         "try",

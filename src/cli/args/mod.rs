@@ -53,6 +53,13 @@ pub enum Command {
     Lock(LockArgs),
     /// Unlock a mounted vault: programs that wait go on
     Unlock(UnlockMountArgs),
+    /// Bring the store of a mounted vault to rest, so that a copy of it is a clean vault; programs wait until it is thawed
+    Freeze(FreezeArgs),
+    /// Let a frozen vault go on
+    Thaw {
+        /// Where the vault is mounted, or its directory
+        place: PathBuf,
+    },
     /// Show the activity of a mount: throughput, requests, times, caches, memory, errors
     Stat(stat::StatArgs),
     /// Show a vault's parameters and key slots; needs no password
@@ -260,6 +267,19 @@ pub struct UnlockMountArgs {
     /// What opens the vault.
     #[command(flatten)]
     pub unlock: UnlockArgs,
+}
+
+/// Arguments of `freeze`.
+#[derive(Debug, Args)]
+pub struct FreezeArgs {
+    /// Where the vault is mounted, or its directory
+    pub place: PathBuf,
+    /// Thaw it by itself after this time, and have `thaw` fail then: 30s, 10m or 2h
+    #[arg(long, value_name = "TIME", value_parser = values::duration, default_value = "1h")]
+    pub timeout: Duration,
+    /// Run this command meanwhile, thaw the vault when it ends, and exit as it does. It must not use the mount
+    #[arg(last = true)]
+    pub command: Vec<OsString>,
 }
 
 /// Arguments of `info`.

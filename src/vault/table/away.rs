@@ -1,4 +1,4 @@
-//! The open files while the vault is locked.
+//! The open files while the vault is locked, or at rest.
 
 use super::Files;
 use crate::vault::{
@@ -27,11 +27,19 @@ impl Files {
         }
     }
 
-    /// Has every file forget keys and content, and the flusher leave them alone; to be called when all is stored and
-    /// no request is served.
-    pub fn put_away(&self) {
+    /// Has the flusher leave the files alone; to be called when all is stored and no request is served.
+    pub fn halt(&self) {
         *self.halted.lock() = true;
         self.reap();
+    }
+
+    /// Lets the flusher go on.
+    pub fn resume(&self) {
+        *self.halted.lock() = false;
+    }
+
+    /// Has every file forget keys and content; to be called after [`Files::halt`].
+    pub fn put_away(&self) {
         self.all().iter().for_each(|open| open.file.put_away());
     }
 
@@ -42,6 +50,6 @@ impl Files {
                 log::error!("inode {}: cannot be read after the lock: {e}", open.key.1);
             }
         }
-        *self.halted.lock() = false;
+        self.resume();
     }
 }

@@ -1,0 +1,98 @@
+//! Freezing a mounted vault, and thawing it: while it is frozen, nothing writes to its store.
+
+use super::{locking::watch_held, server::Server};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What requests wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// Nothing.
+    Not,
+    /// Until the vault is unlocked.
+    Locked,
+    /// Until the vault is thawed, at this time by itself.
+    Frozen {
+        /// When.
+        until: Instant,
+    },
+}
+
+/// What `thaw` says if there is nothing to thaw.
+const NOT_FROZEN: &str = "the vault is not frozen";
+
+impl Server {
+    /// Stores everything and has requests wait until the vault is thawed, which it is after `most` by itself.
+    ///
+    /// Reads wait, too: to open a file may mean to recover it, and to read one sets its time of access.
+    ///
+    /// # Errors
+    /// What could not be stored, or is open for writing while the kernel gathers writes, as for [`Server::lock`]. The vault
+    /// then is as before. If it is locked or frozen.
+    pub fn freeze(self: &Arc<Self>, most: Duration) -> Result<(), String> {
+        let mut held = self.held.lock();
+        match *held {
+            Held::Not => {}
+            Held::Locked => return Err("the vault is locked: `warpcrypt unlock` it first".into()),
+            Held::Frozen { .. } => return Err("the vault is frozen already".into()),
+        }
+        let until = Instant::now().checked_add(most).ok_or("such a time is too long")?;
+        self.no_writers_gather(false)?;
+        self.frozen.store(true, Ordering::Relaxed);
+        self.gate.close(|| self.read_queued());
+        let rested =
+            self.no_writers_gather(false).and_then(|()| self.vault.rest().map_err(|e| self.explain(&e)));
+        if let Err(e) = rested {
+            self.go_on();
+            return Err(e);
+        }
+        *held = Held::Frozen { until };
+        self.gate.shut();
+        let server = Arc::downgrade(self);
+        if let Err(e) = thread::Builder::new().name("held".into()).spawn(move || watch_held(&server)) {
+            self.resume(&mut held);
+            return Err(format!("no thread can be started: {e}"));
+        }
+        log::info!("frozen");
+        Ok(())
+    }
+
+    /// Lets requests go on.
+    ///
+    /// # Errors
+    /// If the vault is not frozen.
+    pub fn thaw(&self) -> Result<(), String> {
+        let mut held = self.held.lock();
+        if !matches!(*held, Held::Frozen { .. }) {
+            return Err(NOT_FROZEN.into());
+        }
+        self.resume(&mut held);
+        Ok(())
+    }
+
+    /// Thaws a frozen vault.
+    pub(super) fn resume(&self, held: &mut Held) {
+        self.vault.resume();
+        *held = Held::Not;
+        self.go_on();
+        log::info!("thawed");
+    }
+
+    fn go_on(&self) {
+        self.vault.rotate_behind();
+        self.frozen.store(false, Ordering::Relaxed);
+        self.open_gate();
+    }
+
+    /// Thaws the vault if its time has come. Whoever holds the lock is about to change that anyway.
+    pub(super) fn thaw_in_time(&self) {
+        let Some(mut held) = self.held.try_lock() else { return };
+        if matches!(*held, Held::Frozen { until } if Instant::now() >= until) {
+            log::warn!("the vault was frozen for as long as it may be");
+            self.resume(&mut held);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! `freeze` and `thaw`: a copy of the store that is taken meanwhile is a clean vault with everything in it.
+
+mod support;
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    thread,
+    time::{Duration, Instant},
+};
+use support::{
+    command::{Done, Running, ok, run},
+    mounted::{Mount, Vault},
+    random::Random,
+    ready,
+};
+use tempfile::TempDir;
+
+const MIB: usize = 1 << 20;
+/// After this long, a test has failed.
+const NEVER: Duration = Duration::from_secs(60);
+
+fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let end = Instant::now() + NEVER;
+    while !condition() {
+        assert!(Instant::now() < end, "{what}: never");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn freeze(mount: &Mount, options: &[&str], command: &[&str]) -> Done {
+    let mut freeze = Vault::program();
+    freeze.arg("freeze").args(options).arg(mount.path());
+    if !command.is_empty() {
+        freeze.arg("--").args(command);
+    }
+    run(&mut freeze, 60)
+}
+
+fn frozen<'v>(vault: &'v Vault, content: &str) -> Mount<'v> {
+    let mount = vault.mount();
+    fs::write(mount.join("file"), content).expect("write");
+    let done = freeze(&mount, &[], &[]);
+    assert_eq!(done.code(), 0, "{}", done.stderr);
+    mount
+}
+
+fn thaw(mount: &Mount) -> Done {
+    run(Vault::program().arg("thaw").arg(mount.path()), 60)
+}
+
+fn is_frozen(mount: &Mount) -> bool {
+    let status = run(Vault::program().arg("stat").arg("--json").arg(mount.path()), 20);
+    let text = status.text();
+    assert!(text.contains("\"locked\": false"), "{text}");
+    text.contains("\"frozen\": true")
+}
+
+/// A copy of the store in `to`, as a vault with the same key.
+fn copied(vault: &Vault, to: &Path) -> PathBuf {
+    let copy = to.join("copy");
+    let _ = fs::remove_dir_all(&copy);
+    ok(Command::new("cp").arg("-a").arg(&vault.store).arg(&copy), 60);
+    copy
+}
+
+/// Checks every byte of a copy, and returns where its content was exported to.
+fn checked(vault: &Vault, copy: &Path) -> PathBuf {
+    let lock = fs::metadata(copy.join("warpcrypt.lock")).expect("the lock file");
+    assert_eq!(lock.len(), 0, "the copy's lock file says that a process was killed");
+    let found = ok(
+        Vault::program().args(["check", "--full", "--json"]).arg(copy).arg("--key-file").arg(&vault.key),
+        60,
+    );
+    assert!(found.contains("\"findings\": []"), "{found}");
+    let out = copy.with_file_name("exported");
+    let _ = fs::remove_dir_all(&out);
+    ok(Vault::program().arg("export").arg(copy).arg(&out).arg("--key-file").arg(&vault.key), 60);
+    out
+}
+
+/// Every stored file's bytes, to see that nothing writes.
+fn stored(vault: &Vault) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files: Vec<_> =
+        support::store::walk(&vault.store).into_iter().filter(|path| path.is_file()).collect();
+    files.sort();
+    files.into_iter().map(|path| (path.clone(), fs::read(path).expect("read"))).collect()
+}
+
+#[test]
+fn a_copy_under_load_is_clean_and_has_everything() {
+    const ROUNDS: u64 = 3;
+    if !ready(&["cp"]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount();
+    let place = TempDir::with_prefix("warpcrypt-test-copy-").expect("temporary directory");
+    let (stop, logged, big) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        // A log that nothing syncs, and files that are overwritten, renamed and removed.
+        scope.spawn(|| {
+            let mut log = File::create(mount.join("log")).expect("create");
+            for line in 0.. {
+                if stop.load(SeqCst) {
+                    return;
+                }
+                log.write_all(format!("{line:09}\n").as_bytes()).expect("write");
+                logged.store(line + 1, SeqCst);
+            }
+        });
+        scope.spawn(|| {
+            let mut random = Random::new("places");
+            let file = File::create(mount.join("big")).expect("create");
+            for round in 0.. {
+                if stop.load(SeqCst) {
+                    return;
+                }
+                let bytes = [round as u8; 10_000];
+                file.write_all_at(&bytes, random.below(4 * MIB as u64)).expect("write");
+                let (new, name) = (mount.join("new"), mount.join(format!("name-{}", round % 7)));
+                fs::write(&new, bytes).expect("write");
+                fs::rename(&new, &name).expect("rename");
+                if round % 3 == 0 {
+                    fs::remove_file(&name).expect("remove");
+                }
+                if round % 16 == 0 {
+                    file.sync_all().expect("sync");
+                }
+                big.store(round + 1, SeqCst);
+            }
+        });
+        for _ in 0..ROUNDS {
+            let before = (logged.load(SeqCst), big.load(SeqCst));
+            wait_for("load", || logged.load(SeqCst) > before.0 + 50 && big.load(SeqCst) > before.1 + 20);
+            let confirmed = logged.load(SeqCst);
+            let done = freeze(&mount, &[], &[]);
+            assert_eq!(done.code(), 0, "{}", done.stderr);
+            let at_freeze = (logged.load(SeqCst), big.load(SeqCst));
+            let was = stored(&vault);
+            let copy = copied(&vault, place.path());
+            assert!(stored(&vault) == was, "something wrote to the store of a frozen vault");
+            assert!(at_freeze.0 >= confirmed);
+            assert_eq!((logged.load(SeqCst), big.load(SeqCst)), at_freeze, "a program went on");
+            assert_eq!(thaw(&mount).code(), 0);
+            let out = checked(&vault, &copy);
+            let log = fs::read_to_string(out.join("log")).expect("the log");
+            // The line that waits is counted once it is written.
+            assert!(log.lines().count() as u64 >= at_freeze.0, "what was written before is lost");
+            assert!(log.lines().enumerate().all(|(at, line)| line.parse() == Ok(at)));
+        }
+        stop.store(true, SeqCst);
+    });
+    mount.unmount();
+    assert!(!vault.log_text().contains("ERROR"), "{}", vault.log_text());
+}
+
+#[test]
+fn what_a_program_changed_in_a_mapping_is_in_the_copy() {
+    if !ready(&["cp", "python3"]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount();
+    let place = TempDir::with_prefix("warpcrypt-test-copy-").expect("temporary directory");
+    fs::write(mount.join("mapped"), vec![b'a'; 100_000]).expect("write");
+    let script = "import mmap,sys,time\nf=open(sys.argv[1],'r+b')\nm=mmap.mmap(f.fileno(),0)\n\
+                  m[50000:50007]=b'changed'\nopen(sys.argv[2],'w').close()\ntime.sleep(100)\n";
+    let done = place.path().join("done");
+    let mut program = Command::new("python3");
+    program.args(["-c", script]).arg(mount.join("mapped")).arg(&done);
+    let mut program = Running::start(&mut program);
+    wait_for("the change", || done.exists());
+    assert_eq!(freeze(&mount, &[], &[]).code(), 0);
+    let copy = copied(&vault, place.path());
+    // It can be killed, although it has the file open for writing.
+    program.kill();
+    assert_eq!(thaw(&mount).code(), 0);
+    let bytes = fs::read(checked(&vault, &copy).join("mapped")).expect("read");
+    assert_eq!(&bytes[49_999..50_008], b"achangeda");
+    mount.unmount();
+}
+
+#[test]
+fn commands_tell_what_is_frozen_and_what_is_not() {
+    if !ready(&["cat"]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = frozen(&vault, "content");
+    assert!(is_frozen(&mount));
+    let info = || ok(Vault::program().arg("info").arg(&vault.store), 60);
+    assert!(info().contains("mount      frozen\n"));
+    let again = freeze(&mount, &[], &["true"]);
+    assert!(again.code() == 1 && again.stderr.contains("frozen already"), "{}", again.stderr);
+    assert!(is_frozen(&mount), "a freeze that failed thawed the vault");
+    // A program that waits can be killed, and one that waits on goes on.
+    let mut killed = Running::start(Command::new("cat").arg(mount.join("file")));
+    let reader = Running::start(Command::new("cat").arg(mount.join("file")));
+    killed.kill();
+    assert_eq!(thaw(&mount).code(), 0);
+    assert_eq!(reader.finish(NEVER).text(), "content");
+    assert!(!is_frozen(&mount) && !info().contains("frozen"));
+    let done = thaw(&mount);
+    assert!(done.code() == 1 && done.stderr.contains("not frozen"), "{}", done.stderr);
+    // A lock thaws it first.
+    assert_eq!(freeze(&mount, &[], &[]).code(), 0);
+    ok(Vault::program().arg("lock").arg(mount.path()), 60);
+    let done = freeze(&mount, &[], &[]);
+    assert!(done.code() == 1 && done.stderr.contains("locked"), "{}", done.stderr);
+    ok(Vault::program().arg("unlock").arg(mount.path()).arg("--key-file").arg(&vault.key), 60);
+    assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), "content");
+    mount.unmount();
+}
+
+#[test]
+fn a_frozen_mount_ends_by_unmount_and_by_kill() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    frozen(&vault, "first").unmount();
+    let mount = vault.mount();
+    assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), "first");
+    mount.unmount();
+    frozen(&vault, "second").kill();
+    let mount = vault.mount();
+    assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), "second");
+    // After a thaw the lock file says again that a process has the vault.
+    assert_eq!(freeze(&mount, &[], &["true"]).code(), 0);
+    assert!(fs::metadata(vault.store.join("warpcrypt.lock")).expect("the lock file").len() > 0);
+    mount.unmount();
+}
+
+#[test]
+fn a_frozen_vault_thaws_by_itself() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount();
+    assert_eq!(freeze(&mount, &["--timeout", "1s"], &[]).code(), 0);
+    fs::write(mount.join("file"), "content").expect("write");
+    assert_eq!(thaw(&mount).code(), 1);
+    // A command that writes to the mount itself goes on, and hears that its copy is worth nothing.
+    let path = mount.join("by command");
+    let done = freeze(&mount, &["--timeout", "1s"], &["touch", path.to_str().expect("a path")]);
+    assert!(done.code() == 1 && done.stderr.contains("may have changed"), "{}", done.stderr);
+    assert!(path.exists());
+    mount.unmount();
+}
+
+#[test]
+fn a_command_runs_while_it_is_frozen() {
+    if !ready(&["sh"]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount();
+    let program = support::mounted::program_path();
+    let script = format!("{} info {} | grep frozen; exit 7", program.display(), vault.store.display());
+    let done = freeze(&mount, &[], &["sh", "-c", &script]);
+    assert!(done.code() == 7 && done.text().contains("frozen"), "{}", done.stderr);
+    assert_eq!(freeze(&mount, &[], &["sh", "-c", "kill -9 $$"]).code(), 128 + 9);
+    assert_eq!(freeze(&mount, &[], &["/no/such/program"]).code(), 1);
+    assert!(!is_frozen(&mount));
+    // A signal thaws it, although the command waits for the mount.
+    let started = vault.place_path().join("started");
+    let script = format!("touch {}; touch {}", started.display(), mount.join("file").display());
+    let mut command = Vault::program();
+    command.arg("freeze").arg(mount.path()).args(["--", "sh", "-c", &script]);
+    let running = Running::start(&mut command);
+    wait_for("the command", || started.exists());
+    ok(Command::new("kill").args(["-INT", &running.pid().to_string()]), 20);
+    assert_eq!(running.finish(NEVER).code(), 130);
+    assert!(!is_frozen(&mount));
+    mount.unmount();
+}
+
+#[test]
+fn what_cannot_be_stored_keeps_a_vault_from_being_frozen() {
+    if !ready(&[]) {
+        return;
+    }
+    let place = TempDir::with_prefix("warpcrypt-test-full-").expect("temporary directory");
+    ok(Command::new("mount").args(["-t", "tmpfs", "-o", "size=64m", "full"]).arg(place.path()), 20);
+    let store = Unmounted(place);
+    let vault = Vault::at(&store.0.path().join("vault"), "aes-256-ctr");
+    let mount = vault.mount();
+    let path = mount.join("file");
+    let file = File::create(&path).expect("create");
+    file.sync_all().expect("sync");
+    let bytes = Random::new("full").bytes(3 * MIB);
+    file.write_all_at(&bytes, 0).expect("write");
+    let ballast = store.0.path().join("ballast");
+    // As much as there is room for.
+    let _ = fs::write(&ballast, vec![1; 64 * MIB]);
+    let done = freeze(&mount, &[], &["true"]);
+    assert!(done.code() == 1 && done.stderr.contains("space"), "{}", done.stderr);
+    assert!(!is_frozen(&mount));
+    assert!(fs::read(&path).expect("read") == bytes);
+    fs::remove_file(ballast).expect("remove");
+    assert_eq!(freeze(&mount, &[], &["true"]).code(), 0);
+    file.write_all_at(b"after", 0).expect("write");
+    file.sync_all().expect("sync");
+    drop(file);
+    let mount = mount.remount();
+    assert!(fs::read(&path).expect("read") == [b"after", &bytes[5..]].concat());
+    mount.unmount();
+}
+
+/// A directory at which something is mounted until this is dropped.
+struct Unmounted(TempDir);
+
+impl Drop for Unmounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+/// A program could not close what the kernel has gathered, nor be killed, until the vault is thawed.
+#[test]
+fn with_write_back_a_freeze_waits_for_no_writer() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount_with(&["--cache", "write-back"]);
+    let mut file = File::create(mount.join("file")).expect("create");
+    file.write_all(b"written").expect("write");
+    let done = freeze(&mount, &[], &["true"]);
+    assert!(done.code() == 1 && done.stderr.contains("open for writing"), "{}", done.stderr);
+    drop(file);
+    let done = freeze(&mount, &[], &["true"]);
+    assert_eq!(done.code(), 0, "{}", done.stderr);
+    mount.unmount();
+}
