@@ -7,7 +7,7 @@
 //! A command is a byte for the version, one that says which it is, and its payload, up to the end of the stream. The
 //! answer is a byte that says how it ended, and a text.
 
-use super::{freezing::Held, locking::UnlockError, server::Server};
+use super::{held::Held, locking::UnlockError, server::Server};
 use crate::vault::OpenError;
 use parking_lot::Mutex;
 use rustix::net::{Shutdown, shutdown, sockopt::socket_peercred};

@@ -1,25 +1,11 @@
 //! Freezing a mounted vault, and thawing it: while it is frozen, nothing writes to its store.
 
-use super::{locking::watch_held, server::Server};
+use super::{held::Held, locking::watch_held, server::Server};
 use std::{
     sync::{Arc, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
-
-/// What requests wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
-    /// Nothing.
-    Not,
-    /// Until the vault is unlocked.
-    Locked,
-    /// Until the vault is thawed, at this time by itself.
-    Frozen {
-        /// When.
-        until: Instant,
-    },
-}
 
 /// What `thaw` says if there is nothing to thaw.
 const NOT_FROZEN: &str = "the vault is not frozen";

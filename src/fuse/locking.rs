@@ -1,7 +1,7 @@
 //! Locking a mounted vault, and unlocking it.
 
 use super::{
-    freezing::Held,
+    held::Held,
     inodes::{Node, ROOT},
     scratch,
     server::Server,

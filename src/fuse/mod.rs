@@ -27,6 +27,7 @@ mod freezing;
 mod fuser_replies;
 mod gate;
 mod handles;
+mod held;
 mod inodes;
 mod listing;
 mod locking;
