@@ -1,7 +1,7 @@
 //! warpcrypt: an encrypted, authenticated directory for Linux.
 //!
 //! The data path, one module a layer, each calling only those to its left:
-//! `crypto` ← `engine` ← `vault` ← `fuse` ← `cli`. Beside them `format` turns bytes into checked
+//! `crypto` ← `engine` ← `vault` ← `fuse` ← `cli`. Beside them `reverse` computes what a vault would store, `format` turns bytes into checked
 //! types (it knows `crypto`'s types only), and `store` moves bytes and knows no crypto.
 
 pub mod cli;
@@ -11,5 +11,6 @@ pub mod format;
 pub mod fuse;
 pub mod hash;
 pub mod metrics;
+pub mod reverse;
 pub mod store;
 pub mod vault;

@@ -206,6 +206,7 @@ fn labels_of_sub_keys() {
         keys::LINKS,
         keys::XATTR_NAMES,
         keys::XATTR_VALUES,
+        keys::REVERSE,
         keys::ANCHOR,
     ];
     assert_eq!(documented, code);

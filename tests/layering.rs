@@ -8,16 +8,17 @@ use std::{
 };
 
 /// Each layer and the layers that it may use.
-const MAY_USE: [(&str, &[&str]); 9] = [
+const MAY_USE: [(&str, &[&str]); 10] = [
     ("crypto", &[]),
     ("engine", &["crypto", "metrics"]),
     ("format", &["crypto"]),
     ("metrics", &[]),
     ("store", &["metrics"]),
     ("vault", &["crypto", "engine", "format", "metrics", "store"]),
-    ("fuse", &["metrics", "vault"]),
+    ("reverse", &["crypto", "format"]),
+    ("fuse", &["metrics", "reverse", "vault"]),
     ("hash", &["crypto", "engine", "vault"]),
-    ("cli", &["crypto", "engine", "format", "fuse", "hash", "metrics", "store", "vault"]),
+    ("cli", &["crypto", "engine", "format", "fuse", "hash", "metrics", "reverse", "store", "vault"]),
 ];
 
 /// Where the sources of the program and those of the laboratory lie.

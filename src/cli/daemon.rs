@@ -71,6 +71,9 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
     if args.read_only {
         line.push("--read-only".into());
     }
+    if args.reverse {
+        line.push("--reverse".into());
+    }
     if args.allow_other {
         line.push("--allow-other".into());
     }

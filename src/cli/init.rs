@@ -6,6 +6,7 @@ use super::{
     password,
     progress::Spinner,
     quoting::shell_word,
+    reverse,
     signals::Interrupt,
     tell, vaults,
 };
@@ -22,6 +23,9 @@ use std::{fs, io, os::unix::ffi::OsStrExt, path::Path};
 /// Runs `init`. A failure, or Ctrl-C after the password, leaves no files behind.
 pub fn run(args: &InitArgs) -> Outcome {
     let settings = Settings { cipher: args.cipher, integrity: args.integrity, names: args.names };
+    if args.reverse {
+        return run_reverse(args, settings);
+    }
     require_place(&args.vault)?;
     let unlock = password::first(&args.secret, args.both)?;
     let existed = fs::symlink_metadata(&args.vault).is_ok();
@@ -37,6 +41,22 @@ pub fn run(args: &InitArgs) -> Outcome {
     }
     result?;
     tell(&done(args));
+    Ok(())
+}
+
+/// `init --reverse`: one file in a directory of plain files.
+fn run_reverse(args: &InitArgs, settings: Settings) -> Outcome {
+    reverse::require_place(&args.vault)?;
+    let unlock = password::first(&args.secret, args.both)?;
+    {
+        let _spinner = Spinner::start("deriving the key");
+        reverse::make(&args.vault, settings, &unlock, args.cost.cost())?;
+    }
+    let word = shell_word(&args.vault);
+    tell(&format!(
+        "{} can be shown encrypted.\n  Mount the view:    warpcrypt mount --reverse {word} MOUNT\n",
+        args.vault.display()
+    ));
     Ok(())
 }
 

@@ -28,6 +28,7 @@ mod options;
 mod password;
 mod progress;
 mod quoting;
+mod reverse;
 mod rotate;
 mod session;
 mod signals;

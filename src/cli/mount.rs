@@ -7,6 +7,7 @@ use super::{
     exit::{Code, Failure, Outcome},
     holder, log, mount_point, note, options, password,
     progress::Spinner,
+    reverse,
     session::{EndSignals, Mounted, Plan},
     unlocking, vaults,
 };
@@ -91,6 +92,7 @@ fn plan(args: MountArgs) -> Plan {
         vault: args.vault,
         mount: args.mount,
         open,
+        reverse: args.reverse,
         allow_other: args.allow_other,
         cache: args.cache.into(),
         rings: args.io_uring.into(),
@@ -105,7 +107,8 @@ fn prepare(args: MountArgs) -> Outcome<(MountArgs, SlotKind)> {
     let mut args = options::absorb(args)?;
     args.log_file = args.log_file.as_deref().map(std::path::absolute).transpose().map_err(working_dir)?;
     args.anchor = args.anchor.as_deref().map(std::path::absolute).transpose().map_err(working_dir)?;
-    let config = vaults::read(&args.vault)?;
+    let config = if args.reverse { reverse::read(&args.vault)? } else { vaults::read(&args.vault)? };
+    args.read_only |= args.reverse;
     args.vault = args.vault.canonicalize().map_err(|e| Failure::io(args.vault.display(), &e))?;
     args.mount = mount_point::check(&args.mount, args.nonempty)?;
     if args.vault.starts_with(&args.mount) {

@@ -3,7 +3,7 @@
 use super::{
     anchor,
     exit::{Code, Failure, Outcome},
-    vaults,
+    reverse, vaults,
 };
 use crate::{
     fuse::{self, CacheMode, MountOptions, RingMode, Session},
@@ -31,6 +31,8 @@ pub struct Plan {
     pub mount: PathBuf,
     /// How the vault is opened.
     pub open: OpenOptions,
+    /// The vault is a plain directory, to be shown in its stored form.
+    pub reverse: bool,
     /// Whether other users have access.
     pub allow_other: bool,
     /// Where open files are cached.
@@ -71,10 +73,6 @@ impl Mounted {
         rustix::process::umask(rustix::fs::Mode::empty());
         vault::lift_limits();
         metrics::start();
-        let vault = Vault::open(&plan.vault, unlock, plan.open.clone()).map_err(vaults::explain)?;
-        anchor::take_if_new(&vault, plan.open.anchor.as_ref())?;
-        vault.anchor_behind();
-        vault.rotate_behind();
         let options = MountOptions {
             read_only: plan.open.read_only,
             allow_other: plan.allow_other,
@@ -86,6 +84,16 @@ impl Mounted {
             requests: plan.open.memory / REQUESTS_SHARE,
             idle: plan.idle,
         };
+        if plan.reverse {
+            let view = reverse::view(&plan.vault, unlock)?;
+            return fuse::mount_reverse(view, &plan.mount, &options)
+                .map(Mounted)
+                .map_err(|e| refused(plan, &e));
+        }
+        let vault = Vault::open(&plan.vault, unlock, plan.open.clone()).map_err(vaults::explain)?;
+        anchor::take_if_new(&vault, plan.open.anchor.as_ref())?;
+        vault.anchor_behind();
+        vault.rotate_behind();
         fuse::mount(vault, &plan.mount, &options).map(Mounted).map_err(|e| refused(plan, &e))
     }
 

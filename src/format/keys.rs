@@ -20,6 +20,8 @@ pub const LINKS: &str = "symlinks";
 pub const XATTR_NAMES: &str = "xattr names";
 /// Encryption of extended attribute values.
 pub const XATTR_VALUES: &str = "xattr values";
+/// Parent of what a reverse view derives.
+pub const REVERSE: &str = "reverse";
 /// Wrapping of the key of an anchor, which is no part of the vault.
 pub const ANCHOR: &str = "anchor";
 

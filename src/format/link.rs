@@ -98,14 +98,21 @@ impl LinkKey {
     /// # Errors
     /// `LinkError`.
     pub fn encode(&self, target: &[u8]) -> Result<String, LinkError> {
+        let mut nonce = [0; NONCE];
+        random::fill(&mut nonce)?;
+        self.encode_under(nonce, target)
+    }
+
+    /// The same under a nonce that was derived from the place and the target.
+    ///
+    /// # Errors
+    /// `LinkError`.
+    pub fn encode_under(&self, nonce: [u8; NONCE], target: &[u8]) -> Result<String, LinkError> {
         if stored_len(target.len()) > STORED_MAX {
             return Err(LinkError::TooLong(target.len()));
         }
-        let mut raw = vec![0; NONCE];
-        random::fill(&mut raw)?;
-        let sealed = self.0.seal(&[&raw], target);
-        raw.extend_from_slice(&sealed);
-        Ok(to_base64(&raw))
+        let sealed = self.0.seal(&[&nonce], target);
+        Ok(to_base64(&[&nonce[..], &sealed].concat()))
     }
 
     /// The target in a stored text.

@@ -8,6 +8,7 @@
 //! - `ring` takes requests over io_uring and answers them there.
 //! - `loops` keeps as many event loops awake as there is work for; `small_reads` does small reads in batches.
 //! - `gate` has requests wait while the vault is locked or frozen; `locking` and `freezing` do that, as `control` is told.
+//! - `reverse` is the other filesystem: a plain directory in its stored form.
 //! - `device` and `session` make a mount and end it.
 
 mod affinity;
@@ -42,6 +43,7 @@ mod preload;
 mod read_queue;
 mod replies;
 mod requests;
+mod reverse;
 pub mod ring;
 mod scratch;
 mod server;
@@ -56,5 +58,5 @@ mod workers;
 pub use caching::CacheMode;
 pub use control::{Command as ControlCommand, FROZEN, LOCKED, Status as ControlStatus, tell};
 pub use device::unmount;
-pub use session::{MountOptions, RingMode, Session, Unmounter, mount};
+pub use session::{MountOptions, RingMode, Session, Unmounter, mount, mount_reverse};
 pub use settings::{MOST_PAGES, PAGES, RINGS};

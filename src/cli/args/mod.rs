@@ -135,6 +135,10 @@ pub enum Command {
 pub struct InitArgs {
     /// Directory for the vault: new or empty
     pub vault: PathBuf,
+    /// Make no vault, but let this directory of plain files be mounted with `mount --reverse`: puts the file
+    /// .warpcrypt.reverse.json into it
+    #[arg(long)]
+    pub reverse: bool,
     /// Cipher for contents and names
     #[arg(long, default_value = Cipher::Aes256.name(), value_parser = named(Cipher::ALL, Cipher::name))]
     pub cipher: Cipher,
@@ -168,6 +172,10 @@ pub struct MountArgs {
     /// Change nothing in the vault; it may have several read-only mounts at once
     #[arg(long, short = 'r')]
     pub read_only: bool,
+    /// Show a directory of plain files as the vault that they would be, read-only, to be copied to a place that is not
+    /// trusted: see docs/reverse.md
+    #[arg(long, conflicts_with_all = ["anchor", "idle"])]
+    pub reverse: bool,
     /// Let other users access the mount; file permissions apply
     #[arg(long)]
     pub allow_other: bool,
@@ -222,6 +230,7 @@ impl MountArgs {
             mount: mount.to_owned(),
             foreground: false,
             read_only: false,
+            reverse: false,
             allow_other: false,
             engine: EngineArg::default(),
             durability: DurabilityArg::default(),

@@ -1,0 +1,90 @@
+//! Reverse views: the configuration in the plain directory, and the mount.
+
+use super::{
+    exit::{Code, Failure, Outcome},
+    vaults,
+};
+use crate::{
+    crypto::kdf::Argon2Cost,
+    format::{
+        config::{Settings, TEXT_MAX, VaultConfig},
+        key_slot::NewSlot,
+    },
+    reverse::{CONFIG, ReverseKeys, View},
+    vault::Unlock,
+};
+use std::{
+    fs::{File, OpenOptions},
+    io::{Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+/// The configuration of a plain directory, checked for shape only.
+///
+/// # Errors
+/// If there is none, or it is malformed.
+pub fn read(plain: &Path) -> Outcome<VaultConfig> {
+    Ok(VaultConfig::parse(&text(plain)?).map_err(|e| vaults::explain(e.into()))?)
+}
+
+fn text(plain: &Path) -> Outcome<Vec<u8>> {
+    let file = plain.join(CONFIG);
+    let mut text = Vec::new();
+    let read = File::open(&file).and_then(|f| f.take(TEXT_MAX as u64 + 1).read_to_end(&mut text));
+    match read {
+        Ok(_) => Ok(text),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(Failure::new(
+            Code::NotAVault,
+            format!("{}: no such file", file.display()),
+            "`warpcrypt init --reverse` makes it.",
+        )),
+        Err(e) => Err(Failure::io(file.display(), &e)),
+    }
+}
+
+/// Makes the configuration of a plain directory that has none.
+///
+/// # Errors
+/// If there is one, or it cannot be written.
+pub fn make(plain: &Path, settings: Settings, first: &Unlock, cost: Argon2Cost) -> Outcome {
+    let file = plain.join(CONFIG);
+    let config = vaults::with_secret(first, |secret| {
+        let slot = NewSlot { secret, cost, created: vaults::now(), label: None };
+        VaultConfig::create(settings, &slot).map(|(config, _)| config).map_err(|e| vaults::explain(e.into()))
+    })?;
+    let failed = |e| Failure::io(file.display(), &e);
+    let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file).map_err(failed)?;
+    new.write_all(config.to_json().as_bytes())
+        .and_then(|()| new.sync_all())
+        .and_then(|()| File::open(plain)?.sync_all())
+        .inspect_err(|_| drop(std::fs::remove_file(&file)))
+        .map_err(failed)
+}
+
+/// Refuses a place that cannot have a configuration, before a password is typed twice for it.
+///
+/// # Errors
+/// If it has one, or is no directory.
+pub fn require_place(plain: &Path) -> Outcome {
+    if plain.join(CONFIG).symlink_metadata().is_ok() {
+        return Err(Failure::plain(
+            Code::InitTargetInUse,
+            format!("{} has a {CONFIG} already", plain.display()),
+        ));
+    }
+    std::fs::read_dir(plain).map(drop).map_err(|e| Failure::io(plain.display(), &e))
+}
+
+/// Unlocks a plain directory's configuration: its view.
+///
+/// # Errors
+/// If the secret does not open it.
+pub fn view(plain: &Path, unlock: &Unlock) -> Outcome<View> {
+    let text = text(plain)?;
+    let config = VaultConfig::parse(&text).map_err(|e| vaults::explain(e.into()))?;
+    let master =
+        vaults::with_secret(unlock, |secret| config.unlock(&secret).map_err(|e| vaults::explain(e.into())))?;
+    View::open(plain, ReverseKeys::derive(&config, &master), text)
+        .map_err(|e| Failure::io(plain.display(), &e))
+}

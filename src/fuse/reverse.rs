@@ -1,0 +1,326 @@
+//! A reverse view as a filesystem: read-only, and the stored form is computed when it is read.
+
+use crate::reverse::{Content, Entry, Node, View};
+use fuser::{
+    FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
+    ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, Request,
+};
+use parking_lot::Mutex;
+use rustix::fs::Stat;
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// How long the kernel may take attributes and names for true: the plain directory is changed by others.
+const VALID: Duration = Duration::from_secs(1);
+const ROOT: u64 = 1;
+
+/// What a node is known by: names of one inode are one node.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Identity {
+    Place(Node),
+    Linked(u64, u64),
+}
+
+struct Known {
+    node: Node,
+    identity: Identity,
+    lookups: u64,
+}
+
+#[derive(Default)]
+struct Nodes {
+    by_number: HashMap<u64, Known>,
+    numbers: HashMap<Identity, u64>,
+    last: u64,
+}
+
+#[derive(Clone)]
+enum Opened {
+    File(Arc<Content>, PathBuf),
+    Own(Arc<Vec<u8>>),
+    Dir(Arc<Vec<Entry>>),
+}
+
+/// The filesystem.
+pub struct Reversed {
+    view: View,
+    nodes: Mutex<Nodes>,
+    opened: Mutex<HashMap<u64, Opened>>,
+    next_handle: AtomicU64,
+}
+
+impl Reversed {
+    /// Of this view.
+    pub fn new(view: View) -> Self {
+        let node = Node::Plain(PathBuf::new());
+        let identity = Identity::Place(node.clone());
+        let root = Known { node, identity: identity.clone(), lookups: 1 };
+        let nodes = Nodes {
+            by_number: HashMap::from([(ROOT, root)]),
+            numbers: HashMap::from([(identity, ROOT)]),
+            last: ROOT,
+        };
+        Reversed { view, nodes: Mutex::new(nodes), opened: Mutex::default(), next_handle: AtomicU64::new(1) }
+    }
+
+    fn node(&self, number: INodeNo) -> io::Result<Node> {
+        let nodes = self.nodes.lock();
+        nodes.by_number.get(&number.0).map(|known| known.node.clone()).ok_or_else(gone)
+    }
+
+    fn path(&self, number: INodeNo) -> io::Result<PathBuf> {
+        match self.node(number)? {
+            Node::Plain(path) => Ok(path),
+            Node::DirId(_) | Node::Sidecar(_) | Node::Config { .. } => Err(gone()),
+        }
+    }
+
+    fn find(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
+        let node = self.view.lookup(&self.path(parent)?, name)?;
+        let stat = self.view.stat(&node)?;
+        let linked =
+            matches!(node, Node::Plain(_)) && kind(&stat) != FileType::Directory && stat.st_nlink > 1;
+        let identity =
+            if linked { Identity::Linked(stat.st_dev, stat.st_ino) } else { Identity::Place(node.clone()) };
+        let mut nodes = self.nodes.lock();
+        let number = match nodes.numbers.get(&identity) {
+            Some(number) => *number,
+            None => {
+                nodes.last += 1;
+                let number = nodes.last;
+                nodes.numbers.insert(identity.clone(), number);
+                number
+            }
+        };
+        let known =
+            nodes.by_number.entry(number).or_insert(Known { node: node.clone(), identity, lookups: 0 });
+        // Of several names the one that was seen last is surely there.
+        known.node = node;
+        known.lookups += 1;
+        Ok(attr(number, &stat))
+    }
+
+    fn keep(&self, opened: Opened) -> FileHandle {
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        self.opened.lock().insert(handle, opened);
+        FileHandle(handle)
+    }
+
+    fn opened(&self, handle: FileHandle) -> io::Result<Opened> {
+        self.opened.lock().get(&handle.0).cloned().ok_or_else(gone)
+    }
+
+    fn open_file(&self, number: INodeNo) -> io::Result<FileHandle> {
+        Ok(self.keep(match self.node(number)? {
+            Node::Plain(path) => Opened::File(Arc::new(self.view.content(&path)?), path),
+            own @ (Node::DirId(_) | Node::Sidecar(_) | Node::Config { .. }) => {
+                Opened::Own(Arc::new(self.view.own_content(&own)?))
+            }
+        }))
+    }
+
+    fn bytes(&self, handle: FileHandle, offset: u64, size: usize) -> io::Result<Vec<u8>> {
+        match self.opened(handle)? {
+            Opened::File(content, path) => content.read(offset, size).inspect_err(|e| unreadable(&path, e)),
+            Opened::Own(content) => {
+                let from = usize::try_from(offset).unwrap_or(usize::MAX);
+                let rest = content.get(from..).unwrap_or_default();
+                Ok(rest[..rest.len().min(size)].to_vec())
+            }
+            Opened::Dir(_) => Err(rustix::io::Errno::ISDIR.into()),
+        }
+    }
+
+    fn entries(&self, handle: FileHandle) -> io::Result<Arc<Vec<Entry>>> {
+        match self.opened(handle)? {
+            Opened::Dir(entries) => Ok(entries),
+            Opened::File(..) | Opened::Own(_) => Err(rustix::io::Errno::NOTDIR.into()),
+        }
+    }
+}
+
+impl Filesystem for Reversed {
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.find(parent, name) {
+            Ok(attr) => reply.entry(&VALID, &attr, Generation(0)),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+
+    fn forget(&self, _: &Request, number: INodeNo, count: u64) {
+        let mut nodes = self.nodes.lock();
+        let Some(known) = nodes.by_number.get_mut(&number.0) else { return };
+        known.lookups = known.lookups.saturating_sub(count);
+        if known.lookups == 0 && number.0 != ROOT {
+            let identity = known.identity.clone();
+            nodes.by_number.remove(&number.0);
+            nodes.numbers.remove(&identity);
+        }
+    }
+
+    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.node(number).and_then(|node| self.view.stat(&node)) {
+            Ok(stat) => reply.attr(&VALID, &attr(number.0, &stat)),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+
+    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
+        match self.path(number).and_then(|path| self.view.target(&path)) {
+            Ok(target) => reply.data(target.as_bytes()),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+
+    fn open(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.open_file(number) {
+            // Cached pages are the inode's: a handle would see what another one read before the file changed.
+            Ok(handle) => reply.opened(handle, FopenFlags::FOPEN_DIRECT_IO),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.bytes(handle, offset, size as usize) {
+            Ok(bytes) => reply.data(&bytes),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.opened.lock().remove(&handle.0);
+        reply.ok();
+    }
+
+    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.path(number).and_then(|path| self.view.list(&path)) {
+            Ok(entries) => reply.opened(self.keep(Opened::Dir(Arc::new(entries))), FopenFlags::empty()),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let entries = match self.entries(handle) {
+            Ok(entries) => entries,
+            Err(e) => return reply.error(e.into()),
+        };
+        let own = [(".", number.0), ("..", ROOT)]
+            .map(|(name, inode)| (inode, FileType::Directory, OsStr::new(name)));
+        let others = entries.iter().map(|e| (e.inode, file_type(e.kind), e.name.as_os_str()));
+        for (place, (inode, kind, name)) in (1_u64..).zip(own.into_iter().chain(others)).skip(offset as usize)
+        {
+            if reply.add(INodeNo(inode), place, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.opened.lock().remove(&handle.0);
+        reply.ok();
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        match self.view.space() {
+            Ok(space) => reply.statfs(
+                space.f_blocks,
+                space.f_bfree,
+                space.f_bavail,
+                space.f_files,
+                space.f_ffree,
+                space.f_bsize as u32,
+                space.f_namemax as u32,
+                space.f_frsize as u32,
+            ),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+}
+
+fn unreadable(path: &Path, error: &io::Error) {
+    log::error!("{}: cannot be read for the view, try again: {error}", path.display());
+}
+
+fn gone() -> io::Error {
+    rustix::io::Errno::STALE.into()
+}
+
+fn kind(stat: &Stat) -> FileType {
+    file_type(rustix::fs::FileType::from_raw_mode(stat.st_mode))
+}
+
+fn file_type(kind: rustix::fs::FileType) -> FileType {
+    use rustix::fs::FileType as Plain;
+    match kind {
+        Plain::Directory => FileType::Directory,
+        Plain::Symlink => FileType::Symlink,
+        Plain::Fifo => FileType::NamedPipe,
+        Plain::Socket => FileType::Socket,
+        Plain::CharacterDevice => FileType::CharDevice,
+        Plain::BlockDevice => FileType::BlockDevice,
+        Plain::RegularFile | Plain::Unknown => FileType::RegularFile,
+    }
+}
+
+fn attr(number: u64, stat: &Stat) -> FileAttr {
+    let ctime = time(stat.st_ctime, stat.st_ctime_nsec);
+    FileAttr {
+        ino: INodeNo(number),
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        ctime,
+        crtime: ctime,
+        kind: kind(stat),
+        perm: (stat.st_mode & 0o7777) as u16,
+        nlink: stat.st_nlink as u32,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        rdev: stat.st_rdev as u32,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let start = if seconds < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
+    start + Duration::from_nanos(nanoseconds)
+}

@@ -1,0 +1,185 @@
+//! The stored form of a plain file, from any offset. Of what was computed it keeps the digests of the tree (32 bytes for
+//! 256 KiB) and the group that was read last. Every group that is shown is compared with the tree: so a file that
+//! changes is never shown in part as it was and in part as it is.
+
+use super::{
+    keys::SealKeys,
+    seal::{EPOCH, Group, next_data},
+};
+use crate::format::{
+    entry::ENTRY,
+    layout::{
+        CHUNK, FANOUT, GROUP0_ENTRIES, MAX_LEVELS, MAX_SIZE, PAGE, RECORD, entries_offset, first_chunk,
+        group_of, groups, levels, node_offset, plain_size, stored_size,
+    },
+    record::{Record, Version},
+    tree::{ALL_HOLES, Digest, node_digest},
+};
+use parking_lot::Mutex;
+use rustix::{
+    fs::{Stat, fstat},
+    io::Errno,
+};
+use std::{fs::File, io};
+
+/// How often a file that changes is begun with.
+const TRIES: u32 = 2;
+
+/// An open plain file.
+pub struct Content {
+    file: File,
+    keys: SealKeys,
+    made: Mutex<Option<Made>>,
+}
+
+struct Made {
+    size: u64,
+    /// Digests of leaves, of node pages of level 1, and so on to the root.
+    levels: Vec<Vec<Digest>>,
+    last: Option<Group>,
+}
+
+impl Content {
+    pub(super) fn new(file: File, keys: SealKeys) -> Self {
+        Content { file, keys, made: Mutex::new(None) }
+    }
+
+    /// The stored bytes from `offset`, at most `length` and fewer only at the end. The first call reads the whole file.
+    ///
+    /// # Errors
+    /// Those of reading; ESTALE if the file has changed since it was first read, or changes all the time.
+    pub fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut guard = self.made.lock();
+        let made = match &mut *guard {
+            Some(made) => made,
+            none => none.insert(self.make()?),
+        };
+        let stored = stored_size(made.size);
+        let end = stored.min(offset.saturating_add(length as u64));
+        let mut out = Vec::new();
+        let mut at = offset;
+        while at < end {
+            let page = at - at % PAGE;
+            let bytes = self.page(made, page)?;
+            let to = (end - page).min(PAGE);
+            out.extend_from_slice(&bytes[(at - page) as usize..to as usize]);
+            at = page + to;
+        }
+        Ok(out)
+    }
+
+    /// The tree of the file as it is, if it stays like that meanwhile.
+    fn make(&self) -> io::Result<Made> {
+        for _ in 0..TRIES {
+            let before = fstat(&self.file)?;
+            let size = u64::try_from(before.st_size).unwrap_or(0);
+            if size > MAX_SIZE {
+                return Err(Errno::FBIG.into());
+            }
+            let made = self.tree(size);
+            if is_unchanged(&before, &fstat(&self.file)?) {
+                return made;
+            }
+        }
+        Err(changed())
+    }
+
+    fn tree(&self, size: u64) -> io::Result<Made> {
+        let count = groups(size);
+        let mut leaves = vec![ALL_HOLES; count as usize];
+        let mut number = 0;
+        while number < count {
+            let group = Group::seal(&self.keys, &self.file, size, number)?;
+            let digest = group.digest(&self.keys);
+            leaves[number as usize] = digest;
+            number += 1;
+            if digest == ALL_HOLES {
+                let data = next_data(&self.file, (first_chunk(number) * CHUNK).min(size))?;
+                number = data.map_or(count, |at| number.max(group_of(at / CHUNK)));
+            }
+        }
+        let mut all = vec![leaves];
+        for level in 1..=levels(count) {
+            let below = all.last().map(Vec::as_slice).unwrap_or_default();
+            let pages = (0_u64..).zip(below.chunks(FANOUT as usize));
+            let digests =
+                pages.map(|(k, part)| node_digest(&self.keys.file, level, k, &children(part))).collect();
+            all.push(digests);
+        }
+        Ok(Made { size, levels: all, last: None })
+    }
+
+    /// The page at a multiple of `PAGE` below the stored size.
+    fn page(&self, made: &mut Made, at: u64) -> io::Result<[u8; PAGE as usize]> {
+        let mut page = [0; PAGE as usize];
+        let number = group_of(plain_size(at) / CHUNK);
+        let entries = entries_offset(number);
+        if at == 0 {
+            let record = self.record(made).encode(&self.keys.file.record);
+            let (records, entries) = page.split_at_mut(GROUP0_ENTRIES as usize);
+            records.chunks_exact_mut(RECORD as usize).for_each(|sector| sector.copy_from_slice(&record));
+            entries.copy_from_slice(&self.group(made, 0)?.entries());
+        } else if number > 0 && at < entries {
+            let (level, k) = node_at(number, at).ok_or_else(changed)?;
+            let below = made.levels.get(level as usize - 1).map(Vec::as_slice).unwrap_or_default();
+            let part = below.chunks(FANOUT as usize).nth(k as usize).unwrap_or_default();
+            page.copy_from_slice(children(part).as_flattened());
+        } else if number > 0 && at == entries {
+            page[..].copy_from_slice(&self.group(made, number)?.entries());
+        } else {
+            let first = if number == 0 { PAGE } else { entries + PAGE };
+            self.group(made, number)?.copy((at - first) as usize, &mut page);
+        }
+        Ok(page)
+    }
+
+    fn record(&self, made: &Made) -> Record {
+        let root = made.levels.last().and_then(|top| top.first()).copied().unwrap_or(ALL_HOLES);
+        let target = Version { epoch: EPOCH, size: made.size, root };
+        Record { sequence: 1, key: self.keys.id, target, base: None }
+    }
+
+    /// A group, as the tree has it.
+    fn group<'a>(&self, made: &'a mut Made, number: u64) -> io::Result<&'a Group> {
+        if made.last.as_ref().is_none_or(|group| group.number != number) {
+            let group =
+                Group::seal(&self.keys, &self.file, made.size, number).map_err(|e| match e.kind() {
+                    io::ErrorKind::UnexpectedEof => changed(),
+                    _ => e,
+                })?;
+            if made.levels[0].get(number as usize) != Some(&group.digest(&self.keys)) {
+                return Err(changed());
+            }
+            made.last = Some(group);
+        }
+        made.last.as_ref().ok_or_else(changed)
+    }
+}
+
+/// The digests of a node page.
+fn children(part: &[Digest]) -> [Digest; FANOUT as usize] {
+    let mut all = [ALL_HOLES; FANOUT as usize];
+    all[..part.len()].copy_from_slice(part);
+    all
+}
+
+/// Level and place of the node page at an offset before the leaf page of a group.
+fn node_at(group: u64, at: u64) -> Option<(u32, u64)> {
+    (1..=MAX_LEVELS).find_map(|level| {
+        let k = group / FANOUT.pow(level);
+        (node_offset(level, k) == at).then_some((level, k))
+    })
+}
+
+fn is_unchanged(a: &Stat, b: &Stat) -> bool {
+    let of = |s: &Stat| (s.st_size, s.st_mtime, s.st_mtime_nsec, s.st_ctime, s.st_ctime_nsec);
+    of(a) == of(b)
+}
+
+/// What is read of a file that has changed.
+fn changed() -> io::Error {
+    Errno::STALE.into()
+}
+
+const _: () = assert!(GROUP0_ENTRIES as usize + 48 * ENTRY == PAGE as usize);
+const _: () = assert!(GROUP0_ENTRIES == 2 * RECORD);

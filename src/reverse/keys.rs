@@ -1,0 +1,97 @@
+//! Keys of a view, and what is random in a vault and derived here.
+
+use crate::{
+    crypto::{
+        integrity::{Integrity, IntegrityKey},
+        kdf::{FileKdf, FileKeys, subkey},
+        mac::{Mac, MacKey},
+        secret::Secret,
+    },
+    format::{
+        config::VaultConfig,
+        dir_id::{DirId, DirIdKey},
+        keys::{REVERSE, contents_key},
+        link::LinkKey,
+        name::NameKeys,
+        record::KeyId,
+    },
+};
+
+/// Customisation strings of what is derived from the key of reverse views.
+const DIR_CUSTOM: &[u8] = b"warpcrypt v1 reverse directory";
+const SALT_CUSTOM: &[u8] = b"warpcrypt v1 reverse salt";
+const LINKED_CUSTOM: &[u8] = b"warpcrypt v1 reverse linked salt";
+const LINK_CUSTOM: &[u8] = b"warpcrypt v1 reverse link";
+const NONCE_KEY_CUSTOM: &[u8] = b"warpcrypt v1 reverse nonce key";
+const NONCE_CUSTOM: &[u8] = b"warpcrypt v1 reverse nonce";
+
+/// The keys of a view.
+pub struct ReverseKeys {
+    parent: Secret<32>,
+    files: FileKdf,
+    integrity: Integrity,
+    generation: u32,
+    pub(super) names: NameKeys,
+    pub(super) dir_ids: DirIdKey,
+    links: LinkKey,
+}
+
+/// The keys of one file, and where they come from.
+pub(super) struct SealKeys {
+    pub id: KeyId,
+    pub file: FileKeys,
+    /// Of the nonces.
+    pub nonce: IntegrityKey,
+}
+
+impl ReverseKeys {
+    /// Those of the vault with this configuration and master key.
+    pub fn derive(config: &VaultConfig, master: &Secret<32>) -> Self {
+        let settings = config.settings();
+        ReverseKeys {
+            parent: subkey(master, REVERSE),
+            files: FileKdf::new(contents_key(master), settings.cipher, settings.integrity),
+            integrity: settings.integrity,
+            generation: config.key_generation(),
+            names: NameKeys::derive(master, settings.cipher, settings.names),
+            dir_ids: DirIdKey::derive(master),
+            links: LinkKey::derive(master, settings.cipher),
+        }
+    }
+
+    /// The id of the directory at this path below the root; the root's path is empty.
+    pub(super) fn dir_id(&self, path: &[u8]) -> DirId {
+        DirId(self.mac(DIR_CUSTOM, path))
+    }
+
+    /// Keys of the file of one name at this path.
+    pub(super) fn file(&self, path: &[u8]) -> SealKeys {
+        self.of_salt(self.mac(SALT_CUSTOM, path))
+    }
+
+    /// Keys of a file of several names: they have one content, so it cannot depend on the path.
+    pub(super) fn linked_file(&self, inode: u64) -> SealKeys {
+        self.of_salt(self.mac(LINKED_CUSTOM, &inode.to_be_bytes()))
+    }
+
+    /// The stored target of the link at this path; `None` if it has no short form.
+    pub(super) fn link(&self, path: &[u8], target: &[u8]) -> Option<String> {
+        let length = (path.len() as u64).to_be_bytes();
+        self.links.encode_under(self.mac(LINK_CUSTOM, &[&length, path, target].concat()), target).ok()
+    }
+
+    fn of_salt(&self, salt: [u8; 32]) -> SealKeys {
+        let key = self.mac(NONCE_KEY_CUSTOM, &salt);
+        SealKeys {
+            id: KeyId { generation: self.generation, salt },
+            file: self.files.keys(&salt),
+            nonce: IntegrityKey::new(self.integrity, &key, NONCE_CUSTOM),
+        }
+    }
+
+    fn mac<const N: usize>(&self, custom: &[u8], input: &[u8]) -> [u8; N] {
+        let mut out = [0; N];
+        MacKey::new(Mac::Kmac256, self.parent.expose(), custom).mac(&[input], &mut out);
+        out
+    }
+}

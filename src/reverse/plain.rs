@@ -1,0 +1,84 @@
+//! The plain directory, read by path below its descriptor: no link is followed, and nothing is written.
+
+use crate::format::name::NAME_MAX;
+use rustix::{
+    fs::{
+        AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, StatVfs, fstat, fstatvfs, openat2,
+        readlinkat, statat,
+    },
+    io::Errno,
+};
+use std::{
+    fs::File,
+    io,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::Path,
+};
+
+/// The configuration, in the plain directory's root.
+pub const CONFIG: &str = ".warpcrypt.reverse.json";
+
+/// The plain directory.
+pub struct Plain(OwnedFd);
+
+impl Plain {
+    pub fn open(path: &Path) -> io::Result<Plain> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Plain(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    pub fn stat(&self, path: &Path) -> io::Result<Stat> {
+        Ok(fstat(self.at(path, OFlags::PATH)?)?)
+    }
+
+    pub fn space(&self) -> io::Result<StatVfs> {
+        Ok(fstatvfs(&self.0)?)
+    }
+
+    pub fn target(&self, path: &Path) -> io::Result<Vec<u8>> {
+        Ok(readlinkat(self.at(path, OFlags::PATH)?, "", Vec::new())?.into_bytes())
+    }
+
+    /// A regular file.
+    pub fn file(&self, path: &Path) -> io::Result<File> {
+        // Not waiting: it may have become a pipe.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let file = match self.at(path, flags | OFlags::NOATIME) {
+            Err(Errno::PERM) => self.at(path, flags),
+            opened => opened,
+        }?;
+        match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+            FileType::RegularFile => Ok(file.into()),
+            _ => Err(Errno::STALE.into()),
+        }
+    }
+
+    /// The names in a directory, with what is there.
+    pub fn list(&self, path: &Path) -> io::Result<Vec<(Vec<u8>, Stat)>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd = match self.at(path, flags | OFlags::NOATIME) {
+            Err(Errno::PERM) => self.at(path, flags),
+            opened => opened,
+        }?;
+        let mut all = Vec::new();
+        for entry in Dir::read_from(&fd)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." || name.len() > NAME_MAX {
+                continue;
+            }
+            match statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => all.push((name.to_vec(), stat)),
+                Err(Errno::NOENT) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(all)
+    }
+
+    fn at(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let path = if path.as_os_str().as_bytes().is_empty() { Path::new(".") } else { path };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        openat2(&self.0, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve)
+    }
+}

@@ -1,0 +1,133 @@
+//! Sealing a group of chunks, always in the same way.
+
+use super::keys::SealKeys;
+use crate::{
+    crypto::{
+        chunk::{ChunkId, Nonce, Tag},
+        tags::{Sealed, tags},
+    },
+    format::{
+        entry::{Entry, SLOT, Slot},
+        layout::{CHUNK, chunk_len, entries_in, first_chunk},
+        tree::{Digest, leaf_digest},
+    },
+};
+use rustix::{
+    fs::{SeekFrom, seek},
+    io::Errno,
+};
+use std::{fs::File, io, os::unix::fs::FileExt};
+
+/// The epoch of everything in a view.
+pub const EPOCH: u64 = 1;
+
+/// The stored form of a group.
+pub struct Group {
+    pub number: u64,
+    /// Of each chunk; `None` for a hole.
+    slots: Vec<Option<Slot>>,
+    /// The ciphertext of its chunks, zeros for holes; empty if all are.
+    data: Vec<u8>,
+}
+
+impl Group {
+    /// Seals a group of a plain file of `size` bytes.
+    ///
+    /// # Errors
+    /// Those of reading; `UnexpectedEof` if the file is shorter.
+    pub fn seal(keys: &SealKeys, file: &File, size: u64, number: u64) -> io::Result<Group> {
+        let first = first_chunk(number);
+        let (start, count) = (first * CHUNK, entries_in(number));
+        let end = size.min(start + count as u64 * CHUNK);
+        let mut group = Group { number, slots: vec![None; count], data: Vec::new() };
+        if start >= end || next_data(file, start)?.is_none_or(|data| data >= end) {
+            return Ok(group);
+        }
+        let mut plain = vec![0; (end - start) as usize];
+        file.read_exact_at(&mut plain, start)?;
+        // A chunk of zeros is a hole, wherever the filesystem has holes: that may change while nothing is written.
+        let full: Vec<(u64, &[u8])> = (first..)
+            .zip(plain.chunks(CHUNK as usize))
+            .filter(|(_, chunk)| chunk.iter().any(|byte| *byte != 0))
+            .collect();
+        let heads: Vec<[u8; 12]> =
+            full.iter().map(|(index, _)| head(*index, chunk_len(size, *index))).collect();
+        let inputs: Vec<(&[u8], &[u8])> =
+            heads.iter().zip(&full).map(|(head, (_, chunk))| (&head[..], *chunk)).collect();
+        let ids: Vec<ChunkId> = full
+            .iter()
+            .zip(keys.nonce.digests(&inputs))
+            .map(|((index, _), digest)| ChunkId { index: *index, epoch: EPOCH, nonce: nonce(&digest) })
+            .collect();
+        let mut data = vec![0; plain.len()];
+        for (id, (index, chunk)) in ids.iter().zip(&full) {
+            let at = ((index - first) * CHUNK) as usize;
+            keys.file.chunk.apply_keystream(id, chunk, &mut data[at..at + chunk.len()]);
+        }
+        let sealed: Vec<Sealed> = ids
+            .iter()
+            .zip(&full)
+            .map(|(id, (index, chunk))| {
+                let at = ((index - first) * CHUNK) as usize;
+                Sealed { keys: &keys.file.chunk, id, ciphertext: &data[at..at + chunk.len()] }
+            })
+            .collect();
+        let mut made: Vec<Tag> = vec![[0; 16]; sealed.len()];
+        tags(&sealed, &mut made);
+        for (id, tag) in ids.iter().zip(made) {
+            group.slots[(id.index - first) as usize] = Some(Slot { nonce: id.nonce, epoch: EPOCH, tag });
+        }
+        group.data = data;
+        Ok(group)
+    }
+
+    /// Its leaf digest.
+    pub fn digest(&self, keys: &SealKeys) -> Digest {
+        leaf_digest(&keys.file, self.number, self.slots.iter().map(Option::as_ref))
+    }
+
+    /// Its entries, 64 bytes a chunk.
+    pub fn entries(&self) -> Vec<u8> {
+        let mut out = vec![0; self.slots.len() * 2 * SLOT];
+        for (entry, slot) in out.as_chunks_mut().0.iter_mut().zip(&self.slots) {
+            Entry([*slot, None]).encode(entry);
+        }
+        out
+    }
+
+    /// Fills `out` with ciphertext from `at`, counted from the group's first chunk; zeros where there is none.
+    pub fn copy(&self, at: usize, out: &mut [u8]) {
+        let have = self.data.get(at..).unwrap_or_default();
+        let length = have.len().min(out.len());
+        out[..length].copy_from_slice(&have[..length]);
+    }
+}
+
+/// What stands before the plaintext: index and length.
+fn head(index: u64, length: usize) -> [u8; 12] {
+    let mut head = [0; 12];
+    head[..8].copy_from_slice(&index.to_be_bytes());
+    head[8..].copy_from_slice(&(length as u32).to_be_bytes());
+    head
+}
+
+/// The first bytes of a digest; never zeros, which mean a punched hole.
+fn nonce(digest: &[u8; 32]) -> Nonce {
+    let mut nonce = Nonce::default();
+    nonce.copy_from_slice(&digest[..10]);
+    if nonce == Nonce::default() {
+        nonce[9] = 1;
+    }
+    nonce
+}
+
+/// The first byte from `at` on that is not in a hole; `None` if there is none.
+pub fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
+    match seek(file, SeekFrom::Data(at)) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NXIO) => Ok(None),
+        // A filesystem that knows no holes.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(at)),
+        Err(e) => Err(e.into()),
+    }
+}

@@ -1,0 +1,232 @@
+//! What the store of a vault with this content would show: names, attributes, links, and the vault's own files.
+
+use super::{
+    content::Content,
+    keys::ReverseKeys,
+    plain::{CONFIG, Plain},
+};
+use crate::format::{
+    layout::stored_size,
+    name::{CONFIG_COPY, CONFIG_FILE, Class, DIR_ID_NAME, SIDECAR, sidecar_name},
+};
+use rustix::{
+    fs::{FileType, Stat, StatVfs},
+    io::Errno,
+};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+};
+
+/// Permissions of the vault's own files.
+const OWN_MODE: u32 = 0o600;
+
+/// Something in the view. Paths are those of the plain tree.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Node {
+    /// What stands for a node of the plain tree.
+    Plain(PathBuf),
+    /// The id of this directory.
+    DirId(PathBuf),
+    /// The sidecar of this path's name.
+    Sidecar(PathBuf),
+    /// The configuration, or its copy.
+    Config {
+        /// Which of the two.
+        copy: bool,
+    },
+}
+
+/// A name in a directory of the view.
+pub struct Entry {
+    /// The stored name.
+    pub name: OsString,
+    /// Its type.
+    pub kind: FileType,
+    /// An inode number for listings.
+    pub inode: u64,
+}
+
+/// A plain directory in its stored form.
+pub struct View {
+    plain: Plain,
+    keys: ReverseKeys,
+    config: Vec<u8>,
+    /// Seconds and nanoseconds of the configuration file.
+    configured: (i64, u64),
+}
+
+impl View {
+    /// Of the directory `plain`, with `config` as the content of its configuration.
+    ///
+    /// # Errors
+    /// If the directory does not open.
+    pub fn open(plain: &Path, keys: ReverseKeys, config: Vec<u8>) -> io::Result<View> {
+        let plain = Plain::open(plain)?;
+        let stat = plain.stat(Path::new(CONFIG))?;
+        Ok(View { plain, keys, config, configured: (stat.st_mtime, stat.st_mtime_nsec) })
+    }
+
+    /// What `name` is in the directory at this path.
+    ///
+    /// # Errors
+    /// ENOENT, or those of the plain directory.
+    pub fn lookup(&self, dir: &Path, name: &OsStr) -> io::Result<Node> {
+        let bytes = name.as_bytes();
+        let is_root = dir.as_os_str().is_empty();
+        if bytes == DIR_ID_NAME.as_bytes() {
+            return Ok(Node::DirId(dir.into()));
+        }
+        if is_root && (bytes == CONFIG_FILE.as_bytes() || bytes == CONFIG_COPY.as_bytes()) {
+            return Ok(Node::Config { copy: bytes == CONFIG_COPY.as_bytes() });
+        }
+        let long = |stored: &[u8]| self.long_name(dir, stored).map(|plain| dir.join(plain));
+        let path = match self.keys.names.classify(bytes) {
+            Class::Entry => {
+                let id = self.keys.dir_id(dir.as_os_str().as_bytes());
+                let plain = self.keys.names.decode(&id, bytes, None).map_err(|_| Errno::NOENT)?;
+                dir.join(OsStr::from_bytes(&plain))
+            }
+            Class::Long => long(bytes)?,
+            Class::Own => {
+                let stored = bytes.strip_suffix(SIDECAR.as_bytes()).ok_or(Errno::NOENT)?;
+                return long(stored).map(Node::Sidecar);
+            }
+            Class::Temporary => return Err(Errno::NOENT.into()),
+        };
+        if path == Path::new(CONFIG) { Err(Errno::NOENT.into()) } else { Ok(Node::Plain(path)) }
+    }
+
+    /// The plain name of which this is the long stored one: a hash does not tell.
+    fn long_name(&self, dir: &Path, stored: &[u8]) -> io::Result<OsString> {
+        let id = self.keys.dir_id(dir.as_os_str().as_bytes());
+        let names = self.plain.list(dir)?.into_iter().map(|(name, _)| name);
+        let is_it = |name: &Vec<u8>| {
+            self.keys.names.encode(&id, name).is_ok_and(|e| e.sidecar.is_some() && e.stored == stored)
+        };
+        Ok(OsString::from_vec(names.into_iter().find(is_it).ok_or(Errno::NOENT)?))
+    }
+
+    /// The names in the directory at this path. What has no stored form is left out and logged.
+    ///
+    /// # Errors
+    /// Those of the plain directory.
+    pub fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
+        let is_root = dir.as_os_str().is_empty();
+        let id = self.keys.dir_id(dir.as_os_str().as_bytes());
+        let own = |name: &[u8]| Entry {
+            name: OsString::from_vec(name.to_vec()),
+            kind: FileType::RegularFile,
+            inode: 1,
+        };
+        let mut all = vec![own(DIR_ID_NAME.as_bytes())];
+        if is_root {
+            all.extend([CONFIG_FILE, CONFIG_COPY].map(|name| own(name.as_bytes())));
+        }
+        for (name, stat) in self.plain.list(dir)? {
+            let path = dir.join(OsStr::from_bytes(&name));
+            if path == Path::new(CONFIG) {
+                continue;
+            }
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            let has_form = kind != FileType::Symlink || self.target(&path).is_ok();
+            match self.keys.names.encode(&id, &name) {
+                Ok(encoded) if has_form => {
+                    all.extend(encoded.sidecar.map(|_| own(&sidecar_name(&encoded.stored))));
+                    all.push(Entry { name: OsString::from_vec(encoded.stored), kind, inode: stat.st_ino });
+                }
+                _ => log::warn!("{}: left out, it has no form in the view", path.display()),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Attributes: those of the plain node with the stored size.
+    ///
+    /// # Errors
+    /// Those of the plain directory.
+    pub fn stat(&self, node: &Node) -> io::Result<Stat> {
+        let own = |path: &Path, size: usize| -> io::Result<Stat> {
+            let mut stat = self.plain.stat(path)?;
+            stat.st_mode = libc::S_IFREG | OWN_MODE;
+            (stat.st_nlink, stat.st_size) = (1, size as _);
+            stat.st_blocks = size.div_ceil(512) as _;
+            // What it says follows from the configuration, and rsync looks at times alone.
+            (stat.st_mtime, stat.st_mtime_nsec) = self.configured;
+            Ok(stat)
+        };
+        match node {
+            Node::Config { .. } => own(Path::new(""), self.config.len()),
+            Node::DirId(dir) => own(dir, self.own_content(node)?.len()),
+            Node::Sidecar(path) => own(path.parent().unwrap_or(Path::new("")), self.own_content(node)?.len()),
+            Node::Plain(path) => {
+                let mut stat = self.plain.stat(path)?;
+                match FileType::from_raw_mode(stat.st_mode) {
+                    FileType::RegularFile => {
+                        let stored = stored_size(u64::try_from(stat.st_size).unwrap_or(0));
+                        let around = stored - u64::try_from(stat.st_size).unwrap_or(0);
+                        stat.st_size = stored as _;
+                        stat.st_blocks += around.div_ceil(512) as i64;
+                    }
+                    FileType::Symlink => stat.st_size = self.target(path)?.len() as _,
+                    _ => {}
+                }
+                Ok(stat)
+            }
+        }
+    }
+
+    /// The stored target of a link.
+    ///
+    /// # Errors
+    /// Those of the plain directory; ENAMETOOLONG if the target has no short form.
+    pub fn target(&self, path: &Path) -> io::Result<String> {
+        let target = self.plain.target(path)?;
+        self.keys.link(path.as_os_str().as_bytes(), &target).ok_or(Errno::NAMETOOLONG.into())
+    }
+
+    /// An open file of the plain tree.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub fn content(&self, path: &Path) -> io::Result<Content> {
+        let file = self.plain.file(path)?;
+        let stat = rustix::fs::fstat(&file)?;
+        let keys = if stat.st_nlink > 1 {
+            self.keys.linked_file(stat.st_ino)
+        } else {
+            self.keys.file(path.as_os_str().as_bytes())
+        };
+        Ok(Content::new(file, keys))
+    }
+
+    /// The content of one of the vault's own files.
+    ///
+    /// # Errors
+    /// ENOENT for anything else.
+    pub fn own_content(&self, node: &Node) -> io::Result<Vec<u8>> {
+        match node {
+            Node::Config { .. } => Ok(self.config.clone()),
+            Node::DirId(dir) => {
+                Ok(self.keys.dir_ids.encode(&self.keys.dir_id(dir.as_os_str().as_bytes())).to_vec())
+            }
+            Node::Sidecar(path) => {
+                let (dir, name) = (path.parent().ok_or(Errno::NOENT)?, path.file_name().ok_or(Errno::NOENT)?);
+                let id = self.keys.dir_id(dir.as_os_str().as_bytes());
+                let encoded = self.keys.names.encode(&id, name.as_bytes()).map_err(|_| Errno::NOENT)?;
+                Ok(encoded.sidecar.ok_or(Errno::NOENT)?)
+            }
+            Node::Plain(_) => Err(Errno::NOENT.into()),
+        }
+    }
+
+    /// The plain filesystem's room.
+    ///
+    /// # Errors
+    /// Those of the plain directory.
+    pub fn space(&self) -> io::Result<StatVfs> {
+        self.plain.space()
+    }
+}

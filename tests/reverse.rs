@@ -1,0 +1,184 @@
+//! A plain directory shown in its stored form: copied, the copy is an ordinary vault.
+
+mod support;
+
+use std::{
+    fs::{self, File},
+    io::Read,
+    os::unix::fs::{FileExt, symlink},
+    path::Path,
+};
+use support::{
+    command::{self, ok},
+    mounted::Vault,
+    random::Random,
+    ready_as_root, store, tree,
+};
+
+/// A directory of plain files, with a configuration, as the `store` of a mount.
+fn plain(fill: impl FnOnce(&Path)) -> Vault {
+    let vault = Vault::new("aes-256-ctr");
+    fs::remove_dir_all(&vault.store).expect("the vault");
+    fs::create_dir(&vault.store).expect("plain directory");
+    fill(&vault.store);
+    ok(Vault::program().args(["init", "--reverse"]).arg(&vault.store).arg("--key-file").arg(&vault.key), 60);
+    vault
+}
+
+/// Copies the mounted view with this command, and asserts that the copy passes the check.
+fn copied(vault: &Vault, copy: &str) -> Vault {
+    let other = Vault::new("aes-256-ctr");
+    fs::remove_dir_all(&other.store).expect("the vault");
+    fs::create_dir(&other.store).expect("copy");
+    let view = vault.mount_with(&["--reverse"]);
+    command::sh("/", copy, &[view.path(), &other.store], 300);
+    view.unmount();
+    check(&other);
+    other
+}
+
+fn check(vault: &Vault) {
+    ok(Vault::program().args(["check", "--full"]).arg(&vault.store).arg("--key-file").arg(&vault.key), 120);
+}
+
+const RSYNC: &str = "rsync -aH \"$1/\" \"$2/\"";
+
+#[test]
+fn a_copy_is_a_vault_with_the_same_content() {
+    if !ready_as_root(&["rsync", "cp"]) {
+        return;
+    }
+    for copy in [RSYNC, "cp -a \"$1/.\" \"$2/\""] {
+        let vault = plain(|dir| {
+            tree::make(dir, &mut Random::from_seed(1));
+            // Attributes are not shown yet.
+            fs::remove_file(dir.join("special/attributes")).expect("file");
+            let edges = Random::from_seed(2).bytes((48 + 64 * 129) * 4096 + 1);
+            fs::write(dir.join("two node pages"), edges).expect("file");
+            fs::write(dir.join("warpcrypt.json"), b"a user's own").expect("file");
+            fs::write(dir.join("warpcrypt.dir"), b"a user's own").expect("file");
+        });
+        let other = copied(&vault, copy);
+        let mount = other.mount();
+        // The view has it as the vault's own.
+        fs::remove_file(vault.store.join(".warpcrypt.reverse.json")).expect("configuration");
+        tree::assert_same(&vault.store, mount.path());
+
+        let file = File::options().write(true).open(mount.join("sizes/462848")).expect("file");
+        file.write_all_at(&[7; 5000], 200_000).expect("overwrite");
+        file.write_all_at(&[8; 300_000], 462_000).expect("grow");
+        file.sync_all().expect("sync");
+        fs::write(mount.join("new"), b"new").expect("file");
+        File::options()
+            .write(true)
+            .open(mount.join("sizes/720896"))
+            .expect("file")
+            .set_len(70_001)
+            .expect("cut");
+        mount.unmount();
+        check(&other);
+        let mount = other.mount();
+        let mut expected = fs::read(vault.store.join("sizes/462848")).expect("file");
+        expected[200_000..205_000].fill(7);
+        expected.truncate(462_000);
+        expected.resize(762_000, 8);
+        assert!(fs::read(mount.join("sizes/462848")).expect("file") == expected);
+        let cut = &fs::read(vault.store.join("sizes/720896")).expect("file")[..70_001];
+        assert!(fs::read(mount.join("sizes/720896")).expect("file") == cut);
+        mount.unmount();
+    }
+}
+
+#[test]
+fn a_changed_byte_moves_a_few_pages_and_an_unchanged_tree_moves_none() {
+    if !ready_as_root(&["rsync"]) {
+        return;
+    }
+    let content = Random::from_seed(3).bytes(40 << 20);
+    let vault = plain(|dir| fs::write(dir.join("large"), &content).expect("file"));
+    let other = copied(&vault, RSYNC);
+    let before = store::walk(&other.store).into_iter().filter(|p| p.is_file());
+    let before: Vec<_> = before.map(|path| (path.clone(), fs::read(path).expect("stored file"))).collect();
+    let view = vault.mount_with(&["--reverse"]);
+    for (path, stored) in &before {
+        let shown = view.join(path.strip_prefix(&other.store).expect("a path in the copy"));
+        assert!(fs::read(shown).expect("view") == *stored, "{path:?} differs over two mounts");
+    }
+    let again = "rsync -aH --inplace --no-whole-file --checksum --stats \"$1/\" \"$2/\"";
+    assert_eq!(literal(&command::sh("/", again, &[view.path(), &other.store], 120)), 0);
+    let file = File::options().write(true).open(vault.store.join("large")).expect("file");
+    file.write_all_at(&[!content[20_000_000]], 20_000_000).expect("a byte");
+    std::thread::sleep(std::time::Duration::from_secs(2)); // The kernel may hold attributes of the view for a second.
+    let moved = literal(&command::sh("/", again, &[view.path(), &other.store], 120));
+    assert!((1..1 << 18).contains(&moved), "{moved} bytes moved");
+    view.unmount();
+    check(&other);
+    let mount = other.mount();
+    assert!(
+        fs::read(mount.join("large")).expect("copy") == fs::read(vault.store.join("large")).expect("plain")
+    );
+    mount.unmount();
+}
+
+/// The bytes that rsync sent as they are.
+fn literal(stats: &str) -> u64 {
+    let line = stats.lines().find_map(|line| line.strip_prefix("Literal data: ")).expect("statistics");
+    line.split_whitespace().next().expect("a number").replace(',', "").parse().expect("a number")
+}
+
+#[test]
+fn equal_files_share_no_stored_page() {
+    let content = Random::from_seed(4).bytes(100 * 4096);
+    let vault = plain(|dir| {
+        fs::write(dir.join("one"), &content).expect("file");
+        fs::create_dir(dir.join("below")).expect("directory");
+        fs::write(dir.join("below/one"), &content).expect("file");
+    });
+    let view = vault.mount_with(&["--reverse"]);
+    let files =
+        store::walk(view.path()).into_iter().filter(|p| p.metadata().is_ok_and(|m| m.len() > 100 * 4096));
+    let files: Vec<Vec<u8>> = files.map(|path| fs::read(path).expect("view")).collect();
+    let [one, other] = &files[..] else { panic!("{} files", files.len()) };
+    let pages: Vec<&[u8]> = one.chunks(4096).collect();
+    assert!(pages.len() > 100 && other.chunks(4096).all(|page| !pages.contains(&page)));
+    view.unmount();
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_read_is_not_mixed() {
+    let vault = plain(|dir| fs::write(dir.join("file"), vec![1; 8 << 20]).expect("file"));
+    let view = vault.mount_with(&["--reverse"]);
+    let large = store::walk(view.path()).into_iter().find(|p| p.metadata().is_ok_and(|m| m.len() > 8 << 20));
+    let path = large.expect("the file");
+    let mut file = File::open(&path).expect("view");
+    file.read_exact(&mut [0; 4096]).expect("header");
+    fs::write(vault.store.join("file"), vec![2; 8 << 20]).expect("file");
+    assert!(file.read_to_end(&mut Vec::new()).is_err(), "two contents in one file");
+    assert!(vault.log_text().contains("cannot be read for the view"), "{}", vault.log_text());
+    fs::read(&path).expect("opened again it is readable");
+    view.unmount();
+}
+
+#[test]
+fn nothing_outside_of_the_plain_directory_shows_and_nothing_is_written() {
+    let outside = tempfile::tempdir().expect("directory");
+    fs::write(outside.path().join("secret"), b"outside").expect("file");
+    let vault = plain(|dir| {
+        fs::create_dir(dir.join("sub")).expect("directory");
+        fs::write(dir.join("sub/secret"), b"inside").expect("file");
+        symlink(outside.path(), dir.join("out")).expect("link");
+    });
+    let view = vault.mount_with(&["--reverse"]);
+    assert!(fs::write(view.join("new"), b"x").is_err());
+    assert!(fs::remove_file(view.join("warpcrypt.json")).is_err());
+    let sub =
+        fs::read_dir(view.path()).expect("view").flatten().find(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+    let sub = sub.expect("the directory").path();
+    let stored = store::walk(&sub).into_iter().find(|p| p.metadata().is_ok_and(|m| m.len() == 4096 + 6));
+    let stored = stored.expect("the file");
+    // While the kernel knows the directory, a link takes its place.
+    fs::rename(vault.store.join("sub"), vault.store.join("aside")).expect("rename");
+    symlink(outside.path(), vault.store.join("sub")).expect("link");
+    assert!(fs::read(&stored).is_err(), "a link was followed out of the plain directory");
+    view.unmount();
+}
