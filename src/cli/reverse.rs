@@ -25,7 +25,7 @@ use std::{
 /// # Errors
 /// If there is none, or it is malformed.
 pub fn read(plain: &Path) -> Outcome<VaultConfig> {
-    Ok(VaultConfig::parse(&text(plain)?).map_err(|e| vaults::explain(e.into()))?)
+    VaultConfig::parse(&text(plain)?).map_err(|e| vaults::explain(e.into()))
 }
 
 fn text(plain: &Path) -> Outcome<Vec<u8>> {
