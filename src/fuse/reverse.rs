@@ -87,8 +87,9 @@ impl Reversed {
     fn find(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
         let node = self.view.lookup(&self.path(parent)?, name)?;
         let stat = self.view.stat(&node)?;
-        let linked =
-            matches!(node, Node::Plain(_)) && kind(&stat) != FileType::Directory && stat.st_nlink > 1;
+        let linked = matches!(node, Node::Plain(_))
+            && kind(&stat) != FileType::Directory
+            && self.view.is_linked(&stat);
         let identity =
             if linked { Identity::Linked(stat.st_dev, stat.st_ino) } else { Identity::Place(node.clone()) };
         let mut nodes = self.nodes.lock();

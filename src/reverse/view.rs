@@ -56,6 +56,8 @@ pub struct View {
     config: Vec<u8>,
     /// Seconds and nanoseconds of the configuration file.
     configured: (i64, u64),
+    /// Of the plain directory.
+    device: u64,
 }
 
 impl View {
@@ -66,7 +68,8 @@ impl View {
     pub fn open(plain: &Path, keys: ReverseKeys, config: Vec<u8>) -> io::Result<View> {
         let plain = Plain::open(plain)?;
         let stat = plain.stat(Path::new(CONFIG))?;
-        Ok(View { plain, keys, config, configured: (stat.st_mtime, stat.st_mtime_nsec) })
+        let device = plain.stat(Path::new(""))?.st_dev;
+        Ok(View { plain, keys, config, configured: (stat.st_mtime, stat.st_mtime_nsec), device })
     }
 
     /// What `name` is in the directory at this path.
@@ -194,12 +197,18 @@ impl View {
     pub fn content(&self, path: &Path) -> io::Result<Content> {
         let file = self.plain.file(path)?;
         let stat = rustix::fs::fstat(&file)?;
-        let keys = if stat.st_nlink > 1 {
+        let keys = if self.is_linked(&stat) {
             self.keys.linked_file(stat.st_ino)
         } else {
             self.keys.file(path.as_os_str().as_bytes())
         };
         Ok(Content::new(file, keys))
+    }
+
+    /// Whether all names of a plain file are to have the same content. On other filesystems below the directory they do
+    /// not: their inode numbers are those of other files, too.
+    pub fn is_linked(&self, stat: &Stat) -> bool {
+        stat.st_nlink > 1 && stat.st_dev == self.device
     }
 
     /// The content of one of the vault's own files.
