@@ -120,6 +120,7 @@ def page(place, only):
     print("Mounts by root, with `allow_other`, `suid`, `dev`; gocryptfs with `-acl`. ext4 on a loop device.\n")
     print("    benches/everyday/everyday.py > benches/results/everyday.md\n")
     print("`benches/everyday/rows.py` has each row's commands. –: the program has no such command; unknown: it does not know the option.")
+    print("These mounts go through `/dev/fuse`; over io_uring (`--io-uring on`) warpcrypt has O_TMPFILE.")
     print(*lines, sep="\n")
 
 
