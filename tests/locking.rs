@@ -368,8 +368,8 @@ fn with_write_back_a_lock_waits_for_no_writer() {
     assert!(!is_locked(&mount));
     file.write_all(b"and more").expect("a refused lock changes nothing");
     drop(file);
-    let done = lock(&mount, &[]);
-    assert!(done.status.success(), "{}", done.stderr);
+    // The kernel says so after close has returned.
+    wait_for("the file to be closed", || lock(&mount, &[]).status.success());
     assert!(is_locked(&mount));
     unlock(&vault);
     assert_eq!(fs::read_to_string(&path).expect("read"), "written, and more");
