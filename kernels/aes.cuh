@@ -22,8 +22,9 @@ struct AesPlain {
 
 // Shared memory, 256 rows of 64 words: word x of a row is in lane x's bank, and so is word 32 + x. The
 // left half holds the table of row 0, the right one that of row 1. One byte permutation makes an address: the
-// table's byte above the lane's offset.
-template <Direction DIRECTION>
+// table's byte above the lane's offset. AGAIN: filled from the tables in constant memory instead of those in global,
+// so that a bit that has changed in the ones is not in the others.
+template <Direction DIRECTION, bool AGAIN = false>
 struct AesBanked {
   static constexpr uint32_t ROWS_BYTES = 65536;
   SharedTable rows;
@@ -34,12 +35,16 @@ struct AesBanked {
     uint4* quads = reinterpret_cast<uint4*>(rows.start);
     for (uint32_t i = threadIdx.x; i < ROWS_BYTES / 16; i += blockDim.x) {
       uint32_t x = i / 16;
-      uint32_t left = __ldg(DIRECTION == ENCRYPT ? &AES_TABLES.encrypt[x] : &AES_TABLES.decrypt[x]);
+      uint32_t left = entry(x);
       uint32_t word = i & 8 ? rotate_bytes(left) : left;
       quads[i] = make_uint4(word, word, word, word);
     }
     __syncthreads();
     keep_below(offset);
+  }
+  DEVICE static uint32_t entry(uint32_t x) {
+    if (AGAIN) return DIRECTION == ENCRYPT ? AES_TABLES_CONSTANT.encrypt[x] : AES_TABLES_CONSTANT.decrypt[x];
+    return __ldg(DIRECTION == ENCRYPT ? &AES_TABLES.encrypt[x] : &AES_TABLES.decrypt[x]);
   }
   DEVICE uint32_t address(uint32_t word, int byte) const { return __byte_perm(word, offset, 0x5504 | byte << 4); }
   DEVICE uint32_t row0(uint32_t word, int byte) const { return rows.template word<0>(address(word, byte)); }

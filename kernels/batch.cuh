@@ -38,6 +38,18 @@ struct Chunk {
 };
 static_assert(sizeof(Chunk) == 64, "the host builds descriptors of this size");
 
+// What a launch of seal or open leaves for the check of it (check.cuh). Each may be null.
+struct Trace {
+  uint32_t* done_by;  // by block: its multiprocessor
+  // Copies of the chunks' bytes in the device's memory, for launches that use the host's: chunk i at i * CHUNK_BYTES.
+  uint8_t *kept_in, *kept_out;
+
+  // Every block calls it once.
+  DEVICE void sign() const {
+    if (done_by && threadIdx.x == 0) done_by[blockIdx.x] = multiprocessor();
+  }
+};
+
 DEVICE uint32_t nonce_word(const Chunk& chunk, int word) {
   return reinterpret_cast<const uint32_t*>(chunk.nonce)[word];
 }

@@ -35,8 +35,8 @@ struct KuznyechikGlobal {
 // time, and each of them from another table, all of whose blocks lie in four banks of its own. So lane
 // k takes the bytes of its block in the order 0 ^ k, 1 ^ k, ... 15 ^ k (k = its lowest three bits). For encryption the
 // last byte's table is there once more by itself, free of conflicts while lanes look up bytes that differ in those
-// bits.
-template <Direction DIRECTION>
+// bits. TABLE: the one that is copied.
+template <Direction DIRECTION, int TABLE = DIRECTION>
 struct KuznyechikShared {
   static constexpr uint32_t PI_BYTES = DIRECTION == DECRYPT ? 32768 : 0;
   static constexpr uint32_t LAST_BYTES = DIRECTION == ENCRYPT ? 4096 : 0;
@@ -57,7 +57,7 @@ struct KuznyechikShared {
       selector[c] = (4 + c) | (c ^ (k & 3)) << 4 | 0xcc00;
     }
     uint4* to = reinterpret_cast<uint4*>(shared);
-    const uint4* from = &KUZNYECHIK_TABLES[DIRECTION].entry[0][0];
+    const uint4* from = &KUZNYECHIK_TABLES[TABLE].entry[0][0];
     for (uint32_t i = threadIdx.x; i < 4096; i += blockDim.x) to[i] = __ldg(from + i);
     if constexpr (DIRECTION == ENCRYPT) {
       for (uint32_t i = threadIdx.x; i < 256; i += blockDim.x) to[4096 + i] = __ldg(from + 16 * i + 15);

@@ -1,4 +1,4 @@
-// Tables of Kuznyechik. They are 128 KiB, so the device computes them, once after the module is loaded.
+// Tables of Kuznyechik. They are 192 KiB, so the device computes them, once after the module is loaded.
 #pragma once
 #include "platform.cuh"
 
@@ -7,9 +7,10 @@ struct KuznyechikTable {
   uint4 entry[256][16];
 };
 
-// Of encryption (L after S) and of decryption (the inverse of L after that of S).
-extern "C" __device__ KuznyechikTable KUZNYECHIK_TABLES[2];
-__device__ KuznyechikTable KUZNYECHIK_TABLES[2];
+// Of encryption (L after S), of decryption (the inverse of L after that of S), and of encryption once more.
+constexpr int KUZNYECHIK_AGAIN = 2;
+extern "C" __device__ KuznyechikTable KUZNYECHIK_TABLES[3];
+__device__ KuznyechikTable KUZNYECHIK_TABLES[3];
 // pi in the lowest byte, its inverse above.
 extern "C" __device__ uint32_t KUZNYECHIK_PI_WORDS[256];
 __device__ uint32_t KUZNYECHIK_PI_WORDS[256];
@@ -72,16 +73,17 @@ DEVICE uint8_t kuznyechik_pi_inverse(uint32_t x) {
   return uint8_t(i);
 }
 
-// One of the 8192 entries; those of place 0 write the substitution's words as well.
+// One of the 12288 entries; the first table's of place 0 write the substitution's words as well.
 DEVICE void kuznyechik_fill(uint32_t i) {
-  uint32_t byte = i / 16 % 256, place = i % 16;
-  bool inverse = i >= 4096;
+  uint32_t byte = i / 16 % 256, place = i % 16, table = i / 4096;
+  if (table > KUZNYECHIK_AGAIN) return;
+  bool inverse = table == 1;
   uint8_t substitute = KUZNYECHIK_PI[byte], restored = kuznyechik_pi_inverse(byte);
   uint8_t block[16] = {};
   block[place] = inverse ? restored : substitute;
   kuznyechik_linear(block, inverse);
   uint32_t words[4] = {};
   for (int k = 0; k < 16; k++) words[k / 4] |= uint32_t(block[k]) << 8 * (k % 4);
-  KUZNYECHIK_TABLES[inverse].entry[byte][place] = make_uint4(words[0], words[1], words[2], words[3]);
-  if (!inverse && place == 0) KUZNYECHIK_PI_WORDS[byte] = substitute << PI_SHIFT | restored << PI_INVERSE_SHIFT;
+  KUZNYECHIK_TABLES[table].entry[byte][place] = make_uint4(words[0], words[1], words[2], words[3]);
+  if (table == 0 && place == 0) KUZNYECHIK_PI_WORDS[byte] = substitute << PI_SHIFT | restored << PI_INVERSE_SHIFT;
 }

@@ -32,6 +32,33 @@ DEVICE void ctr_unit(const Stream& stream, const uint8_t* source, uint8_t* targe
   }
 }
 
+// Whether two texts of `length` bytes, both as long as the next multiple of 16, differ by anything else than the keystream
+// of a unit, in this lane's part of it.
+template <int N, class Stream>
+DEVICE bool ctr_differs(const Stream& stream, const uint8_t* text, const uint8_t* other, uint32_t length) {
+  const uint4 *from = reinterpret_cast<const uint4*>(text), *to = reinterpret_cast<const uint4*>(other);
+  uint32_t difference = 0;
+#pragma unroll 1
+  for (uint32_t base = lane_id(); base * BLOCK_BYTES < length; base += N * WARP) {
+    uint32_t number[N];
+    uint4 data[N], keystream[N];
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+      number[n] = base + n * WARP;
+      data[n] = number[n] * BLOCK_BYTES < length ? from[number[n]] ^ to[number[n]] : make_uint4(0, 0, 0, 0);
+    }
+    stream.blocks(number, keystream);
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+      uint32_t start = number[n] * BLOCK_BYTES;
+      if (start >= length) continue;
+      uint4 rest = cut(data[n] ^ keystream[n], length - start);
+      difference |= rest.x | rest.y | rest.z | rest.w;
+    }
+  }
+  return difference != 0;
+}
+
 // counter + 256 * units, its last byte cleared; a big-endian number that wraps at 2^128.
 DEVICE uint4 unit_counter(uint4 counter, uint64_t units) {
   uint64_t low = uint64_t(swap_bytes(counter.z)) << 32 | swap_bytes(counter.w);

@@ -63,6 +63,17 @@ DEVICE uint32_t rotate_halves(uint32_t x) { return __byte_perm(x, 0, 0x1032); }
 
 DEVICE uint4 operator^(uint4 a, uint4 b) { return make_uint4(a.x ^ b.x, a.y ^ b.y, a.z ^ b.z, a.w ^ b.w); }
 
+// Which multiprocessor runs this block. On the CPU blocks take turns on two.
+DEVICE uint32_t multiprocessor() {
+#ifdef __CUDA_ARCH__
+  uint32_t number;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(number));
+  return number;
+#else
+  return blockIdx.x % 2;
+#endif
+}
+
 DEVICE uint32_t lane_id() { return threadIdx.x % WARP; }
 DEVICE uint64_t warp_id() { return (uint64_t(blockIdx.x) * blockDim.x + threadIdx.x) / WARP; }
 DEVICE uint64_t warp_count() { return uint64_t(gridDim.x) * blockDim.x / WARP; }

@@ -32,7 +32,8 @@ DEVICE void tags_of_group(const KeySlot* keys, const Chunk* chunks, uint64_t fir
 
 template <class Cipher, class Integrity>
 DEVICE void seal_by_threads(uint8_t* shared, const KeySlot* keys, const Chunk* chunks, uint32_t count,
-                            const uint8_t* input, uint8_t* output, uint4* tags) {
+                            const uint8_t* input, uint8_t* output, uint4* tags, const Trace& trace) {
+  trace.sign();
   const typename Cipher::Tables tables(shared);
   auto data = [&](const Chunk& chunk) { return output + chunk.target; };
   auto finish = [&](uint64_t at, uint4 tag) { tags[at] = tag; };
@@ -46,7 +47,8 @@ DEVICE void seal_by_threads(uint8_t* shared, const KeySlot* keys, const Chunk* c
 
 template <class Cipher, class Integrity>
 DEVICE void open_by_threads(uint8_t* shared, const KeySlot* keys, const Chunk* chunks, uint32_t count,
-                            const uint8_t* input, uint8_t* output, uint32_t* verified) {
+                            const uint8_t* input, uint8_t* output, uint32_t* verified, const Trace& trace) {
+  trace.sign();
   const typename Cipher::Tables tables(shared);
   auto data = [&](const Chunk& chunk) { return input + chunk.source; };
   for (uint64_t first = warp_id() * GROUP<Integrity>; first < count; first += warp_count() * GROUP<Integrity>) {

@@ -12,7 +12,9 @@
 //   source and target likewise. Nothing else overlaps, and chunks do not overlap each other.
 // - Dynamic shared memory: TABLES = 68 KiB, unless another number is given; more than 48 KiB has to be
 //   allowed with cuFuncSetAttribute. A wide kernel takes DESK = 5104 bytes more for each warp of a block.
+// - A parameter of a Trace may be null (batch.cuh).
 // - `kuznyechik_tables` runs once after the module was loaded, before any other kernel of Kuznyechik.
+#include "check.cuh"
 #include "seal.cuh"
 #include "wide.cuh"
 
@@ -70,7 +72,7 @@ KERNEL(1024, 1) aes_ecb_decrypt(const uint4* keys, uint32_t rounds, const uint4*
   ecb<4>(AesEcb<DECRYPT, AesBanked<DECRYPT>>{tables, keys, rounds}, in, out, blocks);
 }
 
-// Fills the tables of Kuznyechik in the module's memory. 8192 threads in all, up to 256 a block; no
+// Fills the tables of Kuznyechik in the module's memory. 12288 threads in all, up to 256 a block; no
 // dynamic shared memory.
 KERNEL(256, 1) kuznyechik_tables() { kuznyechik_fill(blockIdx.x * blockDim.x + threadIdx.x); }
 
@@ -149,24 +151,43 @@ TAGS(turboshake128x4, TurboShake128x4)
 
 // Seal encrypts `count` chunks from `in` to `out` and writes their tags. Open computes the tags of the chunks
 // in `in`, compares them with those of the descriptors, writes verified[i] = 1 and the plaintext, or
-// verified[i] = 0 and zeros; in place, a chunk that fails is lost. Wide: one warp a chunk. Up to 512 threads.
+// verified[i] = 0 and zeros; in place, a chunk that fails is lost. Wide: one warp a chunk; only that keeps copies for a
+// trace. Up to 512 threads.
 static_assert(Desk<Kmac128>::BYTES == 5104, "DESK is part of the contract");
 #define SEAL_OPEN(suffix, cipher, integrity, by)                                                           \
   KERNEL(512, 1)                                                                                           \
   seal_##suffix(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint8_t* out, \
-                uint4* tags) {                                                                             \
+                uint4* tags, uint32_t* done_by, uint8_t* kept_in, uint8_t* kept_out) {                     \
     DYNAMIC_SHARED(shared);                                                                                \
-    seal_##by<cipher, integrity>(shared, keys, chunks, count, in, out, tags);                              \
+    const Trace trace{done_by, kept_in, kept_out};                                                         \
+    seal_##by<cipher, integrity>(shared, keys, chunks, count, in, out, tags, trace);                       \
   }                                                                                                        \
   KERNEL(512, 1)                                                                                           \
   open_##suffix(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint8_t* out, \
-                uint32_t* verified) {                                                                      \
+                uint32_t* verified, uint32_t* done_by, uint8_t* kept_in, uint8_t* kept_out) {              \
     DYNAMIC_SHARED(shared);                                                                                \
-    open_##by<cipher, integrity>(shared, keys, chunks, count, in, out, verified);                          \
+    const Trace trace{done_by, kept_in, kept_out};                                                         \
+    open_##by<cipher, integrity>(shared, keys, chunks, count, in, out, verified, trace);                   \
   }
-#define SEAL_OPEN_BOTH(name, cipher, integrity)  \
-  SEAL_OPEN(name, cipher, integrity, by_threads) \
-  SEAL_OPEN(name##_wide, cipher, integrity, by_warps)
+
+// Looks at all that such a launch made (check.cuh), with the same keys, chunks, count, input and output. `made`: its tags
+// or verdicts, in the device's memory; `blocks` and `run`: its geometry. 512 threads, 1040 bytes of shared memory more
+// than TABLES, and two blocks at least.
+#define CHECK(suffix, cipher, integrity)                                                                             \
+  KERNEL(512, 1)                                                                                                     \
+  check_##suffix(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, const uint8_t* out,    \
+                 const void* made, uint32_t* done_by, uint8_t* kept_in, uint8_t* kept_out, uint32_t opens,           \
+                 uint32_t blocks, uint32_t run, uint32_t* claims, uint32_t launch, uint32_t number, uint4* tags,     \
+                 uint32_t* verdicts) {                                                                               \
+    DYNAMIC_SHARED(shared);                                                                                          \
+    const Trace trace{done_by, kept_in, kept_out};                                                                   \
+    const Launch before{keys, chunks, count, in, out, made, trace, opens, blocks, run};                              \
+    check_launch<cipher, integrity>(shared, before, {claims, launch}, {tags, verdicts, number});                     \
+  }
+#define SEAL_OPEN_BOTH(name, cipher, integrity)       \
+  SEAL_OPEN(name, cipher, integrity, by_threads)      \
+  SEAL_OPEN(name##_wide, cipher, integrity, by_warps) \
+  CHECK(name, cipher, integrity)
 SEAL_OPEN_BOTH(aes_kmac128, Aes, Kmac128)
 SEAL_OPEN_BOTH(aes_kmac256, Aes, Kmac256)
 SEAL_OPEN_BOTH(aes_turboshake128x4, Aes, TurboShake128x4)

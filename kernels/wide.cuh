@@ -89,6 +89,14 @@ struct Desk {
     __syncwarp();
   }
 
+  // Leaves nothing of keys and plaintext.
+  DEVICE void wipe() const {
+    const uint4 none = make_uint4(0, 0, 0, 0);
+    __syncwarp();
+    for (uint32_t i = lane_id(); i < sizeof(KeySlot) / 16; i += WARP) reinterpret_cast<uint4*>(&key())[i] = none;
+    if (lane_id() == 0) *tail() = none;
+  }
+
   // What this lane of the sponge takes in from that block of the message.
   DEVICE uint64_t part(uint32_t block) const {
     const uint32_t* from = reinterpret_cast<const uint32_t*>(start + block * Integrity::RATE + 8 * lane_id());
@@ -193,16 +201,19 @@ struct Arrival {
 // spread over the whole device.
 DEVICE uint64_t first_of_warp() { return uint64_t(threadIdx.x / WARP) * gridDim.x + blockIdx.x; }
 
-// Encrypts or decrypts what has arrived: ciphertext to the desk, the other side's bytes to the output.
+// Encrypts or decrypts what has arrived, the launch's chunk `at`: ciphertext to the desk, the other side's bytes to the
+// output.
 template <class Cipher, bool SEAL, class Integrity>
 DEVICE void crypt_arrived(const typename Cipher::Tables& tables, const Desk<Integrity>& desk, const Arrival& arrival,
-                          uint8_t* output) {
+                          uint8_t* output, uint64_t at, const Trace& trace) {
   constexpr int N = Cipher::BLOCKS;
   const KeySlot& slot = desk.key();
   const uint32_t length = desk.chunk().length;
   const uint4* keys = slot.round_keys;
   auto stream = Cipher::stream(tables, keys, slot.rounds, first_counter(desk.chunk()));
   uint8_t* target = output + desk.chunk().target;
+  uint4* kept_in = trace.kept_in ? reinterpret_cast<uint4*>(trace.kept_in + at * CHUNK_BYTES) : nullptr;
+  uint4* kept_out = trace.kept_out ? reinterpret_cast<uint4*>(trace.kept_out + at * CHUNK_BYTES) : nullptr;
 #pragma unroll
   for (int first = 0; first < Arrival::BLOCKS; first += N) {
     if (first * WARP * BLOCK_BYTES >= length) break;
@@ -217,6 +228,8 @@ DEVICE void crypt_arrived(const typename Cipher::Tables& tables, const Desk<Inte
       if (start >= length) continue;
       uint4 in = arrival.data[first + n], out = in ^ keystream[n];
       desk.blocks()[number[n]] = cut(SEAL ? out : in, length - start);
+      if (kept_in) kept_in[number[n]] = in;
+      if (kept_out) kept_out[number[n]] = out;
       uint4* to = length - start >= BLOCK_BYTES ? reinterpret_cast<uint4*>(target) + number[n] : desk.tail();
       *to = out;
     }
@@ -237,7 +250,8 @@ DEVICE void clear_exactly(const Chunk& chunk, uint8_t* output) {
 // All chunks of the warp; `finish(at, chunk, tag)` ends each.
 template <class Cipher, class Integrity, bool SEAL, class Finish>
 DEVICE void crypt_by_warps(uint8_t* shared, const KeySlot* keys, const Chunk* chunks, uint32_t count,
-                           const uint8_t* input, uint8_t* output, const Finish& finish) {
+                           const uint8_t* input, uint8_t* output, const Trace& trace, const Finish& finish) {
+  trace.sign();
   const Desk<Integrity> desk(shared + TABLES_BYTES);
   Arrival arrival;
   uint64_t at = first_of_warp();
@@ -246,32 +260,33 @@ DEVICE void crypt_by_warps(uint8_t* shared, const KeySlot* keys, const Chunk* ch
   for (uint64_t next; at < count; at = next) {
     next = at + warp_count();
     arrival.settle(desk);
-    crypt_arrived<Cipher, SEAL>(tables, desk, arrival, output);
+    crypt_arrived<Cipher, SEAL>(tables, desk, arrival, output, at, trace);
     if (next < count) arrival.fetch(keys, chunks[next], input);
     finish(at, desk.chunk(), desk.tag());
     __syncwarp();  // all are done with the desk
   }
+  desk.wipe();
 }
 
 template <class Cipher, class Integrity>
 DEVICE void seal_by_warps(uint8_t* shared, const KeySlot* keys, const Chunk* chunks, uint32_t count,
-                          const uint8_t* input, uint8_t* output, uint4* tags) {
+                          const uint8_t* input, uint8_t* output, uint4* tags, const Trace& trace) {
   auto finish = [&](uint64_t at, const Chunk&, uint4 tag) {
     if (lane_id() == 0) tags[at] = tag;
   };
-  crypt_by_warps<Cipher, Integrity, true>(shared, keys, chunks, count, input, output, finish);
+  crypt_by_warps<Cipher, Integrity, true>(shared, keys, chunks, count, input, output, trace, finish);
 }
 
 // The plaintext is in the output before its tag is known: nobody looks at it before the launch is done.
 template <class Cipher, class Integrity>
 DEVICE void open_by_warps(uint8_t* shared, const KeySlot* keys, const Chunk* chunks, uint32_t count,
-                          const uint8_t* input, uint8_t* output, uint32_t* verified) {
+                          const uint8_t* input, uint8_t* output, uint32_t* verified, const Trace& trace) {
   auto finish = [&](uint64_t at, const Chunk& chunk, uint4 tag) {
     bool good = same_tag(tag, chunk);
     if (lane_id() == 0) verified[at] = good;
     if (!good) clear_exactly(chunk, output);
   };
-  crypt_by_warps<Cipher, Integrity, false>(shared, keys, chunks, count, input, output, finish);
+  crypt_by_warps<Cipher, Integrity, false>(shared, keys, chunks, count, input, output, trace, finish);
 }
 
 // `desks`: all of the block's dynamic shared memory.
@@ -294,4 +309,5 @@ DEVICE void tags_by_warps(uint8_t* desks, const KeySlot* keys, const Chunk* chun
     if (lane_id() == 0) tags[at] = tag;
     __syncwarp();
   }
+  desk.wipe();
 }

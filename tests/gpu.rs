@@ -16,6 +16,8 @@ mod hashing;
 mod memory;
 #[path = "gpu/mounted.rs"]
 mod mounted;
+#[path = "gpu/planted.rs"]
+mod planted;
 #[path = "gpu/rates.rs"]
 mod rates;
 #[path = "gpu/real.rs"]

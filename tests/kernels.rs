@@ -3,6 +3,8 @@
 
 #[path = "kernels/batches.rs"]
 mod batches;
+#[path = "kernels/checks.rs"]
+mod checks;
 #[path = "kernels/hashes.rs"]
 mod hashes;
 #[path = "kernels/layout.rs"]

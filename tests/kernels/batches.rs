@@ -45,23 +45,23 @@ fn lengths(machine: Machine, wide: bool) -> Vec<usize> {
 }
 
 /// Chunks with their data, in buffers with a gap after each.
-struct Batch {
+pub struct Batch {
     slots: Vec<u8>,
     keys: Vec<ChunkKeys>,
-    chunks: Vec<Descriptor>,
-    plain: Vec<u8>,
-    sealed: Vec<u8>,
+    pub chunks: Vec<Descriptor>,
+    pub plain: Vec<u8>,
+    pub sealed: Vec<u8>,
 }
 
 const GAP: u8 = 0xee;
 
 /// The ciphers of a family. The keys of a batch have them in turn, for a kernel takes all key sizes mixed.
-fn ciphers_of(family: CipherFamily) -> Vec<Cipher> {
+pub fn ciphers_of(family: CipherFamily) -> Vec<Cipher> {
     Cipher::ALL.into_iter().filter(|cipher| cipher.family() == family).collect()
 }
 
 impl Batch {
-    fn new(ciphers: &[Cipher], integrity: Integrity, lengths: &[usize]) -> Self {
+    pub fn new(ciphers: &[Cipher], integrity: Integrity, lengths: &[usize]) -> Self {
         let mut batch = Batch { slots: vec![], keys: vec![], chunks: vec![], plain: vec![], sealed: vec![] };
         for key in 0..KEYS {
             let cipher = ciphers[key % ciphers.len()];
@@ -97,12 +97,12 @@ impl Batch {
         self.chunks.iter().flat_map(Descriptor::bytes).collect()
     }
 
-    fn tags(&self) -> Vec<u8> {
+    pub fn tags(&self) -> Vec<u8> {
         self.chunks.iter().flat_map(|chunk| chunk.tag).collect()
     }
 
     /// `buffer` with noise instead of zeros in the padding that belongs to the chunks.
-    fn with_noise(&self, buffer: &[u8]) -> Vec<u8> {
+    pub fn with_noise(&self, buffer: &[u8]) -> Vec<u8> {
         let mut noisy = buffer.to_vec();
         for chunk in &self.chunks {
             let end = chunk.source as usize + usize::from(chunk.length);
@@ -124,7 +124,13 @@ impl Batch {
     }
 
     /// Runs an entry point: its buffers after keys and descriptors.
-    fn run(&self, runner: &mut Runner, name: &str, geometry: Geometry, rest: Vec<Argument>) -> Vec<Vec<u8>> {
+    pub fn run(
+        &self,
+        runner: &mut Runner,
+        name: &str,
+        geometry: Geometry,
+        rest: Vec<Argument>,
+    ) -> Vec<Vec<u8>> {
         let mut arguments = vec![
             Argument::Buffer(self.slots.clone()),
             Argument::Buffer(self.descriptors()),
@@ -133,6 +139,11 @@ impl Batch {
         arguments.extend(rest);
         runner.run(name, geometry, arguments).split_off(2)
     }
+}
+
+/// Those and the parameters of a trace, which is not kept.
+fn traced(arguments: [Argument; 3]) -> Vec<Argument> {
+    arguments.into_iter().chain([(); 3].map(|()| Argument::Number(0))).collect()
 }
 
 fn each(mut test: impl FnMut(Machine, &mut Runner, Integrity, bool)) {
@@ -175,13 +186,13 @@ fn seal(machine: Machine, runner: &mut Runner, integrity: Integrity, wide: bool,
     let plain = batch.with_noise(&batch.plain);
     let tags = || Argument::Buffer(vec![0; 16 * batch.chunks.len()]);
     let blank = vec![GAP; plain.len()];
-    let apart = vec![Argument::Buffer(plain.clone()), Argument::Buffer(blank.clone()), tags()];
+    let apart = traced([Argument::Buffer(plain.clone()), Argument::Buffer(blank.clone()), tags()]);
     let out = batch.run(runner, &name, geometry(wide, TABLES), apart);
     assert!(out[0] == plain, "{name} changed its input on {machine:?}");
     assert!(out[1] == batch.written(wide, &batch.sealed, &blank), "ciphertext of {name} on {machine:?}");
     assert!(out[2] == batch.tags(), "tags of {name} on {machine:?}");
     let expected = batch.written(wide, &batch.sealed, &plain);
-    let in_place = vec![Argument::Buffer(plain), Argument::Same(3), tags()];
+    let in_place = traced([Argument::Buffer(plain), Argument::Same(3), tags()]);
     let out = batch.run(runner, &name, geometry(wide, TABLES), in_place);
     assert!(out[0] == expected && out[1] == batch.tags(), "{name} in place on {machine:?}");
 }
@@ -223,13 +234,13 @@ fn open(machine: Machine, runner: &mut Runner, integrity: Integrity, wide: bool,
     let name = format!("open_{}_{}{}", family.name(), integrity.name(), suffix(wide));
     let sealed = batch.with_noise(&batch.sealed);
     let (blank, unsaid) = (vec![GAP; sealed.len()], || Argument::Buffer(vec![0xff; verdicts.len()]));
-    let apart = vec![Argument::Buffer(sealed.clone()), Argument::Buffer(blank.clone()), unsaid()];
+    let apart = traced([Argument::Buffer(sealed.clone()), Argument::Buffer(blank.clone()), unsaid()]);
     let out = batch.run(runner, &name, geometry(wide, TABLES), apart);
     assert!(out[0] == sealed, "{name} changed its input on {machine:?}");
     assert!(out[2] == verdicts, "verdicts of {name} on {machine:?}");
     assert!(out[1] == batch.written(wide, &expected, &blank), "plaintext of {name} on {machine:?}");
     let expected = batch.written(wide, &expected, &sealed);
-    let in_place = vec![Argument::Buffer(sealed), Argument::Same(3), unsaid()];
+    let in_place = traced([Argument::Buffer(sealed), Argument::Same(3), unsaid()]);
     let out = batch.run(runner, &name, geometry(wide, TABLES), in_place);
     assert!(out[0] == expected && out[1] == verdicts, "{name} in place on {machine:?}");
 }
@@ -254,7 +265,8 @@ fn no_two_functions_seal_alike() {
                 let plain = Argument::Buffer(batch.plain.clone());
                 let out = Argument::Buffer(vec![GAP; batch.plain.len()]);
                 let tags = Argument::Buffer(vec![0; 16 * batch.chunks.len()]);
-                let mut out = batch.run(&mut runner, &name, geometry(wide, TABLES), vec![plain, out, tags]);
+                let mut out =
+                    batch.run(&mut runner, &name, geometry(wide, TABLES), traced([plain, out, tags]));
                 let (tags, sealed) = (out.remove(2), out.remove(1));
                 let starts = batch.chunks.iter().map(|chunk| chunk.source as usize);
                 made.push((

@@ -205,3 +205,12 @@ inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
 inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, uint32_t amount) {
   return uint32_t((uint64_t(high) << 32 | low) << (amount & 31) >> 32);
 }
+// Threads that meet in one word. For the CPU's threads as well.
+inline uint32_t atomicExch(uint32_t* place, uint32_t value) { return __atomic_exchange_n(place, value, __ATOMIC_SEQ_CST); }
+inline uint32_t atomicOr(uint32_t* place, uint32_t bits) { return __atomic_fetch_or(place, bits, __ATOMIC_SEQ_CST); }
+inline uint32_t atomicMin(uint32_t* place, uint32_t value) {
+  uint32_t before = __atomic_load_n(place, __ATOMIC_SEQ_CST);
+  while (value < before && !__atomic_compare_exchange_n(place, &before, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+  }
+  return before;
+}

@@ -135,7 +135,7 @@ pub fn start(mut command: Command) -> Runner {
     let jobs = child.stdin.take();
     let results = BufReader::new(child.stdout.take().expect("a pipe"));
     let mut runner = Runner { child, jobs, results };
-    runner.run("kuznyechik_tables", Geometry { blocks: 128, threads: 64, shared: 0 }, vec![]);
+    runner.run("kuznyechik_tables", Geometry { blocks: 192, threads: 64, shared: 0 }, vec![]);
     runner
 }
 

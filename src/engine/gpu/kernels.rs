@@ -14,6 +14,8 @@ static FATBIN: &[u8] = include_bytes!("../../../kernels/warpcrypt.fatbin");
 const TABLES: usize = 68 << 10;
 /// What each warp takes besides if it has a chunk for itself.
 const DESK: usize = 5104;
+/// What a block takes besides that checks a launch.
+const CHECK_DESK: usize = 1040;
 
 /// Threads of a warp.
 const WARP: usize = 32;
@@ -22,11 +24,25 @@ const BLOCK_WARPS: usize = 16;
 /// Warps of a block at least if each has a chunk for itself: those without one help to fill the tables.
 const HELPERS: usize = 8;
 
-/// Seal and open of every class.
+/// Blocks of a check at least: with more of them, one is sooner on another multiprocessor than what it checks.
+const CHECKERS: usize = 16;
+
+/// A launch of seal or open, and the check of it.
+pub(super) struct Choice<'a> {
+    pub kernel: &'a Kernel,
+    pub geometry: Geometry,
+    /// Neighbouring chunks that a block has at a time.
+    pub run: usize,
+    pub check: &'a Kernel,
+    pub check_geometry: Geometry,
+}
+
+/// Seal and open of every class, and their check.
 pub(super) struct Kernels {
     /// By class; then one thread or a few a tag, and one warp a tag.
     seal: Vec<[Kernel; 2]>,
     open: Vec<[Kernel; 2]>,
+    check: Vec<Kernel>,
     processors: usize,
     /// Warps of a block whose desks fit into the shared memory.
     desks: usize,
@@ -49,22 +65,31 @@ impl Kernels {
             class_names().map(of_class).collect::<Result<_, _>>()
         };
         let (seal, open) = (kernels(Op::Seal)?, kernels(Op::Open)?);
+        let of_class = |class| module.kernel(&format!("check_{class}"), TABLES + CHECK_DESK);
+        let check = class_names().map(of_class).collect::<Result<_, _>>()?;
         fill_tables(context, &module)?;
-        Ok(Kernels { seal, open, processors: device.processors, desks })
+        Ok(Kernels { seal, open, check, processors: device.processors, desks })
     }
 
-    /// The kernel for `chunks` chunks and its geometry: a warp for each chunk if `wide`, otherwise for a group.
-    pub fn choose(&self, op: Op, class: Class, chunks: usize, wide: bool) -> (&Kernel, Geometry) {
+    /// The kernels for `chunks` chunks and their geometry: a warp for each chunk if `wide`, otherwise for a group.
+    pub fn choose(&self, op: Op, class: Class, chunks: usize, wide: bool) -> Choice<'_> {
         let kernels = match op {
             Op::Seal => &self.seal[class],
             Op::Open => &self.open[class],
         };
-        let geometry = if wide {
-            wide_geometry(chunks, self.processors, self.desks)
+        let (geometry, run) = if wide {
+            (wide_geometry(chunks, self.processors, self.desks), 1)
         } else {
-            geometry(chunks, chunks_of_warp(class), self.processors)
+            let geometry = geometry(chunks, chunks_of_warp(class), self.processors);
+            (geometry, geometry.threads as usize / WARP * chunks_of_warp(class))
         };
-        (&kernels[usize::from(wide)], geometry)
+        Choice {
+            kernel: &kernels[usize::from(wide)],
+            geometry,
+            run,
+            check: &self.check[class],
+            check_geometry: check_geometry(geometry, self.processors),
+        }
     }
 }
 
@@ -90,11 +115,20 @@ fn wide_geometry(chunks: usize, processors: usize, desks: usize) -> Geometry {
     }
 }
 
+/// A block for each of those that are checked, and some more if those are few.
+fn check_geometry(checked: Geometry, processors: usize) -> Geometry {
+    Geometry {
+        blocks: checked.blocks.max(processors.clamp(2, CHECKERS) as u32),
+        threads: (BLOCK_WARPS * WARP) as u32,
+        shared: (TABLES + CHECK_DESK) as u32,
+    }
+}
+
 fn fill_tables(context: &Arc<Context>, module: &Arc<Module>) -> Result<(), DriverError> {
     let kernel = module.kernel("kuznyechik_tables", 0)?;
     let (stream, event) = (Stream::new(context)?, Event::new(context)?);
-    let geometry = Geometry { blocks: 32, threads: 256, shared: 0 };
-    // SAFETY: takes no parameters; its contract wants 8192 threads in blocks of up to 256.
+    let geometry = Geometry { blocks: 48, threads: 256, shared: 0 };
+    // SAFETY: takes no parameters; its contract wants 12288 threads in blocks of up to 256.
     unsafe { stream.launch(&kernel, geometry, &mut [])? };
     stream.record(&event)?;
     event.wait()

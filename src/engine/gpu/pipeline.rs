@@ -4,9 +4,9 @@
 use super::{
     device::Device,
     fault::Fault,
-    plan::{Limits, Piece, Placed, next_piece, result_len},
+    plan::{Limits, Piece, Placed, Verdict, next_piece},
     slot::RingSlot,
-    ways::Ways,
+    ways::{Way, Ways},
 };
 use crate::{
     crypto::chunk::Tag,
@@ -97,7 +97,11 @@ impl Work<'_> {
         let chunks = piece.chunks.len();
         let in_flight =
             self.device.chunks_in_flight.fetch_add(chunks, Ordering::Relaxed).saturating_add(chunks);
-        let (way, is_watched) = (self.ways.of(in_flight), in_flight <= self.ways.watched);
+        let is_watched = in_flight <= self.ways.watched;
+        let way = match self.ways.of(in_flight) {
+            Way::Direct if !self.device.shape.limits().keeps(chunks) => Way::Wide,
+            way => way,
+        };
         // SAFETY: the buffers are borrowed by `self`, which touches none of a piece's bytes before its `wait`,
         // and `drop` takes them out of the batch if there was no such end.
         match unsafe { slot.submit(&piece, self.batch, way, is_watched) } {
@@ -129,9 +133,8 @@ impl Work<'_> {
         if !done.own {
             done.slot.scatter(piece, self.batch);
         }
-        let results = done.slot.results().chunks(result_len(self.batch.op));
-        for (chunk, result) in piece.chunks.iter().zip(results) {
-            take_result(self.batch, chunk, result)?;
+        for (chunk, (tag, verdict)) in piece.chunks.iter().zip(done.slot.results()) {
+            take_result(self.batch, chunk, tag, verdict)?;
         }
         done.samples.iter().try_for_each(|sample| compare(self.batch, sample))
     }
@@ -156,43 +159,54 @@ impl Drop for Work<'_> {
 }
 
 /// Takes over the result of one chunk. One that does not verify is looked at again by the CPU: what a device
-/// says must not turn good data into an error.
-fn take_result(batch: &mut Batch, chunk: &Placed, result: &[u8]) -> Result<(), Fault> {
+/// says must not turn good data into an error. So is one that the device did not look at twice.
+fn take_result(batch: &mut Batch, chunk: &Placed, tag: Tag, verdict: Verdict) -> Result<(), Fault> {
     let job = &mut batch.jobs[chunk.job];
     if batch.op == Op::Seal {
-        job.tag.copy_from_slice(result);
-        job.ok = true;
-        return Ok(());
+        job.tag = tag;
     }
-    job.ok = match result {
-        [1, 0, 0, 0] => true,
-        [0, 0, 0, 0] => false,
-        _ => return Err(Fault::Wrong("a chunk neither verified nor not")),
-    };
-    if !job.ok {
-        let range = job.offset..job.offset + job.len;
-        if batch.keys[job.key].verify(&job.id, &job.tag, &batch.input[range.clone()]).is_ok() {
-            return Err(Fault::Wrong("a good chunk does not verify"));
+    match (verdict, batch.op) {
+        (Verdict::Confirmed, _) => job.ok = true,
+        (Verdict::Unverified, Op::Open) => {
+            job.ok = false;
+            let range = job.offset..job.offset + job.len;
+            if batch.keys[job.key].verify(&job.id, &job.tag, &batch.input[range.clone()]).is_ok() {
+                return Err(Fault::Wrong("a good chunk does not verify"));
+            }
+            batch.output[range].fill(0);
         }
-        batch.output[range].fill(0);
+        (Verdict::Unknown, _) => {
+            let expected = sample(batch, chunk.job);
+            batch.jobs[chunk.job].ok = expected.ok;
+            if !expected.ok {
+                let job = &batch.jobs[chunk.job];
+                batch.output[job.offset..job.offset + job.len].fill(0);
+            }
+            return compare(batch, &expected);
+        }
+        (Verdict::Refuted, _) | (Verdict::Unverified, Op::Seal) => {
+            return Err(Fault::Wrong("a chunk that the device made otherwise the second time"));
+        }
     }
     Ok(())
 }
 
 /// Does one chunk of each launch on the CPU.
 fn samples(device: &Device, batch: &Batch, piece: &Piece) -> Vec<Sample> {
-    let sample = |chunks: &Range<usize>| {
-        let number = piece.chunks[chunks.start + device.sample(chunks.len())].job;
-        let job = &batch.jobs[number];
-        let (keys, input) = (&batch.keys[job.key], &batch.input[job.offset..][..job.len]);
-        let mut output = Zeroizing::new(vec![0; job.len]);
-        let (ok, tag) = match batch.op {
-            Op::Seal => (true, keys.seal(&job.id, input, &mut output)),
-            Op::Open => (keys.open(&job.id, &job.tag, input, &mut output).is_ok(), job.tag),
-        };
-        Sample { job: number, ok, tag, output }
+    let one_of = |chunks: &Range<usize>| piece.chunks[chunks.start + device.sample(chunks.len())].job;
+    piece.classes.iter().map(|(_, chunks)| sample(batch, one_of(chunks))).collect()
+}
+
+/// What the CPU makes of that job.
+fn sample(batch: &Batch, number: usize) -> Sample {
+    let job = &batch.jobs[number];
+    let (keys, input) = (&batch.keys[job.key], &batch.input[job.offset..][..job.len]);
+    let mut output = Zeroizing::new(vec![0; job.len]);
+    let (ok, tag) = match batch.op {
+        Op::Seal => (true, keys.seal(&job.id, input, &mut output)),
+        Op::Open => (keys.open(&job.id, &job.tag, input, &mut output).is_ok(), job.tag),
     };
-    piece.classes.iter().map(|(_, chunks)| sample(chunks)).collect()
+    Sample { job: number, ok, tag, output }
 }
 
 fn compare(batch: &Batch, sample: &Sample) -> Result<(), Fault> {

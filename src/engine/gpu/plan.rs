@@ -1,7 +1,11 @@
 //! How a batch is cut into pieces, and how a piece is described to the kernels (`kernels/batch.cuh`).
 
 use crate::{
-    crypto::{chunk::ChunkKeys, cipher::CipherFamily, integrity::Integrity},
+    crypto::{
+        chunk::{CHUNK, ChunkKeys},
+        cipher::CipherFamily,
+        integrity::Integrity,
+    },
     engine::{Batch, ChunkJob, Op},
 };
 use serde::{Deserialize, Serialize};
@@ -11,8 +15,10 @@ use std::ops::Range;
 pub(super) const KEY_SLOT: usize = 656;
 /// Bytes of a chunk's descriptor.
 pub(super) const DESCRIPTOR: usize = 64;
-/// Bytes of a chunk's result: a tag, or a number that says whether it verified.
-pub(super) const RESULT: usize = 16;
+/// Bytes of a tag, as the device gives it.
+pub(super) const TAG: usize = 16;
+/// Bytes of a verdict.
+pub(super) const VERDICT: usize = 4;
 /// Chunks lie on the device at multiples of this.
 pub(super) const ALIGNMENT: usize = 16;
 
@@ -57,17 +63,28 @@ impl Limits {
         self.keys * KEY_SLOT + self.chunks * DESCRIPTOR
     }
 
-    /// Where its results begin, behind key slots and descriptors.
-    pub fn results_at(&self) -> usize {
+    /// Where its tags begin, behind key slots and descriptors.
+    pub fn tags_at(&self) -> usize {
         self.described().next_multiple_of(4096)
     }
 
-    /// Where the number of the last order that is done stands, behind the results.
-    pub fn done_at(&self) -> usize {
-        self.results_at() + self.chunks * RESULT
+    /// Where its verdicts begin, behind the tags.
+    pub fn verdicts_at(&self) -> usize {
+        self.tags_at() + self.chunks * TAG
     }
 
-    /// Bytes of key slots, descriptors, results and that number.
+    /// Where the number of the last order that is done stands, behind the verdicts.
+    pub fn done_at(&self) -> usize {
+        self.verdicts_at() + self.chunks * VERDICT
+    }
+
+    /// Whether a piece of so many chunks may be done in the host's memory: the device keeps a copy of each in a place of
+    /// 4 KiB.
+    pub fn keeps(&self, chunks: usize) -> bool {
+        chunks.saturating_mul(CHUNK) <= self.bytes
+    }
+
+    /// Bytes of key slots, descriptors, tags, verdicts and that number.
     pub fn desk(&self) -> usize {
         self.done_at() + size_of::<u32>()
     }
@@ -200,11 +217,36 @@ fn write_chunk(key: usize, places: [usize; 2], job: &ChunkJob, out: &mut [u8; DE
     out[48..].copy_from_slice(&job.tag);
 }
 
-/// Bytes of one result of that operation.
-pub(super) fn result_len(op: Op) -> usize {
+/// Bytes of what a launch of that operation makes for each chunk besides its output: a tag, or whether it verified.
+pub(super) fn made_len(op: Op) -> usize {
     match op {
-        Op::Seal => RESULT,
+        Op::Seal => TAG,
         Op::Open => 4,
+    }
+}
+
+/// What the device says of one chunk after it has made it twice (`kernels/check.cuh`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Both times the same.
+    Confirmed,
+    /// Both times its tag was another than that of the descriptor.
+    Unverified,
+    /// Not the same.
+    Refuted,
+    /// It was not made a second time.
+    Unknown,
+}
+
+impl Verdict {
+    /// The verdict that `word` is for the order of that number.
+    pub fn of(word: u32, number: u32) -> Self {
+        match word ^ number << 2 {
+            1 => Verdict::Confirmed,
+            2 => Verdict::Unverified,
+            3 => Verdict::Refuted,
+            _ => Verdict::Unknown,
+        }
     }
 }
 

@@ -4,11 +4,14 @@ use super::{
     channel::Channel,
     fault::Fault,
     message::{Answer, Call, Order, Side},
-    plan::{ALIGNMENT, KEY_SLOT, Limits, Piece, Run},
+    plan::{ALIGNMENT, KEY_SLOT, Limits, Piece, Run, TAG, VERDICT, Verdict},
     process::Process,
     ways::Way,
 };
-use crate::engine::{Batch, Buffer, Op, buffer::LentMemory};
+use crate::{
+    crypto::chunk::Tag,
+    engine::{Batch, Buffer, Op, buffer::LentMemory},
+};
 use std::{
     sync::{Arc, atomic::Ordering},
     thread,
@@ -27,7 +30,7 @@ const ATTENTION: Duration = Duration::from_micros(400);
 /// A lane of the device's process, and the memory that it shares with it.
 pub(super) struct RingSlot {
     orders: Channel,
-    /// Key slots and descriptors, then results.
+    /// Key slots and descriptors, then tags and verdicts.
     desk: LentMemory,
     /// Where input and output are gathered when the batch's own buffers do not serve; made when first needed, and again
     /// where longer ones are.
@@ -173,9 +176,12 @@ impl RingSlot {
         Ok(self.orders.receive(Some(limit))?.0)
     }
 
-    /// The results of the piece that was waited for.
-    pub fn results(&self) -> &[u8] {
-        &self.desk[self.limits.results_at()..]
+    /// Tag and verdict of each chunk of the piece that was waited for. Tags are those of a piece that was sealed.
+    pub fn results(&self) -> impl Iterator<Item = (Tag, Verdict)> {
+        let tags = self.desk[self.limits.tags_at()..].as_chunks::<TAG>().0;
+        let words = self.desk[self.limits.verdicts_at()..].as_chunks::<VERDICT>().0;
+        let verdicts = words.iter().map(|word| Verdict::of(u32::from_le_bytes(*word), self.number));
+        tags.iter().copied().zip(verdicts)
     }
 
     /// Copies gathered output to where the batch wants it.

@@ -2,26 +2,43 @@
 //! that submits it and, if its caller does not watch for its end, waits for it.
 
 use super::{Refusal, Table};
-use crate::engine::{
-    Op,
-    gpu::{
-        channel::{Channel, ChannelError},
-        driver::{Context, DeviceMemory, Event, Registered, Stream},
-        kernels::Kernels,
-        message::{Answer, Call, Order, Side},
-        plan::{CLASSES, DESCRIPTOR, KEY_SLOT, Limits, Run, result_len},
+use crate::{
+    crypto::chunk::CHUNK,
+    engine::{
+        Op,
+        gpu::{
+            channel::{Channel, ChannelError},
+            driver::{Context, DeviceMemory, Event, Registered, Stream},
+            kernels::{Choice, Kernels},
+            message::{Answer, Call, Order, Side},
+            plan::{CLASSES, DESCRIPTOR, KEY_SLOT, Limits, Run, TAG, VERDICT, made_len},
+        },
     },
 };
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 /// Memory, stream and event.
 pub(super) struct Lane {
     described: DeviceMemory,
+    /// A piece's bytes, or copies of those that kernels used in the host's memory.
     input: DeviceMemory,
     output: DeviceMemory,
+    /// Tags or verdicts of a launch, before they are checked.
+    made: DeviceMemory,
+    /// By block of a launch: its multiprocessor, and the last launch of which its work was checked.
+    done_by: DeviceMemory,
+    claims: DeviceMemory,
+    /// The launches, counted from 1 on.
+    launches: AtomicU32,
     stream: Stream,
     event: Event,
-    /// Key slots and descriptors, and behind them what the device writes: the results, and the number of the order.
+    /// Key slots and descriptors, and behind them what the device writes: tags, verdicts, and the number of the order.
     desk: Arc<Registered>,
     context: Arc<Context>,
     kernels: Arc<Kernels>,
@@ -45,6 +62,11 @@ impl Lane {
             described: DeviceMemory::new(context, limits.described())?,
             input: DeviceMemory::new(context, limits.bytes)?,
             output: DeviceMemory::new(context, limits.bytes)?,
+            made: DeviceMemory::new(context, limits.chunks * TAG)?,
+            // No launch has more blocks than chunks.
+            done_by: DeviceMemory::new(context, limits.chunks * size_of::<u32>())?,
+            claims: DeviceMemory::new(context, limits.chunks * size_of::<u32>())?,
+            launches: AtomicU32::new(0),
             stream: Stream::new(context)?,
             event: Event::new(context)?,
             desk,
@@ -79,7 +101,8 @@ impl Lane {
         let _ = self.wipe();
     }
 
-    /// Submits one piece: its upload, its kernels, its download, its number, and the wiping of its keys on the device.
+    /// Submits one piece: its upload, its kernels, its download, its number, and the wiping of its keys and its plaintext
+    /// on the device.
     fn submit(&self, order: &Order) -> Result<(), Refusal> {
         let [input, output] = self.check(order)?;
         self.context.enter()?;
@@ -110,7 +133,23 @@ impl Lane {
         }
         self.stream.write_number(&self.desk, self.limits.done_at(), order.number)?;
         self.stream.record(&self.event)?;
-        Ok(self.stream.clear(&self.described, 0, order.keys * KEY_SLOT)?)
+        self.stream.clear(&self.described, 0, order.keys * KEY_SLOT)?;
+        self.clear_plaintext(order)
+    }
+
+    /// Submits zeros for the plaintext of a piece that the device still has.
+    fn clear_plaintext(&self, order: &Order) -> Result<(), Refusal> {
+        let (side, memory) =
+            if order.opens { (&order.output, &self.output) } else { (&order.input, &self.input) };
+        let len = match side {
+            Side::Copied(_, runs) => runs.iter().map(|run| run.place + run.len).max().unwrap_or(0),
+            Side::Direct(_) if order.opens => order.chunks * CHUNK,
+            Side::Direct(_) => 0,
+        };
+        if len > 0 {
+            self.stream.clear(memory, 0, len)?;
+        }
+        Ok(())
     }
 
     /// The memory of both sides, if everything is within its bounds.
@@ -135,32 +174,68 @@ impl Lane {
                 Side::Copied(_, runs) if !runs.iter().all(fits) => {
                     Err(Refusal::Bad("bytes beyond the memory"))
                 }
+                Side::Direct(_) if !self.limits.keeps(order.chunks) => {
+                    Err(Refusal::Bad("more chunks than can be kept"))
+                }
                 _ => Ok(memory),
             }
         };
         Ok([memory(&order.input)?, memory(&order.output)?])
     }
 
+    /// Submits a launch for the chunks of each class, and the check of what it makes: that alone writes to the desk.
     fn launch(&self, order: &Order, from: u64, to: u64) -> Result<(), Refusal> {
         let op = if order.opens { Op::Open } else { Op::Seal };
-        let (described, results) =
-            (order.keys * KEY_SLOT, self.desk.address() + self.limits.results_at() as u64);
+        let desk = self.desk.address();
         for (class, chunks) in order.classes.iter().cloned() {
-            let (kernel, geometry) = self.kernels.choose(op, class, chunks.len(), order.wide);
-            let mut numbers = [
+            let Choice { kernel, geometry, run, check, check_geometry } =
+                self.kernels.choose(op, class, chunks.len(), order.wide);
+            let [kept_in, kept_out] = self.kept(order).map(|kept| match kept {
+                Some(memory) => memory.address(chunks.start * CHUNK),
+                None => 0,
+            });
+            let mut launched = [
                 self.described.address(0),
-                self.described.address(described + chunks.start * DESCRIPTOR),
+                self.described.address(order.keys * KEY_SLOT + chunks.start * DESCRIPTOR),
                 chunks.len() as u64,
                 from,
                 to,
-                results + (chunks.start * result_len(op)) as u64,
+                self.made.address(chunks.start * made_len(op)),
+                self.done_by.address(0),
+                kept_in,
+                kept_out,
             ];
-            // SAFETY: as the kernels' contract has it: key slots, descriptors, their number, input, output and
-            // results. Chunks are aligned and lie within both memories, keys within the key slots: so the other side
-            // has described them.
-            unsafe { self.stream.launch(kernel, geometry, &mut numbers)? };
+            // SAFETY: as the kernels' contract has it: key slots, descriptors, their number, input, output, results and
+            // a trace. Chunks are aligned and lie within both memories, keys within the key slots: so the other side has
+            // described them. `check` saw that copies have room; a launch has no more blocks than chunks.
+            unsafe { self.stream.launch(kernel, geometry, &mut launched)? };
+            let launch = self.launches.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            let more = [
+                u64::from(order.opens),
+                u64::from(geometry.blocks),
+                run as u64,
+                self.claims.address(0),
+                u64::from(launch),
+                u64::from(order.number),
+                desk + (self.limits.tags_at() + chunks.start * TAG) as u64,
+                desk + (self.limits.verdicts_at() + chunks.start * VERDICT) as u64,
+            ];
+            let mut checked = [&launched[..], &more].concat();
+            // SAFETY: the same, which the launch before it in the stream has filled in; and the desk has room for the tag and
+            // the verdict of every chunk.
+            unsafe { self.stream.launch(check, check_geometry, &mut checked)? };
         }
         Ok(())
+    }
+
+    /// Where the device keeps copies of input and output that lie in the host's memory. Plaintext that is to be sealed
+    /// is read once more instead: what was changed on its way here would be sealed as it is.
+    fn kept(&self, order: &Order) -> [Option<&DeviceMemory>; 2] {
+        let is_direct = |side: &Side| matches!(side, Side::Direct(_));
+        [
+            (order.opens && is_direct(&order.input)).then_some(&self.input),
+            is_direct(&order.output).then_some(&self.output),
+        ]
     }
 
     /// Writes zeros over all that the device has for it.
@@ -169,6 +244,7 @@ impl Lane {
         self.stream.clear(&self.described, 0, self.limits.described())?;
         self.stream.clear(&self.input, 0, self.limits.bytes)?;
         self.stream.clear(&self.output, 0, self.limits.bytes)?;
+        self.stream.clear(&self.claims, 0, self.limits.chunks * size_of::<u32>())?;
         self.stream.record(&self.event)?;
         Ok(self.event.wait()?)
     }

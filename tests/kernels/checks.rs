@@ -1,0 +1,294 @@
+//! The check of a launch: it confirms what is right, and refutes any bit that is not, whatever the launch's geometry and
+//! wherever its bytes lie.
+
+use crate::{
+    batches::{Batch, ciphers_of},
+    layout::{CHECK_DESK, TABLES},
+    runner::{Argument, Geometry, Machine, Runner, on_threads, runners},
+};
+use warpcrypt::{
+    crypto::{cipher::CipherFamily, integrity::Integrity},
+    engine::Op,
+};
+
+const LENGTHS: [usize; 14] = [4096, 1, 15, 16, 17, 999, 1000, 1001, 2040, 3000, 4000, 4001, 4095, 4096];
+/// The number of the order, and states of a verdict.
+const NUMBER: u32 = 0x2fff_fff1;
+const CONFIRMED: u32 = 1;
+const UNVERIFIED: u32 = 2;
+const REFUTED: u32 = 3;
+
+/// What a launch made, and how it is checked.
+struct Checked<'a> {
+    batch: &'a Batch,
+    name: String,
+    op: Op,
+    /// Tags or verdicts that the launch made.
+    made: Vec<u8>,
+    /// Whether chunks lie in copies of 4 KiB each, for input and output.
+    kept: [bool; 2],
+    blocks: u32,
+    run: u32,
+    /// The multiprocessor of every block.
+    done_by: u32,
+    checkers: u32,
+    /// Of a block.
+    threads: u32,
+}
+
+impl Checked<'_> {
+    /// Tags and verdicts that the check gives.
+    fn run(&self, runner: &mut Runner) -> (Vec<u8>, Vec<u32>) {
+        let count = self.batch.chunks.len();
+        let [input, output] = match self.op {
+            Op::Seal => [&self.batch.plain, &self.batch.sealed],
+            Op::Open => [&self.batch.sealed, &self.batch.plain],
+        };
+        let words = |value: u32| Argument::Buffer(value.to_le_bytes().repeat(self.blocks as usize));
+        let copy = |kept: bool, buffer: &[u8]| match kept {
+            true => Argument::Buffer(self.copies(buffer)),
+            false => Argument::Number(0),
+        };
+        let arguments = vec![
+            Argument::Buffer(self.batch.with_noise(input)),
+            Argument::Buffer(self.batch.with_noise(output)),
+            Argument::Buffer(self.made.clone()),
+            words(self.done_by),
+            copy(self.kept[0], input),
+            copy(self.kept[1], output),
+            Argument::Number((self.op == Op::Open).into()),
+            Argument::Number(self.blocks.into()),
+            Argument::Number(self.run.into()),
+            words(6),
+            Argument::Number(7),
+            Argument::Number(NUMBER.into()),
+            Argument::Buffer(vec![0; 16 * count]),
+            Argument::Buffer(vec![0; 4 * count]),
+        ];
+        let geometry = Geometry { blocks: self.checkers, threads: self.threads, shared: TABLES + CHECK_DESK };
+        let mut out = self.batch.run(runner, &self.name, geometry, arguments);
+        let verdicts = out.pop().expect("verdicts");
+        let tags = out.pop().expect("tags");
+        let word = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);
+        (tags, verdicts.as_chunks().0.iter().map(word).collect())
+    }
+
+    fn copies(&self, buffer: &[u8]) -> Vec<u8> {
+        let mut copies = vec![0x99; self.batch.chunks.len() * 4096];
+        for (chunk, copy) in self.batch.chunks.iter().zip(copies.chunks_mut(4096)) {
+            let len = usize::from(chunk.length);
+            copy[..len].copy_from_slice(&buffer[chunk.source as usize..][..len]);
+        }
+        copies
+    }
+}
+
+fn verdict(state: u32) -> u32 {
+    NUMBER << 2 | state
+}
+
+/// What an opening launch makes of the chunks, as it is written.
+fn verified(good: impl IntoIterator<Item = bool>) -> Vec<u8> {
+    good.into_iter().flat_map(|good| u32::from(good).to_le_bytes()).collect()
+}
+
+fn each(mut test: impl FnMut(&mut Runner, Machine, &Batch, String, Op)) {
+    for (machine, mut runner) in runners() {
+        for integrity in Integrity::ALL {
+            for family in CipherFamily::ALL {
+                let batch = Batch::new(&ciphers_of(family), integrity, &LENGTHS);
+                let name = format!("check_{}_{}", family.name(), integrity.name());
+                for op in [Op::Seal, Op::Open] {
+                    test(&mut runner, machine, &batch, name.clone(), op);
+                }
+            }
+        }
+    }
+}
+
+fn made(batch: &Batch, op: Op) -> Vec<u8> {
+    match op {
+        Op::Seal => batch.tags(),
+        Op::Open => verified(batch.chunks.iter().map(|_| true)),
+    }
+}
+
+/// Geometries of a launch: blocks, and chunks that a block has at a time.
+const GEOMETRIES: [(u32, u32); 4] = [(3, 1), (14, 1), (1, 32), (2, 8)];
+
+#[test]
+fn what_is_right_is_confirmed() {
+    each(|runner, machine, batch, name, op| {
+        for (number, (blocks, run)) in GEOMETRIES.into_iter().enumerate() {
+            let kept = [[true, true], [false, true], [false, false], [true, false]][number];
+            let (made, done_by) = (made(batch, op), 999);
+            let checked = Checked {
+                batch,
+                name: name.clone(),
+                op,
+                made,
+                kept,
+                blocks,
+                run,
+                done_by,
+                checkers: 2,
+                threads: 512,
+            };
+            let (tags, verdicts) = checked.run(runner);
+            assert!(verdicts.iter().all(|word| *word == verdict(CONFIRMED)), "{name} {op:?} on {machine:?}");
+            assert!(op == Op::Open || tags == batch.tags(), "{name}: tags on {machine:?}");
+        }
+    });
+}
+
+/// A bit of a text, at its beginning and at its end, of either side; of what the launch made. That chunk and no other is
+/// refuted.
+#[test]
+fn a_wrong_bit_is_refuted() {
+    each(|runner, machine, _, name, op| {
+        let family = CipherFamily::ALL.into_iter().find(|family| name.contains(family.name())).expect("one");
+        let integrity = Integrity::ALL.into_iter().find(|one| name.ends_with(one.name())).expect("one");
+        for (number, spoilt) in [0, 1, 5, 6, 12, 13].into_iter().enumerate() {
+            let mut batch = Batch::new(&ciphers_of(family), integrity, &LENGTHS);
+            let mut made = made(&batch, op);
+            let (start, len) = (batch.chunks[spoilt].source as usize, LENGTHS[spoilt]);
+            let output = match op {
+                Op::Seal => &mut batch.sealed,
+                Op::Open => &mut batch.plain,
+            };
+            match number % 3 {
+                0 => output[start + len - 1] ^= 0x80,
+                1 => output[start] ^= 1,
+                _ => made[spoilt * made_len(op)] ^= 1,
+            }
+            let (blocks, run) = GEOMETRIES[number % 4];
+            let kept = [number % 2 == 0, number % 2 == 1];
+            let checked = Checked {
+                batch: &batch,
+                name: name.clone(),
+                op,
+                made,
+                kept,
+                blocks,
+                run,
+                done_by: 999,
+                checkers: 2,
+                threads: 512,
+            };
+            let (_, verdicts) = checked.run(runner);
+            for (at, word) in verdicts.into_iter().enumerate() {
+                let state = if at == spoilt { REFUTED } else { CONFIRMED };
+                assert_eq!(word, verdict(state), "{name} {op:?}: chunk {at} of way {number} on {machine:?}");
+            }
+        }
+    });
+}
+
+fn made_len(op: Op) -> usize {
+    match op {
+        Op::Seal => 16,
+        Op::Open => 4,
+    }
+}
+
+/// Chunks whose tag is another: said both times, and their text does not matter.
+#[test]
+fn what_does_not_verify_is_told_from_what_is_wrong() {
+    each(|runner, machine, _, name, op| {
+        if op == Op::Seal {
+            return;
+        }
+        let family = CipherFamily::ALL.into_iter().find(|family| name.contains(family.name())).expect("one");
+        let integrity = Integrity::ALL.into_iter().find(|one| name.ends_with(one.name())).expect("one");
+        let mut batch = Batch::new(&ciphers_of(family), integrity, &LENGTHS);
+        for at in [2, 7, 13] {
+            batch.chunks[at].tag[at] ^= 4;
+            let start = batch.chunks[at].source as usize;
+            batch.plain[start..start + LENGTHS[at]].fill(0);
+        }
+        let made = verified((0..LENGTHS.len()).map(|at| ![2, 7].contains(&at)));
+        let (kept, checkers) = ([false; 2], 2);
+        let checked = Checked {
+            batch: &batch,
+            name: name.clone(),
+            op,
+            made,
+            kept,
+            blocks: 3,
+            run: 1,
+            done_by: 999,
+            checkers,
+            threads: 512,
+        };
+        for (at, word) in checked.run(runner).1.into_iter().enumerate() {
+            // The launch took the last one for good.
+            let state = if at == 13 {
+                REFUTED
+            } else if [2, 7].contains(&at) {
+                UNVERIFIED
+            } else {
+                CONFIRMED
+            };
+            assert_eq!(word, verdict(state), "{name}: chunk {at} on {machine:?}");
+        }
+    });
+}
+
+/// On the CPU block 0 is on multiprocessor 0, and block 1 on the other.
+#[test]
+fn nobody_checks_what_its_own_multiprocessor_made() {
+    each(|runner, machine, batch, name, op| {
+        if machine != Machine::Cpu {
+            return;
+        }
+        for (done_by, checkers, state) in
+            [(0, 1, 0), (0, 2, verdict(CONFIRMED)), (1, 1, verdict(CONFIRMED)), (1, 2, verdict(CONFIRMED))]
+        {
+            let (made, kept) = (made(batch, op), [false; 2]);
+            let checked = Checked {
+                batch,
+                name: name.clone(),
+                op,
+                made,
+                kept,
+                blocks: 3,
+                run: 1,
+                done_by,
+                checkers,
+                threads: 512,
+            };
+            let (_, verdicts) = checked.run(runner);
+            assert!(verdicts.iter().all(|word| *word == state), "{name} {op:?}, {checkers} blocks");
+        }
+    });
+}
+
+#[test]
+fn no_thread_races_another() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(mut runner) = on_threads(folder.path()) else { return };
+    for (family, op) in
+        CipherFamily::ALL.into_iter().flat_map(|family| [(family, Op::Seal), (family, Op::Open)])
+    {
+        let integrity = Integrity::TurboShake128x4;
+        let batch = &Batch::new(&ciphers_of(family), integrity, &[40, 1300, 7, 16]);
+        let name = format!("check_{}_{}", family.name(), integrity.name());
+        let (made, kept) = (made(batch, op), [true; 2]);
+        let checked = Checked {
+            batch,
+            name,
+            op,
+            made,
+            kept,
+            blocks: 2,
+            run: 1,
+            done_by: 999,
+            checkers: 2,
+            threads: 96,
+        };
+        assert!(
+            checked.run(&mut runner).1.iter().all(|word| *word == verdict(CONFIRMED)),
+            "{family:?} {op:?}"
+        );
+    }
+}
