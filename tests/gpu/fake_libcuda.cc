@@ -267,6 +267,15 @@ EXPORT cuEventRecord(void* handle, void* stream) {
   });
   return SUCCESS;
 }
+EXPORT cuStreamWaitEvent(void* stream, void* handle, unsigned) {
+  BEGIN(static_cast<Stream*>(stream));
+  Event* event = static_cast<Event*>(handle);
+  static_cast<Stream*>(stream)->submit([event] {
+    std::unique_lock<std::mutex> lock(event->mutex);
+    event->changed.wait(lock, [event] { return event->happened; });
+  });
+  return SUCCESS;
+}
 EXPORT cuEventQuery(void* handle) {
   BEGIN();
   Event* event = static_cast<Event*>(handle);

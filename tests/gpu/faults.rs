@@ -12,12 +12,13 @@ use std::{
 };
 use warpcrypt::engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape};
 
-const CALLS: [&str; 9] = [
+const CALLS: [&str; 10] = [
     "cuCtxSetCurrent",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyHtoDAsync_v2:4",
     "cuLaunchKernel",
     "cuMemcpyDtoHAsync_v2",
+    "cuStreamWaitEvent",
     "cuStreamWriteValue32_v2",
     "cuMemsetD8Async:2",
     "cuEventRecord",

@@ -33,7 +33,7 @@ pub use stream::{Event, Geometry, Stream};
 const OLDEST: c_int = 12_000;
 
 /// What is called here; a library that lacks one of these is not used at all.
-const FUNCTIONS: [&str; 32] = [
+const FUNCTIONS: [&str; 33] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuDeviceGetCount",
@@ -64,6 +64,7 @@ const FUNCTIONS: [&str; 32] = [
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemsetD8Async",
+    "cuStreamWaitEvent",
     "cuStreamWriteValue32_v2",
     "cuGetErrorName",
 ];

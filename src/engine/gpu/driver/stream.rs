@@ -118,6 +118,15 @@ impl Stream {
         unsafe { call!(cuStreamWriteValue32_v2(self.raw, memory.address() + at as u64, number, 0)) }
     }
 
+    /// Submits that what follows waits for `event`, as it was recorded last.
+    ///
+    /// # Errors
+    /// As `upload`.
+    pub fn wait_for(&self, event: &Event) -> Result<()> {
+        // SAFETY: both live.
+        unsafe { call!(cuStreamWaitEvent(self.raw, event.raw, 0)) }
+    }
+
     /// Submits that `event` happens.
     ///
     /// # Errors

@@ -8,10 +8,10 @@ use crate::{
         Op,
         gpu::{
             channel::{Channel, ChannelError},
-            driver::{Context, DeviceMemory, Event, Registered, Stream},
+            driver::{Context, DeviceMemory, Event, Geometry, Kernel, Registered, Stream},
             kernels::{Choice, Kernels},
             message::{Answer, Call, Order, Side},
-            plan::{CLASSES, DESCRIPTOR, KEY_SLOT, Limits, Run, TAG, VERDICT, made_len},
+            plan::{CLASSES, Class, DESCRIPTOR, KEY_SLOT, Limits, Run, TAG, VERDICT, made_len},
         },
     },
 };
@@ -23,7 +23,13 @@ use std::{
     },
 };
 
-/// Memory, stream and event.
+/// Bytes of a number that kernels share.
+const WORD: usize = size_of::<u32>();
+
+/// A check: its kernel, geometry and parameters.
+type Check<'a> = (&'a Kernel, Geometry, Vec<u64>);
+
+/// Memory, streams and events.
 pub(super) struct Lane {
     described: DeviceMemory,
     /// A piece's bytes, or copies of those that kernels used in the host's memory.
@@ -38,6 +44,10 @@ pub(super) struct Lane {
     launches: AtomicU32,
     stream: Stream,
     event: Event,
+    /// Where launches are checked while their output is on its way back; when they are made, and when they are checked.
+    checks: Stream,
+    made_at: Event,
+    checked_at: Event,
     /// Key slots and descriptors, and behind them what the device writes: tags, verdicts, and the number of the order.
     desk: Arc<Registered>,
     context: Arc<Context>,
@@ -63,12 +73,14 @@ impl Lane {
             input: DeviceMemory::new(context, limits.bytes)?,
             output: DeviceMemory::new(context, limits.bytes)?,
             made: DeviceMemory::new(context, limits.chunks * TAG)?,
-            // No launch has more blocks than chunks.
-            done_by: DeviceMemory::new(context, limits.chunks * size_of::<u32>())?,
-            claims: DeviceMemory::new(context, limits.chunks * size_of::<u32>())?,
+            done_by: DeviceMemory::new(context, limits.chunks * WORD)?,
+            claims: DeviceMemory::new(context, limits.chunks * WORD)?,
             launches: AtomicU32::new(0),
             stream: Stream::new(context)?,
             event: Event::new(context)?,
+            checks: Stream::new(context)?,
+            made_at: Event::new(context)?,
+            checked_at: Event::new(context)?,
             desk,
             context: context.clone(),
             kernels: kernels.clone(),
@@ -104,7 +116,7 @@ impl Lane {
     /// Submits one piece: its upload, its kernels, its download, its number, and the wiping of its keys and its plaintext
     /// on the device.
     fn submit(&self, order: &Order) -> Result<(), Refusal> {
-        let [input, output] = self.check(order)?;
+        let [input, output] = self.memory_of(order)?;
         self.context.enter()?;
         let described = order.keys * KEY_SLOT + order.chunks * DESCRIPTOR;
         // SAFETY: within the desk, as `check` saw. The other side writes nothing there until the piece is done.
@@ -122,14 +134,27 @@ impl Lane {
             }
         };
         let to = if let Side::Direct(_) = &order.output { output.address() } else { self.output.address(0) };
-        self.launch(order, from, to)?;
-        if let Side::Copied(_, runs) = &order.output {
-            for run in runs {
-                // SAFETY: as for the input.
-                unsafe {
-                    self.stream.download(&self.output, run.place, output.as_ptr().add(run.host), run.len)?;
+        let checks = self.launch(order, from, to)?;
+        match &order.output {
+            Side::Copied(_, runs) => {
+                self.stream.record(&self.made_at)?;
+                self.checks.wait_for(&self.made_at)?;
+                self.check_launches(&self.checks, checks)?;
+                self.checks.record(&self.checked_at)?;
+                for run in runs {
+                    // SAFETY: as for the input.
+                    unsafe {
+                        self.stream.download(
+                            &self.output,
+                            run.place,
+                            output.as_ptr().add(run.host),
+                            run.len,
+                        )?;
+                    }
                 }
+                self.stream.wait_for(&self.checked_at)?;
             }
+            Side::Direct(_) => self.check_launches(&self.stream, checks)?,
         }
         self.stream.write_number(&self.desk, self.limits.done_at(), order.number)?;
         self.stream.record(&self.event)?;
@@ -153,7 +178,7 @@ impl Lane {
     }
 
     /// The memory of both sides, if everything is within its bounds.
-    fn check(&self, order: &Order) -> Result<[Arc<Registered>; 2], Refusal> {
+    fn memory_of(&self, order: &Order) -> Result<[Arc<Registered>; 2], Refusal> {
         let Limits { chunks, keys, .. } = self.limits;
         let in_order = |classes: &[(usize, Range<usize>)]| {
             classes.iter().all(|(class, range)| {
@@ -183,11 +208,10 @@ impl Lane {
         Ok([memory(&order.input)?, memory(&order.output)?])
     }
 
-    /// Submits a launch for the chunks of each class, and the check of what it makes: that alone writes to the desk.
-    fn launch(&self, order: &Order, from: u64, to: u64) -> Result<(), Refusal> {
+    /// Submits a launch for the chunks of each class. Returns the checks of what they make: those alone write to the desk.
+    fn launch(&self, order: &Order, from: u64, to: u64) -> Result<Vec<Check<'_>>, Refusal> {
         let op = if order.opens { Op::Open } else { Op::Seal };
-        let desk = self.desk.address();
-        for (class, chunks) in order.classes.iter().cloned() {
+        let launch = |(class, chunks): (Class, Range<usize>)| {
             let Choice { kernel, geometry, run, check, check_geometry } =
                 self.kernels.choose(op, class, chunks.len(), order.wide);
             let [kept_in, kept_out] = self.kept(order).map(|kept| match kept {
@@ -201,29 +225,37 @@ impl Lane {
                 from,
                 to,
                 self.made.address(chunks.start * made_len(op)),
-                self.done_by.address(0),
+                // No launch has more blocks than chunks.
+                self.done_by.address(chunks.start * WORD),
                 kept_in,
                 kept_out,
             ];
             // SAFETY: as the kernels' contract has it: key slots, descriptors, their number, input, output, results and
             // a trace. Chunks are aligned and lie within both memories, keys within the key slots: so the other side has
-            // described them. `check` saw that copies have room; a launch has no more blocks than chunks.
+            // described them. `memory_of` saw that copies have room.
             unsafe { self.stream.launch(kernel, geometry, &mut launched)? };
-            let launch = self.launches.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            let desk = self.desk.address();
             let more = [
                 u64::from(order.opens),
                 u64::from(geometry.blocks),
                 run as u64,
-                self.claims.address(0),
-                u64::from(launch),
+                self.claims.address(chunks.start * WORD),
+                u64::from(self.launches.fetch_add(1, Ordering::Relaxed).wrapping_add(1)),
                 u64::from(order.number),
                 desk + (self.limits.tags_at() + chunks.start * TAG) as u64,
                 desk + (self.limits.verdicts_at() + chunks.start * VERDICT) as u64,
             ];
-            let mut checked = [&launched[..], &more].concat();
-            // SAFETY: the same, which the launch before it in the stream has filled in; and the desk has room for the tag and
-            // the verdict of every chunk.
-            unsafe { self.stream.launch(check, check_geometry, &mut checked)? };
+            Ok((check, check_geometry, [&launched[..], &more].concat()))
+        };
+        order.classes.iter().cloned().map(launch).collect()
+    }
+
+    /// Submits the checks of launches that came before in that stream.
+    fn check_launches(&self, stream: &Stream, checks: Vec<Check>) -> Result<(), Refusal> {
+        for (kernel, geometry, mut numbers) in checks {
+            // SAFETY: as for the launch, which has filled in results and trace; and the desk has room for the tag and the
+            // verdict of every chunk.
+            unsafe { stream.launch(kernel, geometry, &mut numbers)? };
         }
         Ok(())
     }
@@ -244,7 +276,7 @@ impl Lane {
         self.stream.clear(&self.described, 0, self.limits.described())?;
         self.stream.clear(&self.input, 0, self.limits.bytes)?;
         self.stream.clear(&self.output, 0, self.limits.bytes)?;
-        self.stream.clear(&self.claims, 0, self.limits.chunks * size_of::<u32>())?;
+        self.stream.clear(&self.claims, 0, self.limits.chunks * WORD)?;
         self.stream.record(&self.event)?;
         Ok(self.event.wait()?)
     }
