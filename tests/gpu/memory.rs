@@ -3,16 +3,24 @@
 use crate::{
     batches::{self, SMALL},
     fake,
-    support::random::Random,
+    support::{random::Random, say},
 };
-use std::{fs, time::Duration};
-use warpcrypt::engine::{Batch, BufferPool, Engine, Shape};
+use rustix::process::{Signal, kill_process};
+use std::{
+    fs, process, thread,
+    time::{Duration, Instant},
+};
+use warpcrypt::engine::{Batch, BufferPool, CpuEngine, Engine, Shape};
 
 const MIB: usize = 1 << 20;
 
 /// Addresses of what is shared.
 fn shared() -> Vec<std::ops::Range<usize>> {
-    let maps = fs::read_to_string("/proc/self/maps").expect("the mappings of this process");
+    shared_in(&fs::read_to_string("/proc/self/maps").expect("the mappings of this process"))
+}
+
+/// Those of them in the mappings of a process.
+fn shared_in(maps: &str) -> Vec<std::ops::Range<usize>> {
     let place = |line: &str| {
         let (start, end) = line.split_once(' ')?.0.split_once('-')?;
         let address = |text| usize::from_str_radix(text, 16).expect("an address");
@@ -76,5 +84,56 @@ fn over_fake_gathers() {
         assert!(batch.jobs.iter().all(|job| job.ok) && !is_shared(&batch.input));
         // Input and output, of both slots at most.
         assert!(bytes_shared() - before <= 4 * most, "{} of {most}", bytes_shared() - before);
+    }
+}
+
+#[test]
+fn a_process_that_is_busy_forgets_all_the_same() {
+    fake::run_here("memory::over_fake_forgets", &[], 300);
+}
+
+/// Frees more buffers at once than the socket has room for notices, while the process reads none.
+#[test]
+#[ignore = "runs over the fake driver"]
+fn over_fake_forgets() {
+    const LEN: usize = 64 << 10;
+    const MANY: usize = 1000;
+    let engine = batches::open(SMALL, Duration::from_secs(1)).expect("a device");
+    let [process] = fake::processes_of(process::id())[..] else { panic!("one process") };
+    let mapped = || {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", process.as_raw_nonzero())).ok()?;
+        Some(shared_in(&maps).into_iter().map(|place| place.len()).sum::<usize>())
+    };
+    let (before, places) = (bytes_shared(), shared().len());
+    let pool = BufferPool::new(MANY * LEN);
+    engine.supply(&pool);
+    drop((0..MANY).map(|_| pool.get(LEN)).collect::<Vec<_>>());
+    assert_eq!(bytes_shared() - before, MANY * LEN, "all are kept");
+
+    kill_process(process, Signal::STOP).expect("it is there");
+    let end = Instant::now() + Duration::from_secs(60);
+    let all = thread::scope(|scope| {
+        // In place of the others; its memory is asked for behind the notices.
+        let asking = scope.spawn(|| pool.get(MANY * LEN));
+        while shared().len() != places + 1 {
+            assert!(Instant::now() < end, "nothing is freed");
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_millis(300)); // It has its memory and is about to ask.
+        kill_process(process, Signal::CONT).expect("it is there");
+        asking.join().expect("no panic")
+    });
+    assert!(is_shared(&all), "the process gave no memory");
+    drop((all, pool));
+    let mut random = Random::new("forgets");
+    let batch = batches::random_batch(&mut random, &batches::all_keys(), &BufferPool::new(usize::MAX), 40);
+    batches::compare(&engine, &CpuEngine::new(), batch).expect("the process works");
+    assert_eq!(fake::processes_of(process::id()), [process]);
+    if mapped().is_none() {
+        return say("SKIPPED: the mappings of the GPU's process: only root sees them");
+    }
+    while mapped() != Some(bytes_shared()) {
+        assert!(Instant::now() < end, "{:?} bytes there, {} here", mapped(), bytes_shared());
+        thread::sleep(Duration::from_millis(1));
     }
 }

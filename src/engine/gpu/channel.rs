@@ -33,6 +33,9 @@ pub enum ChannelError {
     /// What came is no message.
     #[error("an answer that makes no sense")]
     Garbled,
+    /// The other side has not read what was sent before.
+    #[error("its socket is full")]
+    Full,
     /// What the system says.
     #[error("its socket: {0}")]
     System(#[from] Errno),
@@ -65,7 +68,7 @@ impl Channel {
     /// Sends a message, without waiting for room.
     ///
     /// # Errors
-    /// If the other side is gone, or reads nothing any more.
+    /// If the other side is gone, or has not read what was sent before.
     pub fn send(&self, message: &impl Serialize, handed: Option<BorrowedFd<'_>>) -> Result<(), ChannelError> {
         let bytes = serde_json::to_vec(message).map_err(|_| ChannelError::Garbled)?;
         if bytes.len() > LONGEST {
@@ -81,8 +84,18 @@ impl Channel {
         match sent {
             Ok(_) => Ok(()),
             Err(Errno::PIPE | Errno::CONNRESET) => Err(ChannelError::Closed),
+            Err(Errno::AGAIN) => Err(ChannelError::Full),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Waits until there is room for a message or the other side is gone, at most as long as `limit`; for ever without
+    /// one.
+    ///
+    /// # Errors
+    /// If there is none in time, or what the system says.
+    pub fn await_room(&self, limit: Option<Duration>) -> Result<(), ChannelError> {
+        self.await_event(PollFlags::OUT, limit)
     }
 
     /// Waits for the next message, at most as long as `limit`; for ever without one.
@@ -93,8 +106,8 @@ impl Channel {
         &self,
         limit: Option<Duration>,
     ) -> Result<(T, Option<OwnedFd>), ChannelError> {
-        if let Some(limit) = limit {
-            self.await_message(limit)?;
+        if limit.is_some() {
+            self.await_event(PollFlags::IN, limit)?;
         }
         let mut bytes = self.space.lock();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -125,20 +138,25 @@ impl Channel {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    fn await_message(&self, limit: Duration) -> Result<(), ChannelError> {
-        let end = Instant::now() + limit;
-        while !self.has_message(end.saturating_duration_since(Instant::now()))? {
-            if Instant::now() >= end {
+    /// Waits for one of the events, or the end of the other side.
+    fn await_event(&self, events: PollFlags, limit: Option<Duration>) -> Result<(), ChannelError> {
+        let start = Instant::now();
+        loop {
+            let left = limit.map(|limit| limit.saturating_sub(start.elapsed()));
+            if self.has_event(events, left)? {
+                return Ok(());
+            }
+            if let Some(limit) = limit.filter(|limit| start.elapsed() >= *limit) {
                 return Err(ChannelError::TimedOut(limit));
             }
         }
-        Ok(())
     }
 
-    /// Waits for a message, or for that time, or less if a signal comes; whether there is one, or the end.
-    fn has_message(&self, time: Duration) -> Result<bool, ChannelError> {
-        let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-        match rustix::event::poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&time)) {
+    /// The same for that time, or less if a signal comes; whether there is one.
+    fn has_event(&self, events: PollFlags, time: Option<Duration>) -> Result<bool, ChannelError> {
+        let time = time
+            .map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) });
+        match rustix::event::poll(&mut [PollFd::new(&self.socket, events)], time.as_ref()) {
             Ok(0) | Err(Errno::INTR) => Ok(false),
             Ok(_) => Ok(true),
             Err(error) => Err(error.into()),

@@ -4,6 +4,7 @@
 //! leaves service, and it comes back once the device passes a test in a new process.
 
 mod channel;
+mod control;
 mod device;
 pub mod driver;
 mod fault;

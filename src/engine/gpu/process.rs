@@ -3,6 +3,7 @@
 
 use super::{
     channel::{Channel, ChannelError},
+    control::Control,
     driver::Description,
     fault::Fault,
     message::{Answer, Request},
@@ -10,7 +11,6 @@ use super::{
 };
 use crate::engine::buffer::{Borrower, LentMemory, MemoryId, SharedMemory};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
-use parking_lot::Mutex;
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     process::{Pid, PidfdFlags, Signal},
@@ -49,9 +49,7 @@ pub fn start_gpus_with(program: impl Into<PathBuf>) {
 
 /// Such a process, with at most one device. Ends with its last owner.
 pub(super) struct Process {
-    control: Channel,
-    /// Held from a request to its answer: so answers belong to the last request.
-    asking: Mutex<()>,
+    control: Arc<Control>,
     handle: OwnedFd,
     /// Disconnected once it is gone.
     ended: Receiver<()>,
@@ -78,8 +76,7 @@ impl Process {
         thread::Builder::new().name("gpu-process".to_owned()).spawn(keep).map_err(Fault::Thread)?;
         let handle = start.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
         Ok(Arc::new(Process {
-            control,
-            asking: Mutex::new(()),
+            control: Arc::new(control.into()),
             handle: handle.map_err(Fault::Start)?,
             ended,
             over: Arc::default(),
@@ -137,12 +134,9 @@ impl Process {
         handed: Option<BorrowedFd<'_>>,
         limit: Duration,
     ) -> Result<Answer, Fault> {
-        let asking = self.asking.lock();
-        let answer = self.control.send(request, handed).and_then(|()| self.control.receive(Some(limit)));
-        drop(asking);
-        match answer {
-            Ok((Answer::Failed(why), _)) => Err(Fault::Refused(why)),
-            Ok((answer, _)) => Ok(answer),
+        match self.control.ask(request, handed, limit) {
+            Ok(Answer::Failed(why)) => Err(Fault::Refused(why)),
+            Ok(answer) => Ok(answer),
             Err(error) => {
                 // What comes late would be taken for the answer to another request.
                 self.kill();
@@ -171,8 +165,7 @@ impl Process {
 
 impl Borrower for Process {
     fn forget(&self, memory: MemoryId) {
-        // A process that is gone has unmapped it already.
-        let _ = self.control.send(&Request::Forget { memory }, None);
+        self.control.forget(memory);
     }
 }
 

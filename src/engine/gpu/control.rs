@@ -1,0 +1,171 @@
+//! What the process of a GPU is asked and told as a whole. A request waits for its answer. A notice does not wait, and
+//! is not lost: what the socket has no room for is sent before anything else.
+
+use super::{
+    channel::{Channel, ChannelError},
+    message::{Answer, Request},
+};
+use crate::engine::buffer::MemoryId;
+use parking_lot::Mutex;
+use rustix::fd::BorrowedFd;
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// This side of the socket.
+pub(super) struct Control {
+    channel: Channel,
+    /// Held from a request to its answer: so answers belong to the last request.
+    asking: Mutex<()>,
+    /// Held for no longer than it takes to send without waiting.
+    notices: Mutex<Notices>,
+}
+
+#[derive(Default)]
+struct Notices {
+    /// The oldest first.
+    unsent: VecDeque<MemoryId>,
+    /// A thread waits for room for them.
+    is_awaited: bool,
+}
+
+impl From<Channel> for Control {
+    fn from(channel: Channel) -> Self {
+        Control { channel, asking: Mutex::default(), notices: Mutex::default() }
+    }
+}
+
+impl Control {
+    /// Sends a request once all notices before it are sent, and waits for its answer, for no longer than `limit` in all.
+    ///
+    /// # Errors
+    /// As the variants of `ChannelError` say.
+    pub fn ask(
+        &self,
+        request: &Request,
+        handed: Option<BorrowedFd<'_>>,
+        limit: Duration,
+    ) -> Result<Answer, ChannelError> {
+        let _asking = self.asking.lock();
+        let start = Instant::now();
+        let left = || Some(limit.saturating_sub(start.elapsed()));
+        let answer = loop {
+            let sent =
+                self.notices.lock().send(&self.channel).and_then(|()| self.channel.send(request, handed));
+            match sent {
+                Ok(()) => break self.channel.receive(left()),
+                Err(ChannelError::Full) => {}
+                Err(error) => break Err(error),
+            }
+            if let Err(error) = self.channel.await_room(left()) {
+                break Err(error);
+            }
+        };
+        match answer {
+            Ok((answer, _)) => Ok(answer),
+            Err(ChannelError::TimedOut(_)) => Err(ChannelError::TimedOut(limit)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says, without waiting, that the memory is to be let go of. A process that is gone has done so.
+    pub fn forget(self: &Arc<Self>, memory: MemoryId) {
+        let mut notices = self.notices.lock();
+        notices.unsent.push_back(memory);
+        let is_full = matches!(notices.send(&self.channel), Err(ChannelError::Full));
+        if !is_full || notices.is_awaited {
+            return;
+        }
+        let this = self.clone();
+        let waiting = thread::Builder::new().name("gpu-notices".to_owned()).spawn(move || this.send_late());
+        // Without a thread they wait for the next notice or request.
+        notices.is_awaited = waiting.is_ok();
+    }
+
+    /// Sends what there was no room for, as it comes, until all is sent or the process is gone.
+    fn send_late(&self) {
+        loop {
+            let waited = self.channel.await_room(None);
+            let mut notices = self.notices.lock();
+            if waited.is_err() || !matches!(notices.send(&self.channel), Err(ChannelError::Full)) {
+                notices.is_awaited = false;
+                return;
+            }
+        }
+    }
+
+    /// Ends the conversation: the process sees it closed, and ends.
+    pub fn close(&self) {
+        self.channel.close();
+    }
+}
+
+impl Notices {
+    /// Sends them without waiting.
+    fn send(&mut self, channel: &Channel) -> Result<(), ChannelError> {
+        while let Some(memory) = self.unsent.front() {
+            channel.send(&Request::Forget { memory: *memory }, None)?;
+            self.unsent.pop_front();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More notices than any socket takes.
+    const MANY: u64 = 20_000;
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn pair() -> (Arc<Control>, Channel) {
+        let (mine, other) = Channel::pair().expect("sockets");
+        (Arc::new(mine.into()), other.into())
+    }
+
+    fn assert_forgets(other: &Channel, memory: u64) {
+        let (request, _) = other.receive(Some(LIMIT)).expect("a message");
+        assert!(
+            matches!(request, Request::Forget { memory: found } if found == memory),
+            "{memory}: {request:?}"
+        );
+    }
+
+    #[test]
+    fn notices_wait_for_room_and_nobody_waits_for_them() {
+        let (control, other) = pair();
+        (0..MANY).for_each(|memory| control.forget(memory));
+        assert!(control.notices.lock().unsent.len() > 1, "the socket took them all");
+        // Nothing else is sent here.
+        (0..MANY).for_each(|memory| assert_forgets(&other, memory));
+    }
+
+    #[test]
+    fn a_request_comes_after_the_notices_before_it() {
+        let (control, other) = pair();
+        (0..MANY).for_each(|memory| control.forget(memory));
+        thread::scope(|scope| {
+            let asking = scope.spawn(|| control.ask(&Request::Count, None, LIMIT));
+            (0..MANY).for_each(|memory| assert_forgets(&other, memory));
+            let (request, _) = other.receive(Some(LIMIT)).expect("a message");
+            assert!(matches!(request, Request::Count), "{request:?}");
+            other.send(&Answer::Devices(3), None).expect("sent");
+            assert!(matches!(asking.join().expect("no panic"), Ok(Answer::Devices(3))));
+        });
+    }
+
+    #[test]
+    fn a_request_waits_no_longer_than_it_may_and_ends_with_the_other_side() {
+        let (control, other) = pair();
+        (0..MANY).for_each(|memory| control.forget(memory));
+        let limit = Duration::from_millis(20);
+        let late = control.ask(&Request::Count, None, limit);
+        assert!(matches!(late, Err(ChannelError::TimedOut(found)) if found == limit));
+        drop(other);
+        assert!(matches!(control.ask(&Request::Count, None, LIMIT), Err(ChannelError::Closed)));
+    }
+}
