@@ -21,7 +21,7 @@ pub use calibration::{Calibration, Measured, calibrate};
 pub use cpu::CpuEngine;
 pub use gpu::{COMMAND as GPU_COMMAND, serve as serve_gpu, start_gpus_with};
 pub use gpu::{
-    ChannelError, Description, DriverError, Fault, GpuEngine, Shape, Ways, devices as gpus, driver,
+    ChannelError, Description, DriverError, Fault, GpuEngine, Patience, Shape, Ways, devices as gpus, driver,
 };
 pub use profile::{Curve, Function, Profile, crossover};
 pub use records::forget as forget_measurements;

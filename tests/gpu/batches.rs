@@ -12,8 +12,8 @@ use warpcrypt::{
         integrity::Integrity,
     },
     engine::{
-        Batch, BufferPool, ChunkJob, CpuEngine, Engine, EngineError, Fault, GpuEngine, Op, Shape, Ways,
-        start_gpus_with,
+        Batch, BufferPool, ChunkJob, CpuEngine, Engine, EngineError, Fault, GpuEngine, Op, Patience, Shape,
+        Ways, start_gpus_with,
     },
 };
 
@@ -22,7 +22,7 @@ pub const SMALL: Shape = Shape {
     piece: 64 << 10,
     slots: 3,
     ways: Ways { wide: 12, direct: 6, watched: 10 },
-    timeout: Duration::from_secs(20),
+    patience: Patience { base: Duration::from_secs(20), per_mib: Duration::ZERO },
 };
 
 /// The engine on the first device, in processes of the program under test.

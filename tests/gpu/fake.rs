@@ -97,8 +97,17 @@ pub fn processes_of(parent: u32) -> Vec<Pid> {
 /// Orders a fault: `call` is a function's name, or `name:k` for its k-th call from now on.
 pub fn order(call: &str, fault: &str) {
     static ORDERS: AtomicU32 = AtomicU32::new(1);
-    let path = PathBuf::from(std::env::var_os("FAKE_CUDA_FAULT").expect("a place for orders"));
+    let path = orders();
     let temporary = path.with_extension("new");
     fs::write(&temporary, format!("{} {call} {fault}\n", ORDERS.fetch_add(1, Relaxed))).expect("order");
     fs::rename(&temporary, &path).expect("order");
+}
+
+/// Whether what was ordered is still to come.
+pub fn is_ordered() -> bool {
+    orders().exists()
+}
+
+fn orders() -> PathBuf {
+    PathBuf::from(std::env::var_os("FAKE_CUDA_FAULT").expect("a place for orders"))
 }

@@ -9,6 +9,7 @@
 //   lost     the call fails, and so does every other in contexts made until now
 //   memory   the call fails for want of memory
 //   hang     the stream of the call stands still for good (calls without a stream fail as lost)
+//   slow     the stream of the call stands still for five seconds
 //   wrong    the next kernel's output is changed (cuLaunchKernel only)
 // Other variables, read once: FAKE_CUDA_VERSION, FAKE_CUDA_DEVICES. With PLANTED_FAULTS the kernels are those of
 // build-planted.sh: each goes wrong as the number in the file `planted` of the folder CUDA_FAULTS says when it is launched.
@@ -16,6 +17,7 @@
 #include "hash.cu"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -127,6 +129,7 @@ int begin(const char* call, Stream* stream = nullptr, bool needs_context = true)
     stream->hang();
     return SUCCESS;
   }
+  if (fault == "slow" && stream) stream->submit([] { std::this_thread::sleep_for(std::chrono::seconds(5)); });
   if (fault == "lost" || fault == "hang") {
     std::lock_guard<std::mutex> lock(global);
     for (Context* context : contexts) context->lost = true;

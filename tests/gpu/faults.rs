@@ -10,7 +10,7 @@ use std::{
     thread::sleep,
     time::{Duration, Instant},
 };
-use warpcrypt::engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape};
+use warpcrypt::engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Patience, Shape};
 
 const CALLS: [&str; 10] = [
     "cuCtxSetCurrent",
@@ -27,6 +27,9 @@ const CALLS: [&str; 10] = [
 
 /// How often a fault is ordered until it meets a batch.
 const TRIES: usize = 5;
+
+/// Of tests whose device hangs.
+const HASTE: Patience = Patience { base: Duration::from_secs(2), per_mib: Duration::ZERO };
 
 fn await_service(gpu: &GpuEngine, what: &str) {
     let end = Instant::now() + Duration::from_secs(30);
@@ -112,7 +115,7 @@ fn a_device_that_hangs_holds_up_nobody() {
 #[test]
 #[ignore = "runs over the fake driver"]
 fn over_fake_hangs() {
-    let shape = Shape { timeout: Duration::from_secs(2), ..SMALL };
+    let shape = Shape { patience: HASTE, ..SMALL };
     let gpu = open(shape, Duration::from_millis(10)).expect("a device");
     let (cpu, keys, mut random) = (CpuEngine::new(), all_keys(), Random::new("hangs"));
     for call in [
@@ -130,6 +133,31 @@ fn over_fake_hangs() {
 }
 
 #[test]
+fn a_device_that_has_much_to_do_may_take_long() {
+    fake::run_here("faults::over_fake_slow", &[], 300);
+}
+
+/// A stream stands still for longer than a small batch may take, but not as long as a large one may.
+#[test]
+#[ignore = "runs over the fake driver"]
+fn over_fake_slow() {
+    let patience = Patience { per_mib: Duration::from_secs(60), ..HASTE };
+    let gpu = open(Shape { piece: 1 << 20, patience, ..SMALL }, Duration::from_millis(10)).expect("a device");
+    let (cpu, keys, mut random) = (CpuEngine::new(), all_keys(), Random::new("slow"));
+    let pool = BufferPool::new(usize::MAX);
+    let large = loop {
+        let batch = random_batch(&mut random, &keys, &pool, 256);
+        if batch.jobs.len() > 200 {
+            break batch;
+        }
+    };
+    order("cuLaunchKernel", "slow");
+    crate::batches::compare(&gpu, &cpu, large).expect("its time was not over");
+    assert!(!fake::is_ordered(), "nothing was slow");
+    with_fault(&gpu, &cpu, random_batch(&mut random, &keys, &pool, 20), "cuLaunchKernel", "hang");
+}
+
+#[test]
 fn a_process_that_ends_or_stands_still_costs_no_batch() {
     fake::run_here("faults::over_fake_process_is_hit", &[], 300);
 }
@@ -137,7 +165,7 @@ fn a_process_that_ends_or_stands_still_costs_no_batch() {
 #[test]
 #[ignore = "runs over the fake driver"]
 fn over_fake_process_is_hit() {
-    let shape = Shape { timeout: Duration::from_secs(2), ..SMALL };
+    let shape = Shape { patience: HASTE, ..SMALL };
     let gpu = open(shape, Duration::from_millis(10)).expect("a device");
     let (cpu, keys, mut random) = (CpuEngine::new(), all_keys(), Random::new("processes"));
     let [heap, lent] = [(); 2].map(|()| BufferPool::new(usize::MAX));

@@ -11,7 +11,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use warpcrypt::engine::{BufferPool, CpuEngine, GpuEngine, Shape, Ways, gpus, start_gpus_with};
+use warpcrypt::engine::{BufferPool, CpuEngine, GpuEngine, Patience, Shape, Ways, gpus, start_gpus_with};
 
 /// Whether there is a device. Without one the test is skipped aloud, or fails if `REQUIRE_GPU=1`.
 pub fn ready() -> bool {
@@ -51,7 +51,10 @@ fn random_batches_agree_with_the_cpu() {
     let end = Instant::now() + Duration::from_secs(setting("GPU_SECONDS").unwrap_or(20));
     let done = AtomicU64::new(0);
     // Under compute-sanitizer a piece takes long.
-    let shape = Shape { timeout: Duration::from_secs(60), ..Shape::default() };
+    let shape = Shape {
+        patience: Patience { base: Duration::from_secs(60), ..Patience::default() },
+        ..Shape::default()
+    };
     let narrow = Shape { ways: Ways { wide: 0, ..SMALL.ways }, ..SMALL };
     for (number, shape) in [shape, SMALL, narrow].into_iter().enumerate() {
         let gpu = GpuEngine::with_shape(0, shape, Duration::from_secs(1)).expect("a device");

@@ -15,8 +15,8 @@ pub type MemoryId = u64;
 
 /// The process that memory is lent to.
 pub trait Borrower: Send + Sync {
-    /// Tells the process to unmap the memory.
-    fn forget(&self, memory: MemoryId);
+    /// Tells the process to unmap the memory, which has so many bytes.
+    fn forget(&self, memory: MemoryId, len: usize);
 }
 
 /// Memory that the device of a process reads and writes without the CPU's help. Wiped on drop.
@@ -85,7 +85,7 @@ impl DerefMut for LentMemory {
 impl Drop for LentMemory {
     fn drop(&mut self) {
         if let Some(borrower) = self.borrower.upgrade() {
-            borrower.forget(self.id);
+            borrower.forget(self.id, self.memory.len());
         }
     }
 }

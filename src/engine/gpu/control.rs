@@ -4,6 +4,7 @@
 use super::{
     channel::{Channel, ChannelError},
     message::{Answer, Request},
+    patience::Patience,
 };
 use crate::engine::buffer::MemoryId;
 use parking_lot::Mutex;
@@ -28,6 +29,8 @@ pub(super) struct Control {
 struct Notices {
     /// The oldest first.
     unsent: VecDeque<MemoryId>,
+    /// Bytes of all that no answer has followed: an answer says that what came before the request is done.
+    bytes: usize,
     /// A thread waits for room for them.
     is_awaited: bool,
 }
@@ -39,7 +42,8 @@ impl From<Channel> for Control {
 }
 
 impl Control {
-    /// Sends a request once all notices before it are sent, and waits for its answer, for no longer than `limit` in all.
+    /// Sends a request once all notices before it are sent, and waits for its answer: in all for no longer than `limit`
+    /// and what those notices may take.
     ///
     /// # Errors
     /// As the variants of `ChannelError` say.
@@ -50,7 +54,8 @@ impl Control {
         limit: Duration,
     ) -> Result<Answer, ChannelError> {
         let _asking = self.asking.lock();
-        let start = Instant::now();
+        let (start, before) = (Instant::now(), self.notices.lock().bytes);
+        let limit = limit.saturating_add(Patience::default().time(before));
         let left = || Some(limit.saturating_sub(start.elapsed()));
         let answer = loop {
             let sent =
@@ -65,16 +70,20 @@ impl Control {
             }
         };
         match answer {
-            Ok((answer, _)) => Ok(answer),
+            Ok((answer, _)) => {
+                self.notices.lock().bytes -= before;
+                Ok(answer)
+            }
             Err(ChannelError::TimedOut(_)) => Err(ChannelError::TimedOut(limit)),
             Err(error) => Err(error),
         }
     }
 
-    /// Says, without waiting, that the memory is to be let go of. A process that is gone has done so.
-    pub fn forget(self: &Arc<Self>, memory: MemoryId) {
+    /// Says, without waiting, that the memory of so many bytes is to be let go of. A process that is gone has done so.
+    pub fn forget(self: &Arc<Self>, memory: MemoryId, len: usize) {
         let mut notices = self.notices.lock();
         notices.unsent.push_back(memory);
+        notices.bytes += len;
         let is_full = matches!(notices.send(&self.channel), Err(ChannelError::Full));
         if !is_full || notices.is_awaited {
             return;
@@ -138,7 +147,7 @@ mod tests {
     #[test]
     fn notices_wait_for_room_and_nobody_waits_for_them() {
         let (control, other) = pair();
-        (0..MANY).for_each(|memory| control.forget(memory));
+        (0..MANY).for_each(|memory| control.forget(memory, 1));
         assert!(control.notices.lock().unsent.len() > 1, "the socket took them all");
         // Nothing else is sent here.
         (0..MANY).for_each(|memory| assert_forgets(&other, memory));
@@ -147,7 +156,7 @@ mod tests {
     #[test]
     fn a_request_comes_after_the_notices_before_it() {
         let (control, other) = pair();
-        (0..MANY).for_each(|memory| control.forget(memory));
+        (0..MANY).for_each(|memory| control.forget(memory, 1));
         thread::scope(|scope| {
             let asking = scope.spawn(|| control.ask(&Request::Count, None, LIMIT));
             (0..MANY).for_each(|memory| assert_forgets(&other, memory));
@@ -155,16 +164,17 @@ mod tests {
             assert!(matches!(request, Request::Count), "{request:?}");
             other.send(&Answer::Devices(3), None).expect("sent");
             assert!(matches!(asking.join().expect("no panic"), Ok(Answer::Devices(3))));
+            assert_eq!(control.notices.lock().bytes, 0);
         });
     }
 
     #[test]
     fn a_request_waits_no_longer_than_it_may_and_ends_with_the_other_side() {
         let (control, other) = pair();
-        (0..MANY).for_each(|memory| control.forget(memory));
+        (0..MANY).for_each(|memory| control.forget(memory, 1));
         let limit = Duration::from_millis(20);
         let late = control.ask(&Request::Count, None, limit);
-        assert!(matches!(late, Err(ChannelError::TimedOut(found)) if found == limit));
+        assert!(matches!(late, Err(ChannelError::TimedOut(found)) if found > limit));
         drop(other);
         assert!(matches!(control.ask(&Request::Count, None, LIMIT), Err(ChannelError::Closed)));
     }

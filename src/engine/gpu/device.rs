@@ -1,7 +1,10 @@
 //! One device in service: its process and the ring of slots.
 
-use super::{driver::Description, fault::Fault, plan::Limits, process::Process, slot::RingSlot, ways::Ways};
-use crate::engine::buffer::LentMemory;
+use super::{
+    driver::Description, fault::Fault, patience::Patience, plan::Limits, process::Process, slot::RingSlot,
+    ways::Ways,
+};
+use crate::{crypto::chunk::CHUNK, engine::buffer::LentMemory};
 use parking_lot::{Condvar, Mutex};
 use std::{
     sync::{
@@ -25,13 +28,13 @@ pub struct Shape {
     pub slots: usize,
     /// Which way pieces go.
     pub ways: Ways,
-    /// A piece that is not done after this time means that the device hangs.
-    pub timeout: Duration,
+    /// How long it may take.
+    pub patience: Patience,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { piece: 16 << 20, slots: 12, ways: Ways::default(), timeout: Duration::from_secs(10) }
+        Shape { piece: 16 << 20, slots: 12, ways: Ways::default(), patience: Patience::default() }
     }
 }
 
@@ -117,6 +120,12 @@ impl Device {
     pub fn put(&self, slot: RingSlot) {
         self.ring.lock().free.push(slot);
         self.returned.notify_one();
+    }
+
+    /// How long a piece that is waited for from now on may take: as long as all chunks on the device, each a whole one.
+    pub fn limit(&self) -> Duration {
+        let chunks = self.chunks_in_flight.load(Ordering::Relaxed);
+        self.shape.patience.limit(chunks.saturating_mul(CHUNK))
     }
 
     /// Ends the service, and the process with it: whoever waits for a slot gets none.

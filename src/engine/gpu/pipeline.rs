@@ -120,7 +120,7 @@ impl Work<'_> {
     /// Waits for the oldest piece and takes its results; false if there is none.
     fn finish_oldest(&mut self) -> Result<bool, Fault> {
         let Some(mut oldest) = self.in_flight.pop_front() else { return Ok(false) };
-        let waited = oldest.slot.wait(self.device.shape.timeout);
+        let waited = oldest.slot.wait(self.device.limit());
         self.device.chunks_in_flight.fetch_sub(oldest.piece.chunks.len(), Ordering::Relaxed);
         waited?;
         let delivered = self.deliver(&oldest);

@@ -7,6 +7,7 @@ use super::{
     driver::Description,
     fault::Fault,
     message::{Answer, Request},
+    patience::Patience,
     plan::Limits,
 };
 use crate::engine::buffer::{Borrower, LentMemory, MemoryId, SharedMemory};
@@ -33,8 +34,6 @@ pub const COMMAND: &str = "gpu-worker";
 
 /// A device that is not open after this time is none.
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
-/// An answer that takes longer will not come.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// What a process that is no more needed may take to wipe the device.
 const END_LIMIT: Duration = Duration::from_secs(3);
 
@@ -112,7 +111,11 @@ impl Process {
     /// What the driver or the system says.
     pub fn lane(&self, desk: &LentMemory) -> Result<Channel, Fault> {
         let (mine, other) = Channel::pair().map_err(ChannelError::from)?;
-        self.ask(&Request::Lane { desk: desk.id() }, Some(other.as_fd()), ANSWER_LIMIT)?;
+        self.ask(
+            &Request::Lane { desk: desk.id() },
+            Some(other.as_fd()),
+            Patience::default().limit(desk.len()),
+        )?;
         Ok(mine)
     }
 
@@ -124,7 +127,7 @@ impl Process {
         let (memory, file) = SharedMemory::new(len).map_err(ChannelError::from)?;
         let id = self.lent.fetch_add(1, Ordering::Relaxed);
         let request = Request::Lend { memory: id, len: memory.len() };
-        self.ask(&request, Some(file.as_fd()), ANSWER_LIMIT)?;
+        self.ask(&request, Some(file.as_fd()), Patience::default().limit(memory.len()))?;
         Ok(LentMemory::new(memory, id, self, self.over.clone()))
     }
 
@@ -164,8 +167,8 @@ impl Process {
 }
 
 impl Borrower for Process {
-    fn forget(&self, memory: MemoryId) {
-        self.control.forget(memory);
+    fn forget(&self, memory: MemoryId, len: usize) {
+        self.control.forget(memory, len);
     }
 }
 

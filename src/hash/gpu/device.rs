@@ -7,7 +7,7 @@ use crate::{
         driver::{Context, Geometry, Kernel, Module},
     },
 };
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicUsize};
 
 /// `kernels/hash.cu`, compiled.
 static FATBIN: &[u8] = include_bytes!("../../../kernels/hash.fatbin");
@@ -25,6 +25,8 @@ pub(super) struct Device {
     alone: Kernel,
     shared: Kernel,
     processors: usize,
+    /// Bytes of the slots in flight.
+    pub in_flight: AtomicUsize,
 }
 
 impl Device {
@@ -37,7 +39,13 @@ impl Device {
         let module = Module::load(&context, FATBIN)?;
         let alone = module.kernel("md6_nodes", 0)?;
         let shared = module.kernel("md6_nodes_shared", (THREADS * DESK) as usize)?;
-        Ok(Device { context, alone, shared, processors: description.processors })
+        Ok(Device {
+            context,
+            alone,
+            shared,
+            processors: description.processors,
+            in_flight: AtomicUsize::new(0),
+        })
     }
 
     /// The kernel for a level with this number of nodes, and its geometry.

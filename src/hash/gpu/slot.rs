@@ -9,12 +9,12 @@ use crate::{
         forest::{Forest, LAYER, Tree},
     },
     engine::{
-        Fault,
+        Fault, Patience,
         driver::{DeviceMemory, DriverError, Event, HostMemory, Stream},
     },
 };
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -30,8 +30,6 @@ const VALUES: usize = BYTES / 512 * 2 + 16 * TREES;
 const LAYERS: usize = 80;
 /// Bytes of the descriptions: layers of all levels. A tree of `BYTES` has seven.
 const DESCRIBED: usize = LAYERS + 8 * TREES * LAYER;
-/// A device that is not done after this time hangs.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the event is polled.
 const TICK: Duration = Duration::from_micros(50);
 
@@ -54,7 +52,6 @@ pub struct MessageSlot {
 pub struct InFlight {
     /// `None` only while it is dropped.
     slot: Option<MessageSlot>,
-    since: Instant,
 }
 
 /// A slot whose messages were not hashed, and why. It still contains all of them.
@@ -105,7 +102,10 @@ impl MessageSlot {
     /// The driver's error.
     pub fn submit(mut self, md6: &Md6, trees: &[Tree]) -> Result<InFlight, Box<Failed>> {
         match self.send(md6, trees) {
-            Ok(()) => Ok(InFlight { slot: Some(self), since: Instant::now() }),
+            Ok(()) => {
+                self.device.in_flight.fetch_add(BYTES, Ordering::Relaxed);
+                Ok(InFlight { slot: Some(self) })
+            }
             Err(fault) => {
                 // Some of it may be in flight.
                 self.device.context.give_up();
@@ -202,20 +202,22 @@ impl InFlight {
         self.slot.as_ref().is_none_or(|slot| slot.event.has_happened().unwrap_or(true))
     }
 
-    /// Waits until all is done.
+    /// Waits until all is done, for as long as all slots in flight may take.
     ///
     /// # Errors
     /// The driver's error, or a timeout.
     pub fn wait(mut self) -> Result<MessageSlot, Box<Failed>> {
         let slot = self.slot.take().expect("dropped once"); // invariant: only this and drop take it
+        let in_flight = slot.device.in_flight.fetch_sub(BYTES, Ordering::Relaxed);
+        let (start, limit) = (Instant::now(), Patience::default().limit(in_flight));
         loop {
             let fault = match slot.event.has_happened() {
                 Ok(true) => return Ok(slot),
-                Ok(false) if self.since.elapsed() < TIMEOUT => {
+                Ok(false) if start.elapsed() < limit => {
                     thread::sleep(TICK);
                     continue;
                 }
-                Ok(false) => Fault::Driver(DriverError::TimedOut(TIMEOUT)),
+                Ok(false) => Fault::Driver(DriverError::TimedOut(limit)),
                 Err(error) => error.into(),
             };
             slot.device.context.give_up();
