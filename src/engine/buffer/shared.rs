@@ -80,7 +80,7 @@ impl SharedMemory {
     /// What the system says.
     pub fn new(len: usize) -> Result<(Self, OwnedFd), Errno> {
         let len = len.max(1);
-        let file = rustix::fs::memfd_create("gpu", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let file = make_file(|flags| rustix::fs::memfd_create("gpu", flags))?;
         rustix::fs::ftruncate(&file, len as u64)?;
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
         Ok((SharedMemory(Mapping::new(&file, len)?), file))
@@ -119,10 +119,49 @@ impl Drop for SharedMemory {
     }
 }
 
+/// A file that can be sealed and never be executed. Kernels before 6.3 do not know the second.
+fn make_file(create: impl Fn(MemfdFlags) -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match create(flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => create(flags),
+        made => made,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering;
+    use std::{cell::RefCell, sync::atomic::Ordering};
+
+    /// The flags of each call to a kernel that refuses `refused` with that error.
+    fn asked(refused: MemfdFlags, error: Errno) -> (Vec<MemfdFlags>, Result<OwnedFd, Errno>) {
+        let asked = RefCell::default();
+        let made = make_file(|flags: MemfdFlags| {
+            Vec::push(&mut asked.borrow_mut(), flags);
+            if flags.intersects(refused) {
+                return Err(error);
+            }
+            rustix::fs::memfd_create("test", flags - MemfdFlags::NOEXEC_SEAL)
+        });
+        (asked.into_inner(), made)
+    }
+
+    #[test]
+    fn files_are_made_so_that_they_are_never_executed() {
+        let (asked, made) = asked(MemfdFlags::empty(), Errno::INVAL);
+        assert!(made.is_ok() && asked.len() == 1 && asked[0].contains(MemfdFlags::NOEXEC_SEAL), "{asked:?}");
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_know_that_makes_them_all_the_same() {
+        let (calls, made) = asked(MemfdFlags::NOEXEC_SEAL, Errno::INVAL);
+        assert!(made.is_ok() && calls.len() == 2, "{calls:?}");
+        let needed = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        assert_eq!(calls[1], needed);
+        // Only that error means so.
+        let (calls, made) = asked(needed, Errno::MFILE);
+        assert!(made.is_err_and(|error| error == Errno::MFILE) && calls.len() == 1, "{calls:?}");
+    }
 
     #[test]
     fn both_sides_see_the_same_bytes() {
