@@ -1,6 +1,7 @@
 //! Memory that the process of a GPU has mapped too, so that its device copies without the CPU's help.
 
-use super::shared::SharedMemory;
+use super::{shared::SharedMemory, wipe::wipe};
+use parking_lot::Mutex;
 use std::{
     ops::{Deref, DerefMut},
     ptr,
@@ -19,13 +20,55 @@ pub trait Borrower: Send + Sync {
     fn forget(&self, memory: MemoryId, len: usize);
 }
 
+/// What the borrower and the memory know of its process. Memory that comes back after that was killed is kept until it is
+/// gone, because its device may write there until then.
+#[derive(Default)]
+pub struct Lending {
+    is_over: AtomicBool,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    memory: Vec<SharedMemory>,
+    is_gone: bool,
+}
+
+impl Lending {
+    /// Says that the process was killed, or is needed no more. Returns whether nobody had said so.
+    pub fn end(&self) -> bool {
+        !self.is_over.swap(true, Ordering::AcqRel)
+    }
+
+    /// Says that nothing of the process is left: what was kept is wiped again and released.
+    pub fn finish(&self) {
+        let mut kept = self.kept.lock();
+        kept.is_gone = true;
+        let memory = std::mem::take(&mut kept.memory);
+        drop(kept);
+        drop(memory);
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Wipes the memory, and keeps it for as long as there is something of the process.
+    fn keep(&self, mut memory: SharedMemory) {
+        wipe(&mut memory);
+        let mut kept = self.kept.lock();
+        if !kept.is_gone {
+            kept.memory.push(memory);
+        }
+    }
+}
+
 /// Memory that the device of a process reads and writes without the CPU's help. Wiped on drop.
 pub struct LentMemory {
     memory: SharedMemory,
     id: MemoryId,
     borrower: Weak<dyn Borrower>,
-    /// Set by the borrower once its process is gone or about to go.
-    over: Arc<AtomicBool>,
+    lending: Arc<Lending>,
 }
 
 impl LentMemory {
@@ -34,10 +77,10 @@ impl LentMemory {
         memory: SharedMemory,
         id: MemoryId,
         borrower: &Arc<B>,
-        over: Arc<AtomicBool>,
+        lending: Arc<Lending>,
     ) -> Self {
         let borrower: Weak<B> = Arc::downgrade(borrower);
-        LentMemory { memory, id, borrower, over }
+        LentMemory { memory, id, borrower, lending }
     }
 
     /// The name that the process knows it by.
@@ -63,9 +106,10 @@ impl LentMemory {
         self.borrower.ptr_eq(&other.borrower)
     }
 
-    /// Whether the process is gone, or about to go: no device reaches the memory any more.
+    /// Whether the process was killed or is needed no more, so that the memory is no way to a device. What the device was
+    /// told before it may still write there.
     pub fn is_stale(&self) -> bool {
-        self.over.load(Ordering::Acquire)
+        self.lending.is_over()
     }
 }
 
@@ -84,8 +128,60 @@ impl DerefMut for LentMemory {
 
 impl Drop for LentMemory {
     fn drop(&mut self) {
-        if let Some(borrower) = self.borrower.upgrade() {
+        if self.lending.is_over() {
+            self.lending.keep(self.memory.take());
+        } else if let Some(borrower) = self.borrower.upgrade() {
             borrower.forget(self.id, self.memory.len());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::{fd::OwnedFd, io};
+
+    struct Process;
+
+    impl Borrower for Process {
+        fn forget(&self, _: MemoryId, _: usize) {
+            panic!("a process that was killed is told something");
+        }
+    }
+
+    /// Memory of a process that is killed then, and its file: what its device sees.
+    fn of_killed(lending: &Arc<Lending>) -> (LentMemory, OwnedFd) {
+        let (memory, file) = SharedMemory::new(8192).expect("memory");
+        let mut memory = LentMemory::new(memory, 1, &Arc::new(Process), lending.clone());
+        memory.fill(7);
+        assert!(!memory.is_stale());
+        assert!(lending.end() && !lending.end());
+        assert!(memory.is_stale());
+        (memory, file)
+    }
+
+    fn holds(file: &OwnedFd, byte: u8) -> bool {
+        let mut bytes = [0xee; 8192];
+        io::pread(file, &mut bytes, 0).expect("bytes") == 8192 && bytes == [byte; 8192]
+    }
+
+    #[test]
+    fn what_a_device_writes_until_its_process_is_gone_is_wiped() {
+        let lending = Arc::<Lending>::default();
+        let (memory, file) = of_killed(&lending);
+        drop(memory);
+        assert!(holds(&file, 0), "it is wiped at once");
+        io::pwrite(&file, &[9; 8192], 0).expect("written");
+        lending.finish();
+        assert!(holds(&file, 0), "it is wiped again");
+    }
+
+    #[test]
+    fn what_comes_back_when_the_process_is_gone_is_wiped_and_not_kept() {
+        let lending = Arc::<Lending>::default();
+        let (memory, file) = of_killed(&lending);
+        lending.finish();
+        drop(memory);
+        assert!(holds(&file, 0) && lending.kept.lock().memory.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! The memory of a buffer: on the heap, or shared with the process of a GPU.
 
-use super::lent::LentMemory;
+use super::{lent::LentMemory, wipe::wipe};
 use std::sync::Arc;
 
 /// Alignment of every buffer: a page, which is also a chunk.
@@ -17,14 +17,23 @@ pub struct Memory {
     capacity: usize,
 }
 
+/// Both are wiped on drop.
 enum Bytes {
-    Heap(Vec<u8>),
+    Heap(Wiped),
     Lent(LentMemory),
+}
+
+struct Wiped(Vec<u8>);
+
+impl Drop for Wiped {
+    fn drop(&mut self) {
+        wipe(&mut self.0);
+    }
 }
 
 impl Default for Bytes {
     fn default() -> Self {
-        Bytes::Heap(Vec::new())
+        Bytes::Heap(Wiped(Vec::new()))
     }
 }
 
@@ -33,7 +42,7 @@ impl Memory {
     pub fn new(capacity: usize) -> Self {
         let bytes = vec![0; capacity + PAGE - 1];
         let start = bytes.as_ptr().align_offset(PAGE);
-        Memory { bytes: Bytes::Heap(bytes), start, capacity }
+        Memory { bytes: Bytes::Heap(Wiped(bytes)), start, capacity }
     }
 
     /// Memory from the source, if that gives any.
@@ -67,7 +76,7 @@ impl Memory {
     /// The page-aligned part.
     pub fn bytes(&self) -> &[u8] {
         match &self.bytes {
-            Bytes::Heap(bytes) => &bytes[self.start..],
+            Bytes::Heap(bytes) => &bytes.0[self.start..],
             Bytes::Lent(memory) => memory,
         }
     }
@@ -75,7 +84,7 @@ impl Memory {
     /// The page-aligned part.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.bytes {
-            Bytes::Heap(bytes) => &mut bytes[self.start..],
+            Bytes::Heap(bytes) => &mut bytes.0[self.start..],
             Bytes::Lent(memory) => memory,
         }
     }

@@ -3,10 +3,12 @@
 mod lent;
 mod memory;
 mod shared;
+mod wipe;
 
-pub use lent::{Borrower, LentMemory, MemoryId};
+pub use lent::{Borrower, Lending, LentMemory, MemoryId};
 pub use memory::Source;
 pub use shared::{Mapping, SharedMemory};
+pub use wipe::wipe;
 
 use crate::metrics::{self, Activity};
 use memory::{Memory, PAGE};
@@ -16,7 +18,6 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use zeroize::Zeroize;
 
 /// Buffers longer than a page are made in multiples of this, so that a returned one fits more requests.
 const GRAIN: usize = 16 * PAGE;
@@ -144,7 +145,8 @@ impl BufferPool {
         // No more than these: what comes back meanwhile is replaced when it is taken again.
         for capacity in (0..kept).map_while(|_| take_own()) {
             let Some(memory) = Memory::lent_by(&source, capacity) else { break };
-            self.shared.state.lock().keep(memory, self.shared.bound);
+            let freed = self.shared.state.lock().keep(memory, self.shared.bound);
+            drop(freed);
         }
         let mut state = self.shared.state.lock();
         (state.source, state.refused) = (Some(source), None);
@@ -158,20 +160,15 @@ impl BufferPool {
         if std::mem::replace(&mut state.rested_at, returns) != returns {
             return false;
         }
-        let before = state.free.len();
-        state.free.retain(|memory| memory.lent().is_some());
-        state.free_bytes = state.free.iter().map(|memory| memory.capacity()).sum();
-        state.free.len() < before
+        let freed = state.take(|memory| memory.lent().is_none_or(LentMemory::is_stale));
+        drop(state);
+        !freed.is_empty()
     }
 
     /// Wipes and frees the kept buffers, those that are locked for a device, too.
     pub(super) fn wipe(&self) {
-        let mut free = {
-            let mut state = self.shared.state.lock();
-            state.free_bytes = 0;
-            std::mem::take(&mut state.free)
-        };
-        free.iter_mut().for_each(|memory| memory.bytes_mut().zeroize());
+        let freed = self.shared.state.lock().take(|_| true);
+        drop(freed);
     }
 
     /// How much memory the pool uses, and may use.
@@ -265,8 +262,9 @@ impl Shared {
     }
 
     fn reuse(&self, capacity: usize, other: Option<&Buffer>) -> Option<Memory> {
-        let mut state = self.state.lock();
-        state.drop_stale();
+        let mut freed = Vec::new();
+        let mut state = self.state.lock(); // Unlocked before anything is freed.
+        freed.append(&mut state.take_stale());
         let fits = |memory: &Memory| memory.capacity() == capacity;
         let beside =
             |memory: &Memory| fits(memory) && other.is_some_and(|other| other.memory.is_beside(memory));
@@ -278,7 +276,7 @@ impl Shared {
             state.free_bytes -= memory.capacity();
             return Some(memory);
         }
-        state.trim(self.bound);
+        freed.append(&mut state.trim(self.bound));
         None
     }
 
@@ -286,43 +284,54 @@ impl Shared {
         let mut state = self.state.lock();
         state.in_use = state.in_use.saturating_sub(memory.capacity());
         state.returns += 1;
-        state.keep(memory, self.bound);
+        let freed = state.keep(memory, self.bound);
         self.returned.notify_all();
+        drop(state);
+        drop(freed);
     }
 }
 
+/// What is freed is returned, to be wiped and released once the pool is unlocked.
 impl State {
-    /// Frees kept buffers that were lent to a device which has failed since: new ones are of more use.
-    fn drop_stale(&mut self) {
-        let stale = |memory: &Memory| memory.lent().is_some_and(LentMemory::is_stale);
-        self.free.retain(|memory| !stale(memory));
-        self.free_bytes = self.free.iter().map(|memory| memory.capacity()).sum();
+    /// Takes out kept buffers.
+    #[must_use]
+    fn take(&mut self, which: impl Fn(&Memory) -> bool) -> Vec<Memory> {
+        let taken: Vec<_> = self.free.extract_if(.., |memory| which(memory)).collect();
+        self.free_bytes -= taken.iter().map(Memory::capacity).sum::<usize>();
+        taken
+    }
+
+    /// Takes out kept buffers that were lent to a device which has failed since: new ones are of more use.
+    fn take_stale(&mut self) -> Vec<Memory> {
+        self.take(|memory| memory.lent().is_some_and(LentMemory::is_stale))
     }
 
     /// Keeps memory for reuse, as far as the bound allows.
-    fn keep(&mut self, memory: Memory, bound: usize) {
+    #[must_use]
+    fn keep(&mut self, memory: Memory, bound: usize) -> Vec<Memory> {
         self.free_bytes += memory.capacity();
         self.free.push(memory);
-        self.trim(bound);
+        self.trim(bound)
     }
 
-    /// Frees kept buffers, the oldest first, until all together are within the bound.
-    fn trim(&mut self, bound: usize) {
+    /// Takes out kept buffers, the oldest first, until all together are within the bound.
+    #[must_use]
+    fn trim(&mut self, bound: usize) -> Vec<Memory> {
         let excess = self.in_use.saturating_add(self.free_bytes).saturating_sub(bound);
         let (mut count, mut freed) = (0, 0);
         while freed < excess && count < self.free.len() {
             freed += self.free[count].capacity();
             count += 1;
         }
-        self.free.drain(..count);
         self.free_bytes -= freed;
+        self.free.drain(..count).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{sync::mpsc, thread};
+    use std::{os::unix::fs::FileExt, sync::mpsc, thread};
 
     #[test]
     fn buffers_are_aligned_and_as_long_as_asked_for() {
@@ -364,6 +373,35 @@ mod tests {
         assert!(pool.shared.state.lock().free.is_empty());
         assert_eq!(pool.shared.state.lock().free_bytes, 0);
         assert_eq!(pool.get(100_000).len(), 100_000);
+    }
+
+    /// Bytes of this process, of which the heap may have got rid.
+    fn found_at(place: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        let memory = std::fs::File::open("/proc/self/mem").expect("this process");
+        // Nothing is there any more, if that fails.
+        let _ = memory.read_exact_at(&mut bytes, place as u64);
+        bytes
+    }
+
+    #[test]
+    fn what_is_freed_is_wiped() {
+        let free: [fn(&BufferPool); 2] = [
+            |pool| assert!(!pool.rest() && pool.rest()),
+            // Takes the place of what is kept.
+            |pool| drop(pool.get(GRAIN)),
+        ];
+        for free in free {
+            let pool = BufferPool::new(GRAIN);
+            let mut buffer = pool.get(PAGE);
+            buffer.fill(0x5a);
+            let place = buffer.as_ptr() as usize;
+            drop(buffer);
+            assert!(found_at(place, PAGE) == [0x5a; PAGE], "it is kept as it is");
+            free(&pool);
+            let left = found_at(place, PAGE);
+            assert!(left.iter().filter(|byte| **byte == 0x5a).count() < PAGE / 2);
+        }
     }
 
     #[test]

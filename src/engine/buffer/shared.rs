@@ -1,5 +1,6 @@
 //! Memory that the program shares with the process of a GPU: a file without a name, which neither can shorten.
 
+use super::wipe::wipe;
 use rustix::{
     fd::{AsFd, OwnedFd},
     fs::{MemfdFlags, SealFlags},
@@ -12,7 +13,6 @@ use std::{
     ptr::{self, NonNull},
     sync::atomic::AtomicU32,
 };
-use zeroize::Zeroize;
 
 /// Without these the other side could take pages away, and touching them would end this process.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -51,6 +51,11 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// No memory.
+    fn none() -> Self {
+        Mapping { start: NonNull::dangling(), len: 0 }
+    }
+
     /// Its first byte. A caller that reads or writes there must know what the other process does at that time.
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr().cast()
@@ -64,8 +69,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`; nothing that was borrowed from it is left. Pages that a device is still writing to
-        // are kept by the driver until it is done.
+        // SAFETY: mapped by `new`, or none, which the system refuses; nothing that was borrowed from it is left. Pages
+        // that a device is still writing to are kept by the driver until it is done.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr(), self.len) };
     }
 }
@@ -84,6 +89,11 @@ impl SharedMemory {
         rustix::fs::ftruncate(&file, len as u64)?;
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
         Ok((SharedMemory(Mapping::new(&file, len)?), file))
+    }
+
+    /// Takes it out and leaves none.
+    pub fn take(&mut self) -> Self {
+        SharedMemory(std::mem::replace(&mut self.0, Mapping::none()))
     }
 
     /// The number in the four bytes from `at` on, a multiple of four; somebody else may write it meanwhile.
@@ -115,7 +125,7 @@ impl DerefMut for SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        self.zeroize();
+        wipe(self);
     }
 }
 

@@ -178,4 +178,15 @@ mod tests {
         drop(other);
         assert!(matches!(control.ask(&Request::Count, None, LIMIT), Err(ChannelError::Closed)));
     }
+
+    #[test]
+    fn a_request_under_way_ends_with_the_conversation() {
+        let (control, other) = pair();
+        thread::scope(|scope| {
+            let asking = scope.spawn(|| control.ask(&Request::Count, None, LIMIT));
+            other.receive::<Request>(Some(LIMIT)).expect("a message");
+            control.close();
+            assert!(matches!(asking.join().expect("no panic"), Err(ChannelError::Closed)));
+        });
+    }
 }

@@ -117,7 +117,8 @@ impl Device {
     }
 
     /// Gives a slot back whose piece is done.
-    pub fn put(&self, slot: RingSlot) {
+    pub fn put(&self, mut slot: RingSlot) {
+        slot.wipe();
         self.ring.lock().free.push(slot);
         self.returned.notify_one();
     }

@@ -10,7 +10,7 @@ use super::{
     patience::Patience,
     plan::Limits,
 };
-use crate::engine::buffer::{Borrower, LentMemory, MemoryId, SharedMemory};
+use crate::engine::buffer::{Borrower, Lending, LentMemory, MemoryId, SharedMemory};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -23,7 +23,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     thread,
     time::Duration,
@@ -52,8 +52,8 @@ pub(super) struct Process {
     handle: OwnedFd,
     /// Disconnected once it is gone.
     ended: Receiver<()>,
-    /// Whether it was killed, or nobody needs it any more; known to the memory that it was lent.
-    over: Arc<AtomicBool>,
+    /// Known to the memory that it was lent.
+    lending: Arc<Lending>,
     lent: AtomicU64,
 }
 
@@ -71,14 +71,16 @@ impl Process {
         let (started, start) = bounded(1);
         let (end, ended) = bounded(0);
         // On a thread that lives as long as it: the kernel kills it when the thread that started it ends.
-        let keep = move || keep(command, &started, end);
+        let lending = Arc::<Lending>::default();
+        let known = lending.clone();
+        let keep = move || keep(command, &started, end, &known);
         thread::Builder::new().name("gpu-process".to_owned()).spawn(keep).map_err(Fault::Thread)?;
         let handle = start.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
         Ok(Arc::new(Process {
             control: Arc::new(control.into()),
             handle: handle.map_err(Fault::Start)?,
             ended,
-            over: Arc::default(),
+            lending,
             lent: AtomicU64::new(0),
         }))
     }
@@ -128,7 +130,7 @@ impl Process {
         let id = self.lent.fetch_add(1, Ordering::Relaxed);
         let request = Request::Lend { memory: id, len: memory.len() };
         self.ask(&request, Some(file.as_fd()), Patience::default().limit(memory.len()))?;
-        Ok(LentMemory::new(memory, id, self, self.over.clone()))
+        Ok(LentMemory::new(memory, id, self, self.lending.clone()))
     }
 
     fn ask(
@@ -150,8 +152,10 @@ impl Process {
 
     /// Ends it whatever it is doing. It may take a while to be gone, and longer until the device is done.
     pub fn kill(&self) {
-        if !self.over.swap(true, Ordering::AcqRel) {
+        if self.lending.end() {
             self.send_kill();
+            // Whoever waits for an answer gets an error now, however long the driver holds the process.
+            self.control.close();
         }
     }
 
@@ -176,15 +180,15 @@ impl Drop for Process {
     /// Gives it the time to wipe what is on the device.
     fn drop(&mut self) {
         self.control.close();
-        let killed = self.over.swap(true, Ordering::AcqRel);
-        if !killed && self.ended.recv_timeout(END_LIMIT).is_err_and(|e| e.is_timeout()) {
+        let is_alive = self.lending.end();
+        if is_alive && self.ended.recv_timeout(END_LIMIT).is_err_and(|e| e.is_timeout()) {
             self.send_kill();
         }
     }
 }
 
 /// Starts the process and waits until it is gone.
-fn keep(mut command: Command, started: &Sender<io::Result<OwnedFd>>, _end: Sender<()>) {
+fn keep(mut command: Command, started: &Sender<io::Result<OwnedFd>>, _end: Sender<()>, lending: &Lending) {
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return drop(started.send(Err(error))),
@@ -193,6 +197,7 @@ fn keep(mut command: Command, started: &Sender<io::Result<OwnedFd>>, _end: Sende
     let handle = handle_of(&child).inspect_err(|_| _ = child.kill());
     let _ = started.send(handle);
     let _ = child.wait();
+    lending.finish();
 }
 
 fn handle_of(child: &Child) -> io::Result<OwnedFd> {

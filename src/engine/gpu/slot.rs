@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     crypto::chunk::Tag,
-    engine::{Batch, Buffer, Op, buffer::LentMemory},
+    engine::{
+        Batch, Buffer, Op,
+        buffer::{LentMemory, wipe},
+    },
 };
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -41,6 +44,8 @@ pub(super) struct RingSlot {
     number: u32,
     keys: usize,
     is_watched: bool,
+    /// Where plaintext was or will be gathered, and how much.
+    plaintext: (usize, usize),
 }
 
 impl RingSlot {
@@ -53,7 +58,17 @@ impl RingSlot {
         let orders = process.lane(&desk)?;
         let process = process.clone();
         let gathered = [None, None];
-        Ok(RingSlot { orders, desk, gathered, process, limits, number: 0, keys: 0, is_watched: false })
+        Ok(RingSlot {
+            orders,
+            desk,
+            gathered,
+            process,
+            limits,
+            number: 0,
+            keys: 0,
+            is_watched: false,
+            plaintext: (0, 0),
+        })
     }
 
     /// Submits a piece: its upload, its kernels, its download, and the wiping of its keys on the device. Returns
@@ -78,6 +93,8 @@ impl RingSlot {
         let direct = own.map(|own| own.is_some() && way == Way::Direct);
         (self.keys, self.is_watched) = (piece.keys.len(), is_watched);
         self.number = self.number.wrapping_add(1);
+        let side = usize::from(batch.op == Op::Open);
+        self.plaintext = (side, if own[side].is_none() { piece.bytes } else { 0 });
         piece.describe(batch, direct, &mut self.desk[..piece.described_len()]);
         if own[0].is_none() {
             let gathered = self.gathered(0, piece.bytes)?;
@@ -146,13 +163,18 @@ impl RingSlot {
     /// # Errors
     /// What the driver says, or that there is no answer: then the other process may still be at it.
     pub fn wait(&mut self, limit: Duration) -> Result<(), Fault> {
-        let answer = if self.is_watched && self.watch() { Answer::Done } else { self.answer(limit)? };
-        self.desk[..self.keys * KEY_SLOT].zeroize();
-        match answer {
+        let answer = if self.is_watched && self.watch() { Ok(Answer::Done) } else { self.answer(limit) };
+        let done = answer.and_then(|answer| match answer {
             Answer::Done => Ok(()),
             Answer::Failed(why) => Err(Fault::Refused(why)),
             _ => Err(Fault::Wrong("another answer than that to an order")),
+        });
+        if done.is_err() {
+            // Before memory is given up that the device may write to.
+            self.process.kill();
         }
+        self.desk[..self.keys * KEY_SLOT].zeroize();
+        done
     }
 
     /// Watches for the device's word that it is done, for a while; whether it came. Others who want the processor
@@ -182,6 +204,14 @@ impl RingSlot {
         let words = self.desk[self.limits.verdicts_at()..].as_chunks::<VERDICT>().0;
         let verdicts = words.iter().map(|word| Verdict::of(u32::from_le_bytes(*word), self.number));
         tags.iter().copied().zip(verdicts)
+    }
+
+    /// Wipes the plaintext that was gathered for the last piece.
+    pub fn wipe(&mut self) {
+        let (side, len) = self.plaintext;
+        if let Some(gathered) = &mut self.gathered[side] {
+            wipe(&mut gathered[..len]);
+        }
     }
 
     /// Copies gathered output to where the batch wants it.
