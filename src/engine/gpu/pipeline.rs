@@ -215,3 +215,72 @@ fn compare(batch: &Batch, sample: &Sample) -> Result<(), Fault> {
     let same = job.ok == sample.ok && job.tag == sample.tag && *output == sample.output[..];
     if same { Ok(()) } else { Err(Fault::Wrong("a chunk differs from the CPU's")) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        crypto::{
+            chunk::{CHUNK, ChunkId, ChunkKeys},
+            cipher::Cipher,
+            integrity::Integrity,
+        },
+        engine::{BufferPool, ChunkJob, CpuEngine, Engine},
+    };
+    use std::sync::Arc;
+
+    const FIRST: Placed = Placed { job: 0, place: 0, key: 0 };
+
+    /// A chunk that was sealed, and its tag; for `Op::Open`, opened.
+    fn done(op: Op) -> (Batch, Tag) {
+        let keys = ChunkKeys::new(Cipher::Aes256, Integrity::TurboShake128x4, &[1; 32], &[2; 32]);
+        let (mut input, output) = BufferPool::new(usize::MAX).get_pair(CHUNK);
+        input.fill(7);
+        let id = ChunkId { index: 7, epoch: 9, nonce: [3; 10] };
+        let job = ChunkJob { key: 0, id, len: CHUNK, offset: 0, tag: [0; 16], ok: false };
+        let mut batch = Batch { op: Op::Seal, keys: vec![Arc::new(keys)], jobs: vec![job], input, output };
+        CpuEngine::with_threads(1).run(&mut batch).expect("a good batch");
+        let tag = batch.jobs[0].tag;
+        if op == Op::Open {
+            std::mem::swap(&mut batch.input, &mut batch.output);
+            batch.op = op;
+        }
+        batch.jobs[0].ok = false;
+        (batch, tag)
+    }
+
+    #[test]
+    fn what_the_device_did_not_confirm_is_done_by_the_cpu() {
+        for op in [Op::Seal, Op::Open] {
+            for verdict in [Verdict::Confirmed, Verdict::Unknown] {
+                let (mut batch, tag) = done(op);
+                take_result(&mut batch, &FIRST, tag, verdict).expect("it is right");
+                assert!(batch.jobs[0].ok && batch.jobs[0].tag == tag, "{op:?} {verdict:?}");
+            }
+            let (mut batch, tag) = done(op);
+            batch.output[CHUNK - 1] ^= 1;
+            take_result(&mut batch, &FIRST, tag, Verdict::Unknown).expect_err("its text is wrong");
+            let (mut batch, mut tag) = done(Op::Seal);
+            tag[15] ^= 1;
+            take_result(&mut batch, &FIRST, tag, Verdict::Unknown).expect_err("its tag is wrong");
+            let (mut batch, tag) = done(op);
+            take_result(&mut batch, &FIRST, tag, Verdict::Refuted).expect_err("it was refuted");
+            let (mut batch, tag) = done(op);
+            take_result(&mut batch, &FIRST, tag, Verdict::Unverified).expect_err("it is good");
+        }
+    }
+
+    #[test]
+    fn a_bad_chunk_is_zeros_whoever_says_so() {
+        for verdict in [Verdict::Unverified, Verdict::Unknown] {
+            let (mut batch, tag) = done(Op::Open);
+            batch.input[5] ^= 1;
+            batch.output.fill(match verdict {
+                Verdict::Unknown => 0,
+                _ => 0xee,
+            });
+            take_result(&mut batch, &FIRST, tag, verdict).expect("no fault of the device");
+            assert!(!batch.jobs[0].ok && batch.output.iter().all(|byte| *byte == 0), "{verdict:?}");
+        }
+    }
+}
