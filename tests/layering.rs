@@ -15,7 +15,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     ("metrics", &[]),
     ("store", &["metrics"]),
     ("vault", &["crypto", "engine", "format", "metrics", "store"]),
-    ("reverse", &["crypto", "format"]),
+    ("reverse", &["crypto", "engine", "format"]),
     ("fuse", &["metrics", "reverse", "vault"]),
     ("hash", &["crypto", "engine", "vault"]),
     ("cli", &["crypto", "engine", "format", "fuse", "hash", "metrics", "reverse", "store", "vault"]),

@@ -35,11 +35,7 @@ impl CpuEngine {
     ///
     /// # Errors
     /// If a thread panicked: nothing is known of the parts then.
-    pub(super) fn share<T: Send>(
-        &self,
-        parts: &mut [T],
-        work: impl Fn(&mut T) + Sync,
-    ) -> Result<(), EngineError> {
+    pub fn share<T: Send>(&self, parts: &mut [T], work: impl Fn(&mut T) + Sync) -> Result<(), EngineError> {
         if let [part] = parts {
             work(part);
             return Ok(());

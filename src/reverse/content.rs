@@ -1,34 +1,43 @@
 //! The stored form of a plain file, from any offset. Of what was computed it keeps the digests of the tree (32 bytes for
-//! 256 KiB) and the group that was read last. Every group that is shown is compared with the tree: so a file that
+//! 256 KiB) and the groups that were sealed last. Every group that is shown is compared with the tree: so a file that
 //! changes is never shown in part as it was and in part as it is.
+//!
+//! All cores seal together: the tree is made of several groups at a time, and who reads on in order gets the next
+//! groups sealed with the one that is needed.
 
 use super::{
     keys::SealKeys,
     seal::{EPOCH, Group, next_data},
 };
-use crate::format::{
-    entry::ENTRY,
-    layout::{
-        CHUNK, FANOUT, GROUP0_ENTRIES, MAX_LEVELS, MAX_SIZE, PAGE, RECORD, entries_offset, first_chunk,
-        group_of, groups, levels, node_offset, plain_size, stored_size,
+use crate::{
+    engine::CpuEngine,
+    format::{
+        entry::ENTRY,
+        layout::{
+            CHUNK, FANOUT, GROUP0_ENTRIES, MAX_LEVELS, MAX_SIZE, PAGE, RECORD, chunk_offset, entries_in,
+            entries_offset, first_chunk, group_of, groups, levels, node_offset, plain_size, stored_size,
+        },
+        record::{Record, Version},
+        tree::{ALL_HOLES, Digest, node_digest},
     },
-    record::{Record, Version},
-    tree::{ALL_HOLES, Digest, node_digest},
 };
 use parking_lot::Mutex;
 use rustix::{
     fs::{Stat, fstat},
     io::Errno,
 };
-use std::{fs::File, io};
+use std::{fs::File, io, ops::Range, sync::Arc};
 
 /// How often a file that changes is begun with.
 const TRIES: u32 = 2;
+/// Groups that are sealed together at most: 2 MiB.
+const TOGETHER: u64 = 8;
 
 /// An open plain file.
 pub struct Content {
     file: File,
     keys: SealKeys,
+    engine: Arc<CpuEngine>,
     made: Mutex<Option<Made>>,
 }
 
@@ -36,12 +45,13 @@ struct Made {
     size: u64,
     /// Digests of leaves, of node pages of level 1, and so on to the root.
     levels: Vec<Vec<Digest>>,
-    last: Option<Group>,
+    /// The groups that were sealed last, one after another.
+    sealed: Vec<Group>,
 }
 
 impl Content {
-    pub(super) fn new(file: File, keys: SealKeys) -> Self {
-        Content { file, keys, made: Mutex::new(None) }
+    pub(super) fn new(file: File, keys: SealKeys, engine: Arc<CpuEngine>) -> Self {
+        Content { file, keys, engine, made: Mutex::new(None) }
     }
 
     /// The stored bytes from `offset`, at most `length` and fewer only at the end. The first call reads the whole file.
@@ -56,14 +66,22 @@ impl Content {
         };
         let stored = stored_size(made.size);
         let end = stored.min(offset.saturating_add(length as u64));
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(end.saturating_sub(offset) as usize);
         let mut at = offset;
         while at < end {
-            let page = at - at % PAGE;
-            let bytes = self.page(made, page)?;
-            let to = (end - page).min(PAGE);
-            out.extend_from_slice(&bytes[(at - page) as usize..to as usize]);
-            at = page + to;
+            let number = group_of(plain_size(at - at % PAGE) / CHUNK);
+            let first = chunk_offset(first_chunk(number));
+            if at < first {
+                let page = at - at % PAGE;
+                let to = (end - page).min(PAGE);
+                let bytes = self.page(made, number, page)?;
+                out.extend_from_slice(&bytes[(at - page) as usize..to as usize]);
+                at = page + to;
+            } else {
+                let to = end.min(first + entries_in(number) as u64 * CHUNK);
+                self.group(made, number, end)?.copy((at - first) as usize, (to - at) as usize, &mut out);
+                at = to;
+            }
         }
         Ok(out)
     }
@@ -89,14 +107,13 @@ impl Content {
         let mut leaves = vec![ALL_HOLES; count as usize];
         let mut number = 0;
         while number < count {
-            let group = Group::seal(&self.keys, &self.file, size, number)?;
-            let digest = group.digest(&self.keys);
-            leaves[number as usize] = digest;
-            number += 1;
-            if digest == ALL_HOLES {
-                let data = next_data(&self.file, (first_chunk(number) * CHUNK).min(size))?;
-                number = data.map_or(count, |at| number.max(group_of(at / CHUNK)));
+            let data = next_data(&self.file, first_chunk(number) * CHUNK)?;
+            number = data.map_or(count, |at| number.max(group_of(at / CHUNK))).min(count);
+            let end = count.min(number + TOGETHER);
+            for (group, leaf) in self.seal(size, number..end)?.iter().zip(&mut leaves[number as usize..]) {
+                *leaf = group.digest(&self.keys);
             }
+            number = end;
         }
         let mut all = vec![leaves];
         for level in 1..=levels(count) {
@@ -106,29 +123,25 @@ impl Content {
                 pages.map(|(k, part)| node_digest(&self.keys.file, level, k, &children(part))).collect();
             all.push(digests);
         }
-        Ok(Made { size, levels: all, last: None })
+        Ok(Made { size, levels: all, sealed: Vec::new() })
     }
 
-    /// The page at a multiple of `PAGE` below the stored size.
-    fn page(&self, made: &mut Made, at: u64) -> io::Result<[u8; PAGE as usize]> {
+    /// The page at a multiple of `PAGE` before the data of a group.
+    fn page(&self, made: &mut Made, number: u64, at: u64) -> io::Result<[u8; PAGE as usize]> {
         let mut page = [0; PAGE as usize];
-        let number = group_of(plain_size(at) / CHUNK);
         let entries = entries_offset(number);
         if at == 0 {
             let record = self.record(made).encode(&self.keys.file.record);
             let (records, entries) = page.split_at_mut(GROUP0_ENTRIES as usize);
             records.chunks_exact_mut(RECORD as usize).for_each(|sector| sector.copy_from_slice(&record));
-            entries.copy_from_slice(&self.group(made, 0)?.entries());
-        } else if number > 0 && at < entries {
+            entries.copy_from_slice(&self.group(made, 0, 0)?.entries());
+        } else if at < entries {
             let (level, k) = node_at(number, at).ok_or_else(changed)?;
             let below = made.levels.get(level as usize - 1).map(Vec::as_slice).unwrap_or_default();
             let part = below.chunks(FANOUT as usize).nth(k as usize).unwrap_or_default();
             page.copy_from_slice(children(part).as_flattened());
-        } else if number > 0 && at == entries {
-            page[..].copy_from_slice(&self.group(made, number)?.entries());
         } else {
-            let first = if number == 0 { PAGE } else { entries + PAGE };
-            self.group(made, number)?.copy((at - first) as usize, &mut page);
+            page[..].copy_from_slice(&self.group(made, number, at)?.entries());
         }
         Ok(page)
     }
@@ -139,20 +152,34 @@ impl Content {
         Record { sequence: 1, key: self.keys.id, target, base: None }
     }
 
-    /// A group, as the tree has it.
-    fn group<'a>(&self, made: &'a mut Made, number: u64) -> io::Result<&'a Group> {
-        if made.last.as_ref().is_none_or(|group| group.number != number) {
-            let group =
-                Group::seal(&self.keys, &self.file, made.size, number).map_err(|e| match e.kind() {
-                    io::ErrorKind::UnexpectedEof => changed(),
-                    _ => e,
-                })?;
-            if made.levels[0].get(number as usize) != Some(&group.digest(&self.keys)) {
-                return Err(changed());
-            }
-            made.last = Some(group);
+    /// A group, as the tree has it, for a reader who wants what is stored up to `end`.
+    fn group<'a>(&self, made: &'a mut Made, number: u64, end: u64) -> io::Result<&'a Group> {
+        if made.sealed.iter().all(|group| group.number != number) {
+            let goes_on = made.sealed.last().is_some_and(|last| last.number + 1 == number);
+            let wanted = if goes_on { number + TOGETHER } else { group_of(plain_size(end) / CHUNK) + 1 };
+            let to = wanted.clamp(number + 1, number + TOGETHER).min(groups(made.size));
+            // First, so that no more is held than is sealed together.
+            made.sealed = Vec::new();
+            made.sealed = self.seal(made.size, number..to).map_err(|e| match e.kind() {
+                io::ErrorKind::UnexpectedEof => changed(),
+                _ => e,
+            })?;
+            let as_before =
+                |group: &Group| made.levels[0].get(group.number as usize) == Some(&group.digest(&self.keys));
+            let whole = made.sealed.iter().take_while(|group| as_before(group)).count();
+            made.sealed.truncate(whole);
         }
-        made.last.as_ref().ok_or_else(changed)
+        made.sealed.iter().find(|group| group.number == number).ok_or_else(changed)
+    }
+
+    /// Seals these groups, on all cores.
+    fn seal(&self, size: u64, numbers: Range<u64>) -> io::Result<Vec<Group>> {
+        let mut parts: Vec<(u64, Option<io::Result<Group>>)> = numbers.map(|number| (number, None)).collect();
+        let work = |(number, sealed): &mut (u64, Option<io::Result<Group>>)| {
+            *sealed = Some(Group::seal(&self.keys, &self.file, size, *number));
+        };
+        self.engine.share(&mut parts, work).map_err(io::Error::other)?;
+        parts.into_iter().filter_map(|(_, sealed)| sealed).collect()
     }
 }
 

@@ -95,11 +95,12 @@ impl Group {
         out
     }
 
-    /// Fills `out` with ciphertext from `at`, counted from the group's first chunk; zeros where there is none.
-    pub fn copy(&self, at: usize, out: &mut [u8]) {
+    /// Appends `length` bytes of ciphertext from `at`, counted from the group's first chunk; zeros where there is none.
+    pub fn copy(&self, at: usize, length: usize, out: &mut Vec<u8>) {
         let have = self.data.get(at..).unwrap_or_default();
-        let length = have.len().min(out.len());
-        out[..length].copy_from_slice(&have[..length]);
+        let rest = out.len() + length;
+        out.extend_from_slice(&have[..have.len().min(length)]);
+        out.resize(rest, 0);
     }
 }
 

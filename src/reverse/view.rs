@@ -5,9 +5,12 @@ use super::{
     keys::ReverseKeys,
     plain::{CONFIG, Plain},
 };
-use crate::format::{
-    layout::stored_size,
-    name::{CONFIG_COPY, CONFIG_FILE, Class, DIR_ID_NAME, SIDECAR, sidecar_name},
+use crate::{
+    engine::CpuEngine,
+    format::{
+        layout::stored_size,
+        name::{CONFIG_COPY, CONFIG_FILE, Class, DIR_ID_NAME, SIDECAR, sidecar_name},
+    },
 };
 use rustix::{
     fs::{FileType, Stat, StatVfs},
@@ -18,6 +21,7 @@ use std::{
     io,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// Permissions of the vault's own files.
@@ -53,6 +57,7 @@ pub struct Entry {
 pub struct View {
     plain: Plain,
     keys: ReverseKeys,
+    engine: Arc<CpuEngine>,
     config: Vec<u8>,
     /// Seconds and nanoseconds of the configuration file.
     configured: (i64, u64),
@@ -69,7 +74,8 @@ impl View {
         let plain = Plain::open(plain)?;
         let stat = plain.stat(Path::new(CONFIG))?;
         let device = plain.stat(Path::new(""))?.st_dev;
-        Ok(View { plain, keys, config, configured: (stat.st_mtime, stat.st_mtime_nsec), device })
+        let configured = (stat.st_mtime, stat.st_mtime_nsec);
+        Ok(View { plain, keys, engine: Arc::new(CpuEngine::new()), config, configured, device })
     }
 
     /// What `name` is in the directory at this path.
@@ -202,7 +208,7 @@ impl View {
         } else {
             self.keys.file(path.as_os_str().as_bytes())
         };
-        Ok(Content::new(file, keys))
+        Ok(Content::new(file, keys, self.engine.clone()))
     }
 
     /// Whether all names of a plain file are to have the same content. On other filesystems below the directory they do
