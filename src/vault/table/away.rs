@@ -19,11 +19,10 @@ impl Files {
         let left: Vec<_> = self.all().into_iter().filter(|open| !open.file.is_clean()).collect();
         let failed = |open: &Arc<OpenFile>, e| (open.key, e);
         left.iter().try_for_each(|open| open.file.flush().map_err(|e| failed(open, e)))?;
-        self.clean(left.clone());
+        let why = self.clean(left.clone());
         match left.iter().find(|open| !open.file.is_clean()) {
             None => Ok(()),
-            // The log says why it could not be cleaned; mostly this meets the same.
-            Some(open) => Err(failed(open, self.sync(open).err().unwrap_or_else(|| Error::os(libc::EIO)))),
+            Some(open) => Err(why.unwrap_or_else(|| failed(open, Error::os(libc::EIO)))),
         }
     }
 

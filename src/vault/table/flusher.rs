@@ -12,6 +12,7 @@ use crate::{
     },
 };
 use std::{
+    cell::RefCell,
     collections::HashSet,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -145,11 +146,16 @@ impl Files {
         self.in_use.fetch_min(self.count.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Flush, sync, settle, sync, clean records: one pair of syncs for all of them.
-    pub(in crate::vault) fn clean(&self, files: Vec<Arc<OpenFile>>) {
+    /// Flush, sync, settle, sync, clean records: one pair of syncs for all of them. What fails is logged; returns the first.
+    pub(in crate::vault) fn clean(&self, files: Vec<Arc<OpenFile>>) -> Option<(Key, Error)> {
         if self.context.read_only || files.is_empty() {
-            return;
+            return None;
         }
+        let first = RefCell::new(None);
+        let failed = |open: &OpenFile, e: Error| {
+            open.complain(&e);
+            first.borrow_mut().get_or_insert((open.key, e));
+        };
         let mut cleaned = self.cleaned.lock();
         let flush = |open: Arc<OpenFile>| {
             let flushed = match open.file.is_flushed() {
@@ -159,13 +165,13 @@ impl Files {
             match flushed {
                 Ok(step) => Some((open, step)),
                 Err(e) => {
-                    open.complain(&e);
+                    failed(&open, e);
                     None
                 }
             }
         };
         let flushed: Vec<_> = files.into_iter().filter_map(flush).collect();
-        let flushed = self.sync_for_clean(flushed);
+        let flushed = self.sync_for_clean(flushed, &failed);
         let settle = |(open, step): &(Arc<OpenFile>, CleanStep)| match self
             .ctimes
             .keep(open, || open.file.clean_settle(*step))
@@ -175,22 +181,27 @@ impl Files {
                 more
             }
             Err(e) => {
-                open.complain(&e);
+                failed(open, e);
                 false
             }
         };
         let settled: Vec<_> = flushed.into_iter().filter(settle).collect();
-        for (open, step) in self.sync_for_clean(settled) {
+        for (open, step) in self.sync_for_clean(settled, &failed) {
             match self.ctimes.keep(&open, || open.file.clean_finish(step)) {
                 Ok(()) => open.complained.store(false, Ordering::Relaxed),
-                Err(e) => open.complain(&e),
+                Err(e) => failed(&open, e),
             }
         }
         *cleaned = Instant::now();
+        first.into_inner()
     }
 
     /// Makes what these files wrote durable and returns those for which that is known.
-    fn sync_for_clean(&self, files: Vec<(Arc<OpenFile>, CleanStep)>) -> Vec<(Arc<OpenFile>, CleanStep)> {
+    fn sync_for_clean(
+        &self,
+        files: Vec<(Arc<OpenFile>, CleanStep)>,
+        failed: &impl Fn(&OpenFile, Error),
+    ) -> Vec<(Arc<OpenFile>, CleanStep)> {
         let mut each = files.len() <= SYNC_EACH;
         if !each && let Err(e) = (self.sync_store)() {
             if e.kind() != io::ErrorKind::Unsupported {
@@ -200,7 +211,7 @@ impl Files {
         }
         let synced = |(open, _): &(Arc<OpenFile>, CleanStep)| {
             let done = !each && open.key.0 == self.device;
-            done || open.file.clean_sync().inspect_err(|e| open.complain(e)).is_ok()
+            done || open.file.clean_sync().map_err(|e| failed(open, e)).is_ok()
         };
         files.into_iter().filter(synced).collect()
     }
