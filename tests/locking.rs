@@ -18,20 +18,18 @@ use std::{
     process::Command,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     thread,
-    time::{Duration, Instant},
 };
 use support::{
     command::{Done, Running, ok, run},
+    disk::Disk,
     mounted::{Mount, Vault},
     random::Random,
-    ready, say,
+    ready, ready_as_root, say,
+    waiting::{NEVER, wait_for},
 };
-use tempfile::TempDir;
 use warpcrypt::fuse::{ControlCommand, tell};
 
 const MIB: usize = 1 << 20;
-/// After this long, a test has failed.
-const NEVER: Duration = Duration::from_secs(60);
 
 fn lock(mount: &Mount, options: &[&str]) -> Done {
     run(Vault::program().arg("lock").args(options).arg(mount.path()), 60)
@@ -39,14 +37,6 @@ fn lock(mount: &Mount, options: &[&str]) -> Done {
 
 fn unlock(vault: &Vault) {
     ok(Vault::program().arg("unlock").arg(&vault.mount_point).arg("--key-file").arg(&vault.key), 60);
-}
-
-fn wait_for(what: &str, condition: impl Fn() -> bool) {
-    let end = Instant::now() + NEVER;
-    while !condition() {
-        assert!(Instant::now() < end, "{what}: never");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Programs that read and write on a mount until they are stopped.
@@ -310,12 +300,10 @@ fn is_locked(mount: &Mount) -> bool {
 #[test]
 fn what_cannot_be_stored_keeps_a_vault_from_being_locked() {
     const STORE: u64 = 64 << 20;
-    if !ready(&[]) {
+    if !ready_as_root(&["mount"]) {
         return;
     }
-    let place = TempDir::with_prefix("warpcrypt-test-full-").expect("temporary directory");
-    ok(Command::new("mount").args(["-t", "tmpfs", "-o", "size=64m", "full"]).arg(place.path()), 20);
-    let store = Unmounted(place);
+    let store = Disk::new("64m");
     let vault = Vault::at(&store.0.path().join("vault"), "aes-256-ctr");
     let mount = vault.mount();
     let path = mount.join("file");
@@ -341,15 +329,6 @@ fn what_cannot_be_stored_keeps_a_vault_from_being_locked() {
     assert!(fs::read(&path).expect("read") == bytes);
     drop(file);
     mount.unmount();
-}
-
-/// A directory at which something is mounted until this is dropped.
-struct Unmounted(TempDir);
-
-impl Drop for Unmounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
-    }
 }
 
 /// A program could not close what the kernel has gathered, nor be killed, until the vault is unlocked.

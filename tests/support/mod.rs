@@ -14,6 +14,7 @@ pub mod raw;
 pub mod ready;
 pub mod store;
 pub mod tree;
+pub mod waiting;
 
 pub use ready::*;
 use std::str::FromStr;
