@@ -88,6 +88,7 @@ pub fn absorb(mut args: MountArgs) -> Outcome<MountArgs> {
     }
     args.read_only |= read_only;
     one_source(&args)?;
+    fit_for_reverse(&args)?;
     Ok(args)
 }
 
@@ -113,6 +114,7 @@ fn take(args: &mut MountArgs, option: String) -> Outcome {
         None => (option.as_str(), None),
     };
     match (name, value) {
+        ("reverse", None) => args.reverse = true,
         ("allow_other", None) => args.allow_other = true,
         ("nonempty", None) => args.nonempty = true,
         ("password-file", Some(file)) => args.unlock.secret.password_file = Some(PathBuf::from(file)),
@@ -175,6 +177,28 @@ fn one_source(args: &MountArgs) -> Outcome {
         ));
     }
     Ok(())
+}
+
+/// Refuses what a reverse view does not do, however it was asked for.
+fn fit_for_reverse(args: &MountArgs) -> Outcome {
+    let plain = MountArgs::plain(&args.vault, &args.mount);
+    let asked = [
+        ("anchor", args.anchor != plain.anchor),
+        ("cache", args.cache != plain.cache),
+        ("durability", args.durability != plain.durability),
+        ("engine", args.engine != plain.engine),
+        ("idle", args.idle != plain.idle),
+        ("io-uring", args.io_uring != plain.io_uring),
+        ("memory", args.memory != plain.memory),
+    ];
+    match asked.into_iter().find(|(_, asked)| args.reverse && *asked) {
+        None => Ok(()),
+        Some((name, _)) => Err(Failure::new(
+            Code::Usage,
+            format!("`{name}` cannot be had with `reverse`"),
+            "It is about vaults. A reverse view writes nothing, caches nothing and seals on the processor: leave it out.",
+        )),
+    }
 }
 
 fn parse<T: ValueEnum>(option: &str, value: &str) -> Outcome<T> {
@@ -243,6 +267,30 @@ mod tests {
             "fsname=x,subtype=y,comment=z,auto_unmount,allow_root,uid=1,gid=1,nonempty,big_writes,max_read=9";
         let args = options(list).unwrap();
         assert!(args.nonempty && args.options.is_empty() && !args.allow_other);
+    }
+
+    #[test]
+    fn a_reverse_view_takes_no_option_of_a_vault() {
+        assert!(options("reverse,rw,noexec,log-file=/l,key-file=/k,engine=auto").unwrap().reverse);
+        for text in [
+            "anchor=/a",
+            "cache=direct",
+            "durability=relaxed",
+            "engine=cpu",
+            "idle=5m",
+            "io-uring=on",
+            "memory=64",
+        ] {
+            assert!(options(text).is_ok());
+            for text in [format!("reverse,{text}"), format!("{text},reverse")] {
+                let failure = options(&text).unwrap_err();
+                let name = text.split([',', '=']).find(|word| *word != "reverse").unwrap();
+                assert!(failure.code == Code::Usage && failure.message.contains(name), "{}", failure.message);
+            }
+        }
+        let line = ["warpcrypt", "mount", "v", "m", "--reverse", "--engine", "cpu"];
+        let Command::Mount(args) = Cli::parse_from(line).command else { unreachable!() };
+        assert_eq!(absorb(args).unwrap_err().code, Code::Usage);
     }
 
     #[test]

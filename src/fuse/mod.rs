@@ -8,7 +8,7 @@
 //! - `ring` takes requests over io_uring and answers them there.
 //! - `loops` keeps as many event loops awake as there is work for; `small_reads` does small reads in batches.
 //! - `gate` has requests wait while the vault is locked or frozen; `locking` and `freezing` do that, as `control` is told.
-//! - `reverse` is the other filesystem: a plain directory in its stored form.
+//! - `reverse` is the other filesystem: a plain directory in its stored form; `reverse_session` mounts it.
 //! - `device` and `session` make a mount and end it.
 
 mod affinity;
@@ -44,6 +44,8 @@ mod read_queue;
 mod replies;
 mod requests;
 mod reverse;
+mod reverse_attr;
+mod reverse_session;
 pub mod ring;
 mod scratch;
 mod server;
@@ -58,5 +60,6 @@ mod workers;
 pub use caching::CacheMode;
 pub use control::{Command as ControlCommand, FROZEN, LOCKED, Status as ControlStatus, tell};
 pub use device::unmount;
-pub use session::{MountOptions, RingMode, Session, Unmounter, mount, mount_reverse};
+pub use reverse_session::mount_reverse;
+pub use session::{MountOptions, RingMode, Session, Unmounter, mount};
 pub use settings::{MOST_PAGES, PAGES, RINGS};

@@ -1,12 +1,16 @@
 //! A reverse view as a filesystem: read-only, and the stored form is computed when it is read.
 
+use super::{
+    errno::Answer,
+    permissions::Judge,
+    reverse_attr::{attr, file_type, kind},
+};
 use crate::reverse::{Content, Entry, Node, View};
 use fuser::{
-    FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, Request,
+    AccessFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
+    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, Request,
 };
 use parking_lot::Mutex;
-use rustix::fs::Stat;
 use std::{
     collections::HashMap,
     ffi::OsStr,
@@ -16,7 +20,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 /// How long the kernel may take attributes and names for true: the plain directory is changed by others.
@@ -53,6 +57,7 @@ enum Opened {
 /// The filesystem.
 pub struct Reversed {
     view: View,
+    judge: Judge,
     nodes: Mutex<Nodes>,
     opened: Mutex<HashMap<u64, Opened>>,
     next_handle: AtomicU64,
@@ -60,7 +65,7 @@ pub struct Reversed {
 
 impl Reversed {
     /// Of this view.
-    pub fn new(view: View) -> Self {
+    pub fn new(view: View, judge: Judge) -> Self {
         let node = Node::Plain(PathBuf::new());
         let identity = Identity::Place(node.clone());
         let root = Known { node, identity: identity.clone(), lookups: 1 };
@@ -69,7 +74,13 @@ impl Reversed {
             numbers: HashMap::from([(identity, ROOT)]),
             last: ROOT,
         };
-        Reversed { view, nodes: Mutex::new(nodes), opened: Mutex::default(), next_handle: AtomicU64::new(1) }
+        Reversed {
+            view,
+            judge,
+            nodes: Mutex::new(nodes),
+            opened: Mutex::default(),
+            next_handle: AtomicU64::new(1),
+        }
     }
 
     fn node(&self, number: INodeNo) -> io::Result<Node> {
@@ -150,10 +161,10 @@ impl Reversed {
 }
 
 impl Filesystem for Reversed {
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.find(parent, name) {
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.judge.admit(request.uid()).and_then(|()| Ok(self.find(parent, name)?)) {
             Ok(attr) => reply.entry(&VALID, &attr, Generation(0)),
-            Err(e) => reply.error(e.into()),
+            Err(e) => reply.error(e),
         }
     }
 
@@ -168,25 +179,28 @@ impl Filesystem for Reversed {
         }
     }
 
-    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.node(number).and_then(|node| self.view.stat(&node)) {
+    fn getattr(&self, request: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
+        // Who has a file open was let in, or was given it.
+        let admitted = if handle.is_some() { Ok(()) } else { self.judge.admit(request.uid()) };
+        match admitted.and_then(|()| Ok(self.node(number).and_then(|node| self.view.stat(&node))?)) {
             Ok(stat) => reply.attr(&VALID, &attr(number.0, &stat)),
-            Err(e) => reply.error(e.into()),
+            Err(e) => reply.error(e),
         }
     }
 
-    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
-        match self.path(number).and_then(|path| self.view.target(&path)) {
+    fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
+        let target = || Ok(self.path(number).and_then(|path| self.view.target(&path))?);
+        match self.judge.admit(request.uid()).and_then(|()| target()) {
             Ok(target) => reply.data(target.as_bytes()),
-            Err(e) => reply.error(e.into()),
+            Err(e) => reply.error(e),
         }
     }
 
-    fn open(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.open_file(number) {
+    fn open(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.judge.admit(request.uid()).and_then(|()| Ok(self.open_file(number)?)) {
             // Cached pages are the inode's: a handle would see what another one read before the file changed.
             Ok(handle) => reply.opened(handle, FopenFlags::FOPEN_DIRECT_IO),
-            Err(e) => reply.error(e.into()),
+            Err(e) => reply.error(e),
         }
     }
 
@@ -207,6 +221,19 @@ impl Filesystem for Reversed {
         }
     }
 
+    /// Nothing is ever written.
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    /// Asked where the kernel does not check, for root.
+    fn access(&self, request: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
+        match self.judge.admit(request.uid()) {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(e),
+        }
+    }
+
     fn release(
         &self,
         _: &Request,
@@ -221,10 +248,11 @@ impl Filesystem for Reversed {
         reply.ok();
     }
 
-    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.path(number).and_then(|path| self.view.list(&path)) {
+    fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let entries = || Ok(self.path(number).and_then(|path| self.view.list(&path))?);
+        match self.judge.admit(request.uid()).and_then(|()| entries()) {
             Ok(entries) => reply.opened(self.keep(Opened::Dir(Arc::new(entries))), FopenFlags::empty()),
-            Err(e) => reply.error(e.into()),
+            Err(e) => reply.error(e),
         }
     }
 
@@ -280,48 +308,4 @@ fn unreadable(path: &Path, error: &io::Error) {
 
 fn gone() -> io::Error {
     rustix::io::Errno::STALE.into()
-}
-
-fn kind(stat: &Stat) -> FileType {
-    file_type(rustix::fs::FileType::from_raw_mode(stat.st_mode))
-}
-
-fn file_type(kind: rustix::fs::FileType) -> FileType {
-    use rustix::fs::FileType as Plain;
-    match kind {
-        Plain::Directory => FileType::Directory,
-        Plain::Symlink => FileType::Symlink,
-        Plain::Fifo => FileType::NamedPipe,
-        Plain::Socket => FileType::Socket,
-        Plain::CharacterDevice => FileType::CharDevice,
-        Plain::BlockDevice => FileType::BlockDevice,
-        Plain::RegularFile | Plain::Unknown => FileType::RegularFile,
-    }
-}
-
-fn attr(number: u64, stat: &Stat) -> FileAttr {
-    let ctime = time(stat.st_ctime, stat.st_ctime_nsec);
-    FileAttr {
-        ino: INodeNo(number),
-        size: stat.st_size as u64,
-        blocks: stat.st_blocks as u64,
-        atime: time(stat.st_atime, stat.st_atime_nsec),
-        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-        ctime,
-        crtime: ctime,
-        kind: kind(stat),
-        perm: (stat.st_mode & 0o7777) as u16,
-        nlink: stat.st_nlink as u32,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        rdev: stat.st_rdev as u32,
-        blksize: 4096,
-        flags: 0,
-    }
-}
-
-fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
-    let whole = Duration::from_secs(seconds.unsigned_abs());
-    let start = if seconds < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
-    start + Duration::from_nanos(nanoseconds)
 }

@@ -12,15 +12,11 @@ use super::{
     loops::Loops,
     permissions::Judge,
     requests::Requests,
-    reverse::Reversed,
     ring::{Prepared, Rings},
     server::{Server, Transport},
     settings,
 };
-use crate::{
-    reverse::View,
-    vault::{self, Vault},
-};
+use crate::vault::{self, Vault};
 use crossbeam_channel::bounded;
 use fuser::{Config, SessionACL};
 use parking_lot::Mutex;
@@ -92,17 +88,17 @@ pub enum RingMode {
 
 /// A mount. Dropping it ends the mount and waits until everything is in the vault.
 pub struct Session {
-    unmounter: Unmounter,
-    thread: Option<JoinHandle<io::Result<()>>>,
+    pub(super) unmounter: Unmounter,
+    pub(super) thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 /// Ends a mount from anywhere.
 #[derive(Clone)]
 pub struct Unmounter {
-    target: Arc<Path>,
-    ended: Arc<AtomicBool>,
-    one_at_a_time: Arc<Mutex<()>>,
-    gate: Arc<Gate>,
+    pub(super) target: Arc<Path>,
+    pub(super) ended: Arc<AtomicBool>,
+    pub(super) one_at_a_time: Arc<Mutex<()>>,
+    pub(super) gate: Arc<Gate>,
 }
 
 /// Mounts `vault` at the directory `target` and returns once it answers.
@@ -212,51 +208,6 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
         log::info!("{advice}");
     }
     Ok(session)
-}
-
-/// Mounts a reverse view at the directory `target`, read-only, and returns once it answers. Of the options those of the
-/// mount count; the others are about vaults.
-///
-/// # Errors
-/// What the kernel or fusermount3 said.
-pub fn mount_reverse(view: View, target: &Path, options: &MountOptions) -> io::Result<Session> {
-    let target: Arc<Path> = target.canonicalize()?.into();
-    let count = options.loops.unwrap_or_else(usual_loops).max(1);
-    let judge = Judge::on_mount(options.allow_other, &options.flags);
-    let device = Device {
-        target: &target,
-        source: &options.source,
-        read_only: true,
-        allow_other: options.allow_other,
-        judge,
-        flags: &options.flags,
-    };
-    let fd = device.mount()?;
-    let ended = Arc::new(AtomicBool::new(false));
-    let unmounter = Unmounter {
-        target: target.clone(),
-        ended: ended.clone(),
-        one_at_a_time: Arc::default(),
-        gate: Gate::new(),
-    };
-    let mut config = Config::default();
-    config.acl = SessionACL::All;
-    config.n_threads = Some(count);
-    config.clone_fd = count > 1;
-    let session = fuser::Session::from_fd(Reversed::new(view), fd, config.acl, config);
-    let session = session.inspect_err(|_| unmounter.give_up())?;
-    let last_resort = unmounter.clone();
-    let serve = move || {
-        let served = session.run();
-        if served.is_err() {
-            last_resort.give_up();
-        }
-        ended.store(true, Ordering::Release);
-        served
-    };
-    let thread =
-        thread::Builder::new().name("mount".into()).spawn(serve).inspect_err(|_| unmounter.give_up())?;
-    Ok(Session { unmounter, thread: Some(thread) })
 }
 
 /// Makes rings, if there are to be any.
@@ -371,7 +322,7 @@ impl Unmounter {
     }
 
     /// Ends the mount by any means; it may have ended already.
-    fn give_up(&self) {
+    pub(super) fn give_up(&self) {
         let _ = self.unmount(false).or_else(|_| self.unmount(true));
     }
 }
@@ -385,7 +336,8 @@ fn counts_reads(flags: &[String]) -> bool {
         .is_none_or(|flag| flag == "atime")
 }
 
-fn usual_loops() -> usize {
+/// Event loops of a mount that names no number.
+pub(super) fn usual_loops() -> usize {
     thread::available_parallelism().map_or(FEWEST_LOOPS, |n| n.get().clamp(FEWEST_LOOPS, MOST_LOOPS))
 }
 

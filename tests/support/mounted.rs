@@ -108,7 +108,9 @@ impl Vault {
             ("--cache", "WARPCRYPT_TEST_CACHE"),
             ("--io-uring", "WARPCRYPT_TEST_IO_URING"),
         ] {
-            if let Some(value) = std::env::var_os(variable).filter(|_| !options.contains(&option)) {
+            // A reverse view takes none of them.
+            let named = options.contains(&option) || options.contains(&"--reverse");
+            if let Some(value) = std::env::var_os(variable).filter(|_| !named) {
                 command.arg(option).arg(value);
             }
         }

@@ -174,7 +174,7 @@ pub struct MountArgs {
     pub read_only: bool,
     /// Show a directory of plain files as the vault that they would be, read-only, to be copied to a place that is not
     /// trusted: see docs/reverse.md
-    #[arg(long, conflicts_with_all = ["anchor", "idle"])]
+    #[arg(long)]
     pub reverse: bool,
     /// Let other users access the mount; file permissions apply
     #[arg(long)]
@@ -209,7 +209,7 @@ pub struct MountArgs {
     /// Log to this file instead of the system log. A log that cannot be had does not prevent the mount
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
-    /// Mount options, as in fstab: ro, rw, allow_other, default_permissions, nonempty, noexec, nosuid, nodev, noatime,
+    /// Mount options, as in fstab: ro, rw, reverse, allow_other, default_permissions, nonempty, noexec, nosuid, nodev, noatime,
     /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, io-uring=U, memory=MIB, anchor=F, idle=TIME. In a
     /// value, write a comma as `\,` and a backslash as `\\`
     #[arg(short = 'o', value_name = "OPTIONS")]

@@ -1,0 +1,52 @@
+//! Attributes of a reverse view's nodes, as fuser has them.
+
+use fuser::{FileAttr, FileType, INodeNo};
+use rustix::fs::Stat;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The type of a node.
+pub fn kind(stat: &Stat) -> FileType {
+    file_type(rustix::fs::FileType::from_raw_mode(stat.st_mode))
+}
+
+/// A type, as fuser names it.
+pub fn file_type(kind: rustix::fs::FileType) -> FileType {
+    use rustix::fs::FileType as Plain;
+    match kind {
+        Plain::Directory => FileType::Directory,
+        Plain::Symlink => FileType::Symlink,
+        Plain::Fifo => FileType::NamedPipe,
+        Plain::Socket => FileType::Socket,
+        Plain::CharacterDevice => FileType::CharDevice,
+        Plain::BlockDevice => FileType::BlockDevice,
+        Plain::RegularFile | Plain::Unknown => FileType::RegularFile,
+    }
+}
+
+/// Attributes, as the kernel takes them.
+pub fn attr(number: u64, stat: &Stat) -> FileAttr {
+    let ctime = time(stat.st_ctime, stat.st_ctime_nsec);
+    FileAttr {
+        ino: INodeNo(number),
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        ctime,
+        crtime: ctime,
+        kind: kind(stat),
+        perm: (stat.st_mode & 0o7777) as u16,
+        nlink: stat.st_nlink as u32,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        rdev: stat.st_rdev as u32,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let start = if seconds < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
+    start + Duration::from_nanos(nanoseconds)
+}

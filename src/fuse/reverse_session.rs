@@ -1,0 +1,65 @@
+//! A mount of a reverse view.
+
+use super::{
+    device::Device,
+    gate::Gate,
+    permissions::Judge,
+    reverse::Reversed,
+    session::{MountOptions, Session, Unmounter, usual_loops},
+};
+use crate::reverse::View;
+use fuser::{Config, SessionACL};
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+/// Mounts a reverse view at the directory `target`, read-only, and returns once it answers. Of the options those of the
+/// mount count; the others are about vaults.
+///
+/// # Errors
+/// What the kernel or fusermount3 said.
+pub fn mount_reverse(view: View, target: &Path, options: &MountOptions) -> io::Result<Session> {
+    let target: Arc<Path> = target.canonicalize()?.into();
+    let count = options.loops.unwrap_or_else(usual_loops).max(1);
+    let judge = Judge::on_mount(options.allow_other, &options.flags);
+    let device = Device {
+        target: &target,
+        source: &options.source,
+        read_only: true,
+        allow_other: options.allow_other,
+        judge,
+        flags: &options.flags,
+    };
+    let fd = device.mount()?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let unmounter = Unmounter {
+        target: target.clone(),
+        ended: ended.clone(),
+        one_at_a_time: Arc::default(),
+        gate: Gate::new(),
+    };
+    let mut config = Config::default();
+    config.acl = SessionACL::All;
+    config.n_threads = Some(count);
+    config.clone_fd = count > 1;
+    let session = fuser::Session::from_fd(Reversed::new(view, judge), fd, config.acl, config);
+    let session = session.inspect_err(|_| unmounter.give_up())?;
+    let last_resort = unmounter.clone();
+    let serve = move || {
+        let served = session.run();
+        if served.is_err() {
+            last_resort.give_up();
+        }
+        ended.store(true, Ordering::Release);
+        served
+    };
+    let thread =
+        thread::Builder::new().name("mount".into()).spawn(serve).inspect_err(|_| unmounter.give_up())?;
+    Ok(Session { unmounter, thread: Some(thread) })
+}
