@@ -43,18 +43,33 @@ fn check(vault: &Vault) {
 }
 
 /// Times are compared in nanoseconds: a directory made in the same second is given its time, too.
-const RSYNC: &str = "rsync -aH --modify-window=-1 \"$1/\" \"$2/\"";
+const RSYNC: &str = "rsync -aHX --modify-window=-1 \"$1/\" \"$2/\"";
+
+/// Attributes and ACLs of a directory, of a file with several names, and of a link.
+fn attributes(dir: &Path) {
+    fs::create_dir(dir.join("known")).expect("directory");
+    fs::write(dir.join("known/file"), b"content").expect("file");
+    fs::hard_link(dir.join("known/file"), dir.join("second name")).expect("link");
+    symlink("file", dir.join("known/link")).expect("link");
+    command::sh(
+        dir,
+        "setfattr -n user.mime -v text known/file && setfattr -n trusted.seen -v yes known
+         setfattr -h -n trusted.of -v link known/link
+         setfacl -m u:1234:r,g:77:rx known/file && setfacl -d -m u:1234:rwx known",
+        &[],
+        30,
+    );
+}
 
 #[test]
 fn a_copy_is_a_vault_with_the_same_content() {
-    if !ready_as_root(&["rsync", "cp"]) {
+    if !ready_as_root(&["rsync", "cp", "setfattr", "setfacl"]) {
         return;
     }
     for copy in [RSYNC, "cp -a \"$1/.\" \"$2/\""] {
         let vault = plain(|dir| {
             tree::make(dir, &mut Random::from_seed(1));
-            // Attributes are not shown yet.
-            fs::remove_file(dir.join("special/attributes")).expect("file");
+            attributes(dir);
             let edges = Random::from_seed(2).bytes((48 + 64 * 129) * 4096 + 1);
             fs::write(dir.join("two node pages"), edges).expect("file");
             fs::write(dir.join("warpcrypt.json"), b"a user's own").expect("file");
@@ -130,6 +145,64 @@ fn a_changed_byte_moves_a_few_pages_and_an_unchanged_tree_moves_none() {
 fn literal(stats: &str) -> u64 {
     let line = stats.lines().find_map(|line| line.strip_prefix("Literal data: ")).expect("statistics");
     line.split_whitespace().next().expect("a number").replace(',', "").parse().expect("a number")
+}
+
+#[test]
+fn attributes_are_the_same_each_time_and_bound_to_their_place() {
+    if !ready_as_root(&["setfattr", "getfattr", "setfacl"]) {
+        return;
+    }
+    let vault = plain(|dir| {
+        attributes(dir);
+        fs::write(dir.join("other"), b"content").expect("file");
+        command::sh(dir, "setfattr -n user.mime -v text other", &[], 30);
+    });
+    let dump = "cd \"$1\" && find . | sort | xargs -d '\\n' getfattr -h -d -m - -e hex --";
+    let shown = || {
+        let view = vault.mount_with(&["--reverse"]);
+        let shown = command::sh("/", dump, &[view.path()], 30);
+        view.unmount();
+        shown
+    };
+    let first = shown();
+    assert_eq!(first, shown(), "attributes differ over two mounts");
+    let values: Vec<&str> = first.lines().filter_map(|line| line.split_once("=0x")).map(|(_, v)| v).collect();
+    assert!(values.len() >= 8, "{first}");
+    assert!(!["text", "link", "yes"].iter().any(|plain| {
+        let hex: String = plain.bytes().map(|byte| format!("{byte:02x}")).collect();
+        first.contains(&hex)
+    }));
+    // Both names of the linked file show the same, another file with the same attribute does not.
+    let mut different = values.clone();
+    different.sort_unstable();
+    different.dedup();
+    assert_eq!(values.len() - different.len(), 2, "{first}");
+}
+
+#[test]
+fn a_filesystem_user_id_does_not_get_in() {
+    if !ready_as_root(&["python3"]) {
+        return;
+    }
+    let vault = plain(|dir| fs::write(dir.join("file"), b"content").expect("file"));
+    let view = vault.mount_with(&["--reverse"]);
+    let script = "import ctypes, os, sys
+def denied(call):
+    try:
+        call()
+    except PermissionError:
+        return True
+view = sys.argv[1]
+config = os.path.join(view, 'warpcrypt.json')
+calls = [lambda: os.listdir(view), lambda: open(config).close(), lambda: os.listxattr(view)]
+assert not any(denied(call) for call in calls)
+ctypes.CDLL(None).setfsuid(61001)
+assert all(denied(call) for call in calls)
+# The kernel does not know that name yet.
+assert denied(lambda: os.stat(os.path.join(view, 'warpcrypt.dir')))
+";
+    ok(Command::new("python3").args(["-c", script]).arg(view.path()), 30);
+    view.unmount();
 }
 
 #[test]

@@ -67,7 +67,7 @@ pub const SPECIAL: usize = 9;
 
 impl Owner<'_> {
     /// Kind and identity, as values are bound to them.
-    pub(super) fn context(&self) -> (&[u8], &[u8]) {
+    pub fn context(&self) -> (&[u8], &[u8]) {
         match self {
             Owner::File(salt) => (b"file", *salt),
             Owner::Dir(id) => (b"directory", &id.0),
@@ -131,12 +131,21 @@ impl XattrKeys {
     /// # Errors
     /// When the kernel has no random bytes.
     pub fn encode_value(&self, owner: Owner, name: &[u8], value: &[u8]) -> io::Result<Vec<u8>> {
-        let mut stored = vec![0; NONCE];
-        random::fill(&mut stored)?;
+        let mut nonce = [0; NONCE];
+        random::fill(&mut nonce)?;
+        Ok(self.encode_value_under(&nonce, owner, name, value))
+    }
+
+    /// The same under a nonce that was derived from all of this.
+    pub fn encode_value_under(
+        &self,
+        nonce: &[u8; NONCE],
+        owner: Owner,
+        name: &[u8],
+        value: &[u8],
+    ) -> Vec<u8> {
         let (kind, identity) = owner.context();
-        let sealed = self.values.seal(&[kind, identity, name, &stored], value);
-        stored.extend_from_slice(&sealed);
-        Ok(stored)
+        [&nonce[..], &self.values.seal(&[kind, identity, name, nonce], value)].concat()
     }
 
     /// The value behind a stored value.

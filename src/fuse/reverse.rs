@@ -7,14 +7,16 @@ use super::{
 };
 use crate::reverse::{Content, Entry, Node, View};
 use fuser::{
-    AccessFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
-    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, Request,
+    AccessFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyStatfs, ReplyXattr, Request,
 };
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     ffi::OsStr,
     io,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -285,6 +287,19 @@ impl Filesystem for Reversed {
         reply.ok();
     }
 
+    fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let value = || Ok(self.node(number).and_then(|node| self.view.attribute(&node, name))?);
+        answer_xattr(self.judge.admit(request.uid()).and_then(|()| value()), size, reply);
+    }
+
+    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = || Ok(self.node(number).and_then(|node| self.view.attributes(&node))?);
+        let names = self.judge.admit(request.uid()).and_then(|()| names());
+        let list =
+            names.map(|names| names.iter().flat_map(|name| [name.as_bytes(), &[0]].concat()).collect());
+        answer_xattr(list, size, reply);
+    }
+
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         match self.view.space() {
             Ok(space) => reply.statfs(
@@ -299,6 +314,16 @@ impl Filesystem for Reversed {
             ),
             Err(e) => reply.error(e.into()),
         }
+    }
+}
+
+/// Who gives no room asks for the length.
+fn answer_xattr(bytes: Answer<Vec<u8>>, room: u32, reply: ReplyXattr) {
+    match bytes {
+        Ok(bytes) if room == 0 => reply.size(bytes.len() as u32),
+        Ok(bytes) if bytes.len() > room as usize => reply.error(Errno::ERANGE),
+        Ok(bytes) => reply.data(&bytes),
+        Err(e) => reply.error(e),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::{
         link::LinkKey,
         name::NameKeys,
         record::KeyId,
+        xattr::{NONCE, Owner, XattrKeys},
     },
 };
 
@@ -22,6 +23,7 @@ const DIR_CUSTOM: &[u8] = b"warpcrypt v1 reverse directory";
 const SALT_CUSTOM: &[u8] = b"warpcrypt v1 reverse salt";
 const LINKED_CUSTOM: &[u8] = b"warpcrypt v1 reverse linked salt";
 const LINK_CUSTOM: &[u8] = b"warpcrypt v1 reverse link";
+const ATTRIBUTE_CUSTOM: &[u8] = b"warpcrypt v1 reverse attribute";
 const NONCE_KEY_CUSTOM: &[u8] = b"warpcrypt v1 reverse nonce key";
 const NONCE_CUSTOM: &[u8] = b"warpcrypt v1 reverse nonce";
 
@@ -34,6 +36,7 @@ pub struct ReverseKeys {
     pub(super) names: NameKeys,
     pub(super) dir_ids: DirIdKey,
     links: LinkKey,
+    pub(super) attributes: XattrKeys,
 }
 
 /// The keys of one file, and where they come from.
@@ -56,6 +59,7 @@ impl ReverseKeys {
             names: NameKeys::derive(master, settings.cipher, settings.names),
             dir_ids: DirIdKey::derive(master),
             links: LinkKey::derive(master, settings.cipher),
+            attributes: XattrKeys::derive(master, settings.cipher),
         }
     }
 
@@ -64,14 +68,14 @@ impl ReverseKeys {
         DirId(self.mac(DIR_CUSTOM, path))
     }
 
-    /// Keys of the file of one name at this path.
-    pub(super) fn file(&self, path: &[u8]) -> SealKeys {
-        self.of_salt(self.mac(SALT_CUSTOM, path))
+    /// Salt of the file of one name at this path.
+    pub(super) fn salt(&self, path: &[u8]) -> [u8; 32] {
+        self.mac(SALT_CUSTOM, path)
     }
 
-    /// Keys of a file of several names: they have one content, so it cannot depend on the path.
-    pub(super) fn linked_file(&self, inode: u64) -> SealKeys {
-        self.of_salt(self.mac(LINKED_CUSTOM, &inode.to_be_bytes()))
+    /// Salt of a file of several names: they have one content, so it cannot depend on the path.
+    pub(super) fn linked_salt(&self, inode: u64) -> [u8; 32] {
+        self.mac(LINKED_CUSTOM, &inode.to_be_bytes())
     }
 
     /// The stored target of the link at this path; `None` if it has no short form.
@@ -80,7 +84,18 @@ impl ReverseKeys {
         self.links.encode_under(self.mac(LINK_CUSTOM, &[&length, path, target].concat()), target).ok()
     }
 
-    fn of_salt(&self, salt: [u8; 32]) -> SealKeys {
+    /// The stored value of an attribute.
+    pub(super) fn attribute(&self, owner: Owner, name: &[u8], value: &[u8]) -> Vec<u8> {
+        let (kind, identity) = owner.context();
+        let length = |bytes: &[u8]| (bytes.len() as u64).to_be_bytes();
+        let (of_identity, of_name) = (length(identity), length(name));
+        let input = [kind, &[0], &of_identity, identity, &of_name, name, value].concat();
+        let nonce: [u8; NONCE] = self.mac(ATTRIBUTE_CUSTOM, &input);
+        self.attributes.encode_value_under(&nonce, owner, name, value)
+    }
+
+    /// Keys of the file with this salt.
+    pub(super) fn file(&self, salt: [u8; 32]) -> SealKeys {
         let key = self.mac(NONCE_KEY_CUSTOM, &salt);
         SealKeys {
             id: KeyId { generation: self.generation, salt },

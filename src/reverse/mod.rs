@@ -2,8 +2,10 @@
 //! `docs/reverse.md` says how everything random in a vault is derived here.
 //!
 //! - `keys` derives ids, salts, and nonces; `seal` seals a group of chunks; `content` is the stored form of a file.
+//! - `attributes` is that of extended attributes and ACLs.
 //! - `plain` reads the plain directory and never leaves it; `view` is what the store would show.
 
+mod attributes;
 mod content;
 mod keys;
 mod plain;

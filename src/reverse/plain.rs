@@ -3,20 +3,27 @@
 use crate::format::name::NAME_MAX;
 use rustix::{
     fs::{
-        AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, StatVfs, fstat, fstatvfs, openat2,
-        readlinkat, statat,
+        AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, StatVfs, fstat, fstatvfs, getxattr,
+        listxattr, openat2, readlinkat, statat,
     },
     io::Errno,
 };
 use std::{
+    ffi::{OsStr, OsString},
     fs::File,
     io,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
     path::Path,
 };
 
 /// The configuration, in the plain directory's root.
 pub const CONFIG: &str = ".warpcrypt.reverse.json";
+
+/// Bytes of all names of a node's attributes, or of one value, at most: that is Linux's bound.
+const ATTRIBUTES_MAX: usize = 65_536;
 
 /// The plain directory.
 pub struct Plain(OwnedFd);
@@ -53,6 +60,28 @@ impl Plain {
         }
     }
 
+    /// The names of a node's attributes; none on a filesystem without them.
+    pub fn attributes(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        let node = self.at(path, OFlags::PATH)?;
+        let mut names = vec![0; ATTRIBUTES_MAX];
+        match listxattr(entry(&node), &mut names) {
+            Ok(length) => names.truncate(length),
+            Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+            Err(e) => return Err(e.into()),
+        }
+        let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        Ok(names.map(|name| OsStr::from_bytes(name).to_owned()).collect())
+    }
+
+    /// The value of an attribute.
+    pub fn attribute(&self, path: &Path, name: &OsStr) -> io::Result<Vec<u8>> {
+        let node = self.at(path, OFlags::PATH)?;
+        let mut value = vec![0; ATTRIBUTES_MAX];
+        let length = getxattr(entry(&node), name, &mut value)?;
+        value.truncate(length);
+        Ok(value)
+    }
+
     /// The names in a directory, with what is there.
     pub fn list(&self, path: &Path) -> io::Result<Vec<(Vec<u8>, Stat)>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -81,4 +110,9 @@ impl Plain {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         openat2(&self.0, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve)
     }
+}
+
+/// A path to this very node: attributes have no call for a descriptor that is not open for reading.
+fn entry(node: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", node.as_raw_fd())
 }

@@ -55,8 +55,8 @@ pub struct Entry {
 
 /// A plain directory in its stored form.
 pub struct View {
-    plain: Plain,
-    keys: ReverseKeys,
+    pub(super) plain: Plain,
+    pub(super) keys: ReverseKeys,
     engine: Arc<CpuEngine>,
     config: Vec<u8>,
     /// Seconds and nanoseconds of the configuration file.
@@ -203,12 +203,17 @@ impl View {
     pub fn content(&self, path: &Path) -> io::Result<Content> {
         let file = self.plain.file(path)?;
         let stat = rustix::fs::fstat(&file)?;
-        let keys = if self.is_linked(&stat) {
-            self.keys.linked_file(stat.st_ino)
-        } else {
-            self.keys.file(path.as_os_str().as_bytes())
-        };
+        let keys = self.keys.file(self.salt(path, &stat));
         Ok(Content::new(file, keys, self.engine.clone()))
+    }
+
+    /// The salt of a plain file.
+    pub(super) fn salt(&self, path: &Path, stat: &Stat) -> [u8; 32] {
+        if self.is_linked(stat) {
+            self.keys.linked_salt(stat.st_ino)
+        } else {
+            self.keys.salt(path.as_os_str().as_bytes())
+        }
     }
 
     /// Whether all names of a plain file are to have the same content. On other filesystems below the directory they do

@@ -1,0 +1,89 @@
+//! Extended attributes in their stored form, POSIX ACLs among them.
+//!
+//! They are shown under stored names of their own, as every copy of a store has them: so `rsync -X` copies ACLs, too.
+
+use super::view::{Node, View};
+use crate::format::{
+    dir_id::DirId,
+    xattr::{ACL_ACCESS, ACL_DEFAULT, Owner, from_others, of_others},
+};
+use rustix::{fs::FileType, io::Errno};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::ffi::OsStrExt,
+    path::Path,
+};
+
+/// What attributes of a node are bound to.
+enum Identity {
+    File([u8; 32]),
+    Dir(DirId),
+    Link(String),
+}
+
+impl Identity {
+    fn owner(&self) -> Owner<'_> {
+        match self {
+            Identity::File(salt) => Owner::File(salt),
+            Identity::Dir(id) => Owner::Dir(id),
+            Identity::Link(target) => Owner::Link(target.as_bytes()),
+        }
+    }
+}
+
+impl View {
+    /// The stored names of a node's attributes. Those that have no stored form are left out, and those of special files.
+    ///
+    /// # Errors
+    /// Those of the plain directory.
+    pub fn attributes(&self, node: &Node) -> io::Result<Vec<OsString>> {
+        let Some((path, identity)) = self.identity(node)? else { return Ok(Vec::new()) };
+        let stored = |name: OsString| {
+            let stored = Some(name.as_bytes()).filter(|name| is_kept(name));
+            let stored = stored.and_then(|name| self.keys.attributes.encode_name(name))?;
+            Some(if matches!(identity, Identity::Link(_)) { of_others(&stored) } else { stored }.into())
+        };
+        Ok(self.plain.attributes(path)?.into_iter().filter_map(stored).collect())
+    }
+
+    /// The stored value of the attribute with this stored name.
+    ///
+    /// # Errors
+    /// ENODATA if there is none; those of the plain directory.
+    pub fn attribute(&self, node: &Node, stored: &OsStr) -> io::Result<Vec<u8>> {
+        let (path, identity) = self.identity(node)?.ok_or(Errno::NODATA)?;
+        let common = match identity {
+            Identity::Link(_) => from_others(stored.as_bytes()).ok_or(Errno::NODATA)?,
+            Identity::File(_) | Identity::Dir(_) => stored.as_bytes().to_vec(),
+        };
+        let name = self.keys.attributes.decode_name(&common).map_err(|_| Errno::NODATA)?;
+        if !is_kept(&name) {
+            return Err(Errno::NODATA.into());
+        }
+        let value = self.plain.attribute(path, OsStr::from_bytes(&name))?;
+        Ok(self.keys.attribute(identity.owner(), &name, &value))
+    }
+
+    /// The plain path of a node that can have attributes, and what they are bound to.
+    fn identity<'a>(&self, node: &'a Node) -> io::Result<Option<(&'a Path, Identity)>> {
+        let Node::Plain(path) = node else { return Ok(None) };
+        let stat = self.plain.stat(path)?;
+        let identity = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Identity::File(self.salt(path, &stat)),
+            FileType::Directory => Identity::Dir(self.keys.dir_id(path.as_os_str().as_bytes())),
+            FileType::Symlink => Identity::Link(self.target(path)?),
+            FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => return Ok(None),
+        };
+        Ok(Some((path, identity)))
+    }
+}
+
+/// Whether a vault keeps attributes of this name: of `system.` there are ACLs alone.
+fn is_kept(name: &[u8]) -> bool {
+    !name.starts_with(b"system.") || [ACL_ACCESS, ACL_DEFAULT].contains(&name)
+}
