@@ -206,6 +206,59 @@ assert denied(lambda: os.stat(os.path.join(view, 'warpcrypt.dir')))
 }
 
 #[test]
+fn keys_of_a_plain_directory_change_and_all_else_is_refused() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = plain(|dir| fs::write(dir.join("file"), b"content").expect("file"));
+    let config = vault.store.join(".warpcrypt.reverse.json");
+    let before = fs::read(&config).expect("configuration");
+    let new = vault.place_path().join("new key");
+    fs::write(&new, [7; 32]).expect("key");
+    let mut add = Vault::program();
+    add.args(["key", "add"])
+        .arg(&vault.store)
+        .arg("--key-file")
+        .arg(&vault.key)
+        .arg("--new-key-file")
+        .arg(&new);
+    ok(&mut add, 60);
+    assert!(fs::read(&config).expect("configuration") != before);
+    assert_eq!(fs::metadata(&config).expect("configuration").mode() & 0o777, 0o600);
+    let list = ok(Vault::program().args(["key", "list"]).arg(&vault.store), 60);
+    let slot = list.lines().last().and_then(|line| line.split_whitespace().next()).expect("a slot");
+    ok(
+        Vault::program()
+            .args(["key", "remove"])
+            .arg(&vault.store)
+            .arg(slot)
+            .arg("--key-file")
+            .arg(&vault.key),
+        60,
+    );
+    let mut wrong = Vault::program();
+    wrong.args(["mount", "--reverse"]).arg(&vault.store).arg(&vault.mount_point).arg("--key-file").arg(&new);
+    assert_ne!(command::run(&mut wrong, 60).code(), 0, "a removed key opens the view");
+    for name in ["check", "key rotate", "mount"] {
+        let mut other = Vault::program();
+        other.args(name.split(' ')).arg(&vault.store);
+        if name == "mount" {
+            other.arg(&vault.mount_point);
+        }
+        let done = command::run(other.arg("--key-file").arg(&vault.key), 60);
+        assert!(
+            done.code() != 0 && done.stderr.contains("a directory of plain files"),
+            "{name}: {}",
+            done.stderr
+        );
+    }
+    let mut left =
+        fs::read_dir(&vault.store).expect("plain").flatten().map(|e| e.file_name()).collect::<Vec<_>>();
+    left.sort();
+    assert_eq!(left, [".warpcrypt.reverse.json", "file"]);
+}
+
+#[test]
 fn equal_files_share_no_stored_page() {
     if !ready(&[]) {
         return;

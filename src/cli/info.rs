@@ -6,7 +6,7 @@ use super::{
     json::document,
     locking, log,
     mounts::{self, Mount},
-    print, vaults,
+    print, reverse, vaults,
 };
 use crate::{
     format::{
@@ -44,7 +44,7 @@ fn mount_of(place: &Path) -> Option<Mount> {
 
 /// Runs `key list`.
 pub fn list(vault: &Path, as_json: bool) -> Outcome {
-    let config = vaults::read(vault)?;
+    let config = reverse::read_either(vault)?;
     let slots = || json!({ "slots": slots_json(&config) });
     print(&if as_json { document("key list", slots()) } else { slots_text(&config) })?;
     Ok(())

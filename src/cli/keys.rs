@@ -6,7 +6,7 @@ use super::{
     exit::{Code, Failure, Outcome},
     info, password,
     progress::Spinner,
-    rotate,
+    reverse, rotate,
     signals::Interrupt,
     tell, unlocking, vaults,
 };
@@ -26,7 +26,7 @@ pub fn run(action: &KeyAction) -> Outcome {
     match action {
         KeyAction::List { vault, json } => info::list(vault, *json),
         KeyAction::Add { vault, label, unlock, new, cost } => {
-            let present = unlocking::present(vault, unlock)?;
+            let present = unlocking::present_for_keys(vault, unlock)?;
             let new = password::new_secret(new)?;
             let id = changed(vault, &present, |config, _, master, interrupt| {
                 add(config, master, &new, cost.cost(), label.as_deref(), interrupt)
@@ -35,7 +35,7 @@ pub fn run(action: &KeyAction) -> Outcome {
             Ok(())
         }
         KeyAction::Remove { vault, slot, unlock } => {
-            let present = unlocking::present(vault, unlock)?;
+            let present = unlocking::present_for_keys(vault, unlock)?;
             changed(vault, &present, |config, _, master, _| remove(config, master, *slot))?;
             tell(&format!("Removed key slot {slot}. Copies of the old warpcrypt.json still open with it.\n"));
             Ok(())
@@ -50,7 +50,7 @@ pub fn run(action: &KeyAction) -> Outcome {
 
 /// Runs `passwd`.
 pub fn passwd(args: &PasswdArgs) -> Outcome {
-    let present = unlocking::present(&args.vault, &args.unlock)?;
+    let present = unlocking::present_for_keys(&args.vault, &args.unlock)?;
     let new = match (password::new_password(&args.new)?, &present) {
         (new, Unlock::PasswordAndKeyFile(_, content)) => Unlock::PasswordAndKeyFile(new, content.clone()),
         (new, _) => Unlock::Password(new),
@@ -72,7 +72,7 @@ fn changed<T>(
 ) -> Outcome<T> {
     let interrupt = Interrupt::watch()?;
     let _spinner = Spinner::start("unlocking");
-    vaults::change(vault, present, |config, opened, master| {
+    reverse::change_either(vault, present, |config, opened, master| {
         interrupt.check()?;
         change(config, opened, master, &interrupt)
     })
@@ -136,7 +136,7 @@ fn replaced_slot(config: &VaultConfig, opened: u32) -> Outcome<Option<u32>> {
 }
 
 fn recovery(vault: &Path, unlock: &UnlockArgs) -> Outcome {
-    let present = unlocking::present(vault, unlock)?;
+    let present = unlocking::present_for_keys(vault, unlock)?;
     let key = RecoveryKey::generate().map_err(|e| Failure::io("random bytes", &e))?;
     let secret = SlotSecret::Recovery(&key);
     let new = NewSlot { secret, cost: DEFAULT_COST, created: vaults::now(), label: None };

@@ -5,7 +5,7 @@ use super::{
     vaults,
 };
 use crate::{
-    crypto::kdf::Argon2Cost,
+    crypto::{kdf::Argon2Cost, secret::Secret},
     format::{
         config::{Settings, TEXT_MAX, VaultConfig},
         key_slot::NewSlot,
@@ -16,7 +16,7 @@ use crate::{
 use std::{
     fs::{File, OpenOptions},
     io::{Read, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::Path,
 };
 
@@ -74,6 +74,59 @@ pub fn require_place(plain: &Path) -> Outcome {
         ));
     }
     std::fs::read_dir(plain).map(drop).map_err(|e| Failure::io(plain.display(), &e))
+}
+
+/// The configuration of a vault or a plain directory, checked for shape only.
+///
+/// # Errors
+/// If there is none, or it is malformed.
+pub fn read_either(place: &Path) -> Outcome<VaultConfig> {
+    if vaults::is_plain(place) { read(place) } else { vaults::read(place) }
+}
+
+/// As [`vaults::change`], of a plain directory, too.
+///
+/// # Errors
+/// As there.
+pub fn change_either<T>(
+    place: &Path,
+    unlock: &Unlock,
+    change: impl FnOnce(&mut VaultConfig, u32, &Secret<32>) -> Outcome<T>,
+) -> Outcome<T> {
+    if vaults::is_plain(place) {
+        change_plain(place, unlock, change)
+    } else {
+        vaults::change(place, unlock, change)
+    }
+}
+
+/// Owner and permissions of the configuration stay.
+fn change_plain<T>(
+    plain: &Path,
+    unlock: &Unlock,
+    change: impl FnOnce(&mut VaultConfig, u32, &Secret<32>) -> Outcome<T>,
+) -> Outcome<T> {
+    let (file, new) = (plain.join(CONFIG), plain.join(format!("{CONFIG}.new")));
+    let failed = |e| Failure::io(file.display(), &e);
+    let dir = File::open(plain).map_err(failed)?;
+    dir.lock().map_err(failed)?; // until this returns
+    let mut config = read(plain)?;
+    let (opened, master) = vaults::with_secret(unlock, |secret| {
+        config.unlock_slot(&secret).map_err(|e| vaults::explain(e.into()))
+    })?;
+    let result = change(&mut config, opened, &master)?;
+    let write = || {
+        let old = file.metadata()?;
+        let mut text = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        text.write_all(config.to_json().as_bytes())?;
+        std::os::unix::fs::fchown(&text, Some(old.uid()), Some(old.gid()))?;
+        text.set_permissions(old.permissions())?;
+        text.sync_all()?;
+        std::fs::rename(&new, &file)?;
+        dir.sync_all()
+    };
+    write().inspect_err(|_| drop(std::fs::remove_file(&new))).map_err(failed)?;
+    Ok(result)
 }
 
 /// Unlocks a plain directory's configuration: its view.

@@ -6,7 +6,7 @@ use super::{
     exit::{Code, Failure, Outcome},
     password, print,
     progress::Spinner,
-    vaults,
+    reverse, vaults,
 };
 use crate::{
     format::{config::VaultConfig, key_slot::SlotKind},
@@ -20,6 +20,14 @@ use std::{path::Path, sync::Arc};
 /// If the vault has none, or the secret cannot be had.
 pub fn present(vault: &Path, args: &UnlockArgs) -> Outcome<Unlock> {
     secret(&vaults::read(vault)?, args)
+}
+
+/// The same, of a plain directory with a reverse view, too.
+///
+/// # Errors
+/// As `present`.
+pub fn present_for_keys(place: &Path, args: &UnlockArgs) -> Outcome<Unlock> {
+    secret(&reverse::read_either(place)?, args)
 }
 
 /// Opens a vault: for reading, beside a mount too, or alone and for writing.

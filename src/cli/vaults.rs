@@ -9,7 +9,9 @@ use crate::{
     format::{
         config::{ConfigError, Settings, VaultConfig},
         key_slot::{NewSlot, SlotError, SlotSecret},
+        name::{CONFIG_COPY, CONFIG_FILE},
     },
+    reverse::CONFIG,
     vault::{OpenError, Unlock, Vault},
 };
 use std::{
@@ -64,7 +66,19 @@ fn code_of(error: &ConfigError) -> Code {
 /// # Errors
 /// If there is no vault, or its version is unknown.
 pub fn read(vault: &Path) -> Outcome<VaultConfig> {
+    if is_plain(vault) {
+        return Err(Failure::new(
+            Code::NotAVault,
+            format!("{}: a directory of plain files, not a vault", vault.display()),
+            "`warpcrypt mount --reverse` shows it as one. `passwd` and `key` change its keys; all else is for copies of the view.",
+        ));
+    }
     Vault::read_config(vault).map_err(explain)
+}
+
+/// Whether this is a directory of plain files with the configuration of a reverse view, and no vault.
+pub fn is_plain(place: &Path) -> bool {
+    place.join(CONFIG).is_file() && !place.join(CONFIG_FILE).exists() && !place.join(CONFIG_COPY).exists()
 }
 
 /// Makes a vault that `first` opens.
