@@ -74,6 +74,9 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
     if args.reverse {
         line.push("--reverse".into());
     }
+    if args.shared {
+        line.push("--shared".into());
+    }
     if args.allow_other {
         line.push("--allow-other".into());
     }

@@ -116,6 +116,7 @@ fn take(args: &mut MountArgs, option: String) -> Outcome {
     match (name, value) {
         ("reverse", None) => args.reverse = true,
         ("allow_other", None) => args.allow_other = true,
+        ("shared", None) => args.shared = true,
         ("nonempty", None) => args.nonempty = true,
         ("password-file", Some(file)) => args.unlock.secret.password_file = Some(PathBuf::from(file)),
         ("password-command", Some(line)) => args.unlock.secret.password_command = Some(line.to_owned()),

@@ -45,7 +45,7 @@ pub fn run(args: &UmountArgs) -> Outcome {
     };
     require_own(&args.mount, &mount)?;
     // There is no waiting if another user's vault hides its lock, or if the lock is free because the process behind
-    // the mount was killed.
+    // the mount was killed, or if mounts share it: of what is closed nothing is left to be stored then.
     let lock = held(&mount.source);
     detach(&target)?;
     if mount.read_only {
@@ -99,6 +99,12 @@ pub fn held(vault: &Path) -> io::Result<Option<File>> {
 
 fn is_held(lock: &File) -> bool {
     flock(lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+}
+
+/// Whether mounts share the vault.
+pub fn is_shared(vault: &Path) -> bool {
+    let lock = File::open(vault.join(LOCK_FILE));
+    lock.is_ok_and(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK))
 }
 
 /// Waits until the process behind the mount has released the vault's lock: then everything is stored. Does not wait

@@ -29,7 +29,8 @@ pub fn explain(error: OpenError) -> Failure {
         OpenError::WrongSecret(_) => Code::WrongKey,
         OpenError::NoSlot(_) => Code::NoSuchSlot,
         OpenError::Config(error) => code_of(error),
-        OpenError::Locked => Code::AlreadyMounted,
+        OpenError::Locked | OpenError::Shared => Code::AlreadyMounted,
+        OpenError::NotShared(_) => Code::Usage,
         OpenError::ReadOnlyStore => Code::ReadOnlyStore,
         OpenError::NotEmpty(_) | OpenError::AlreadyVault(_) => Code::InitTargetInUse,
         OpenError::Store { action, path, source } => {

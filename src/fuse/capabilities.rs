@@ -12,8 +12,7 @@ const PAGE: usize = 4096;
 /// Asked for where the kernel has it.
 ///
 /// Asked for with `--cache write-back` alone: the write-back cache, with which sizes and times are not ours any more. Not
-/// asked for: automatic invalidation (nobody
-/// else writes; a read-only mount forgets quickly), locks (the kernel's own are right for one
+/// asked for: automatic invalidation (where nobody else writes), locks (the kernel's own are right for one
 /// machine), opening without a request (each
 /// opening says how the kernel is to cache, and its handle keeps a nameless file and a listing's place), truncation
 /// by opening (the kernel would send it before it refuses to have a program truncated that runs).
@@ -37,8 +36,9 @@ const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_PARALLEL_DIROPS)
     .union(InitFlags::FUSE_READDIRPLUS_AUTO);
 
-/// On a read-only mount another process may write: what changed is noticed by its time.
-const READ_ONLY_INSTEAD: (InitFlags, InitFlags) = (
+/// Beside a read-only or a shared mount another process may write: what changed is noticed by its size and time, and then no
+/// page of it stays.
+const OTHERS_WRITE_INSTEAD: (InitFlags, InitFlags) = (
     InitFlags::FUSE_EXPLICIT_INVAL_DATA.union(InitFlags::FUSE_CACHE_SYMLINKS),
     InitFlags::FUSE_AUTO_INVAL_DATA,
 );
@@ -68,10 +68,10 @@ pub struct Extras {
     pub gathering: bool,
 }
 
-/// Negotiates. Returns which of the `extras` the kernel will use.
+/// Negotiates for a mount that is perhaps read-only, and perhaps `alone`: nobody else changes the vault. Returns which of the `extras` the kernel will use.
 pub fn agree(
     config: &mut KernelConfig,
-    read_only: bool,
+    (read_only, alone): (bool, bool),
     judge: Judge,
     largest: Largest,
     extras: Extras,
@@ -87,8 +87,8 @@ pub fn agree(
         // It turns the check of permission bits on, too.
         wanted |= InitFlags::FUSE_POSIX_ACL;
     }
-    if read_only {
-        wanted = (wanted - READ_ONLY_INSTEAD.0) | READ_ONLY_INSTEAD.1;
+    if !alone {
+        wanted = (wanted - OTHERS_WRITE_INSTEAD.0) | OTHERS_WRITE_INSTEAD.1;
     }
     // Each of these keeps the kernel's own value where it refuses.
     let agreed = wanted & config.capabilities();

@@ -53,6 +53,11 @@ pub fn is_no_entry(e: &Error) -> bool {
     matches!(e, Error::Store(e) if e.raw_os_error() == Some(libc::ENOENT))
 }
 
+/// Whether the store has the name already.
+pub fn is_taken(e: &Error) -> bool {
+    matches!(e, Error::Store(e) if e.raw_os_error() == Some(libc::EEXIST))
+}
+
 /// Says that a request is not served and need not be sent again.
 pub const UNSUPPORTED_REQUEST: Errno = Errno::ENOSYS;
 /// An extended attribute that does not fit the caller's buffer.

@@ -49,7 +49,7 @@ impl Server {
         if self.caching.direct_io(flags, in_use) {
             mode |= FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         }
-        if !self.read_only {
+        if self.changes_alone() {
             mode |= FopenFlags::FOPEN_KEEP_CACHE;
         }
         if !writes(flags) {
@@ -75,8 +75,8 @@ impl Server {
                 self.inodes.renumber(&node, &file);
                 return Err(errno::stale());
             }
-        } else if node.kernel_size.other_than(file.file.size()) {
-            // The kernel goes by another size: it would end reads there, fill up to it with zeros, or append in the
+        } else if !self.vault.is_shared() && node.kernel_size.other_than(file.file.size()) {
+            // (Of a shared vault it asks for the size before every read.) The kernel goes by another size: it would end reads there, fill up to it with zeros, or append in the
             // wrong place. At this error it looks the name up again and is told the size of the file, which stays
             // open. Then it sends the open again.
             if in_use.send_back(&file) {
@@ -92,7 +92,7 @@ impl Server {
         if in_use.came_back() || node.pages.are_stale() {
             mode -= FopenFlags::FOPEN_KEEP_CACHE;
         }
-        if in_use.untouched() && !write && !self.read_only && !direct_io(mode) {
+        if in_use.untouched() && !write && self.changes_alone() && !direct_io(mode) {
             self.preload(number, &file);
         }
         // Asked for attributes, the kernel learns the size, too. If somebody changed that in the store, the kernel would end reads of
@@ -156,6 +156,11 @@ impl Server {
         give: impl FnOnce(&[u8]),
     ) -> Result<()> {
         scratch::with(|few| file.file.read_to(offset, size, few, give))
+    }
+
+    /// Whether a write may have to wait for another machine to give a file's lease back.
+    pub fn may_wait_to_write(&self, handle: u64) -> bool {
+        self.vault.is_shared() && self.handles.file(handle).is_ok_and(|handle| handle.file.file.is_clean())
     }
 
     /// Writes all of `data`. `flags` are the request's, and those that the file is open with at the moment.

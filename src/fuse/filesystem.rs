@@ -44,7 +44,8 @@ impl Filesystem for Mounted {
         let server = &self.requests.server;
         let protocol = config.kernel_abi();
         let extras = Extras { rings: self.rings, gathering: server.caching.wants_gathering() };
-        let agreed = capabilities::agree(config, server.read_only, server.judge, self.largest, extras);
+        let who = (server.read_only, server.changes_alone());
+        let agreed = capabilities::agree(config, who, server.judge, self.largest, extras);
         server.caching.agreed(protocol, agreed.gathering);
         let _ = self.begun.send(agreed.rings); // Who mounts may have given up.
         Ok(())

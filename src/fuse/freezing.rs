@@ -21,6 +21,9 @@ impl Server {
     pub fn freeze(self: &Arc<Self>, most: Duration) -> Result<(), String> {
         let mut held = self.held.lock();
         match *held {
+            Held::Not if self.vault.is_shared() => {
+                return Err("the vault is shared: other machines would write to it all the same".into());
+            }
             Held::Not => {}
             Held::Locked => return Err("the vault is locked: `warpcrypt unlock` it first".into()),
             Held::Frozen { .. } => return Err("the vault is frozen already".into()),

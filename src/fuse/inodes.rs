@@ -54,6 +54,18 @@ impl Names {
         self.known.last()
     }
 
+    /// All names, the one seen last first.
+    pub fn latest_first(&self) -> impl Iterator<Item = &Name> {
+        self.known.iter().rev()
+    }
+
+    /// A name that is known was seen again.
+    fn seen(&mut self, name: &Name) {
+        if let Some(at) = self.known.iter().position(|known| known == name) {
+            self.known[at..].rotate_left(1);
+        }
+    }
+
     /// Adds a name.
     pub fn add(&mut self, name: Name) {
         if !self.known.contains(&name) {
@@ -277,19 +289,23 @@ impl Inodes {
     /// The kernel may ask anew for a name that it knows while that is renamed or removed, so what was found can be out
     /// of date. Such a node is known already: a name that is new to it is noted only if `stands` says, while
     /// no name of the node changes, that it stands there. `None`, and nothing is counted, if it does not. `generation` is
-    /// asked for a node that was not known.
+    /// asked for a node that was not known. Where others may have renamed it, the name seen last counts (`moves`).
     pub fn found(
         &self,
         stat: &Stat,
         name: Name,
         generation: impl Fn(&Name) -> u64,
         stands: impl FnOnce(&Name) -> bool,
+        moves: bool,
     ) -> Option<Id> {
         let key = key(stat);
         let Counted { node, generation: known, first } = self.count(key, stat.kind, || generation(&name));
         let id = Id { number: node.number, generation: known };
         let is_same = node.kind == stat.kind;
         if is_same && node.names.read().known.contains(&name) {
+            if moves && node.names.read().any() != Some(&name) {
+                node.names.write().seen(&name);
+            }
             return Some(id);
         }
         let mut names = node.names.write();

@@ -48,7 +48,14 @@ impl Server {
         self.writable()?;
         let dir = self.dir(parent)?;
         let acl = self.default_acl(parent, &dir)?;
-        let (stored, stat, file) = self.vault.create(&dir, name, new.under(acl.as_ref()))?;
+        let made = self.vault.create(&dir, name, new.under(acl.as_ref()));
+        let (stored, stat, file) = made.map_err(|e| match e {
+            // Another machine made it since the kernel looked: it looks again, and opens it.
+            e if self.vault.is_shared() && flags.0 & libc::O_EXCL == 0 && errno::is_taken(&e) => {
+                errno::stale()
+            }
+            e => e,
+        })?;
         let id = self.made(parent, &dir, stored, &stat, acl.is_none())?;
         self.open_made(Entry { id, stat }, file, flags)
     }
@@ -61,7 +68,7 @@ impl Server {
         let (there, file) = self.vault.create_nameless(&dir, new.under(acl.as_ref()))?;
         let stat = there.stat;
         let id = self.inodes.made_nameless(there);
-        *self.inodes.get(id.number)?.bare.write() = acl.is_none();
+        *self.inodes.get(id.number)?.bare.write() = acl.is_none() && self.changes_alone();
         self.open_made(Entry { id, stat }, file, flags)
     }
 

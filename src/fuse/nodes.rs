@@ -167,7 +167,7 @@ impl Server {
                 Err(e) => return Err(e),
             }
         }
-        node.capable.store(false, Ordering::Relaxed);
+        node.capable.store(!self.changes_alone(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -212,7 +212,7 @@ impl Server {
         }
         let mut bare = node.bare.write();
         let none = !self.with_node(node, Prefer::OpenFile, |target| self.vault.has_xattrs(target))?;
-        *bare = none && !self.read_only;
+        *bare = none && self.changes_alone();
         Ok(none)
     }
 

@@ -309,15 +309,23 @@ impl Requests {
     }
 
     /// Writes.
-    pub fn write(&self, caller: Caller, write: Writing, reply: impl Reply<Written>) {
+    pub fn write<R: Reply<Written>>(&self, caller: Caller, write: Writing, reply: R) {
         let Writing { number, handle, offset, data, flags, open } = write;
         let transport = self.transport;
-        when_open!(self, caller, reply, [data], |server, _pass| {
+        let work = move |server: &Server, data: &[u8], reply: R| {
             let write = |s: &Server| s.write(handle, offset, data, (flags, open), caller, transport);
             reply.answer(server.answer(Activity::Write, number, write).map(|()| {
                 metrics::bytes(Activity::Write, data.len());
                 Written(data.len() as u32) // The kernel's own request: at most max_write.
             }));
+        };
+        when_open!(self, caller, reply, [data], |server, pass| {
+            if server.may_wait_to_write(handle) {
+                let data = data.to_owned();
+                server.slowly(transport, pass, move |s| work(s, &data, reply));
+            } else {
+                work(server, data, reply);
+            }
         });
     }
 

@@ -259,19 +259,23 @@ impl Server {
 
     /// How long the kernel may rely on a name.
     pub fn name_ttl(&self) -> Duration {
-        if self.read_only { BRIEF } else { LASTING }
+        match self.read_only {
+            _ if self.vault.is_shared() => Duration::ZERO,
+            true => BRIEF,
+            false => LASTING,
+        }
     }
 
     /// How long the kernel may rely on there being no such name.
     pub fn absent_ttl(&self) -> Duration {
-        if self.read_only { Duration::ZERO } else { LASTING }
+        if self.read_only || self.vault.is_shared() { Duration::ZERO } else { LASTING }
     }
 
     /// What to tell the kernel of a node, and how long it may rely on that: briefly if a file's blocks may not be stored
     /// yet.
     pub fn tell(&self, number: u64, stat: &Stat) -> Told {
         let size = if stat.kind == Kind::File { self.size_to_tell(number, stat) } else { None };
-        let ttl = if size.is_some() { BRIEF } else { self.name_ttl() };
+        let ttl = if size.is_some() { BRIEF.min(self.name_ttl()) } else { self.name_ttl() };
         Told { number, stat: Stat { size: size.unwrap_or(stat.size), ..*stat }, ttl }
     }
 
@@ -296,6 +300,11 @@ impl Server {
             node.kernel_size.by_file();
         }
         size
+    }
+
+    /// Whether nobody but this mount changes the vault.
+    pub fn changes_alone(&self) -> bool {
+        !self.read_only && !self.vault.is_shared()
     }
 
     /// Refuses changes on a read-only mount.
@@ -324,7 +333,8 @@ impl Server {
         let now = |name: &Name| self.vault.stat(Target::Entry(dir, &name.stored));
         let stands = |name: &Name| now(name).is_ok_and(|now| inodes::key(&now) == inodes::key(stat));
         let generation = |name: &Name| self.vault.generation(dir, &name.stored).into();
-        self.inodes.found(stat, Name { parent, stored }, generation, stands)
+        let moves = self.vault.is_shared();
+        self.inodes.found(stat, Name { parent, stored }, generation, stands, moves)
     }
 
     /// Counts a lookup of what was just made as `stored` in `dir`, the directory `parent`. It has no attribute if it is `bare`.
@@ -334,7 +344,7 @@ impl Server {
     pub fn made(&self, parent: u64, dir: &Dir, stored: StoredName, stat: &Stat, bare: bool) -> Result<Id> {
         let id = self.found(parent, dir, stored, stat).ok_or_else(errno::no_entry)?;
         if let Ok(node) = self.inodes.get(id.number) {
-            *node.bare.write() = bare && !self.read_only;
+            *node.bare.write() = bare && self.changes_alone();
         }
         Ok(id)
     }
@@ -342,10 +352,18 @@ impl Server {
     /// Does `work` with a name of `node`, which keeps that name meanwhile.
     ///
     /// # Errors
-    /// ENOENT if it has none; what `work` returned.
+    /// ENOENT if it has none; ESTALE if another machine took all that are known; what `work` returned.
     pub fn with_name<T>(&self, node: &Node, work: impl FnOnce(&Dir, &StoredName) -> Result<T>) -> Result<T> {
         let names = node.names.read();
-        let name = names.any().ok_or_else(errno::no_entry)?;
+        let mut name = names.any().ok_or_else(errno::no_entry)?;
+        if self.vault.is_shared() {
+            let leads_there = |name: &&Name| {
+                let found =
+                    self.dir(name.parent).and_then(|dir| self.vault.stat(Target::Entry(&dir, &name.stored)));
+                found.is_ok_and(|stat| inodes::key(&stat) == node.key)
+            };
+            name = names.latest_first().find(leads_there).ok_or_else(errno::stale)?;
+        }
         let dir = self.dir(name.parent)?;
         work(&dir, &name.stored)
     }

@@ -52,4 +52,16 @@ pub trait BackingFile: Send + Sync {
     fn mtime(&self) -> io::Result<(i64, u32)>;
     /// Sets the modification time: seconds and nanoseconds since 1970.
     fn set_mtime(&self, seconds: i64, nanoseconds: u32) -> io::Result<()>;
+    /// Locks the file against all others who have opened it and lock it, on any machine; false if one of them has it locked.
+    /// Where it cannot be written, they may read, too.
+    ///
+    /// # Errors
+    /// `Unsupported` where that cannot be; else the store's.
+    fn try_lock(&self) -> io::Result<bool> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Gives the lock back.
+    fn unlock(&self) {}
+    /// Has the next read of the first `len` bytes, or of all if that is 0, ask the store for what another machine wrote.
+    fn drop_cached(&self, _len: u64) {}
 }

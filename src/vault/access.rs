@@ -34,7 +34,10 @@ impl Vault {
         }
         let raw = parent.store.stat(&name.0)?;
         check_regular(&raw)?;
-        if let Some(open) = self.already_open(&raw, write) {
+        // A descriptor of a shared one is opened all the same: at that many stores look what others have written.
+        if !self.is_shared()
+            && let Some(open) = self.already_open(&raw, write)
+        {
             return Ok(open);
         }
         // By its name, as nearly always: the way through a handle takes three calls more, and `/proc`.
@@ -61,7 +64,9 @@ impl Vault {
 
     /// The open file that `node` is, with a descriptor that may write if `write`.
     pub(super) fn open_node(&self, node: &Node, raw: &RawStat, write: bool) -> Result<Arc<OpenFile>> {
-        if let Some(open) = self.already_open(raw, write) {
+        if !self.is_shared()
+            && let Some(open) = self.already_open(raw, write)
+        {
             return Ok(open);
         }
         let both = || node.reopen(OFlags::RDWR);
@@ -102,7 +107,8 @@ impl Vault {
         };
         let _alone = self.modes.lock();
         let raw = node.stat()?;
-        if self.read_only() || raw.st_uid != self.user {
+        // Another machine might take the added bits for the node's own.
+        if self.read_only() || self.is_shared() || raw.st_uid != self.user {
             return Err(refused);
         }
         let mode = permissions(raw.st_mode);

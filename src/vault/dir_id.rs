@@ -4,6 +4,7 @@ use super::{
     Damage, Dir, Error, Result, Vault,
     keys::Former,
     names::{Place, random_name, read_small},
+    sharing::{Rule, holds},
 };
 use crate::{
     format::{
@@ -48,8 +49,12 @@ impl Vault {
     pub(super) fn with_id(&self, store: StoreDir) -> Result<Dir> {
         let mut dir = Dir::new(store, None);
         let standing = self.dir_ids.read();
-        let found = self.find_id(&dir)?;
+        let mut found = self.find_id(&dir)?;
         drop(standing);
+        if self.is_shared() && matches!(found, Found::Blank | Found::Missing) {
+            self.await_id(&dir)?;
+            found = self.find_id(&dir)?;
+        }
         dir.id = match found {
             Found::Id(id) => Some(id),
             Found::Former(id, former) => {
@@ -107,7 +112,8 @@ impl Vault {
                 return Ok(None);
             }
         }
-        if self.read_only() {
+        // Another machine may know its id still.
+        if self.read_only() || self.is_shared() && holds(Rule::KeepIds) {
             return Ok(None);
         }
         if lost > 0 && self.keys().names.depend_on_directory() {
@@ -135,8 +141,7 @@ impl Vault {
     pub(super) fn make_id(&self, dir: &Dir) -> io::Result<()> {
         let content = self.keys().dir_ids.encode(&DirId::random()?);
         self.make_small(dir, OsStr::new(DIR_ID_NAME), &content)?;
-        self.pending.add(&dir.store, DIR_ID_NAME.into(), &content);
-        Ok(())
+        self.note_small(dir, OsStr::new(DIR_ID_NAME), &content)
     }
 
     fn find_id(&self, dir: &Dir) -> Result<Found> {
@@ -177,8 +182,13 @@ impl Vault {
         place: &Place,
         remove: impl FnOnce() -> io::Result<()>,
     ) -> Result<()> {
-        let _alone = self.dir_ids.write();
         let dir = Dir::new(parent.store.open_dir(&place.stored.0)?, None);
+        let _locked = match self.lock_dir(&dir, true) {
+            // One without an id takes no names.
+            Err(Error::Store(e)) if e.kind() == io::ErrorKind::NotFound => None,
+            locked => locked?,
+        };
+        let _alone = self.dir_ids.write();
         let node = dir.store.itself();
         let id = match self.with_access(&node, 0o700, || self.strip(&dir)) {
             // It stays; but the store may have an error that comes before that.

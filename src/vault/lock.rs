@@ -1,4 +1,4 @@
-//! The write lock: one process at a time has a vault open for writing.
+//! The write lock: one process at a time has a vault open for writing, or several share it.
 //!
 //! Two things are locked. The lock file has content while it is held: the kernel releases the lock of a process
 //! that is killed, and what the file then still holds says that this process did not come to the end of its work.
@@ -24,14 +24,38 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::Path,
+    thread,
+    time::{Duration, Instant},
 };
 
 const HELD: &[u8] = b"open\n";
 /// A lock file may be replaced between being opened and being locked: so often it is tried again.
 const TRIES: u32 = 8;
+/// So long a mount that shared a vault may take to end after it was unmounted.
+const LAST_OF_SEVERAL: Duration = Duration::from_secs(1);
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+
+/// Who may have a vault open for writing at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Users {
+    /// This process alone.
+    One,
+    /// All that say this.
+    Several,
+}
+
+impl Users {
+    fn lock(self) -> FlockOperation {
+        match self {
+            Users::One => FlockOperation::NonBlockingLockExclusive,
+            Users::Several => FlockOperation::NonBlockingLockShared,
+        }
+    }
+}
 
 /// Held while a vault is open for writing.
 pub(super) struct WriteLock {
+    users: Users,
     /// Goes before the lock file does: whoever waits for that finds the directory free.
     directory: Option<OwnedFd>,
     /// The lock file of this name, or the one that is there now.
@@ -44,19 +68,32 @@ impl WriteLock {
     /// Takes the lock of the vault `root`, found at `path`.
     ///
     /// # Errors
-    /// `Locked` if another has it; `ReadOnlyStore`; `Store`.
-    pub(super) fn take(root: &StoreDir, path: &Path) -> Result<Self, OpenError> {
+    /// `Locked` if another has it, `Shared` if several have; `ReadOnlyStore`; `Store`.
+    pub(super) fn take(root: &StoreDir, path: &Path, users: Users) -> Result<Self, OpenError> {
+        let start = Instant::now();
+        loop {
+            match WriteLock::try_take(root, path, users) {
+                // Nobody waits for the last of several to end.
+                Err(OpenError::Shared) if users == Users::One && start.elapsed() < LAST_OF_SEVERAL => {
+                    thread::sleep(BETWEEN_TRIES);
+                }
+                taken => return taken,
+            }
+        }
+    }
+
+    fn try_take(root: &StoreDir, path: &Path, users: Users) -> Result<Self, OpenError> {
         let failed = |action: &'static str| {
             move |source: io::Error| match source.kind() {
-                io::ErrorKind::WouldBlock => OpenError::Locked,
+                io::ErrorKind::WouldBlock => who_has(root),
                 io::ErrorKind::ReadOnlyFilesystem => OpenError::ReadOnlyStore,
                 _ => OpenError::Store { action, path: path.join(LOCK_FILE), source },
             }
         };
-        let root = root.try_clone().map_err(failed("cannot open"))?;
-        let (file, made) = lock_file(&root).map_err(failed("cannot lock"))?;
-        let directory = match root.lock() {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(OpenError::Locked),
+        let own = root.try_clone().map_err(failed("cannot open"))?;
+        let (file, made) = lock_file(root, users).map_err(failed("cannot lock"))?;
+        let directory = match root.lock(users.lock()) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(who_has(root)),
             Err(e) => {
                 log::info!("{}: cannot be locked ({e}): only {LOCK_FILE} is", path.display());
                 None
@@ -65,10 +102,11 @@ impl WriteLock {
         };
         let left = !file.is_empty().map_err(failed("cannot read"))?;
         // Where a lock file was deleted, whoever held it may have been killed.
-        let lost = made && in_use(&root);
+        let lost = made && in_use(root);
         // On a full disk, or in the file of another user, nothing can be noted: the worst is assumed.
         let noted = note(&file).is_ok();
-        Ok(WriteLock { directory, file: Mutex::new(file), root, was_left: left || lost || !noted })
+        let was_left = left || lost || !noted;
+        Ok(WriteLock { users, directory, file: Mutex::new(file), root: own, was_left })
     }
 
     /// Whether the last process that held the lock ended without releasing it.
@@ -85,7 +123,7 @@ impl WriteLock {
         if is_in_place(&self.root, &file) {
             return Ok(());
         }
-        match lock_file(&self.root) {
+        match lock_file(&self.root, self.users) {
             Ok((new, _)) => {
                 log::warn!("{LOCK_FILE} was removed or replaced while the vault was open: it is put back");
                 if let Err(e) = note(&new) {
@@ -107,9 +145,11 @@ impl WriteLock {
 
     /// Says that all work is done. The lock itself lasts until this is dropped: whoever waits for it may then
     /// unmount the store as well.
+    ///
+    /// Several leave that to the next who has the vault alone: others may be at work, or have been killed.
     pub(super) fn finish(&self) -> io::Result<()> {
         let file = self.file.lock();
-        if file.writable() { file.set_len(0) } else { Ok(()) }
+        if self.users == Users::One && file.writable() { file.set_len(0) } else { Ok(()) }
     }
 
     /// Says that there is work again.
@@ -133,18 +173,26 @@ impl Drop for WriteLock {
     }
 }
 
+/// Who keeps the vault from being locked: one who has it alone, or several.
+fn who_has(root: &StoreDir) -> OpenError {
+    match lock_file(root, Users::Several) {
+        Ok(_) => OpenError::Shared,
+        Err(_) => OpenError::Locked,
+    }
+}
+
 /// Says in the lock file that it is held. On a full disk there is room for a length at least.
 fn note(file: &DirFile) -> io::Result<()> {
     file.write_at(HELD, 0).or_else(|_| file.set_len(HELD.len() as u64))
 }
 
 /// The lock file, locked, and whether it was made. EWOULDBLOCK if another holds it.
-fn lock_file(root: &StoreDir) -> io::Result<(DirFile, bool)> {
+fn lock_file(root: &StoreDir, users: Users) -> io::Result<(DirFile, bool)> {
     let mut any_made = false;
     for _ in 0..TRIES {
         let (fd, made) = open(root)?;
         any_made |= made;
-        rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
+        rustix::fs::flock(&fd, users.lock())?;
         let file = DirFile::new(fd);
         if is_in_place(root, &file) {
             return Ok((file, any_made));
@@ -197,12 +245,31 @@ mod tests {
     fn a_process_that_is_being_started_keeps_no_lock() {
         let dir = tempfile::tempdir().unwrap();
         let root = StoreDir::open_path(dir.path()).unwrap();
-        let lock = WriteLock::take(&root, dir.path()).unwrap();
+        let lock = WriteLock::take(&root, dir.path(), Users::One).unwrap();
         // What it has between fork and exec.
         let file = lock.file.lock().fd().try_clone().unwrap();
         let directory = lock.directory.as_ref().map(|directory| directory.try_clone().unwrap());
         drop(lock);
-        assert!(WriteLock::take(&root, dir.path()).is_ok());
+        assert!(WriteLock::take(&root, dir.path(), Users::One).is_ok());
         drop((file, directory));
+    }
+
+    #[test]
+    fn one_and_several_keep_each_other_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = StoreDir::open_path(dir.path()).unwrap();
+        let take = |users| WriteLock::take(&root, dir.path(), users);
+        let one = take(Users::One).unwrap();
+        assert!(matches!(take(Users::Several), Err(OpenError::Locked)));
+        one.finish().unwrap();
+        drop(one);
+        let several = [take(Users::Several).unwrap(), take(Users::Several).unwrap()];
+        assert!(matches!(take(Users::One), Err(OpenError::Shared)));
+        several[0].finish().unwrap();
+        let [first, second] = several;
+        drop(first);
+        assert!(matches!(take(Users::One), Err(OpenError::Shared)));
+        drop(second);
+        assert!(take(Users::One).unwrap().was_left(), "nobody says that all of them ended well");
     }
 }

@@ -117,12 +117,13 @@ impl Vault {
         let node = NewNode { mode: inherited.mode, ..node };
         let place = self.place(parent, name)?;
         let _changing = self.changing(parent, name)?;
+        let _locked = self.lock_dir(parent, place.is_long())?;
         let _long = self.lock_long(&[&place]);
         self.prepare(parent, &place)?;
         let temporary = temporary_name()?;
         parent.store.mkdir(&temporary, 0o700)?;
         let made = self.furnish(parent, &temporary, node).and_then(|dir| {
-            parent.store.rename_new(&temporary, &parent.store, &place.stored.0)?;
+            parent.store.rename_new(&temporary, &parent.store, &place.stored.0).map_err(is_taken)?;
             dir.store.itself().stat() // Only now: a store may count the new name as a change.
         });
         match made {
@@ -174,6 +175,7 @@ impl Vault {
         if let Target::Entry(dir, old) = node {
             self.changing_entry(dir, old)?; // Under both names it gets an identity now if it has none.
         }
+        let _locked = self.lock_dir(parent, place.is_long())?;
         let long = match self.is_rotating() {
             true => Some(self.long_names.lock()),
             false => self.lock_long(&[&place]),
@@ -212,6 +214,7 @@ impl Vault {
         self.writable()?;
         let place = self.place(parent, name)?;
         let _changing = self.changing(parent, name)?;
+        let _locked = self.lock_dir(parent, place.is_long())?;
         let _long = self.lock_long(&[&place]);
         self.prepare(parent, &place)?;
         let made = make(&place.stored.0)?;
@@ -254,6 +257,15 @@ impl Vault {
         }
         made.chmod(mode)?;
         made.stat()
+    }
+}
+
+/// What a store that cannot rename to free names alone says of one that another machine took in this moment: a directory
+/// replaces no other that has its id file, and nothing else.
+fn is_taken(e: io::Error) -> io::Error {
+    match Errno::from_io_error(&e) {
+        Some(Errno::NOTEMPTY | Errno::NOTDIR) => Errno::EXIST.into(),
+        _ => e,
     }
 }
 

@@ -140,6 +140,15 @@ impl Vault {
             let _ = dir.store.unlink(&temporary);
             return Err(e);
         }
+        self.note_small(dir, name, content)
+    }
+
+    /// Notes that a small file of the vault's own is not durable yet. A shared vault has it durable at once: other machines do not
+    /// know that it has to be before they confirm what depends on it.
+    pub(super) fn note_small(&self, dir: &Dir, name: &OsStr, content: &[u8]) -> io::Result<()> {
+        if self.is_shared() {
+            return self.pending.sync_file(&dir.store, name);
+        }
         self.pending.add(&dir.store, name.to_owned(), content);
         Ok(())
     }

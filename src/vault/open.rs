@@ -8,7 +8,7 @@ use super::{
     file::{Background, Bounds, Buffered, Context, SlotMemory},
     init::{is_store_read_only, require_case},
     keys::{ContentKeys, KeyRing, Keys},
-    lock::WriteLock,
+    lock::{Users, WriteLock},
     pending::Pending,
     process,
     resources::{Budget, MEMORY},
@@ -34,6 +34,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64},
     },
+    time::Duration,
 };
 
 /// What opens a key slot.
@@ -68,6 +69,9 @@ impl Unlock {
     }
 }
 
+/// How long one machine usually waits for another that has a file or directory. Who writes a file gives way sooner.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
 /// How to open.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
@@ -79,6 +83,8 @@ pub struct OpenOptions {
     pub durability: Durability,
     /// Bytes of memory for contents on their way.
     pub memory: usize,
+    /// Several machines may write; then, how long one waits for another that has a file or directory. See [`PATIENCE`].
+    pub sharing: Option<Duration>,
     /// The anchor to compare the vault with. The caller sees to one that is new: see `Vault::lacks_anchor`.
     pub anchor: Option<AnchorUse>,
 }
@@ -90,6 +96,7 @@ impl Default for OpenOptions {
             engine: EngineChoice::default(),
             durability: Durability::default(),
             memory: MEMORY,
+            sharing: None,
             anchor: None,
         }
     }
@@ -131,6 +138,8 @@ pub struct Vault {
     /// What was logged already, so that a foreign file is not reported at each listing.
     pub(super) told: Mutex<HashSet<String>>,
     read_only: bool,
+    /// As [`OpenOptions`] has it.
+    pub(super) sharing: Option<Duration>,
     pub(super) lock: Option<WriteLock>,
 }
 
@@ -156,13 +165,20 @@ impl Vault {
             }
             require_case(&store, configs.newest()?.settings().names, path)?;
         }
-        let lock = if options.read_only { None } else { Some(WriteLock::take(&store, path)?) };
+        let users = if options.sharing.is_some() { Users::Several } else { Users::One };
+        let lock = if options.read_only { None } else { Some(WriteLock::take(&store, path, users)?) };
         process::prepare(store.itself());
         let budget = Budget::of(options.memory);
         // First: a GPU is opened meanwhile, and is often there once the key is derived from a password.
         let router = Router::new(options.engine, budget.buffers)?;
         let (config, _, master) = unlock.with_secret(|secret| configs.unlock(&secret))??;
         let settings = config.settings();
+        if options.sharing.is_some() && (config.is_rotating() || options.anchor.is_some()) {
+            return Err(OpenError::NotShared(match config.is_rotating() {
+                true => "it is being rewritten under another key: `warpcrypt key rotate` it to the end first",
+                false => "an anchor does not know what other machines confirm",
+            }));
+        }
         let anchor = match &options.anchor {
             Some(wanted) => Some(Arc::new(open_anchor(path, wanted, options.read_only, &config, &master)?)),
             None => None,
@@ -171,7 +187,8 @@ impl Vault {
             |source: io::Error| OpenError::Store { action: "cannot read", path: path.into(), source };
         let aside = store.try_clone().map_err(failed)?;
         let [of_files, of_names] = [store.filesystem().map_err(failed)?, store.filesystem().map_err(failed)?];
-        if !configs.agree_on(&config) && !options.read_only {
+        // Another machine may be about to write the second copy: who has the vault alone sees to it.
+        if !configs.agree_on(&config) && !options.read_only && options.sharing.is_none() {
             require_case(&store, settings.names, path)?;
             if let Err(e) = config_file::mend(&store, path, &master) {
                 log::warn!("the copies of the configuration cannot be made equal: {e}");
@@ -183,6 +200,7 @@ impl Vault {
             router,
             durability: options.durability,
             read_only: options.read_only,
+            sharing: options.sharing,
             overwrites_in_place: of_files.overwrites_in_place(),
             set_aside: Box::new(move |file| set_headless_aside(&aside, file)),
             rewrites: Some(Box::new(rewrites.map_err(failed)?)),
@@ -215,6 +233,7 @@ impl Vault {
             anchoring: Anchoring::default(),
             told: Mutex::default(),
             read_only: options.read_only,
+            sharing: options.sharing,
             lock,
         };
         if vault.lock.as_ref().is_some_and(WriteLock::was_left) {

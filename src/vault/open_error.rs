@@ -42,6 +42,14 @@ pub enum OpenError {
     /// Another process has it open for writing.
     #[error("the vault is already mounted for writing: unmount it first, or mount it with --read-only")]
     Locked,
+    /// Other machines, or mounts of this one, share it.
+    #[error(
+        "the vault is mounted with --shared: unmount it everywhere first, or mount it with --shared or --read-only"
+    )]
+    Shared,
+    /// It cannot be shared.
+    #[error("the vault cannot be mounted with --shared: {0}")]
+    NotShared(&'static str),
     /// Writing was asked for where nothing can be written.
     #[error("the vault is on a read-only filesystem: mount it with --read-only")]
     ReadOnlyStore,

@@ -130,7 +130,7 @@ impl Pending {
     }
 
     /// Makes one file and its entry durable; one that is gone needs nothing.
-    fn sync_file(&self, dir: &StoreDir, name: &OsStr) -> io::Result<()> {
+    pub(super) fn sync_file(&self, dir: &StoreDir, name: &OsStr) -> io::Result<()> {
         self.fail()?;
         let file = dir.open_file(name, OFlags::RDONLY);
         match file.and_then(|file| Ok(rustix::fs::fsync(file)?)).and_then(|()| dir.sync()) {

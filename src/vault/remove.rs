@@ -88,6 +88,7 @@ impl Vault {
         self.writable()?;
         let there = spot.there()?;
         let _changing = self.changing(parent, &spot.place.name)?;
+        let _locked = self.lock_long_name(parent, &spot.place)?;
         let _long = self.lock_long(&[&spot.place]);
         parent.store.unlink(&spot.place.stored.0)?;
         self.clear(parent, &spot.place);
@@ -102,6 +103,7 @@ impl Vault {
             return Err(Errno::NOTDIR.into());
         }
         let _changing = self.changing(parent, &spot.place.name)?;
+        let _locked = self.lock_long_name(parent, &spot.place)?;
         let _long = self.long_names.lock();
         let stored = &spot.place.stored.0;
         self.take_away(parent, &spot.place, || parent.store.rmdir(stored))?;
@@ -115,6 +117,7 @@ impl Vault {
         let (old, new) = (&from.1.place, &to.1.place);
         let moved = from.1.there()?;
         let _changing = [self.changing(from.0, &old.name)?, self.changing(to.0, &new.name)?];
+        let _locked = self.lock_for_rename((from.0, old), (to.0, new), mode)?;
         let alone = self.long_names.lock();
         self.moves.fetch_add(1, Ordering::Relaxed);
         // What is moved may be durable, so what its new name depends on has to be first.
@@ -127,6 +130,9 @@ impl Vault {
             RenameMode::Exchange => {
                 self.prepare(from.0, old)?;
                 source.exchange(&old.stored.0, target, &new.stored.0)?;
+            }
+            RenameMode::NoReplace if self.is_shared() => {
+                source.rename_to_free(&old.stored.0, target, &new.stored.0)?;
             }
             RenameMode::NoReplace => source.rename_new(&old.stored.0, target, &new.stored.0)?,
             RenameMode::Replace => {

@@ -6,7 +6,7 @@ use super::{
     attr::key,
     config_file::{failed, in_place, open_vault, write_temporary},
     keys::Keys,
-    lock::WriteLock,
+    lock::{Users, WriteLock},
     names::{random_name, read_small},
 };
 use crate::{
@@ -130,7 +130,7 @@ impl Vault {
     pub fn repair_root_id(path: &Path, unlock: &Unlock) -> std::result::Result<bool, OpenError> {
         let (config, _, master) = Vault::unlock_config(path, unlock)?;
         let store = open_vault(path)?;
-        let lock = WriteLock::take(&store, path)?;
+        let lock = WriteLock::take(&store, path, Users::One)?;
         let root = Dir::new(store, None);
         let take = |root: &Dir, old: &OsStr| Ok(root.store.rename(old, &root.store, &random_name(ASIDE)?)?);
         let mended = mend_id(&Keys::derive(&master, config.settings()), &root, take).map_err(|e| match e {

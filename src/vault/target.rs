@@ -107,6 +107,7 @@ impl Vault {
         }
         stat.ctime = self.files.ctime(key(raw), stat.ctime);
         if let Some(open) = self.files.get(key(raw)) {
+            open.file.look_again()?;
             stat.size = open.file.size();
             stat.mtime = open.file.mtime().unwrap_or(stat.mtime);
             stat.ctime = stat.ctime.max(open.file.written_at().unwrap_or(stat.ctime));
@@ -138,7 +139,7 @@ impl Vault {
         }
         if let Some(size) = changes.size {
             match kind {
-                FileType::RegularFile => self.open_for_writing(&target)?.file.truncate(size)?,
+                FileType::RegularFile => self.resize(&target, size)?,
                 FileType::Directory => return Err(Errno::ISDIR.into()),
                 _ => return Err(Error::Invalid("size of something that has none")),
             }
@@ -148,6 +149,15 @@ impl Vault {
         }
         self.files.changed(inode);
         self.with_target_len(self.settled(|| Ok(node.stat()?))?, || Ok(node.readlink()?))
+    }
+
+    fn resize(&self, target: &Target, size: u64) -> Result<()> {
+        let open = self.open_for_writing(target)?;
+        open.file.truncate(size)?;
+        match target {
+            Target::File(_) => Ok(()), // Whoever has it open will close it.
+            Target::Entry(..) | Target::Dir(_) => self.files.give_back(&open),
+        }
     }
 
     fn set_times(&self, node: &Node, inode: Key, changes: &SetAttr) -> Result<()> {

@@ -102,7 +102,10 @@ impl Vault {
         let of_dir = |dir: &Dir| Ok(Some(Identity::Dir(*dir.id()?)));
         let salt = match target {
             Target::Dir(dir) => return of_dir(dir),
-            Target::File(file) => file.file.salt(false)?,
+            Target::File(file) => {
+                file.file.look_again()?;
+                file.file.salt(false)?
+            }
             Target::Entry(parent, name) => {
                 let node = target.node()?;
                 let raw = node.stat()?;
@@ -118,7 +121,12 @@ impl Vault {
             }
         };
         let salt = match salt {
-            None if create => self.open_for_writing(target)?.file.salt(true)?,
+            None if create => {
+                let open = self.open_for_writing(target)?;
+                let salt = open.file.salt(true)?;
+                self.files.give_back(&open)?;
+                salt
+            }
             found => found,
         };
         Ok(salt.map(Identity::File))

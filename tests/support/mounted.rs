@@ -72,6 +72,11 @@ impl Vault {
         vault
     }
 
+    /// The same vault with a mount point and a log of its own, as on another machine.
+    pub fn elsewhere(&self) -> Vault {
+        Vault::place(Some(&self.store))
+    }
+
     fn place(store: Option<&Path>) -> Vault {
         let place = TempDir::with_prefix("warpcrypt-test-").expect("temporary directory");
         open_to_all(place.path());

@@ -176,6 +176,10 @@ pub struct MountArgs {
     /// trusted: see docs/reverse.md
     #[arg(long)]
     pub reverse: bool,
+    /// Let other machines mount the vault for writing at the same time, all of them with this option. The store has to have locks
+    /// between machines; docs/limits.md says what one sees of another
+    #[arg(long, conflicts_with_all = ["anchor", "reverse"])]
+    pub shared: bool,
     /// Let other users access the mount; file permissions apply
     #[arg(long)]
     pub allow_other: bool,
@@ -209,7 +213,7 @@ pub struct MountArgs {
     /// Log to this file instead of the system log. A log that cannot be had does not prevent the mount
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
-    /// Mount options, as in fstab: ro, rw, reverse, allow_other, default_permissions, nonempty, noexec, nosuid, nodev, noatime,
+    /// Mount options, as in fstab: ro, rw, reverse, shared, allow_other, default_permissions, nonempty, noexec, nosuid, nodev, noatime,
     /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, io-uring=U, memory=MIB, anchor=F, idle=TIME. In a
     /// value, write a comma as `\,` and a backslash as `\\`
     #[arg(short = 'o', value_name = "OPTIONS")]
@@ -231,6 +235,7 @@ impl MountArgs {
             foreground: false,
             read_only: false,
             reverse: false,
+            shared: false,
             allow_other: false,
             engine: EngineArg::default(),
             durability: DurabilityArg::default(),

@@ -125,6 +125,10 @@ fn refuse_writer(vault: &Path) -> Outcome {
             format!("{} is mounted for writing", vault.display()),
             "Unmount it, or mount it with --read-only, and check again.",
         )),
+        Ok(None) if umount::is_shared(vault) => Err(Failure::plain(
+            Code::AlreadyMounted,
+            "the vault is mounted with --shared: unmount it everywhere, and check again",
+        )),
         Ok(None) | Err(_) => Ok(()), // Opening it says what is wrong.
     }
 }

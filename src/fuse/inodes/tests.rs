@@ -31,7 +31,7 @@ fn table() -> Inodes {
 
 /// Counts a lookup of what stands where it was found.
 fn found(inodes: &Inodes, stat: &Stat, name: Name) -> Id {
-    inodes.found(stat, name, |_| 0, |_| true).unwrap()
+    inodes.found(stat, name, |_| 0, |_| true, false).unwrap()
 }
 
 fn nobody_asks(_: &Name) -> bool {
@@ -124,16 +124,16 @@ fn a_name_that_moved_since_it_was_found_is_not_noted() {
     let inodes = table();
     let file = stat(42, Kind::File, 1);
     assert!(
-        inodes.found(&file, name(ROOT, "a"), |_| 0, nobody_asks).is_some(),
+        inodes.found(&file, name(ROOT, "a"), |_| 0, nobody_asks, false).is_some(),
         "the kernel asks under its lock"
     );
     let node = inodes.get(42).unwrap();
     node.names.write().replace(&name(ROOT, "a"), name(ROOT, "b"));
-    assert_eq!(inodes.found(&file, name(ROOT, "a"), |_| 0, |_| false), None);
+    assert_eq!(inodes.found(&file, name(ROOT, "a"), |_| 0, |_| false, false), None);
     assert_eq!(node.names.read().any(), Some(&name(ROOT, "b")));
-    assert!(inodes.found(&file, name(ROOT, "b"), |_| 0, nobody_asks).is_some(), "known");
+    assert!(inodes.found(&file, name(ROOT, "b"), |_| 0, nobody_asks, false).is_some(), "known");
     node.names.write().remove(&name(ROOT, "b"), &file, true, None);
-    assert_eq!(inodes.found(&file, name(ROOT, "b"), |_| 0, |_| false), None);
+    assert_eq!(inodes.found(&file, name(ROOT, "b"), |_| 0, |_| false, false), None);
     assert!(node.names.read().gone().is_some() && Arc::ptr_eq(&node, &inodes.get(42).unwrap()));
     inodes.forget(42, 2);
     assert!(inodes.get(42).is_err(), "what was not found was not counted");

@@ -5,10 +5,10 @@ use crate::{
     store::BackingFile,
 };
 use rustix::{
-    fs::{FallocateFlags, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT},
+    fs::{Advice, FallocateFlags, FlockOperation, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT},
     io::{Errno, retry_on_intr},
 };
-use std::{io, os::fd::OwnedFd, sync::Arc};
+use std::{io, num::NonZeroU64, os::fd::OwnedFd, sync::Arc};
 
 /// Pieces that one preadv(2) takes.
 const PIECES: usize = 1024;
@@ -166,6 +166,30 @@ impl BackingFile for DirFile {
         };
         Ok(rustix::fs::futimens(&*self.fd(), &times)?)
     }
+
+    /// By flock(2): a lock of the open file, which goes with it. FUSE would keep one by fcntl(2) when the file is closed.
+    fn try_lock(&self) -> io::Result<bool> {
+        let operation = match self.writable() {
+            true => FlockOperation::NonBlockingLockExclusive,
+            // Over NFS an exclusive one takes a descriptor that may write.
+            false => FlockOperation::NonBlockingLockShared,
+        };
+        match retry_on_intr(|| rustix::fs::flock(&*self.fd(), operation)) {
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            locked => Ok(locked.map(|()| true)?),
+        }
+    }
+
+    fn unlock(&self) {
+        if let Err(e) = rustix::fs::flock(&*self.fd(), FlockOperation::Unlock) {
+            log::warn!("a stored file stays locked until it is closed: {e}");
+        }
+    }
+
+    fn drop_cached(&self, len: u64) {
+        // Advice: where the kernel does not take it, it asks the store by its own rules.
+        let _ = rustix::fs::fadvise(&*self.fd(), 0, NonZeroU64::new(len), Advice::DontNeed);
+    }
 }
 
 /// The offset `done` bytes after `offset`, if there is such an offset.
@@ -265,6 +289,25 @@ mod tests {
         assert!(file.writable());
         file.write_at(b"y", 0).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"y");
+    }
+
+    #[test]
+    fn a_lock_keeps_out_whoever_opened_the_file_by_himself() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let open =
+            || DirFile::new(File::options().create(true).read(true).append(true).open(&path).unwrap().into());
+        let reader = || DirFile::new(File::open(&path).unwrap().into());
+        let one = open();
+        let (other, first, second) = (open(), reader(), reader());
+        assert!(one.try_lock().unwrap() && one.try_lock().unwrap());
+        assert!(!other.try_lock().unwrap() && !first.try_lock().unwrap());
+        one.unlock();
+        assert!(first.try_lock().unwrap() && second.try_lock().unwrap() && !one.try_lock().unwrap());
+        drop((first, second));
+        assert!(other.try_lock().unwrap());
+        drop(other);
+        assert!(one.try_lock().unwrap());
     }
 
     #[test]

@@ -226,6 +226,14 @@ impl StoreDir {
         }
     }
 
+    /// Renames if the new name is free, in one step.
+    ///
+    /// # Errors
+    /// EEXIST if the new name is taken, EINVAL if the store cannot do that; else the store's.
+    pub fn rename_to_free(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
+        Ok(self.rename_with(name, to, new, RenameFlags::NOREPLACE)?)
+    }
+
     /// Swaps two names.
     ///
     /// # Errors
@@ -257,13 +265,13 @@ impl StoreDir {
         Ok(rustix::fs::fsync(self.readable()?)?)
     }
 
-    /// Locks the directory itself against all others who do, as long as the descriptor lives.
+    /// Locks the directory itself, as long as the descriptor lives.
     ///
     /// # Errors
     /// EWOULDBLOCK if another has it locked; EBADF, ENOLCK and others where the store locks no directories.
-    pub fn lock(&self) -> io::Result<OwnedFd> {
+    pub fn lock(&self, operation: FlockOperation) -> io::Result<OwnedFd> {
         let fd = self.readable()?;
-        rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
+        rustix::fs::flock(&fd, operation)?;
         Ok(fd)
     }
 

@@ -26,6 +26,10 @@ impl File {
         if st.fault != Some(Fault::Away) {
             return Ok(());
         }
+        if self.context.sharing.is_some() {
+            drop(st);
+            return self.refresh(); // Another may have changed it meanwhile.
+        }
         let (size, root) = (st.stored.base.size, st.stored.base.root);
         let mut times = std::mem::replace(&mut *st, State::never_committed(&self.context)).times;
         let loaded = self.store.len().map_err(Into::into).and_then(|stored| self.load(&mut st, stored));

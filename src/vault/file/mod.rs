@@ -10,6 +10,7 @@
 //! | `recover` | what a crash on that way leaves to do |
 //! | `rebuild` | what can be made of a damaged file |
 //! | `rekey` | another key for a file |
+//! | `lease` | a file that other machines may write, too |
 //! | `bound` | which record is durable, for whoever keeps that elsewhere |
 //! | `segments` | all that verifies, around what does not |
 //! | `background` | threads for read-ahead, and for sealing and storing |
@@ -26,6 +27,7 @@ mod commit;
 mod damage;
 mod flush;
 mod in_flight;
+mod lease;
 mod lock;
 mod read;
 mod rebuild;
@@ -43,6 +45,7 @@ mod write;
 
 use super::{Result, Time, keys::ContentKeys, resources::Budget, sync::Mutex};
 use crate::{engine::Router, store::BackingFile};
+use lease::Lease;
 use lock::StateLock;
 use read::Ahead;
 use record::OnDisk;
@@ -57,6 +60,7 @@ pub use background::Background;
 pub use bound::{Bound, Bounds};
 pub use buffer::Buffered;
 pub use commit::CleanStep;
+pub(super) use lease::wait_for;
 pub use read::{ReadAheadMemory, SmallRead};
 pub use rebuild::Rebuilt;
 pub use rekey::{Rewrite, Rewrites};
@@ -87,6 +91,8 @@ pub struct Context {
     pub durability: Durability,
     /// Nothing may be written: recovery stays in memory.
     pub read_only: bool,
+    /// Other machines may write the files, too; then, how long is waited for one that has a file's lease.
+    pub sharing: Option<Duration>,
     /// Whether the store overwrites data in place: then there is room for it.
     pub overwrites_in_place: bool,
     /// Keeps what stands in a stored file behind a blank header, before that is written anew.
@@ -111,6 +117,7 @@ pub struct Context {
 pub struct File {
     context: Arc<Context>,
     store: Arc<dyn BackingFile>,
+    lease: Lease,
     state: StateLock,
     ahead: Mutex<Ahead>,
 }
@@ -122,9 +129,11 @@ impl File {
     /// `Damaged` if the commit records do not authenticate, or contradict what is stored; else the store's.
     pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Arc<File>> {
         let store = rekey::finish(store, &context)?;
-        let stored = store.len()?;
         let file = File::over(store, context);
-        file.load_version(stored)?;
+        match file.context.sharing {
+            Some(_) => file.refresh()?,
+            None => file.load_version(file.store.len()?)?,
+        }
         Ok(Arc::new(file))
     }
 
@@ -139,7 +148,7 @@ impl File {
         // A GPU is fastest with the longest windows.
         let threads = if router.opens_in_place() { router.threads() } else { usize::MAX };
         let ahead = Mutex::new(Ahead::new(context.ahead.clone(), context.budget.ahead, threads));
-        File { context, store, state, ahead }
+        File { context, store, lease: Lease::default(), state, ahead }
     }
 
     /// Whether nothing was ever committed to it, although the store has more than nothing.
@@ -178,7 +187,8 @@ impl File {
     /// again: a later success would prove nothing.
     pub fn sync(&self) -> Result<()> {
         let mut st = self.state.write();
-        if self.context.read_only {
+        // Without a lease nothing is to be stored: giving it back made all durable.
+        if self.context.read_only || self.lacks_lease() {
             return Ok(());
         }
         self.begin_change(&mut st)?;
@@ -193,7 +203,7 @@ impl File {
     /// As `sync`.
     pub fn salt(&self, create: bool) -> Result<Option<[u8; 32]>> {
         if create {
-            let mut st = self.state.write();
+            let mut st = self.state_to_change()?;
             if st.stored.records.on_disk == OnDisk::Nothing {
                 self.flush_record(&mut st)?;
             }
@@ -214,9 +224,12 @@ impl File {
         self.state.read().is_stored()
     }
 
-    /// Whether the store holds all there is, under a clean record.
+    /// Whether the store holds all there is, under a clean record, and this process has no lease of the file.
     pub fn is_clean(&self) -> bool {
-        self.state.read().is_clean()
+        match self.context.sharing {
+            Some(_) => !self.lease.is_held(),
+            None => self.state.read().is_clean(),
+        }
     }
 
     /// When the content last changed, in the application's or the store's view.

@@ -125,6 +125,10 @@ impl Files {
         let (mut idle, mut busy) = (Vec::new(), Vec::new());
         for open in self.all() {
             open.file.drop_idle_readers();
+            if self.context.sharing.is_some() {
+                self.give_back_in_time(&open);
+                continue;
+            }
             if open.unlinked.load(Ordering::Relaxed) || open.file.is_clean() || open.file.failed() {
                 continue;
             }
@@ -146,6 +150,17 @@ impl Files {
         self.in_use.fetch_min(self.count.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
+    /// Gives the lease of a shared file back if others may have waited for it.
+    fn give_back_in_time(&self, open: &OpenFile) {
+        if open.file.is_clean() || open.file.failed() {
+            return;
+        }
+        match self.ctimes.keep(open, || open.file.give_back_in_time()) {
+            Ok(()) => open.complained.store(false, Ordering::Relaxed),
+            Err(e) => open.complain(&e),
+        }
+    }
+
     /// Flush, sync, settle, sync, clean records: one pair of syncs for all of them. What fails is logged; returns the first.
     pub(in crate::vault) fn clean(&self, files: Vec<Arc<OpenFile>>) -> Option<(Key, Error)> {
         if self.context.read_only || files.is_empty() {
@@ -156,6 +171,11 @@ impl Files {
             open.complain(&e);
             first.borrow_mut().get_or_insert((open.key, e));
         };
+        if self.context.sharing.is_some() {
+            // Each by itself: between two steps others would wait for it.
+            files.iter().for_each(|open| self.give_back(open).unwrap_or_else(|e| failed(open, e)));
+            return first.into_inner();
+        }
         let mut cleaned = self.cleaned.lock();
         let flush = |open: Arc<OpenFile>| {
             let flushed = match open.file.is_flushed() {
@@ -216,11 +236,8 @@ impl Files {
         files.into_iter().filter(synced).collect()
     }
 
-    /// Flushes everything, makes it durable, writes the clean records and ends the flusher.
-    ///
-    /// # Errors
-    /// The first file's that could not be stored; EIO if one could not be stored before.
-    pub fn shut_down(&self) -> Result<()> {
+    /// Ends the flusher.
+    pub(in crate::vault) fn end_flusher(&self) {
         *self.stop.lock() = true;
         self.wake.notify_all();
         if let Some(flusher) = self.flusher.lock().take()
@@ -228,6 +245,14 @@ impl Files {
         {
             let _ = flusher.join();
         }
+    }
+
+    /// Flushes everything, makes it durable, writes the clean records and ends the flusher.
+    ///
+    /// # Errors
+    /// The first file's that could not be stored; EIO if one could not be stored before.
+    pub fn shut_down(&self) -> Result<()> {
+        self.end_flusher();
         if self.context.read_only {
             return Ok(());
         }

@@ -5,6 +5,8 @@
 
 mod away;
 mod flusher;
+#[cfg(test)]
+pub(super) mod mortal;
 
 use super::{
     Result, Time,
@@ -14,7 +16,7 @@ use super::{
     process,
     sync::{Condvar, Mutex},
 };
-use crate::store::DirFile;
+use crate::store::{BackingFile, DirFile};
 use flusher::Hurry;
 use std::{
     collections::HashMap,
@@ -103,6 +105,9 @@ pub struct Files {
     halted: Mutex<bool>,
     wake: Condvar,
     flusher: Mutex<Option<JoinHandle<()>>>,
+    /// Until when the process lives, for a test.
+    #[cfg(test)]
+    pub(super) life: Arc<mortal::Life>,
 }
 
 impl Files {
@@ -141,7 +146,21 @@ impl Files {
             halted: Mutex::new(false),
             wake: Condvar::new(),
             flusher: Mutex::new(None),
+            #[cfg(test)]
+            life: Arc::new(mortal::Life::endless()),
         }
+    }
+
+    /// What files are stored through.
+    #[cfg(not(test))]
+    #[allow(clippy::unused_self)]
+    fn backing(&self, store: &Arc<DirFile>) -> Arc<dyn BackingFile> {
+        store.clone()
+    }
+
+    #[cfg(test)]
+    fn backing(&self, store: &Arc<DirFile>) -> Arc<dyn BackingFile> {
+        Arc::new(mortal::Mortal { store: store.clone(), life: self.life.clone() })
     }
 
     /// What the files share.
@@ -165,7 +184,7 @@ impl Files {
     /// # Errors
     /// As `File::open`.
     pub fn open(&self, key: Key, store: DirFile) -> Result<Arc<OpenFile>> {
-        self.open_by(key, store, |store| File::open(store.clone(), self.context.clone()))
+        self.open_by(key, store, |store| File::open(self.backing(store), self.context.clone()))
     }
 
     /// As `open`, where `load` opens the content behind the descriptor.
@@ -184,7 +203,10 @@ impl Files {
                     if store.writable() && !open.store.writable() {
                         open.store.take_over(store);
                     }
-                    return Ok(open.clone());
+                    let open = open.clone();
+                    drop(files);
+                    open.file.refresh()?;
+                    return Ok(open);
                 }
                 Some(Entry::Opening { .. }) => shard.opened.wait(&mut files),
                 None => break,
@@ -221,7 +243,7 @@ impl Files {
             }
         }
         let store = Arc::new(store);
-        let file = File::fresh(store.clone(), self.context.clone());
+        let file = File::fresh(self.backing(&store), self.context.clone());
         self.enter(&mut files, file, store, key)
     }
 
@@ -246,6 +268,8 @@ impl Files {
         // One reference is the table's: a file that is still to be cleaned stays there.
         if Arc::strong_count(&open) == 2 {
             open.file.end_readers();
+            // What the kernel wrote for a mapping after the close. What fails the flusher tries again.
+            self.give_back(&open).unwrap_or_else(|e| open.complain(&e));
         }
         drop(open);
         self.let_go(key);
@@ -302,11 +326,25 @@ impl Files {
     /// # Errors
     /// As there.
     pub fn flush_at_close(&self, open: &OpenFile) -> Result<()> {
+        if self.context.sharing.is_some() {
+            return self.give_back(open);
+        }
         self.ctimes.keep(open, || open.file.flush_at_close())?;
         if !open.file.is_stored() {
             self.hurry(open.key);
         }
         Ok(())
+    }
+
+    /// Stores all of a shared file and gives its lease back, so that others see it.
+    ///
+    /// # Errors
+    /// As [`File::give_back`].
+    pub(super) fn give_back(&self, open: &OpenFile) -> Result<()> {
+        if open.file.is_clean() || self.context.sharing.is_none() {
+            return Ok(());
+        }
+        self.ctimes.keep(open, || open.file.give_back())
     }
 
     /// Flushes a file and makes it durable.

@@ -14,6 +14,7 @@ mod opening;
 mod pending;
 mod renames;
 mod rotate;
+mod sharing;
 mod users;
 mod xattr_lists;
 mod xattrs;

@@ -164,6 +164,9 @@ impl Vault {
             return Ok(Some(()));
         }
         drop(shared);
+        if self.is_shared() {
+            return Err(Errno::NOSPC.into()); // A list takes several steps, which another machine would meet half-way.
+        }
         let _alone = self.lists.write();
         self.with_attributes(node, owner, |a| a.set_in_list(attribute, value, flags)).map(Some)
     }
@@ -180,7 +183,11 @@ impl Vault {
         }
         let Some(owner) = self.list_owner(target)? else { return Ok(None) };
         let _alone = self.lists.write();
-        self.with_attributes(node, owner, |a| a.remove(attribute)).map(Some)
+        self.with_attributes(node, owner, |a| match self.is_shared() && a.list()?.is_some() {
+            true => Err(Error::NotSupported("attributes that are in a list, in a shared vault")),
+            false => a.remove(attribute),
+        })
+        .map(Some)
     }
 
     /// The list of a node, which does not change until the guard is dropped.

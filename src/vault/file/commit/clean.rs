@@ -29,18 +29,44 @@ impl File {
     /// As `flush`.
     pub fn clean_flush(&self) -> Result<CleanStep> {
         let mut st = self.state.write();
-        self.begin_change(&mut st)?;
-        self.flush_all(&mut st)?;
-        self.finish_overwrites(&mut st)?;
+        self.flush_with_nodes(&mut st)?;
+        Ok(CleanStep { changes: st.times.changes, newest: st.stored.records.newest_bound() })
+    }
+
+    fn flush_with_nodes(&self, st: &mut State) -> Result<()> {
+        self.begin_change(st)?;
+        self.flush_all(st)?;
+        self.finish_overwrites(st)?;
         if st.stored.records.on_disk.may_be_dirty() && holds(Rule::NodesBeforeClean) {
             let nodes = st.stored.tree.unsaved_nodes();
             let written = nodes.iter().try_for_each(|(offset, page)| self.store.write_at(page, *offset));
             if !nodes.is_empty() {
-                self.restore_mtime(&st); // a write that fails changes the time, too
+                self.restore_mtime(st); // a write that fails changes the time, too
             }
             written?;
         }
-        Ok(CleanStep { changes: st.times.changes, newest: st.stored.records.newest_bound() })
+        Ok(())
+    }
+
+    /// C4 to C6 in one, for this file alone. The clean record is synced, too: another machine has to find it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(in crate::vault::file) fn clean_at_once(&self, st: &mut State) -> Result<()> {
+        self.flush_with_nodes(st)?;
+        if st.stored.records.on_disk.may_be_dirty() {
+            self.sync_store(st)?;
+            st.advance_base();
+            let length = layout::stored_size(st.stored.tree.size());
+            if !st.stored.tree.is_canonical() || self.store.len()? != length {
+                let exact = self.make_exact(st, length);
+                self.restore_mtime(st);
+                exact?;
+                self.sync_store(st)?;
+            }
+            self.write_clean_record(st)?;
+        }
+        self.sync_store(st)
     }
 
     /// The sync of C4 or C5, for this file alone.

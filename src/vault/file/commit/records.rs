@@ -51,6 +51,9 @@ impl File {
         if self.context.read_only {
             return Err(Error::ReadOnly);
         }
+        if self.lacks_lease() {
+            return Err(Error::os(libc::EAGAIN)); // Nobody comes here without.
+        }
         st.times.rename_content();
         match st.fault {
             None => Ok(()),

@@ -94,14 +94,18 @@ impl File {
         if cut {
             return Ok(None);
         }
+        self.settled(|| self.read_whole(offset, out)).map(Some)
+    }
+
+    fn read_whole(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
         let end = offset.saturating_add(out.len() as u64);
         self.state.read().check_readable(end)?;
         let chunks = offset / layout::CHUNK..end / layout::CHUNK;
         match self.try_read_whole_chunks(&chunks, out, Lock::Released) {
             Err(Error::Damaged(_)) if holds(Rule::ReadAgainHeld) => {
-                self.try_read_whole_chunks(&chunks, out, Lock::Held).map(Some)
+                self.try_read_whole_chunks(&chunks, out, Lock::Held)
             }
-            result => result.map(Some),
+            result => result,
         }
     }
 

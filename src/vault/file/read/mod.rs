@@ -47,6 +47,19 @@ impl File {
         small: &mut Vec<u8>,
         give: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
+        let mut give = Some(give);
+        self.settled(|| self.try_read_to(offset, len, small, &mut give))
+    }
+
+    /// Calls `give` only if all went well.
+    fn try_read_to<T, G: FnOnce(&[u8]) -> T>(
+        self: &Arc<Self>,
+        offset: u64,
+        len: usize,
+        small: &mut Vec<u8>,
+        give: &mut Option<G>,
+    ) -> Result<T> {
+        let mut give = |read: &[u8]| (give.take().expect("given once"))(read); // invariant: nothing fails after it
         let request = self.note_request(offset, len)?;
         let (len, chunks) = (request.len(), request.chunks());
         match &request.windows[..] {
@@ -73,7 +86,7 @@ impl File {
             small.zeroize(); // Growing would leave its content behind.
         }
         small.resize(len, 0);
-        let read = self.read(offset, small)?;
+        let read = self.try_read(offset, small)?;
         Ok(give(&small[..read]))
     }
 
@@ -89,7 +102,7 @@ impl File {
             if before < done || !is_of(&opened, *content) {
                 continue;
             }
-            done += self.read(bytes.start + done as u64, &mut out[done..before])?;
+            done += self.try_read(bytes.start + done as u64, &mut out[done..before])?;
             if done < before {
                 return Ok(done);
             }
@@ -97,7 +110,7 @@ impl File {
             out[before..before + part.len()].copy_from_slice(part);
             done = before + part.len();
         }
-        Ok(done + self.read(bytes.start + done as u64, &mut out[done..])?)
+        Ok(done + self.try_read(bytes.start + done as u64, &mut out[done..])?)
     }
 
     /// Reads up to `out.len()` bytes; fewer only at the end of the file.
@@ -105,6 +118,10 @@ impl File {
     /// # Errors
     /// As `read_to`; the content of `out` is then unspecified.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.settled(|| self.try_read(offset, out))
+    }
+
+    fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
         if out.len() > SMALL {
             return self.read_large(offset, out);
         }

@@ -3,7 +3,7 @@
 
 use super::locate::is_at_hand;
 use crate::vault::{
-    Result,
+    Error, Result,
     file::{
         File,
         chunk_range::{ChunkRange, chunks_of},
@@ -54,7 +54,11 @@ impl File {
     fn read_ahead(self: &Arc<Self>, read: &mut SmallRead) -> Option<Result<usize>> {
         match self.note_request(read.offset, read.out.len()) {
             Ok(found) if found.windows.is_empty() => None,
-            Ok(found) => Some(self.gather(&found, &mut read.out[..found.len()])),
+            Ok(found) => match self.gather(&found, &mut read.out[..found.len()]) {
+                // Another machine may have changed it: `read` looks again.
+                Err(Error::Damaged(_)) if self.context.sharing.is_some() => None,
+                done => Some(done),
+            },
             Err(e) => Some(Err(e)),
         }
     }

@@ -167,7 +167,7 @@ impl File {
         if stored != layout::stored_size(version.size) {
             let intact = layout::plain_size(stored).min(version.size.saturating_sub(1));
             st.fault = Some(Fault::WrongLength(intact / layout::CHUNK * layout::CHUNK));
-        } else if !self.context.read_only && st.stored.records.sectors[0] != st.stored.records.sectors[1] {
+        } else if self.may_write() && st.stored.records.sectors[0] != st.stored.records.sectors[1] {
             self.repeat_clean_record(st)?;
         }
         Ok(())
@@ -211,7 +211,7 @@ impl File {
         *st = State::clean(Some(dirty.identity.clone()), records, version, &self.context);
         st.stored.tree = Tree::recovered(&version, recovered.clone(), nodes, &self.context.slots);
         st.times.mtime = Some(Time { seconds, nanoseconds });
-        if self.context.read_only {
+        if !self.may_write() {
             return Ok(());
         }
         let written = self.redo(st, &recovered);
@@ -259,6 +259,13 @@ impl File {
 /// The stored entries of a group, each with the index of its chunk.
 fn indexed(group: u64, raw: &[u8]) -> impl Iterator<Item = (u64, Entry)> {
     (layout::first_chunk(group)..).zip(decode_entries(raw))
+}
+
+/// The sectors of the commit records; zeros where the stored file ends before.
+pub(super) fn read_sectors(store: &dyn BackingFile) -> Result<[[u8; RECORD]; 2]> {
+    let mut sectors = [[0; RECORD]; 2];
+    store.read_at(sectors.as_flattened_mut(), 0)?;
+    Ok(sectors)
 }
 
 fn sector(header: &[u8; layout::PAGE as usize], place: usize) -> [u8; RECORD] {

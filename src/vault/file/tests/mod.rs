@@ -69,6 +69,7 @@ pub(super) fn context_of_few(background: Background) -> Context {
         router: Router::new(EngineChoice::Cpu, budget.buffers).unwrap(),
         durability: Durability::Strict,
         read_only: false,
+        sharing: None,
         overwrites_in_place: true,
         set_aside: Box::new(|_| Ok(())),
         rewrites: None,

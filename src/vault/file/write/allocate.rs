@@ -12,7 +12,7 @@ impl File {
     /// `TooLarge`, or the store's (ENOSPC, EOPNOTSUPP).
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let end = offset.checked_add(len).filter(|end| *end <= layout::MAX_SIZE).ok_or(Error::TooLarge)?;
-        let mut st = self.state.write();
+        let mut st = self.state_to_change()?;
         self.complete_all(&mut st);
         self.begin_change(&mut st)?;
         self.remember_mtime(&mut st)?;
@@ -32,6 +32,10 @@ impl File {
     /// # Errors
     /// `NoData` past the end, or when there is no data any more.
     pub fn seek(&self, offset: u64, data: bool) -> Result<u64> {
+        self.settled(|| self.try_seek(offset, data))
+    }
+
+    fn try_seek(&self, offset: u64, data: bool) -> Result<u64> {
         let mut st = self.state.write();
         if offset >= st.dirty.size {
             return Err(Error::NoData);

@@ -27,7 +27,7 @@ impl File {
     /// `TooLarge`; or what an earlier part of the buffer met on its way to the store, and then nothing of
     /// `data` was taken.
     pub fn write(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
-        let mut st = self.state.write();
+        let mut st = self.state_to_change()?;
         self.write_locked(&mut st, offset, data, Times::note_write)
     }
 
@@ -37,7 +37,7 @@ impl File {
     /// # Errors
     /// As `write`.
     pub fn write_gathered(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
-        let mut st = self.state.write();
+        let mut st = self.state_to_change()?;
         self.write_locked(&mut st, offset, data, Times::note_gathered)
     }
 
@@ -46,7 +46,7 @@ impl File {
     /// # Errors
     /// As `write`.
     pub fn append(self: &Arc<Self>, data: &[u8]) -> Result<u64> {
-        let mut st = self.state.write();
+        let mut st = self.state_to_change()?;
         let offset = st.dirty.size;
         self.write_locked(&mut st, offset, data, Times::note_write)?;
         Ok(offset)
@@ -200,7 +200,8 @@ impl File {
             Time { seconds, nanoseconds }
         };
         set(shown)?;
-        st.times.mtime = Some(time);
+        // Without a lease the store has the time, which another may change.
+        st.times.mtime = (!self.lacks_lease()).then_some(time);
         Ok(())
     }
 }

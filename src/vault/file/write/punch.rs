@@ -14,7 +14,7 @@ impl File {
     /// # Errors
     /// As `write`.
     pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
-        let mut st = self.state.write();
+        let mut st = self.state_to_change()?;
         self.complete_all(&mut st);
         self.begin_change(&mut st)?;
         let end = offset.saturating_add(len).min(st.dirty.size);

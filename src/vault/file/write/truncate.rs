@@ -17,7 +17,7 @@ impl File {
         if size > layout::MAX_SIZE {
             return Err(Error::TooLarge);
         }
-        let mut st = self.state.write();
+        let mut st = self.state_to_change()?;
         self.complete_all(&mut st);
         self.begin_change(&mut st)?;
         if size > st.dirty.size {

@@ -1,0 +1,151 @@
+//! In a shared vault: who changes the names of a directory, among several machines.
+//!
+//! A lock of a directory's id file. Who adds a name has it shared, so that nobody takes the directory away meanwhile: between its
+//! id file and the directory itself, which no store removes in one step. Who removes the directory, or changes a long name in it,
+//! which has a sidecar, has it alone. The rest are single operations of the store.
+
+use super::{
+    Dir, RenameMode, Result, Vault,
+    attr::key,
+    file::wait_for,
+    names::Place,
+    sharing::{Rule, holds},
+};
+use crate::format::name::DIR_ID_NAME;
+use rustix::{
+    fs::{FlockOperation, OFlags, flock, fstat},
+    io::Errno,
+};
+use std::{ffi::OsStr, io, os::fd::OwnedFd, time::Duration};
+
+/// How often a directory without its id file is looked at, and for how long: who removes it may be about to put that back.
+const BETWEEN: Duration = Duration::from_millis(20);
+const FOR_AN_ID: Duration = Duration::from_secs(1);
+
+/// Keeps others from changing a directory.
+pub(super) struct DirLock(OwnedFd);
+
+impl Drop for DirLock {
+    /// Closing alone would not do: see `WriteLock`.
+    fn drop(&mut self) {
+        // What cannot be unlocked is closed.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+impl Vault {
+    /// Whether other machines may write to the vault.
+    pub fn is_shared(&self) -> bool {
+        self.sharing.is_some()
+    }
+
+    /// Keeps others from removing a directory while a name is added to it, or from changing long names if the name `is_long`.
+    /// `None` in a vault that is not shared.
+    ///
+    /// # Errors
+    /// EAGAIN if others do not let go of it in time; ENOENT if it is gone; else the store's.
+    pub(super) fn lock_dir(&self, dir: &Dir, is_long: bool) -> Result<Option<DirLock>> {
+        let Some(patience) = self.sharing.filter(|_| holds(Rule::LockDirectory)) else { return Ok(None) };
+        let operation = match is_long {
+            true => FlockOperation::NonBlockingLockExclusive,
+            false => FlockOperation::NonBlockingLockShared,
+        };
+        let mut lock = None;
+        wait_for(patience, || {
+            lock = self.try_lock_dir(dir, operation)?;
+            Ok(lock.is_some())
+        })?;
+        Ok(lock)
+    }
+
+    /// The same, where nothing but the sidecar of a long name needs it.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn lock_long_name(&self, dir: &Dir, place: &Place) -> Result<Option<DirLock>> {
+        if place.is_long() { self.lock_dir(dir, true) } else { Ok(None) }
+    }
+
+    /// The same for both directories of a rename, always in one order.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn lock_for_rename(
+        &self,
+        (from, old): (&Dir, &Place),
+        (to, new): (&Dir, &Place),
+        mode: RenameMode,
+    ) -> Result<[Option<DirLock>; 2]> {
+        if !self.is_shared() {
+            return Ok([None, None]);
+        }
+        let [source, target] = [from, to].map(|dir| dir.store.itself().stat().map(|raw| key(&raw)));
+        let (source, target) = (source?, target?);
+        if source == target {
+            return Ok([self.lock_dir(to, old.is_long() || new.is_long())?, None]);
+        }
+        let lock_source = || match mode {
+            RenameMode::Exchange | RenameMode::Whiteout { .. } => self.lock_dir(from, old.is_long()),
+            RenameMode::Replace | RenameMode::NoReplace => self.lock_long_name(from, old),
+        };
+        let lock_target = || self.lock_dir(to, new.is_long());
+        Ok(if source < target { [lock_source()?, lock_target()?] } else { [lock_target()?, lock_source()?] })
+    }
+
+    /// `None` if another has it, or has put another id file there.
+    fn try_lock_dir(&self, dir: &Dir, operation: FlockOperation) -> io::Result<Option<DirLock>> {
+        let name = OsStr::new(DIR_ID_NAME);
+        // Over NFS an exclusive lock takes a descriptor that may write.
+        let open =
+            || dir.store.open_file(name, OFlags::RDWR).or_else(|_| dir.store.open_file(name, OFlags::RDONLY));
+        let file = match open() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.put_id_back(dir)?;
+                open()?
+            }
+            opened => opened?,
+        };
+        match flock(&file, operation) {
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            locked => locked?,
+        }
+        let lock = DirLock(file);
+        match dir.store.stat(name) {
+            Ok(there) => {
+                let own = fstat(&lock.0)?;
+                Ok(((own.st_dev, own.st_ino) == (there.st_dev, there.st_ino)).then_some(lock))
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The id file of a directory that is there without: whoever was removing it vanished, or is about to find it in use.
+    fn put_id_back(&self, dir: &Dir) -> io::Result<()> {
+        let Some(id) = dir.id.filter(|_| dir.store.itself().stat().is_ok_and(|stat| stat.st_nlink > 0))
+        else {
+            return Err(Errno::NOENT.into());
+        };
+        self.write_small(dir, OsStr::new(DIR_ID_NAME), &self.keys().dir_ids.encode(&id))
+    }
+
+    /// Waits for the id of a directory that another machine is removing: it goes, or gets its id file back.
+    pub(super) fn await_id(&self, dir: &Dir) -> io::Result<()> {
+        let patience = self.sharing.unwrap_or_default().min(FOR_AN_ID);
+        let mut left = patience.as_millis() / BETWEEN.as_millis();
+        loop {
+            match dir.store.stat(OsStr::new(DIR_ID_NAME)) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                found => return found.map(drop),
+            }
+            if dir.store.itself().stat()?.st_nlink == 0 {
+                return Err(Errno::NOENT.into());
+            }
+            if left == 0 {
+                return Ok(());
+            }
+            left -= 1;
+            std::thread::sleep(BETWEEN);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Stored files of a process that is killed at some write: what comes after it never reaches the store.
+
+use crate::store::{BackingFile, DirFile};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+const PAGE: usize = 4096;
+
+/// So many more writes of a process reach the store.
+pub(in crate::vault) struct Life(AtomicI64);
+
+impl Life {
+    pub(in crate::vault) fn endless() -> Self {
+        Life(AtomicI64::new(i64::MAX))
+    }
+
+    pub(in crate::vault) fn end_after(&self, writes: i64) {
+        self.0.store(writes, Ordering::Relaxed);
+    }
+
+    /// Spends so many if there are more left.
+    fn lasts_for(&self, writes: usize) -> bool {
+        let spend = |left: i64| left.checked_sub(writes as i64).filter(|left| *left > 0);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_ok()
+    }
+
+    /// How many there are left before this one.
+    fn spend(&self) -> i64 {
+        self.0.fetch_sub(1, Ordering::Relaxed)
+    }
+}
+
+/// A stored file of such a process.
+pub(super) struct Mortal {
+    pub(super) store: Arc<DirFile>,
+    pub(super) life: Arc<Life>,
+}
+
+fn dead() -> io::Error {
+    io::Error::other("the process was killed")
+}
+
+impl Mortal {
+    fn alive(&self, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        if self.life.spend() > 0 { work() } else { Err(dead()) }
+    }
+}
+
+impl BackingFile for Mortal {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.store.read_at(buf, offset)
+    }
+
+    fn read_vectored_at(&self, pieces: &mut [io::IoSliceMut], offset: u64) -> io::Result<usize> {
+        self.store.read_vectored_at(pieces, offset)
+    }
+
+    fn write_vectored_at(&self, pieces: &[io::IoSlice], mut offset: u64) -> io::Result<()> {
+        if self.life.lasts_for(pieces.len()) {
+            return self.store.write_vectored_at(pieces, offset);
+        }
+        for piece in pieces {
+            self.write_at(piece, offset)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// The last one is cut at a page: a killed process leaves no page half-written.
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        match self.life.spend() {
+            2.. => self.store.write_at(buf, offset),
+            1 => {
+                let pages = (buf.len() + offset as usize % PAGE) / PAGE / 2 * PAGE;
+                let whole = pages.saturating_sub(offset as usize % PAGE).min(buf.len());
+                self.store.write_at(&buf[..whole], offset).and(Err(dead()))
+            }
+            _ => Err(dead()),
+        }
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.alive(|| self.store.set_len(len))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.store.len()
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.alive(|| self.store.sync_data())
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.alive(|| self.store.punch(offset, len))
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        self.store.next_data(offset)
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.alive(|| self.store.reserve(offset, len))
+    }
+
+    fn mtime(&self) -> io::Result<(i64, u32)> {
+        self.store.mtime()
+    }
+
+    fn set_mtime(&self, seconds: i64, nanoseconds: u32) -> io::Result<()> {
+        self.alive(|| self.store.set_mtime(seconds, nanoseconds))
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        self.store.try_lock()
+    }
+
+    fn unlock(&self) {
+        self.store.unlock();
+    }
+
+    fn drop_cached(&self, len: u64) {
+        self.store.drop_cached(len);
+    }
+}

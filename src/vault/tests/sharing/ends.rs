@@ -1,0 +1,148 @@
+//! What one refuses, and what one leaves behind that vanishes.
+
+use super::{
+    super::{super::sharing::Rule, errno, node, raw_names, unlock},
+    alone, check, fails_without, name, new_vault, share,
+};
+use crate::vault::{Error, Kind, OpenError, OpenOptions, RenameMode, Target, Vault};
+use rustix::io::Errno;
+use std::{ffi::OsStr, time::Duration};
+
+#[test]
+fn who_has_a_vault_alone_and_who_share_it_keep_each_other_out() {
+    let dir = new_vault();
+    let open =
+        |sharing| Vault::open(dir.path(), &unlock(), OpenOptions { sharing, ..OpenOptions::default() });
+    let shared = [share(dir.path(), Duration::ZERO), share(dir.path(), Duration::ZERO)];
+    assert!(matches!(open(None), Err(OpenError::Shared)));
+    shared.iter().for_each(|vault| vault.shut_down().unwrap());
+    drop(shared);
+    let one = alone(dir.path());
+    assert!(matches!(open(Some(Duration::ZERO)), Err(OpenError::Locked)));
+    one.shut_down().unwrap();
+}
+
+/// As if another had been killed between the two steps of removing it.
+fn a_directory_that_lost_its_id() {
+    let dir = new_vault();
+    let [one, other] = [share(dir.path(), Duration::ZERO), share(dir.path(), Duration::ZERO)];
+    let (stored, _) = one.mkdir(&one.root(), name("d"), node(0o755)).unwrap();
+    let known = one.open_dir(&one.root(), &stored).unwrap();
+    let id = dir.path().join(&stored.0).join("warpcrypt.dir");
+    std::fs::remove_file(&id).unwrap();
+    let without = other.open_dir(&other.root(), &stored).unwrap();
+    assert!(other.list(&without).unwrap().is_empty());
+    let made = other.mknod(&without, name("x"), node(0o644), Kind::File, 0);
+    assert_eq!(errno(made), Some(Errno::NOENT));
+    one.mknod(&known, name("x"), node(0o644), Kind::File, 0).unwrap();
+    let again = other.open_dir(&other.root(), &stored).unwrap();
+    assert_eq!(other.list(&again).unwrap().len(), 1, "it has its id again");
+    assert_eq!(errno(other.rmdir_name(&other.root(), name("d"))), Some(Errno::NOTEMPTY));
+    for vault in [one, other] {
+        vault.shut_down().unwrap();
+    }
+    drop((known, without, again));
+    let vault = alone(dir.path());
+    check(&vault, &vault.root());
+}
+
+#[test]
+fn whoever_knows_the_id_of_a_directory_puts_it_back() {
+    a_directory_that_lost_its_id();
+    assert!(fails_without(Rule::KeepIds, a_directory_that_lost_its_id));
+}
+
+fn a_directory_that_gets_a_name() {
+    let dir = new_vault();
+    let [one, other] = [share(dir.path(), Duration::ZERO), share(dir.path(), Duration::ZERO)];
+    let (stored, _) = one.mkdir(&one.root(), name("d"), node(0o755)).unwrap();
+    let adding = one.lock_dir(&one.open_dir(&one.root(), &stored).unwrap(), false).unwrap();
+    assert_eq!(errno(other.rmdir_name(&other.root(), name("d"))), Some(Errno::AGAIN));
+    drop(adding);
+    let adding = one.lock_dir(&one.root(), false).unwrap();
+    let make = |name: &str| other.mknod(&other.root(), OsStr::new(name), node(0o644), Kind::File, 0);
+    make("short").unwrap();
+    assert_eq!(errno(make(&"l".repeat(200))), Some(Errno::AGAIN));
+    drop(adding);
+    make(&"l".repeat(200)).unwrap();
+    other.rmdir_name(&other.root(), name("d")).unwrap();
+}
+
+#[test]
+fn nobody_removes_a_directory_while_a_name_is_added() {
+    a_directory_that_gets_a_name();
+    assert!(fails_without(Rule::LockDirectory, a_directory_that_gets_a_name));
+}
+
+#[test]
+fn a_directory_without_its_id_can_be_removed() {
+    let dir = new_vault();
+    let vault = share(dir.path(), Duration::ZERO);
+    let (stored, _) = vault.mkdir(&vault.root(), name("d"), node(0o755)).unwrap();
+    std::fs::remove_file(dir.path().join(&stored.0).join("warpcrypt.dir")).unwrap();
+    vault.rmdir_name(&vault.root(), name("d")).unwrap();
+    assert!(!raw_names(dir.path()).contains(&stored.0));
+}
+
+#[test]
+fn attributes_are_seen_by_others_and_lists_are_refused() {
+    let dir = new_vault();
+    let [one, other] = [share(dir.path(), Duration::ZERO), share(dir.path(), Duration::ZERO)];
+    let (stored, _, open) = one.create(&one.root(), name("f"), node(0o644)).unwrap();
+    let seen = other.open_file(&other.root(), &stored, false).unwrap();
+    one.set_xattr(Target::File(&open), name("user.a"), b"value", false, false).unwrap();
+    assert_eq!(other.get_xattr(Target::File(&seen), name("user.a")).unwrap(), b"value");
+    other.set_xattr(Target::File(&seen), name("user.b"), b"other", false, false).unwrap();
+    assert_eq!(one.list_xattr(Target::File(&open)).unwrap().len(), 2);
+    let large = one.set_xattr(Target::File(&open), name("user.c"), &[1; 65_530], false, false);
+    assert!(matches!(&large, Err(Error::Store(_))), "{large:?}");
+    assert!(!dir.path().join("warpcrypt.xattrs").exists());
+}
+
+#[test]
+fn a_size_set_by_name_is_seen_at_once() {
+    let dir = new_vault();
+    let [one, other] = [share(dir.path(), Duration::ZERO), share(dir.path(), Duration::ZERO)];
+    let (stored, _, open) = one.create(&one.root(), name("f"), node(0o644)).unwrap();
+    open.file.write(0, &[7; 10_000]).unwrap();
+    one.files().flush_at_close(&open).unwrap();
+    let root = other.root();
+    let size = crate::vault::SetAttr { size: Some(5), ..Default::default() };
+    other.set_attr(Target::Entry(&root, &stored), &size).unwrap();
+    assert_eq!(one.stat(Target::File(&open)).unwrap().size, 5);
+    let mut out = [0; 8];
+    assert_eq!(open.file.read(0, &mut out).unwrap(), 5);
+    assert_eq!(out, [7, 7, 7, 7, 7, 0, 0, 0]);
+}
+
+#[test]
+fn of_two_that_rename_to_a_free_name_one_wins() {
+    let dir = new_vault();
+    let [one, other] = [share(dir.path(), Duration::ZERO), share(dir.path(), Duration::ZERO)];
+    for (vault, from) in [(&one, "a"), (&other, "b")] {
+        vault.mknod(&vault.root(), name(from), node(0o644), Kind::File, 0).unwrap();
+    }
+    let rename = |vault: &Vault, from| {
+        let root = vault.root();
+        vault.rename_name((&root, name(from)), (&root, name("c")), RenameMode::NoReplace).map(drop)
+    };
+    rename(&one, "a").unwrap();
+    assert_eq!(errno(rename(&other, "b")), Some(Errno::EXIST));
+}
+
+#[test]
+fn a_locked_vault_takes_what_others_wrote_meanwhile() {
+    let dir = new_vault();
+    let [one, other] = [share(dir.path(), Duration::ZERO), share(dir.path(), Duration::ZERO)];
+    let (stored, _, open) = one.create(&one.root(), name("f"), node(0o644)).unwrap();
+    open.file.write(0, b"before").unwrap();
+    one.put_away().unwrap();
+    let theirs = other.open_file(&other.root(), &stored, true).unwrap();
+    theirs.file.write(0, b"behind").unwrap();
+    other.files().flush_at_close(&theirs).unwrap();
+    let (_, _, master) = Vault::unlock_config(dir.path(), &unlock()).unwrap();
+    one.bring_back(master.expose()).unwrap();
+    let mut out = [0; 6];
+    assert_eq!(open.file.read(0, &mut out).unwrap(), 6);
+    assert_eq!(&out, b"behind");
+}

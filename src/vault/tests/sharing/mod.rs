@@ -1,0 +1,90 @@
+//! Several processes share a vault: what one sees of another, and when.
+
+mod ends;
+mod history;
+mod sequences;
+mod threads;
+mod world;
+
+use super::{settings, slot, unlock};
+use crate::{
+    engine::EngineChoice,
+    format::name::NameMode,
+    vault::{Dir, Kind, OpenError, OpenOptions, Vault, sharing},
+};
+use std::{ffi::OsStr, path::Path, sync::Arc, time::Duration};
+use tempfile::TempDir;
+
+/// Numbers by chance, the same ones from the same seed.
+struct Draw(u64);
+
+impl Draw {
+    fn new(seed: u64) -> Self {
+        Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 33) as usize % limit
+    }
+
+    fn one_of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
+        if all.is_empty() { None } else { all.get(self.below(all.len())) }
+    }
+}
+
+fn new_vault() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    Vault::init(dir.path(), settings(NameMode::Encrypted), &slot()).unwrap();
+    dir
+}
+
+/// One of those who share a vault; with this much patience.
+fn share(path: &Path, patience: Duration) -> Arc<Vault> {
+    let options =
+        OpenOptions { sharing: Some(patience), engine: EngineChoice::Cpu, ..OpenOptions::default() };
+    Vault::open(path, &unlock(), options).unwrap()
+}
+
+/// Waits until the others have gone, and opens the vault alone.
+fn alone(path: &Path) -> Arc<Vault> {
+    let options = OpenOptions { engine: EngineChoice::Cpu, ..OpenOptions::default() };
+    loop {
+        match Vault::open(path, &unlock(), options.clone()) {
+            Err(OpenError::Shared) => {}
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
+/// What `check` would find in a directory and below. Directories that a kill left half-made count for nothing.
+fn check(vault: &Vault, dir: &Arc<Dir>) {
+    let contents = vault.inspect_dir(dir).unwrap();
+    assert!(contents.damaged.is_empty() && contents.strays.is_empty(), "{:?}", contents.damaged);
+    for entry in &contents.entries {
+        let mut flaws = vault.check_node(dir, entry);
+        match entry.kind {
+            Kind::File => flaws.extend(vault.check_content(dir, entry, true, &mut |_| true)),
+            Kind::Dir => check(vault, &vault.open_dir(dir, &entry.stored).unwrap()),
+            _ => {}
+        }
+        let mut told: Vec<_> = flaws.into_iter().map(|flaw| flaw.reason).collect();
+        // A kill before the first flush of a file that was made longer.
+        told.retain(|reason| !reason.starts_with("its header is blank"));
+        assert!(told.is_empty(), "{:?}: {told:?}", entry.name);
+    }
+}
+
+/// Whether a test fails with a rule broken.
+fn fails_without(rule: sharing::Rule, test: impl Fn() + std::panic::UnwindSafe) -> bool {
+    sharing::break_rule(Some(rule));
+    let failed = std::panic::catch_unwind(test).is_err();
+    sharing::break_rule(None);
+    failed
+}
+
+fn name(text: &str) -> &OsStr {
+    OsStr::new(text)
+}

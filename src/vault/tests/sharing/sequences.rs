@@ -1,0 +1,46 @@
+//! Random operations of three processes, one at a time, some of which are killed, against a model: what was closed before a file
+//! was opened is seen, a read returns only what was written, one writes at a time, and nothing confirmed is lost.
+
+use super::{super::super::sharing::Rule, Draw, fails_without, world::World};
+
+/// Operations of a sequence.
+const STEPS: usize = 60;
+
+fn sequence(seed: u64) {
+    let mut draw = Draw::new(seed);
+    let mut world = World::new();
+    for _ in 0..STEPS {
+        world.step(&mut draw);
+    }
+    world.end(&mut draw);
+}
+
+/// `SHARING_SEQUENCES` says how many; `SHARING_SEED` names one.
+#[test]
+fn three_processes_see_of_one_another_what_they_should() {
+    let number = |name| std::env::var(name).ok().map(|text: String| text.parse::<u64>().expect("a number"));
+    let seeds = match number("SHARING_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SHARING_SEQUENCES").unwrap_or(300),
+    };
+    for seed in seeds {
+        if let Err(panic) = std::panic::catch_unwind(|| sequence(seed)) {
+            eprintln!("SHARING_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn sequences_find_every_rule_of_files_that_is_broken() {
+    for rule in [
+        Rule::LeaseBeforeChange,
+        Rule::LookUnderLease,
+        Rule::LookAtOpen,
+        Rule::CleanBeforeGivingBack,
+        Rule::ReadAgainLocked,
+        Rule::RecoverLocked,
+    ] {
+        assert!(fails_without(rule, || (0..300).for_each(sequence)), "{rule:?} broken, and nothing found");
+    }
+}

@@ -1,0 +1,430 @@
+//! Three processes that share a vault, and what is known of it.
+
+use super::{
+    super::{Vault, node},
+    Draw, alone, check,
+    history::Content,
+    new_vault, share,
+};
+use crate::vault::{Dir, Error, Kind, OpenFile, RenameMode, Result, StoredName, Target};
+use rustix::io::Errno;
+use std::{
+    collections::{BTreeMap, HashMap},
+    ffi::{OsStr, OsString},
+    sync::Arc,
+    time::Duration,
+};
+use tempfile::TempDir;
+
+const CLIENTS: usize = 3;
+/// Several groups of chunks, so that there are node pages.
+const LONGEST: usize = 260 << 10;
+const ROOT: usize = 0;
+
+pub(super) struct Client {
+    pub(super) vault: Arc<Vault>,
+    dirs: HashMap<usize, Arc<Dir>>,
+}
+
+pub(super) struct Handle {
+    client: usize,
+    file: usize,
+    open: Arc<OpenFile>,
+    /// The version when it was opened.
+    since: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum There {
+    File(usize),
+    Dir(usize),
+}
+
+type Names = BTreeMap<OsString, There>;
+
+pub(super) struct World {
+    dir: TempDir,
+    clients: Vec<Client>,
+    handles: Vec<Handle>,
+    files: Vec<Content>,
+    /// Each directory's names; those of one that is gone are `None`.
+    dirs: Vec<Option<Names>>,
+}
+
+fn is_again(e: &Error) -> bool {
+    matches!(e, Error::Store(e) if e.raw_os_error() == Some(Errno::AGAIN.raw_os_error()))
+}
+
+/// Two short names and a long one.
+fn some_name(draw: &mut Draw) -> OsString {
+    [OsString::from("a"), "b".into(), "l".repeat(200).into()][draw.below(3)].clone()
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let dir = new_vault();
+        let clients = (0..CLIENTS).map(|_| World::client(&dir)).collect();
+        World { dir, clients, handles: Vec::new(), files: Vec::new(), dirs: vec![Some(Names::new())] }
+    }
+
+    /// One waits for nobody: no other does anything meanwhile. Nor does a flusher: what it does is a step, too.
+    fn client(dir: &TempDir) -> Client {
+        let vault = share(dir.path(), Duration::ZERO);
+        vault.files().end_flusher();
+        Client { vault, dirs: HashMap::new() }
+    }
+
+    /// A random operation of a random client.
+    pub(super) fn step(&mut self, draw: &mut Draw) {
+        let client = draw.below(CLIENTS);
+        match draw.below(20) {
+            0 | 1 => self.create(client, draw),
+            2..=4 => self.open(client, draw),
+            5..=12 => self.on_handle(client, draw, false),
+            13 => self.make_dir(client, draw),
+            14 => self.remove(client, draw),
+            15 => self.rename(client, draw),
+            16 => self.link(client, draw),
+            17 => self.list(client, draw),
+            18 => self.look(client, draw),
+            _ => self.kill(client, draw),
+        }
+    }
+
+    fn vault(&self, client: usize) -> &Arc<Vault> {
+        &self.clients[client].vault
+    }
+
+    /// A directory as a client has it open, perhaps since before it was removed.
+    fn some_dir(&mut self, client: usize, draw: &mut Draw) -> (usize, Arc<Dir>) {
+        let number = draw.below(self.dirs.len());
+        let known = self.clients[client].dirs.get(&number).cloned();
+        if let Some(dir) = known {
+            return (number, dir);
+        }
+        let root = self.vault(client).root();
+        let names = self.dirs[ROOT].as_ref().unwrap();
+        let Some((name, _)) = names.iter().find(|(_, there)| **there == There::Dir(number)) else {
+            return (ROOT, root);
+        };
+        let dir = self.open_dir(client, &root, name);
+        self.clients[client].dirs.insert(number, dir.clone());
+        (number, dir)
+    }
+
+    fn open_dir(&self, client: usize, root: &Arc<Dir>, name: &OsStr) -> Arc<Dir> {
+        let (stored, _) = self.vault(client).lookup(root, name).unwrap();
+        self.vault(client).open_dir(root, &stored).unwrap()
+    }
+
+    fn names(&self, dir: usize) -> Option<&Names> {
+        self.dirs[dir].as_ref()
+    }
+
+    /// Whether an operation went as it had to.
+    fn expect<T>(result: Result<T>, works: bool, what: &str) -> Option<T> {
+        match result {
+            Ok(value) if works => Some(value),
+            Ok(_) => panic!("{what} should have failed"),
+            Err(e) if works => panic!("{what}: {e}"),
+            Err(Error::Store(e)) => {
+                let usual = [Errno::EXIST, Errno::NOENT, Errno::NOTEMPTY, Errno::NOTDIR, Errno::ISDIR];
+                assert!(Errno::from_io_error(&e).is_some_and(|e| usual.contains(&e)), "{what}: {e}");
+                None
+            }
+            Err(e) => panic!("{what}: {e}"),
+        }
+    }
+
+    fn create(&mut self, client: usize, draw: &mut Draw) {
+        let ((number, dir), name) = (self.some_dir(client, draw), some_name(draw));
+        let works = self.names(number).is_some_and(|names| !names.contains_key(&name));
+        let made = self.vault(client).create(&dir, &name, node(0o644));
+        if let Some((_, _, open)) = World::expect(made, works, "create") {
+            let file = self.files.len();
+            self.files.push(Content::new());
+            self.dirs[number].as_mut().unwrap().insert(name, There::File(file));
+            self.handles.push(Handle { client, file, open, since: 0 });
+        }
+    }
+
+    fn open(&mut self, client: usize, draw: &mut Draw) {
+        let ((number, dir), name) = (self.some_dir(client, draw), some_name(draw));
+        let Some(There::File(file)) = self.names(number).and_then(|names| names.get(&name)).copied() else {
+            return;
+        };
+        let (stored, stat) = self.vault(client).lookup(&dir, &name).unwrap();
+        let content = &self.files[file];
+        if content.holder.is_none() && content.left.is_none() && !content.may_be_blank {
+            assert_eq!(stat.size, content.last().len() as u64, "size of a closed file");
+        }
+        match self.vault(client).open_file(&dir, &stored, draw.below(2) == 0) {
+            Ok(open) => {
+                self.settle(file, &open);
+                let content = &self.files[file];
+                let handle = Handle { client, file, open, since: content.versions.len() - 1 };
+                self.read(&handle);
+                self.handles.push(handle);
+            }
+            Err(e) => assert!(is_again(&e) && self.files[file].is_held_by_another(client), "open: {e}"),
+        }
+    }
+
+    /// What a killed client left is recovered by whoever comes next.
+    fn settle(&mut self, file: usize, open: &OpenFile) {
+        if self.files[file].left.is_some() {
+            open.file.refresh().unwrap();
+            self.files[file].recovered(all_of(open).unwrap());
+        }
+    }
+
+    fn read(&self, handle: &Handle) {
+        let content = &self.files[handle.file];
+        match all_of(&handle.open) {
+            Ok(read) if content.is_held_by(handle.client) => {
+                assert!(read == content.holder.as_ref().unwrap().now, "what it wrote itself");
+            }
+            Ok(read) => content.may_read(handle.since, &read),
+            Err(e) => assert!(is_again(&e) && content.is_held_by_another(handle.client), "read: {e}"),
+        }
+    }
+
+    /// What a program does with a file that it has open; the process may be `dying`.
+    fn on_handle(&mut self, client: usize, draw: &mut Draw, dying: bool) {
+        let own: Vec<usize> =
+            (0..self.handles.len()).filter(|at| self.handles[*at].client == client).collect();
+        let Some(&at) = draw.one_of(&own) else { return };
+        let (file, open) = (self.handles[at].file, self.handles[at].open.clone());
+        if dying && self.files[file].left.is_some() {
+            return; // Nobody knows yet what it recovers first.
+        }
+        if !dying && !self.files[file].is_held_by_another(client) {
+            self.settle(file, &open);
+        }
+        let busy = self.files[file].is_held_by_another(client);
+        let judge = |done: Result<()>| match done {
+            Ok(()) => true,
+            Err(e) => {
+                assert!(dying || busy && is_again(&e), "{e}");
+                false
+            }
+        };
+        let vault = self.vault(client).clone();
+        let held = self.files[file].is_held_by(client);
+        let content = &mut self.files[file];
+        match draw.below(9) {
+            0..=3 => {
+                let offset =
+                    draw.below(LONGEST) / [1, 4096][draw.below(2)] * [1, 64][draw.below(2)] % LONGEST;
+                let most = [300, 20_000, 150_000][draw.below(3)];
+                let data = vec![1 + draw.below(255) as u8; 1 + draw.below(most)];
+                let done = judge(open.file.write(offset as u64, &data));
+                assert!(!(done && busy), "two write at once");
+                if !busy && (done || held || dying) {
+                    content.change(client, |now| {
+                        now.resize(now.len().max(offset + data.len()), 0);
+                        now[offset..offset + data.len()].copy_from_slice(&data);
+                    });
+                }
+            }
+            4 => {
+                let size = draw.below(LONGEST);
+                let done = judge(open.file.truncate(size as u64));
+                assert!(!(done && busy), "two write at once");
+                if !busy && (done || dying) {
+                    content.change(client, |now| now.resize(size, 0));
+                }
+            }
+            5 => {
+                if judge(open.file.flush()) && held {
+                    content.stored();
+                }
+            }
+            6 => {
+                if judge(vault.sync_file(&open)) && held {
+                    content.stored();
+                }
+            }
+            7 if !dying => self.read(&self.handles[at]),
+            _ => {
+                if judge(vault.files().flush_at_close(&open)) && held {
+                    content.given_back();
+                }
+                drop(open);
+                vault.files().release(self.handles.swap_remove(at).open);
+            }
+        }
+    }
+
+    fn make_dir(&mut self, client: usize, draw: &mut Draw) {
+        let (root, name) = (self.vault(client).root(), some_name(draw));
+        let works = !self.names(ROOT).unwrap().contains_key(&name);
+        if World::expect(self.vault(client).mkdir(&root, &name, node(0o755)), works, "mkdir").is_some() {
+            let number = self.dirs.len();
+            self.dirs.push(Some(Names::new()));
+            self.dirs[ROOT].as_mut().unwrap().insert(name, There::Dir(number));
+        }
+    }
+
+    fn remove(&mut self, client: usize, draw: &mut Draw) {
+        let ((number, dir), name) = (self.some_dir(client, draw), some_name(draw));
+        let there = self.names(number).and_then(|names| names.get(&name)).copied();
+        let vault = self.vault(client).clone();
+        let removed = match there {
+            Some(There::Dir(inner)) => {
+                let works = self.names(inner).unwrap().is_empty();
+                let removed = World::expect(vault.rmdir_name(&dir, &name), works, "rmdir");
+                if removed.is_some() {
+                    self.dirs[inner] = None;
+                }
+                removed
+            }
+            there => World::expect(vault.unlink_name(&dir, &name), there.is_some(), "unlink").map(drop),
+        };
+        if removed.is_some() {
+            self.dirs[number].as_mut().unwrap().remove(&name);
+        }
+    }
+
+    fn rename(&mut self, client: usize, draw: &mut Draw) {
+        let (from, to) = (self.some_dir(client, draw), self.some_dir(client, draw));
+        let (old, new) = (some_name(draw), some_name(draw));
+        let there = |place: &(usize, _), name| self.names(place.0).and_then(|names| names.get(name)).copied();
+        let (moved, replaced) = (there(&from, &old), there(&to, &new));
+        if matches!(moved, Some(There::Dir(_))) && to.0 != ROOT
+            || self.names(to.0).is_none()
+            || moved == replaced
+        {
+            return;
+        }
+        let works = match (moved, replaced) {
+            (None, _) => false,
+            (Some(_), None) | (Some(There::File(_)), Some(There::File(_))) => true,
+            (Some(There::Dir(_)), Some(There::Dir(inner))) => self.names(inner).unwrap().is_empty(),
+            (Some(_), Some(_)) => false,
+        };
+        let renamed = self.vault(client).rename_name((&from.1, &old), (&to.1, &new), RenameMode::Replace);
+        if World::expect(renamed, works, "rename").is_some() {
+            if let Some(There::Dir(inner)) = replaced {
+                self.dirs[inner] = None;
+            }
+            self.dirs[from.0].as_mut().unwrap().remove(&old);
+            self.dirs[to.0].as_mut().unwrap().insert(new, moved.unwrap());
+        }
+    }
+
+    fn link(&mut self, client: usize, draw: &mut Draw) {
+        let (from, to) = (self.some_dir(client, draw), self.some_dir(client, draw));
+        let (old, new) = (some_name(draw), some_name(draw));
+        let Some(There::File(file)) = self.names(from.0).and_then(|names| names.get(&old)).copied() else {
+            return;
+        };
+        let works = self.names(to.0).is_some_and(|names| !names.contains_key(&new));
+        let (stored, _): (StoredName, _) = self.vault(client).lookup(&from.1, &old).unwrap();
+        let linked = self.vault(client).link(Target::Entry(&from.1, &stored), &to.1, &new);
+        if World::expect(linked, works, "link").is_some() {
+            self.dirs[to.0].as_mut().unwrap().insert(new, There::File(file));
+        }
+    }
+
+    fn list(&mut self, client: usize, draw: &mut Draw) {
+        let (number, dir) = self.some_dir(client, draw);
+        let mut listed: Vec<_> =
+            self.vault(client).list(&dir).unwrap().into_iter().map(|entry| entry.name).collect();
+        listed.sort();
+        assert_eq!(listed, self.names(number).map_or(Vec::new(), |names| names.keys().cloned().collect()));
+    }
+
+    /// What the flusher does now and then.
+    fn look(&mut self, client: usize, draw: &mut Draw) {
+        let own: Vec<usize> =
+            (0..self.handles.len()).filter(|at| self.handles[*at].client == client).collect();
+        let Some(&at) = draw.one_of(&own) else { return };
+        let Handle { file, open, .. } = &self.handles[at];
+        self.vault(client).files().give_back(open).unwrap();
+        if self.files[*file].is_held_by(client) {
+            self.files[*file].given_back();
+        }
+    }
+
+    /// Kills a client, now or while it does something, and starts it anew.
+    fn kill(&mut self, client: usize, draw: &mut Draw) {
+        let life = self.vault(client).files().life.clone();
+        if draw.below(2) == 0 {
+            life.end_after(draw.below(12) as i64);
+            self.on_handle(client, draw, true);
+        }
+        life.end_after(0);
+        for content in self.files.iter_mut().filter(|content| content.is_held_by(client)) {
+            content.killed();
+        }
+        let next = World::client(&self.dir);
+        let killed = std::mem::replace(&mut self.clients[client], next);
+        self.forget(client, killed);
+    }
+
+    /// Waits until nothing is left of a client's open files: its locks go with them.
+    fn forget(&mut self, client: usize, Client { vault, dirs }: Client) {
+        drop(dirs);
+        self.handles.retain(|handle| handle.client != client);
+        vault.files().context().background.finish_jobs();
+        let left: Vec<_> = vault.files().all().iter().map(|open| Arc::downgrade(&open.file)).collect();
+        drop(vault);
+        while left.iter().any(|file| file.strong_count() > 0) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Ends all clients, some of them well, and looks at everything.
+    pub(super) fn end(mut self, draw: &mut Draw) {
+        for (client, ended) in std::mem::take(&mut self.clients).into_iter().enumerate() {
+            let vault = &ended.vault;
+            if draw.below(2) == 0 {
+                vault.shut_down().unwrap();
+                for content in self.files.iter_mut().filter(|content| content.is_held_by(client)) {
+                    content.given_back();
+                }
+            } else {
+                vault.files().life.end_after(0);
+                for content in self.files.iter_mut().filter(|content| content.is_held_by(client)) {
+                    content.killed();
+                }
+            }
+            self.forget(client, ended);
+        }
+        let vault = alone(self.dir.path());
+        self.compare(&vault, ROOT, &vault.root());
+        check(&vault, &vault.root());
+        vault.shut_down().unwrap();
+    }
+
+    fn compare(&mut self, vault: &Arc<Vault>, number: usize, dir: &Arc<Dir>) {
+        let names = self.dirs[number].clone().unwrap();
+        let mut listed = vault.list(dir).unwrap();
+        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        assert!(listed.iter().map(|entry| &entry.name).eq(names.keys()), "names at the end");
+        for (entry, there) in listed.iter().zip(names.values()) {
+            match there {
+                There::Dir(inner) => {
+                    assert_eq!(entry.kind, Kind::Dir);
+                    self.compare(vault, *inner, &vault.open_dir(dir, &entry.stored).unwrap());
+                }
+                There::File(file) => {
+                    let open = vault.open_file(dir, &entry.stored, false).unwrap();
+                    let read = all_of(&open).unwrap();
+                    self.files[*file].recovered(read.clone());
+                    assert!(read == self.files[*file].last(), "content at the end");
+                    vault.files().release(open);
+                }
+            }
+        }
+    }
+}
+
+/// All that a file has.
+fn all_of(open: &OpenFile) -> Result<Vec<u8>> {
+    let mut all = vec![0xee; LONGEST + 200_000];
+    let read = open.file.read(0, &mut all)?;
+    all.truncate(read);
+    Ok(all)
+}
