@@ -341,7 +341,7 @@ impl Files {
     /// # Errors
     /// As [`File::give_back`].
     pub(super) fn give_back(&self, open: &OpenFile) -> Result<()> {
-        if open.file.is_clean() || self.context.sharing.is_none() {
+        if self.context.sharing.is_none() || open.file.is_clean() {
             return Ok(());
         }
         self.ctimes.keep(open, || open.file.give_back())
