@@ -21,8 +21,9 @@ pub struct Contents {
     pub entries: Vec<DirEntry>,
     /// Stored names of entries that do not, with the reason.
     pub damaged: Vec<(OsString, String)>,
-    /// Names that are none of the vault's.
-    pub strays: Vec<OsString>,
+    /// Names that are none of the vault's, and that of the vault which it goes on from, if any: so programs that sync
+    /// name a conflict copy.
+    pub strays: Vec<(OsString, Option<OsString>)>,
     /// Left-overs of unfinished writes, and what was set aside.
     pub left_over: Vec<OsString>,
 }
@@ -90,7 +91,8 @@ impl Vault {
                     contents.entries.push(DirEntry { name, stored, kind, ino, next: 0 });
                 }
                 NameOf::Entry(Err(_)) if !self.keys().names.has_form(entry.name.as_bytes()) => {
-                    contents.strays.push(entry.name);
+                    let original = self.named_after(dir, &entry.name);
+                    contents.strays.push((entry.name, original));
                 }
                 NameOf::Entry(Err(reason)) => contents.damaged.push((entry.name, reason)),
             }

@@ -77,6 +77,15 @@ impl Vault {
         NameOf::Entry(name.map(OsString::from_vec))
     }
 
+    /// The name that a stray one is a stored form of, with something behind it that no stored name has.
+    pub(super) fn named_after(&self, dir: &Dir, stray: &OsStr) -> Option<OsString> {
+        let is_stored = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+        let end = stray.as_bytes().iter().position(|byte| !is_stored(byte))?;
+        let stored = &stray.as_bytes()[..end];
+        let id = dir.id().ok()?;
+        self.keys.open(|keys: &Keys| keys.names.decode(id, stored, None)).ok().map(OsString::from_vec)
+    }
+
     /// The plaintext name of an entry; `None` for what is no entry, or does not authenticate (then logged).
     pub(super) fn plain_name(&self, dir: &Dir, entry: &Listed) -> Option<OsString> {
         match self.name_of_entry(dir, entry) {

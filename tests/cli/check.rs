@@ -233,6 +233,32 @@ fn a_repair_gives_back_what_only_lost_its_frame() {
     mount.unmount();
 }
 
+/// Names as Syncthing, `rclone bisync` and clouds give them.
+#[test]
+fn a_conflict_copy_is_told_with_its_original() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = filled(&[3000]);
+    let file = stored(&vault, 3000);
+    for behind in [".sync-conflict-20261124-134500-ABCDEFG", "..path1", " (conflicted copy 2026-11-24)"] {
+        let mut copy = file.clone().into_os_string();
+        copy.push(behind);
+        fs::copy(&file, &copy).expect("copy");
+        let done = run(&mut check(&vault, &[]), 60);
+        let text = done.text();
+        assert!(text.contains("folder/of 3000") && text.contains("changed in two places"), "{text}");
+        // Some rename both versions, and nothing has the old name.
+        fs::rename(&file, &copy).expect("rename");
+        let text = run(&mut check(&vault, &[]), 60).text().to_owned();
+        assert!(text.contains("folder/of 3000") && text.contains("changed in two places"), "{text}");
+        fs::rename(copy, &file).expect("rename");
+    }
+    fs::write(vault.store.join("desktop.ini"), "x").expect("write");
+    let text = run(&mut check(&vault, &[]), 60).text().to_owned();
+    assert!(text.contains("not a file of this vault") && !text.contains("two places"), "{text}");
+}
+
 #[test]
 fn a_root_without_its_id_gets_one() {
     if !ready(&[]) {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::vault::{self, Dir, DirEntry, Flaw, Part, Rebuilt, Result};
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -123,9 +123,21 @@ fn left_over(check: &Check, dir: &Dir, name: &OsStr, what: &str) -> Finding {
     }
 }
 
-/// A file that is not the vault's.
-pub(super) fn stray(check: &Check, path: &Path, (dir, name): (&Arc<Dir>, &OsStr)) -> Finding {
-    let found = finding(Kind::Stray, path, (dir, name), Flaw::whole("not a file of this vault".to_owned()));
+/// A file that is not the vault's. Programs that sync name a conflict copy after the stored form of `original`.
+pub(super) fn stray(
+    check: &Check,
+    path: &Path,
+    (dir, name): (&Arc<Dir>, &OsStr),
+    original: Option<OsString>,
+) -> Finding {
+    let found = match original {
+        None => finding(Kind::Stray, path, (dir, name), Flaw::whole("not a file of this vault".to_owned())),
+        Some(original) => {
+            let what =
+                "another program's copy of this, such as those that sync make of what changed in two places";
+            finding(Kind::Stray, &path.join(original), (dir, name), Flaw::whole(what.to_owned()))
+        }
+    };
     let Some(aside) = check.aside.filter(|_| check.scope.move_strays) else { return found };
     match aside.take(dir, name) {
         Ok(place) => Finding { kind: Kind::SetAside, aside: Some(place.into_os_string()), ..found },
