@@ -71,6 +71,7 @@ pub static CONTEXTS: LazyLock<[Arc<Context>; 2]> = LazyLock::new(|| {
             router: Router::new(EngineChoice::Cpu, budget.buffers).expect("the CPU"),
             durability: Durability::Strict,
             read_only,
+            sharing: None,
             buffered: Arc::new(Buffered::new(budget.behind)),
             ahead: Arc::default(),
             slots: SlotMemory::new(budget.slots),
