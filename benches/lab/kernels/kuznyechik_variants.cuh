@@ -20,8 +20,9 @@ constexpr uint32_t TABLE_BLOCKS = 4096;
 extern "C" __device__ uint4 KUZNYECHIK_BY_TABLE[2 * TABLE_BLOCKS];
 __device__ uint4 KUZNYECHIK_BY_TABLE[2 * TABLE_BLOCKS];
 
-// Thread i of 8192 fills its part of all tables.
+// Thread i of 8192 fills its part of all tables; there may be more threads.
 DEVICE void kuznyechik_fill_both(uint32_t i) {
+  if (i >= 2 * TABLE_BLOCKS) return;
   kuznyechik_fill(i);
   uint32_t way = i / TABLE_BLOCKS, byte = i / 16 % 256, place = i % 16;
   KUZNYECHIK_BY_TABLE[way * TABLE_BLOCKS + place * 256 + byte] = KUZNYECHIK_TABLES[way].entry[byte][place];
