@@ -215,14 +215,7 @@ fn keys_of_a_plain_directory_change_and_all_else_is_refused() {
     let before = fs::read(&config).expect("configuration");
     let new = vault.place_path().join("new key");
     fs::write(&new, [7; 32]).expect("key");
-    let mut add = Vault::program();
-    add.args(["key", "add"])
-        .arg(&vault.store)
-        .arg("--key-file")
-        .arg(&vault.key)
-        .arg("--new-key-file")
-        .arg(&new);
-    ok(&mut add, 60);
+    ok(&mut vault.add_key(&new), 60);
     assert!(fs::read(&config).expect("configuration") != before);
     assert_eq!(fs::metadata(&config).expect("configuration").mode() & 0o777, 0o600);
     let list = ok(Vault::program().args(["key", "list"]).arg(&vault.store), 60);

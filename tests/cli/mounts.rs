@@ -65,14 +65,7 @@ fn a_deleted_lock_file_lets_nobody_in_and_umount_waits_all_the_same() {
     // Keys change while it is mounted.
     let new = vault.place_path().join("new key");
     fs::write(&new, [5; 64]).expect("write");
-    let mut add = Vault::program();
-    add.args(["key", "add"])
-        .arg(&vault.store)
-        .arg("--key-file")
-        .arg(&vault.key)
-        .arg("--new-key-file")
-        .arg(&new);
-    ok(&mut add, 60);
+    ok(&mut vault.add_key(&new), 60);
     let _ = fs::remove_file(&lock);
     ok(Vault::program().arg("umount").arg(mount.path()), 60);
     // All was stored when it returned: nobody holds the vault any more.

@@ -21,7 +21,6 @@ const REFUTED: u32 = 3;
 /// What a launch made, and how it is checked.
 struct Checked<'a> {
     batch: &'a Batch,
-    name: String,
     op: Op,
     /// Tags or verdicts that the launch made.
     made: Vec<u8>,
@@ -36,9 +35,19 @@ struct Checked<'a> {
     threads: u32,
 }
 
-impl Checked<'_> {
+impl<'a> Checked<'a> {
+    /// What is right of a batch, made on other multiprocessors by three blocks that had a chunk at a time.
+    fn right(batch: &'a Batch, op: Op) -> Self {
+        let made = match op {
+            Op::Seal => batch.tags(),
+            Op::Open => verified(batch.chunks.iter().map(|_| true)),
+        };
+        let kept = [false; 2];
+        Checked { batch, op, made, kept, blocks: 3, run: 1, done_by: 999, checkers: 2, threads: 512 }
+    }
+
     /// Tags and verdicts that the check gives.
-    fn run(&self, runner: &mut Runner) -> (Vec<u8>, Vec<u32>) {
+    fn run(&self, runner: &mut Runner, name: &str) -> (Vec<u8>, Vec<u32>) {
         let count = self.batch.chunks.len();
         let [input, output] = match self.op {
             Op::Seal => [&self.batch.plain, &self.batch.sealed],
@@ -66,7 +75,7 @@ impl Checked<'_> {
             Argument::Buffer(vec![0; 4 * count]),
         ];
         let geometry = Geometry { blocks: self.checkers, threads: self.threads, shared: TABLES + CHECK_DESK };
-        let mut out = self.batch.run(runner, &self.name, geometry, arguments);
+        let mut out = self.batch.run(runner, name, geometry, arguments);
         let verdicts = out.pop().expect("verdicts");
         let tags = out.pop().expect("tags");
         let word = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);
@@ -92,24 +101,18 @@ fn verified(good: impl IntoIterator<Item = bool>) -> Vec<u8> {
     good.into_iter().flat_map(|good| u32::from(good).to_le_bytes()).collect()
 }
 
-fn each(mut test: impl FnMut(&mut Runner, Machine, &Batch, String, Op)) {
+/// Batches of every cipher and tag, to be changed, with the name of their check.
+fn each(mut test: impl FnMut(&mut Runner, Machine, &dyn Fn() -> Batch, &str, Op)) {
     for (machine, mut runner) in runners() {
         for integrity in Integrity::ALL {
             for family in CipherFamily::ALL {
-                let batch = Batch::new(&ciphers_of(family), integrity, &LENGTHS);
+                let batch = || Batch::new(&ciphers_of(family), integrity, &LENGTHS);
                 let name = format!("check_{}_{}", family.name(), integrity.name());
                 for op in [Op::Seal, Op::Open] {
-                    test(&mut runner, machine, &batch, name.clone(), op);
+                    test(&mut runner, machine, &batch, &name, op);
                 }
             }
         }
-    }
-}
-
-fn made(batch: &Batch, op: Op) -> Vec<u8> {
-    match op {
-        Op::Seal => batch.tags(),
-        Op::Open => verified(batch.chunks.iter().map(|_| true)),
     }
 }
 
@@ -119,22 +122,11 @@ const GEOMETRIES: [(u32, u32); 4] = [(3, 1), (14, 1), (1, 32), (2, 8)];
 #[test]
 fn what_is_right_is_confirmed() {
     each(|runner, machine, batch, name, op| {
+        let batch = batch();
         for (number, (blocks, run)) in GEOMETRIES.into_iter().enumerate() {
             let kept = [[true, true], [false, true], [false, false], [true, false]][number];
-            let (made, done_by) = (made(batch, op), 999);
-            let checked = Checked {
-                batch,
-                name: name.clone(),
-                op,
-                made,
-                kept,
-                blocks,
-                run,
-                done_by,
-                checkers: 2,
-                threads: 512,
-            };
-            let (tags, verdicts) = checked.run(runner);
+            let checked = Checked { kept, blocks, run, ..Checked::right(&batch, op) };
+            let (tags, verdicts) = checked.run(runner, name);
             assert!(verdicts.iter().all(|word| *word == verdict(CONFIRMED)), "{name} {op:?} on {machine:?}");
             assert!(op == Op::Open || tags == batch.tags(), "{name}: tags on {machine:?}");
         }
@@ -145,12 +137,11 @@ fn what_is_right_is_confirmed() {
 /// refuted.
 #[test]
 fn a_wrong_bit_is_refuted() {
-    each(|runner, machine, _, name, op| {
-        let family = CipherFamily::ALL.into_iter().find(|family| name.contains(family.name())).expect("one");
-        let integrity = Integrity::ALL.into_iter().find(|one| name.ends_with(one.name())).expect("one");
+    each(|runner, machine, batch, name, op| {
         for (number, spoilt) in [0, 1, 5, 6, 12, 13].into_iter().enumerate() {
-            let mut batch = Batch::new(&ciphers_of(family), integrity, &LENGTHS);
-            let mut made = made(&batch, op);
+            let mut batch = batch();
+            let mut made = Checked::right(&batch, op).made;
+            let each = made.len() / LENGTHS.len();
             let (start, len) = (batch.chunks[spoilt].source as usize, LENGTHS[spoilt]);
             let output = match op {
                 Op::Seal => &mut batch.sealed,
@@ -159,23 +150,12 @@ fn a_wrong_bit_is_refuted() {
             match number % 3 {
                 0 => output[start + len - 1] ^= 0x80,
                 1 => output[start] ^= 1,
-                _ => made[spoilt * made_len(op)] ^= 1,
+                _ => made[spoilt * each] ^= 1,
             }
             let (blocks, run) = GEOMETRIES[number % 4];
             let kept = [number % 2 == 0, number % 2 == 1];
-            let checked = Checked {
-                batch: &batch,
-                name: name.clone(),
-                op,
-                made,
-                kept,
-                blocks,
-                run,
-                done_by: 999,
-                checkers: 2,
-                threads: 512,
-            };
-            let (_, verdicts) = checked.run(runner);
+            let checked = Checked { made, kept, blocks, run, ..Checked::right(&batch, op) };
+            let (_, verdicts) = checked.run(runner, name);
             for (at, word) in verdicts.into_iter().enumerate() {
                 let state = if at == spoilt { REFUTED } else { CONFIRMED };
                 assert_eq!(word, verdict(state), "{name} {op:?}: chunk {at} of way {number} on {machine:?}");
@@ -184,50 +164,26 @@ fn a_wrong_bit_is_refuted() {
     });
 }
 
-fn made_len(op: Op) -> usize {
-    match op {
-        Op::Seal => 16,
-        Op::Open => 4,
-    }
-}
-
 /// Chunks whose tag is another: said both times, and their text does not matter.
 #[test]
 fn what_does_not_verify_is_told_from_what_is_wrong() {
-    each(|runner, machine, _, name, op| {
+    each(|runner, machine, batch, name, op| {
         if op == Op::Seal {
             return;
         }
-        let family = CipherFamily::ALL.into_iter().find(|family| name.contains(family.name())).expect("one");
-        let integrity = Integrity::ALL.into_iter().find(|one| name.ends_with(one.name())).expect("one");
-        let mut batch = Batch::new(&ciphers_of(family), integrity, &LENGTHS);
+        let mut batch = batch();
         for at in [2, 7, 13] {
             batch.chunks[at].tag[at] ^= 4;
             let start = batch.chunks[at].source as usize;
             batch.plain[start..start + LENGTHS[at]].fill(0);
         }
         let made = verified((0..LENGTHS.len()).map(|at| ![2, 7].contains(&at)));
-        let (kept, checkers) = ([false; 2], 2);
-        let checked = Checked {
-            batch: &batch,
-            name: name.clone(),
-            op,
-            made,
-            kept,
-            blocks: 3,
-            run: 1,
-            done_by: 999,
-            checkers,
-            threads: 512,
-        };
-        for (at, word) in checked.run(runner).1.into_iter().enumerate() {
-            // The launch took the last one for good.
-            let state = if at == 13 {
-                REFUTED
-            } else if [2, 7].contains(&at) {
-                UNVERIFIED
-            } else {
-                CONFIRMED
+        let checked = Checked { made, ..Checked::right(&batch, op) };
+        for (at, word) in checked.run(runner, name).1.into_iter().enumerate() {
+            let state = match at {
+                2 | 7 => UNVERIFIED,
+                13 => REFUTED, // The launch took it for good.
+                _ => CONFIRMED,
             };
             assert_eq!(word, verdict(state), "{name}: chunk {at} on {machine:?}");
         }
@@ -241,23 +197,12 @@ fn nobody_checks_what_its_own_multiprocessor_made() {
         if machine != Machine::Cpu {
             return;
         }
+        let batch = batch();
         for (done_by, checkers, state) in
             [(0, 1, 0), (0, 2, verdict(CONFIRMED)), (1, 1, verdict(CONFIRMED)), (1, 2, verdict(CONFIRMED))]
         {
-            let (made, kept) = (made(batch, op), [false; 2]);
-            let checked = Checked {
-                batch,
-                name: name.clone(),
-                op,
-                made,
-                kept,
-                blocks: 3,
-                run: 1,
-                done_by,
-                checkers,
-                threads: 512,
-            };
-            let (_, verdicts) = checked.run(runner);
+            let checked = Checked { done_by, checkers, ..Checked::right(&batch, op) };
+            let (_, verdicts) = checked.run(runner, name);
             assert!(verdicts.iter().all(|word| *word == state), "{name} {op:?}, {checkers} blocks");
         }
     });
@@ -267,28 +212,14 @@ fn nobody_checks_what_its_own_multiprocessor_made() {
 fn no_thread_races_another() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let Some(mut runner) = on_threads(folder.path()) else { return };
-    for (family, op) in
-        CipherFamily::ALL.into_iter().flat_map(|family| [(family, Op::Seal), (family, Op::Open)])
-    {
-        let integrity = Integrity::TurboShake128x4;
-        let batch = &Batch::new(&ciphers_of(family), integrity, &[40, 1300, 7, 16]);
-        let name = format!("check_{}_{}", family.name(), integrity.name());
-        let (made, kept) = (made(batch, op), [true; 2]);
-        let checked = Checked {
-            batch,
-            name,
-            op,
-            made,
-            kept,
-            blocks: 2,
-            run: 1,
-            done_by: 999,
-            checkers: 2,
-            threads: 96,
-        };
-        assert!(
-            checked.run(&mut runner).1.iter().all(|word| *word == verdict(CONFIRMED)),
-            "{family:?} {op:?}"
-        );
+    for family in CipherFamily::ALL {
+        for op in [Op::Seal, Op::Open] {
+            let integrity = Integrity::TurboShake128x4;
+            let batch = Batch::new(&ciphers_of(family), integrity, &[40, 1300, 7, 16]);
+            let name = format!("check_{}_{}", family.name(), integrity.name());
+            let checked = Checked { kept: [true; 2], blocks: 2, threads: 96, ..Checked::right(&batch, op) };
+            let (_, verdicts) = checked.run(&mut runner, &name);
+            assert!(verdicts.iter().all(|word| *word == verdict(CONFIRMED)), "{family:?} {op:?}");
+        }
     }
 }

@@ -93,6 +93,14 @@ impl Vault {
         ok(command.arg("--key-file").arg(&self.key), 60);
     }
 
+    /// A command that adds the content of the file `new` as another key.
+    pub fn add_key(&self, new: &Path) -> Command {
+        let mut add = Vault::program();
+        add.args(["key", "add"]).arg(&self.store).arg("--key-file").arg(&self.key);
+        add.arg("--new-key-file").arg(new);
+        add
+    }
+
     /// The program under test.
     pub fn program() -> Command {
         Command::new(program_path())
