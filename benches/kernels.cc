@@ -58,7 +58,7 @@ struct Bench {
   // Seals the input into the output and puts the tags into the descriptors, so that every chunk verifies.
   void seal_for_opening(const std::string& name) {
     module.launch(name, cuda::processors(), 512, TABLES,
-                  {keys.address, chunks.address, bytes / CHUNK, input.address, output.address, tags.address, 0, 0, 0});
+                  {keys.address, chunks.address, bytes / CHUNK, input.address, output.address, tags.address, 0, 0});
     cuda::synchronize();
     std::vector<uint8_t> descriptors = chunks.download(), made = tags.download();
     for (size_t i = 0; i < bytes / CHUNK; i++) memcpy(&descriptors[i * 64 + 48], &made[i * 16], 16);
@@ -137,7 +137,7 @@ struct Bench {
       size_t wanted = is_wide(name) ? count : (warps + threads / 32 - 1) / (threads / 32);
       unsigned blocks = std::min<size_t>(wanted, most);
       double milliseconds = time(name, blocks, threads, shared,
-                                 {keys.address, chunks.address, count, input.address, output.address, tags.address, 0, 0, 0});
+                                 {keys.address, chunks.address, count, input.address, output.address, tags.address, 0, 0});
       if (milliseconds < best) best = milliseconds, best_blocks = blocks, best_threads = threads;
     }
     line(name, "batch", best_blocks, best_threads, size, best);
@@ -177,11 +177,11 @@ struct Bench {
     for (const char* cipher : {"aes", "kuznyechik"}) {
       for (const char* integrity : {"kmac128", "kmac256", "turboshake128x4"}) {
         const std::string name = std::string(cipher) + "_" + integrity, what = *cipher == 'a' ? "AES-256" : "";
-        full("seal_" + name, what, TABLES, {128, 256, 384, 512}, {key, chunks.address, count, in, out, tags.address, 0, 0, 0});
+        full("seal_" + name, what, TABLES, {128, 256, 384, 512}, {key, chunks.address, count, in, out, tags.address, 0, 0});
         seal_for_opening("seal_" + name);
-        full("open_" + name, what, TABLES, {128, 256, 384, 512}, {key, chunks.address, count, out, in, tags.address, 0, 0, 0});
+        full("open_" + name, what, TABLES, {128, 256, 384, 512}, {key, chunks.address, count, out, in, tags.address, 0, 0});
         check_verdicts(name);
-        full("seal_" + name + "_wide", what, TABLES, {256, 512}, {key, chunks.address, count, in, out, tags.address, 0, 0, 0});
+        full("seal_" + name + "_wide", what, TABLES, {256, 512}, {key, chunks.address, count, in, out, tags.address, 0, 0});
       }
     }
     for (const char* name : {"seal_aes_kmac128", "seal_kuznyechik_kmac128", "seal_aes_turboshake128x4"}) {

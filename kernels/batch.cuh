@@ -38,15 +38,36 @@ struct Chunk {
 };
 static_assert(sizeof(Chunk) == 64, "the host builds descriptors of this size");
 
-// What a launch of seal or open leaves for the check of it (check.cuh). Each may be null.
+// How far a launch has come with a chunk, for blocks of it that check what others made. 40 bytes.
+struct Progress {
+  uint64_t text;  // the launch's number once both texts are in the device's memory
+  // Words of 32 bits, each with the lower half of the launch's number above it, so that no word waits for another: the
+  // tag, or in the first whether the chunk verified.
+  uint64_t made[4];
+
+  DEVICE void make(uint64_t launch, int i, uint32_t word) { put_word(&made[i], launch << 32 | word); }
+  DEVICE bool has(uint64_t launch, int i) const { return get_word(&made[i]) >> 32 == (launch & 0xffffffff); }
+  DEVICE uint32_t word(int i) const { return uint32_t(get_word(&made[i])); }
+};
+static_assert(sizeof(Progress) == 40, "the host has room for this size");
+
+// What a launch of seal or open leaves for the check of it (check.cuh). Pointers may be null.
 struct Trace {
-  uint32_t* done_by;  // by block: its multiprocessor
+  uint64_t launch;    // its number, below 2^48
+  uint64_t* done_by;  // by block: the launch's number, and in the lower 16 bits its multiprocessor
+  Progress* progress = nullptr;
   // Copies of the chunks' bytes in the device's memory, for launches that use the host's: chunk i at i * CHUNK_BYTES.
-  uint8_t *kept_in, *kept_out;
+  uint8_t *kept_in = nullptr, *kept_out = nullptr;
+  static constexpr uint32_t NOWHERE = 0xffffffff;
 
   // Every block calls it once.
   DEVICE void sign() const {
-    if (done_by && threadIdx.x == 0) done_by[blockIdx.x] = multiprocessor();
+    if (done_by && threadIdx.x == 0) put_word(&done_by[blockIdx.x], launch << 16 | multiprocessor());
+  }
+  // The multiprocessor of a block, or NOWHERE if it has not begun.
+  DEVICE uint32_t place_of(uint32_t block) const {
+    const uint64_t word = get_word(&done_by[block]);
+    return word >> 16 == launch ? uint32_t(word & 0xffff) : NOWHERE;
   }
 };
 

@@ -5,8 +5,8 @@
 // Dynamic shared memory for their tables.
 constexpr uint32_t TABLES_BYTES = 68 << 10;
 
-// `keys` are the round keys of a key slot, in global memory (GlobalKeys) or in shared. TablesAgain: the same tables from
-// another source.
+// `keys` are the round keys of a key slot, in global memory (GlobalKeys) or in shared. TablesAgain: the same tables
+// from another source.
 struct Aes {
   using Tables = AesBanked<ENCRYPT>;
   using TablesAgain = AesBanked<ENCRYPT, true>;

@@ -32,10 +32,11 @@ DEVICE void ctr_unit(const Stream& stream, const uint8_t* source, uint8_t* targe
   }
 }
 
-// Whether two texts of `length` bytes, both as long as the next multiple of 16, differ by anything else than the keystream
-// of a unit, in this lane's part of it.
-template <int N, class Stream>
-DEVICE bool ctr_differs(const Stream& stream, const uint8_t* text, const uint8_t* other, uint32_t length) {
+// Whether two texts of `length` bytes, both as long as the next multiple of 16, differ by anything else than the
+// keystream of a unit, in this lane's part of it. `see(number, block)` gets the blocks of `other` that are compared.
+template <int N, class Stream, class See>
+DEVICE bool ctr_differs(const Stream& stream, const uint8_t* text, const uint8_t* other, uint32_t length,
+                        const See& see) {
   const uint4 *from = reinterpret_cast<const uint4*>(text), *to = reinterpret_cast<const uint4*>(other);
   uint32_t difference = 0;
 #pragma unroll 1
@@ -45,7 +46,11 @@ DEVICE bool ctr_differs(const Stream& stream, const uint8_t* text, const uint8_t
 #pragma unroll
     for (int n = 0; n < N; n++) {
       number[n] = base + n * WARP;
-      data[n] = number[n] * BLOCK_BYTES < length ? from[number[n]] ^ to[number[n]] : make_uint4(0, 0, 0, 0);
+      data[n] = make_uint4(0, 0, 0, 0);
+      if (number[n] * BLOCK_BYTES >= length) continue;
+      const uint4 block = to[number[n]];
+      see(number[n], block);
+      data[n] = from[number[n]] ^ block;
     }
     stream.blocks(number, keystream);
 #pragma unroll

@@ -74,6 +74,74 @@ DEVICE uint32_t multiprocessor() {
 #endif
 }
 
+// What one block says to others while they run: who sees the word sees all that was written before it.
+DEVICE void publish(uint64_t* word, uint64_t value) {
+#ifdef __CUDA_ARCH__
+  asm volatile("st.release.gpu.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+#else
+  __atomic_store_n(word, value, __ATOMIC_RELEASE);
+#endif
+}
+DEVICE uint64_t published(const uint64_t* word) {
+  uint64_t value;
+#ifdef __CUDA_ARCH__
+  asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+#else
+  value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+#endif
+  return value;
+}
+// The same for a word that stands for nothing but itself.
+DEVICE void put_word(uint64_t* word, uint64_t value) {
+#ifdef __CUDA_ARCH__
+  asm volatile("st.relaxed.gpu.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+#else
+  __atomic_store_n(word, value, __ATOMIC_RELAXED);
+#endif
+}
+DEVICE uint64_t get_word(const uint64_t* word) {
+  uint64_t value;
+#ifdef __CUDA_ARCH__
+  asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+#else
+  value = __atomic_load_n(word, __ATOMIC_RELAXED);
+#endif
+  return value;
+}
+DEVICE uint64_t exchange(uint64_t* word, uint64_t value) {
+#ifdef __CUDA_ARCH__
+  return atomicExch(reinterpret_cast<unsigned long long*>(word), value);
+#else
+  return __atomic_exchange_n(word, value, __ATOMIC_SEQ_CST);
+#endif
+}
+
+// Waiting for another block, which may not have begun: not for ever.
+class Patience {
+ public:
+  // Waits a moment, up to 0.4 µs; false when it has been long enough, some 10 ms.
+  DEVICE bool lasts() {
+#ifdef __CUDA_ARCH__
+    __nanosleep(200);
+#elif !defined(__CUDACC__)
+    cpu::rest();
+#endif
+    return ++moments < 50000;
+  }
+
+ private:
+  uint32_t moments = 0;
+};
+
+// Waits until `come()` is true; false if it takes too long.
+template <class Come>
+DEVICE bool comes_in_time(const Come& come) {
+  for (Patience patience; !come();) {
+    if (!patience.lasts()) return false;
+  }
+  return true;
+}
+
 DEVICE uint32_t lane_id() { return threadIdx.x % WARP; }
 DEVICE uint64_t warp_id() { return (uint64_t(blockIdx.x) * blockDim.x + threadIdx.x) / WARP; }
 DEVICE uint64_t warp_count() { return uint64_t(gridDim.x) * blockDim.x / WARP; }

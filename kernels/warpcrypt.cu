@@ -12,7 +12,6 @@
 //   source and target likewise. Nothing else overlaps, and chunks do not overlap each other.
 // - Dynamic shared memory: TABLES = 68 KiB, unless another number is given; more than 48 KiB has to be
 //   allowed with cuFuncSetAttribute. A wide kernel takes DESK = 5104 bytes more for each warp of a block.
-// - A parameter of a Trace may be null (batch.cuh).
 // - `kuznyechik_tables` runs once after the module was loaded, before any other kernel of Kuznyechik.
 #include "check.cuh"
 #include "seal.cuh"
@@ -149,48 +148,71 @@ TAGS(kmac128, Kmac128)
 TAGS(kmac256, Kmac256)
 TAGS(turboshake128x4, TurboShake128x4)
 
-// Seal encrypts `count` chunks from `in` to `out` and writes their tags. Open computes the tags of the chunks
-// in `in`, compares them with those of the descriptors, writes verified[i] = 1 and the plaintext, or
-// verified[i] = 0 and zeros; in place, a chunk that fails is lost. Wide: one warp a chunk; only that keeps copies for a
-// trace. Up to 512 threads.
+// Seal encrypts `count` chunks from `in` to `out`, and makes their tags. Open computes the tags of the chunks in `in`,
+// compares them with those of the descriptors, and makes a word, 1, and the plaintext, or 0 and zeros; in place, a
+// chunk that fails is lost. Wide: one warp a chunk. Up to 512 threads. `launch`: its number, below 2^48, which no other
+// launch with the same `done_by` has. There each block leaves its multiprocessor; it may be null.
 static_assert(Desk<Kmac128>::BYTES == 5104, "DESK is part of the contract");
-#define SEAL_OPEN(suffix, cipher, integrity, by)                                                           \
-  KERNEL(512, 1)                                                                                           \
-  seal_##suffix(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint8_t* out, \
-                uint4* tags, uint32_t* done_by, uint8_t* kept_in, uint8_t* kept_out) {                     \
-    DYNAMIC_SHARED(shared);                                                                                \
-    const Trace trace{done_by, kept_in, kept_out};                                                         \
-    seal_##by<cipher, integrity>(shared, keys, chunks, count, in, out, tags, trace);                       \
-  }                                                                                                        \
-  KERNEL(512, 1)                                                                                           \
-  open_##suffix(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, uint8_t* out, \
-                uint32_t* verified, uint32_t* done_by, uint8_t* kept_in, uint8_t* kept_out) {              \
-    DYNAMIC_SHARED(shared);                                                                                \
-    const Trace trace{done_by, kept_in, kept_out};                                                         \
-    open_##by<cipher, integrity>(shared, keys, chunks, count, in, out, verified, trace);                   \
+#define BATCH(made)                                                                                                 \
+  const KeySlot *keys, const Chunk *chunks, uint32_t count, const uint8_t *in, uint8_t *out, made, uint64_t launch, \
+      uint64_t *done_by
+#define SEAL_OPEN(name, cipher, integrity)                                                                      \
+  KERNEL(512, 1) seal_##name(BATCH(uint4* made)) {                                                              \
+    DYNAMIC_SHARED(shared);                                                                                     \
+    seal_by_threads<cipher, integrity>(shared, keys, chunks, count, in, out, made, {launch, done_by});          \
+  }                                                                                                             \
+  KERNEL(512, 1) open_##name(BATCH(uint32_t* made)) {                                                           \
+    DYNAMIC_SHARED(shared);                                                                                     \
+    open_by_threads<cipher, integrity>(shared, keys, chunks, count, in, out, made, {launch, done_by});          \
+  }                                                                                                             \
+  KERNEL(512, 1) seal_##name##_wide(BATCH(uint4* made)) {                                                       \
+    DYNAMIC_SHARED(shared);                                                                                     \
+    seal_by_warps<cipher, integrity>(shared, gridDim.x, keys, chunks, count, in, out, made, {launch, done_by}); \
+  }                                                                                                             \
+  KERNEL(512, 1) open_##name##_wide(BATCH(uint32_t* made)) {                                                    \
+    DYNAMIC_SHARED(shared);                                                                                     \
+    open_by_warps<cipher, integrity>(shared, gridDim.x, keys, chunks, count, in, out, made, {launch, done_by}); \
   }
 
-// Looks at all that such a launch made (check.cuh), with the same keys, chunks, count, input and output. `made`: its tags
-// or verdicts, in the device's memory; `blocks` and `run`: its geometry. 512 threads, 1040 bytes of shared memory more
+// Looks at all that such a launch made (check.cuh), with the same parameters, whose `made` is in the device's memory.
+// `blocks` and `run`: its geometry. `claims`: a word for each block, which no launch of that number has used. What the
+// host may believe goes to `tags` and `verdicts`, under `number`. 512 threads, CHECK = 4112 bytes of shared memory more
 // than TABLES, and two blocks at least.
-#define CHECK(suffix, cipher, integrity)                                                                             \
-  KERNEL(512, 1)                                                                                                     \
-  check_##suffix(const KeySlot* keys, const Chunk* chunks, uint32_t count, const uint8_t* in, const uint8_t* out,    \
-                 const void* made, uint32_t* done_by, uint8_t* kept_in, uint8_t* kept_out, uint32_t opens,           \
-                 uint32_t blocks, uint32_t run, uint32_t* claims, uint32_t launch, uint32_t number, uint4* tags,     \
-                 uint32_t* verdicts) {                                                                               \
-    DYNAMIC_SHARED(shared);                                                                                          \
-    const Trace trace{done_by, kept_in, kept_out};                                                                   \
-    const Launch before{keys, chunks, count, in, out, made, trace, opens, blocks, run};                              \
-    check_launch<cipher, integrity>(shared, before, {claims, launch}, {tags, verdicts, number});                     \
+static_assert(CheckDesk::BYTES == 4112, "CHECK is part of the contract");
+#define CHECK(name, cipher, integrity)                                                                      \
+  KERNEL(512, 1)                                                                                            \
+  check_##name(BATCH(const void* made), uint64_t* claims, uint32_t number, uint4* tags, uint32_t* verdicts, \
+               uint32_t opens, uint32_t blocks, uint32_t run) {                                             \
+    DYNAMIC_SHARED(shared);                                                                                 \
+    const Launch before{keys, chunks, count, in, out, made, {launch, done_by}, opens, blocks, run};         \
+    check_launch<cipher, integrity>(shared, before, claims, {tags, verdicts, number});                      \
   }
-#define SEAL_OPEN_BOTH(name, cipher, integrity)       \
-  SEAL_OPEN(name, cipher, integrity, by_threads)      \
-  SEAL_OPEN(name##_wide, cipher, integrity, by_warps) \
-  CHECK(name, cipher, integrity)
-SEAL_OPEN_BOTH(aes_kmac128, Aes, Kmac128)
-SEAL_OPEN_BOTH(aes_kmac256, Aes, Kmac256)
-SEAL_OPEN_BOTH(aes_turboshake128x4, Aes, TurboShake128x4)
-SEAL_OPEN_BOTH(kuznyechik_kmac128, Kuznyechik, Kmac128)
-SEAL_OPEN_BOTH(kuznyechik_kmac256, Kuznyechik, Kmac256)
-SEAL_OPEN_BOTH(kuznyechik_turboshake128x4, Kuznyechik, TurboShake128x4)
+
+// Both in one launch: the first `blocks` blocks seal or open, wide, and the others, two at least, check and write the
+// output; that of a chunk which does not verify, or gets no verdict, means nothing. `kept_in`: for input in the host's
+// memory, room for copies of the chunks in the device's, 4096 bytes for each; or null. `kept_out`: the same for the
+// output.
+#define CHECKED(op, name, cipher, integrity, opens)                                                                    \
+  KERNEL(512, 1)                                                                                                       \
+  op##_##name##_checked(BATCH(Progress* progress), uint64_t* claims, uint32_t number, uint4* tags, uint32_t* verdicts, \
+                        uint32_t blocks, uint8_t* kept_in, uint8_t* kept_out) {                                        \
+    DYNAMIC_SHARED(shared);                                                                                            \
+    const Trace trace{launch, done_by, progress, kept_in, kept_out};                                                   \
+    if (blockIdx.x < blocks) {                                                                                         \
+      op##_by_warps<cipher, integrity>(shared, blocks, keys, chunks, count, in, out, nullptr, trace);                  \
+    } else {                                                                                                           \
+      const Launch same{keys, chunks, count, in, out, nullptr, trace, opens, blocks, 1};                               \
+      check_launch<cipher, integrity>(shared, same, claims, {tags, verdicts, number});                                 \
+    }                                                                                                                  \
+  }
+#define ALL_OF(name, cipher, integrity)     \
+  SEAL_OPEN(name, cipher, integrity)        \
+  CHECK(name, cipher, integrity)            \
+  CHECKED(seal, name, cipher, integrity, 0) \
+  CHECKED(open, name, cipher, integrity, 1)
+ALL_OF(aes_kmac128, Aes, Kmac128)
+ALL_OF(aes_kmac256, Aes, Kmac256)
+ALL_OF(aes_turboshake128x4, Aes, TurboShake128x4)
+ALL_OF(kuznyechik_kmac128, Kuznyechik, Kmac128)
+ALL_OF(kuznyechik_kmac256, Kuznyechik, Kmac256)
+ALL_OF(kuznyechik_turboshake128x4, Kuznyechik, TurboShake128x4)

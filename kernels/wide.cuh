@@ -197,21 +197,21 @@ struct Arrival {
   }
 };
 
-// A warp's first chunk, and the step to its next: neighbouring chunks go to different blocks, so that few chunks
-// spread over the whole device.
-DEVICE uint64_t first_of_warp() { return uint64_t(threadIdx.x / WARP) * gridDim.x + blockIdx.x; }
+// A warp's first chunk if that many blocks share them; the warps' number is the step to its next. Neighbouring chunks
+// go to different blocks, so that few chunks spread over the whole device.
+DEVICE uint64_t first_of_warp(uint32_t blocks) { return uint64_t(threadIdx.x / WARP) * blocks + blockIdx.x; }
+DEVICE uint64_t warps_of(uint32_t blocks) { return uint64_t(blocks) * (blockDim.x / WARP); }
 
-// Encrypts or decrypts what has arrived, the launch's chunk `at`: ciphertext to the desk, the other side's bytes to the
-// output.
+// Encrypts or decrypts what has arrived, the launch's chunk `at`, in place: ciphertext goes to the desk, and copies to
+// where the trace wants them.
 template <class Cipher, bool SEAL, class Integrity>
-DEVICE void crypt_arrived(const typename Cipher::Tables& tables, const Desk<Integrity>& desk, const Arrival& arrival,
-                          uint8_t* output, uint64_t at, const Trace& trace) {
+DEVICE void crypt_arrived(const typename Cipher::Tables& tables, const Desk<Integrity>& desk, Arrival& arrival,
+                          uint64_t at, const Trace& trace) {
   constexpr int N = Cipher::BLOCKS;
   const KeySlot& slot = desk.key();
   const uint32_t length = desk.chunk().length;
   const uint4* keys = slot.round_keys;
   auto stream = Cipher::stream(tables, keys, slot.rounds, first_counter(desk.chunk()));
-  uint8_t* target = output + desk.chunk().target;
   uint4* kept_in = trace.kept_in ? reinterpret_cast<uint4*>(trace.kept_in + at * CHUNK_BYTES) : nullptr;
   uint4* kept_out = trace.kept_out ? reinterpret_cast<uint4*>(trace.kept_out + at * CHUNK_BYTES) : nullptr;
 #pragma unroll
@@ -230,12 +230,25 @@ DEVICE void crypt_arrived(const typename Cipher::Tables& tables, const Desk<Inte
       desk.blocks()[number[n]] = cut(SEAL ? out : in, length - start);
       if (kept_in) kept_in[number[n]] = in;
       if (kept_out) kept_out[number[n]] = out;
-      uint4* to = length - start >= BLOCK_BYTES ? reinterpret_cast<uint4*>(target) + number[n] : desk.tail();
-      *to = out;
+      arrival.data[first + n] = out;
     }
   }
   __syncwarp();
-  uint32_t rest = length % BLOCK_BYTES;
+}
+
+// Writes what was made of the arrival to the output.
+template <class Integrity>
+DEVICE void deliver(const Desk<Integrity>& desk, const Arrival& arrival, uint8_t* output) {
+  const uint32_t length = desk.chunk().length, rest = length % BLOCK_BYTES;
+  uint8_t* target = output + desk.chunk().target;
+#pragma unroll
+  for (int i = 0; i < Arrival::BLOCKS; i++) {
+    const uint32_t number = Arrival::number(i), start = number * BLOCK_BYTES;
+    if (start >= length) continue;
+    uint4* to = length - start >= BLOCK_BYTES ? reinterpret_cast<uint4*>(target) + number : desk.tail();
+    *to = arrival.data[i];
+  }
+  __syncwarp();
   if (lane_id() < rest) target[length - rest + lane_id()] = reinterpret_cast<uint8_t*>(desk.tail())[lane_id()];
 }
 
@@ -247,46 +260,65 @@ DEVICE void clear_exactly(const Chunk& chunk, uint8_t* output) {
   if (lane_id() < rest) output[chunk.target + chunk.length - rest + lane_id()] = 0;
 }
 
-// All chunks of the warp; `finish(at, chunk, tag)` ends each.
+// All chunks of the warp, one of those of the first `blocks` blocks; `finish(at, chunk, tag)` ends each. Where progress
+// is traced, those who check deliver the output.
 template <class Cipher, class Integrity, bool SEAL, class Finish>
-DEVICE void crypt_by_warps(uint8_t* shared, const KeySlot* keys, const Chunk* chunks, uint32_t count,
+DEVICE void crypt_by_warps(uint8_t* shared, uint32_t blocks, const KeySlot* keys, const Chunk* chunks, uint32_t count,
                            const uint8_t* input, uint8_t* output, const Trace& trace, const Finish& finish) {
   trace.sign();
   const Desk<Integrity> desk(shared + TABLES_BYTES);
   Arrival arrival;
-  uint64_t at = first_of_warp();
-  if (at < count) arrival.fetch(keys, chunks[at], input);
+  uint64_t at = first_of_warp(blocks);
+  const bool has_any = at < count;
+  if (has_any) arrival.fetch(keys, chunks[at], input);
   const typename Cipher::Tables tables(shared);  // filled while the first chunk arrives
-  for (uint64_t next; at < count; at = next) {
-    next = at + warp_count();
+  for (uint64_t step = warps_of(blocks); at < count; at += step) {
     arrival.settle(desk);
-    crypt_arrived<Cipher, SEAL>(tables, desk, arrival, output, at, trace);
-    if (next < count) arrival.fetch(keys, chunks[next], input);
+    crypt_arrived<Cipher, SEAL>(tables, desk, arrival, at, trace);
+    if (!trace.progress) {
+      deliver(desk, arrival, output);
+    } else if (lane_id() == 0) {
+      publish(&trace.progress[at].text, trace.launch);
+    }
+    if (at + step < count) arrival.fetch(keys, chunks[at + step], input);
     finish(at, desk.chunk(), desk.tag());
     __syncwarp();  // all are done with the desk
   }
-  desk.wipe();
+  if (has_any) desk.wipe();
 }
 
 template <class Cipher, class Integrity>
-DEVICE void seal_by_warps(uint8_t* shared, const KeySlot* keys, const Chunk* chunks, uint32_t count,
+DEVICE void seal_by_warps(uint8_t* shared, uint32_t blocks, const KeySlot* keys, const Chunk* chunks, uint32_t count,
                           const uint8_t* input, uint8_t* output, uint4* tags, const Trace& trace) {
   auto finish = [&](uint64_t at, const Chunk&, uint4 tag) {
-    if (lane_id() == 0) tags[at] = tag;
+    if (trace.progress) {
+      const uint32_t lane = lane_id();
+      const uint32_t word = lane == 0 ? tag.x : lane == 1 ? tag.y : lane == 2 ? tag.z : tag.w;
+      if (lane < 4) trace.progress[at].make(trace.launch, lane, word);
+    } else if (lane_id() == 0) {
+      tags[at] = tag;
+    }
   };
-  crypt_by_warps<Cipher, Integrity, true>(shared, keys, chunks, count, input, output, trace, finish);
+  crypt_by_warps<Cipher, Integrity, true>(shared, blocks, keys, chunks, count, input, output, trace, finish);
 }
 
-// The plaintext is in the output before its tag is known: nobody looks at it before the launch is done.
+// The plaintext is in the output before its tag is known: nobody looks at it before the launch is done. Where progress
+// is traced it stays there; the host clears it.
 template <class Cipher, class Integrity>
-DEVICE void open_by_warps(uint8_t* shared, const KeySlot* keys, const Chunk* chunks, uint32_t count,
+DEVICE void open_by_warps(uint8_t* shared, uint32_t blocks, const KeySlot* keys, const Chunk* chunks, uint32_t count,
                           const uint8_t* input, uint8_t* output, uint32_t* verified, const Trace& trace) {
   auto finish = [&](uint64_t at, const Chunk& chunk, uint4 tag) {
-    bool good = same_tag(tag, chunk);
-    if (lane_id() == 0) verified[at] = good;
-    if (!good) clear_exactly(chunk, output);
+    const bool good = same_tag(tag, chunk);
+    if (lane_id() == 0) {
+      if (trace.progress) {
+        trace.progress[at].make(trace.launch, 0, good);
+      } else {
+        verified[at] = good;
+      }
+    }
+    if (!good && !trace.progress) clear_exactly(chunk, output);
   };
-  crypt_by_warps<Cipher, Integrity, false>(shared, keys, chunks, count, input, output, trace, finish);
+  crypt_by_warps<Cipher, Integrity, false>(shared, blocks, keys, chunks, count, input, output, trace, finish);
 }
 
 // `desks`: all of the block's dynamic shared memory.
@@ -295,7 +327,7 @@ DEVICE void tags_by_warps(uint8_t* desks, const KeySlot* keys, const Chunk* chun
                           const uint8_t* input, uint4* tags) {
   const Desk<Integrity> desk(desks);
   Arrival arrival;
-  for (uint64_t at = first_of_warp(); at < count; at += warp_count()) {
+  for (uint64_t at = first_of_warp(gridDim.x); at < count; at += warp_count()) {
     arrival.fetch(keys, chunks[at], input);
     arrival.settle(desk);
     uint32_t length = desk.chunk().length;

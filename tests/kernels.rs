@@ -3,6 +3,8 @@
 
 #[path = "kernels/batches.rs"]
 mod batches;
+#[path = "kernels/checked.rs"]
+mod checked;
 #[path = "kernels/checks.rs"]
 mod checks;
 #[path = "kernels/hashes.rs"]

@@ -56,6 +56,7 @@ static const Pattern PATTERNS[] = {
     {"read 4K direct x1", READ, 1, 4096, true, false},
     {"read 4K direct x16", READ, 16, 4096, true, false},
     {"read 4K cached x1", READ, 1, 4096, false, false},
+    {"read 4K cached x16", READ, 16, 4096, false, false},
     {"write 4K direct x1", WRITE, 1, 4096, true, false},
     {"write 4K direct x16", WRITE, 16, 4096, true, false},
     {"stream read 1M x1", READ, 1, MIB, true, true},

@@ -163,7 +163,9 @@ Bind entry(void (*kernel)(Parameters...)) {
   return [entry = Entry<Parameters...>(kernel)](void** values) { return entry.bind(values); };
 }
 #define ENTRY(name) {#name, entry(name)}
-#define SEAL_OPEN_ENTRIES(name) ENTRY(seal_##name), ENTRY(open_##name), ENTRY(seal_##name##_wide), ENTRY(open_##name##_wide), ENTRY(check_##name)
+#define SEAL_OPEN_ENTRIES(name)                                                                                      \
+  ENTRY(seal_##name), ENTRY(open_##name), ENTRY(seal_##name##_wide), ENTRY(open_##name##_wide), ENTRY(check_##name), \
+      ENTRY(seal_##name##_checked), ENTRY(open_##name##_checked)
 std::map<std::string, Bind> kernels = {
     ENTRY(kuznyechik_tables),
     SEAL_OPEN_ENTRIES(aes_kmac128), SEAL_OPEN_ENTRIES(aes_kmac256), SEAL_OPEN_ENTRIES(aes_turboshake128x4),

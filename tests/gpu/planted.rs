@@ -78,10 +78,14 @@ fn over_planted_nothing_wrong_passes() {
             let gpu = open(shape, Duration::from_millis(10)).expect("a device");
             let pool = BufferPool::new(usize::MAX);
             gpu.supply(&pool);
-            let refused = (0..rounds).map(|_| round(&gpu, &keys, &pool, &mut random, fault)).sum::<u32>();
-            // Each of them meets every multiprocessor and, among hundreds of chunks, the register's moment.
+            // A batch of a few chunks may not meet the multiprocessor, or the register's moment.
+            let (mut refused, mut batches) = (0, 0);
+            while batches < 2 * rounds || refused == 0 && batches < 40 {
+                refused += round(&gpu, &keys, &pool, &mut random, fault);
+                batches += 2;
+            }
             assert!(refused > 0, "{name}: it was not noticed ({ways:?})");
-            say(format_args!("{name}: {refused} of {} batches were refused, none was wrong", 2 * rounds));
+            say(format_args!("{name}: {refused} of {batches} batches were refused, none was wrong"));
         }
     }
 }

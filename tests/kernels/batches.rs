@@ -143,7 +143,7 @@ impl Batch {
 
 /// Those and the parameters of a trace, which is not kept.
 fn traced(arguments: [Argument; 3]) -> Vec<Argument> {
-    arguments.into_iter().chain([(); 3].map(|()| Argument::Number(0))).collect()
+    arguments.into_iter().chain([(); 2].map(|()| Argument::Number(0))).collect()
 }
 
 fn each(mut test: impl FnMut(Machine, &mut Runner, Integrity, bool)) {

@@ -1,5 +1,4 @@
-//! The check of a launch: it confirms what is right, and refutes any bit that is not, whatever the launch's geometry and
-//! wherever its bytes lie.
+//! The check of a launch: it confirms what is right, and refutes any bit that is not, whatever the launch's geometry.
 
 use crate::{
     batches::{Batch, ciphers_of},
@@ -11,11 +10,13 @@ use warpcrypt::{
     engine::Op,
 };
 
-const LENGTHS: [usize; 14] = [4096, 1, 15, 16, 17, 999, 1000, 1001, 2040, 3000, 4000, 4001, 4095, 4096];
+pub const LENGTHS: [usize; 14] = [4096, 1, 15, 16, 17, 999, 1000, 1001, 2040, 3000, 4000, 4001, 4095, 4096];
+/// The number of the launch, of which the highest bit is set.
+pub const LAUNCH: u64 = 0x8000_0000_0007;
 /// The number of the order, and states of a verdict.
-const NUMBER: u32 = 0x2fff_fff1;
-const CONFIRMED: u32 = 1;
-const UNVERIFIED: u32 = 2;
+pub const NUMBER: u32 = 0x2fff_fff1;
+pub const CONFIRMED: u32 = 1;
+pub const UNVERIFIED: u32 = 2;
 const REFUTED: u32 = 3;
 
 /// What a launch made, and how it is checked.
@@ -24,12 +25,10 @@ struct Checked<'a> {
     op: Op,
     /// Tags or verdicts that the launch made.
     made: Vec<u8>,
-    /// Whether chunks lie in copies of 4 KiB each, for input and output.
-    kept: [bool; 2],
     blocks: u32,
     run: u32,
     /// The multiprocessor of every block.
-    done_by: u32,
+    done_by: u64,
     checkers: u32,
     /// Of a block.
     threads: u32,
@@ -42,8 +41,7 @@ impl<'a> Checked<'a> {
             Op::Seal => batch.tags(),
             Op::Open => verified(batch.chunks.iter().map(|_| true)),
         };
-        let kept = [false; 2];
-        Checked { batch, op, made, kept, blocks: 3, run: 1, done_by: 999, checkers: 2, threads: 512 }
+        Checked { batch, op, made, blocks: 3, run: 1, done_by: 999, checkers: 2, threads: 512 }
     }
 
     /// Tags and verdicts that the check gives.
@@ -53,46 +51,33 @@ impl<'a> Checked<'a> {
             Op::Seal => [&self.batch.plain, &self.batch.sealed],
             Op::Open => [&self.batch.sealed, &self.batch.plain],
         };
-        let words = |value: u32| Argument::Buffer(value.to_le_bytes().repeat(self.blocks as usize));
-        let copy = |kept: bool, buffer: &[u8]| match kept {
-            true => Argument::Buffer(self.copies(buffer)),
-            false => Argument::Number(0),
-        };
+        let by_block = |value: u64| Argument::Buffer(value.to_le_bytes().repeat(self.blocks as usize));
         let arguments = vec![
             Argument::Buffer(self.batch.with_noise(input)),
             Argument::Buffer(self.batch.with_noise(output)),
             Argument::Buffer(self.made.clone()),
-            words(self.done_by),
-            copy(self.kept[0], input),
-            copy(self.kept[1], output),
-            Argument::Number((self.op == Op::Open).into()),
-            Argument::Number(self.blocks.into()),
-            Argument::Number(self.run.into()),
-            words(6),
-            Argument::Number(7),
+            Argument::Number(LAUNCH),
+            by_block(LAUNCH << 16 | self.done_by),
+            by_block(LAUNCH - 1),
             Argument::Number(NUMBER.into()),
             Argument::Buffer(vec![0; 16 * count]),
             Argument::Buffer(vec![0; 4 * count]),
+            Argument::Number((self.op == Op::Open).into()),
+            Argument::Number(self.blocks.into()),
+            Argument::Number(self.run.into()),
         ];
         let geometry = Geometry { blocks: self.checkers, threads: self.threads, shared: TABLES + CHECK_DESK };
         let mut out = self.batch.run(runner, name, geometry, arguments);
-        let verdicts = out.pop().expect("verdicts");
-        let tags = out.pop().expect("tags");
-        let word = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);
-        (tags, verdicts.as_chunks().0.iter().map(word).collect())
-    }
-
-    fn copies(&self, buffer: &[u8]) -> Vec<u8> {
-        let mut copies = vec![0x99; self.batch.chunks.len() * 4096];
-        for (chunk, copy) in self.batch.chunks.iter().zip(copies.chunks_mut(4096)) {
-            let len = usize::from(chunk.length);
-            copy[..len].copy_from_slice(&buffer[chunk.source as usize..][..len]);
-        }
-        copies
+        let verdicts = words(&out.pop().expect("verdicts"));
+        (out.pop().expect("tags"), verdicts)
     }
 }
 
-fn verdict(state: u32) -> u32 {
+pub fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
+}
+
+pub fn verdict(state: u32) -> u32 {
     NUMBER << 2 | state
 }
 
@@ -123,9 +108,8 @@ const GEOMETRIES: [(u32, u32); 4] = [(3, 1), (14, 1), (1, 32), (2, 8)];
 fn what_is_right_is_confirmed() {
     each(|runner, machine, batch, name, op| {
         let batch = batch();
-        for (number, (blocks, run)) in GEOMETRIES.into_iter().enumerate() {
-            let kept = [[true, true], [false, true], [false, false], [true, false]][number];
-            let checked = Checked { kept, blocks, run, ..Checked::right(&batch, op) };
+        for (blocks, run) in GEOMETRIES {
+            let checked = Checked { blocks, run, ..Checked::right(&batch, op) };
             let (tags, verdicts) = checked.run(runner, name);
             assert!(verdicts.iter().all(|word| *word == verdict(CONFIRMED)), "{name} {op:?} on {machine:?}");
             assert!(op == Op::Open || tags == batch.tags(), "{name}: tags on {machine:?}");
@@ -153,8 +137,7 @@ fn a_wrong_bit_is_refuted() {
                 _ => made[spoilt * each] ^= 1,
             }
             let (blocks, run) = GEOMETRIES[number % 4];
-            let kept = [number % 2 == 0, number % 2 == 1];
-            let checked = Checked { made, kept, blocks, run, ..Checked::right(&batch, op) };
+            let checked = Checked { made, blocks, run, ..Checked::right(&batch, op) };
             let (_, verdicts) = checked.run(runner, name);
             for (at, word) in verdicts.into_iter().enumerate() {
                 let state = if at == spoilt { REFUTED } else { CONFIRMED };
@@ -217,7 +200,7 @@ fn no_thread_races_another() {
             let integrity = Integrity::TurboShake128x4;
             let batch = Batch::new(&ciphers_of(family), integrity, &[40, 1300, 7, 16]);
             let name = format!("check_{}_{}", family.name(), integrity.name());
-            let checked = Checked { kept: [true; 2], blocks: 2, threads: 96, ..Checked::right(&batch, op) };
+            let checked = Checked { blocks: 2, threads: 96, ..Checked::right(&batch, op) };
             let (_, verdicts) = checked.run(&mut runner, &name);
             assert!(verdicts.iter().all(|word| *word == verdict(CONFIRMED)), "{family:?} {op:?}");
         }

@@ -1,7 +1,9 @@
 // The part of cuda_on_cpu.h that runs a block, once more, with an operating system's thread for each of CUDA's. Slow;
 // what it is for is the thread sanitizer, which finds accesses to shared or global memory that no barrier orders.
 #pragma once
+#include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -54,31 +56,36 @@ struct Block {
   Barrier barrier;
   std::vector<Warp> warps;
 };
-inline Block* block = nullptr;
+inline thread_local Block* block = nullptr;
 inline thread_local Index thread = {0};
 
 inline Warp& warp() { return block->warps[thread.x / 32]; }
+inline void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
+// Blocks in order, as many at once as have that many threads.
 inline void launch(uint32_t grid, uint32_t count, uint32_t shared_bytes, bool, const std::function<void()>& body) {
-  uint8_t* shared = static_cast<uint8_t*>(aligned_alloc(1024, (shared_bytes + 1023) / 1024 * 1024 + 1024));
+  const uint32_t most = 512 / count + 1;
+  const size_t room = (shared_bytes + 1023) / 1024 * 1024 + 1024;
+  uint8_t* shared = static_cast<uint8_t*>(aligned_alloc(1024, most * room));
   if (!shared) abort();
-  for (uint32_t id = 0; id < grid; id++) {
-    Block own(count);
-    own.grid = {grid}, own.threads = {count}, own.id = {id}, own.shared = shared;
-    memset(shared, 0xa5, shared_bytes);
-    block = &own;
+  for (uint32_t first = 0; first < grid; first += most) {
+    memset(shared, 0xa5, most * room);
+    std::vector<std::unique_ptr<Block>> blocks;
     std::vector<std::thread> threads;
-    for (uint32_t i = 0; i < count; i++) {
-      threads.emplace_back([&body, i] {
-        thread = {i};
-        body();
-        warp().barrier.leave();
-        block->barrier.leave();
-      });
+    for (uint32_t id = first; id < grid && id < first + most; id++) {
+      Block* own = blocks.emplace_back(std::make_unique<Block>(count)).get();
+      own->grid = {grid}, own->threads = {count}, own->id = {id}, own->shared = shared + (id - first) * room;
+      for (uint32_t i = 0; i < count; i++) {
+        threads.emplace_back([&body, own, i] {
+          block = own, thread = {i};
+          body();
+          warp().barrier.leave();
+          block->barrier.leave();
+        });
+      }
     }
     for (std::thread& one : threads) one.join();
   }
-  block = nullptr;
   free(shared);
 }
 

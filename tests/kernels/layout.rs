@@ -13,7 +13,7 @@ pub const TABLES: u32 = 69_632;
 /// What each warp of a wide kernel takes besides.
 pub const DESK: u32 = 5104;
 /// What a block takes besides that checks a launch.
-pub const CHECK_DESK: u32 = 1040;
+pub const CHECK_DESK: u32 = 4112;
 /// That of Kuznyechik's decryption.
 pub const KUZNYECHIK_DECRYPTION: u32 = 98_304;
 

@@ -3,8 +3,9 @@
 #include "hash.cu"
 #include "cpu_runner.h"
 
-#define SEAL_OPEN_ENTRIES(name) \
-  ENTRY(seal_##name), ENTRY(open_##name), ENTRY(seal_##name##_wide), ENTRY(open_##name##_wide), ENTRY(check_##name)
+#define SEAL_OPEN_ENTRIES(name)                                                                                      \
+  ENTRY(seal_##name), ENTRY(open_##name), ENTRY(seal_##name##_wide), ENTRY(open_##name##_wide), ENTRY(check_##name), \
+      ENTRY(seal_##name##_checked), ENTRY(open_##name##_checked)
 const std::map<std::string, Kernel> KERNELS = {
     ENTRY(aes_ctr),
     ENTRY(aes_ctr_1),

@@ -15,7 +15,7 @@ const TABLES: usize = 68 << 10;
 /// What each warp takes besides if it has a chunk for itself.
 const DESK: usize = 5104;
 /// What a block takes besides that checks a launch.
-const CHECK_DESK: usize = 1040;
+const CHECK_DESK: usize = 4112;
 
 /// Threads of a warp.
 const WARP: usize = 32;
@@ -27,22 +27,41 @@ const HELPERS: usize = 8;
 /// Blocks of a check at least: with more of them, one is sooner on another multiprocessor than what it checks.
 const CHECKERS: usize = 16;
 
-/// A launch of seal or open, and the check of it.
-pub(super) struct Choice<'a> {
-    pub kernel: &'a Kernel,
-    pub geometry: Geometry,
-    /// Neighbouring chunks that a block has at a time.
+/// How a launch of seal or open is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    /// In the host's memory, a warp for each chunk, with the check in the same launch.
+    Checked,
+    /// In the device's, a warp for each chunk.
+    Wide,
+    /// In the device's, one thread or a few for each tag.
+    Narrow,
+}
+
+/// A kernel, and the geometry to launch it with.
+pub(super) type Choice<'a> = (&'a Kernel, Geometry);
+
+/// A launch of seal or open.
+pub(super) struct Chosen<'a> {
+    pub launch: Choice<'a>,
+    /// The blocks of it that seal or open, and the neighbouring chunks that each has at a time.
+    pub blocks: u32,
     pub run: usize,
-    pub check: &'a Kernel,
-    pub check_geometry: Geometry,
+    /// The check, if that is a launch of its own.
+    pub check: Option<Choice<'a>>,
+}
+
+/// The kernels of one class.
+struct OfClass {
+    /// By `How`.
+    seal: [Kernel; 3],
+    open: [Kernel; 3],
+    check: Kernel,
 }
 
 /// Seal and open of every class, and their check.
 pub(super) struct Kernels {
-    /// By class; then one thread or a few a tag, and one warp a tag.
-    seal: Vec<[Kernel; 2]>,
-    open: Vec<[Kernel; 2]>,
-    check: Vec<Kernel>,
+    classes: Vec<OfClass>,
     processors: usize,
     /// Warps of a block whose desks fit into the shared memory.
     desks: usize,
@@ -56,40 +75,45 @@ impl Kernels {
     pub fn load(context: &Arc<Context>, device: &Description) -> Result<Self, DriverError> {
         let module = Module::load(context, FATBIN)?;
         let desks = (device.shared_memory.saturating_sub(TABLES) / DESK).clamp(1, BLOCK_WARPS);
-        let kernels = |op: Op| {
-            let of_class = |class: String| {
-                let name = format!("{}_{class}", op.name());
-                let wide = module.kernel(&format!("{name}_wide"), TABLES + desks * DESK)?;
-                Ok([module.kernel(&name, TABLES)?, wide])
-            };
-            class_names().map(of_class).collect::<Result<_, _>>()
+        let wide = TABLES + desks * DESK;
+        let of_op = |op: Op, class: &str| {
+            let kernel = |how: &str, shared| module.kernel(&format!("{}_{class}{how}", op.name()), shared);
+            let of_op = [kernel("_checked", wide)?, kernel("_wide", wide)?, kernel("", TABLES)?];
+            Ok::<_, DriverError>(of_op)
         };
-        let (seal, open) = (kernels(Op::Seal)?, kernels(Op::Open)?);
-        let of_class = |class| module.kernel(&format!("check_{class}"), TABLES + CHECK_DESK);
-        let check = class_names().map(of_class).collect::<Result<_, _>>()?;
+        let of_class = |class: String| {
+            let check = module.kernel(&format!("check_{class}"), TABLES + CHECK_DESK)?;
+            Ok(OfClass { seal: of_op(Op::Seal, &class)?, open: of_op(Op::Open, &class)?, check })
+        };
+        let classes = class_names().map(of_class).collect::<Result<_, _>>()?;
         fill_tables(context, &module)?;
-        Ok(Kernels { seal, open, check, processors: device.processors, desks })
+        Ok(Kernels { classes, processors: device.processors, desks })
     }
 
-    /// The kernels for `chunks` chunks and their geometry: a warp for each chunk if `wide`, otherwise for a group.
-    pub fn choose(&self, op: Op, class: Class, chunks: usize, wide: bool) -> Choice<'_> {
-        let kernels = match op {
-            Op::Seal => &self.seal[class],
-            Op::Open => &self.open[class],
+    /// The kernels for `chunks` chunks and their geometry.
+    pub fn choose(&self, op: Op, class: Class, chunks: usize, how: How) -> Chosen<'_> {
+        let OfClass { seal, open, check } = &self.classes[class];
+        let of_op = match op {
+            Op::Seal => seal,
+            Op::Open => open,
         };
-        let (geometry, run) = if wide {
-            (wide_geometry(chunks, self.processors, self.desks), 1)
-        } else {
-            let geometry = geometry(chunks, chunks_of_warp(class), self.processors);
-            (geometry, geometry.threads as usize / WARP * chunks_of_warp(class))
+        let (made, run) = match how {
+            How::Checked | How::Wide => (wide_geometry(chunks, self.processors, self.desks), 1),
+            How::Narrow => {
+                let group = chunks_of_warp(class);
+                let narrow = geometry(chunks, group, self.processors);
+                (narrow, narrow.threads as usize / WARP * group)
+            }
         };
-        Choice {
-            kernel: &kernels[usize::from(wide)],
-            geometry,
-            run,
-            check: &self.check[class],
-            check_geometry: check_geometry(geometry, self.processors),
-        }
+        let checkers = checkers(made.blocks, self.processors);
+        let (geometry, check) = match how {
+            How::Checked => {
+                let spare = spare_checkers(made.blocks, self.processors);
+                (Geometry { blocks: made.blocks + checkers + spare, ..made }, None)
+            }
+            How::Wide | How::Narrow => (made, Some((check, check_geometry(checkers)))),
+        };
+        Chosen { launch: (&of_op[how as usize], geometry), blocks: made.blocks, run, check }
     }
 }
 
@@ -115,13 +139,19 @@ fn wide_geometry(chunks: usize, processors: usize, desks: usize) -> Geometry {
     }
 }
 
-/// A block for each of those that are checked, and some more if those are few.
-fn check_geometry(checked: Geometry, processors: usize) -> Geometry {
-    Geometry {
-        blocks: checked.blocks.max(processors.clamp(2, CHECKERS) as u32),
-        threads: (BLOCK_WARPS * WARP) as u32,
-        shared: (TABLES + CHECK_DESK) as u32,
-    }
+/// Blocks that check: one for each of those that are checked, and some more if those are few.
+fn checkers(blocks: u32, processors: usize) -> u32 {
+    blocks.max(processors.clamp(2, CHECKERS) as u32)
+}
+
+/// Some more if they run beside those that they check: the last of them find only what their own multiprocessor made. Not
+/// more than can run at once where two blocks fit on a multiprocessor.
+fn spare_checkers(blocks: u32, processors: usize) -> u32 {
+    (blocks / 16).min(2 * (processors as u32).saturating_sub(blocks))
+}
+
+fn check_geometry(blocks: u32) -> Geometry {
+    Geometry { blocks, threads: (BLOCK_WARPS * WARP) as u32, shared: (TABLES + CHECK_DESK) as u32 }
 }
 
 fn fill_tables(context: &Arc<Context>, module: &Arc<Module>) -> Result<(), DriverError> {

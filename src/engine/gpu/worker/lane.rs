@@ -8,10 +8,10 @@ use crate::{
         Op,
         gpu::{
             channel::{Channel, ChannelError},
-            driver::{Context, DeviceMemory, Event, Geometry, Kernel, Registered, Stream},
-            kernels::{Choice, Kernels},
+            driver::{Context, DeviceMemory, Event, Registered, Stream},
+            kernels::{Choice, Chosen, How, Kernels},
             message::{Answer, Call, Order, Side},
-            plan::{CLASSES, Class, DESCRIPTOR, KEY_SLOT, Limits, Run, TAG, VERDICT, made_len},
+            plan::{CLASSES, DESCRIPTOR, KEY_SLOT, Limits, Run, TAG, VERDICT, made_len},
         },
     },
 };
@@ -19,15 +19,17 @@ use std::{
     ops::Range,
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
-/// Bytes of a number that kernels share.
-const WORD: usize = size_of::<u32>();
+/// Bytes of a word that kernels share.
+const WORD: usize = size_of::<u64>();
+/// Bytes of a chunk's progress (`kernels/batch.cuh`).
+const PROGRESS: usize = 5 * WORD;
 
-/// A check: its kernel, geometry and parameters.
-type Check<'a> = (&'a Kernel, Geometry, Vec<u64>);
+/// A check that is a launch of its own: its kernel, geometry and parameters.
+type Check<'a> = (Choice<'a>, Vec<u64>);
 
 /// Memory, streams and events.
 pub(super) struct Lane {
@@ -37,11 +39,13 @@ pub(super) struct Lane {
     output: DeviceMemory,
     /// Tags or verdicts of a launch, before they are checked.
     made: DeviceMemory,
-    /// By block of a launch: its multiprocessor, and the last launch of which its work was checked.
+    /// Words under the number of a launch. By block: its multiprocessor, and that its work is being checked; by chunk:
+    /// how far that has come (`Progress`).
     done_by: DeviceMemory,
     claims: DeviceMemory,
+    progress: DeviceMemory,
     /// The launches, counted from 1 on.
-    launches: AtomicU32,
+    launches: AtomicU64,
     stream: Stream,
     event: Event,
     /// Where launches are checked while their output is on its way back; when they are made, and when they are checked.
@@ -75,7 +79,8 @@ impl Lane {
             made: DeviceMemory::new(context, limits.chunks * TAG)?,
             done_by: DeviceMemory::new(context, limits.chunks * WORD)?,
             claims: DeviceMemory::new(context, limits.chunks * WORD)?,
-            launches: AtomicU32::new(0),
+            progress: DeviceMemory::new(context, limits.chunks * PROGRESS)?,
+            launches: AtomicU64::new(0),
             stream: Stream::new(context)?,
             event: Event::new(context)?,
             checks: Stream::new(context)?,
@@ -135,26 +140,18 @@ impl Lane {
         };
         let to = if let Side::Direct(_) = &order.output { output.address() } else { self.output.address(0) };
         let checks = self.launch(order, from, to)?;
-        match &order.output {
-            Side::Copied(_, runs) => {
-                self.stream.record(&self.made_at)?;
-                self.checks.wait_for(&self.made_at)?;
-                self.check_launches(&self.checks, checks)?;
-                self.checks.record(&self.checked_at)?;
-                for run in runs {
-                    // SAFETY: as for the input.
-                    unsafe {
-                        self.stream.download(
-                            &self.output,
-                            run.place,
-                            output.as_ptr().add(run.host),
-                            run.len,
-                        )?;
-                    }
+        if let Side::Copied(_, runs) = &order.output {
+            self.stream.record(&self.made_at)?;
+            self.checks.wait_for(&self.made_at)?;
+            self.check_launches(&self.checks, checks)?;
+            self.checks.record(&self.checked_at)?;
+            for run in runs {
+                // SAFETY: as for the input.
+                unsafe {
+                    self.stream.download(&self.output, run.place, output.as_ptr().add(run.host), run.len)?;
                 }
-                self.stream.wait_for(&self.checked_at)?;
             }
-            Side::Direct(_) => self.check_launches(&self.stream, checks)?,
+            self.stream.wait_for(&self.checked_at)?;
         }
         self.stream.write_number(&self.desk, self.limits.done_at(), order.number)?;
         self.stream.record(&self.event)?;
@@ -208,66 +205,78 @@ impl Lane {
         Ok([memory(&order.input)?, memory(&order.output)?])
     }
 
-    /// Submits a launch for the chunks of each class. Returns the checks of what they make: those alone write to the desk.
+    /// Submits a launch for the chunks of each class. Returns the checks that are launches of their own. Only checks
+    /// write to the desk.
     fn launch(&self, order: &Order, from: u64, to: u64) -> Result<Vec<Check<'_>>, Refusal> {
         let op = if order.opens { Op::Open } else { Op::Seal };
-        let launch = |(class, chunks): (Class, Range<usize>)| {
-            let Choice { kernel, geometry, run, check, check_geometry } =
-                self.kernels.choose(op, class, chunks.len(), order.wide);
-            let [kept_in, kept_out] = self.kept(order).map(|kept| match kept {
-                Some(memory) => memory.address(chunks.start * CHUNK),
-                None => 0,
-            });
-            let mut launched = [
+        let how = match (&order.output, order.wide) {
+            (Side::Direct(_), _) => How::Checked,
+            (Side::Copied(..), true) => How::Wide,
+            (Side::Copied(..), false) => How::Narrow,
+        };
+        let mut checks = Vec::new();
+        for (class, chunks) in order.classes.iter().cloned() {
+            let Chosen { launch: (kernel, geometry), blocks, run, check } =
+                self.kernels.choose(op, class, chunks.len(), how);
+            let made = match how {
+                How::Checked => self.progress.address(chunks.start * PROGRESS),
+                How::Wide | How::Narrow => self.made.address(chunks.start * made_len(op)),
+            };
+            let launched = [
                 self.described.address(0),
                 self.described.address(order.keys * KEY_SLOT + chunks.start * DESCRIPTOR),
                 chunks.len() as u64,
                 from,
                 to,
-                self.made.address(chunks.start * made_len(op)),
+                made,
+                self.launches.fetch_add(1, Ordering::Relaxed) + 1,
                 // No launch has more blocks than chunks.
                 self.done_by.address(chunks.start * WORD),
-                kept_in,
-                kept_out,
             ];
-            // SAFETY: as the kernels' contract has it: key slots, descriptors, their number, input, output, results and
-            // a trace. Chunks are aligned and lie within both memories, keys within the key slots: so the other side has
-            // described them. `memory_of` saw that copies have room.
-            unsafe { self.stream.launch(kernel, geometry, &mut launched)? };
             let desk = self.desk.address();
-            let more = [
-                u64::from(order.opens),
-                u64::from(geometry.blocks),
-                run as u64,
+            let checked = [
                 self.claims.address(chunks.start * WORD),
-                u64::from(self.launches.fetch_add(1, Ordering::Relaxed).wrapping_add(1)),
                 u64::from(order.number),
                 desk + (self.limits.tags_at() + chunks.start * TAG) as u64,
                 desk + (self.limits.verdicts_at() + chunks.start * VERDICT) as u64,
             ];
-            Ok((check, check_geometry, [&launched[..], &more].concat()))
-        };
-        order.classes.iter().cloned().map(launch).collect()
+            let mut parameters = match check {
+                Some(check) => {
+                    let of_launch = [u64::from(order.opens), u64::from(blocks), run as u64];
+                    checks.push((check, [&launched[..], &checked, &of_launch].concat()));
+                    launched.to_vec()
+                }
+                None => {
+                    let [kept_in, kept_out] = self.kept(order, chunks.start);
+                    [&launched[..], &checked, &[u64::from(blocks), kept_in, kept_out]].concat()
+                }
+            };
+            // SAFETY: as the kernels' contract has it. Chunks are aligned and lie within both memories, keys within the
+            // key slots: so the other side has described them. `memory_of` saw that copies have room. The desk has
+            // room for the tag and the verdict of every chunk.
+            unsafe { self.stream.launch(kernel, geometry, &mut parameters)? };
+        }
+        Ok(checks)
     }
 
-    /// Submits the checks of launches that came before in that stream.
+    /// Submits the checks of launches that are done in that stream.
     fn check_launches(&self, stream: &Stream, checks: Vec<Check>) -> Result<(), Refusal> {
-        for (kernel, geometry, mut numbers) in checks {
-            // SAFETY: as for the launch, which has filled in results and trace; and the desk has room for the tag and the
-            // verdict of every chunk.
-            unsafe { stream.launch(kernel, geometry, &mut numbers)? };
+        for ((kernel, geometry), mut parameters) in checks {
+            // SAFETY: as for the launch, which has filled in results and trace.
+            unsafe { stream.launch(kernel, geometry, &mut parameters)? };
         }
         Ok(())
     }
 
-    /// Where the device keeps copies of input and output that lie in the host's memory. Plaintext that is to be sealed
-    /// is read once more instead: what was changed on its way here would be sealed as it is.
-    fn kept(&self, order: &Order) -> [Option<&DeviceMemory>; 2] {
-        let is_direct = |side: &Side| matches!(side, Side::Direct(_));
-        [
-            (order.opens && is_direct(&order.input)).then_some(&self.input),
-            is_direct(&order.output).then_some(&self.output),
-        ]
+    /// Where the device keeps copies of input and output that lie in the host's memory, from that chunk on; 0 for none.
+    /// Plaintext that is to be sealed is read once more instead: what was changed on its way here would be sealed as it is.
+    fn kept(&self, order: &Order, chunk: usize) -> [u64; 2] {
+        let address = |side: &Side, memory: &DeviceMemory| match side {
+            Side::Direct(_) => memory.address(chunk * CHUNK),
+            Side::Copied(..) => 0,
+        };
+        let input = if order.opens { address(&order.input, &self.input) } else { 0 };
+        [input, address(&order.output, &self.output)]
     }
 
     /// Writes zeros over all that the device has for it.
@@ -276,7 +285,9 @@ impl Lane {
         self.stream.clear(&self.described, 0, self.limits.described())?;
         self.stream.clear(&self.input, 0, self.limits.bytes)?;
         self.stream.clear(&self.output, 0, self.limits.bytes)?;
+        self.stream.clear(&self.done_by, 0, self.limits.chunks * WORD)?;
         self.stream.clear(&self.claims, 0, self.limits.chunks * WORD)?;
+        self.stream.clear(&self.progress, 0, self.limits.chunks * PROGRESS)?;
         self.stream.record(&self.event)?;
         Ok(self.event.wait()?)
     }
