@@ -110,11 +110,17 @@ impl Bench {
     /// # Errors
     /// What the driver says.
     pub fn kernel(&self, lab: &Lab, launches: &[Launch], units: f64) -> Outcome<Option<Spread>> {
-        let first = lab.time(launches, 1).map_err(failed)?;
-        let times = (DEVICE_SLICE / first.max(1e-9)).clamp(1.0, MOST_LAUNCHES) as u32;
-        let runs = (0..RUNS).map(|_| lab.time(launches, times).map(|seconds| units / seconds));
-        let rates: Vec<f64> = runs.collect::<Result<_, _>>().map_err(failed)?;
-        Ok(Spread::of(&rates))
+        self.timed(units, |times| lab.time(launches, times).map_err(failed))
+    }
+
+    /// `units` over the seconds that `seconds` says one of so many launches took.
+    ///
+    /// # Errors
+    /// As `seconds`.
+    pub fn timed(&self, units: f64, seconds: impl Fn(u32) -> Outcome<f64>) -> Outcome<Option<Spread>> {
+        let times = (DEVICE_SLICE / seconds(1)?.max(1e-9)).clamp(1.0, MOST_LAUNCHES) as u32;
+        let runs = (0..RUNS).map(|_| seconds(times).map(|seconds| units / seconds));
+        Ok(Spread::of(&runs.collect::<Outcome<Vec<f64>>>()?))
     }
 
     /// `units` over the seconds from the host's memory through these launches to the host's memory, one after the other.

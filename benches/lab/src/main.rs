@@ -47,7 +47,7 @@ enum Command {
     Crypto(crypto::CryptoArgs),
     /// AES by its kernels alone over whole files on a RAM disk: read, upload, kernel, download, write
     Files(aes::files::FilesArgs),
-    /// Keccak on CPU and GPU: threads that share a state
+    /// Keccak on CPU and GPU, in CUDA and OpenCL: threads that share a state
     Keccak(experiment::ExperimentArgs),
     /// Kuznyechik on CPU and GPU: where its tables lie, blocks a thread, threads a block
     Kuznyechik(experiment::ExperimentArgs),

@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 use support::{bench, command::run, text};
 
-fn experiment(name: &str, tables: &[&str], gpu_tables: &[&str]) {
+fn experiment(name: &str, tables: &[&str], gpu_tables: &[&str]) -> serde_json::Value {
     let folder = tempfile::tempdir().expect("a folder");
     let place = tempfile::tempdir().expect("a folder");
     let mut arguments = vec![name, "--quick", "--json", "--output", text(folder.path())];
@@ -34,11 +34,15 @@ fn experiment(name: &str, tables: &[&str], gpu_tables: &[&str]) {
         page.contains("<svg") | (name == "transfers") && page.contains("paper"),
         "a plot, and the paper's figures"
     );
+    report
 }
 
 #[test]
 fn keccak() {
-    experiment("keccak", &["states", "rates", "k12"], &["transfers", "saved", "speed-up"]);
+    let report = experiment("keccak", &["states", "rates", "k12"], &["transfers", "saved", "speed-up"]);
+    let device = report["about"]["OpenCL"].as_str().expect("a device or none");
+    let has_rows = report["sections"][0].to_string().contains("OpenCL, III");
+    assert_eq!(has_rows, !device.starts_with("none"), "{device}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The kernels of the experiments against the portable implementation, byte for byte, on the CPU.
+//! The kernels of the experiments against the portable implementation, byte for byte, on the CPU; those in OpenCL on a
+//! device, too.
 
 #[path = "kernels/experiments.rs"]
 mod experiments;
@@ -9,6 +10,11 @@ mod hashes;
 mod layout;
 #[path = "kernels/manifest.rs"]
 mod manifest;
+#[path = "kernels/opencl.rs"]
+mod opencl;
+#[allow(dead_code)]
+#[path = "../src/keccak/opencl/device.rs"]
+mod opencl_device;
 #[allow(dead_code)]
 #[path = "../../../tests/kernels/runner.rs"]
 mod runner;

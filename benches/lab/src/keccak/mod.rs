@@ -2,6 +2,7 @@
 //! KangarooTwelve's tree; after a comparison in OpenCL on a GeForce GTX 650 Ti, whose findings stand beside.
 
 mod k12;
+mod opencl;
 
 use super::{
     deliver,
@@ -12,6 +13,7 @@ use crate::{
     device::{Lab, Launch, Parameter},
     report::{Axis, Column, Plot, Report, Section, Spread, Table, significant},
 };
+use opencl::OpenCl;
 use std::sync::Arc;
 use warpcrypt::{
     cli::lab::{Failure, Outcome},
@@ -88,7 +90,13 @@ pub fn run(args: &ExperimentArgs) -> Outcome {
     };
     let most = counts[counts.len() - 1];
     let device = bench.gpu().map(|lab| Device::open(&bench, lab, most)).transpose()?;
-    let (section, lines) = by_count(&bench, device.as_ref(), counts)?;
+    let opencl = OpenCl::open(most);
+    let about = match &opencl {
+        Ok(opencl) => opencl.description.clone(),
+        Err(why) => format!("none: {why}; without its rows"),
+    };
+    report.about("OpenCL", about);
+    let (section, lines) = by_count(&bench, device.as_ref(), opencl.ok(), counts)?;
     report.section(section);
     if device.is_some() {
         report.section(saved(&lines));
@@ -204,12 +212,16 @@ fn cpu(bench: &Bench, threads: usize, count: usize, units: f64) -> Outcome<Optio
 /// Rates by the number of states.
 type Lines = Vec<(&'static str, Vec<(f64, f64)>)>;
 
-fn by_count(bench: &Bench, device: Option<&Device>, counts: &[usize]) -> Outcome<(Section, Lines)> {
+fn by_count(
+    bench: &Bench,
+    device: Option<&Device>,
+    opencl: Option<OpenCl>,
+    counts: &[usize],
+) -> Outcome<(Section, Lines)> {
     let title = "Permutations by number of states";
     let mut columns = vec![Column::text("variant"), Column::number("states", "")];
     columns.extend(["rate", "lowest", "highest"].map(|name| Column::number(name, "million/s")));
     let mut table = Table::new("states", columns);
-    let mut plot = Plot::lines(title, Axis::log("states", ""), Axis::log("rate", "million/s"));
     let mut measure = |name: &str, rate: &mut dyn FnMut(usize) -> Outcome<Option<Spread>>| {
         let mut line = Vec::new();
         for count in counts {
@@ -225,19 +237,32 @@ fn by_count(bench: &Bench, device: Option<&Device>, counts: &[usize]) -> Outcome
         let mut rate = |count| device.map_or(Ok(None), |device| device.rate(variant, count, 0, 1e-6));
         lines.push((variant.name, measure(variant.name, &mut rate)?));
     }
-    let winners = winners(&lines);
-    for (name, threads) in [("CPU, one core", 1), ("CPU, all cores", bench.cores)] {
-        lines.push((name, measure(name, &mut |count| cpu(bench, threads, count, 1e-6))?));
+    let mut in_opencl: Lines = Vec::new();
+    if let Some(mut opencl) = opencl {
+        for kernel in &opencl::KERNELS {
+            let mut rate = |count| opencl.rate(bench, kernel, count);
+            in_opencl.push((kernel.name, measure(kernel.name, &mut rate)?));
+        }
     }
-    for (name, line) in &lines {
-        plot = plot.line(name, line.clone());
+    let winners = [winners("Best here", &lines), winners("Best in OpenCL", &in_opencl)];
+    for (name, threads) in [("CPU, one core", 1), ("CPU, all cores", bench.cores)] {
+        let line = measure(name, &mut |count| cpu(bench, threads, count, 1e-6))?;
+        lines.push((name, line.clone()));
+        in_opencl.push((name, line));
     }
     let paper = "The paper found III best up to about 1.35 million states, and II best beyond. States lie in the \
                  device's memory. The paper's listing of I declares its arrays as shared memory, one for a whole group of \
                  threads; here each thread has its own, in local memory or in shared memory. The CPU permutes eight or \
                  four side by side where it has vectors for them.";
-    let section = winners.into_iter().fold(Section::new(title), Section::text);
-    Ok((section.text(paper).plot(plot).table(table), lines))
+    let mut plots = vec![plot(title, &lines)];
+    plots.extend(winners[1].as_ref().map(|_| plot("The paper's kernels in OpenCL", &in_opencl)));
+    let section = winners.into_iter().flatten().fold(Section::new(title), Section::text).text(paper);
+    Ok((plots.into_iter().fold(section, Section::plot).table(table), lines))
+}
+
+fn plot(title: &str, lines: &Lines) -> Plot {
+    let empty = Plot::lines(title, Axis::log("states", ""), Axis::log("rate", "million/s"));
+    lines.iter().fold(empty, |plot, (name, line)| plot.line(name, line.clone()))
 }
 
 /// By how much less time one of the paper's three takes than another.
@@ -277,9 +302,9 @@ fn beside_the_cpu(bench: &Bench, device: &Device, count: usize) -> Outcome<Secti
 const LEAD: f64 = 1.05;
 
 /// Which variant is best for how many states, if any was measured.
-fn winners(lines: &[(&str, Vec<(f64, f64)>)]) -> Option<String> {
+fn winners(title: &str, lines: &Lines) -> Option<String> {
     let (_, first) = lines.first()?;
-    let mut text = String::from("Best here:");
+    let mut text = format!("{title}:");
     let mut last = "";
     for (at, (count, _)) in first.iter().enumerate() {
         let best = lines.iter().max_by(|a, b| a.1[at].1.total_cmp(&b.1[at].1));

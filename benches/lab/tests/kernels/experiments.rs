@@ -65,7 +65,7 @@ fn keccak_absorbs_a_block_in_every_variant() {
 }
 
 /// The first lanes that Keccak-f[1600] makes of zeros, once and twice (KeccakF-1600-IntermediateValues of its authors).
-const PUBLISHED_LANES: [u64; 2] = [0xf125_8f79_40e1_dde7, 0x2d5c_954d_f96e_cb3c];
+pub const PUBLISHED_LANES: [u64; 2] = [0xf125_8f79_40e1_dde7, 0x2d5c_954d_f96e_cb3c];
 
 #[test]
 fn keccak_of_zeros_is_the_published_one_in_every_variant() {

@@ -11,6 +11,9 @@
 #undef SHARED
 #include "kuznyechik.cu"
 #include "kuznyechik_constant.cu"
+#undef KERNEL
+#undef BY_LOOPS
+#include "opencl_on_cpu.h"
 #include "cpu_runner.h"
 
 static void aes_keys_to_constant(const uint8_t* from) { memcpy(AES_EXPERIMENT_KEYS, from, sizeof AES_EXPERIMENT_KEYS); }
@@ -34,6 +37,10 @@ const std::map<std::string, Kernel> KERNELS = {
     ENTRY(keccak_warp_shuffle),
     ENTRY(keccak_warp_shared),
     ENTRY(keccak_five),
+    ENTRY(opencl::keccak_arrays),
+    ENTRY(opencl::keccak_arrays_local),
+    ENTRY(opencl::keccak_loop),
+    ENTRY(opencl::keccak_block),
     ENTRY(k12_leaves),
     ENTRY(k12_leaves_warp),
     ENTRY(md6_alone_64),
