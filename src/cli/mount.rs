@@ -2,7 +2,7 @@
 
 use super::{
     anchor,
-    args::{CacheArg, EngineArg, MountArgs},
+    args::{EngineArg, MountArgs},
     daemon,
     exit::{Code, Failure, Outcome},
     holder, log, mount_point, note, options, password,
@@ -126,7 +126,6 @@ fn prepare(args: MountArgs) -> Outcome<(MountArgs, SlotKind)> {
             "Everything in the vault's directory belongs to the vault. Choose a directory elsewhere.",
         ));
     }
-    refuse_to_share(&args)?;
     if let Some(file) = &args.anchor {
         anchor::refuse_inside(file, &[&args.vault, &args.mount])?;
     }
@@ -142,26 +141,6 @@ fn prepare(args: MountArgs) -> Outcome<(MountArgs, SlotKind)> {
         holder::wait_until_free(&args.vault)?;
     }
     Ok((args, kind))
-}
-
-/// Refuses what cannot be with `--shared`, however it was asked for.
-fn refuse_to_share(args: &MountArgs) -> Outcome {
-    if !args.shared {
-        return Ok(());
-    }
-    let (with, why) = match args {
-        _ if args.anchor.is_some() => ("--anchor", "an anchor does not know what other machines confirm"),
-        _ if args.reverse => ("--reverse", "a reverse view is read-only"),
-        _ if args.cache == CacheArg::WriteBack => {
-            ("--cache write-back", "the kernel would keep what it gathers from the other machines")
-        }
-        _ => return Ok(()),
-    };
-    Err(Failure::new(
-        Code::Usage,
-        format!("--shared cannot be used with {with}: {why}"),
-        "Leave one of them out.",
-    ))
 }
 
 fn working_dir(e: io::Error) -> Failure {

@@ -89,6 +89,7 @@ pub fn absorb(mut args: MountArgs) -> Outcome<MountArgs> {
     args.read_only |= read_only;
     one_source(&args)?;
     fit_for_reverse(&args)?;
+    fit_for_sharing(&args)?;
     Ok(args)
 }
 
@@ -191,6 +192,7 @@ fn fit_for_reverse(args: &MountArgs) -> Outcome {
         ("idle", args.idle != plain.idle),
         ("io-uring", args.io_uring != plain.io_uring),
         ("memory", args.memory != plain.memory),
+        ("shared", args.shared),
     ];
     match asked.into_iter().find(|(_, asked)| args.reverse && *asked) {
         None => Ok(()),
@@ -200,6 +202,23 @@ fn fit_for_reverse(args: &MountArgs) -> Outcome {
             "It is about vaults. A reverse view writes nothing, caches nothing and seals on the processor: leave it out.",
         )),
     }
+}
+
+/// Refuses what cannot be with `--shared`, however it was asked for.
+fn fit_for_sharing(args: &MountArgs) -> Outcome {
+    let (with, why) = match args {
+        _ if !args.shared => return Ok(()),
+        _ if args.anchor.is_some() => ("--anchor", "an anchor does not know what other machines confirm"),
+        _ if args.cache == CacheArg::WriteBack => {
+            ("--cache write-back", "the kernel would keep what it gathers from the other machines")
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::new(
+        Code::Usage,
+        format!("--shared cannot be used with {with}: {why}"),
+        "Leave one of them out.",
+    ))
 }
 
 fn parse<T: ValueEnum>(option: &str, value: &str) -> Outcome<T> {
@@ -281,6 +300,7 @@ mod tests {
             "idle=5m",
             "io-uring=on",
             "memory=64",
+            "shared",
         ] {
             assert!(options(text).is_ok());
             for text in [format!("reverse,{text}"), format!("{text},reverse")] {
@@ -290,6 +310,17 @@ mod tests {
             }
         }
         let line = ["warpcrypt", "mount", "v", "m", "--reverse", "--engine", "cpu"];
+        let Command::Mount(args) = Cli::parse_from(line).command else { unreachable!() };
+        assert_eq!(absorb(args).unwrap_err().code, Code::Usage);
+    }
+
+    #[test]
+    fn a_shared_mount_takes_no_anchor_and_gathers_no_writes() {
+        assert!(options("shared,cache=direct").unwrap().shared);
+        for text in ["shared,anchor=/a", "cache=write-back,shared"] {
+            assert_eq!(options(text).unwrap_err().code, Code::Usage, "{text}");
+        }
+        let line = ["warpcrypt", "mount", "v", "m", "--shared", "--anchor", "/a"];
         let Command::Mount(args) = Cli::parse_from(line).command else { unreachable!() };
         assert_eq!(absorb(args).unwrap_err().code, Code::Usage);
     }

@@ -178,7 +178,7 @@ pub struct MountArgs {
     pub reverse: bool,
     /// Let other machines mount the vault for writing at the same time, all of them with this option. The store has to have locks
     /// between machines; docs/sharing.md says what one sees of another
-    #[arg(long, conflicts_with_all = ["anchor", "reverse"])]
+    #[arg(long)]
     pub shared: bool,
     /// Let other users access the mount; file permissions apply
     #[arg(long)]
