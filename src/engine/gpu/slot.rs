@@ -20,7 +20,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zeroize::Zeroize;
 
 /// Runs shorter than this on average are gathered in the slot's own memory: a copy by the CPU is then cheaper
 /// than one by the device for each.
@@ -173,7 +172,7 @@ impl RingSlot {
             // Before memory is given up that the device may write to.
             self.process.kill();
         }
-        self.desk[..self.keys * KEY_SLOT].zeroize();
+        wipe(&mut self.desk[..self.keys * KEY_SLOT]);
         done
     }
 
