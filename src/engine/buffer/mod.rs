@@ -1,8 +1,11 @@
 //! Page-aligned buffers from a bounded pool: the pool's bound is the back-pressure.
 
+mod kept;
 mod lent;
 mod memory;
 mod shared;
+#[cfg(test)]
+mod tests;
 mod wipe;
 
 pub use lent::{Borrower, Lending, LentMemory, MemoryId};
@@ -11,6 +14,7 @@ pub use shared::{Mapping, SharedMemory};
 pub use wipe::wipe;
 
 use crate::metrics::{self, Activity};
+use kept::Kept;
 use memory::{Memory, PAGE};
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -134,16 +138,12 @@ impl BufferPool {
     /// Takes the memory of buffers longer than a page from `source` from now on, while that gives any. Replaces the
     /// kept memory first, so that no user of the pool has to wait for that.
     pub(super) fn set_source(&self, source: Source) {
-        let take_own = || {
-            let mut state = self.shared.state.lock();
-            let place = state.free.iter().position(Memory::is_own)?;
-            let own = state.free.remove(place);
-            state.free_bytes -= own.capacity();
-            Some(own.capacity())
-        };
-        let kept = self.shared.state.lock().free.len();
+        let take_own = || self.shared.state.lock().kept.take_latest(Memory::is_own);
+        let kept = self.shared.state.lock().kept.len();
         // No more than these: what comes back meanwhile is replaced when it is taken again.
-        for capacity in (0..kept).map_while(|_| take_own()) {
+        for own in (0..kept).map_while(|_| take_own()) {
+            let capacity = own.capacity();
+            drop(own); // First, so that there are never both.
             let Some(memory) = Memory::lent_by(&source, capacity) else { break };
             let freed = self.shared.state.lock().keep(memory, self.shared.bound);
             drop(freed);
@@ -160,14 +160,14 @@ impl BufferPool {
         if std::mem::replace(&mut state.rested_at, returns) != returns {
             return false;
         }
-        let freed = state.take(|memory| memory.lent().is_none_or(LentMemory::is_stale));
+        let freed = state.kept.take(|memory| memory.lent().is_none_or(LentMemory::is_stale));
         drop(state);
         !freed.is_empty()
     }
 
     /// Wipes and frees the kept buffers, those that are locked for a device, too.
     pub(super) fn wipe(&self) {
-        let freed = self.shared.state.lock().take(|_| true);
+        let freed = self.shared.state.lock().kept.take(|_| true);
         drop(freed);
     }
 
@@ -193,9 +193,7 @@ struct Shared {
 struct State {
     in_use: usize,
     peak: usize,
-    /// Returned buffers, the latest last.
-    free: Vec<Memory>,
-    free_bytes: usize,
+    kept: Kept,
     /// Requests are served in the order of their tickets; a small one does not overtake a large one.
     next_ticket: u64,
     serving: u64,
@@ -264,20 +262,19 @@ impl Shared {
     fn reuse(&self, capacity: usize, other: Option<&Buffer>) -> Option<Memory> {
         let mut freed = Vec::new();
         let mut state = self.state.lock(); // Unlocked before anything is freed.
-        freed.append(&mut state.take_stale());
+        // Lent by a device which has failed since: new ones are of more use.
+        freed.append(&mut state.kept.take(|memory| memory.lent().is_some_and(LentMemory::is_stale)));
         let fits = |memory: &Memory| memory.capacity() == capacity;
         let beside =
             |memory: &Memory| fits(memory) && other.is_some_and(|other| other.memory.is_beside(memory));
         let lent = |memory: &Memory| fits(memory) && !memory.is_own();
-        let last = |which: &dyn Fn(&Memory) -> bool| state.free.iter().rposition(which);
-        let place = last(&beside).or_else(|| last(&lent)).or_else(|| last(&fits));
-        if let Some(place) = place {
-            let memory = state.free.remove(place);
-            state.free_bytes -= memory.capacity();
-            return Some(memory);
+        let kept = &mut state.kept;
+        let found =
+            kept.take_latest(beside).or_else(|| kept.take_latest(lent)).or_else(|| kept.take_latest(fits));
+        if found.is_none() {
+            freed.append(&mut state.trim(self.bound));
         }
-        freed.append(&mut state.trim(self.bound));
-        None
+        found
     }
 
     fn take_back(&self, memory: Memory) {
@@ -293,187 +290,17 @@ impl Shared {
 
 /// What is freed is returned, to be wiped and released once the pool is unlocked.
 impl State {
-    /// Takes out kept buffers.
-    #[must_use]
-    fn take(&mut self, which: impl Fn(&Memory) -> bool) -> Vec<Memory> {
-        let taken: Vec<_> = self.free.extract_if(.., |memory| which(memory)).collect();
-        self.free_bytes -= taken.iter().map(Memory::capacity).sum::<usize>();
-        taken
-    }
-
-    /// Takes out kept buffers that were lent to a device which has failed since: new ones are of more use.
-    fn take_stale(&mut self) -> Vec<Memory> {
-        self.take(|memory| memory.lent().is_some_and(LentMemory::is_stale))
-    }
-
     /// Keeps memory for reuse, as far as the bound allows.
     #[must_use]
     fn keep(&mut self, memory: Memory, bound: usize) -> Vec<Memory> {
-        self.free_bytes += memory.capacity();
-        self.free.push(memory);
+        self.kept.push(memory);
         self.trim(bound)
     }
 
-    /// Takes out kept buffers, the oldest first, until all together are within the bound.
+    /// Takes out kept memory, the oldest first, until all together is within the bound.
     #[must_use]
     fn trim(&mut self, bound: usize) -> Vec<Memory> {
-        let excess = self.in_use.saturating_add(self.free_bytes).saturating_sub(bound);
-        let (mut count, mut freed) = (0, 0);
-        while freed < excess && count < self.free.len() {
-            freed += self.free[count].capacity();
-            count += 1;
-        }
-        self.free_bytes -= freed;
-        self.free.drain(..count).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::{os::unix::fs::FileExt, sync::mpsc, thread};
-
-    #[test]
-    fn buffers_are_aligned_and_as_long_as_asked_for() {
-        let pool = BufferPool::new(1 << 20);
-        for len in [0, 1, 4095, 4096, 4097, 65536, 65537, 300_000] {
-            let mut buffer = pool.get(len);
-            assert_eq!(buffer.len(), len);
-            assert_eq!(buffer.as_ptr() as usize % 4096, 0);
-            buffer.fill(1);
-        }
-        assert_eq!(pool.usage().in_use, 0);
-    }
-
-    #[test]
-    fn a_returned_buffer_is_used_again() {
-        let pool = BufferPool::new(1 << 20);
-        let first = pool.get(100_000).as_ptr() as usize;
-        assert_eq!(pool.get(90_000).as_ptr() as usize, first);
-    }
-
-    #[test]
-    fn kept_buffers_count_towards_the_bound() {
-        let pool = BufferPool::new(1 << 20);
-        for len in [1 << 19, 1 << 18, 1 << 17, 1 << 20, 4096, 70_000] {
-            drop(pool.get_pair(len));
-            let state = pool.shared.state.lock();
-            assert!(state.free_bytes <= 1 << 20);
-            assert_eq!(state.free_bytes, state.free.iter().map(|memory| memory.capacity()).sum::<usize>());
-        }
-    }
-
-    #[test]
-    fn a_pool_that_nobody_asks_keeps_nothing() {
-        let pool = BufferPool::new(1 << 20);
-        drop(pool.get_pair(100_000));
-        assert!(!pool.rest(), "came back since the last call");
-        assert!(pool.rest());
-        assert!(!pool.rest(), "there are no more");
-        assert!(pool.shared.state.lock().free.is_empty());
-        assert_eq!(pool.shared.state.lock().free_bytes, 0);
-        assert_eq!(pool.get(100_000).len(), 100_000);
-    }
-
-    /// Bytes of this process, of which the heap may have got rid.
-    fn found_at(place: usize, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        let memory = std::fs::File::open("/proc/self/mem").expect("this process");
-        // Nothing is there any more, if that fails.
-        let _ = memory.read_exact_at(&mut bytes, place as u64);
-        bytes
-    }
-
-    #[test]
-    fn what_is_freed_is_wiped() {
-        let free: [fn(&BufferPool); 2] = [
-            |pool| assert!(!pool.rest() && pool.rest()),
-            // Takes the place of what is kept.
-            |pool| drop(pool.get(GRAIN)),
-        ];
-        for free in free {
-            let pool = BufferPool::new(GRAIN);
-            let mut buffer = pool.get(PAGE);
-            buffer.fill(0x5a);
-            let place = buffer.as_ptr() as usize;
-            drop(buffer);
-            assert!(found_at(place, PAGE) == [0x5a; PAGE], "it is kept as it is");
-            free(&pool);
-            let left = found_at(place, PAGE);
-            assert!(left.iter().filter(|byte| **byte == 0x5a).count() < PAGE / 2);
-        }
-    }
-
-    #[test]
-    fn an_exhausted_pool_waits_for_a_return() {
-        let pool = Arc::new(BufferPool::new(2 * GRAIN));
-        let held = pool.get_pair(GRAIN);
-        let (sender, receiver) = mpsc::channel();
-        let waiter = thread::spawn({
-            let pool = pool.clone();
-            move || {
-                sender.send(pool.get(GRAIN).len()).expect("the receiver waits");
-            }
-        });
-        assert!(receiver.recv_timeout(STALL / 10).is_err());
-        drop(held);
-        assert_eq!(receiver.recv_timeout(STALL * 10), Ok(GRAIN));
-        waiter.join().expect("no panic");
-    }
-
-    #[test]
-    fn a_request_beyond_the_bound_is_served_alone() {
-        let pool = BufferPool::new(GRAIN);
-        let held = pool.get(GRAIN);
-        thread::scope(|scope| {
-            let waiter = scope.spawn(|| pool.get(10 * GRAIN).len());
-            drop(held);
-            assert_eq!(waiter.join().expect("no panic"), 10 * GRAIN);
-        });
-    }
-
-    #[test]
-    fn a_try_neither_waits_nor_takes_what_is_spared() {
-        let pool = BufferPool::new(4 * GRAIN);
-        assert!(pool.try_get_pair(GRAIN, 3 * GRAIN).is_none());
-        let pair = pool.try_get_pair(GRAIN, 2 * GRAIN);
-        assert!(pair.is_some());
-        assert!(pool.try_get_pair(GRAIN, GRAIN).is_none());
-        assert_eq!(pool.usage().in_use, 2 * GRAIN);
-        drop(pair);
-        assert_eq!(pool.usage().in_use, 0);
-    }
-
-    #[test]
-    fn callers_that_hold_one_and_want_another_do_not_wait_for_ever() {
-        let pool = BufferPool::new(2 * GRAIN);
-        let both_hold = std::sync::Barrier::new(2);
-        thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    let first = pool.get(GRAIN);
-                    both_hold.wait();
-                    assert_eq!(pool.get(GRAIN).len(), first.len());
-                });
-            }
-        });
-    }
-
-    #[test]
-    fn many_threads_stay_within_the_bound() {
-        let pool = BufferPool::new(8 * GRAIN);
-        thread::scope(|scope| {
-            for worker in 1..9 {
-                let pool = &pool;
-                scope.spawn(move || {
-                    for _ in 0..200 {
-                        let (a, b) = pool.get_pair(worker * GRAIN / 2);
-                        assert_ne!(a.as_ptr(), b.as_ptr());
-                        assert!(pool.usage().in_use <= 8 * GRAIN);
-                    }
-                });
-            }
-        });
-        assert_eq!(pool.usage().in_use, 0);
+        let excess = self.in_use.saturating_add(self.kept.bytes()).saturating_sub(bound);
+        self.kept.take_oldest(excess)
     }
 }
