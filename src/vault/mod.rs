@@ -10,6 +10,7 @@ mod aside;
 mod atime;
 mod attr;
 mod away;
+mod breakable;
 mod check;
 mod config_file;
 mod ctime;

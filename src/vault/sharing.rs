@@ -1,5 +1,7 @@
 //! Rules of a vault that several machines write to, by name. A test breaks each, and has to notice.
 
+use super::breakable::breakable;
+
 /// A rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code))]
@@ -22,36 +24,10 @@ pub(super) enum Rule {
     KeepIds,
 }
 
-/// Whether a rule holds.
-#[cfg(not(test))]
-pub(super) const fn holds(_: Rule) -> bool {
-    true
-}
+breakable!();
 
+/// The rule that is broken on this thread.
 #[cfg(test)]
-pub(super) use breakable::{break_rule, broken, holds};
-
-#[cfg(test)]
-mod breakable {
-    use super::Rule;
-    use std::cell::Cell;
-
-    thread_local! {
-        static BROKEN: Cell<Option<Rule>> = const { Cell::new(None) };
-    }
-
-    /// Whether a rule holds on this thread.
-    pub(in crate::vault) fn holds(rule: Rule) -> bool {
-        BROKEN.get() != Some(rule)
-    }
-
-    /// Breaks one rule on this thread, or none.
-    pub(in crate::vault) fn break_rule(rule: Option<Rule>) {
-        BROKEN.set(rule);
-    }
-
-    /// The rule that is broken on this thread.
-    pub(in crate::vault) fn broken() -> Option<Rule> {
-        BROKEN.get()
-    }
+pub(super) fn broken() -> Option<Rule> {
+    BROKEN.get()
 }

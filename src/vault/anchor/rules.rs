@@ -1,6 +1,8 @@
 //! The rules by which a crash never leaves an anchor that refuses what is right. A test build can break each; the tests then
 //! find a crash that does.
 
+use crate::vault::breakable::breakable;
+
 /// A rule of an anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
@@ -14,31 +16,4 @@ pub(super) enum Rule {
     KeepWhatIsStill,
 }
 
-/// Whether a rule holds.
-#[cfg(not(test))]
-pub(super) const fn holds(_: Rule) -> bool {
-    true
-}
-
-#[cfg(test)]
-pub(super) use breakable::{break_rule, holds};
-
-#[cfg(test)]
-mod breakable {
-    use super::Rule;
-    use std::cell::Cell;
-
-    thread_local! {
-        static BROKEN: Cell<Option<Rule>> = const { Cell::new(None) };
-    }
-
-    /// Whether a rule holds on this thread.
-    pub(in crate::vault::anchor) fn holds(rule: Rule) -> bool {
-        BROKEN.get() != Some(rule)
-    }
-
-    /// Breaks one rule on this thread, or none.
-    pub(in crate::vault::anchor) fn break_rule(rule: Option<Rule>) {
-        BROKEN.set(rule);
-    }
-}
+breakable!();

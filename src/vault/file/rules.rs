@@ -3,6 +3,8 @@
 //! `docs/format.md`, "Why each rule is there", says what each is for. A test build can break any one of them: the explorer
 //! must then find a crash or a fault after which something is lost. In every other build all of them hold.
 
+use crate::vault::breakable::breakable;
+
 /// A rule of flush, commit, cut, rest or recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
@@ -94,36 +96,13 @@ pub(super) enum Rule {
     CleanStepIsVoid,
 }
 
-/// Whether a rule holds.
-#[cfg(not(test))]
-pub(super) const fn holds(_: Rule) -> bool {
-    true
-}
+breakable!();
 
+/// All that matter to one thread alone; the explorer of interleavings has the others.
 #[cfg(test)]
-pub(super) use breakable::{ALL, break_rule, holds};
-
-#[cfg(test)]
-mod breakable {
-    use super::Rule::{self, *};
-    use std::cell::Cell;
-
-    thread_local! {
-        static BROKEN: Cell<Option<Rule>> = const { Cell::new(None) };
-    }
-
-    /// Whether a rule holds on this thread.
-    pub(in crate::vault::file) fn holds(rule: Rule) -> bool {
-        BROKEN.get() != Some(rule)
-    }
-
-    /// Breaks one rule on this thread, or none.
-    pub(in crate::vault::file) fn break_rule(rule: Option<Rule>) {
-        BROKEN.set(rule);
-    }
-
-    /// All that matter to one thread alone; the explorer of interleavings has the others.
-    pub(in crate::vault::file) const ALL: [Rule; 33] = [
+pub(super) const ALL: [Rule; 33] = {
+    use Rule::*;
+    [
         OneSlotAboveBase,
         DirtyRecordFirst,
         KeepBaseSlot,
@@ -157,5 +136,5 @@ mod breakable {
         RecordBeforeErasing,
         EpochAboveAll,
         TakeInLoaded,
-    ];
-}
+    ]
+};

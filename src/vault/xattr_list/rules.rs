@@ -1,6 +1,8 @@
 //! The rules of lists, by name. A test build can break any one of them: the explorer must then find an attribute lost or come
 //! back.
 
+use crate::vault::breakable::breakable;
+
 /// A rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
@@ -20,34 +22,10 @@ pub(super) enum Rule {
     CertainFirst,
 }
 
-/// Whether a rule holds.
-#[cfg(not(test))]
-pub(super) const fn holds(_: Rule) -> bool {
-    true
-}
+breakable!();
 
 #[cfg(test)]
-pub(super) use breakable::{ALL, break_rule, holds};
-
-#[cfg(test)]
-mod breakable {
-    use super::Rule::{self, *};
-    use std::cell::Cell;
-
-    thread_local! {
-        static BROKEN: Cell<Option<Rule>> = const { Cell::new(None) };
-    }
-
-    /// Whether a rule holds on this thread.
-    pub(in crate::vault::xattr_list) fn holds(rule: Rule) -> bool {
-        BROKEN.get() != Some(rule)
-    }
-
-    /// Breaks one rule on this thread, or none.
-    pub(in crate::vault::xattr_list) fn break_rule(rule: Option<Rule>) {
-        BROKEN.set(rule);
-    }
-
-    pub(in crate::vault::xattr_list) const ALL: [Rule; 7] =
-        [ContentFirst, NamesFirst, ListFirst, OlderValueFirst, SyncOlderValue, PresentLast, CertainFirst];
-}
+pub(super) const ALL: [Rule; 7] = {
+    use Rule::*;
+    [ContentFirst, NamesFirst, ListFirst, OlderValueFirst, SyncOlderValue, PresentLast, CertainFirst]
+};
