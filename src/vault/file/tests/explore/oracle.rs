@@ -60,19 +60,20 @@ impl Oracle {
         }
     }
 
+    /// What an operation makes of a segment, if it changes it.
+    fn made_of(&self, at: usize, size: u64, first: usize, values: &[Value]) -> Option<Value> {
+        if self.marks[at] >= size {
+            return Some(ABSENT);
+        }
+        let value = at.checked_sub(first).and_then(|at| values.get(at)).copied();
+        value.or((self.marks[at] >= self.size).then_some(ZEROS))
+    }
+
     /// An operation is about to make the file `size` long and the segments from `first` on these values.
     pub(super) fn attempt(&mut self, size: u64, first: usize, values: &[Value]) {
-        for (at, segment) in self.segments.iter_mut().enumerate() {
-            let new = if self.marks[at] >= size {
-                ABSENT
-            } else if let Some(value) = at.checked_sub(first).and_then(|at| values.get(at)) {
-                *value
-            } else if self.marks[at] >= self.size {
-                ZEROS
-            } else {
-                continue;
-            };
-            let segment = Arc::make_mut(segment);
+        for at in 0..self.segments.len() {
+            let Some(new) = self.made_of(at, size, first, values) else { continue };
+            let segment = Arc::make_mut(&mut self.segments[at]);
             push(&mut segment.confirmed, new);
             push(&mut segment.flushed, new);
         }
@@ -82,18 +83,10 @@ impl Oracle {
 
     /// It did so.
     pub(super) fn done(&mut self, size: u64, first: usize, values: &[Value]) {
-        for (at, segment) in self.segments.iter_mut().enumerate() {
-            let now = if self.marks[at] >= size {
-                ABSENT
-            } else if let Some(value) = at.checked_sub(first).and_then(|at| values.get(at)) {
-                *value
-            } else if self.marks[at] >= self.size {
-                ZEROS
-            } else {
-                continue;
-            };
-            if segment.now != [now] {
-                Arc::make_mut(segment).now = vec![now];
+        for at in 0..self.segments.len() {
+            let Some(now) = self.made_of(at, size, first, values) else { continue };
+            if self.segments[at].now != [now] {
+                Arc::make_mut(&mut self.segments[at]).now = vec![now];
             }
         }
         self.size = size;
