@@ -134,7 +134,7 @@ impl Pending {
         self.fail()?;
         let file = dir.open_file(name, OFlags::RDONLY);
         match file.and_then(|file| Ok(rustix::fs::fsync(file)?)).and_then(|()| dir.sync()) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) if is_gone(&e) => Ok(()),
             // A directory that even its owner may not read or search now: only the whole store can be asked.
             Err(e) if is_refusal(&e) => self.filesystem.sync(),
             synced => synced,
@@ -255,7 +255,7 @@ impl Vault {
                 };
                 lost += match done {
                     // Gone meanwhile, or another user's: not written by this process.
-                    Err(e) if e.kind() == io::ErrorKind::NotFound || is_refusal(&e) => 0,
+                    Err(e) if is_gone(&e) || is_refusal(&e) => 0,
                     done => done?,
                 };
             }
@@ -266,7 +266,7 @@ impl Vault {
     /// that is lost. It is not made anew: one that was removed stays so.
     fn rewrite(&self, dir: &StoreDir, name: &OsStr, known: Option<&[u8]>, sync: bool) -> io::Result<bool> {
         let fd = match dir.open_file(name, OFlags::RDWR) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(e) if is_gone(&e) => return Ok(false),
             opened => opened?,
         };
         let file = DirFile::new(fd);
@@ -297,6 +297,11 @@ impl Vault {
             self.keys().names.is_sidecar(name.as_encoded_bytes(), content)
         }
     }
+}
+
+/// Whether a file or its directory was removed. NFS says so of a directory that is known but was removed.
+fn is_gone(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle)
 }
 
 fn is_refusal(e: &io::Error) -> bool {
