@@ -10,7 +10,7 @@ use crate::{
     format::{
         dir_id::DirId,
         layout,
-        name::{Class, DIR_ID_NAME, LONG, LOST, SIDECAR},
+        name::{Class, DIR_ID_NAME, LONG, LOST, SIDECAR, TEMPORARY},
     },
     store::{BackingFile, DirFile, Listed, StoreDir},
 };
@@ -174,6 +174,9 @@ impl Vault {
     ///
     /// The caller holds the lock of long names: a sidecar may be about to get its name.
     ///
+    /// An id file that is locked is open. Over NFS such a file stays in its directory under another name when it is removed, and the
+    /// directory cannot be removed. So it is moved to the parent first.
+    ///
     /// # Errors
     /// What `remove` says: ENOTEMPTY, or what comes before it, if anything else is in it.
     pub(super) fn take_away(
@@ -183,14 +186,19 @@ impl Vault {
         remove: impl FnOnce() -> io::Result<()>,
     ) -> Result<()> {
         let dir = Dir::new(parent.store.open_dir(&place.stored.0)?, None);
-        let _locked = match self.lock_dir(&dir, true) {
+        let locked = match self.lock_dir(&dir, true) {
             // One without an id takes no names.
             Err(Error::Store(e)) if e.kind() == io::ErrorKind::NotFound => None,
             locked => locked?,
         };
         let _alone = self.dir_ids.write();
         let node = dir.store.itself();
-        let id = match self.with_access(&node, 0o700, || self.strip(&dir)) {
+        let aside = locked.as_ref().map(|_| random_name(TEMPORARY)).transpose()?;
+        let take_id = || match &aside {
+            Some(aside) => dir.store.rename(OsStr::new(DIR_ID_NAME), &parent.store, aside),
+            None => dir.store.unlink(OsStr::new(DIR_ID_NAME)),
+        };
+        let id = match self.with_access(&node, 0o700, || self.strip(&dir, take_id)) {
             // It stays; but the store may have an error that comes before that.
             Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => return Ok(remove()?),
             stripped => stripped?,
@@ -203,8 +211,10 @@ impl Vault {
         }
         if removed.is_err()
             && let Some(id) = &id
-            && let Err(e) =
-                self.with_access(&node, 0o700, || self.write_small(&dir, OsStr::new(DIR_ID_NAME), id))
+            && let Err(e) = self.with_access(&node, 0o700, || match &aside {
+                Some(aside) => parent.store.rename(aside, &dir.store, OsStr::new(DIR_ID_NAME)),
+                None => self.write_small(&dir, OsStr::new(DIR_ID_NAME), id),
+            })
         {
             log::error!("{}: cannot be put back: {e}", dir.stored_path(OsStr::new(DIR_ID_NAME)));
         } else if removed.is_ok()
@@ -212,11 +222,18 @@ impl Vault {
         {
             self.list_of_dir_went(&id, &node, &parent.store);
         }
+        drop(locked);
+        if removed.is_ok()
+            && let Some(aside) = aside
+        {
+            // What stays is a left-over.
+            let _ = parent.store.unlink(&aside);
+        }
         Ok(removed?)
     }
 
-    /// Takes out the vault's own files, the id file last, and returns what that held.
-    fn strip(&self, dir: &Dir) -> io::Result<Option<Vec<u8>>> {
+    /// Takes out the vault's own files, the id file last by `take_id`, and returns what that held.
+    fn strip(&self, dir: &Dir, take_id: impl FnOnce() -> io::Result<()>) -> io::Result<Option<Vec<u8>>> {
         let mut listed = dir.store.list()?;
         let mut id = read_small(dir, OsStr::new(DIR_ID_NAME)).ok();
         if !listed.iter().all(|entry| self.is_own(&entry.name)) {
@@ -236,7 +253,7 @@ impl Vault {
                 remove_left_over(&dir.store, entry)?;
             }
         }
-        match dir.store.unlink(OsStr::new(DIR_ID_NAME)) {
+        match take_id() {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
             _ => Ok(id),
         }
