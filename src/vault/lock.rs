@@ -4,7 +4,10 @@
 //! that is killed, and what the file then still holds says that this process did not come to the end of its work.
 //! But a file can be deleted, and the next one of its name is another. So the vault's root directory is locked as
 //! well, which is the same one by every path that leads to it. Some stores lock no directories (NFS: EBADF or
-//! ENOLCK): there only the lock file counts, and it is put back at the next fsync if it went.
+//! ENOLCK, or only among programs of one machine): there only the lock file counts, and it is put back at the next fsync if it went.
+//!
+//! A store between machines takes the locks of a machine away that it has not heard of for long. So the lock is taken again at
+//! every fsync; where it is still held, that does nothing.
 
 use super::OpenError;
 use crate::{
@@ -114,14 +117,20 @@ impl WriteLock {
         self.was_left
     }
 
-    /// Puts the lock file back if it was removed or replaced.
+    /// Puts the lock file back if it was removed or replaced, and takes its lock again if the store took that away.
     ///
     /// # Errors
-    /// EIO if another process may be writing: it has the lock file, and the directory cannot be locked.
+    /// EIO if another process may be writing: it has the lock, or the lock file where the directory cannot be locked.
     pub(super) fn check(&self) -> io::Result<()> {
         let mut file = self.file.lock();
         if is_in_place(&self.root, &file) {
-            return Ok(());
+            return match rustix::fs::flock(&*file.fd(), self.users.lock()) {
+                Err(Errno::WOULDBLOCK) => {
+                    log::error!("the store took {LOCK_FILE}'s lock away, and another process has it now");
+                    Err(Errno::IO.into())
+                }
+                locked => Ok(locked?),
+            };
         }
         match lock_file(&self.root, self.users) {
             Ok((new, _)) => {
@@ -252,6 +261,24 @@ mod tests {
         drop(lock);
         assert!(WriteLock::take(&root, dir.path(), Users::One).is_ok());
         drop((file, directory));
+    }
+
+    #[test]
+    fn a_lock_that_the_store_took_away_is_taken_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = StoreDir::open_path(dir.path()).unwrap();
+        let take = |users| WriteLock::take(&root, dir.path(), users);
+        let shared = take(Users::Several).unwrap();
+        let lose = || {
+            rustix::fs::flock(&*shared.file.lock().fd(), FlockOperation::Unlock).unwrap();
+            rustix::fs::flock(shared.directory.as_ref().unwrap(), FlockOperation::Unlock).unwrap();
+        };
+        lose();
+        let other = take(Users::One).unwrap();
+        assert_eq!(shared.check().unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
+        drop(other);
+        shared.check().unwrap();
+        assert!(matches!(take(Users::One), Err(OpenError::Shared)));
     }
 
     #[test]
