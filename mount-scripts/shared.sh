@@ -1,17 +1,27 @@
 #!/usr/bin/env bash
-# One vault, mounted with --shared by three clients of a GlusterFS volume: three bricks, replica 3, all of it on this machine.
-# Each client has a mount of the volume by itself, so what one has cached the others do not know. Prints the rows of a table.
+# One vault, mounted with --shared by three clients of one store, all of it on this machine. Each client has a mount of the store by
+# itself, so what one has cached the others do not know. Prints the rows of a table.
 #
-# As root: mount-scripts/shared.sh [SECONDS of each load, 20]
-#   Needs the package glusterfs-server, and that no other volume is in use. WARPCRYPT is the program (target/release/warpcrypt).
+# As root: mount-scripts/shared.sh STORE [SECONDS of each load, 20]
+#   gluster   package glusterfs-server: a volume of three bricks, replica 3. No other volume may be in use
+#   nfs       packages nfs-kernel-server and nfs-common, and a kernel with server and client: three clients in network namespaces.
+#             The machine may export nothing else; TMPDIR has to be on a filesystem that can be exported, as ext4
+#   WARPCRYPT is the program (target/release/warpcrypt). OPTIONS are the options of the store's mounts, if not those of
+#   docs/stores.md.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 program=$(readlink -f "${WARPCRYPT:-$root/target/release/warpcrypt}")
-place=$(mktemp -d "${TMPDIR:-/tmp}/warpcrypt-shared-XXXXXX")
-seconds=${1:-20}
+store=${1:-}
+seconds=${2:-20}
 volume=warpcrypt-shared
-host=$(hostname)
-failed=
+failed= served=
+case $store in
+    gluster) part="a brick killed" ;;
+    nfs) part="the server stopped" ;;
+    *) echo "usage: shared.sh gluster|nfs [SECONDS]" >&2; exit 2 ;;
+esac
+place=$(mktemp -d "${TMPDIR:-/tmp}/warpcrypt-shared-XXXXXX")
+exec 3>&2 # What is worth to know besides the rows.
 
 clean_up() {
     cd /
@@ -19,11 +29,60 @@ clean_up() {
         mountpoint -q "$place/mnt-$n" && umount -i -l "$place/mnt-$n"
         mountpoint -q "$place/store-$n" && umount -l "$place/store-$n"
     done
-    gluster --mode=script volume stop $volume force >&2 && gluster --mode=script volume delete $volume >&2
+    "${store}_remove" >&2
     rm -rf --one-file-system "$place"
 }
 trap clean_up EXIT
 trap 'exit 130' INT TERM
+
+# Nothing of a file may be kept by a client that others have changed, and locks must not outlive who has them.
+gluster_make() {
+    local option
+    pgrep -x glusterd >/dev/null || { glusterd && sleep 3; }
+    gluster --mode=script volume create $volume replica 3 "$(hostname):$place"/brick-{1,2,3} force || return 1
+    for option in quick-read io-cache stat-prefetch open-behind readdir-ahead read-ahead write-behind; do
+        gluster --mode=script volume set $volume performance.$option off
+    done
+    gluster --mode=script volume set $volume client.strict-locks on
+    gluster --mode=script volume start $volume && sleep 2
+}
+gluster_mount() {
+    mount -t glusterfs -o "${OPTIONS:-attribute-timeout=0,entry-timeout=0,direct-io-mode=enable}" "$(hostname):/$volume" "$place/store-$1"
+}
+gluster_kill() { kill -9 "$(cat /var/run/gluster/vols/$volume/*"${place##*/}"-brick-2.pid)"; }
+gluster_back() { gluster --mode=script volume start $volume force; }
+gluster_remove() { gluster --mode=script volume stop $volume force && gluster --mode=script volume delete $volume; }
+
+# A client is known by its host name, so each has its own.
+nfs_make() {
+    local n
+    mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd || return 1
+    mountpoint -q /var/lib/nfs/rpc_pipefs || mount -t rpc_pipefs rpc_pipefs /var/lib/nfs/rpc_pipefs || return 1
+    rpc.nfsd 0
+    echo 15 >/proc/fs/nfsd/nfsv4gracetime && echo 15 >/proc/fs/nfsd/nfsv4leasetime || return 1
+    # It keeps the names of the clients that may have their locks back after the server was away.
+    pgrep -x nfsdcld >/dev/null || { nfsdcld -F >/dev/null 2>&1 & served=$!; }
+    pgrep -x rpc.mountd >/dev/null || rpc.mountd -N 3 || return 1
+    for n in 1 2 3; do
+        ip netns add $volume-$n && ip link add wshared$n type veth peer name far netns $volume-$n &&
+            ip addr add 10.77.$n.1/24 dev wshared$n && ip link set wshared$n up &&
+            ip -n $volume-$n addr add 10.77.$n.2/24 dev far && ip -n $volume-$n link set far up || return 1
+    done
+    mkdir "$place/export" && exportfs -o rw,sync,no_root_squash,no_subtree_check,fsid=0 "10.77.0.0/16:$place/export" && nfs_back
+}
+nfs_mount() {
+    local options=${OPTIONS:-vers=4.2,lookupcache=none,actimeo=0}
+    nsenter --net=/run/netns/$volume-"$1" unshare --uts \
+        sh -c "hostname client-$1 && mount -t nfs4 -o $options 10.77.$1.1:/ $place/store-$1"
+}
+nfs_kill() { rpc.nfsd 0; }
+nfs_back() { rpc.nfsd -N 3 8; }
+nfs_remove() {
+    local n
+    rpc.nfsd 0 && exportfs -ua && exportfs -f
+    [ -z "$served" ] || kill "$served"
+    for n in 1 2 3; do ip netns del $volume-$n; done
+}
 
 row() { # NAME COMMAND...
     local name=$1 begin=$EPOCHREALTIME result=yes
@@ -42,7 +101,9 @@ import os, random, sys, time
 me, place, end = int(sys.argv[1]), sys.argv[2], time.time() + float(sys.argv[3])
 mount = f"{place}/mnt-{me}"
 notes = open(f"{place}/notes-{me}", "a", buffering=1)
-number, reads, shared = 0, 0, 0
+lines = open(notes.name).read().split()
+before = number = int(lines[-1]) if lines else 0
+reads, shared, refused = 0, 0, 0
 def path(who, n): return f"{mount}/client-{who}/file-{n}"
 def write(name, number, size):
     with open(name, "wb") as file:
@@ -72,13 +133,16 @@ try:
         except FileNotFoundError:
             pass
         if number % 10 == 0:
-            write(f"{mount}/shared", me * 1000000 + number, 5000)
-            check(f"{mount}/shared")
-            shared += 1
+            try:
+                write(f"{mount}/shared", me * 1000000 + number, 5000)
+                check(f"{mount}/shared")
+                shared += 1
+            except BlockingIOError:
+                refused += 1
 except OSError as e:
-    print(f"client {me}: {e}, after {number} writes")
+    print(f"client {me}: {e}, after {number - before} writes")
     sys.exit(3)
-print(f"client {me}: {number} writes, {reads} reads of others, {shared} of the shared file")
+print(f"client {me}: {number - before} writes, {reads} reads of others, {shared} of the shared file, EAGAIN {refused} times")
 END
 
 load() { # SECONDS [HOW TO DISTURB]
@@ -91,15 +155,15 @@ load() { # SECONDS [HOW TO DISTURB]
         # A client that was killed ends with an error.
         [ $code = 0 ] || { [ "$code" = 3 ] && [ "${killed:-}" = $((n + 1)) ]; } || bad=1
     done
-    cat "$place"/out-* >&2
+    cat "$place"/out-* >&3
     [ $bad = 0 ] || { tail -n 1 "$place"/out-*; return 1; }
 }
 
-kill_brick() {
+kill_server() {
     sleep "$((seconds / 4))"
-    kill -9 "$(cat /var/run/gluster/vols/$volume/*"${place##*/}"-brick-2.pid)"
+    "${store}_kill" >&3 2>&3
     sleep "$((seconds / 4))"
-    gluster --mode=script volume start $volume force >&2
+    "${store}_back" >&3 2>&3
 }
 
 kill_client() {
@@ -108,13 +172,76 @@ kill_client() {
     kill -9 "$(server_of 3)"
 }
 
+# A client keeps a file open and writes to it all the time, another one writes to it meanwhile. Each write waits, or ends with EAGAIN
+# after ten seconds. Then a third one has all that was confirmed.
+two_write_one() {
+    python3 - "$place" >&3 <<'END'
+import errno, os, sys, threading, time
+place, page = sys.argv[1], 4096
+with open(f"{place}/mnt-1/both", "wb") as file:
+    file.write(bytes(512 * page))
+confirmed, longest, refused, done = {}, [0, 0], 0, threading.Event()
+def write(me, file, at, n):
+    global refused
+    begin, data = time.time(), b"%08d" % (me * 1000000 + n) * (page // 8)
+    try:
+        os.pwrite(file, data, at * page)
+        confirmed[at] = data
+    except BlockingIOError:
+        refused += 1
+        assert 9.5 < time.time() - begin, "refused too early"
+    longest[me] = max(longest[me], time.time() - begin)
+def first():
+    file = os.open(f"{place}/mnt-1/both", os.O_WRONLY)
+    n = 0
+    while not done.is_set():
+        write(0, file, n % 256, n)
+        n += 1
+        time.sleep(0.01)
+    os.close(file)
+writer = threading.Thread(target=first)
+writer.start()
+time.sleep(1)
+for n in range(10):
+    file = os.open(f"{place}/mnt-2/both", os.O_WRONLY)
+    write(1, file, 256 + n, n)
+    os.close(file)
+done.set()
+writer.join()
+data = open(f"{place}/mnt-3/both", "rb").read()
+for at, there in confirmed.items():
+    assert data[at * page:(at + 1) * page] == there, f"page {at}"
+assert len(data) == 512 * page and len(confirmed) > 10
+print(f"two writers: the longest write took {longest[0]:.1f} and {longest[1]:.1f} s, {refused} refused")
+END
+}
+
+# Who has a lease and does not give it back is played by a lock of the stored file, through the store of another client.
+locked_elsewhere() {
+    local stored
+    stored=$(find "$place/store-3/vault" -type f -size +1500k)
+    python3 - "$stored" "$place/mnt-2/both" <<'END'
+import fcntl, os, sys, time
+with open(sys.argv[1], "r+b") as stored:
+    fcntl.flock(stored, fcntl.LOCK_EX)
+    file, begin = os.open(sys.argv[2], os.O_WRONLY), time.time()
+    try:
+        os.write(file, b"x")
+        sys.exit("it was written")
+    except BlockingIOError:
+        took = time.time() - begin
+assert 9.5 < took < 15, f"after {took:.1f} s"
+os.write(file, b"y")
+END
+}
+
 # Every client sees in every file what was noted last of it, or something newer that was not confirmed any more: the client that was
 # killed may have emptied one to write it anew.
 everything_is_there() {
     python3 - "$place" "$@" <<'END'
 import sys
 place, seen = sys.argv[1], sys.argv[2:]
-count, emptied = 0, {}
+emptied = {}
 for who in (1, 2, 3):
     last = {}
     for line in open(f"{place}/notes-{who}"):
@@ -128,27 +255,25 @@ for who in (1, 2, 3):
                 continue
             found = int(data[:8])
             assert found >= number and data[:8] * (len(data) // 8) == data, f"client {who}, file {n}: {found} of {number}"
-            count += 1
-print(count, file=sys.stderr)
 END
+}
+
+# A client falls off the network while it writes, for longer than its leases at the server (15 s) last.
+cut_off() {
+    killed=3
+    sleep "$((seconds / 4))"
+    ip -n $volume-3 link set far down
+    sleep 30
+    ip -n $volume-3 link set far up
 }
 
 new_notes() { : >"$place/notes-1"; : >"$place/notes-2"; : >"$place/notes-3"; }
 
 kill_rest() { umount -i -l "$place/mnt-3"; attach 3; }
 
-pgrep -x glusterd >/dev/null || { glusterd && sleep 3; }
-gluster --mode=script volume create $volume replica 3 "$host":"$place"/brick-{1,2,3} force >&2 || exit 1
-# Nothing of a file may be kept by a client that others have changed, and locks must not outlive who has them.
-for option in performance.quick-read performance.io-cache performance.stat-prefetch performance.open-behind \
-    performance.readdir-ahead performance.read-ahead performance.write-behind; do
-    gluster --mode=script volume set $volume $option off >&2
-done
-gluster --mode=script volume set $volume client.strict-locks on >&2
-gluster --mode=script volume start $volume >&2 && sleep 2
+"${store}_make" >&2 || exit 1
 for n in 1 2 3; do
-    mkdir "$place/store-$n" "$place/mnt-$n"
-    mount -t glusterfs -o attribute-timeout=0,entry-timeout=0,direct-io-mode=enable "$host:/$volume" "$place/store-$n" || exit 1
+    mkdir "$place/store-$n" "$place/mnt-$n" && "${store}_mount" $n || exit 1
 done
 head -c 64 /dev/urandom >"$place/key"
 
@@ -160,12 +285,18 @@ row "everything is there, for each" everything_is_there 1 2 3
 row "cp -a of 100 files by one" bash -c 'mkdir "$0/mnt-1/tree" && cp -a $(ls -d /usr/include/linux/*.h | head -n 100) "$0/mnt-1/tree"' "$place"
 row "another compares them" bash -c 'cd "$0/mnt-2/tree" && for f in *; do cmp "$f" "/usr/include/linux/$f" || exit 1; done' "$place"
 row "a third removes them" rm -r "$place/mnt-3/tree"
-row "a brick killed under load, and back" load "$seconds" kill_brick
+row "one has a file open and writes, another writes to it" two_write_one
+row "a file that is locked elsewhere: EAGAIN after ten seconds" locked_elsewhere
+row "$part under load, and back" load "$seconds" kill_server
 row "everything is there, for each" everything_is_there 1 2 3
 row "a client killed under load" load "$seconds" kill_client
 row "everything is there, for the others" everything_is_there 1 2
 row "the killed one mounts again" kill_rest
 row "everything is there, for each" everything_is_there 1 2 3
+if [ "$store" = nfs ]; then
+    row "a client cut off for 30 s under load" load $((seconds + 30)) cut_off
+    row "everything is there, for each" everything_is_there 1 2 3
+fi
 row "load again" load 5
 for n in 1 2 3; do row "client $n unmounts" "$program" umount "$place/mnt-$n"; done
 row "check --full" "$program" check --full "$place/store-1/vault" --key-file "$place/key"
