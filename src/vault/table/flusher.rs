@@ -122,6 +122,7 @@ impl Files {
         if self.crowds() > 0 {
             self.make_room();
         }
+        let _room = self.room.lock();
         let (mut idle, mut busy) = (Vec::new(), Vec::new());
         for open in self.all() {
             open.file.drop_idle_readers();

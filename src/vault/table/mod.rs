@@ -89,8 +89,10 @@ pub struct Files {
     count: AtomicUsize,
     departures: AtomicU64,
     crowd: usize,
-    /// Files that stayed when room was last made: they are in use.
+    /// Files that stayed when room was last made, of those that were there: they are in use.
     in_use: AtomicUsize,
+    /// Held while unused files are cleaned: whoever makes room meanwhile would take them for used.
+    room: Mutex<()>,
     /// Whether one left of which something may be gone.
     lost: AtomicBool,
     device: u64,
@@ -136,6 +138,7 @@ impl Files {
             departures: AtomicU64::new(0),
             crowd: crowd(),
             in_use: AtomicUsize::new(0),
+            room: Mutex::new(()),
             lost: AtomicBool::new(false),
             ctimes: ChangeTimes::default(),
             device,
@@ -420,13 +423,17 @@ impl Files {
 
     /// Cleans the files that nobody uses.
     fn make_room(&self) {
+        let _room = self.room.lock();
         self.reap();
         if self.crowds() > 0 {
+            let (before, departures) = (self.count.load(Ordering::Relaxed), self.departures());
             // One reference is the table's, one this snapshot's.
             let unused = self.all().into_iter().filter(|open| Arc::strong_count(open) == 2).collect();
             self.clean(unused);
             self.reap();
-            self.in_use.store(self.count.load(Ordering::Relaxed), Ordering::Relaxed);
+            // Those that came meanwhile are to be cleaned next.
+            let left = (self.departures() - departures) as usize;
+            self.in_use.store(before.saturating_sub(left), Ordering::Relaxed);
         }
     }
 }

@@ -4,9 +4,9 @@ mod interleave;
 use super::*;
 use crate::{
     store::{Failure, FaultyFile},
-    vault::file::tests::context,
+    vault::{Error, file::tests::context},
 };
-use std::time::Duration;
+use std::{sync::Weak, time::Duration};
 
 const KEY: Key = (1, 2);
 
@@ -44,6 +44,81 @@ fn the_flusher_goes_on_after_a_fault_of_its_own() {
     while !files.all().iter().all(|open| open.file.is_clean()) {
         assert!(Instant::now() < end, "{} syncs of the store", faults.load(Ordering::Relaxed));
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Each has a descriptor, and a slow store takes longer for a sync than programs do to make thousands.
+#[test]
+fn files_that_are_made_while_others_are_cleaned_do_not_count_as_in_use() {
+    const CROWD: u64 = 20;
+    let next = Arc::new(AtomicU64::new(0));
+    let table: Arc<Mutex<Weak<Files>>> = Arc::default();
+    let make = {
+        let (next, table) = (next.clone(), table.clone());
+        move || {
+            let files = table.lock().upgrade().unwrap();
+            (0..CROWD).for_each(|_| drop(enter(&files, (KEY.0, next.fetch_add(1, Ordering::Relaxed)))));
+        }
+    };
+    let sync = {
+        let make = make.clone();
+        move || {
+            make();
+            Ok(())
+        }
+    };
+    let mut files = Files::without_flusher(context(), KEY.0, Box::new(sync));
+    files.crowd = CROWD as usize;
+    let files = Arc::new(files);
+    *table.lock() = Arc::downgrade(&files);
+    make();
+    for _ in 0..5 {
+        files.make_room();
+        assert!(files.crowds() > 0, "what came during the syncs is counted as in use");
+    }
+}
+
+/// Those that are being cleaned are referred to, and only seem to be in use.
+#[test]
+fn who_needs_room_waits_while_another_makes_it() {
+    const CROWD: u64 = 20;
+    let table: Arc<Mutex<Weak<Files>>> = Arc::default();
+    let (waiting, own) = (Arc::new(Mutex::new(None)), table.clone());
+    let waiter = waiting.clone();
+    let sync = move || {
+        let files = own.lock().upgrade().unwrap();
+        waiter.lock().get_or_insert_with(|| std::thread::spawn(move || files.find_room()));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!waiter.lock().as_ref().unwrap().is_finished(), "it goes on without room");
+        Ok(())
+    };
+    let mut files = Files::without_flusher(context(), KEY.0, Box::new(sync));
+    files.crowd = CROWD as usize;
+    let files = Arc::new(files);
+    *table.lock() = Arc::downgrade(&files);
+    (0..CROWD * PATIENCE as u64).for_each(|inode| drop(enter(&files, (KEY.0, inode))));
+    files.find_room();
+    waiting.lock().take().unwrap().join().unwrap();
+    assert_eq!((files.open_count(), files.in_use.load(Ordering::Relaxed)), (0, 0));
+}
+
+/// Also of a file that was flushed before.
+#[test]
+fn what_keeps_a_file_from_rest_is_told() {
+    for nth in 0.. {
+        let files = Files::without_flusher(context(), KEY.0, Box::new(|| Ok(())));
+        let content = enter(&files, KEY);
+        content.fail_from(nth, Failure::Errno(libc::ENOSPC));
+        match files.store_all() {
+            Ok(()) => {
+                assert!(nth > 0, "rest makes calls");
+                return;
+            }
+            Err((key, Error::Store(e))) => {
+                assert_eq!((key, e.raw_os_error()), (KEY, Some(libc::ENOSPC)), "call {nth}");
+            }
+            Err((_, e)) => panic!("call {nth}: {e}"),
+        }
     }
 }
 
