@@ -69,6 +69,8 @@ impl Names {
     /// Adds a name.
     pub fn add(&mut self, name: Name) {
         if !self.known.contains(&name) {
+            // Nearly every node has one name, and there can be millions of nodes.
+            self.known.reserve_exact(1);
             self.known.push(name);
         }
     }
