@@ -2,9 +2,10 @@
 
 mod support;
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::{
     fs::{self, File},
-    io::Write,
+    io::{self, Write},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Command,
@@ -41,8 +42,15 @@ fn frozen<'v>(vault: &'v Vault, content: &str) -> Mount<'v> {
     mount
 }
 
+/// Programs that would wait for ever fail instead.
 fn thaw(mount: &Mount) -> Done {
-    run(Vault::program().arg("thaw").arg(mount.path()), 60)
+    let done = run(Vault::program().arg("thaw").arg(mount.path()), 60);
+    let mut list = Running::start(Command::new("ls").arg(mount.path()));
+    if !list.ends(NEVER) {
+        mount.kill_server();
+        panic!("nothing is served after a thaw");
+    }
+    done
 }
 
 fn is_frozen(mount: &Mount) -> bool {
@@ -167,7 +175,8 @@ fn what_a_program_changed_in_a_mapping_is_in_the_copy() {
     program.args(["-c", script]).arg(mount.join("mapped")).arg(&done);
     let mut program = Running::start(&mut program);
     wait_for("the change", || done.exists());
-    assert_eq!(freeze(&mount, &[], &[]).code(), 0);
+    // It would hold up a kill until then, if something was left for the kernel to write.
+    assert_eq!(freeze(&mount, &["--timeout", "30s"], &[]).code(), 0);
     let copy = copied(&vault, place.path());
     // It can be killed, although it has the file open for writing.
     program.kill();
@@ -211,20 +220,22 @@ fn a_rotation_rests_while_the_vault_is_frozen_and_goes_on() {
     assert!(fs::read(out.join("directory 0/0")).expect("read") == content);
 }
 
-/// The kernel knows the name and does not ask for it first.
-#[test]
-fn a_removal_of_a_known_name_waits() {
+/// A change of names that the kernel knows, so that it does not ask for them first, waits for the thaw.
+fn waits(change: impl Fn(&Path) -> io::Result<()> + Sync) {
     if !ready(&[]) {
         return;
     }
     let vault = Vault::in_memory("aes-256-ctr");
     let mount = vault.mount();
-    fs::write(mount.join("file"), "content").expect("write");
+    for name in ["file", "other"] {
+        fs::write(mount.join(name), name).expect("write");
+    }
+    let before = names(mount.path());
     assert_eq!(freeze(&mount, &[], &[]).code(), 0);
     let (was, done) = (stored(&vault), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
-            fs::remove_file(mount.join("file")).expect("remove");
+            change(mount.path()).expect("the change");
             done.store(true, SeqCst);
         });
         thread::sleep(Duration::from_millis(300));
@@ -233,8 +244,32 @@ fn a_removal_of_a_known_name_waits() {
         assert_eq!(thaw(&mount).code(), 0);
         assert!(waited, "a name changed in a frozen vault");
     });
-    assert!(!mount.join("file").exists());
+    assert_ne!(names(mount.path()), before);
     mount.unmount();
+}
+
+/// The names in a directory, with what each file has. Asks the kernel for all attributes.
+fn names(dir: &Path) -> Vec<(PathBuf, String)> {
+    let entries = fs::read_dir(dir).expect("list").map(|entry| entry.expect("entry").path());
+    let mut names: Vec<_> =
+        entries.map(|path| (path.clone(), fs::read_to_string(path).expect("read"))).collect();
+    names.sort();
+    fs::metadata(dir).expect("attributes");
+    names
+}
+
+#[test]
+fn a_removal_of_a_known_name_waits() {
+    waits(|dir| fs::remove_file(dir.join("file")));
+}
+
+/// The only rename of which the kernel does not look for the new name first.
+#[test]
+fn an_exchange_of_known_names_waits() {
+    waits(|dir| {
+        let [file, other] = ["file", "other"].map(|name| dir.join(name));
+        Ok(renameat_with(CWD, &file, CWD, &other, RenameFlags::EXCHANGE)?)
+    });
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Freezing a mounted vault, and thawing it: while it is frozen, nothing writes to its store.
 
-use super::{held::Held, locking::watch_held, server::Server};
+use super::{held::Held, inodes::Node, locking::watch_held, server::Server};
 use std::{
     sync::{Arc, atomic::Ordering},
     thread,
@@ -30,6 +30,7 @@ impl Server {
         }
         let until = Instant::now().checked_add(most).ok_or("such a time is too long")?;
         self.no_writers_gather(false)?;
+        self.have_pages_written();
         self.frozen.store(true, Ordering::Relaxed);
         self.gate.close(|| self.read_queued());
         let rested =
@@ -47,6 +48,13 @@ impl Server {
         }
         log::info!("frozen");
         Ok(())
+    }
+
+    /// Waits for what the kernel is writing of mapped files: a syncfs begins that, and on some kernels returns before it is done.
+    /// To be called while requests are served.
+    fn have_pages_written(&self) {
+        let is_written = |node: &Node| node.pages.any() && node.in_use.lock().has_writers();
+        self.inodes.all().iter().filter(|node| is_written(node)).for_each(|node| self.drop_cached(node));
     }
 
     /// Lets requests go on.

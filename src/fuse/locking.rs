@@ -171,7 +171,7 @@ impl Server {
         }
     }
 
-    fn drop_cached(&self, node: &Node) {
+    pub(super) fn drop_cached(&self, node: &Node) {
         if let Some(kernel) = self.kernel() {
             // From the first byte to the end. A node that the kernel does not know has no pages.
             let _ = kernel.inval_inode(INodeNo(node.number), 0, 0);

@@ -70,6 +70,11 @@ impl Running {
         Done { status, stdout: self.output(0).into_bytes(), stderr: self.output(1) }
     }
 
+    /// Whether it ends by itself, within `limit`.
+    pub fn ends(&mut self, limit: Duration) -> bool {
+        ended(&mut self.child, limit).is_some()
+    }
+
     /// Kills the command and its children.
     pub fn kill(&mut self) {
         if let Some(group) = rustix::process::Pid::from_raw(self.child.id() as i32) {
