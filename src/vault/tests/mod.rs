@@ -13,6 +13,7 @@ mod nodes;
 mod opening;
 mod pending;
 mod renames;
+mod rest;
 mod rotate;
 mod sharing;
 mod users;

@@ -1,0 +1,80 @@
+//! A vault that is brought to rest on a store that fails.
+
+use super::*;
+use std::sync::atomic::Ordering;
+
+const CONFIRMED: &[u8] = &[1; 300_000];
+
+/// A file of which all is confirmed but a change in the midst and what was appended.
+fn changed() -> Fixture {
+    let f = Fixture::new();
+    let (_, _, file) = f.vault.create(&f.root(), OsStr::new("file"), node(0o644)).unwrap();
+    file.file.write(0, CONFIRMED).unwrap();
+    f.vault.files().sync(&file).unwrap();
+    file.file.write(5000, &[2; 5000]).unwrap();
+    file.file.write(CONFIRMED.len() as u64, &[3; 100_000]).unwrap();
+    f
+}
+
+/// What a file has after a kill of the vault's process.
+fn after_a_kill(f: &Fixture) -> Vec<u8> {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(f.dir.path()).unwrap().map(|entry| entry.unwrap().path()) {
+        std::fs::copy(&entry, copy.path().join(entry.file_name().unwrap())).unwrap();
+    }
+    let vault = open(copy.path(), false);
+    let (stored, _) = vault.lookup(&vault.root(), OsStr::new("file")).unwrap();
+    let file = vault.open_file(&vault.root(), &stored, false).unwrap();
+    let mut content = vec![0; file.file.size() as usize];
+    assert_eq!(file.file.read(0, &mut content).unwrap(), content.len());
+    content
+}
+
+fn lock_is_held(f: &Fixture) -> bool {
+    std::fs::metadata(f.dir.path().join("warpcrypt.lock")).unwrap().len() > 0
+}
+
+/// Whichever write fails, and all after it: that is told, the vault goes on, and what was confirmed is there.
+#[test]
+fn a_store_that_fails_keeps_a_vault_from_rest() {
+    for nth in 0.. {
+        let f = changed();
+        f.vault.files().life.end_after(nth);
+        let rested = f.vault.rest();
+        f.vault.files().life.end_after(i64::MAX);
+        let content = after_a_kill(&f);
+        let is_kept = |(at, byte): (usize, &u8)| *byte == 1 || (5000..10_000).contains(&at) && *byte == 2;
+        assert!(content[..CONFIRMED.len()].iter().enumerate().all(is_kept), "write {nth}");
+        match rested {
+            Ok(()) => {
+                assert!(nth > 5, "rest writes");
+                assert!(!lock_is_held(&f) && content.len() == 400_000);
+                f.vault.resume();
+                assert!(lock_is_held(&f));
+                return;
+            }
+            Err(e) => {
+                assert!(e.to_string().contains("killed"), "write {nth}: {e}");
+                assert!(lock_is_held(&f), "write {nth}");
+                f.touch(&f.root(), "another").unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn names_that_cannot_be_made_durable_keep_a_vault_from_rest() {
+    let f = Fixture::new();
+    f.mkdir(&f.root(), "new");
+    // It is tried twice.
+    f.vault.pending.failing.store(2, Ordering::Relaxed);
+    let told = f.vault.rest().unwrap_err().to_string();
+    assert!(told.contains("names") && told.contains("os error 5"), "{told}");
+    assert!(lock_is_held(&f));
+    f.mkdir(&f.root(), "newer");
+    f.vault.rest().unwrap();
+    assert!(!lock_is_held(&f));
+    f.vault.resume();
+    let f = f.reopen();
+    assert_eq!(f.names(&f.root()), ["new", "newer"]);
+}
