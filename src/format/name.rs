@@ -203,6 +203,9 @@ impl NameKeys {
             Class::Entry if self.mode == NameMode::Encrypted => {
                 from_base64(stored).is_some_and(|sealed| sealed.len() > 16 && sealed.len().is_multiple_of(16))
             }
+            Class::Own if stored.starts_with(LONG.as_bytes()) => {
+                stored.strip_suffix(SIDECAR.as_bytes()).is_some_and(is_long)
+            }
             Class::Entry | Class::Long | Class::Temporary | Class::Own => true,
         }
     }

@@ -79,7 +79,12 @@ impl Vault {
         let mut contents = Contents::default();
         let listed = self.with_access(&dir.store.itself(), 0o500, || dir.store.list())?;
         for entry in listed.into_iter().filter(|entry| !is_dots(&entry.name)) {
+            let has_form = self.keys().names.has_form(entry.name.as_bytes());
             match self.name_of_entry(dir, &entry) {
+                NameOf::Own(_) | NameOf::Entry(Err(_)) if !has_form => {
+                    let original = self.named_after(dir, &entry.name);
+                    contents.strays.push((entry.name, original));
+                }
                 NameOf::Own(class) => {
                     if class == Class::Temporary || entry.name.as_bytes().starts_with(ASIDE.as_bytes()) {
                         contents.left_over.push(entry.name);
@@ -89,10 +94,6 @@ impl Vault {
                     let Some(kind) = Kind::from_store(entry.kind) else { continue };
                     let (stored, ino) = (StoredName(entry.name), entry.ino);
                     contents.entries.push(DirEntry { name, stored, kind, ino, next: 0 });
-                }
-                NameOf::Entry(Err(_)) if !self.keys().names.has_form(entry.name.as_bytes()) => {
-                    let original = self.named_after(dir, &entry.name);
-                    contents.strays.push((entry.name, original));
                 }
                 NameOf::Entry(Err(reason)) => contents.damaged.push((entry.name, reason)),
             }

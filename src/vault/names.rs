@@ -6,7 +6,7 @@
 
 use super::{Dir, Error, Result, StoredName, Vault, keys::Keys};
 use crate::{
-    format::name::{Class, NameError, TEMPORARY, sidecar_name},
+    format::name::{Class, LONG, NameError, TEMPORARY, sidecar_name},
     store::{BackingFile, DirFile, Listed},
 };
 use parking_lot::MutexGuard;
@@ -77,13 +77,24 @@ impl Vault {
         NameOf::Entry(name.map(OsString::from_vec))
     }
 
-    /// The name that a stray one is a stored form of, with something behind it that no stored name has.
+    /// The name that a stray one is a stored form of, with something behind it that no stored name has, or in the midst of a
+    /// long one: some programs take what follows the last dot for an extension, and keep it last.
     pub(super) fn named_after(&self, dir: &Dir, stray: &OsStr) -> Option<OsString> {
-        let is_stored = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
-        let end = stray.as_bytes().iter().position(|byte| !is_stored(byte))?;
-        let stored = &stray.as_bytes()[..end];
+        let is_other = |byte: &u8| !byte.is_ascii_alphanumeric() && !b"-_".contains(byte);
+        let mut parts = stray.as_bytes().split(is_other);
         let id = dir.id().ok()?;
-        self.keys.open(|keys: &Keys| keys.names.decode(id, stored, None)).ok().map(OsString::from_vec)
+        let decode = |stored: &[u8], sidecar: Option<&[u8]>| {
+            let decoded = self.keys.open(|keys: &Keys| keys.names.decode(id, stored, sidecar));
+            decoded.ok().map(OsString::from_vec)
+        };
+        if !stray.as_bytes().starts_with(LONG.as_bytes()) {
+            return decode(parts.next()?, None);
+        }
+        parts.find_map(|part| {
+            let stored = [LONG.as_bytes(), part].concat();
+            let sidecar = read_small(dir, OsStr::from_bytes(&sidecar_name(&stored))).ok()?;
+            decode(&stored, Some(&sidecar))
+        })
     }
 
     /// The plaintext name of an entry; `None` for what is no entry, or does not authenticate (then logged).

@@ -259,6 +259,35 @@ fn a_conflict_copy_is_told_with_its_original() {
     assert!(text.contains("not a file of this vault") && !text.contains("two places"), "{text}");
 }
 
+/// Syncthing takes what follows the last dot of a stored name for its extension.
+#[test]
+fn a_conflict_copy_of_a_long_name_is_told_with_its_original() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = filled(&[3000]);
+    let long = "l".repeat(200);
+    let mount = vault.mount();
+    fs::rename(mount.join("folder/of 3000"), mount.join("folder").join(&long)).expect("rename");
+    mount.unmount();
+    let file = stored(&vault, 3000);
+    let hash = file.extension().and_then(|hash| hash.to_str()).expect("a hash");
+    for name in [
+        format!("warpcrypt.long.sync-conflict-20261124-134500-ABCDEFG.{hash}"),
+        format!("warpcrypt.long.{hash}..path1"),
+        format!("warpcrypt.long.{hash}.sync-conflict-20261124-134500-ABCDEFG.name"),
+    ] {
+        let copy = file.with_file_name(&name);
+        fs::copy(&file, &copy).expect("copy");
+        let text = run(&mut check(&vault, &[]), 60).text().to_owned();
+        assert!(text.contains(&format!("folder/{long}")) && text.contains("changed in two places"), "{text}");
+        run(&mut check(&vault, &["--move-strays"]), 60);
+        assert!(!copy.exists() && file.exists());
+    }
+    let text = run(&mut check(&vault, &["--full"]), 60).text().to_owned();
+    assert!(!text.contains("stray"), "{text}");
+}
+
 #[test]
 fn a_root_without_its_id_gets_one() {
     if !ready(&[]) {
