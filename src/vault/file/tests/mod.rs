@@ -22,6 +22,7 @@ mod rebuild;
 mod rekey;
 mod several;
 mod single;
+mod sparse;
 mod streams;
 mod tamper;
 
