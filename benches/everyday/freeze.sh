@@ -1,11 +1,13 @@
 #!/bin/sh
 # Freezes a mounted vault under load, copies its store meanwhile, and checks every byte of the copy.
 # Usage: freeze.sh [ROUNDS]. Needs warpcrypt in the path, and python3 with its sqlite3.
+#   COPY           what copies: cp, borg or restic, of which the last two restore the copy from an archive after the thaw (cp)
+#   MOUNT_OPTIONS  more options for the mount
 set -eu
 
-rounds=${1:-50}
+rounds=${1:-50} by=${COPY:-cp}
 place=$(mktemp -d)
-store=$place/vault mount=$place/mount key=$place/key copy=$place/copy
+store=$place/vault mount=$place/mount key=$place/key copy=$place/copy archive=$place/archive
 writers=
 end() {
     [ -z "$writers" ] || kill $writers 2>/dev/null || true
@@ -18,7 +20,23 @@ trap end EXIT
 head -c 64 /dev/urandom >"$key"
 mkdir "$mount"
 warpcrypt init "$store" --key-file "$key" >/dev/null
-warpcrypt mount "$store" "$mount" --key-file "$key" >/dev/null
+warpcrypt mount "$store" "$mount" --key-file "$key" ${MOUNT_OPTIONS:-} >/dev/null
+
+# What runs while the vault is frozen, with the store as its directory, and what makes the copy of it afterwards.
+export BORG_REPO="$archive" BORG_BASE_DIR="$place" RESTIC_REPOSITORY="$archive" RESTIC_PASSWORD_FILE="$place/password"
+case $by in
+    cp) save="cp -a . $copy" restore=: ;;
+    borg)
+        borg init -e none
+        save='borg create ::{now} .' restore='borg extract ::$(borg list --short --last 1)'
+        ;;
+    restic)
+        head -c 32 /dev/urandom | base64 >"$place/password"
+        restic -q --no-cache init
+        save='restic -q --no-cache backup .' restore='restic -q --no-cache restore latest --target .'
+        ;;
+    *) echo "freeze.sh: COPY=$by is not known" >&2; exit 2 ;;
+esac
 
 # A log of numbered lines, of which every hundredth is synced. What was written is noted outside of the vault.
 python3 - "$mount/log" "$place/written" <<'END' &
@@ -65,7 +83,9 @@ while [ "$round" -lt "$rounds" ]; do
     # Noted before the freeze: a copy has at least that.
     lines=$(cat "$place/written") rows=$(cat "$place/rows")
     start=$(date +%s%N)
-    warpcrypt freeze "$mount" -- sh -c 'date +%s%N >"$3"; cp -a "$1" "$2"' sh "$store" "$copy" "$place/frozen"
+    warpcrypt freeze "$mount" -- sh -c "date +%s%N >'$place/frozen'; cd '$store' && $save"
+    mkdir -p "$copy"
+    (cd "$copy" && eval "$restore")
     took=$((($(cat "$place/frozen") - start) / 1000000))
     [ ! -s "$copy/warpcrypt.lock" ]
     warpcrypt check --full "$copy" --key-file "$key" >"$place/report"
