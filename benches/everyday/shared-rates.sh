@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# What a vault costs on GlusterFS: three bricks, replica 3, all on this machine. Seconds of the bare store, a mount alone, a mount with
+# --shared and gocryptfs with -sharedstorage, in turn: cp of 300 files, cat of them, dd of 256 MiB to and from a file, rm.
+#
+# As root: benches/everyday/shared-rates.sh [ROUNDS, 3]
+#   Needs glusterfs-server with no other volume in use, gocryptfs, and 256 MiB in /dev/shm. WARPCRYPT is the program.
+set -uo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+program=$(readlink -f "${WARPCRYPT:-$root/target/release/warpcrypt}")
+place=$(mktemp -d "${TMPDIR:-/tmp}/warpcrypt-rates-XXXXXX")
+volume=warpcrypt-rates host=$(hostname) big=/dev/shm/warpcrypt-rates
+mapfile -t headers < <(ls -d /usr/include/linux/*.h | head -n 300)
+
+clean_up() {
+    cd /
+    for name in mnt store; do
+        mountpoint -q "$place/$name" && umount -l "$place/$name"
+    done
+    { gluster --mode=script volume stop $volume force && gluster --mode=script volume delete $volume; } >/dev/null
+    rm -rf --one-file-system "$place" "$big"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+timed() { # COMMAND...
+    local begin=$EPOCHREALTIME
+    "$@" >/dev/null 2>&1 || printf 'FAILED '
+    printf ' %.2f' "$(bc -l <<<"$EPOCHREALTIME - $begin")"
+}
+
+forget() { echo 3 >/proc/sys/vm/drop_caches; }
+
+row() { # NAME DIRECTORY
+    local dir=$2/files
+    mkdir "$dir" && printf '%-20s' "$1"
+    timed cp "${headers[@]}" "$dir"
+    forget
+    timed bash -c 'cat "$0"/*' "$dir"
+    timed dd if="$big" of="$2/big" bs=1M
+    forget
+    timed dd if="$2/big" of=/dev/null bs=1M
+    timed rm -r "$dir" "$2/big"
+    echo
+}
+
+pgrep -x glusterd >/dev/null || { glusterd && sleep 3; }
+mkdir "$place/store" "$place/mnt"
+gluster --mode=script volume create $volume replica 3 "$host":"$place"/brick-{1,2,3} force >/dev/null || exit 1
+for option in quick-read io-cache stat-prefetch open-behind readdir-ahead read-ahead write-behind; do
+    gluster --mode=script volume set $volume performance.$option off >/dev/null
+done
+gluster --mode=script volume set $volume client.strict-locks on >/dev/null
+gluster --mode=script volume start $volume >/dev/null && sleep 2
+mount -t glusterfs -o attribute-timeout=0,entry-timeout=0,direct-io-mode=enable "$host:/$volume" "$place/store" || exit 1
+head -c 64 /dev/urandom >"$place/key"
+head -c 256M /dev/urandom >"$big"
+mkdir "$place/store/bare" "$place/store/gocryptfs"
+gocryptfs -q -init -passfile "$place/key" "$place/store/gocryptfs"
+for vault in alone shared; do "$program" init "$place/store/$vault" --key-file "$place/key" >/dev/null; done
+
+for ((round = 0; round < ${1:-3}; round++)); do
+    row bare "$place/store/bare"
+    "$program" mount "$place/store/alone" "$place/mnt" --key-file "$place/key" && row "a mount alone" "$place/mnt"
+    "$program" umount "$place/mnt"
+    "$program" mount --shared "$place/store/shared" "$place/mnt" --key-file "$place/key" && row --shared "$place/mnt"
+    "$program" umount "$place/mnt"
+    gocryptfs -q -sharedstorage -passfile "$place/key" "$place/store/gocryptfs" "$place/mnt" && row gocryptfs "$place/mnt"
+    umount "$place/mnt"
+done
