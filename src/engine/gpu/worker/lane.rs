@@ -143,7 +143,7 @@ impl Lane {
         if let Side::Copied(_, runs) = &order.output {
             self.stream.record(&self.made_at)?;
             self.checks.wait_for(&self.made_at)?;
-            self.check_launches(&self.checks, checks)?;
+            self.check_launches(checks)?;
             self.checks.record(&self.checked_at)?;
             for run in runs {
                 // SAFETY: as for the input.
@@ -259,11 +259,11 @@ impl Lane {
         Ok(checks)
     }
 
-    /// Submits the checks of launches that are done in that stream.
-    fn check_launches(&self, stream: &Stream, checks: Vec<Check>) -> Result<(), Refusal> {
+    /// Submits the checks of launches for which `checks` waits.
+    fn check_launches(&self, checks: Vec<Check>) -> Result<(), Refusal> {
         for ((kernel, geometry), mut parameters) in checks {
             // SAFETY: as for the launch, which has filled in results and trace.
-            unsafe { stream.launch(kernel, geometry, &mut parameters)? };
+            unsafe { self.checks.launch(kernel, geometry, &mut parameters)? };
         }
         Ok(())
     }
