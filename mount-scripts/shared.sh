@@ -35,23 +35,10 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-# Nothing of a file may be kept by a client that others have changed, and locks must not outlive who has them.
-gluster_make() {
-    local option
-    pgrep -x glusterd >/dev/null || { glusterd && sleep 3; }
-    gluster --mode=script volume create $volume replica 3 "$(hostname):$place"/brick-{1,2,3} force || return 1
-    for option in quick-read io-cache stat-prefetch open-behind readdir-ahead read-ahead write-behind; do
-        gluster --mode=script volume set $volume performance.$option off
-    done
-    gluster --mode=script volume set $volume client.strict-locks on
-    gluster --mode=script volume start $volume && sleep 2
-}
-gluster_mount() {
-    mount -t glusterfs -o "${OPTIONS:-attribute-timeout=0,entry-timeout=0,direct-io-mode=enable}" "$(hostname):/$volume" "$place/store-$1"
-}
+. "$root/mount-scripts/gluster.sh"
+gluster_mount() { gluster_attach "$place/store-$1"; }
 gluster_kill() { kill -9 "$(cat /var/run/gluster/vols/$volume/*"${place##*/}"-brick-2.pid)"; }
 gluster_back() { gluster --mode=script volume start $volume force; }
-gluster_remove() { gluster --mode=script volume stop $volume force && gluster --mode=script volume delete $volume; }
 
 # A client is known by its host name, so each has its own.
 nfs_make() {

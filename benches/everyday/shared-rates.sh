@@ -8,7 +8,8 @@ set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 program=$(readlink -f "${WARPCRYPT:-$root/target/release/warpcrypt}")
 place=$(mktemp -d "${TMPDIR:-/tmp}/warpcrypt-rates-XXXXXX")
-volume=warpcrypt-rates host=$(hostname) big=/dev/shm/warpcrypt-rates
+volume=warpcrypt-rates big=/dev/shm/warpcrypt-rates
+. "$root/mount-scripts/gluster.sh"
 mapfile -t headers < <(ls -d /usr/include/linux/*.h | head -n 300)
 
 clean_up() {
@@ -16,7 +17,7 @@ clean_up() {
     for name in mnt store; do
         mountpoint -q "$place/$name" && umount -l "$place/$name"
     done
-    { gluster --mode=script volume stop $volume force && gluster --mode=script volume delete $volume; } >/dev/null
+    gluster_remove >/dev/null
     rm -rf --one-file-system "$place" "$big"
 }
 trap clean_up EXIT
@@ -43,15 +44,8 @@ row() { # NAME DIRECTORY
     echo
 }
 
-pgrep -x glusterd >/dev/null || { glusterd && sleep 3; }
 mkdir "$place/store" "$place/mnt"
-gluster --mode=script volume create $volume replica 3 "$host":"$place"/brick-{1,2,3} force >/dev/null || exit 1
-for option in quick-read io-cache stat-prefetch open-behind readdir-ahead read-ahead write-behind; do
-    gluster --mode=script volume set $volume performance.$option off >/dev/null
-done
-gluster --mode=script volume set $volume client.strict-locks on >/dev/null
-gluster --mode=script volume start $volume >/dev/null && sleep 2
-mount -t glusterfs -o attribute-timeout=0,entry-timeout=0,direct-io-mode=enable "$host:/$volume" "$place/store" || exit 1
+gluster_make >/dev/null && gluster_attach "$place/store" || exit 1
 head -c 64 /dev/urandom >"$place/key"
 head -c 256M /dev/urandom >"$big"
 mkdir "$place/store/bare" "$place/store/gocryptfs"

@@ -1,0 +1,18 @@
+# For scripts that try a vault on GlusterFS, to be sourced: a volume of three bricks on this machine, replica 3, as docs/stores.md
+# wants it for --shared. `place` is where the bricks lie, `volume` its name; no other volume may be in use.
+
+# Nothing of a file may be kept by a client that others have changed, and locks must not outlive who has them.
+gluster_make() {
+    local option
+    pgrep -x glusterd >/dev/null || { glusterd && sleep 3; }
+    gluster --mode=script volume create "$volume" replica 3 "$(hostname):$place"/brick-{1,2,3} force || return 1
+    for option in quick-read io-cache stat-prefetch open-behind readdir-ahead read-ahead write-behind; do
+        gluster --mode=script volume set "$volume" performance.$option off
+    done
+    gluster --mode=script volume set "$volume" client.strict-locks on
+    gluster --mode=script volume start "$volume" && sleep 2
+}
+gluster_attach() { # DIRECTORY
+    mount -t glusterfs -o "${OPTIONS:-attribute-timeout=0,entry-timeout=0,direct-io-mode=enable}" "$(hostname):/$volume" "$1"
+}
+gluster_remove() { gluster --mode=script volume stop "$volume" force && gluster --mode=script volume delete "$volume"; }
