@@ -16,6 +16,8 @@ use std::{
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 /// The mount point's absolute path, if a vault can be mounted there. With `nonempty` it may have content.
@@ -28,8 +30,7 @@ pub fn check(path: &Path, nonempty: bool) -> Outcome<PathBuf> {
     let whole = whole.map_err(|e| Failure::io(format!("mount point {shown}"), &e))?;
     let around = mounts::around(&whole).map_err(|e| Failure::io("the mount table", &e))?;
     if let Some(mount) = around {
-        // The kernel may still hold attributes of a dead mount; this it always has to ask for.
-        if statfs(path).err() == Some(Errno::NOTCONN) {
+        if is_fuse(&mount) && is_dead(path) {
             return Err(dead(path, &mount));
         }
         refuse_fuse(path, &whole, &mount)?;
@@ -55,6 +56,28 @@ pub fn check(path: &Path, nonempty: bool) -> Outcome<PathBuf> {
     path.canonicalize().map_err(|e| Failure::io(format!("mount point {shown}"), &e))
 }
 
+/// Whether `path` lies in a mount whose process was killed.
+///
+/// The kernel closes the process's connection a moment after its end if requests came over io_uring, and says other
+/// errors until then. So what a mount that fails says counts after that moment.
+pub fn is_dead(path: &Path) -> bool {
+    const TRIES: u32 = 50;
+    const PAUSE: Duration = Duration::from_millis(10);
+    for _ in 0..TRIES {
+        // The kernel may still hold attributes of a dead mount; this it always has to ask for.
+        match statfs(path) {
+            Ok(_) => return false,
+            Err(Errno::NOTCONN) => return true,
+            Err(_) => thread::sleep(PAUSE),
+        }
+    }
+    false
+}
+
+fn is_fuse(mount: &Mount) -> bool {
+    mount.fs_type.starts_with("fuse")
+}
+
 /// The process behind the mount at or above the mount point was killed.
 fn dead(path: &Path, mount: &Mount) -> Failure {
     Failure::new(
@@ -73,7 +96,7 @@ fn dead(path: &Path, mount: &Mount) -> Failure {
 /// Refuses a place where something is mounted by FUSE already, and says if it is inside another vault's mount.
 fn refuse_fuse(path: &Path, whole: &Path, mount: &Mount) -> Outcome {
     let (shown, source) = (path.display(), mount.source.display());
-    if mount.target == whole && mount.fs_type.starts_with("fuse") {
+    if mount.target == whole && is_fuse(mount) {
         return Err(Failure::new(
             Code::MountPointBusy,
             format!("{shown}: {source} is already mounted there"),

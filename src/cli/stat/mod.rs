@@ -5,7 +5,7 @@ mod show;
 
 use super::{
     exit::{Code, Failure, Outcome},
-    json,
+    json, mount_point,
     mounts::{self, Mount},
     print,
     quoting::shell_word,
@@ -133,9 +133,9 @@ fn attribute(target: &Path) -> Outcome<Vec<u8>> {
             format!("{}: the mount does not say what it does: {e}", target.display()),
             "Only root and the user who mounted it may ask. An older version of the program does not answer either.",
         ),
-        Errno::NOTCONN => Failure::new(
+        _ if mount_point::is_dead(target) => Failure::new(
             Code::Failed,
-            format!("{}: the mount is dead: {e}", target.display()),
+            format!("{}: the mount is dead: {}", target.display(), Errno::NOTCONN),
             format!("Take it away with `warpcrypt umount {}`.", shell_word(target)),
         ),
         _ => Failure::io(target.display(), &e.into()),
