@@ -302,11 +302,16 @@ fn server_of(mount_point: &Path) -> Option<Pid> {
         let line = fs::read(entry.path().join("cmdline")).ok()?;
         line.split(|&b| b == 0).any(|a| a == mount_point.as_os_str().as_encoded_bytes()).then_some(())?;
         let status = fs::read_to_string(entry.path().join("stat")).ok()?;
-        let started: u64 = status.rsplit(')').next()?.split_whitespace().nth(19)?.parse().ok()?;
-        Some((started, number))
+        let mut fields = status.rsplit(')').next()?.split_whitespace();
+        let parent: i32 = fields.nth(1)?.parse().ok()?;
+        let started: u64 = fields.nth(17)?.parse().ok()?;
+        Some((started, number, parent))
     });
+    let serving: Vec<_> = serving.collect();
+    // A child that the server starts looks like the server until it has its own program.
+    let child = |parent| serving.iter().any(|&(_, number, _)| number == parent);
     // The one of the mount before may still be ending.
-    Pid::from_raw(serving.max()?.1)
+    Pid::from_raw(serving.iter().filter(|&&(_, _, parent)| !child(parent)).max()?.1)
 }
 
 fn gone(pid: Pid) -> bool {
