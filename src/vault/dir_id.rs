@@ -193,7 +193,8 @@ impl Vault {
         };
         let _alone = self.dir_ids.write();
         let node = dir.store.itself();
-        let aside = locked.as_ref().map(|_| random_name(TEMPORARY)).transpose()?;
+        let moved = locked.as_ref().filter(|_| holds(Rule::MoveIdAside));
+        let aside = moved.map(|_| random_name(TEMPORARY)).transpose()?;
         let take_id = || match &aside {
             Some(aside) => dir.store.rename(OsStr::new(DIR_ID_NAME), &parent.store, aside),
             None => dir.store.unlink(OsStr::new(DIR_ID_NAME)),

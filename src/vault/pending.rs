@@ -5,7 +5,13 @@
 //! together before anything that depends on one of them is promised to be durable. Once a sync failed, one that
 //! succeeds says nothing about what the failed one lost: then they are written again before the next.
 
-use super::{Result, Vault, dir::stored_path, dir_id::is_set_aside, names::read_opened};
+use super::{
+    Result, Vault,
+    dir::stored_path,
+    dir_id::is_set_aside,
+    names::read_opened,
+    sharing::{Rule, holds},
+};
 use crate::{
     format::name::DIR_ID_NAME,
     store::{BackingFile, DirFile, Filesystem, StoreDir, is_dots},
@@ -301,7 +307,8 @@ impl Vault {
 
 /// Whether a file or its directory was removed. NFS says so of a directory that is known but was removed.
 fn is_gone(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle)
+    let stale = e.kind() == io::ErrorKind::StaleNetworkFileHandle && holds(Rule::StaleIsGone);
+    stale || e.kind() == io::ErrorKind::NotFound
 }
 
 fn is_refusal(e: &io::Error) -> bool {

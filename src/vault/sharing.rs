@@ -1,4 +1,4 @@
-//! Rules of a vault that several machines write to, by name. A test breaks each, and has to notice.
+//! Rules of a vault on a store between machines, by name. A test breaks each, and has to notice.
 
 use super::breakable::breakable;
 
@@ -22,6 +22,10 @@ pub(super) enum Rule {
     LockDirectory,
     /// A directory never gets another id.
     KeepIds,
+    /// A locked id file leaves its directory before it is removed.
+    MoveIdAside,
+    /// A directory that is stale was removed: it needs no sync.
+    StaleIsGone,
 }
 
 breakable!();

@@ -1,6 +1,6 @@
 //! What tells an inode from those that had its number before.
 
-use super::{Node, StoreDir, component};
+use super::{Node, StoreDir};
 use rustix::{
     fs::{AtFlags, StatxFlags},
     io::Errno,
@@ -30,7 +30,7 @@ impl StoreDir {
     /// a rare chance. It is made of the store's own file handle, or else of the time when the inode was made; 0 where the store
     /// knows neither.
     pub fn generation(&self, name: &OsStr) -> u32 {
-        component(name).map_or(0, |name| generation(self.as_fd(), name, AtFlags::empty()))
+        self.component(name).map_or(0, |name| generation(self.as_fd(), name, AtFlags::empty()))
     }
 }
 

@@ -6,10 +6,14 @@
 mod file;
 mod generation;
 mod list;
+#[cfg(test)]
+mod nfs;
 mod node;
 
 pub use file::DirFile;
 pub use list::{DirStream, Listed, is_dots};
+#[cfg(test)]
+pub use nfs::{is_kept, like_nfs, sweep};
 pub use node::Node;
 
 use crate::metrics::{Activity, Counted};
@@ -84,7 +88,7 @@ impl StoreDir {
     /// ENOTDIR if `name` is anything else, a symbolic link included; else the store's.
     pub fn open_dir(&self, name: &OsStr) -> io::Result<Self> {
         let flags = ALWAYS | OFlags::PATH | OFlags::DIRECTORY;
-        Ok(StoreDir { fd: rustix::fs::openat(self, component(name)?, flags, Mode::empty())? })
+        Ok(StoreDir { fd: rustix::fs::openat(self, self.component(name)?, flags, Mode::empty())? })
     }
 
     /// Opens a file in this directory without ever waiting (a FIFO has no effect on the caller).
@@ -93,7 +97,7 @@ impl StoreDir {
     /// ELOOP if `name` is a symbolic link; else the store's.
     pub fn open_file(&self, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | ALWAYS | OFlags::NONBLOCK | OFlags::NOCTTY;
-        Ok(rustix::fs::openat(self, component(name)?, flags, Mode::empty())?)
+        Ok(rustix::fs::openat(self, self.component(name)?, flags, Mode::empty())?)
     }
 
     /// Makes a regular file, open for reading and writing.
@@ -102,7 +106,7 @@ impl StoreDir {
     /// EEXIST if the name is taken; else the store's.
     pub fn create_file(&self, name: &OsStr, mode: u32) -> io::Result<OwnedFd> {
         let flags = ALWAYS | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        Ok(rustix::fs::openat(self, component(name)?, flags, Mode::from_raw_mode(mode))?)
+        Ok(rustix::fs::openat(self, self.component(name)?, flags, Mode::from_raw_mode(mode))?)
     }
 
     /// Makes a regular file without a name in the filesystem of this directory, open for reading and writing. Without one it goes
@@ -120,7 +124,7 @@ impl StoreDir {
     /// # Errors
     /// The store's.
     pub fn node(&self, name: &OsStr) -> io::Result<Node<'static>> {
-        let fd = rustix::fs::openat(self, component(name)?, ALWAYS | OFlags::PATH, Mode::empty())?;
+        let fd = rustix::fs::openat(self, self.component(name)?, ALWAYS | OFlags::PATH, Mode::empty())?;
         Ok(Node::owned(fd))
     }
 
@@ -134,7 +138,7 @@ impl StoreDir {
     /// # Errors
     /// The store's.
     pub fn stat(&self, name: &OsStr) -> io::Result<Stat> {
-        Ok(rustix::fs::statat(self, component(name)?, AtFlags::SYMLINK_NOFOLLOW)?)
+        Ok(rustix::fs::statat(self, self.component(name)?, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
     /// Whether what stands under `name` has any extended attribute.
@@ -144,7 +148,7 @@ impl StoreDir {
     pub fn has_xattrs(&self, name: &OsStr) -> io::Result<bool> {
         // No call takes a directory and a name. The way through the descriptor leads to this directory.
         let mut path = format!("/proc/self/fd/{}/", self.fd.as_raw_fd()).into_bytes();
-        path.extend_from_slice(component(name)?.as_bytes());
+        path.extend_from_slice(self.component(name)?.as_bytes());
         node::any(|room| rustix::fs::llistxattr(OsStr::from_bytes(&path), room))
     }
 
@@ -153,7 +157,7 @@ impl StoreDir {
     /// # Errors
     /// EEXIST if the name is taken; else the store's.
     pub fn mkdir(&self, name: &OsStr, mode: u32) -> io::Result<()> {
-        Ok(rustix::fs::mkdirat(self, component(name)?, Mode::from_raw_mode(mode))?)
+        Ok(rustix::fs::mkdirat(self, self.component(name)?, Mode::from_raw_mode(mode))?)
     }
 
     /// Makes a FIFO, socket, device or empty regular file.
@@ -161,7 +165,7 @@ impl StoreDir {
     /// # Errors
     /// EEXIST if the name is taken, EPERM for a device without privilege; else the store's.
     pub fn mknod(&self, name: &OsStr, kind: FileType, mode: u32, device: u64) -> io::Result<()> {
-        Ok(rustix::fs::mknodat(self, component(name)?, kind, Mode::from_raw_mode(mode), device)?)
+        Ok(rustix::fs::mknodat(self, self.component(name)?, kind, Mode::from_raw_mode(mode), device)?)
     }
 
     /// Makes a symbolic link that holds `target`.
@@ -169,7 +173,7 @@ impl StoreDir {
     /// # Errors
     /// EEXIST if the name is taken, ENAMETOOLONG for a target the store cannot hold; else the store's.
     pub fn symlink(&self, target: &OsStr, name: &OsStr) -> io::Result<()> {
-        Ok(rustix::fs::symlinkat(target, self, component(name)?)?)
+        Ok(rustix::fs::symlinkat(target, self, self.component(name)?)?)
     }
 
     /// What a symbolic link holds.
@@ -177,7 +181,7 @@ impl StoreDir {
     /// # Errors
     /// EINVAL if it is not a link; else the store's.
     pub fn readlink(&self, name: &OsStr) -> io::Result<OsString> {
-        let target = rustix::fs::readlinkat(self, component(name)?, Vec::new())?;
+        let target = rustix::fs::readlinkat(self, self.component(name)?, Vec::new())?;
         Ok(OsString::from_vec(target.into_bytes()))
     }
 
@@ -186,7 +190,7 @@ impl StoreDir {
     /// # Errors
     /// EEXIST if the new name is taken; else the store's.
     pub fn link(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
-        Ok(rustix::fs::linkat(self, component(name)?, to, component(new)?, AtFlags::empty())?)
+        Ok(rustix::fs::linkat(self, self.component(name)?, to, to.component(new)?, AtFlags::empty())?)
     }
 
     /// Removes a name of anything but a directory.
@@ -194,7 +198,11 @@ impl StoreDir {
     /// # Errors
     /// EISDIR for a directory; else the store's.
     pub fn unlink(&self, name: &OsStr) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(self, component(name)?, AtFlags::empty())?)
+        #[cfg(test)]
+        if nfs::keep(self, name)? {
+            return Ok(());
+        }
+        Ok(rustix::fs::unlinkat(self, self.component(name)?, AtFlags::empty())?)
     }
 
     /// Removes an empty directory.
@@ -202,7 +210,9 @@ impl StoreDir {
     /// # Errors
     /// ENOTEMPTY if it is not empty; else the store's.
     pub fn rmdir(&self, name: &OsStr) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(self, component(name)?, AtFlags::REMOVEDIR)?)
+        #[cfg(test)]
+        nfs::sweep();
+        Ok(rustix::fs::unlinkat(self, self.component(name)?, AtFlags::REMOVEDIR)?)
     }
 
     /// Renames, replacing what is there.
@@ -210,7 +220,9 @@ impl StoreDir {
     /// # Errors
     /// The store's.
     pub fn rename(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
-        Ok(rustix::fs::renameat(self, component(name)?, to, component(new)?)?)
+        #[cfg(test)]
+        nfs::keep_replaced(self, name, to, new)?;
+        Ok(rustix::fs::renameat(self, self.component(name)?, to, to.component(new)?)?)
     }
 
     /// Renames if the new name is free. A store without RENAME_NOREPLACE is asked first: a caller that
@@ -253,7 +265,7 @@ impl StoreDir {
     }
 
     fn rename_with(&self, name: &OsStr, to: &StoreDir, new: &OsStr, flags: RenameFlags) -> Result<(), Errno> {
-        rustix::fs::renameat_with(self, component(name)?, to, component(new)?, flags)
+        rustix::fs::renameat_with(self, self.component(name)?, to, to.component(new)?, flags)
     }
 
     /// Makes the entries of this directory durable.
@@ -306,8 +318,21 @@ impl StoreDir {
         Ok(rustix::fs::fstatvfs(self)?)
     }
 
+    /// `name` if it is one component of a path.
+    fn component<'n>(&self, name: &'n OsStr) -> Result<&'n OsStr, Errno> {
+        #[cfg(test)]
+        nfs::known(self)?;
+        let bytes = name.as_bytes();
+        if matches!(bytes, b"" | b"." | b"..") || bytes.contains(&b'/') {
+            return Err(Errno::INVAL);
+        }
+        Ok(name)
+    }
+
     /// A descriptor of the same directory that can be listed and synced.
     fn readable(&self) -> Result<OwnedFd, Errno> {
+        #[cfg(test)]
+        nfs::known(self)?;
         rustix::fs::openat(self, ".", ALWAYS | OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
     }
 }
@@ -358,15 +383,6 @@ impl Filesystem {
         };
         Ok(rustix::fs::syncfs(fd)?)
     }
-}
-
-/// `name` if it is one component of a path.
-fn component(name: &OsStr) -> Result<&OsStr, Errno> {
-    let bytes = name.as_bytes();
-    if matches!(bytes, b"" | b"." | b"..") || bytes.contains(&b'/') {
-        return Err(Errno::INVAL);
-    }
-    Ok(name)
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ impl<'a> Node<'a> {
     /// # Errors
     /// EEXIST if the name is taken; else the store's.
     pub fn link(&self, to: &StoreDir, new: &OsStr) -> io::Result<()> {
-        let new = super::component(new)?;
+        let new = to.component(new)?;
         Ok(rustix::fs::linkat(CWD, self.path(), to, new, AtFlags::SYMLINK_FOLLOW)?)
     }
 

@@ -1,12 +1,19 @@
 //! Random operations on a vault and on a plain directory in step: every answer and the trees agree.
 
 use super::*;
-use crate::vault::{RenameMode, Target};
-use proptest::prelude::*;
+use crate::{
+    store::{StoreDir, like_nfs},
+    vault::{
+        RenameMode, Target,
+        sharing::{Rule, break_rule},
+    },
+};
+use proptest::{
+    prelude::*,
+    test_runner::{TestCaseResult, TestRunner},
+};
 use rustix::fs::FileType;
 use std::collections::BTreeMap;
-
-use crate::store::StoreDir;
 
 /// Two short names and two long ones: enough to meet one another often.
 fn name(i: u8) -> OsString {
@@ -30,6 +37,7 @@ enum Op {
     Unlink(Where, u8),
     Rmdir(Where, u8),
     Rename(Where, u8, Where, u8, u8),
+    Sync,
     Reopen,
 }
 
@@ -43,6 +51,7 @@ fn operations() -> impl Strategy<Value = Vec<Op>> {
         2 => place().prop_map(|(d, n)| Op::Unlink(d, n)),
         2 => place().prop_map(|(d, n)| Op::Rmdir(d, n)),
         6 => (place(), place(), 0u8..6).prop_map(|((d, n), (e, m), mode)| Op::Rename(d, n, e, m, mode)),
+        1 => Just(Op::Sync),
         1 => Just(Op::Reopen),
     ];
     prop::collection::vec(op, 1..60)
@@ -88,6 +97,7 @@ fn on_vault(f: &Fixture, op: &Op) -> Result<()> {
             let (from, to) = (find(f, d)?, find(f, e)?);
             v.rename_name((&from, &name(*n)), (&to, &name(*m)), mode(*how)).map(drop)
         }
+        Op::Sync => v.make_names_durable(),
         Op::Reopen => Ok(()),
     }
 }
@@ -112,7 +122,7 @@ fn on_plain(root: &StoreDir, op: &Op) -> std::io::Result<()> {
                 RenameMode::Whiteout { replace } => from.rename_whiteout(&name(*n), &to, &name(*m), replace),
             }
         }
-        Op::Reopen => Ok(()),
+        Op::Sync | Op::Reopen => Ok(()),
     }
 }
 
@@ -180,34 +190,61 @@ fn count_stored(path: &Path) -> (usize, usize) {
     (entries, sidecars)
 }
 
+/// Applies operations to both, and compares each answer and the trees at the end. A store may be `like_nfs`.
+fn compare(ops: &[Op], nfs: bool) -> TestCaseResult {
+    let mut f = Fixture::new();
+    let plain = tempfile::tempdir().unwrap();
+    let root = StoreDir::open_path(plain.path()).unwrap();
+    for op in ops {
+        like_nfs(nfs);
+        if let Op::Reopen = op {
+            f = f.reopen();
+        }
+        let ours = on_vault(&f, op);
+        like_nfs(false);
+        let ours = match ours {
+            Ok(()) => None,
+            Err(Error::Store(e)) => Some(Errno::from_io_error(&e).unwrap()),
+            Err(e) => panic!("{op:?}: {e}"),
+        };
+        let theirs = on_plain(&root, op).err().map(|e| Errno::from_io_error(&e).unwrap());
+        prop_assert_eq!(ours, theirs, "{:?}", op);
+    }
+    let (mut ours, mut theirs) = (Tree::new(), Tree::new());
+    walk(&f, &f.root(), Path::new(""), &mut ours, &mut BTreeMap::new());
+    walk_plain(&root, Path::new(""), &mut theirs, &mut BTreeMap::new());
+    prop_assert_eq!(&ours, &theirs);
+    let long = ours.keys().filter(|path| path.file_name().unwrap().len() > 160).count();
+    let (entries, sidecars) = count_stored(f.dir.path());
+    prop_assert_eq!(entries, ours.len());
+    // A name that was to be made and could not be may leave a sidecar; none is ever missing.
+    prop_assert!(sidecars >= long, "{} sidecars for {} long names", sidecars, long);
+    Ok(())
+}
+
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
     #[test]
     fn a_vault_and_a_plain_directory_never_differ(ops in operations()) {
-        let mut f = Fixture::new();
-        let plain = tempfile::tempdir().unwrap();
-        let root = StoreDir::open_path(plain.path()).unwrap();
-        for op in &ops {
-            if let Op::Reopen = op {
-                f = f.reopen();
-            }
-            let (ours, theirs) = (on_vault(&f, op), on_plain(&root, op));
-            let ours = match ours {
-                Ok(()) => None,
-                Err(Error::Store(e)) => Some(Errno::from_io_error(&e).unwrap()),
-                Err(e) => panic!("{op:?}: {e}"),
-            };
-            let theirs = theirs.err().map(|e| Errno::from_io_error(&e).unwrap());
-            prop_assert_eq!(ours, theirs, "{:?}", op);
-        }
-        let (mut ours, mut theirs) = (Tree::new(), Tree::new());
-        walk(&f, &f.root(), Path::new(""), &mut ours, &mut BTreeMap::new());
-        walk_plain(&root, Path::new(""), &mut theirs, &mut BTreeMap::new());
-        prop_assert_eq!(&ours, &theirs);
-        let long = ours.keys().filter(|path| path.file_name().unwrap().len() > 160).count();
-        let (entries, sidecars) = count_stored(f.dir.path());
-        prop_assert_eq!(entries, ours.len());
-        // A name that was to be made and could not be may leave a sidecar; none is ever missing.
-        prop_assert!(sidecars >= long, "{} sidecars for {} long names", sidecars, long);
+        compare(&ops, false)?;
     }
+
+    #[test]
+    fn nor_do_they_on_a_store_like_nfs(ops in operations()) {
+        compare(&ops, true)?;
+    }
+}
+
+#[test]
+fn a_stale_directory_that_counts_as_an_error_is_found() {
+    break_rule(Some(Rule::StaleIsGone));
+    let mut runner = TestRunner::new(ProptestConfig { max_shrink_iters: 0, ..config() });
+    let done = runner.run(&operations(), |ops| compare(&ops, true));
+    break_rule(None);
+    let found = done.expect_err("nothing found").to_string();
+    assert!(found.contains("StaleNetworkFileHandle"), "{found}");
 }

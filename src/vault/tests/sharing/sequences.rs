@@ -1,6 +1,8 @@
 //! Random operations of three processes, one at a time, some of which are killed, against a model: what was closed before a file
 //! was opened is seen, a read returns only what was written, one writes at a time, and nothing confirmed is lost.
 
+use crate::store::like_nfs;
+
 use super::{super::super::sharing::Rule, Draw, fails_without, world::World};
 
 /// Operations of a sequence.
@@ -24,11 +26,22 @@ fn three_processes_see_of_one_another_what_they_should() {
         None => 0..number("SHARING_SEQUENCES").unwrap_or(300),
     };
     for seed in seeds {
-        if let Err(panic) = std::panic::catch_unwind(|| sequence(seed)) {
+        // A third is enough for what is different there.
+        let like_nfs = seed % 3 == 0;
+        let run = || if like_nfs { sequence_like_nfs(seed) } else { sequence(seed) };
+        if let Err(panic) = std::panic::catch_unwind(run) {
             eprintln!("SHARING_SEED={seed}");
             std::panic::resume_unwind(panic);
         }
     }
+}
+
+/// As on NFS: what is open stays where it was removed, and a directory that is gone is stale.
+fn sequence_like_nfs(seed: u64) {
+    like_nfs(true);
+    let done = std::panic::catch_unwind(|| sequence(seed));
+    like_nfs(false);
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
 #[test]
@@ -43,4 +56,9 @@ fn sequences_find_every_rule_of_files_that_is_broken() {
     ] {
         assert!(fails_without(rule, || (0..300).for_each(sequence)), "{rule:?} broken, and nothing found");
     }
+}
+
+#[test]
+fn sequences_find_an_id_file_that_stays_in_its_directory() {
+    assert!(fails_without(Rule::MoveIdAside, || (0..300).for_each(sequence_like_nfs)), "nothing found");
 }

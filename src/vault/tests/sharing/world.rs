@@ -1,11 +1,12 @@
 //! Three processes that share a vault, and what is known of it.
 
 use super::{
-    super::{Vault, node},
+    super::{Vault, node, raw_names},
     Draw, alone, check,
     history::Content,
     new_vault, share,
 };
+use crate::store::{is_kept, sweep};
 use crate::vault::{Dir, Error, Kind, OpenFile, RenameMode, Result, StoredName, Target};
 use rustix::io::Errno;
 use std::{
@@ -128,8 +129,10 @@ impl World {
             Ok(_) => panic!("{what} should have failed"),
             Err(e) if works => panic!("{what}: {e}"),
             Err(Error::Store(e)) => {
-                let usual = [Errno::EXIST, Errno::NOENT, Errno::NOTEMPTY, Errno::NOTDIR, Errno::ISDIR];
-                assert!(Errno::from_io_error(&e).is_some_and(|e| usual.contains(&e)), "{what}: {e}");
+                let gone = [Errno::NOENT, Errno::STALE];
+                let usual =
+                    [Errno::EXIST, Errno::NOTEMPTY, Errno::NOTDIR, Errno::ISDIR].into_iter().chain(gone);
+                assert!(usual.map(Some).any(|usual| usual == Errno::from_io_error(&e)), "{what}: {e}");
                 None
             }
             Err(e) => panic!("{what}: {e}"),
@@ -272,7 +275,7 @@ impl World {
         let vault = self.vault(client).clone();
         let removed = match there {
             Some(There::Dir(inner)) => {
-                let works = self.names(inner).unwrap().is_empty();
+                let works = self.can_go(client, inner, &name);
                 let removed = World::expect(vault.rmdir_name(&dir, &name), works, "rmdir");
                 if removed.is_some() {
                     self.dirs[inner] = None;
@@ -284,6 +287,15 @@ impl World {
         if removed.is_some() {
             self.dirs[number].as_mut().unwrap().remove(&name);
         }
+    }
+
+    /// Whether a directory of the root can be removed: it has no names, and no open file that NFS keeps there.
+    fn can_go(&self, client: usize, dir: usize, name: &OsStr) -> bool {
+        let vault = self.vault(client);
+        let (stored, _) = vault.lookup(&vault.root(), name).unwrap();
+        sweep();
+        let kept = raw_names(&self.dir.path().join(stored.0)).iter().any(|name| is_kept(name));
+        self.names(dir).unwrap().is_empty() && !kept
     }
 
     fn rename(&mut self, client: usize, draw: &mut Draw) {
@@ -300,7 +312,7 @@ impl World {
         let works = match (moved, replaced) {
             (None, _) => false,
             (Some(_), None) | (Some(There::File(_)), Some(There::File(_))) => true,
-            (Some(There::Dir(_)), Some(There::Dir(inner))) => self.names(inner).unwrap().is_empty(),
+            (Some(There::Dir(_)), Some(There::Dir(inner))) => self.can_go(client, inner, &new),
             (Some(_), Some(_)) => false,
         };
         let renamed = self.vault(client).rename_name((&from.1, &old), (&to.1, &new), RenameMode::Replace);
@@ -329,8 +341,13 @@ impl World {
 
     fn list(&mut self, client: usize, draw: &mut Draw) {
         let (number, dir) = self.some_dir(client, draw);
-        let mut listed: Vec<_> =
-            self.vault(client).list(&dir).unwrap().into_iter().map(|entry| entry.name).collect();
+        let listed = match self.vault(client).list(&dir) {
+            Err(Error::Store(e)) if Errno::from_io_error(&e) == Some(Errno::STALE) => {
+                return assert!(self.names(number).is_none(), "a directory that is there is stale");
+            }
+            listed => listed.unwrap(),
+        };
+        let mut listed: Vec<_> = listed.into_iter().map(|entry| entry.name).collect();
         listed.sort();
         assert_eq!(listed, self.names(number).map_or(Vec::new(), |names| names.keys().cloned().collect()));
     }
