@@ -4,8 +4,8 @@
 // no block that publishes a word has to wait for that.
 //
 // The work is claimed by the block: what one block of the launch did is an item, and whoever claims it runs on another
-// multiprocessor than that block did. An item that nobody could claim so gets no verdict, and the host looks at its
-// chunks itself. Tags are made by the threads' variant whatever the launch used; keystream and tags of an item are made
+// multiprocessor than that block did. An item that nobody could claim so gets no verdict, and the host does its chunks
+// itself. Tags are made by the threads' variant whatever the launch used; keystream and tags of an item are made
 // side by side by the warps of a block.
 //
 // Blocks of the same launch begin in order, as all devices have it, so none waits for one that waits for its place. No
@@ -59,13 +59,15 @@ struct Launch {
     const Progress& progress = trace.progress[at];
     return make_uint4(progress.word(0), progress.word(1), progress.word(2), progress.word(3));
   }
-  DEVICE bool verified(uint32_t at) const {
-    if (!opens) return true;
-    return (trace.progress ? trace.progress[at].word(0) : static_cast<const uint32_t*>(made)[at]) == 1;
+  // What an opening says of a chunk: 1 if it verified, 0 if not.
+  DEVICE uint32_t opening(uint32_t at) const {
+    return trace.progress ? trace.progress[at].word(0) : static_cast<const uint32_t*>(made)[at];
   }
-  // Whether what the launch says of the tag is what it must say if this is the tag.
+  DEVICE bool verified(uint32_t at) const { return !opens || opening(at) == 1; }
+  // Whether what the launch says of the tag is what it must say if this is the tag; a word that is neither 0 nor 1
+  // never is.
   DEVICE bool agrees(uint32_t at, uint4 tag) const {
-    if (opens) return verified(at) == same_tag(tag, chunks[at]);
+    if (opens) return opening(at) == uint32_t(same_tag(tag, chunks[at]));
     uint4 difference = tag ^ this->tag(at);
     return (difference.x | difference.y | difference.z | difference.w) == 0;
   }
