@@ -8,7 +8,7 @@ use super::{
     umount,
 };
 use rustix::fs::{fstat, major, minor};
-use std::{fs, fs::File, os::unix::fs::MetadataExt, path::Path, thread, time::Duration};
+use std::{fs, fs::File, path::Path, thread, time::Duration};
 
 /// How often an ending mount is looked at.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -42,15 +42,7 @@ pub fn wait_until_free(vault: &Path) -> Outcome {
 /// The mount of `vault` that stands here, one for writing before others: a mount for writing may have been
 /// remounted read-only.
 fn standing(vault: &Path) -> Option<Mount> {
-    let known = fs::metadata(vault).ok();
-    let is_vault = |source: &Path| {
-        let same = |other: fs::Metadata| {
-            known.as_ref().is_some_and(|known| (known.dev(), known.ino()) == (other.dev(), other.ino()))
-        };
-        source == vault || fs::metadata(source).is_ok_and(same)
-    };
-    let found = mounts::ours().into_iter().filter(|mount| is_vault(&mount.source));
-    found.min_by_key(|mount| mount.read_only)
+    mounts::of_vault(vault).into_iter().min_by_key(|mount| mount.read_only)
 }
 
 /// The process that has locked this file, as "PID (name)", if it can be seen from here.

@@ -14,16 +14,20 @@ use crate::{
     vault::Vault,
 };
 use rustix::io::Errno;
-use std::{fs, io, os::unix::fs::MetadataExt, path::Path};
+use std::{io, panic::resume_unwind, path::Path, thread};
 use zeroize::Zeroizing;
 
 /// Runs `lock`.
 pub fn lock(args: &LockArgs) -> Outcome {
-    let Some(place) = &args.place else { return lock_all(args.end) };
-    lock_one(&find(place)?, args.end)
+    let _spinner = Spinner::start("storing everything");
+    match &args.place {
+        Some(place) => lock_one(&find(place)?, args.end),
+        None => lock_all(args.end),
+    }
 }
 
-/// Locks every vault that the user may lock. Goes on after a failure, with which it ends.
+/// Locks every vault that the user may lock, all at the same time: one whose process does not answer keeps no other
+/// from being locked. Goes on after a failure, with which it ends.
 fn lock_all(end: bool) -> Outcome {
     let user = rustix::process::geteuid();
     let mut mounts = mounts::ours();
@@ -31,7 +35,17 @@ fn lock_all(end: bool) -> Outcome {
     // One may be mounted in several places.
     mounts.sort_by_key(|mount| mount.device);
     mounts.dedup_by_key(|mount| mount.device);
-    let failures = mounts.iter().filter_map(|mount| lock_one(mount, end).err());
+    let lock = |mount: &Mount| {
+        fuse::hears(mount.device, mount.owner.unwrap_or(0)).map_err(|e| unheard(mount, &e))?;
+        lock_one(mount, end)
+    };
+    let failures: Vec<Failure> = thread::scope(|scope| {
+        let locks: Vec<_> = mounts.iter().map(|mount| scope.spawn(move || lock(mount))).collect();
+        locks
+            .into_iter()
+            .filter_map(|lock| lock.join().unwrap_or_else(|panic| resume_unwind(panic)).err())
+            .collect()
+    });
     let mut last = Ok(());
     for failure in failures {
         if let Err(before) = std::mem::replace(&mut last, Err(failure)) {
@@ -42,7 +56,6 @@ fn lock_all(end: bool) -> Outcome {
 }
 
 fn lock_one(mount: &Mount, end: bool) -> Outcome {
-    let _spinner = Spinner::start("storing everything");
     let command = if end { ControlCommand::LockAndEnd } else { ControlCommand::Lock };
     tell(mount, &command).map(drop)
 }
@@ -82,13 +95,8 @@ pub fn find(place: &Path) -> Outcome<Mount> {
     if let Some(at) = ours.iter().rposition(|mount| mount.target == whole) {
         return Ok(ours.swap_remove(at));
     }
-    let same = |source: &Path| {
-        let id = |path: &Path| fs::metadata(path).ok().map(|known| (known.dev(), known.ino()));
-        source == whole || id(source).is_some_and(|source| Some(source) == id(&whole))
-    };
-    ours.retain(|mount| same(&mount.source));
     // One for writing before those for reading beside it.
-    let found = ours.into_iter().min_by_key(|mount| mount.read_only);
+    let found = mounts::of_vault(&whole).into_iter().min_by_key(|mount| mount.read_only);
     found.ok_or_else(|| {
         not_mounted(format!("{shown}: no vault is mounted there, nor is it one that is mounted"))
     })
@@ -128,6 +136,11 @@ fn unheard(mount: &Mount, error: &io::Error) -> Failure {
             Code::Failed,
             format!("{shown}: the mount's process does not obey"),
             "Only root and the user who mounted it can lock, unlock, freeze and thaw it.",
+        ),
+        _ if error.kind() == io::ErrorKind::TimedOut => Failure::new(
+            Code::Failed,
+            format!("{shown}: the mount's process does not answer, and was not told"),
+            "It is stopped, or busy with another command.",
         ),
         _ => Failure::plain(Code::Failed, format!("{shown}: the mount's process: {error}")),
     }

@@ -25,6 +25,9 @@ pub struct Mount {
     pub owner: Option<u32>,
     /// Its device number, the minor one: all that is mounted without a device has its own.
     pub device: u32,
+    major: u32,
+    /// The directory of its filesystem that is mounted.
+    root: PathBuf,
 }
 
 /// The topmost mount at exactly `target`, an absolute path without links.
@@ -52,6 +55,30 @@ pub fn ours() -> Vec<Mount> {
     parse(&table).filter(|m| m.fs_type == FS_TYPE).collect()
 }
 
+/// The mounts of the vault in the directory `vault`, an absolute path without links.
+///
+/// The table says which directory a path leads to, also by way of a bind mount. To look at the vaults themselves could
+/// mean to wait for ever, for a vault that lies in a mount whose process hangs.
+pub fn of_vault(vault: &Path) -> Vec<Mount> {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    of_vault_in(parse(&table).collect(), vault)
+}
+
+fn of_vault_in(all: Vec<Mount>, vault: &Path) -> Vec<Mount> {
+    let known = directory(&all, vault);
+    let same = |source: &Path| source == vault || known.is_some() && directory(&all, source) == known;
+    let found = all.iter().filter(|mount| mount.fs_type == FS_TYPE && same(&mount.source));
+    found.cloned().collect()
+}
+
+/// The directory that a path leads to: the filesystem's device number, and the path there.
+fn directory(all: &[Mount], path: &Path) -> Option<((u32, u32), PathBuf)> {
+    let around = all.iter().filter(|mount| path.starts_with(&mount.target));
+    let nearest = around.max_by_key(|mount| mount.target.as_os_str().len())?;
+    let below = path.strip_prefix(&nearest.target).ok()?;
+    Some(((nearest.major, nearest.device), nearest.root.join(below)))
+}
+
 /// Whether `vault` is mounted for writing anywhere.
 pub fn writable_of(vault: &Path) -> bool {
     ours().iter().any(|m| m.source == vault && !m.read_only)
@@ -75,8 +102,10 @@ fn parse(table: &[u8]) -> impl Iterator<Item = Mount> + '_ {
 /// source follow a lone dash.
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&b| b == b' ');
-    let device = str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?.1.parse().ok()?;
-    let target = fields.nth(1)?;
+    let (major, device) = str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
+    let (major, device) = (major.parse().ok()?, device.parse().ok()?);
+    let root = fields.next()?;
+    let target = fields.next()?;
     let read_only = fields.next()?.split(|&b| b == b',').any(|option| option == b"ro");
     let mut after = fields.skip_while(|f| *f != b"-").skip(1);
     let fs_type = String::from_utf8_lossy(after.next()?).into_owned();
@@ -101,6 +130,8 @@ fn unescape(field: &[u8]) -> OsString {
     while let Some((&first, tail)) = rest.split_first() {
         let octal = if first == b'\\' { tail.get(..3).and_then(octal_byte) } else { None };
         match octal {
+        major,
+        root: unescape(root).into(),
             Some(byte) => {
                 out.push(byte);
                 rest = &tail[3..];
@@ -192,3 +223,28 @@ mod tests {
         assert_eq!(unescape(b"\\999"), OsString::from("\\999"));
     }
 }
+    #[test]
+    fn a_vault_is_found_by_every_path_to_it() {
+        let table = b"1 1 8:1 / / rw - ext4 /dev/a rw\n\
+            2 1 8:1 /srv/vault /bound rw - ext4 /dev/a rw\n\
+            3 1 8:2 / /other rw - ext4 /dev/b rw\n\
+            4 1 0:7 / /mnt/a rw - fuse.warpcrypt /srv/vault rw\n\
+            5 1 0:8 / /mnt/b rw - fuse.warpcrypt /mnt/a/inner rw\n\
+            6 1 0:9 / /mnt/c rw - fuse.sshfs /srv/vault rw\n\
+            7 1 0:10 / /mnt/d rw - fuse.warpcrypt /srv/vault/below rw\n\
+            8 1 0:11 / /mnt/e rw - fuse.warpcrypt nothing rw\n";
+        let found = |vault: &str| {
+            let found = of_vault_in(parse(table).collect(), Path::new(vault));
+            found.into_iter().map(|mount| mount.device).collect::<Vec<_>>()
+        };
+        assert_eq!(found("/srv/vault"), [7]);
+        assert_eq!(found("/bound"), [7]);
+        assert_eq!(found("/bound/below"), [10]);
+        assert_eq!(found("/mnt/a/inner"), [8]);
+        assert!(
+            ["/other/srv/vault", "/srv", "/srv/vaults", "elsewhere"]
+                .iter()
+                .all(|vault| found(vault).is_empty())
+        );
+    }
+

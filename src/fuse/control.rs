@@ -123,17 +123,40 @@ fn address(device: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("warpcrypt-mount-{device}"))
 }
 
+/// The socket of the mount with this device number (the minor one), if a process of root or of `owner`, who mounted it,
+/// listens there.
+fn connect(device: u32, owner: u32) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect_addr(&address(device)?)?;
+    let peer = socket_peercred(&stream)?.uid.as_raw();
+    if peer != 0 && peer != owner {
+        return Err(io::Error::other(format!("another user's process (uid {peer}) answers in its place")));
+    }
+    Ok(stream)
+}
+
+/// Whether the process of a mount answers at all; as [`tell`]. A vault that is just being locked does.
+///
+/// # Errors
+/// `TimedOut` if it has not answered after ten seconds.
+pub fn hears(device: u32, owner: u32) -> io::Result<()> {
+    let stream = connect(device, owner)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    ask(stream, &Command::Metrics).map(drop).map_err(|e| match e.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => e,
+    })
+}
+
 /// Has the mount with this device number (the minor one) do something. Only a process of root or of `owner`, who
 /// mounted it, is told.
 ///
 /// # Errors
 /// If nobody listens there, or somebody else; what the system says.
 pub fn tell(device: u32, owner: u32, command: &Command) -> io::Result<(Status, String)> {
-    let mut stream = UnixStream::connect_addr(&address(device)?)?;
-    let peer = socket_peercred(&stream)?.uid.as_raw();
-    if peer != 0 && peer != owner {
-        return Err(io::Error::other(format!("another user's process (uid {peer}) answers in its place")));
-    }
+    ask(connect(device, owner)?, command)
+}
+
+fn ask(mut stream: UnixStream, command: &Command) -> io::Result<(Status, String)> {
     let mut status = [0];
     let told = stream.write_all(&command.encode()).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
     // It closes the socket to those whom it does not obey: at once, whatever they have written by then.
