@@ -44,6 +44,8 @@ pub const LONG: &str = "warpcrypt.long.";
 pub const SIDECAR: &str = ".name";
 /// Prefix that keeps a plain name clear of the reserved ones.
 pub const PLAIN: &str = "warpcrypt.plain.";
+/// The vault's own files that have one name each.
+const FILES: [&str; 4] = [CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE];
 /// The longest name, plain or stored.
 pub const NAME_MAX: usize = 255;
 /// The longest name that is stored without a sidecar.
@@ -206,7 +208,13 @@ impl NameKeys {
             Class::Own if stored.starts_with(LONG.as_bytes()) => {
                 stored.strip_suffix(SIDECAR.as_bytes()).is_some_and(is_long)
             }
-            Class::Entry | Class::Long | Class::Temporary | Class::Own => true,
+            Class::Own => {
+                let begins = |prefix: &str| stored.starts_with(prefix.as_bytes());
+                let is = |name: &str| stored == name.as_bytes();
+                FILES.into_iter().chain([LINKS, LISTS]).any(is)
+                    || [ASIDE, REWRITE, LOST].into_iter().any(begins)
+            }
+            Class::Entry | Class::Long | Class::Temporary => true,
         }
     }
 
@@ -225,6 +233,25 @@ impl NameKeys {
 /// Name of the sidecar of a long stored name.
 pub fn sidecar_name(stored: &[u8]) -> Vec<u8> {
     [stored, SIDECAR.as_bytes()].concat()
+}
+
+/// The vault's own file of which a name without the form of the vault's says that it is another program's copy: more
+/// stands behind the whole name, or in front of what follows its last dot, which some programs keep last.
+pub fn copied_from(stored: &[u8]) -> Option<&'static str> {
+    let is_more = |rest: &[u8]| rest.first().is_some_and(|byte| !byte.is_ascii_alphanumeric());
+    FILES.into_iter().find(|own| {
+        let (head, extension) = own.split_at(own.rfind('.').unwrap_or(own.len()));
+        let behind = stored.strip_prefix(own.as_bytes());
+        let within =
+            stored.strip_prefix(head.as_bytes()).and_then(|rest| rest.strip_suffix(extension.as_bytes()));
+        behind.or(within).is_some_and(is_more)
+    })
+}
+
+/// Whether a client of an NFS server gave this name to a file that was removed while a program had it open.
+pub fn is_removed_over_nfs(stored: &[u8]) -> bool {
+    let number = stored.strip_prefix(b".nfs").unwrap_or_default();
+    !number.is_empty() && number.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'.')
 }
 
 fn is_long(stored: &[u8]) -> bool {

@@ -9,10 +9,16 @@ use super::{
     xattr_owner::special,
 };
 use crate::{
-    format::name::{ASIDE, Class},
+    format::name::{ASIDE, Class, copied_from, is_removed_over_nfs},
     store::is_dots,
 };
-use std::{ffi::OsString, io, ops::Range, os::unix::ffi::OsStrExt, sync::Arc};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    ops::Range,
+    os::unix::ffi::OsStrExt,
+    sync::Arc,
+};
 
 /// What stands in a directory of the store.
 #[derive(Default)]
@@ -21,11 +27,22 @@ pub struct Contents {
     pub entries: Vec<DirEntry>,
     /// Stored names of entries that do not, with the reason.
     pub damaged: Vec<(OsString, String)>,
-    /// Names that are none of the vault's, and that of the vault which it goes on from, if any: so programs that sync
-    /// name a conflict copy.
-    pub strays: Vec<(OsString, Option<OsString>)>,
+    /// Names that are none of the vault's, and what they say.
+    pub strays: Vec<(OsString, Origin)>,
     /// Left-overs of unfinished writes, and what was set aside.
     pub left_over: Vec<OsString>,
+}
+
+/// Where a file that is not the vault's comes from, as far as its name says.
+pub enum Origin {
+    /// Another program's copy of the entry with this name: so those that sync name a conflict copy.
+    CopyOf(OsString),
+    /// One of this file of the vault's own.
+    CopyOfOwn(&'static str),
+    /// It was removed while a program had it open, and an NFS client keeps it.
+    RemovedOverNfs,
+    /// It does not say.
+    Unknown,
 }
 
 /// Something that does not verify.
@@ -82,8 +99,8 @@ impl Vault {
             let has_form = self.keys().names.has_form(entry.name.as_bytes());
             match self.name_of_entry(dir, &entry) {
                 NameOf::Own(_) | NameOf::Entry(Err(_)) if !has_form => {
-                    let original = self.named_after(dir, &entry.name);
-                    contents.strays.push((entry.name, original));
+                    let origin = self.origin(dir, &entry.name);
+                    contents.strays.push((entry.name, origin));
                 }
                 NameOf::Own(class) => {
                     if class == Class::Temporary || entry.name.as_bytes().starts_with(ASIDE.as_bytes()) {
@@ -99,6 +116,16 @@ impl Vault {
             }
         }
         Ok(contents)
+    }
+
+    fn origin(&self, dir: &Dir, stray: &OsStr) -> Origin {
+        if is_removed_over_nfs(stray.as_bytes()) {
+            return Origin::RemovedOverNfs;
+        }
+        match copied_from(stray.as_bytes()) {
+            Some(own) => Origin::CopyOfOwn(own),
+            None => self.named_after(dir, stray).map_or(Origin::Unknown, Origin::CopyOf),
+        }
     }
 
     /// Checks what a node has besides its content: attributes, and the target of a link.

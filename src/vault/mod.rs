@@ -54,7 +54,7 @@ pub use acl::{Acl, AclKind};
 pub use anchor::{AnchorError, AnchorUse, refuse_inside};
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};
 pub use away::AwayError;
-pub use check::{Contents, Flaw, Part};
+pub use check::{Contents, Flaw, Origin, Part};
 pub use config_file::{ConfigLock, Unlocked};
 pub use dir::{Dir, StoredName};
 pub use error::{Damage, Error, Mismatch, RecordOrder, Refused, Result};

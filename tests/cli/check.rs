@@ -289,6 +289,42 @@ fn a_conflict_copy_of_a_long_name_is_told_with_its_original() {
 }
 
 #[test]
+fn strays_that_say_where_they_come_from_are_told_so() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = filled(&[3000]);
+    let copied = |own: &str| format!("another program's copy of {own}, such as those");
+    let removed = "removed while a program had it open; an NFS client keeps it".to_owned();
+    let folder = stored(&vault, 3000).parent().expect("a folder").to_owned();
+    for (dir, path, name, says) in [
+        (&vault.store, "/", "warpcrypt.sync-conflict-20260101-120000-ABCDEFG.json", copied("warpcrypt.json")),
+        (&vault.store, "/", "warpcrypt.json.conflict1", copied("warpcrypt.json")),
+        (&vault.store, "/", "warpcrypt.json.copy..path1", copied("warpcrypt.json.copy")),
+        (&folder, "folder", "warpcrypt (conflicted copy).dir", copied("warpcrypt.dir")),
+        (&folder, "folder", "warpcrypt.other", "not a file of this vault".to_owned()),
+        (&folder, "folder", ".nfs00000000012345670000000a", removed),
+    ] {
+        fs::write(dir.join(name), "x").expect("write");
+        let shown = run(&mut check(&vault, &[]), 60).text();
+        assert!(shown.contains(&says) && shown.contains(name), "{name}: {shown}");
+        let done = run(&mut check(&vault, &["--json"]), 60);
+        let report: Value = serde_json::from_str(&done.text()).expect("JSON");
+        let findings = report["findings"].as_array().expect("a list");
+        // What was moved away before is left over.
+        let found = findings.iter().find(|found| found["kind"] == "stray").expect("a stray");
+        assert!(
+            found["reason"].as_str().is_some_and(|reason| reason.starts_with(&says)),
+            "{name}: {report:#}"
+        );
+        assert_eq!((done.code(), &found["path"]), (0, &path.into()));
+        run(&mut check(&vault, &["--move-strays"]), 60);
+        assert!(!dir.join(name).exists());
+    }
+    assert_eq!(findings(&vault, true).1.iter().filter(|found| found.0 != "left over").count(), 0);
+}
+
+#[test]
 fn a_root_without_its_id_gets_one() {
     if !ready(&[]) {
         return;

@@ -4,9 +4,9 @@ use super::{
     job::{Check, Job, finding},
     report::{Finding, Kind},
 };
-use crate::vault::{self, Dir, DirEntry, Flaw, Part, Rebuilt, Result};
+use crate::vault::{self, Dir, DirEntry, Flaw, Origin, Part, Rebuilt, Result};
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsStr,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -123,21 +123,19 @@ fn left_over(check: &Check, dir: &Dir, name: &OsStr, what: &str) -> Finding {
     }
 }
 
-/// A file that is not the vault's. Programs that sync name a conflict copy after the stored form of `original`.
-pub(super) fn stray(
-    check: &Check,
-    path: &Path,
-    (dir, name): (&Arc<Dir>, &OsStr),
-    original: Option<OsString>,
-) -> Finding {
-    let found = match original {
-        None => finding(Kind::Stray, path, (dir, name), Flaw::whole("not a file of this vault".to_owned())),
-        Some(original) => {
-            let what =
-                "another program's copy of this, such as those that sync make of what changed in two places";
-            finding(Kind::Stray, &path.join(original), (dir, name), Flaw::whole(what.to_owned()))
-        }
+/// A file that is not the vault's. It is told with what it is a copy of.
+pub(super) fn stray(check: &Check, path: &Path, (dir, name): (&Arc<Dir>, &OsStr), origin: Origin) -> Finding {
+    const COPY: &str = "such as those that sync make of what changed in two places";
+    let (path, what) = match origin {
+        Origin::CopyOf(original) => (path.join(original), format!("another program's copy of this, {COPY}")),
+        Origin::CopyOfOwn(own) => (path.to_owned(), format!("another program's copy of {own}, {COPY}")),
+        Origin::RemovedOverNfs => (
+            path.to_owned(),
+            "removed while a program had it open; an NFS client keeps it until that closes it".to_owned(),
+        ),
+        Origin::Unknown => (path.to_owned(), "not a file of this vault".to_owned()),
     };
+    let found = finding(Kind::Stray, &path, (dir, name), Flaw::whole(what));
     let Some(aside) = check.aside.filter(|_| check.scope.move_strays) else { return found };
     match aside.take(dir, name) {
         Ok(place) => Finding { kind: Kind::SetAside, aside: Some(place.into_os_string()), ..found },

@@ -135,8 +135,8 @@ impl Check<'_> {
             entries.extend(entry);
             report.findings.push(finding);
         }
-        for (name, original) in strays {
-            report.findings.push(repair::stray(self, path, (dir, &name), original));
+        for (name, origin) in strays {
+            report.findings.push(repair::stray(self, path, (dir, &name), origin));
         }
         for (name, stored, refused) in self.vault.lost_names(dir).unwrap_or_default() {
             let stored = stored.file_name().unwrap_or_default();

@@ -121,6 +121,54 @@ fn own_files_of_an_encrypted_vault_are_no_entries() {
     assert_eq!(keys.classify(b"warpcrypt.tmp.1"), Class::Temporary);
 }
 
+#[test]
+fn copies_of_own_files_are_told_from_them() {
+    for (name, own) in [
+        ("warpcrypt.sync-conflict-20260101-120000-ABCDEFG.json", Some(CONFIG_FILE)),
+        ("warpcrypt (conflicted copy 2026-01-01).json", Some(CONFIG_FILE)),
+        ("warpcrypt-HOST.json", Some(CONFIG_FILE)),
+        ("warpcrypt.json.conflict1", Some(CONFIG_FILE)),
+        ("warpcrypt.json (1)", Some(CONFIG_FILE)),
+        ("warpcrypt.json.sync-conflict-20260101-120000-ABCDEFG.copy", Some(CONFIG_COPY)),
+        ("warpcrypt.json.copy..path2", Some(CONFIG_COPY)),
+        ("warpcrypt (conflicted copy).dir", Some(DIR_ID_NAME)),
+        ("warpcrypt.dir..path1", Some(DIR_ID_NAME)),
+        ("warpcrypt.sync-conflict-20260101-120000-ABCDEFG.lock", Some(LOCK_FILE)),
+        ("warpcrypt2.json", None),
+        ("warpcrypt.jsonl", None),
+        ("warpcrypt.dirt", None),
+        ("warpcrypt", None),
+        ("warpcrypt.other", None),
+    ] {
+        assert_eq!(copied_from(name.as_bytes()), own, "{name}");
+        for mode in [NameMode::Encrypted, NameMode::Plain] {
+            let keys = keys(mode);
+            assert!(
+                !keys.has_form(name.as_bytes()) || keys.classify(name.as_bytes()) == Class::Entry,
+                "{name}"
+            );
+        }
+    }
+    for own in
+        [&FILES[..], &[LINKS, LISTS, "warpcrypt.aside.1", "warpcrypt.rewrite.1", "warpcrypt.lost.1"]].concat()
+    {
+        assert!(keys(NameMode::Encrypted).has_form(own.as_bytes()), "{own}");
+    }
+}
+
+#[test]
+fn what_nfs_clients_keep_has_their_names() {
+    for (name, kept) in [
+        (".nfs00000000012345670000000a", true),
+        (".nfs.2024fc3b.0004", true),
+        (".nfs", false),
+        (".nfs-notes", false),
+        ("nfs00000000012345670000000a", false),
+    ] {
+        assert_eq!(is_removed_over_nfs(name.as_bytes()), kept, "{name}");
+    }
+}
+
 proptest! {
     #[test]
     fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), pick in 0..4_usize) {
