@@ -10,7 +10,7 @@ use crate::{
     format::{
         dir_id::DirId,
         layout,
-        name::{Class, DIR_ID_NAME, LONG, LOST, SIDECAR, TEMPORARY},
+        name::{Class, DIR_ID_NAME, LONG, LOST, TEMPORARY},
     },
     store::{BackingFile, DirFile, Listed, StoreDir},
 };
@@ -299,11 +299,10 @@ impl Vault {
         }
     }
 
-    /// Whether a name is that of a long name's sidecar.
+    /// Whether a name is that of a long name's sidecar, and not that of another program's copy.
     pub(super) fn is_sidecar(&self, stored: &OsStr) -> bool {
-        let bytes = stored.as_bytes();
-        let own = self.keys().names.classify(bytes) == Class::Own;
-        own && bytes.starts_with(LONG.as_bytes()) && bytes.ends_with(SIDECAR.as_bytes())
+        let (names, bytes) = (&self.keys().names, stored.as_bytes());
+        bytes.starts_with(LONG.as_bytes()) && names.classify(bytes) == Class::Own && names.has_form(bytes)
     }
 }
 

@@ -139,10 +139,14 @@ fn a_directory_with_anything_in_it_stays_as_it_is() {
         assert_eq!(f.names(&dir), [OsString::from(&name)]);
         f.vault.unlink_name(&dir, OsStr::new(&name)).unwrap();
     }
-    // A foreign file of a reserved name is somebody's: it is not removed with the directory.
-    std::fs::write(path.join("warpcrypt.json"), b"x").unwrap();
-    assert_eq!(errno(f.vault.rmdir_name(&f.root(), OsStr::new("d"))), Some(Errno::NOTEMPTY));
-    std::fs::remove_file(path.join("warpcrypt.json")).unwrap();
+    // A foreign file of a reserved name is somebody's: it is not removed with the directory. Nor is a copy of a sidecar.
+    let copy = format!("warpcrypt.long.{}.sync-conflict-20260101-120000-ABCDEFG.name", "A".repeat(43));
+    for name in ["warpcrypt.json", "warpcrypt.long.name", &copy] {
+        std::fs::write(path.join(name), b"x").unwrap();
+        assert_eq!(errno(f.vault.rmdir_name(&f.root(), OsStr::new("d"))), Some(Errno::NOTEMPTY), "{name}");
+        assert_eq!(std::fs::read(path.join("warpcrypt.dir")).unwrap(), id);
+        std::fs::remove_file(path.join(name)).unwrap();
+    }
     f.vault.rmdir_name(&f.root(), OsStr::new("d")).unwrap();
 }
 
