@@ -32,6 +32,12 @@ impl Files {
         self.reap();
     }
 
+    /// Whether the flusher leaves the files alone.
+    #[cfg(test)]
+    pub fn is_halted(&self) -> bool {
+        *self.halted.lock()
+    }
+
     /// Lets the flusher go on.
     pub fn resume(&self) {
         *self.halted.lock() = false;

@@ -1,6 +1,7 @@
 //! A vault that is brought to rest on a store that fails.
 
 use super::*;
+use crate::vault::rest::{Rule, break_rule};
 use std::sync::atomic::Ordering;
 
 const CONFIRMED: &[u8] = &[1; 300_000];
@@ -60,6 +61,26 @@ fn a_store_that_fails_keeps_a_vault_from_rest() {
             }
         }
     }
+}
+
+/// The last sync fails, when all is at rest. Whether the vault goes on: its lock says that it is in use, and the flusher
+/// stores what is closed.
+fn goes_on_after_the_last_sync_failed() -> bool {
+    let f = Fixture::new();
+    f.vault.pending.failing.store(1, Ordering::Relaxed);
+    let told = f.vault.rest().unwrap_err().to_string();
+    assert!(told.contains("os error 5"), "{told}");
+    f.touch(&f.root(), "another").unwrap();
+    lock_is_held(&f) && !f.vault.files().is_halted()
+}
+
+#[test]
+fn a_vault_that_did_not_come_to_rest_goes_on() {
+    assert!(goes_on_after_the_last_sync_failed());
+    break_rule(Some(Rule::ResumeAfterFailure));
+    let goes_on = goes_on_after_the_last_sync_failed();
+    break_rule(None);
+    assert!(!goes_on, "nothing finds the rule broken");
 }
 
 #[test]
