@@ -26,12 +26,13 @@ const CALLS: [&str; 10] = [
 ];
 
 /// How often a fault is ordered until it meets a batch.
-const TRIES: usize = 5;
+pub const TRIES: usize = 5;
 
 /// Of tests whose device hangs.
 const HASTE: Patience = Patience { base: Duration::from_secs(2), per_mib: Duration::ZERO };
 
-fn await_service(gpu: &GpuEngine, what: &str) {
+/// Waits until the device has passed a test.
+pub fn await_service(gpu: &GpuEngine, what: &str) {
     let end = Instant::now() + Duration::from_secs(30);
     while !gpu.in_service() {
         assert!(Instant::now() < end, "{what}: it does not come back");

@@ -3,14 +3,15 @@
 use crate::{
     batches::{self, SMALL},
     fake,
-    support::{random::Random, say},
+    faults::{TRIES, await_service},
+    support::{mounted::program_path, random::Random, say},
 };
 use rustix::process::{Signal, kill_process};
 use std::{
     fs, process, thread,
     time::{Duration, Instant},
 };
-use warpcrypt::engine::{Batch, BufferPool, CpuEngine, Engine, Shape};
+use warpcrypt::engine::{Batch, BufferPool, CpuEngine, Engine, GpuEngine, Shape, start_gpus_with};
 
 const MIB: usize = 1 << 20;
 
@@ -136,4 +137,37 @@ fn over_fake_forgets() {
         assert!(Instant::now() < end, "{:?} bytes there, {} here", mapped(), bytes_shared());
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+#[test]
+fn only_the_memory_of_a_device_that_failed_is_left() {
+    fake::run_here("memory::over_fake_is_left", &[("FAKE_CUDA_DEVICES", "2")], 300);
+}
+
+/// What a batch lies in may be another device's, which goes on.
+#[test]
+#[ignore = "runs over the fake driver"]
+fn over_fake_is_left() {
+    const PAUSE: Duration = Duration::from_millis(10);
+    start_gpus_with(program_path());
+    let [fails, other] = [0, 1].map(|device| GpuEngine::with_shape(device, SMALL, PAUSE).expect("a device"));
+    let (keys, mut random) = (batches::all_keys(), Random::new("left"));
+    for (lender, stays) in [(&other, true), (&fails, false)] {
+        let pool = BufferPool::new(usize::MAX);
+        lender.supply(&pool);
+        let mut batch = batches::random_batch(&mut random, &keys, &pool, 40);
+        let places = |batch: &Batch| [&batch.input, &batch.output].map(|buffer| buffer.as_ptr());
+        let before = places(&batch);
+        assert!(is_shared(&batch.input) && is_shared(&batch.output));
+        // Memory of the self-test may still be on its way back to the driver: then that has the fault.
+        let failed = (0..TRIES).any(|_| {
+            fake::order("cuLaunchKernel", "error");
+            fails.run(&mut batch).is_err()
+        });
+        assert!(failed, "no batch failed");
+        let stayed = places(&batch) == before;
+        assert_eq!([stayed, is_shared(&batch.input), is_shared(&batch.output)], [stays; 3]);
+        await_service(&fails, "the one that failed");
+    }
+    assert!(other.in_service());
 }

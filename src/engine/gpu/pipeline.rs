@@ -142,7 +142,7 @@ impl Work<'_> {
 
 impl Drop for Work<'_> {
     /// After a failure: ends the device's process. It may be a while until nothing writes to the memory that it was
-    /// lent, so the batch moves to other memory.
+    /// lent, so the batch moves to other memory. What lies in another device's memory was copied for this one, and stays.
     fn drop(&mut self) {
         if !self.touched {
             return;
@@ -151,7 +151,7 @@ impl Drop for Work<'_> {
         let chunks: usize = self.in_flight.iter().map(|piece| piece.piece.chunks.len()).sum();
         self.device.chunks_in_flight.fetch_sub(chunks, Ordering::Relaxed);
         for buffer in [&mut self.batch.input, &mut self.batch.output] {
-            if buffer.lent().is_some() {
+            if buffer.lent().is_some_and(|memory| memory.is_of(&self.device.process)) {
                 buffer.move_to_heap();
             }
         }
