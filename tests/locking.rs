@@ -309,11 +309,12 @@ fn what_cannot_be_stored_keeps_a_vault_from_being_locked() {
     let path = mount.join("file");
     let file = File::create(&path).expect("create");
     file.sync_all().expect("sync");
-    let bytes = Random::new("full").bytes(3 * MIB);
-    file.write_all_at(&bytes, 0).expect("write");
+    // So little that it is not stored before something asks for that.
+    let bytes = Random::new("full").bytes(100_000);
     let ballast = store.0.path().join("ballast");
-    // As much as there is room for.
+    // As much as there is room for; first, or the flusher would have the time to store the file.
     let _ = fs::write(&ballast, vec![1; STORE as usize]);
+    file.write_all_at(&bytes, 0).expect("write");
     let done = lock(&mount, &[]);
     assert!(!done.status.success(), "locked");
     // The stored name, which says nothing to others.
@@ -323,10 +324,14 @@ fn what_cannot_be_stored_keeps_a_vault_from_being_locked() {
     assert!(!is_locked(&mount));
     assert!(fs::read(&path).expect("read") == bytes);
     fs::remove_file(ballast).expect("remove");
+    file.write_all_at(b"goes on", 0).expect("write");
+    fs::write(mount.join("another"), "made meanwhile").expect("write");
     let done = lock(&mount, &[]);
     assert!(done.status.success(), "{}", done.stderr);
     unlock(&vault);
-    assert!(fs::read(&path).expect("read") == bytes);
+    let read = fs::read(&path).expect("read");
+    assert!(read.starts_with(b"goes on") && read[7..] == bytes[7..]);
+    assert_eq!(fs::read_to_string(mount.join("another")).expect("read"), "made meanwhile");
     drop(file);
     mount.unmount();
 }

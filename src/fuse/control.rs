@@ -19,7 +19,7 @@ use std::{
     },
     sync::Arc,
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use zeroize::Zeroizing;
 
@@ -31,6 +31,10 @@ const COMMAND_MAX: usize = 4096;
 const TEXT_MAX: u64 = 64 << 10;
 /// A command that is not there by then does not come.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A name that is not given up by then belongs to somebody else.
+const GIVEN_UP: Duration = Duration::from_secs(3);
+const BETWEEN: Duration = Duration::from_millis(5);
 
 /// What a mount can be told to do.
 pub enum Command {
@@ -134,7 +138,7 @@ fn connect(device: u32, owner: u32) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Whether the process of a mount answers at all; as [`tell`]. A vault that is just being locked does.
+/// Whether the process of a mount answers at all; as [`tell`]. One that does another command answers when that is done.
 ///
 /// # Errors
 /// `TimedOut` if it has not answered after ten seconds.
@@ -188,7 +192,7 @@ impl Control {
     /// # Errors
     /// If the name is taken, or what the system says.
     pub fn start(device: u32, server: Arc<Server>, end: EndMount) -> io::Result<Control> {
-        let listener = Arc::new(UnixListener::bind_addr(&address(device)?)?);
+        let listener = Arc::new(listen(device)?);
         let own = listener.clone();
         let thread = thread::Builder::new().name("control".into()).spawn(move || {
             for stream in own.incoming() {
@@ -216,6 +220,18 @@ impl Control {
         if let Some(thread) = self.thread.lock().take() {
             // What it calls answers its own panics, or the listener ends early.
             let _ = thread.join();
+        }
+    }
+}
+
+/// Takes the mount's name. A mount that had the number before may have been unmounted just now: its process gives the name up
+/// as soon as it sees that.
+fn listen(device: u32) -> io::Result<UnixListener> {
+    let end = Instant::now() + GIVEN_UP;
+    loop {
+        match UnixListener::bind_addr(&address(device)?) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && Instant::now() < end => thread::sleep(BETWEEN),
+            bound => return bound,
         }
     }
 }
@@ -273,6 +289,19 @@ fn obey(server: &Arc<Server>, end: &EndMount, command: &Command) -> Result<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_of_a_mount_that_is_just_ending_is_waited_for() {
+        let device = u32::MAX - std::process::id();
+        let before = listen(device).expect("nobody has it");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(100));
+                drop(before);
+            });
+            listen(device).expect("it is free by then");
+        });
+    }
 
     #[test]
     fn commands_pass_through_the_socket() {
