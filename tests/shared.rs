@@ -2,22 +2,26 @@
 
 mod support;
 
+use rustix::process::{Signal, kill_process};
 use std::{
     collections::HashSet,
     fs::{self, File, OpenOptions},
     io::{ErrorKind, Read, Write},
     os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::Path,
+    process::Command,
     sync::{
         Barrier,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     thread,
+    time::Duration,
 };
 use support::{
-    command::{ok, run},
-    mounted::{Mount, Vault},
+    command::{Running, ok, run},
+    mounted::{Mount, Vault, is_mounted},
     ready,
+    waiting::{NEVER, wait_for},
 };
 
 const CHUNK: usize = 4096;
@@ -259,7 +263,7 @@ fn what_a_killed_mount_confirmed_the_others_have() {
                     confirmed.store(number, SeqCst);
                 }
             });
-            thread::sleep(std::time::Duration::from_millis(700));
+            thread::sleep(Duration::from_millis(700));
             victim.kill_server();
         });
         victim.kill();
@@ -278,6 +282,36 @@ fn what_a_killed_mount_confirmed_the_others_have() {
         assert_eq!(fs::read(again.join("file")).unwrap(), b"others go on");
         end(&places, [again, one, two]);
     }
+}
+
+#[test]
+fn umount_waits_for_the_process_behind_a_mount_that_shares_a_vault() {
+    if !ready(&[]) {
+        return;
+    }
+    let places = places();
+    let [first, second, third] = mount_all(&places);
+    fs::write(first.join("file"), "content").unwrap();
+    kill_process(first.pid, Signal::STOP).unwrap();
+    let mut umount = Running::start(Vault::program().arg("umount").arg(first.path()));
+    wait_for("it is unmounted", || !is_mounted(first.path()));
+    let early = umount.ends(Duration::from_secs(1));
+    kill_process(first.pid, Signal::CONT).unwrap();
+    assert!(!early, "umount returned while the process works");
+    let done = umount.finish(NEVER);
+    assert!(done.status.success() && !first.alive(), "{}", done.stderr);
+    // One that stands in another place, too, goes on, and one that was killed is not waited for.
+    let bound = places[1].place_path().join("bound");
+    fs::create_dir(&bound).unwrap();
+    let bind = Command::new("mount").arg("--bind").arg(second.path()).arg(&bound).output();
+    if bind.is_ok_and(|done| done.status.success()) {
+        ok(Vault::program().arg("umount").arg(&bound), 60);
+        assert!(second.alive());
+    }
+    second.kill_server();
+    ok(Vault::program().arg("umount").arg(second.path()), 60);
+    assert_eq!(fs::read(third.join("file")).unwrap(), b"content");
+    third.unmount();
 }
 
 #[test]

@@ -87,9 +87,19 @@ pub fn writable_of(vault: &Path) -> bool {
 /// A process, as "PID (name)", that sees `vault` mounted for writing in a mount namespace of its own. Only processes
 /// that the caller may inspect are found.
 pub fn seen_by(vault: &Path) -> Option<String> {
+    process_with(|m| m.source == vault && !m.read_only)
+}
+
+/// A process that sees this mount still, as for [`seen_by`].
+pub fn kept_by(mount: &Mount) -> Option<String> {
+    process_with(|m| (m.device, &m.source) == (mount.device, &mount.source))
+}
+
+/// A process that has such a mount of ours in its mount table.
+fn process_with(is_meant: impl Fn(&Mount) -> bool) -> Option<String> {
     let sees = |process: &Path| {
         let table = fs::read(process.join("mountinfo")).unwrap_or_default();
-        parse(&table).any(|m| m.fs_type == FS_TYPE && m.source == vault && !m.read_only)
+        parse(&table).any(|m| m.fs_type == FS_TYPE && is_meant(&m))
     };
     processes().find(|process| sees(process)).map(|process| describe(&process))
 }
@@ -98,8 +108,8 @@ fn parse(table: &[u8]) -> impl Iterator<Item = Mount> + '_ {
     table.split(|&b| b == b'\n').filter_map(parse_line)
 }
 
-/// Fields as in proc_pid_mountinfo(5): the third has the device number, the fifth is the target, the sixth has the mount's options, type and
-/// source follow a lone dash.
+/// Fields as in proc_pid_mountinfo(5): the third has the device number, the fourth is the directory that is mounted, the
+/// fifth the target, the sixth has the mount's options, type and source follow a lone dash.
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&b| b == b' ');
     let (major, device) = str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
@@ -120,6 +130,8 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         read_only,
         owner,
         device,
+        major,
+        root: unescape(root).into(),
     })
 }
 
@@ -130,8 +142,6 @@ fn unescape(field: &[u8]) -> OsString {
     while let Some((&first, tail)) = rest.split_first() {
         let octal = if first == b'\\' { tail.get(..3).and_then(octal_byte) } else { None };
         match octal {
-        major,
-        root: unescape(root).into(),
             Some(byte) => {
                 out.push(byte);
                 rest = &tail[3..];
@@ -214,16 +224,6 @@ mod tests {
     }
 
     #[test]
-    fn hostile_lines_are_left_out() {
-        let broken = [&b""[..], b"1 2 0:3", b"1 2 0:3 4 /x rw -", b"1 2 0:3 4 /x rw - ext4", b"\xff \xff"];
-        for line in broken.into_iter().chain([&b"1 2 3 4 /x rw - ext4 s"[..]]) {
-            assert_eq!(parse_line(line), None);
-        }
-        assert_eq!(unescape(b"\\04"), OsString::from("\\04"));
-        assert_eq!(unescape(b"\\999"), OsString::from("\\999"));
-    }
-}
-    #[test]
     fn a_vault_is_found_by_every_path_to_it() {
         let table = b"1 1 8:1 / / rw - ext4 /dev/a rw\n\
             2 1 8:1 /srv/vault /bound rw - ext4 /dev/a rw\n\
@@ -248,3 +248,13 @@ mod tests {
         );
     }
 
+    #[test]
+    fn hostile_lines_are_left_out() {
+        let broken = [&b""[..], b"1 2 0:3", b"1 2 0:3 4 /x rw -", b"1 2 0:3 4 /x rw - ext4", b"\xff \xff"];
+        for line in broken.into_iter().chain([&b"1 2 3 4 /x rw - ext4 s"[..]]) {
+            assert_eq!(parse_line(line), None);
+        }
+        assert_eq!(unescape(b"\\04"), OsString::from("\\04"));
+        assert_eq!(unescape(b"\\999"), OsString::from("\\999"));
+    }
+}

@@ -9,12 +9,14 @@ use super::{
 };
 use crate::{format::name::LOCK_FILE, fuse};
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     fs::{FlockOperation, flock},
     io::Errno,
 };
 use std::{
     fs::File,
     io,
+    os::fd::OwnedFd,
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -44,19 +46,20 @@ pub fn run(args: &UmountArgs) -> Outcome {
         None => return Err(not_mounted(format!("{shown}: nothing is mounted there"))),
     };
     require_own(&args.mount, &mount)?;
-    // There is no waiting if another user's vault hides its lock, or if the lock is free because the process behind
-    // the mount was killed, or if mounts share it: of what is closed nothing is left to be stored then.
+    // There is no waiting if another user's vault hides its lock, or if the process behind the mount was killed.
     let lock = held(&mount.source);
+    // One of several that share a vault has no lock to wait for.
+    let sharing = || fuse::process(mount.device, mount.owner.unwrap_or(0)).ok();
+    let process = if matches!(lock, Ok(None)) { sharing() } else { None };
     detach(&target)?;
     if mount.read_only {
         return Ok(());
     }
-    match lock {
-        Ok(Some(lock)) => {
-            let _spinner = Spinner::start("storing the rest");
-            wait_until_stored(&mount.source, &lock)
-        }
-        Err(e) if e.kind() != io::ErrorKind::PermissionDenied => Err(unseen(&mount.source, &e)),
+    let _spinner = Spinner::start("storing the rest");
+    match (lock, process) {
+        (Ok(Some(lock)), _) => wait_until_stored(&mount.source, &lock),
+        (Ok(None), Some(process)) => wait_for_end(&mount, &process),
+        (Err(e), _) if e.kind() != io::ErrorKind::PermissionDenied => Err(unseen(&mount.source, &e)),
         _ => Ok(()),
     }
 }
@@ -117,7 +120,7 @@ fn wait_until_stored(vault: &Path, lock: &File) -> Outcome {
         }
         if Instant::now() >= look_around {
             look_around = Instant::now() + SLOW;
-            still_seen(vault)?;
+            refuse_kept(mounts::seen_by(vault))?;
         }
         thread::sleep(STORED_PAUSE);
     }
@@ -132,9 +135,26 @@ fn wait_until_stored(vault: &Path, lock: &File) -> Outcome {
     }
 }
 
-/// Fails if another mount namespace keeps the mount alive: it cannot be unmounted from here.
-fn still_seen(vault: &Path) -> Outcome {
-    let Some(process) = mounts::seen_by(vault) else { return Ok(()) };
+/// Waits until the process behind the mount has ended, which it does when it is unmounted everywhere.
+fn wait_for_end(mount: &Mount, process: &OwnedFd) -> Outcome {
+    let slow = Timespec { tv_sec: SLOW.as_secs().cast_signed(), tv_nsec: 0 };
+    let same = |other: &Mount| (other.device, &other.source) == (mount.device, &mount.source);
+    loop {
+        if mounts::ours().iter().any(same) {
+            return Ok(()); // It stands in another place, too.
+        }
+        match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&slow)) {
+            Ok(0) => refuse_kept(mounts::kept_by(mount))?,
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(Failure::io("waiting for the mount's process", &e.into())),
+        }
+    }
+}
+
+/// Fails if a process in another mount namespace keeps the mount alive: it cannot be unmounted from here.
+fn refuse_kept(by: Option<String>) -> Outcome {
+    let Some(process) = by else { return Ok(()) };
     Err(Failure::new(
         Code::MountPointBusy,
         format!("unmounted here, but process {process} still has the mount in a mount namespace of its own"),

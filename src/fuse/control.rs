@@ -10,10 +10,14 @@
 use super::{held::Held, locking::UnlockError, server::Server};
 use crate::vault::OpenError;
 use parking_lot::Mutex;
-use rustix::net::{Shutdown, shutdown, sockopt::socket_peercred};
+use rustix::{
+    net::{Shutdown, shutdown, sockopt::socket_peercred},
+    process::{PidfdFlags, pidfd_open},
+};
 use std::{
     io::{self, Read, Write},
     os::{
+        fd::OwnedFd,
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr, UnixListener, UnixStream},
     },
@@ -149,6 +153,15 @@ pub fn hears(device: u32, owner: u32) -> io::Result<()> {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
         _ => e,
     })
+}
+
+/// The process behind a mount, to be polled for its end; as [`tell`].
+///
+/// # Errors
+/// As [`tell`].
+pub fn process(device: u32, owner: u32) -> io::Result<OwnedFd> {
+    let peer = socket_peercred(connect(device, owner)?)?;
+    Ok(pidfd_open(peer.pid, PidfdFlags::empty())?)
 }
 
 /// Has the mount with this device number (the minor one) do something. Only a process of root or of `owner`, who
