@@ -115,7 +115,7 @@ static WIPED: AtomicUsize = AtomicUsize::new(0);
 
 /// Has every thread wipe the part of its stack that is not in use: calls that have returned left keys and content
 /// there. A thread does so in a signal handler, so that it makes no difference what it waits for. The kernel stores the
-/// vector registers of the thread above that part: whoever used keys has cleared them.
+/// vector registers of the thread for that: whoever used keys has cleared them.
 pub(super) fn wipe_stacks() {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();
@@ -146,18 +146,51 @@ fn wipe_stack() {
     below.zeroize();
 }
 
-extern "C" fn wipe_on_signal(_: libc::c_int) {
-    wipe_stack();
+/// Runs on the thread's stack for signals, which every thread of the standard library has. On the thread's own, the kernel
+/// would store the registers in what is to be wiped, and leave bytes between them as they are: those of vector registers
+/// that the processor lacks, 1600 on many.
+extern "C" fn wipe_on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let own = 0_u8;
+    // SAFETY: what the kernel hands to a handler is the state of the thread that it interrupted.
+    let interrupted = unsafe { stack_pointer(context) };
+    match interrupted.map(|pointer| (pointer.wrapping_byte_sub(STACK), pointer)) {
+        Some((lowest, pointer)) if !(lowest..pointer).contains(&(&raw const own).cast_mut()) => {
+            // SAFETY: below the part of the stack that is in use; a stack is longer, or grows. This handler runs on another.
+            unsafe { lowest.wrapping_byte_sub(RED_ZONE).write_bytes(0, STACK) };
+        }
+        Some(_) | None => wipe_stack(),
+    }
     WIPED.fetch_add(1, Ordering::SeqCst);
 }
 
+/// Bytes below the stack pointer that a function may use.
+const RED_ZONE: usize = 128;
+
+/// Where the stack of the thread ended when it was interrupted; known on x86-64.
+///
+/// # Safety
+/// `context` is what the kernel handed to the handler of a signal.
+unsafe fn stack_pointer(context: *mut libc::c_void) -> Option<*mut u8> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: the caller says so.
+        let registers = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+        Some(std::ptr::with_exposed_provenance_mut(registers[libc::REG_RSP as usize] as usize))
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = context;
+        None
+    }
+}
+
 fn on_signal(signal: libc::c_int) -> io::Result<()> {
-    // SAFETY: all zeros are such a value. The handler touches nothing but its own stack and a counter, and runs on the
-    // stack of the thread (not on one for signals, which would be too small); calls that it interrupts go on.
+    // SAFETY: all zeros are such a value. The handler touches nothing but unused parts of stacks and a counter; calls that it
+    // interrupts go on.
     let done = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = wipe_on_signal as *const () as usize;
-        action.sa_flags = libc::SA_RESTART;
+        action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK | libc::SA_SIGINFO;
         libc::sigaction(signal, &action, std::ptr::null_mut())
     };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
