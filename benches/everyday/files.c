@@ -1,4 +1,4 @@
-// Makes or looks at many small files in directories of a thousand, with four threads. Prints the seconds that it took.
+// Makes or looks at many small files in directories of a thousand, with THREADS threads. Prints the seconds that it took.
 // Usage: files make|stat PLACE COUNT [DIRECTORY]; `stat` looks at ten thousand of COUNT, drawn at random. A directory has DIRECTORY
 // of them, and one thread makes it.
 #include <err.h>
@@ -12,7 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { THREADS = 4, SIZE = 100, DRAWN = 10000 };
+#ifndef THREADS
+#define THREADS 4
+#endif
+enum { SIZE = 100, DRAWN = 10000 };
 
 static const char *place;
 static long count, per_dir = 1000;

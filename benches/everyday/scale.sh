@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Vaults of many small files: what making, listing and checking them takes in time and memory, and what one takes in the store.
-# Each store is an ext4 of its own in a sparse image. Prints a row of a table for each count; standard error has what the programs said.
+# Each store is a filesystem of its own: ext4 in a sparse image, or tmpfs. Prints a row of a table for each count; standard error has what the programs said.
 #
 # As root: benches/everyday/scale.sh COUNT...
 #   PROGRAM  warpcrypt or gocryptfs, from the path; a path stands for a build of warpcrypt (warpcrypt)
-#   BLOCK    bytes of a block of the ext4 (4096)
+#   BLOCK    bytes of a block of the ext4 (4096), or tmpfs
+#   THREADS  so many make the files (4)
 #   TMPDIR   where the images lie: with blocks of 4096 bytes 9 KB a file, with blocks of 1024 6 KB
 # Needs gcc and time.
 set -euo pipefail
@@ -23,7 +24,7 @@ end() {
 trap end EXIT
 trap 'exit 130' INT TERM
 mkdir "$disk" "$mount"
-gcc -O2 -pthread -o "$place/files" "$(dirname "$0")/files.c"
+gcc -O2 -pthread -DTHREADS="${THREADS:-4}" -o "$place/files" "$(dirname "$0")/files.c"
 head -c 32 /dev/urandom | base64 >"$place/password"
 
 attach() {
@@ -52,11 +53,20 @@ check() { # [--full]: seconds, and MB of memory at most
     awk '{ printf "%.1f|%.0f", $1, $2 / 1024 }' "$place/took"
 }
 
+make_disk() { # COUNT
+    case $block in
+        tmpfs) mount -t tmpfs -o size=90%,nr_inodes=0 tmpfs "$disk" ;;
+        *)
+            truncate -s "$(($1 * 2 * (4096 + block) + 1000000000))" "$place/image"
+            mkfs.ext4 -q -F -b "$block" -I 256 -N "$(($1 * 101 / 100 + 1000))" "$place/image" >&2
+            mount -o loop "$place/image" "$disk"
+            ;;
+    esac
+}
+
 row() { # COUNT
     local made most bytes inodes down up looked listed after light full
-    truncate -s "$(($1 * 2 * (4096 + block) + 1000000000))" "$place/image"
-    mkfs.ext4 -q -F -b "$block" -I 256 -N "$(($1 * 101 / 100 + 1000))" "$place/image" >&2
-    mount -o loop "$place/image" "$disk"
+    make_disk "$1"
     mkdir "$store"
     case $program in
         gocryptfs) gocryptfs -q -init -scryptn 10 -passfile "$place/password" "$store" >&2 ;;
@@ -77,7 +87,7 @@ row() { # COUNT
     detach
     light=$(check) full=$(check --full)
     umount "$disk"
-    rm "$place/image"
+    rm -f "$place/image"
     echo "|$program|$1|$(bc <<<"$1 / $made")|$most|$down|$bytes|$inodes|$up|$looked|$listed|$after|$light|$full|"
 }
 
