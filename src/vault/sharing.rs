@@ -18,6 +18,14 @@ pub(super) enum Rule {
     ReadAgainLocked,
     /// Only who has the lock of a stored file recovers it.
     RecoverLocked,
+    /// Who lost a lease does not go on from what he had in memory.
+    FailWithoutLease,
+    /// A lease that the store may have taken away is looked at when the file is opened.
+    CheckLeaseAtOpen,
+    /// Who took a lost lease again knows by the records whether another had it.
+    KnowOwnRecords,
+    /// A file is opened anew where the store does not know its descriptor any more.
+    OpenAnew,
     /// Who adds a name to a directory keeps others from removing the directory, by its lock.
     LockDirectory,
     /// A directory never gets another id.

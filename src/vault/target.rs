@@ -106,8 +106,10 @@ impl Vault {
             return Ok(stat);
         }
         stat.ctime = self.files.ctime(key(raw), stat.ctime);
-        if let Some(open) = self.files.get(key(raw)) {
-            open.file.look_again()?;
+        // One that cannot be looked at is opened anew: the store tells.
+        if let Some(open) = self.files.get(key(raw))
+            && open.file.look_again().is_ok()
+        {
             stat.size = open.file.size();
             stat.mtime = open.file.mtime().unwrap_or(stat.mtime);
             stat.ctime = stat.ctime.max(open.file.written_at().unwrap_or(stat.ctime));

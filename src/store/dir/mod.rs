@@ -7,11 +7,15 @@ mod file;
 mod generation;
 mod list;
 #[cfg(test)]
+mod lost;
+#[cfg(test)]
 mod nfs;
 mod node;
 
 pub use file::DirFile;
 pub use list::{DirStream, Listed, is_dots};
+#[cfg(test)]
+pub use lost::Locks;
 #[cfg(test)]
 pub use nfs::{is_kept, like_nfs, sweep};
 pub use node::Node;

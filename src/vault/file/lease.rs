@@ -38,6 +38,8 @@ pub(super) struct Lease {
     held: AtomicBool,
     /// Whether the stored file is locked so that it may be written.
     locked: AtomicBool,
+    /// Whether the store took it away, for good.
+    lost: AtomicBool,
 }
 
 #[derive(Default)]
@@ -50,6 +52,15 @@ impl Lease {
     /// Whether this process has it.
     pub(super) fn is_held(&self) -> bool {
         self.held.load(Ordering::Acquire)
+    }
+
+    /// Whether the store took it away. Nobody takes it again then.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    pub(super) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
     }
 }
 
@@ -83,6 +94,7 @@ impl File {
             if self.lease.is_held() {
                 continue; // Another thread took it.
             }
+            self.refuse_lost()?;
             if holds(Rule::LeaseBeforeChange) {
                 self.lock_store(&turn, patience)?;
             }
@@ -105,8 +117,11 @@ impl File {
     /// Brings what is known of a shared file up to date: to be called when it is opened. Waits for one who is writing it.
     ///
     /// # Errors
-    /// As [`File::open`]; EAGAIN if another machine does not give its lease back in time.
+    /// As [`File::open`]; EAGAIN if another machine does not give its lease back in time; EIO if the store took away the lease.
     pub fn refresh(&self) -> Result<()> {
+        if self.lease.is_held() && holds(Rule::CheckLeaseAtOpen) {
+            self.check_lease(&mut self.state.write())?;
+        }
         if self.look_again()? { Ok(()) } else { self.locked(|| Ok(())) }
     }
 
@@ -119,6 +134,7 @@ impl File {
             return Ok(true);
         }
         let mut st = self.state.write();
+        self.refuse_lost()?;
         if self.lease.is_held() || !holds(Rule::LookAtOpen) && st.stored.identity.is_some() {
             return Ok(true);
         }
@@ -160,6 +176,7 @@ impl File {
     fn locked<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         let Some(patience) = self.context.sharing else { return work() };
         let turn = self.lease.turn.lock();
+        self.refuse_lost()?;
         if self.lease.is_held() {
             match work() {
                 // Given back meanwhile.
@@ -185,10 +202,12 @@ impl File {
         if !self.lease.is_held() {
             return Ok(());
         }
+        self.refuse_lost()?;
         if !holds(Rule::CleanBeforeGivingBack) {
             self.flush_all(&mut st)?;
         } else if !st.is_clean() {
-            self.clean_at_once(&mut st)?;
+            let stored = self.clean_at_once(&mut st);
+            self.suspecting(&mut st, stored)?;
         }
         // Others may change them from here on.
         (st.times.mtime, st.times.written_at) = (None, None);
@@ -210,6 +229,21 @@ impl File {
         Ok(())
     }
 
+    /// Has the file fail, which has nothing that is not stored; false if it has the lease.
+    pub fn give_up(&self) -> bool {
+        let _turn = self.lease.turn.lock();
+        let mut st = self.state.write();
+        if self.lease.is_held() && !self.lease.is_lost() {
+            return false;
+        }
+        self.lose(&mut st);
+        true
+    }
+
+    pub(super) fn refuse_lost(&self) -> Result<()> {
+        if self.lease.is_lost() { Err(Error::os(libc::EIO)) } else { Ok(()) }
+    }
+
     fn lock_store(&self, turn: &Turn, patience: Duration) -> Result<()> {
         if let Some(at) = turn.not_before {
             thread::sleep(at.saturating_duration_since(Instant::now()));
@@ -220,7 +254,7 @@ impl File {
         Ok(())
     }
 
-    fn unlock_store(&self) {
+    pub(super) fn unlock_store(&self) {
         if self.lease.locked.swap(false, Ordering::AcqRel) {
             self.store.unlock();
         }

@@ -11,6 +11,7 @@
 //! | `rebuild` | what can be made of a damaged file |
 //! | `rekey` | another key for a file |
 //! | `lease` | a file that other machines may write, too |
+//! | `lost` | one whose lease the store took away |
 //! | `bound` | which record is durable, for whoever keeps that elsewhere |
 //! | `segments` | all that verifies, around what does not |
 //! | `background` | threads for read-ahead, and for sealing and storing |
@@ -29,6 +30,7 @@ mod flush;
 mod in_flight;
 mod lease;
 mod lock;
+mod lost;
 mod read;
 mod rebuild;
 mod record;
@@ -177,7 +179,12 @@ impl File {
     /// # Errors
     /// The store's; what could not be written stays buffered.
     pub fn flush(&self) -> Result<()> {
-        self.flush_all(&mut self.state.write())
+        let mut st = self.state.write();
+        if self.lease.is_held() {
+            self.refuse_lost()?; // Nothing is left that could fail.
+        }
+        let flushed = self.flush_all(&mut st);
+        self.suspecting(&mut st, flushed)
     }
 
     /// Flushes and makes durable.
@@ -191,9 +198,14 @@ impl File {
         if self.context.read_only || self.lacks_lease() {
             return Ok(());
         }
-        self.begin_change(&mut st)?;
-        self.flush_all(&mut st)?;
-        self.commit(&mut st)
+        let synced = self.sync_all(&mut st);
+        self.suspecting(&mut st, synced)
+    }
+
+    fn sync_all(&self, st: &mut State) -> Result<()> {
+        self.begin_change(st)?;
+        self.flush_all(st)?;
+        self.commit(st)
     }
 
     /// The file's salt. Without one (nothing was ever committed) `create` writes an empty version first: a kill
@@ -258,17 +270,21 @@ impl File {
         self.state.read().times.uncommitted_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Whether an fdatasync failed, or a panic left the state unusable: what was written before may be gone, although nothing
-    /// of it is left here.
+    /// Whether an fdatasync failed, or a panic left the state unusable, or the lease was taken away: what was written before may
+    /// be gone, although nothing of it is left here.
     pub fn sync_failed(&self) -> bool {
-        matches!(self.state.read().fault, Some(Fault::SyncFailed | Fault::Broken))
+        match self.state.read().fault {
+            Some(Fault::SyncFailed | Fault::Broken) => true,
+            Some(Fault::Lost) => self.lease.is_held(),
+            Some(Fault::WrongLength(_) | Fault::NotRecovered | Fault::Away) | None => false,
+        }
     }
 
     /// Whether nothing is to be brought to the store: an fdatasync failed, so that only opening the file
     /// again can tell what is stored; or a recovery could not be written, and nothing was since; or the vault is locked.
     pub fn failed(&self) -> bool {
         match self.state.read().fault {
-            Some(Fault::SyncFailed | Fault::NotRecovered | Fault::Broken | Fault::Away) => true,
+            Some(Fault::SyncFailed | Fault::NotRecovered | Fault::Broken | Fault::Away | Fault::Lost) => true,
             Some(Fault::WrongLength(_)) | None => false,
         }
     }

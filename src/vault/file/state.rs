@@ -38,6 +38,8 @@ pub(super) enum Fault {
     Broken,
     /// The vault is locked, or the file was not as before when the vault was unlocked.
     Away,
+    /// The store took the lease away. The file stays so; opened anew it is another.
+    Lost,
 }
 
 /// One open file.
@@ -171,7 +173,7 @@ impl State {
     pub(super) fn check_readable(&self, end: u64) -> Result<()> {
         match self.fault {
             Some(Fault::WrongLength(from)) if end > from => Err(wrong_length()),
-            Some(Fault::Broken | Fault::Away) => Err(Error::os(libc::EIO)),
+            Some(Fault::Broken | Fault::Away | Fault::Lost) => Err(Error::os(libc::EIO)),
             Some(Fault::WrongLength(_) | Fault::SyncFailed | Fault::NotRecovered) | None => Ok(()),
         }
     }

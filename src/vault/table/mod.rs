@@ -9,11 +9,12 @@ mod flusher;
 pub(super) mod mortal;
 
 use super::{
-    Result, Time,
+    Error, Result, Time,
     ctime::ChangeTimes,
     file::{Context, File},
     open_file::{Key, OpenFile},
     process,
+    sharing::{Rule, holds},
     sync::{Condvar, Mutex},
 };
 use crate::store::{BackingFile, DirFile};
@@ -200,22 +201,34 @@ impl Files {
         self.find_room();
         let shard = self.shard(key);
         let mut files = shard.files.lock();
-        loop {
+        let unlinked = loop {
             match files.get(&key) {
                 Some(Entry::Open(open)) => {
+                    let open = open.clone();
                     if store.writable() && !open.store.writable() {
                         open.store.take_over(store);
+                        drop(files);
+                        open.file.refresh()?;
+                        return Ok(open);
                     }
-                    let open = open.clone();
                     drop(files);
-                    open.file.refresh()?;
-                    return Ok(open);
+                    match open.file.refresh() {
+                        Err(e) if self.is_cut_off(&open, &store, &e) => {
+                            files = shard.files.lock();
+                            if matches!(files.get(&key), Some(Entry::Open(there)) if Arc::ptr_eq(there, &open))
+                            {
+                                self.departed(&open);
+                                break open.unlinked.load(Ordering::Relaxed);
+                            }
+                        }
+                        known => return known.map(|()| open),
+                    }
                 }
                 Some(Entry::Opening { .. }) => shard.opened.wait(&mut files),
-                None => break,
+                None => break false,
             }
-        }
-        files.insert(key, Entry::Opening { unlinked: false });
+        };
+        files.insert(key, Entry::Opening { unlinked });
         drop(files);
         let opening = Opening { shard, key };
         let store = Arc::new(store);
@@ -230,6 +243,17 @@ impl Files {
         drop(opening);
         self.note_durable(&open); // what a recovery made so
         Ok(open)
+    }
+
+    /// Whether a shared file cannot be looked at any more by its descriptor, but by a new one, and nothing is lost with it. Then it
+    /// only fails from here on.
+    fn is_cut_off(&self, open: &OpenFile, new: &DirFile, why: &Error) -> bool {
+        let is_busy = |e: &io::Error| e.raw_os_error() == Some(libc::EAGAIN);
+        matches!(why, Error::Store(e) if !is_busy(e))
+            && self.context.sharing.is_some()
+            && holds(Rule::OpenAnew)
+            && new.read_at(&mut [0], 0).is_ok()
+            && open.file.give_up()
     }
 
     /// The open file of an inode that was just made.

@@ -1,6 +1,7 @@
-//! Stored files of a process that is killed at some write: what comes after it never reaches the store.
+//! Stored files of a process that is killed at some write: what comes after it never reaches the store. Or the store takes its locks
+//! away.
 
-use crate::store::{BackingFile, DirFile};
+use crate::store::{BackingFile, DirFile, Locks};
 use std::{
     io,
     sync::{
@@ -11,27 +12,30 @@ use std::{
 
 const PAGE: usize = 4096;
 
-/// So many more writes of a process reach the store.
-pub(in crate::vault) struct Life(AtomicI64);
+/// A process: so many more of its writes reach the store.
+pub(in crate::vault) struct Life {
+    writes: AtomicI64,
+    pub(in crate::vault) locks: Locks,
+}
 
 impl Life {
     pub(in crate::vault) fn endless() -> Self {
-        Life(AtomicI64::new(i64::MAX))
+        Life { writes: AtomicI64::new(i64::MAX), locks: Locks::default() }
     }
 
     pub(in crate::vault) fn end_after(&self, writes: i64) {
-        self.0.store(writes, Ordering::Relaxed);
+        self.writes.store(writes, Ordering::Relaxed);
     }
 
     /// Spends so many if there are more left.
     fn lasts_for(&self, writes: usize) -> bool {
         let spend = |left: i64| left.checked_sub(writes as i64).filter(|left| *left > 0);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_ok()
+        self.writes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_ok()
     }
 
     /// How many there are left before this one.
     fn spend(&self) -> i64 {
-        self.0.fetch_sub(1, Ordering::Relaxed)
+        self.writes.fetch_sub(1, Ordering::Relaxed)
     }
 }
 
@@ -46,21 +50,29 @@ fn dead() -> io::Error {
 }
 
 impl Mortal {
+    fn call(&self) -> io::Result<()> {
+        self.life.locks.call(&self.store.fd())
+    }
+
     fn alive(&self, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        self.call()?;
         if self.life.spend() > 0 { work() } else { Err(dead()) }
     }
 }
 
 impl BackingFile for Mortal {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.call()?;
         self.store.read_at(buf, offset)
     }
 
     fn read_vectored_at(&self, pieces: &mut [io::IoSliceMut], offset: u64) -> io::Result<usize> {
+        self.call()?;
         self.store.read_vectored_at(pieces, offset)
     }
 
     fn write_vectored_at(&self, pieces: &[io::IoSlice], mut offset: u64) -> io::Result<()> {
+        self.call()?;
         if self.life.lasts_for(pieces.len()) {
             return self.store.write_vectored_at(pieces, offset);
         }
@@ -73,6 +85,7 @@ impl BackingFile for Mortal {
 
     /// The last one is cut at a page: a killed process leaves no page half-written.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.call()?;
         match self.life.spend() {
             2.. => self.store.write_at(buf, offset),
             1 => {
@@ -89,6 +102,7 @@ impl BackingFile for Mortal {
     }
 
     fn len(&self) -> io::Result<u64> {
+        self.life.locks.call_for_attributes(&self.store.fd())?;
         self.store.len()
     }
 
@@ -101,6 +115,7 @@ impl BackingFile for Mortal {
     }
 
     fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        self.call()?;
         self.store.next_data(offset)
     }
 
@@ -109,19 +124,21 @@ impl BackingFile for Mortal {
     }
 
     fn mtime(&self) -> io::Result<(i64, u32)> {
+        self.life.locks.call_for_attributes(&self.store.fd())?;
         self.store.mtime()
     }
 
     fn set_mtime(&self, seconds: i64, nanoseconds: u32) -> io::Result<()> {
-        self.alive(|| self.store.set_mtime(seconds, nanoseconds))
+        self.life.locks.call_for_attributes(&self.store.fd())?;
+        if self.life.spend() > 0 { self.store.set_mtime(seconds, nanoseconds) } else { Err(dead()) }
     }
 
     fn try_lock(&self) -> io::Result<bool> {
-        self.store.try_lock()
+        self.life.locks.lock(&self.store.fd(), || self.store.try_lock())
     }
 
     fn unlock(&self) {
-        self.store.unlock();
+        self.life.locks.unlock(&self.store.fd(), || self.store.unlock());
     }
 
     fn drop_cached(&self, len: u64) {

@@ -58,7 +58,7 @@ impl File {
         match st.fault {
             None => Ok(()),
             Some(Fault::SyncFailed) if !holds(Rule::StopAfterFailedSync) => Ok(()),
-            Some(Fault::SyncFailed | Fault::Broken | Fault::Away) => Err(Error::os(libc::EIO)),
+            Some(Fault::SyncFailed | Fault::Broken | Fault::Away | Fault::Lost) => Err(Error::os(libc::EIO)),
             Some(Fault::WrongLength(_)) => Err(wrong_length()),
             // Nothing was written meanwhile, so what is stored still tells everything.
             Some(Fault::NotRecovered) => self.finish_recovery(st),

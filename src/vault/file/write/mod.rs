@@ -28,7 +28,8 @@ impl File {
     /// `data` was taken.
     pub fn write(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
         let mut st = self.state_to_change()?;
-        self.write_locked(&mut st, offset, data, Times::note_write)
+        let written = self.write_locked(&mut st, offset, data, Times::note_write);
+        self.suspecting(&mut st, written)
     }
 
     /// As `write`, of what the kernel gathered and writes some time later: it tells the modification time by itself, before or
@@ -38,7 +39,8 @@ impl File {
     /// As `write`.
     pub fn write_gathered(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
         let mut st = self.state_to_change()?;
-        self.write_locked(&mut st, offset, data, Times::note_gathered)
+        let written = self.write_locked(&mut st, offset, data, Times::note_gathered);
+        self.suspecting(&mut st, written)
     }
 
     /// Writes all of `data` at the end of the file and returns where that was.
@@ -48,8 +50,8 @@ impl File {
     pub fn append(self: &Arc<Self>, data: &[u8]) -> Result<u64> {
         let mut st = self.state_to_change()?;
         let offset = st.dirty.size;
-        self.write_locked(&mut st, offset, data, Times::note_write)?;
-        Ok(offset)
+        let written = self.write_locked(&mut st, offset, data, Times::note_write);
+        self.suspecting(&mut st, written).map(|()| offset)
     }
 
     fn write_locked(

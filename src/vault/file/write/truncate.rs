@@ -18,12 +18,17 @@ impl File {
             return Err(Error::TooLarge);
         }
         let mut st = self.state_to_change()?;
-        self.complete_all(&mut st);
-        self.begin_change(&mut st)?;
+        let resized = self.resize(&mut st, size);
+        self.suspecting(&mut st, resized)
+    }
+
+    fn resize(&self, st: &mut State, size: u64) -> Result<()> {
+        self.complete_all(st);
+        self.begin_change(st)?;
         if size > st.dirty.size {
-            self.grow(&mut st, size)?;
+            self.grow(st, size)?;
         } else if size < st.dirty.size {
-            self.cut(&mut st, size)?;
+            self.cut(st, size)?;
         }
         st.times.note_write();
         Ok(())

@@ -4,7 +4,10 @@ use super::{
     super::{super::sharing::Rule, errno, node, raw_names, unlock},
     alone, check, fails_without, name, new_vault, share,
 };
-use crate::vault::{Error, Kind, OpenError, OpenOptions, RenameMode, Target, Vault};
+use crate::{
+    store::BackingFile,
+    vault::{Error, Kind, OpenError, OpenFile, OpenOptions, RenameMode, StoredName, Target, Vault},
+};
 use rustix::io::Errno;
 use std::{ffi::OsStr, time::Duration};
 
@@ -145,4 +148,72 @@ fn a_locked_vault_takes_what_others_wrote_meanwhile() {
     let mut out = [0; 6];
     assert_eq!(open.file.read(0, &mut out).unwrap(), 6);
     assert_eq!(&out, b"behind");
+}
+
+/// The lock of `open` is taken away, and `other` writes the file.
+fn write_to_a_file_of_a_lost_lease(open: &OpenFile, other: &Vault, name: &StoredName) {
+    open.file.write(0, b"mine").unwrap();
+    open.file.sync().unwrap();
+    open.file.write(4, b" again").unwrap();
+    // Here what was open before still works, as where a store fences nobody off.
+    open.store.unlock();
+    let theirs = other.open_file(&other.root(), name, true).unwrap();
+    theirs.file.write(0, b"theirs").unwrap();
+    other.files().flush_at_close(&theirs).unwrap();
+    other.files().release(theirs);
+}
+
+fn all_of(open: &OpenFile) -> Vec<u8> {
+    let mut all = vec![0; 100];
+    let len = open.file.read(0, &mut all).unwrap();
+    all.truncate(len);
+    all
+}
+
+fn what_is_opened_anew_is_what_others_wrote() {
+    let dir = new_vault();
+    let [one, other] = [share(dir.path(), Duration::ZERO), share(dir.path(), Duration::ZERO)];
+    one.files().end_flusher();
+    let (stored, _, open) = one.create(&one.root(), name("f"), node(0o644)).unwrap();
+    write_to_a_file_of_a_lost_lease(&open, &other, &stored);
+    let anew = one.open_file(&one.root(), &stored, true).unwrap();
+    assert_eq!(all_of(&anew), b"theirs");
+    let failed = [
+        open.file.write(0, b"x"),
+        one.sync_file(&open),
+        one.files().flush_at_close(&open),
+        open.file.read(0, &mut [0]).map(drop),
+    ];
+    assert!(failed.into_iter().all(|done| errno(done) == Some(Errno::IO)));
+    one.files().release(open);
+    anew.file.write(0, b"O").unwrap();
+    one.files().flush_at_close(&anew).unwrap();
+    assert_eq!(all_of(&other.open_file(&other.root(), &stored, false).unwrap()), b"Oheirs");
+    assert_eq!(errno(one.shut_down()), Some(Errno::IO), "something was lost");
+}
+
+#[test]
+fn who_lost_a_lease_fails_and_opens_the_file_anew() {
+    what_is_opened_anew_is_what_others_wrote();
+    for rule in [Rule::CheckLeaseAtOpen, Rule::FailWithoutLease, Rule::KnowOwnRecords, Rule::OpenAnew] {
+        assert!(fails_without(rule, what_is_opened_anew_is_what_others_wrote), "{rule:?}");
+    }
+}
+
+#[test]
+fn a_lease_that_was_lost_and_is_free_goes_on() {
+    let dir = new_vault();
+    let vault = share(dir.path(), Duration::ZERO);
+    vault.files().end_flusher();
+    let (stored, _, open) = vault.create(&vault.root(), name("f"), node(0o644)).unwrap();
+    for text in [&b"first"[..], b"second"] {
+        open.file.write(0, text).unwrap();
+        open.store.unlock();
+        let again = vault.open_file(&vault.root(), &stored, true).unwrap();
+        vault.sync_file(&again).unwrap();
+        vault.files().release(again);
+    }
+    assert_eq!(all_of(&open), b"second");
+    vault.files().flush_at_close(&open).unwrap();
+    vault.shut_down().unwrap();
 }

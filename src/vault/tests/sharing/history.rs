@@ -1,5 +1,23 @@
 //! What a file may read as.
 
+use super::Draw;
+
+/// Several groups of chunks, so that there are node pages.
+pub(super) const LONGEST: usize = 260 << 10;
+
+/// Where something is written, and what.
+pub(super) fn some_data(draw: &mut Draw) -> (usize, Vec<u8>) {
+    let offset = draw.below(LONGEST) / [1, 4096][draw.below(2)] * [1, 64][draw.below(2)] % LONGEST;
+    let most = [300, 20_000, 150_000][draw.below(3)];
+    (offset, vec![1 + draw.below(255) as u8; 1 + draw.below(most)])
+}
+
+/// Writes it.
+pub(super) fn put(now: &mut Vec<u8>, offset: usize, data: &[u8]) {
+    now.resize(now.len().max(offset + data.len()), 0);
+    now[offset..offset + data.len()].copy_from_slice(data);
+}
+
 /// A process that has a file's lease.
 pub(super) struct Holder {
     pub(super) client: usize,
@@ -75,6 +93,13 @@ impl Content {
         }
     }
 
+    /// The store took the lease away from its holder, if that is `client`.
+    pub(super) fn lost_by(&mut self, client: usize) -> Option<Holder> {
+        let holder = self.holder.take_if(|holder| holder.client == client)?;
+        self.left = Some((holder.floor.clone(), holder.later.clone()));
+        Some(holder)
+    }
+
     /// Judges what was read at first after a holder was killed; it counts from then on.
     pub(super) fn recovered(&mut self, read: Vec<u8>) {
         let Some((floor, later)) = self.left.take() else { return };
@@ -91,13 +116,13 @@ impl Content {
         self.versions.push(read);
     }
 
-    /// Judges what a handle reads that was opened at the version `since`.
-    pub(super) fn may_read(&self, since: usize, read: &[u8]) {
-        let versions = &self.versions[since..];
-        assert!(versions.iter().any(|version| version.len() == read.len()), "{} bytes", read.len());
+    /// Judges what a handle reads that was opened at the version `since`, and may see `more`.
+    pub(super) fn may_read(&self, since: usize, more: &[Vec<u8>], read: &[u8]) {
+        let versions = || self.versions[since..].iter().chain(more);
+        assert!(versions().any(|version| version.len() == read.len()), "{} bytes", read.len());
         for (at, byte) in read.iter().enumerate() {
             let may_be = |version: &Vec<u8>| version.get(at) == Some(byte);
-            assert!(versions.iter().any(may_be), "byte {at} was not {byte} since the file was opened");
+            assert!(versions().any(may_be), "byte {at} was not {byte} since the file was opened");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod ends;
 mod history;
+mod loss;
 mod sequences;
 mod threads;
 mod world;

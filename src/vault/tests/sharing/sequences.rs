@@ -3,14 +3,22 @@
 
 use crate::store::like_nfs;
 
-use super::{super::super::sharing::Rule, Draw, fails_without, world::World};
+use super::{
+    super::super::sharing::Rule,
+    Draw, fails_without,
+    world::{Losses, World},
+};
 
 /// Operations of a sequence.
 const STEPS: usize = 60;
 
 fn sequence(seed: u64) {
+    sequence_with(Losses::None, seed);
+}
+
+fn sequence_with(losses: Losses, seed: u64) {
     let mut draw = Draw::new(seed);
-    let mut world = World::new();
+    let mut world = World::new(losses);
     for _ in 0..STEPS {
         world.step(&mut draw);
     }
@@ -27,8 +35,13 @@ fn three_processes_see_of_one_another_what_they_should() {
     };
     for seed in seeds {
         // A third is enough for what is different there.
-        let like_nfs = seed % 3 == 0;
-        let run = || if like_nfs { sequence_like_nfs(seed) } else { sequence(seed) };
+        let is_nfs = seed % 3 == 0;
+        let losses = match seed / 3 % 4 {
+            0 | 1 => Losses::None,
+            2 => Losses::ForGood,
+            _ => Losses::UntilUnlocked,
+        };
+        let run = || if is_nfs { sequence_like_nfs(losses, seed) } else { sequence_with(losses, seed) };
         if let Err(panic) = std::panic::catch_unwind(run) {
             eprintln!("SHARING_SEED={seed}");
             std::panic::resume_unwind(panic);
@@ -37,9 +50,9 @@ fn three_processes_see_of_one_another_what_they_should() {
 }
 
 /// As on NFS: what is open stays where it was removed, and a directory that is gone is stale.
-fn sequence_like_nfs(seed: u64) {
+fn sequence_like_nfs(losses: Losses, seed: u64) {
     like_nfs(true);
-    let done = std::panic::catch_unwind(|| sequence(seed));
+    let done = std::panic::catch_unwind(|| sequence_with(losses, seed));
     like_nfs(false);
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
@@ -59,6 +72,18 @@ fn sequences_find_every_rule_of_files_that_is_broken() {
 }
 
 #[test]
+fn sequences_find_every_rule_of_lost_leases_that_is_broken() {
+    for rule in [Rule::FailWithoutLease, Rule::CheckLeaseAtOpen, Rule::OpenAnew] {
+        let losses = |seed| if seed % 2 == 0 { Losses::ForGood } else { Losses::UntilUnlocked };
+        let found = fails_without(rule, || (0..300).for_each(|seed| sequence_with(losses(seed), seed)));
+        assert!(found, "{rule:?} broken, and nothing found");
+    }
+}
+
+#[test]
 fn sequences_find_an_id_file_that_stays_in_its_directory() {
-    assert!(fails_without(Rule::MoveIdAside, || (0..300).for_each(sequence_like_nfs)), "nothing found");
+    assert!(
+        fails_without(Rule::MoveIdAside, || (0..300).for_each(|seed| sequence_like_nfs(Losses::None, seed))),
+        "nothing found"
+    );
 }

@@ -3,14 +3,16 @@
 use super::{
     super::{Vault, node, raw_names},
     Draw, alone, check,
-    history::Content,
+    history::{Content, LONGEST, put, some_data},
+    loss::{Owns, has_lost},
     new_vault, share,
 };
 use crate::store::{is_kept, sweep};
 use crate::vault::{Dir, Error, Kind, OpenFile, RenameMode, Result, StoredName, Target};
 use rustix::io::Errno;
 use std::{
-    collections::{BTreeMap, HashMap},
+    cell::Cell,
+    collections::{BTreeMap, HashMap, HashSet},
     ffi::{OsStr, OsString},
     sync::Arc,
     time::Duration,
@@ -18,8 +20,6 @@ use std::{
 use tempfile::TempDir;
 
 const CLIENTS: usize = 3;
-/// Several groups of chunks, so that there are node pages.
-const LONGEST: usize = 260 << 10;
 const ROOT: usize = 0;
 
 pub(super) struct Client {
@@ -28,11 +28,11 @@ pub(super) struct Client {
 }
 
 pub(super) struct Handle {
-    client: usize,
-    file: usize,
-    open: Arc<OpenFile>,
+    pub(super) client: usize,
+    pub(super) file: usize,
+    pub(super) open: Arc<OpenFile>,
     /// The version when it was opened.
-    since: usize,
+    pub(super) since: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,18 +41,33 @@ enum There {
     Dir(usize),
 }
 
+/// Whether, and how, the store takes locks away.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Losses {
+    None,
+    /// What had been locked never works again.
+    ForGood,
+    UntilUnlocked,
+}
+
 type Names = BTreeMap<OsString, There>;
 
 pub(super) struct World {
     dir: TempDir,
     clients: Vec<Client>,
-    handles: Vec<Handle>,
-    files: Vec<Content>,
+    pub(super) handles: Vec<Handle>,
+    pub(super) files: Vec<Content>,
+    pub(super) owns: Owns,
+    /// Clients that lost a lease.
+    pub(super) losers: HashSet<usize>,
+    /// The file of which a call failed in a client that was losing its locks.
+    pub(super) failed: Cell<Option<usize>>,
+    losses: Losses,
     /// Each directory's names; those of one that is gone are `None`.
     dirs: Vec<Option<Names>>,
 }
 
-fn is_again(e: &Error) -> bool {
+pub(super) fn is_again(e: &Error) -> bool {
     matches!(e, Error::Store(e) if e.raw_os_error() == Some(Errno::AGAIN.raw_os_error()))
 }
 
@@ -62,25 +77,38 @@ fn some_name(draw: &mut Draw) -> OsString {
 }
 
 impl World {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(losses: Losses) -> Self {
         let dir = new_vault();
-        let clients = (0..CLIENTS).map(|_| World::client(&dir)).collect();
-        World { dir, clients, handles: Vec::new(), files: Vec::new(), dirs: vec![Some(Names::new())] }
+        let clients = (0..CLIENTS).map(|_| World::client(&dir, losses)).collect();
+        World {
+            dir,
+            clients,
+            handles: Vec::new(),
+            files: Vec::new(),
+            owns: Owns::new(),
+            losers: HashSet::new(),
+            failed: Cell::new(None),
+            losses,
+            dirs: vec![Some(Names::new())],
+        }
     }
 
     /// One waits for nobody: no other does anything meanwhile. Nor does a flusher: what it does is a step, too.
-    fn client(dir: &TempDir) -> Client {
+    fn client(dir: &TempDir, losses: Losses) -> Client {
         let vault = share(dir.path(), Duration::ZERO);
         vault.files().end_flusher();
+        if losses == Losses::UntilUnlocked {
+            vault.files().life.locks.work_again_once_unlocked();
+        }
         Client { vault, dirs: HashMap::new() }
     }
 
     /// A random operation of a random client.
     pub(super) fn step(&mut self, draw: &mut Draw) {
         let client = draw.below(CLIENTS);
-        match draw.below(20) {
+        match draw.below(if self.losses == Losses::None { 20 } else { 23 }) {
             0 | 1 => self.create(client, draw),
-            2..=4 => self.open(client, draw),
+            2..=4 => self.open(client, draw, false),
             5..=12 => self.on_handle(client, draw, false),
             13 => self.make_dir(client, draw),
             14 => self.remove(client, draw),
@@ -88,11 +116,12 @@ impl World {
             16 => self.link(client, draw),
             17 => self.list(client, draw),
             18 => self.look(client, draw),
-            _ => self.kill(client, draw),
+            19 => self.kill(client, draw),
+            _ => self.lose(client, draw),
         }
     }
 
-    fn vault(&self, client: usize) -> &Arc<Vault> {
+    pub(super) fn vault(&self, client: usize) -> &Arc<Vault> {
         &self.clients[client].vault
     }
 
@@ -151,25 +180,34 @@ impl World {
         }
     }
 
-    fn open(&mut self, client: usize, draw: &mut Draw) {
+    /// Opens a file; the client may be `losing` its locks meanwhile.
+    pub(super) fn open(&mut self, client: usize, draw: &mut Draw, losing: bool) {
         let ((number, dir), name) = (self.some_dir(client, draw), some_name(draw));
         let Some(There::File(file)) = self.names(number).and_then(|names| names.get(&name)).copied() else {
             return;
         };
         let (stored, stat) = self.vault(client).lookup(&dir, &name).unwrap();
         let content = &self.files[file];
-        if content.holder.is_none() && content.left.is_none() && !content.may_be_blank {
+        // Nobody may have told it yet that its own size is not that of the file.
+        let may_know = !self.handles.iter().any(|known| known.file == file && self.is_of_lost(known));
+        if may_know && content.holder.is_none() && content.left.is_none() && !content.may_be_blank {
             assert_eq!(stat.size, content.last().len() as u64, "size of a closed file");
         }
         match self.vault(client).open_file(&dir, &stored, draw.below(2) == 0) {
+            Ok(open) if losing && has_lost(self.vault(client), &open) => {
+                self.vault(client).files().release(open); // Nobody knows what it made of it.
+            }
             Ok(open) => {
+                assert!(!has_lost(self.vault(client), &open), "what is opened anew does not work");
                 self.settle(file, &open);
                 let content = &self.files[file];
                 let handle = Handle { client, file, open, since: content.versions.len() - 1 };
                 self.read(&handle);
                 self.handles.push(handle);
             }
-            Err(e) => assert!(is_again(&e) && self.files[file].is_held_by_another(client), "open: {e}"),
+            Err(e) => {
+                assert!(losing || is_again(&e) && self.files[file].is_held_by_another(client), "open: {e}");
+            }
         }
     }
 
@@ -182,22 +220,31 @@ impl World {
     }
 
     fn read(&self, handle: &Handle) {
+        if self.is_of_lost(handle) {
+            return self.read_lost(handle);
+        }
         let content = &self.files[handle.file];
         match all_of(&handle.open) {
             Ok(read) if content.is_held_by(handle.client) => {
                 assert!(read == content.holder.as_ref().unwrap().now, "what it wrote itself");
             }
-            Ok(read) => content.may_read(handle.since, &read),
+            Ok(read) => content.may_read(handle.since, &[], &read),
             Err(e) => assert!(is_again(&e) && content.is_held_by_another(handle.client), "read: {e}"),
         }
     }
 
-    /// What a program does with a file that it has open; the process may be `dying`.
-    fn on_handle(&mut self, client: usize, draw: &mut Draw, dying: bool) {
+    /// What a program does with a file that it has open; the process may be `dying`, or losing its locks.
+    pub(super) fn on_handle(&mut self, client: usize, draw: &mut Draw, dying: bool) {
         let own: Vec<usize> =
             (0..self.handles.len()).filter(|at| self.handles[*at].client == client).collect();
         let Some(&at) = draw.one_of(&own) else { return };
         let (file, open) = (self.handles[at].file, self.handles[at].open.clone());
+        if self.is_of_lost(&self.handles[at]) {
+            if !dying {
+                self.on_lost_handle(at, draw);
+            }
+            return;
+        }
         if dying && self.files[file].left.is_some() {
             return; // Nobody knows yet what it recovers first.
         }
@@ -205,10 +252,12 @@ impl World {
             self.settle(file, &open);
         }
         let busy = self.files[file].is_held_by_another(client);
+        let failed = &self.failed;
         let judge = |done: Result<()>| match done {
             Ok(()) => true,
             Err(e) => {
                 assert!(dying || busy && is_again(&e), "{e}");
+                failed.set(Some(file));
                 false
             }
         };
@@ -217,17 +266,11 @@ impl World {
         let content = &mut self.files[file];
         match draw.below(9) {
             0..=3 => {
-                let offset =
-                    draw.below(LONGEST) / [1, 4096][draw.below(2)] * [1, 64][draw.below(2)] % LONGEST;
-                let most = [300, 20_000, 150_000][draw.below(3)];
-                let data = vec![1 + draw.below(255) as u8; 1 + draw.below(most)];
+                let (offset, data) = some_data(draw);
                 let done = judge(open.file.write(offset as u64, &data));
                 assert!(!(done && busy), "two write at once");
                 if !busy && (done || held || dying) {
-                    content.change(client, |now| {
-                        now.resize(now.len().max(offset + data.len()), 0);
-                        now[offset..offset + data.len()].copy_from_slice(&data);
-                    });
+                    content.change(client, |now| put(now, offset, &data));
                 }
             }
             4 => {
@@ -254,7 +297,7 @@ impl World {
                     content.given_back();
                 }
                 drop(open);
-                vault.files().release(self.handles.swap_remove(at).open);
+                self.release(at);
             }
         }
     }
@@ -357,10 +400,15 @@ impl World {
         let own: Vec<usize> =
             (0..self.handles.len()).filter(|at| self.handles[*at].client == client).collect();
         let Some(&at) = draw.one_of(&own) else { return };
-        let Handle { file, open, .. } = &self.handles[at];
-        self.vault(client).files().give_back(open).unwrap();
-        if self.files[*file].is_held_by(client) {
-            self.files[*file].given_back();
+        let (file, open) = (self.handles[at].file, self.handles[at].open.clone());
+        let is_lost = self.is_of_lost(&self.handles[at]);
+        let given_back = self.vault(client).files().give_back(&open);
+        if is_lost {
+            return self.confirmed_lost(&open, given_back);
+        }
+        given_back.unwrap();
+        if self.files[file].is_held_by(client) {
+            self.files[file].given_back();
         }
     }
 
@@ -375,7 +423,7 @@ impl World {
         for content in self.files.iter_mut().filter(|content| content.is_held_by(client)) {
             content.killed();
         }
-        let next = World::client(&self.dir);
+        let next = World::client(&self.dir, self.losses);
         let killed = std::mem::replace(&mut self.clients[client], next);
         self.forget(client, killed);
     }
@@ -384,6 +432,8 @@ impl World {
     fn forget(&mut self, client: usize, Client { vault, dirs }: Client) {
         drop(dirs);
         self.handles.retain(|handle| handle.client != client);
+        self.owns.retain(|_, own| own.client != client);
+        self.losers.remove(&client);
         vault.files().context().background.finish_jobs();
         let left: Vec<_> = vault.files().all().iter().map(|open| Arc::downgrade(&open.file)).collect();
         drop(vault);
@@ -397,7 +447,7 @@ impl World {
         for (client, ended) in std::mem::take(&mut self.clients).into_iter().enumerate() {
             let vault = &ended.vault;
             if draw.below(2) == 0 {
-                vault.shut_down().unwrap();
+                self.judge_end(client, vault.shut_down());
                 for content in self.files.iter_mut().filter(|content| content.is_held_by(client)) {
                     content.given_back();
                 }
@@ -439,7 +489,7 @@ impl World {
 }
 
 /// All that a file has.
-fn all_of(open: &OpenFile) -> Result<Vec<u8>> {
+pub(super) fn all_of(open: &OpenFile) -> Result<Vec<u8>> {
     let mut all = vec![0xee; LONGEST + 200_000];
     let read = open.file.read(0, &mut all)?;
     all.truncate(read);

@@ -1,0 +1,70 @@
+//! A lease that the store took away: it had not heard of this machine for long. Another may have written the file since, so
+//! what was not stored here is gone, and the rest may be old. From then on the file only fails. Who opens it anew gets another
+//! one, over another descriptor.
+
+use super::{
+    File,
+    record::{OnDisk, Records},
+    recover::read_sectors,
+    state::{Fault, State},
+};
+use crate::{
+    format::layout,
+    vault::{
+        Error, Result,
+        sharing::{Rule, holds},
+    },
+};
+
+impl File {
+    /// Fails, now and from then on, if the lease is not held any more.
+    ///
+    /// # Errors
+    /// EIO.
+    pub(super) fn check_lease(&self, st: &mut State) -> Result<()> {
+        if self.lease.is_held() && holds(Rule::FailWithoutLease) && !self.lease.is_lost() {
+            // What another thread is storing would change the records meanwhile.
+            self.complete_all(st);
+            if !self.keeps_lease(st) {
+                log::error!("the store took a file's lease away: what was not stored is lost");
+                self.lose(st);
+            }
+        }
+        self.refuse_lost()
+    }
+
+    /// Looks at the lease if something could not be stored.
+    pub(super) fn suspecting<T>(&self, st: &mut State, stored: Result<T>) -> Result<T> {
+        if let Err(Error::Store(_)) = &stored {
+            let _ = self.check_lease(st); // That is no better an error.
+        }
+        stored
+    }
+
+    /// Whether it fails.
+    #[cfg(test)]
+    pub(in crate::vault) fn has_lost_lease(&self) -> bool {
+        self.lease.is_lost()
+    }
+
+    /// Whether the lock is still there, and nobody else had it meanwhile: the store has the records that were written here.
+    fn keeps_lease(&self, st: &State) -> bool {
+        if !self.store.try_lock().unwrap_or(false) {
+            return false;
+        }
+        if !holds(Rule::KnowOwnRecords) {
+            return true;
+        }
+        self.store.drop_cached(layout::PAGE);
+        let is_certain = st.stored.leftover.is_none() && st.stored.records.on_disk != OnDisk::DirtyOrClean;
+        read_sectors(&*self.store).is_ok_and(|sectors| !is_certain || sectors == st.stored.records.sectors)
+    }
+
+    /// Has the file fail. Nothing may be in flight: what is unlocked can be written again, on some stores.
+    pub(super) fn lose(&self, st: &mut State) {
+        let (base, context) = (st.stored.base, &self.context);
+        *st = State { fault: Some(Fault::Lost), ..State::clean(None, Records::none(), base, context) };
+        self.lease.lose();
+        self.unlock_store();
+    }
+}
