@@ -7,9 +7,14 @@
 //! ENOLCK, or only among programs of one machine): there only the lock file counts, and it is put back at the next fsync if it went.
 //!
 //! A store between machines takes the locks of a machine away that it has not heard of for long. So the lock is taken again at
-//! every fsync; where it is still held, that does nothing.
+//! every fsync, and before something is written where that was not done for a second; where it is still held, that does nothing.
+//! Who held it alone meanwhile has left another mark in the file (`lock_mark`). Then nothing is written any more.
 
-use super::OpenError;
+use super::{
+    OpenError,
+    lock_mark::{Mark, ONE, REST, SEVERAL},
+    sharing::{Rule, holds},
+};
 use crate::{
     format::name::{LOCK_FILE, RESERVED},
     store::{BackingFile, DirFile, StoreDir},
@@ -27,16 +32,22 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::Path,
+    sync::atomic::{AtomicBool, AtomicI64, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-const HELD: &[u8] = b"open\n";
 /// A lock file may be replaced between being opened and being locked: so often it is tried again.
 const TRIES: u32 = 8;
 /// So long a mount that shared a vault may take to end after it was unmounted.
 const LAST_OF_SEVERAL: Duration = Duration::from_secs(1);
+/// So long one may have a lock who only asks for it, or writes the mark of several.
+const MOMENT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 1000 });
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+/// So often those who share a vault look for the mark of the first of them. Who only asks for the lock keeps it for a moment.
+const TRIES_FOR_MARK: u32 = 50;
+/// The lock was not lost if it was there so many milliseconds ago.
+const RECENT: i64 = if cfg!(test) { 0 } else { 1000 };
 
 /// Who may have a vault open for writing at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,10 +72,21 @@ pub(super) struct WriteLock {
     users: Users,
     /// Goes before the lock file does: whoever waits for that finds the directory free.
     directory: Option<OwnedFd>,
-    /// The lock file of this name, or the one that is there now.
-    file: Mutex<DirFile>,
+    held: Mutex<Held>,
+    /// When that was seen to be so.
+    seen: AtomicI64,
+    /// Another had the vault alone meanwhile.
+    lost: AtomicBool,
+    /// Whether the kernel may have an old copy of the lock file: one of FUSE's.
+    is_cached: bool,
     root: StoreDir,
     was_left: bool,
+}
+
+struct Held {
+    /// The lock file of this name, or the one that is there now.
+    file: DirFile,
+    mark: Mark,
 }
 
 impl WriteLock {
@@ -76,8 +98,11 @@ impl WriteLock {
         let start = Instant::now();
         loop {
             match WriteLock::try_take(root, path, users) {
-                // Nobody waits for the last of several to end.
+                // Nobody waits for the last of several to end, nor for the first of them to write their mark.
                 Err(OpenError::Shared) if users == Users::One && start.elapsed() < LAST_OF_SEVERAL => {
+                    thread::sleep(BETWEEN_TRIES);
+                }
+                Err(OpenError::Locked) if users == Users::Several && start.elapsed() < MOMENT => {
                     thread::sleep(BETWEEN_TRIES);
                 }
                 taken => return taken,
@@ -103,13 +128,24 @@ impl WriteLock {
             }
             Ok(fd) => Some(fd),
         };
-        let left = !file.is_empty().map_err(failed("cannot read"))?;
+        let left = Mark::read(&file).map_err(failed("cannot read"))?;
         // Where a lock file was deleted, whoever held it may have been killed.
         let lost = made && in_use(root);
-        // On a full disk, or in the file of another user, nothing can be noted: the worst is assumed.
-        let noted = note(&file).is_ok();
-        let was_left = left || lost || !noted;
-        Ok(WriteLock { users, directory, file: Mutex::new(file), root: own, was_left })
+        let noted = match users {
+            Users::One => Mark::put_new(&file, ONE),
+            Users::Several => mark_of_several(&file),
+        };
+        let was_left = !left.is_of_none() || lost || noted.is_err();
+        let mark = match noted {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(who_has(root)),
+            // On a full disk, or in the file of another user, nothing can be noted: the worst is assumed.
+            Err(_) => Mark::read(&file).map_err(failed("cannot read"))?,
+            Ok(mark) => mark,
+        };
+        let is_cached = root.filesystem().is_ok_and(|store| !store.syncs());
+        let held = Mutex::new(Held { file, mark });
+        let (seen, lost) = (AtomicI64::new(now()), AtomicBool::new(false));
+        Ok(WriteLock { users, directory, held, seen, lost, is_cached, root: own, was_left })
     }
 
     /// Whether the last process that held the lock ended without releasing it.
@@ -120,55 +156,153 @@ impl WriteLock {
     /// Puts the lock file back if it was removed or replaced, and takes its lock again if the store took that away.
     ///
     /// # Errors
-    /// EIO if another process may be writing: it has the lock, or the lock file where the directory cannot be locked.
+    /// EIO if another process may be writing, or has written: it has the lock, or left its mark, or has the lock file where the
+    /// directory cannot be locked. From then on always.
     pub(super) fn check(&self) -> io::Result<()> {
-        let mut file = self.file.lock();
-        if is_in_place(&self.root, &file) {
-            return match rustix::fs::flock(&*file.fd(), self.users.lock()) {
-                Err(Errno::WOULDBLOCK) => {
-                    log::error!("the store took {LOCK_FILE}'s lock away, and another process has it now");
-                    Err(Errno::IO.into())
-                }
-                locked => Ok(locked?),
-            };
+        self.look(&mut self.held.lock())
+    }
+
+    /// The same before something is written, unless it was done just now.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn check_to_write(&self) -> io::Result<()> {
+        let is_recent = (0..RECENT).contains(&(now() - self.seen.load(Ordering::Relaxed)));
+        if is_recent || !holds(Rule::AskBeforeWriting) { self.refuse_lost() } else { self.check() }
+    }
+
+    fn refuse_lost(&self) -> io::Result<()> {
+        if self.lost.load(Ordering::Relaxed) { Err(Errno::IO.into()) } else { Ok(()) }
+    }
+
+    fn look(&self, held: &mut Held) -> io::Result<()> {
+        self.refuse_lost()?;
+        let seen = now();
+        if self.is_cached {
+            held.file.drop_cached(0);
         }
-        match lock_file(&self.root, self.users) {
-            Ok((new, _)) => {
-                log::warn!("{LOCK_FILE} was removed or replaced while the vault was open: it is put back");
-                if let Err(e) = note(&new) {
-                    log::warn!("{LOCK_FILE}: {e}");
-                }
-                *file = new;
-                Ok(())
-            }
-            // Nobody else gets past the directory.
-            Err(_) if self.directory.is_some() => Ok(()),
-            Err(e) => {
+        // The directory's is not certain to be worth anything.
+        let directory = self.directory.as_ref().map_or(Ok(()), |fd| rustix::fs::flock(fd, self.users.lock()));
+        let there = match is_in_place(&self.root, &held.file) {
+            true => self.take_again(held),
+            false if directory == Err(Errno::WOULDBLOCK) => Err(Errno::WOULDBLOCK.into()),
+            false => self.put_back(held),
+        };
+        match there {
+            Ok(()) => self.seen.store(seen, Ordering::Relaxed),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 log::error!(
-                    "{LOCK_FILE} was replaced, and is not to be had ({e}): another process may be writing"
+                    "the store took {LOCK_FILE}'s lock away, and another process had it: what was not stored is lost"
                 );
-                Err(Errno::IO.into())
+                self.lost.store(true, Ordering::Relaxed);
+            }
+            Err(e) => return Err(e),
+        }
+        self.refuse_lost()
+    }
+
+    /// EWOULDBLOCK if another has, or had, the lock.
+    fn take_again(&self, held: &mut Held) -> io::Result<()> {
+        let lock = |held: &Held| {
+            self.lock_again(&held.file)?;
+            if held.mark.is_in(&held.file)? || !holds(Rule::KnowOwnMark) {
+                Ok(())
+            } else {
+                Err(io::Error::from(Errno::WOULDBLOCK))
+            }
+        };
+        match lock(held) {
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => {}
+            done => return done,
+        }
+        // A descriptor whose lock was lost may be of no use any more.
+        let _ = rustix::fs::flock(&*held.file.fd(), FlockOperation::Unlock);
+        held.file = lock_file(&self.root, self.users)?.0;
+        lock(held)
+    }
+
+    /// EWOULDBLOCK if another has it for longer than a moment.
+    fn lock_again(&self, file: &DirFile) -> io::Result<()> {
+        let start = Instant::now();
+        loop {
+            match rustix::fs::flock(&*file.fd(), self.users.lock()) {
+                Err(Errno::WOULDBLOCK) if start.elapsed() < MOMENT => thread::sleep(BETWEEN_TRIES),
+                locked => return Ok(locked?),
             }
         }
+    }
+
+    /// The same, where the lock file is gone, or another.
+    fn put_back(&self, held: &mut Held) -> io::Result<()> {
+        if held.mark.is_in(&held.file).is_ok_and(|is| !is) {
+            return Err(Errno::WOULDBLOCK.into());
+        }
+        let (new, made) = match lock_file(&self.root, self.users) {
+            // Nobody else gets past the directory.
+            Err(_) if self.directory.is_some() => return Ok(()),
+            found => found?,
+        };
+        // Whose is it? Where the directory is locked, nobody's.
+        if !made && self.directory.is_none() && !held.mark.is_in(&new)? {
+            return Err(Errno::WOULDBLOCK.into());
+        }
+        log::warn!("{LOCK_FILE} was removed or replaced while the vault was open: it is put back");
+        if let Err(e) = held.mark.put(&new) {
+            log::warn!("{LOCK_FILE}: {e}");
+            held.mark = Mark::read(&new)?;
+        }
+        held.file = new;
+        Ok(())
     }
 
     /// Says that all work is done. The lock itself lasts until this is dropped: whoever waits for it may then
     /// unmount the store as well.
     ///
     /// Several leave that to the next who has the vault alone: others may be at work, or have been killed.
+    ///
+    /// # Errors
+    /// EIO if another has had the lock; the store's.
     pub(super) fn finish(&self) -> io::Result<()> {
-        let file = self.file.lock();
-        if self.users == Users::One && file.writable() { file.set_len(0) } else { Ok(()) }
+        let mut held = self.held.lock();
+        self.look(&mut held)?;
+        if self.users == Users::One && held.file.writable() {
+            held.mark = Mark::put_nothing(&held.file)?;
+        }
+        Ok(())
+    }
+
+    /// The same, where there may be work again later.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn rest(&self) -> io::Result<()> {
+        let mut held = self.held.lock();
+        self.look(&mut held)?;
+        if self.users == Users::One && held.file.writable() {
+            held.mark = Mark::put_new(&held.file, REST).or_else(|_| Mark::put_nothing(&held.file))?;
+        }
+        Ok(())
     }
 
     /// Says that there is work again.
     pub(super) fn resume(&self) {
-        let file = self.file.lock();
-        if file.writable()
-            && let Err(e) = note(&file)
-        {
-            log::warn!("{LOCK_FILE}: {e}");
+        let mut held = self.held.lock();
+        if self.look(&mut held).is_ok() && self.users == Users::One && held.file.writable() {
+            match Mark::put_new(&held.file, ONE) {
+                Ok(mark) => held.mark = mark,
+                Err(e) => {
+                    log::warn!("{LOCK_FILE}: {e}");
+                    held.mark = Mark::read(&held.file).unwrap_or_else(|_| held.mark.clone());
+                }
+            }
         }
+    }
+
+    /// The store takes the locks away, for tests.
+    #[cfg(test)]
+    pub(super) fn lose(&self) {
+        rustix::fs::flock(&*self.held.lock().file.fd(), FlockOperation::Unlock).unwrap();
+        self.directory.iter().for_each(|fd| rustix::fs::flock(fd, FlockOperation::Unlock).unwrap());
     }
 }
 
@@ -178,7 +312,7 @@ impl Drop for WriteLock {
         let unlock = |fd: BorrowedFd| rustix::fs::flock(fd, FlockOperation::Unlock);
         // What cannot be unlocked is closed.
         let _ = self.directory.take().map(|directory| unlock(directory.as_fd()));
-        let _ = unlock(self.file.get_mut().fd().as_fd());
+        let _ = unlock(self.held.get_mut().file.fd().as_fd());
     }
 }
 
@@ -190,9 +324,38 @@ fn who_has(root: &StoreDir) -> OpenError {
     }
 }
 
-/// Says in the lock file that it is held. On a full disk there is room for a length at least.
-fn note(file: &DirFile) -> io::Result<()> {
-    file.write_at(HELD, 0).or_else(|_| file.set_len(HELD.len() as u64))
+/// The mark of those who share the vault, in a file that is locked by them: the first writes it. EWOULDBLOCK if one has the vault
+/// alone.
+fn mark_of_several(file: &DirFile) -> io::Result<Mark> {
+    let fd = file.fd();
+    let lock = |operation| rustix::fs::flock(&*fd, operation);
+    for _ in 0..TRIES_FOR_MARK {
+        let mark = Mark::read(file)?;
+        if mark.is_of_several() {
+            return Ok(mark);
+        }
+        // So nobody else writes one at the same time. The shared lock is let go of for a moment, so the file is looked at again.
+        match lock(Users::One.lock()) {
+            Ok(()) => {
+                let written = match Mark::read(file)?.is_of_several() {
+                    true => Ok(()),
+                    false => Mark::put_new(file, SEVERAL).map(drop),
+                };
+                lock(Users::Several.lock())?;
+                written?;
+            }
+            Err(Errno::WOULDBLOCK) => {
+                thread::sleep(BETWEEN_TRIES);
+                lock(Users::Several.lock())?;
+            }
+            Err(e) => {
+                lock(Users::Several.lock())?;
+                return Err(e.into());
+            }
+        }
+    }
+    // Those of an older version have none.
+    Mark::read(file)
 }
 
 /// The lock file, locked, and whether it was made. EWOULDBLOCK if another holds it.
@@ -217,6 +380,11 @@ fn is_in_place(root: &StoreDir, file: &DirFile) -> bool {
         Ok(there) => own.is_ok_and(|own| own == (there.st_dev, there.st_ino)),
         Err(e) => e.kind() != io::ErrorKind::NotFound,
     }
+}
+
+/// Milliseconds by the clock that goes on while the machine sleeps.
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64
 }
 
 /// Whether there are entries in the root, so that it was open before.
@@ -247,56 +415,4 @@ fn open(root: &StoreDir) -> io::Result<(OwnedFd, bool)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_that_is_being_started_keeps_no_lock() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = StoreDir::open_path(dir.path()).unwrap();
-        let lock = WriteLock::take(&root, dir.path(), Users::One).unwrap();
-        // What it has between fork and exec.
-        let file = lock.file.lock().fd().try_clone().unwrap();
-        let directory = lock.directory.as_ref().map(|directory| directory.try_clone().unwrap());
-        drop(lock);
-        assert!(WriteLock::take(&root, dir.path(), Users::One).is_ok());
-        drop((file, directory));
-    }
-
-    #[test]
-    fn a_lock_that_the_store_took_away_is_taken_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = StoreDir::open_path(dir.path()).unwrap();
-        let take = |users| WriteLock::take(&root, dir.path(), users);
-        let shared = take(Users::Several).unwrap();
-        let lose = || {
-            rustix::fs::flock(&*shared.file.lock().fd(), FlockOperation::Unlock).unwrap();
-            rustix::fs::flock(shared.directory.as_ref().unwrap(), FlockOperation::Unlock).unwrap();
-        };
-        lose();
-        let other = take(Users::One).unwrap();
-        assert_eq!(shared.check().unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
-        drop(other);
-        shared.check().unwrap();
-        assert!(matches!(take(Users::One), Err(OpenError::Shared)));
-    }
-
-    #[test]
-    fn one_and_several_keep_each_other_out() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = StoreDir::open_path(dir.path()).unwrap();
-        let take = |users| WriteLock::take(&root, dir.path(), users);
-        let one = take(Users::One).unwrap();
-        assert!(matches!(take(Users::Several), Err(OpenError::Locked)));
-        one.finish().unwrap();
-        drop(one);
-        let several = [take(Users::Several).unwrap(), take(Users::Several).unwrap()];
-        assert!(matches!(take(Users::One), Err(OpenError::Shared)));
-        several[0].finish().unwrap();
-        let [first, second] = several;
-        drop(first);
-        assert!(matches!(take(Users::One), Err(OpenError::Shared)));
-        drop(second);
-        assert!(take(Users::One).unwrap().was_left(), "nobody says that all of them ended well");
-    }
-}
+mod tests;

@@ -24,6 +24,7 @@ mod keys;
 mod link;
 mod listing;
 mod lock;
+mod lock_mark;
 mod make;
 mod names;
 mod open;

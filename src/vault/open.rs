@@ -140,7 +140,7 @@ pub struct Vault {
     read_only: bool,
     /// As [`OpenOptions`] has it.
     pub(super) sharing: Option<Duration>,
-    pub(super) lock: Option<WriteLock>,
+    pub(super) lock: Option<Arc<WriteLock>>,
 }
 
 impl Vault {
@@ -166,7 +166,8 @@ impl Vault {
             require_case(&store, configs.newest()?.settings().names, path)?;
         }
         let users = if options.sharing.is_some() { Users::Several } else { Users::One };
-        let lock = if options.read_only { None } else { Some(WriteLock::take(&store, path, users)?) };
+        let lock =
+            if options.read_only { None } else { Some(Arc::new(WriteLock::take(&store, path, users)?)) };
         process::prepare(store.itself());
         let budget = Budget::of(options.memory);
         // First: a GPU is opened meanwhile, and is often there once the key is derived from a password.
@@ -194,6 +195,8 @@ impl Vault {
                 log::warn!("the copies of the configuration cannot be made equal: {e}");
             }
         }
+        // Weak: the lock goes with the vault.
+        let guard = lock.as_ref().map(Arc::downgrade).unwrap_or_default();
         let rewrites = StoredRewrites::open(store.try_clone().map_err(failed)?, config.is_rotating());
         let context = Context {
             keys: ContentKeys::of(&config, &master),
@@ -201,6 +204,10 @@ impl Vault {
             durability: options.durability,
             read_only: options.read_only,
             sharing: options.sharing,
+            guard: Box::new(move || match guard.upgrade() {
+                Some(lock) => lock.check_to_write(),
+                None => Err(io::Error::from_raw_os_error(libc::EIO)),
+            }),
             overwrites_in_place: of_files.overwrites_in_place(),
             set_aside: Box::new(move |file| set_headless_aside(&aside, file)),
             rewrites: Some(Box::new(rewrites.map_err(failed)?)),
@@ -236,7 +243,7 @@ impl Vault {
             sharing: options.sharing,
             lock,
         };
-        if vault.lock.as_ref().is_some_and(WriteLock::was_left) {
+        if vault.lock.as_ref().is_some_and(|lock| lock.was_left()) {
             // What a killed process left in the page cache is not durable yet, and is about to be built upon.
             // On FUSE that is each file's own sync, at its recovery.
             store.sync_all().map_err(failed)?;
@@ -267,9 +274,12 @@ impl Vault {
         self.read_only
     }
 
-    /// Refuses what would write to a vault that is open for reading only.
+    /// Refuses what would write to a vault that is open for reading only, or that another had since.
     pub(super) fn writable(&self) -> Result<()> {
-        if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
+        match &self.lock {
+            None => Err(Error::ReadOnly),
+            Some(lock) => Ok(lock.check_to_write()?),
+        }
     }
 
     /// The vault's root directory.

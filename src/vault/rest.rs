@@ -50,7 +50,7 @@ impl Vault {
     /// Has the lock file say that all work is done, as a copy has it too.
     fn release(&self) -> Result<(), Error> {
         let Some(lock) = &self.lock else { return Ok(()) };
-        lock.finish()?;
+        lock.rest()?;
         self.sync_store().map(drop)
     }
 

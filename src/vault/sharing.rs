@@ -26,6 +26,10 @@ pub(super) enum Rule {
     KnowOwnRecords,
     /// A file is opened anew where the store does not know its descriptor any more.
     OpenAnew,
+    /// Who took the lock of the vault again knows by its mark whether another had it alone.
+    KnowOwnMark,
+    /// Who had lost it is asked before something is written.
+    AskBeforeWriting,
     /// Who adds a name to a directory keeps others from removing the directory, by its lock.
     LockDirectory,
     /// A directory never gets another id.

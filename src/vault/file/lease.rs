@@ -73,7 +73,8 @@ impl File {
     /// Whether recovery may write.
     pub(super) fn may_write(&self) -> bool {
         let locked = || self.lease.locked.load(Ordering::Acquire);
-        !self.context.read_only && (self.context.sharing.is_none() || locked() || !holds(Rule::RecoverLocked))
+        let allowed = !self.context.read_only && (self.context.guard)().is_ok();
+        allowed && (self.context.sharing.is_none() || locked() || !holds(Rule::RecoverLocked))
     }
 
     /// The state, to be changed: of a shared file under its lease, which this waits for.

@@ -83,6 +83,9 @@ pub enum Durability {
 /// Keeps the content of a stored file elsewhere.
 pub type SetAside = Box<dyn Fn(&dyn BackingFile) -> std::io::Result<()> + Send + Sync>;
 
+/// Whether this process may still write.
+pub type Guard = Box<dyn Fn() -> std::io::Result<()> + Send + Sync>;
+
 /// What all files of a vault share.
 pub struct Context {
     /// Where the keys of files come from.
@@ -95,6 +98,8 @@ pub struct Context {
     pub read_only: bool,
     /// Other machines may write the files, too; then, how long is waited for one that has a file's lease.
     pub sharing: Option<Duration>,
+    /// Asked before something is written: fails if another process has the vault by now, or had it.
+    pub guard: Guard,
     /// Whether the store overwrites data in place: then there is room for it.
     pub overwrites_in_place: bool,
     /// Keeps what stands in a stored file behind a blank header, before that is written anew.

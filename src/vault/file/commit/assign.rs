@@ -39,6 +39,7 @@ impl File {
 
     /// Puts the slots into the tree, as a change that the caller keeps or takes back.
     fn plan(&self, st: &mut State, write: &InFlight, batches: &[Batch]) -> Result<Plan> {
+        (self.context.guard)()?;
         self.clear_blank_store(st)?;
         let identity = &*write.identity;
         let size = write.size.max(st.stored.tree.size());

@@ -89,6 +89,7 @@ impl File {
         if is_void(&st, step) || !st.stored.records.on_disk.may_be_dirty() || st.fault.is_some() {
             return Ok(false);
         }
+        (self.context.guard)()?;
         st.stored.note_durable(step.newest);
         let length = layout::stored_size(st.stored.tree.size());
         if st.stored.tree.is_canonical() && self.store.len()? == length {
@@ -120,6 +121,7 @@ impl File {
     pub fn clean_finish(&self, step: CleanStep) -> Result<()> {
         let mut st = self.state.write();
         if !is_void(&st, step) && st.fault.is_none() && st.stored.is_committed() {
+            (self.context.guard)()?;
             self.write_clean_record(&mut st)?;
         }
         Ok(())

@@ -51,6 +51,7 @@ impl File {
         if self.context.read_only {
             return Err(Error::ReadOnly);
         }
+        (self.context.guard)()?;
         if self.lacks_lease() {
             return Err(Error::os(libc::EAGAIN)); // Nobody comes here without.
         }

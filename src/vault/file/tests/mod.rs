@@ -71,6 +71,7 @@ pub(super) fn context_of_few(background: Background) -> Context {
         durability: Durability::Strict,
         read_only: false,
         sharing: None,
+        guard: Box::new(|| Ok(())),
         overwrites_in_place: true,
         set_aside: Box::new(|_| Ok(())),
         rewrites: None,

@@ -3,6 +3,7 @@
 mod ends;
 mod history;
 mod loss;
+mod lost_vault;
 mod sequences;
 mod threads;
 mod world;
