@@ -14,7 +14,7 @@ program=$(readlink -f "${WARPCRYPT:-$root/target/release/warpcrypt}")
 store=${1:-}
 seconds=${2:-20}
 volume=warpcrypt-shared
-failed= served=
+failed=
 case $store in
     gluster) part="a brick killed" ;;
     nfs) part="the server stopped" ;;
@@ -40,36 +40,10 @@ gluster_mount() { gluster_attach "$place/store-$1"; }
 gluster_kill() { kill -9 "$(cat /var/run/gluster/vols/$volume/*"${place##*/}"-brick-2.pid)"; }
 gluster_back() { gluster --mode=script volume start $volume force; }
 
-# A client is known by its host name, so each has its own.
-nfs_make() {
-    local n
-    mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd || return 1
-    mountpoint -q /var/lib/nfs/rpc_pipefs || mount -t rpc_pipefs rpc_pipefs /var/lib/nfs/rpc_pipefs || return 1
-    rpc.nfsd 0
-    echo 15 >/proc/fs/nfsd/nfsv4gracetime && echo 15 >/proc/fs/nfsd/nfsv4leasetime || return 1
-    # It keeps the names of the clients that may have their locks back after the server was away.
-    pgrep -x nfsdcld >/dev/null || { nfsdcld -F >/dev/null 2>&1 & served=$!; }
-    pgrep -x rpc.mountd >/dev/null || rpc.mountd -N 3 || return 1
-    for n in 1 2 3; do
-        ip netns add $volume-$n && ip link add wshared$n type veth peer name far netns $volume-$n &&
-            ip addr add 10.77.$n.1/24 dev wshared$n && ip link set wshared$n up &&
-            ip -n $volume-$n addr add 10.77.$n.2/24 dev far && ip -n $volume-$n link set far up || return 1
-    done
-    mkdir "$place/export" && exportfs -o rw,sync,no_root_squash,no_subtree_check,fsid=0 "10.77.0.0/16:$place/export" && nfs_back
-}
-nfs_mount() {
-    local options=${OPTIONS:-vers=4.2,lookupcache=none,actimeo=0}
-    nsenter --net=/run/netns/$volume-"$1" unshare --uts \
-        sh -c "hostname client-$1 && mount -t nfs4 -o $options 10.77.$1.1:/ $place/store-$1"
-}
+. "$root/mount-scripts/nfs.sh"
+nfs_mount() { nfs_attach "$place/store-$1" "$1"; }
 nfs_kill() { rpc.nfsd 0; }
-nfs_back() { rpc.nfsd -N 3 8; }
-nfs_remove() {
-    local n
-    rpc.nfsd 0 && exportfs -ua && exportfs -f
-    [ -z "$served" ] || kill "$served"
-    for n in 1 2 3; do ip netns del $volume-$n; done
-}
+nfs_back() { nfs_serve; }
 
 row() { # NAME COMMAND...
     local name=$1 begin=$EPOCHREALTIME result=yes
