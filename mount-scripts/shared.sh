@@ -137,11 +137,11 @@ kill_client() {
 # after ten seconds. Then a third one has all that was confirmed.
 two_write_one() {
     python3 - "$place" >&3 <<'END'
-import errno, os, sys, threading, time
+import os, sys, threading, time
 place, page = sys.argv[1], 4096
 with open(f"{place}/mnt-1/both", "wb") as file:
     file.write(bytes(512 * page))
-confirmed, longest, refused, done = {}, [0, 0], 0, threading.Event()
+confirmed, longest, refused, done, errors = {}, [0, 0], 0, threading.Event(), []
 def write(me, file, at, n):
     global refused
     begin, data = time.time(), b"%08d" % (me * 1000000 + n) * (page // 8)
@@ -153,14 +153,17 @@ def write(me, file, at, n):
         assert 9.5 < time.time() - begin, "refused too early"
     longest[me] = max(longest[me], time.time() - begin)
 def first():
-    file = os.open(f"{place}/mnt-1/both", os.O_WRONLY)
-    n = 0
-    while not done.is_set():
-        write(0, file, n % 256, n)
-        n += 1
-        time.sleep(0.01)
-    os.close(file)
-writer = threading.Thread(target=first)
+    try:
+        file = os.open(f"{place}/mnt-1/both", os.O_WRONLY)
+        n = 0
+        while not done.is_set():
+            write(0, file, n % 256, n)
+            n += 1
+            time.sleep(0.01)
+        os.close(file)
+    except OSError as e:
+        errors.append(e)
+writer = threading.Thread(target=first, daemon=True) # It ends with the program if that meets an error.
 writer.start()
 time.sleep(1)
 for n in range(10):
@@ -169,6 +172,7 @@ for n in range(10):
     os.close(file)
 done.set()
 writer.join()
+assert not errors, errors
 data = open(f"{place}/mnt-3/both", "rb").read()
 for at, there in confirmed.items():
     assert data[at * page:(at + 1) * page] == there, f"page {at}"
