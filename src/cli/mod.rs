@@ -31,6 +31,7 @@ mod quoting;
 mod reverse;
 mod rotate;
 mod session;
+mod shared_store;
 mod signals;
 mod stat;
 mod terminal;

@@ -9,7 +9,7 @@ use super::{
     progress::Spinner,
     reverse,
     session::{EndSignals, Mounted, Plan},
-    unlocking, vaults,
+    shared_store, unlocking, vaults,
 };
 use crate::{
     engine,
@@ -135,6 +135,9 @@ fn prepare(args: MountArgs) -> Outcome<(MountArgs, SlotKind)> {
     fuse_available()?;
     if !args.read_only && access(&args.vault, Access::WRITE_OK) == Err(Errno::ROFS) {
         return Err(Failure::read_only_store(args.vault.display()));
+    }
+    if args.shared {
+        shared_store::check(&args.vault)?;
     }
     let kind = unlocking::require_slot(&config, &args.unlock)?;
     if !args.read_only {

@@ -21,6 +21,8 @@ pub struct Mount {
     pub source: PathBuf,
     /// Mounted read-only.
     pub read_only: bool,
+    /// The filesystem's own options, between commas.
+    pub options: String,
     /// The user who mounted it, for a mount by FUSE.
     pub owner: Option<u32>,
     /// Its device number, the minor one: all that is mounted without a device has its own.
@@ -110,7 +112,7 @@ fn parse(table: &[u8]) -> impl Iterator<Item = Mount> + '_ {
 
 /// Fields as in proc_pid_mountinfo(5): the third has the device number, the fourth is the directory that is mounted, the
 /// fifth the target, the sixth has the mount's options, type and source follow a lone dash.
-fn parse_line(line: &[u8]) -> Option<Mount> {
+pub(super) fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&b| b == b' ');
     let (major, device) = str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
     let (major, device) = (major.parse().ok()?, device.parse().ok()?);
@@ -120,14 +122,14 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut after = fields.skip_while(|f| *f != b"-").skip(1);
     let fs_type = String::from_utf8_lossy(after.next()?).into_owned();
     let source = after.next()?;
-    let mut options = after.next().unwrap_or_default().split(|&b| b == b',');
-    let owner =
-        options.find_map(|option| str::from_utf8(option.strip_prefix(b"user_id=")?).ok()?.parse().ok());
+    let options = String::from_utf8_lossy(after.next().unwrap_or_default()).into_owned();
+    let owner = options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
     Some(Mount {
         target: unescape(target).into(),
         fs_type,
         source: unescape(source).into(),
         read_only,
+        options,
         owner,
         device,
         major,
@@ -220,6 +222,7 @@ mod tests {
         assert_eq!(mounts[0].source, Path::new("/a\\b"));
         assert_eq!((mounts[0].device, mounts[1].device), (7, 0));
         assert_eq!((mounts[0].owner, mounts[1].owner), (Some(7), None));
+        assert_eq!((mounts[0].options.as_str(), mounts[1].options.as_str()), ("rw,user_id=7", "rw"));
         assert!(!mounts[0].read_only && parse_line(b"1 2 0:3 4 /x nodev,ro - t s").unwrap().read_only);
     }
 

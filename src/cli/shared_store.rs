@@ -1,0 +1,97 @@
+//! What the options of an NFS mount say about a store for `--shared`: whether locks reach other machines, and whether what
+//! those change is seen at once.
+
+use super::{
+    exit::{Code, Failure, Outcome},
+    mounts::{self, Mount},
+    note,
+};
+use std::path::Path;
+
+/// Refuses a `vault`, an absolute path without links, on a store whose locks hold on this machine only, and says if the
+/// store keeps what other machines may have changed.
+///
+/// # Errors
+/// If two machines could write to one file at once.
+pub fn check(vault: &Path) -> Outcome {
+    // A table that cannot be read is no reason not to mount.
+    let Ok(Some(store)) = mounts::around(vault) else { return Ok(()) };
+    let shown = store.target.display();
+    if has_own_locks(&store) {
+        return Err(Failure::new(
+            Code::Failed,
+            format!("--shared: locks on {shown} are not seen by other machines"),
+            "Two could write to one file at once and damage it. Mount it without `nolock` and `local_lock`, or as NFS 4.",
+        ));
+    }
+    if is_late(&store) {
+        note(format_args!(
+            "{shown} may show what other machines did up to a minute late: mount it with lookupcache=none,actimeo=0"
+        ));
+    }
+    Ok(())
+}
+
+fn is_nfs(store: &Mount) -> bool {
+    matches!(store.fs_type.as_str(), "nfs" | "nfs4")
+}
+
+fn has(store: &Mount, wanted: &str) -> bool {
+    store.options.split(',').any(|option| option == wanted)
+}
+
+/// flock(2) is not asked of the server.
+fn has_own_locks(store: &Mount) -> bool {
+    is_nfs(store) && (has(store, "local_lock=all") || has(store, "local_lock=flock"))
+}
+
+/// Names or attributes are taken from what was seen before.
+fn is_late(store: &Mount) -> bool {
+    // The kernel shows what differs from its defaults. These times are those of `actimeo=0` and `noac`.
+    let at_once = ["lookupcache=none", "acregmin=0", "acregmax=0", "acdirmin=0", "acdirmax=0"];
+    is_nfs(store) && !at_once.iter().all(|option| has(store, option))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store as the kernel's table shows it: Linux 6.1, without what is the same in all lines.
+    fn store(fs_type: &str, options: &str) -> Mount {
+        let line = format!("36 25 0:27 / /store rw,relatime - {fs_type} server:/ rw,vers=4.2,hard,{options}");
+        mounts::parse_line(line.as_bytes()).expect("a line of the table")
+    }
+
+    #[test]
+    fn what_an_nfs_mount_keeps_is_told() {
+        let zero = "acregmin=0,acregmax=0,acdirmin=0,acdirmax=0";
+        for options in [
+            "local_lock=none",
+            "lookupcache=none,local_lock=none",
+            &format!("{zero},lookupcache=pos,local_lock=none"),
+            &format!("{zero},local_lock=none"),
+            "acregmin=0,acregmax=0,lookupcache=none,local_lock=none",
+            "acregmin=1,acregmax=1,acdirmin=1,acdirmax=1,lookupcache=none,local_lock=none",
+        ] {
+            assert!(is_late(&store("nfs4", options)), "{options}");
+        }
+        for options in ["hard,proto=tcp", "hard,noac,proto=tcp"] {
+            let options = format!("{zero},{options},lookupcache=none,local_lock=none");
+            assert!(!is_late(&store("nfs4", &options)), "{options}");
+        }
+        assert!(!is_late(&store("ext4", "errors=remount-ro")));
+    }
+
+    #[test]
+    fn locks_of_one_machine_are_refused() {
+        for (options, own) in [
+            ("nolock,local_lock=all", true),
+            ("local_lock=flock", true),
+            ("local_lock=posix", false),
+            ("local_lock=none", false),
+        ] {
+            assert_eq!(has_own_locks(&store("nfs", options)), own, "{options}");
+        }
+        assert!(!has_own_locks(&store("ext4", "local_lock=all")));
+    }
+}
