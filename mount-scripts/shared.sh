@@ -6,6 +6,8 @@
 #   gluster   package glusterfs-server: a volume of three bricks, replica 3. No other volume may be in use
 #   nfs       packages nfs-kernel-server and nfs-common, and a kernel with server and client: three clients in network namespaces.
 #             The machine may export nothing else; TMPDIR has to be on a filesystem that can be exported, as ext4
+#   ceph      packages ceph-mon, ceph-mgr, ceph-osd, ceph-mds, ceph-fuse and ceph-common: three OSDs, pools of three copies. No other
+#             cluster may be in use
 #   WARPCRYPT is the program (target/release/warpcrypt). OPTIONS are the options of the store's mounts, if not those of
 #   docs/stores.md.
 set -uo pipefail
@@ -18,7 +20,8 @@ failed=
 case $store in
     gluster) part="a brick killed" ;;
     nfs) part="the server stopped" ;;
-    *) echo "usage: shared.sh gluster|nfs [SECONDS]" >&2; exit 2 ;;
+    ceph) part="an OSD killed" ;;
+    *) echo "usage: shared.sh gluster|nfs|ceph [SECONDS]" >&2; exit 2 ;;
 esac
 place=$(mktemp -d "${TMPDIR:-/tmp}/warpcrypt-shared-XXXXXX")
 exec 3>&2 # What is worth to know besides the rows.
@@ -39,6 +42,11 @@ trap 'exit 130' INT TERM
 gluster_mount() { gluster_attach "$place/store-$1"; }
 gluster_kill() { kill -9 "$(cat /var/run/gluster/vols/$volume/*"${place##*/}"-brick-2.pid)"; }
 gluster_back() { gluster --mode=script volume start $volume force; }
+
+. "$root/mount-scripts/ceph.sh"
+ceph_mount() { ceph_attach "$place/store-$1"; }
+ceph_kill() { kill -9 "$(cat "$place/run/osd.1.pid")"; }
+ceph_back() { ceph_start osd 1; }
 
 . "$root/mount-scripts/nfs.sh"
 nfs_mount() { nfs_attach "$place/store-$1" "$1"; }
