@@ -10,8 +10,8 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 program=$(readlink -f "${WARPCRYPT:-$root/target/release/warpcrypt}")
 store=${1:-} rounds=${2:-3} files=${3:-300} mib=${4:-256}
 case $store in
-    gluster | nfs) ;;
-    *) echo "usage: shared-rates.sh gluster|nfs [ROUNDS [FILES [MIB]]]" >&2; exit 2 ;;
+    gluster | nfs | ceph) ;;
+    *) echo "usage: shared-rates.sh gluster|nfs|ceph [ROUNDS [FILES [MIB]]]" >&2; exit 2 ;;
 esac
 place=$(mktemp -d "${TMPDIR:-/tmp}/warpcrypt-rates-XXXXXX")
 volume=warpcrypt-rates big=/dev/shm/warpcrypt-rates
