@@ -72,6 +72,7 @@ pub static CONTEXTS: LazyLock<[Arc<Context>; 2]> = LazyLock::new(|| {
             durability: Durability::Strict,
             read_only,
             sharing: None,
+            guard: Box::new(|| Ok(())),
             buffered: Arc::new(Buffered::new(budget.behind)),
             ahead: Arc::default(),
             slots: SlotMemory::new(budget.slots),
