@@ -11,6 +11,7 @@ mod aes_ni;
 mod aes_vaes256;
 #[cfg(target_arch = "x86_64")]
 mod aes_vaes512;
+pub mod allocator;
 pub mod chunk;
 pub mod cipher;
 #[cfg(test)]
@@ -41,13 +42,13 @@ mod listed;
 pub mod mac;
 mod mlock;
 pub mod random;
-pub mod registers;
 pub mod secret;
 pub mod sha3;
 pub mod siv;
 pub mod sp800_185;
 pub mod sponge;
 pub mod tags;
+pub mod traces;
 pub mod turboshake;
 pub mod variants;
 #[cfg(target_arch = "x86_64")]

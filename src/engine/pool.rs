@@ -4,7 +4,7 @@
 //! A caller lends its own stack and works along, so its threads are joined when the pool is dropped. Jobs that own what they need
 //! are another pool's (`vault/file/background.rs`).
 
-use crate::crypto::registers;
+use crate::crypto::traces;
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -108,7 +108,7 @@ impl Call {
             state.inside += 1;
         }
         let panicked = catch_unwind(AssertUnwindSafe(self.work)).is_err();
-        registers::clear();
+        traces::wipe();
         let mut state = self.state.lock();
         state.inside -= 1;
         state.panicked |= panicked;

@@ -5,7 +5,7 @@
 //! program is killed, so that it can end.
 
 use super::errno::{Answer, ENDED, INTERRUPTED};
-use crate::vault::clear_registers;
+use crate::vault::wipe_traces;
 use parking_lot::{Condvar, Mutex};
 use std::{
     fs,
@@ -57,7 +57,7 @@ pub struct Pass(Arc<Gate>);
 impl Drop for Pass {
     fn drop(&mut self) {
         // Once nobody is inside, no thread that served a request may hold keys.
-        clear_registers();
+        wipe_traces();
         self.0.leave();
     }
 }

@@ -50,7 +50,7 @@ mod xattr_owner;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use crate::crypto::registers::clear as clear_registers;
+pub use crate::crypto::traces::wipe as wipe_traces;
 pub use acl::{Acl, AclKind};
 pub use anchor::{AnchorError, AnchorUse, refuse_inside};
 pub use attr::{Kind, SetAttr, SetTime, Stat, StatFs, Time};

@@ -1,6 +1,6 @@
 //! What an open vault asks of its process.
 
-use crate::crypto::registers;
+use crate::crypto::traces;
 use parking_lot::Mutex;
 use rustix::{
     fd::AsFd,
@@ -119,7 +119,7 @@ static WIPED: AtomicUsize = AtomicUsize::new(0);
 pub(super) fn wipe_stacks() {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();
-    registers::clear();
+    traces::wipe();
     wipe_stack();
     let signal = libc::SIGRTMIN() + 1;
     if let Err(e) = on_signal(signal) {

@@ -3,7 +3,7 @@
 use crate::support::mounted::Vault;
 use rustix::process::Pid;
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     fs::{self, File},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
@@ -106,8 +106,8 @@ impl Secrets {
         self.0.len()
     }
 
-    /// Those that are in the memory of a process or of one that it started.
-    pub fn found_in(&self, process: Pid) -> BTreeSet<String> {
+    /// Those that are in the memory of a process or of one that it started, by name, and where one of each is.
+    pub fn found_in(&self, process: Pid) -> BTreeMap<String, String> {
         let mut by_start: HashMap<[u8; 4], Vec<usize>> = HashMap::new();
         for (number, (_, bytes)) in self.0.iter().enumerate() {
             by_start.entry(*bytes.first_chunk().expect("no short secret")).or_default().push(number);
@@ -116,9 +116,9 @@ impl Secrets {
         by_start
             .keys()
             .for_each(|start| begins[usize::from(u16::from_le_bytes([start[0], start[1]]))] = true);
-        let mut found = BTreeSet::new();
+        let mut found = BTreeMap::new();
         for process in with_children(process) {
-            each_piece(&process, |piece| {
+            each_piece(&process, |mapping, start, piece| {
                 for at in 0..piece.len().saturating_sub(4) {
                     if !begins[usize::from(u16::from_le_bytes([piece[at], piece[at + 1]]))] {
                         continue;
@@ -126,7 +126,9 @@ impl Secrets {
                     let Some(numbers) = by_start.get(&piece[at..at + 4]) else { continue };
                     for (name, bytes) in numbers.iter().map(|number| &self.0[*number]) {
                         if piece[at..].starts_with(bytes) {
-                            found.insert(name.clone());
+                            found
+                                .entry(name.clone())
+                                .or_insert_with(|| place(&process, mapping, start + at as u64));
                         }
                     }
                 }
@@ -159,8 +161,26 @@ fn with_children(process: Pid) -> Vec<PathBuf> {
     [own].into_iter().chain(children.iter().map(|pid| Path::new("/proc").join(pid))).collect()
 }
 
-/// Hands all readable memory of a process to `look`, in pieces that overlap.
-fn each_piece(process: &Path, mut look: impl FnMut(&[u8])) {
+/// An address of a process, by its mapping and by the thread whose stack ends next above it.
+fn place(process: &Path, mapping: &str, address: u64) -> String {
+    let tasks = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    let ends = tasks.filter_map(|task| {
+        let read = |name| fs::read_to_string(task.path().join(name)).ok();
+        // The last two numbers are the stack pointer and where the thread will go on.
+        let call = read("syscall")?;
+        let pointer = call.split_whitespace().rev().nth(1)?.strip_prefix("0x")?.to_owned();
+        Some((u64::from_str_radix(&pointer, 16).ok()?, read("comm")?, call))
+    });
+    let next = ends.filter(|(pointer, ..)| *pointer >= address).min();
+    let thread = next.map(|(pointer, name, call)| {
+        format!("{} bytes below the stack of {} in call {}", pointer - address, name.trim(), call.trim())
+    });
+    format!("{address:x} in {mapping}, {}", thread.unwrap_or_default())
+}
+
+/// Hands all readable memory of a process to `look`, in pieces that overlap: its mapping, where the piece begins, and its
+/// bytes.
+fn each_piece(process: &Path, mut look: impl FnMut(&str, u64, &[u8])) {
     let maps = fs::read_to_string(process.join("maps")).expect("its mappings");
     let memory = File::open(process.join("mem")).expect("its memory");
     let mut bytes = vec![0; PIECE + LONGEST];
@@ -178,7 +198,7 @@ fn each_piece(process: &Path, mut look: impl FnMut(&[u8])) {
             // Pages of files that were cut, and of devices, cannot be read.
             if memory.read_exact_at(&mut bytes[..len], at).is_ok() {
                 seen += len;
-                look(&bytes[..len]);
+                look(line, at, &bytes[..len]);
             }
         }
     }

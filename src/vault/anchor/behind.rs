@@ -1,6 +1,6 @@
 //! The thread that brings changes to the anchor while a vault is used.
 
-use crate::{crypto::registers, vault::Vault};
+use crate::{crypto::traces, vault::Vault};
 use parking_lot::Mutex;
 use std::{
     sync::{Arc, Weak, mpsc},
@@ -55,7 +55,7 @@ impl Vault {
         if let Err(e) = self.anchor_names(None) {
             log::warn!("changes cannot be brought to the anchor: {e}");
         }
-        registers::clear(); // Before a lock goes on, which waits for `halted`.
+        traces::wipe(); // Before a lock goes on, which waits for `halted`.
     }
 }
 

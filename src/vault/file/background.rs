@@ -4,7 +4,7 @@
 //! engine itself. In one queue, batches would find every thread held by jobs that wait for the store.
 
 use crate::{
-    crypto::registers,
+    crypto::traces,
     metrics::{self, Activity},
 };
 use crossbeam_channel::{Receiver, Sender};
@@ -80,7 +80,7 @@ impl Background {
         for _ in 0..self.threads {
             let all = all.clone();
             self.run(move || {
-                registers::clear();
+                traces::wipe();
                 all.wait();
             });
         }

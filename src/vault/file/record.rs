@@ -2,17 +2,28 @@
 
 use super::bound::Bound;
 use crate::{
-    crypto::kdf::FileKeys,
+    crypto::{kdf::FileKeys, traces},
     format::{
         layout,
         record::{KeyId, RECORD},
     },
 };
+use std::sync::Arc;
 
 /// A file's keys and where they come from.
 pub(super) struct Identity {
     pub(super) id: KeyId,
     pub(super) keys: FileKeys,
+}
+
+impl Identity {
+    /// An identity of the keys that `derive` makes; they are nowhere else afterwards.
+    pub(super) fn new(derive: impl FnOnce() -> (KeyId, FileKeys)) -> Arc<Identity> {
+        traces::wiped(|| {
+            let (id, keys) = derive();
+            Arc::new(Identity { id, keys })
+        })
+    }
 }
 
 /// What the newest commit record says.

@@ -111,8 +111,7 @@ impl File {
     fn make_new_form(&self, rewrite: &Rewrite, rewrites: &dyn Rewrites, salt: [u8; 32]) -> Result<()> {
         let old = File::open(self.store.clone(), self.context.clone())?;
         let new = File::fresh(rewrite.store.clone(), self.context.clone());
-        let (id, keys) = self.context.keys.of_new(salt);
-        new.state.write().stored.identity = Some(Arc::new(Identity { id, keys }));
+        new.state.write().stored.identity = Some(Identity::new(|| self.context.keys.of_new(salt)));
         old.each_segment(&mut |segment| match segment {
             Segment::Data(at, bytes) => new.write(at, bytes).map_err(io::Error::other),
             Segment::Damaged(_, reason) => Err(io::Error::other(reason)),

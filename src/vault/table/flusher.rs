@@ -3,7 +3,7 @@
 
 use super::Files;
 use crate::{
-    crypto::registers,
+    crypto::traces,
     vault::{
         Error, Result,
         file::CleanStep,
@@ -81,7 +81,7 @@ pub(super) fn run(files: &Weak<Files>) {
                 last = Instant::now();
                 files.tick();
             }
-            registers::clear(); // Before a lock goes on, which waits for `halted`.
+            traces::wipe(); // Before a lock goes on, which waits for `halted`.
         };
         if catch_unwind(AssertUnwindSafe(round)).is_err() {
             log::error!("a round of the flusher ended early because of an internal error");

@@ -1,7 +1,7 @@
 //! The parts that several ways of writing share: keys, records, epochs, syncs and the modification time.
 
 use crate::{
-    crypto::random,
+    crypto::{random, traces},
     format::record::{KeyId, Record, Version},
     vault::{
         Error, Result, Time,
@@ -32,15 +32,14 @@ impl File {
         }
         let mut salt = [0; 32];
         random::fill(&mut salt)?;
-        let (id, keys) = self.context.keys.of_new(salt);
-        let identity = Arc::new(Identity { id, keys });
-        st.stored.identity = Some(identity.clone());
-        Ok(identity)
+        let keys = &self.context.keys;
+        let identity = st.stored.identity.insert(Identity::new(|| keys.of_new(salt)));
+        Ok(identity.clone())
     }
 
     /// The keys that belong to a salt; `None` if the vault does not have those of its generation.
-    pub(in crate::vault::file) fn derive(&self, id: KeyId) -> Option<Identity> {
-        Some(Identity { id, keys: self.context.keys.of_file(&id)? })
+    pub(in crate::vault::file) fn derive(&self, id: KeyId) -> Option<Arc<Identity>> {
+        traces::wiped(|| Some(Arc::new(Identity { id, keys: self.context.keys.of_file(&id)? })))
     }
 
     /// Begins a change of the file: its content gets a new name, and a recovery that could not be written is written first.

@@ -10,13 +10,14 @@ use crate::{
     },
     vault::Result,
 };
+use std::sync::Arc;
 
 /// Where the salt stands in a record.
 const SALT_AT: usize = 24;
 
 /// What is known of a damaged file.
 pub(super) struct Anchor {
-    pub(super) identity: Identity,
+    pub(super) identity: Arc<Identity>,
     /// The largest sequence number of its records.
     pub(super) sequence: u64,
     /// Plaintext bytes.
@@ -55,7 +56,7 @@ impl File {
     }
 
     /// What a record proves. Where the other sector is damaged, that may have been the newer one: the slots are then asked.
-    fn anchored(&self, identity: Identity, record: &Record, whole: bool) -> Result<Anchor> {
+    fn anchored(&self, identity: Arc<Identity>, record: &Record, whole: bool) -> Result<Anchor> {
         let Record { sequence, target, base, .. } = *record;
         let clean = base.is_none();
         let size = if clean && !whole && self.root(&identity, target.size, target.epoch)? != target.root {
@@ -74,7 +75,7 @@ impl File {
         for sector in sectors {
             let Some((salt, _)) = sector[SALT_AT..].split_first_chunk() else { continue };
             for (id, keys) in self.context.keys.any_of(*salt) {
-                let identity = Identity { id, keys };
+                let identity = Arc::new(Identity { id, keys });
                 if self.any_chunk_is_of(&identity)? {
                     let size = layout::plain_size(self.store.len()?);
                     let epoch = EPOCH_LIMIT - 1;

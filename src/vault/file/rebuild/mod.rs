@@ -86,7 +86,7 @@ impl File {
             self.store.set_len(length)?;
         }
         self.store.sync_data()?;
-        let Identity { id, keys } = &anchor.identity;
+        let Identity { id, keys } = &*anchor.identity;
         let record = Record { sequence: anchor.sequence + 1, key: *id, target: plan.version, base: None }
             .encode(&keys.record);
         self.store.write_at([record; 2].as_flattened(), 0)?;

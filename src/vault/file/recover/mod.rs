@@ -39,7 +39,7 @@ struct Dirty {
 
 /// The newest record, and the other one if it says something else.
 struct Found {
-    identity: Identity,
+    identity: Arc<Identity>,
     place: usize,
     newest: Record,
     other: Option<Record>,
@@ -87,7 +87,6 @@ impl File {
         if let (Some(bounds), Some(found)) = (&self.context.bounds, Bound::of(&sectors[place])) {
             bounds.check(&found)?;
         }
-        let identity = Arc::new(identity);
         let on_disk = if newest.base.is_some() { OnDisk::Dirty } else { OnDisk::Clean };
         let records = Records { sectors, newest: place, sequence: newest.sequence, on_disk, written: false };
         match newest.base {

@@ -1,8 +1,34 @@
-//! The vector registers of a thread. What was in them last stays there while the thread waits, and the kernel stores
-//! them in the thread's memory when a signal comes.
+//! What a thread that worked with keys leaves behind. Vector registers keep what was in them last, and the kernel stores them
+//! in the thread's memory when a signal comes. The stack below keeps what calls that have returned had there; who waits
+//! next, or makes a value with gaps and moves it to the heap, takes some of it along.
 
-/// Zeros the vector registers of this thread, which may hold keys. Does nothing on processors other than x86-64.
-pub fn clear() {
+/// Bytes of stack below the caller that are wiped: deeper than a thread that waits, or that builds a value, goes.
+const STACK: usize = 4 << 10;
+
+/// Zeros the vector registers of this thread, on x86-64, and the stack below the caller's part.
+pub fn wipe() {
+    wipe_stack();
+    clear_registers();
+}
+
+/// Does `work`, which has keys on the stack, and wipes its traces.
+pub fn wiped<T>(work: impl FnOnce() -> T) -> T {
+    let result = apart(work);
+    wipe();
+    result
+}
+
+#[inline(never)] // What `work` had on the stack lies below the caller's part.
+fn apart<T>(work: impl FnOnce() -> T) -> T {
+    work()
+}
+
+#[inline(never)]
+fn wipe_stack() {
+    std::hint::black_box(&[0_u8; STACK]);
+}
+
+fn clear_registers() {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") {
