@@ -2,12 +2,12 @@
 //! in the thread's memory when a signal comes. The stack below keeps what calls that have returned had there; who waits
 //! next, or makes a value with gaps and moves it to the heap, takes some of it along.
 
-/// Bytes of stack below the caller that are wiped: deeper than a thread that waits, or that builds a value, goes.
+/// Bytes of stack that `wipe` wipes: deeper than a thread that waits, or that builds a value, goes.
 const STACK: usize = 4 << 10;
 
 /// Zeros the vector registers of this thread, on x86-64, and the stack below the caller's part.
 pub fn wipe() {
-    wipe_stack();
+    wipe_stack::<STACK>();
     clear_registers();
 }
 
@@ -23,9 +23,10 @@ fn apart<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Zeros so many bytes of the stack below the caller's part.
 #[inline(never)]
-fn wipe_stack() {
-    std::hint::black_box(&[0_u8; STACK]);
+pub fn wipe_stack<const BYTES: usize>() {
+    std::hint::black_box(&[0_u8; BYTES]);
 }
 
 fn clear_registers() {

@@ -194,16 +194,16 @@ impl ContentKeys {
         self.all().present.number != id.generation
     }
 
-    /// The keys that a file with this salt could have.
-    pub(super) fn any_of(&self, salt: [u8; 32]) -> impl Iterator<Item = (KeyId, FileKeys)> {
+    /// What derives the keys that a file with this salt could have.
+    pub(super) fn any_of(&self, salt: [u8; 32]) -> impl Iterator<Item = impl FnOnce() -> (KeyId, FileKeys)> {
         let Generations { present, former } = self.all();
-        [Some(present), former].into_iter().flatten().map(move |generation| generation.keys(salt))
+        [Some(present), former].into_iter().flatten().map(move |generation| move || generation.keys(salt))
     }
 
-    /// The keys of a file; `None` if the vault does not have those of its generation.
-    pub(super) fn of_file(&self, id: &KeyId) -> Option<FileKeys> {
+    /// What derives the keys of a file; `None` if the vault does not have those of its generation.
+    pub(super) fn of_file(&self, id: KeyId) -> Option<impl FnOnce() -> (KeyId, FileKeys)> {
         let Generations { present, former } = self.all();
         let generation = [Some(present), former].into_iter().flatten().find(|g| g.number == id.generation)?;
-        Some(generation.kdf.keys(&id.salt))
+        Some(move || generation.keys(id.salt))
     }
 }

@@ -13,7 +13,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zeroize::Zeroize;
 
 /// The kernel's table of descriptors is made this large at the start: 128 KiB. It doubles when it is full, for which
 /// a process with several threads waits until each processor has been out of the kernel once (RCU): 10 to 30 ms, and
@@ -120,7 +119,7 @@ pub(super) fn wipe_stacks() {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();
     traces::wipe();
-    wipe_stack();
+    traces::wipe_stack::<STACK>();
     let signal = libc::SIGRTMIN() + 1;
     if let Err(e) = on_signal(signal) {
         return log::warn!("the stacks of threads are not wiped: {e}");
@@ -139,13 +138,6 @@ pub(super) fn wipe_stacks() {
     }
 }
 
-/// Overwrites what lies below the caller's part of the stack.
-#[inline(never)]
-fn wipe_stack() {
-    let mut below = std::hint::black_box([0_u8; STACK]);
-    below.zeroize();
-}
-
 /// Runs on the thread's stack for signals, which every thread of the standard library has. On the thread's own, the kernel
 /// would store the registers in what is to be wiped, and leave bytes between them as they are: those of vector registers
 /// that the processor lacks, 1600 on many.
@@ -158,7 +150,7 @@ extern "C" fn wipe_on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *
             // SAFETY: below the part of the stack that is in use; a stack is longer, or grows. This handler runs on another.
             unsafe { lowest.wrapping_byte_sub(RED_ZONE).write_bytes(0, STACK) };
         }
-        Some(_) | None => wipe_stack(),
+        Some(_) | None => traces::wipe_stack::<STACK>(),
     }
     WIPED.fetch_add(1, Ordering::SeqCst);
 }

@@ -17,7 +17,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// An identity of the keys that `derive` makes; they are nowhere else afterwards.
+    /// An identity of the keys that `derive` makes; the stack has no traces of them afterwards.
     pub(super) fn new(derive: impl FnOnce() -> (KeyId, FileKeys)) -> Arc<Identity> {
         traces::wiped(|| {
             let (id, keys) = derive();

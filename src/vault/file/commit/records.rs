@@ -1,7 +1,7 @@
 //! The parts that several ways of writing share: keys, records, epochs, syncs and the modification time.
 
 use crate::{
-    crypto::{random, traces},
+    crypto::random,
     format::record::{KeyId, Record, Version},
     vault::{
         Error, Result, Time,
@@ -39,7 +39,7 @@ impl File {
 
     /// The keys that belong to a salt; `None` if the vault does not have those of its generation.
     pub(in crate::vault::file) fn derive(&self, id: KeyId) -> Option<Arc<Identity>> {
-        traces::wiped(|| Some(Arc::new(Identity { id, keys: self.context.keys.of_file(&id)? })))
+        self.context.keys.of_file(id).map(Identity::new)
     }
 
     /// Begins a change of the file: its content gets a new name, and a recovery that could not be written is written first.

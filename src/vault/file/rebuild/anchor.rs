@@ -74,8 +74,8 @@ impl File {
     fn by_salt(&self, sectors: &[[u8; RECORD]]) -> Result<Option<Anchor>> {
         for sector in sectors {
             let Some((salt, _)) = sector[SALT_AT..].split_first_chunk() else { continue };
-            for (id, keys) in self.context.keys.any_of(*salt) {
-                let identity = Arc::new(Identity { id, keys });
+            for derive in self.context.keys.any_of(*salt) {
+                let identity = Identity::new(derive);
                 if self.any_chunk_is_of(&identity)? {
                     let size = layout::plain_size(self.store.len()?);
                     let epoch = EPOCH_LIMIT - 1;

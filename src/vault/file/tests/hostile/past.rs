@@ -252,7 +252,9 @@ fn records(context: &Context, image: &FaultyFile) -> Result<[Option<Record>; 2],
     let [a, b] = sectors.map(|sector| match Record::peek_key(&sector) {
         Err(RecordError::Empty) => Ok(None),
         Err(error) => Err(error),
-        Ok(key) => Record::decode(&sector, &context.keys.any_of(key.salt).next().unwrap().1.record).map(Some),
+        Ok(key) => {
+            Record::decode(&sector, &context.keys.any_of(key.salt).next().unwrap()().1.record).map(Some)
+        }
     });
     Ok([a?, b?])
 }
