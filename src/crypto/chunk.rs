@@ -6,6 +6,7 @@ use super::{
     expanded::ExpandedKeys,
     integrity::{Integrity, IntegrityKey},
     secret::ct_eq,
+    traces,
 };
 use std::sync::OnceLock;
 use zeroize::Zeroizing;
@@ -124,7 +125,7 @@ impl ChunkKeys {
     pub fn expanded(&self) -> &ExpandedKeys {
         self.expanded.get_or_init(|| {
             let key = &self.key[..self.cipher.key_len()];
-            Box::new(ExpandedKeys::new(self.cipher, key, &self.chunk))
+            traces::wiped(|| Box::new(ExpandedKeys::new(self.cipher, key, &self.chunk)))
         })
     }
 

@@ -61,13 +61,16 @@ impl Secrets {
     /// Adds what must not be found either.
     pub fn add(&mut self, name: &str, bytes: &[u8]) {
         self.0.push((name.to_owned(), bytes[..bytes.len().min(LONGEST)].to_vec()));
+        // What is moved, or stored register by register, may be left in parts.
+        for (number, word) in bytes.chunks_exact(8).enumerate().filter(|(_, word)| **word != [0; 8]) {
+            self.0.push((format!("{name}, word {number}"), word.to_vec()));
+        }
     }
 
     fn add_key(&mut self, name: &str, key: &[u8; 32]) {
         self.add(name, key);
         let rounds = AesRoundKeys::new(key);
         self.add(&format!("{name}, to encrypt"), rounds.encryption_keys()[3..6].as_flattened());
-        // One of them alone: a thread's registers do not hold all.
         for (number, round_key) in rounds.encryption_keys().iter().enumerate().skip(2) {
             self.add(&format!("{name}, round key {number}"), round_key);
         }
