@@ -12,6 +12,8 @@ pub(super) enum Rule {
     LookUnderLease,
     /// Who opens a file looks at what the store has.
     LookAtOpen,
+    /// A descriptor that has a lock is not exchanged for another, which would not have it.
+    KeepLockedDescriptor,
     /// A lease is given back when the store has all under a clean record.
     CleanBeforeGivingBack,
     /// What does not verify is read again under the lock of the stored file.

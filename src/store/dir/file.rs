@@ -37,9 +37,11 @@ impl DirFile {
         self.fd.read().clone()
     }
 
-    /// Takes over the descriptor of `other`, the same inode opened for writing.
+    /// Takes over the descriptor of `other`, the same inode opened for writing, unless there is one that may write.
     pub fn take_over(&self, other: DirFile) {
-        *self.fd.write() = other.fd.into_inner();
+        if !self.writable() {
+            *self.fd.write() = other.fd.into_inner();
+        }
     }
 
     /// Whether the descriptor may write.

@@ -230,6 +230,21 @@ impl File {
         Ok(())
     }
 
+    /// Does `exchange`, which gives the stored file another descriptor, while it is not locked by the one that it has.
+    ///
+    /// # Errors
+    /// As [`File::give_back`].
+    pub fn between_locks(&self, exchange: impl FnOnce()) -> Result<()> {
+        if holds(Rule::KeepLockedDescriptor) {
+            let _turn = self.lease.turn.lock();
+            self.give_back()?;
+            exchange();
+        } else {
+            exchange();
+        }
+        Ok(())
+    }
+
     /// Has the file fail, which has nothing that is not stored; false if it has the lease.
     pub fn give_up(&self) -> bool {
         let _turn = self.lease.turn.lock();

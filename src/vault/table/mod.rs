@@ -206,8 +206,8 @@ impl Files {
                 Some(Entry::Open(open)) => {
                     let open = open.clone();
                     if store.writable() && !open.store.writable() {
-                        open.store.take_over(store);
                         drop(files);
+                        open.file.between_locks(|| open.store.take_over(store))?;
                         open.file.refresh()?;
                         return Ok(open);
                     }

@@ -2,6 +2,7 @@
 //! away.
 
 use crate::store::{BackingFile, DirFile, Locks};
+use parking_lot::Mutex;
 use std::{
     io,
     sync::{
@@ -12,19 +13,27 @@ use std::{
 
 const PAGE: usize = 4096;
 
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
 /// A process: so many more of its writes reach the store.
 pub(in crate::vault) struct Life {
     writes: AtomicI64,
+    when_locked: Mutex<Option<Meanwhile>>,
     pub(in crate::vault) locks: Locks,
 }
 
 impl Life {
     pub(in crate::vault) fn endless() -> Self {
-        Life { writes: AtomicI64::new(i64::MAX), locks: Locks::default() }
+        Life { writes: AtomicI64::new(i64::MAX), when_locked: Mutex::default(), locks: Locks::default() }
     }
 
     pub(in crate::vault) fn end_after(&self, writes: i64) {
         self.writes.store(writes, Ordering::Relaxed);
+    }
+
+    /// Has this done when a stored file is locked next.
+    pub(in crate::vault) fn when_locked(&self, meanwhile: impl FnOnce() + Send + 'static) {
+        *self.when_locked.lock() = Some(Box::new(meanwhile));
     }
 
     /// Spends so many if there are more left.
@@ -134,7 +143,11 @@ impl BackingFile for Mortal {
     }
 
     fn try_lock(&self) -> io::Result<bool> {
-        self.life.locks.lock(&self.store.fd(), || self.store.try_lock())
+        let locked = self.life.locks.lock(&self.store.fd(), || self.store.try_lock())?;
+        if locked && let Some(meanwhile) = self.life.when_locked.lock().take() {
+            meanwhile();
+        }
+        Ok(locked)
     }
 
     fn unlock(&self) {

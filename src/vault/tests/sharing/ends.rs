@@ -1,15 +1,20 @@
 //! What one refuses, and what one leaves behind that vanishes.
 
 use super::{
-    super::{super::sharing::Rule, errno, node, raw_names, unlock},
+    super::{
+        super::sharing::{Rule, break_rule, broken},
+        errno, node, raw_names, unlock,
+    },
     alone, check, fails_without, name, new_vault, share,
 };
 use crate::{
-    store::BackingFile,
-    vault::{Error, Kind, OpenError, OpenFile, OpenOptions, RenameMode, StoredName, Target, Vault},
+    store::{BackingFile, DirFile},
+    vault::{
+        Error, Kind, OpenError, OpenFile, OpenOptions, RenameMode, StoredName, Target, Vault, attr::key,
+    },
 };
-use rustix::io::Errno;
-use std::{ffi::OsStr, time::Duration};
+use rustix::{fs::OFlags, io::Errno};
+use std::{ffi::OsStr, sync::mpsc, thread, time::Duration};
 
 #[test]
 fn who_has_a_vault_alone_and_who_share_it_keep_each_other_out() {
@@ -216,4 +221,48 @@ fn a_lease_that_was_lost_and_is_free_goes_on() {
     assert_eq!(all_of(&open), b"second");
     vault.files().flush_at_close(&open).unwrap();
     vault.shut_down().unwrap();
+}
+
+/// One who may only read a stored file at first looks at what another left half-done; meanwhile it is opened for writing.
+fn a_lock_stays_while_the_file_is_opened_for_writing() {
+    let dir = new_vault();
+    let [one, other] = [share(dir.path(), Duration::from_secs(1)), share(dir.path(), Duration::ZERO)];
+    let (stored, _, made) = one.create(&one.root(), name("f"), node(0o644)).unwrap();
+    one.files().release(made);
+    let root = one.root();
+    let store = DirFile::quiet(root.store.open_file(&stored.0, OFlags::RDONLY).unwrap());
+    let reading = one.files().open(key(&rustix::fs::fstat(&*store.fd()).unwrap()), store).unwrap();
+    let writing = other.open_file(&other.root(), &stored, true).unwrap();
+    writing.file.write(0, &[1; 100_000]).unwrap();
+    other.files().life.end_after(2);
+    writing.file.sync().unwrap_err();
+    drop(writing);
+    other.files().end_flusher();
+    drop(other); // Its locks end with it.
+    // Whoever of others could lock the stored file would go on from what is there.
+    let others = DirFile::new(root.store.open_file(&stored.0, OFlags::RDWR).unwrap());
+    let (found, is_locked) = mpsc::channel();
+    let (rule, opener) = (broken(), one.clone());
+    one.files().life.when_locked(move || {
+        let opening = thread::spawn(move || {
+            break_rule(rule);
+            let opened = opener.open_file(&opener.root(), &stored, true).unwrap();
+            opener.files().release(opened);
+        });
+        thread::sleep(Duration::from_millis(300)); // Without the rule it is open by then.
+        found.send((!others.try_lock().unwrap(), opening)).unwrap();
+    });
+    reading.file.refresh().unwrap();
+    let (is_locked, opening) = is_locked.recv().unwrap();
+    opening.join().unwrap();
+    assert!(is_locked, "another may lock a file that is being looked at");
+    assert!(reading.store.writable());
+    one.files().release(reading);
+    one.shut_down().unwrap();
+}
+
+#[test]
+fn a_descriptor_with_a_lock_is_not_exchanged() {
+    a_lock_stays_while_the_file_is_opened_for_writing();
+    assert!(fails_without(Rule::KeepLockedDescriptor, a_lock_stays_while_the_file_is_opened_for_writing));
 }
