@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use rustix::{
     fs::{FlockOperation, OFlags},
     io::Errno,
+    time::{ClockId, clock_gettime},
 };
 use std::{
     ffi::OsStr,
@@ -34,7 +35,7 @@ use std::{
     path::Path,
     sync::atomic::{AtomicBool, AtomicI64, Ordering},
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 /// A lock file may be replaced between being opened and being locked: so often it is tried again.
@@ -384,7 +385,8 @@ fn is_in_place(root: &StoreDir, file: &DirFile) -> bool {
 
 /// Milliseconds by the clock that goes on while the machine sleeps.
 fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64
+    let time = clock_gettime(ClockId::Boottime);
+    time.tv_sec * 1000 + time.tv_nsec / 1_000_000
 }
 
 /// Whether there are entries in the root, so that it was open before.
