@@ -235,13 +235,9 @@ impl File {
     /// # Errors
     /// As [`File::give_back`].
     pub fn between_locks(&self, exchange: impl FnOnce()) -> Result<()> {
-        if holds(Rule::KeepLockedDescriptor) {
-            let _turn = self.lease.turn.lock();
-            self.give_back()?;
-            exchange();
-        } else {
-            exchange();
-        }
+        let _turn = holds(Rule::KeepLockedDescriptor).then(|| self.lease.turn.lock());
+        self.give_back()?;
+        exchange();
         Ok(())
     }
 

@@ -241,7 +241,7 @@ fn a_lock_stays_while_the_file_is_opened_for_writing() {
     drop(other); // Its locks end with it.
     // Whoever of others could lock the stored file would go on from what is there.
     let others = DirFile::new(root.store.open_file(&stored.0, OFlags::RDWR).unwrap());
-    let (found, is_locked) = mpsc::channel();
+    let (found, looked) = mpsc::channel();
     let (rule, opener) = (broken(), one.clone());
     one.files().life.when_locked(move || {
         let opening = thread::spawn(move || {
@@ -253,7 +253,7 @@ fn a_lock_stays_while_the_file_is_opened_for_writing() {
         found.send((!others.try_lock().unwrap(), opening)).unwrap();
     });
     reading.file.refresh().unwrap();
-    let (is_locked, opening) = is_locked.recv().unwrap();
+    let (is_locked, opening) = looked.recv().unwrap();
     opening.join().unwrap();
     assert!(is_locked, "another may lock a file that is being looked at");
     assert!(reading.store.writable());
