@@ -34,6 +34,8 @@ pub(super) enum Rule {
     RecordAfterCommit,
     /// Overwrites that failed half-way are completed before anything else.
     FinishOverwrites,
+    /// The chunk that a version ends in is written again, or is a hole, before the version grows past it.
+    EndBeforeGrowth,
     /// What was flushed is committed before a cut.
     CommitBeforeCut,
     /// A cut is durable before the stored file is cut.
@@ -100,7 +102,7 @@ breakable!();
 
 /// All that matter to one thread alone; the explorer of interleavings has the others.
 #[cfg(test)]
-pub(super) const ALL: [Rule; 33] = {
+pub(super) const ALL: [Rule; 34] = {
     use Rule::*;
     [
         OneSlotAboveBase,
@@ -116,6 +118,7 @@ pub(super) const ALL: [Rule; 33] = {
         SyncBeforeBase,
         RecordAfterCommit,
         FinishOverwrites,
+        EndBeforeGrowth,
         CommitBeforeCut,
         SyncBeforeCut,
         CutHasHappened,

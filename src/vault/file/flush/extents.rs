@@ -9,6 +9,7 @@ use crate::{
             Durability, File,
             buffer::{EXTENTS, Extent},
             commit::{Changed, MOST_IN_FLIGHT},
+            rules::{Rule, holds},
             state::State,
         },
     },
@@ -59,10 +60,13 @@ impl File {
             }
         }
         let is_among = |end: u64| {
-            st.dirty.buffer.extent_over(end).is_some_and(|extent| extents.contains(&extent.first()))
+            let written = |extent: &Extent| extents.contains(&extent.first()) && extent.get(end).is_some();
+            st.dirty.buffer.extent_over(end).is_some_and(written)
         };
-        let is_outside = |end: &u64| !is_among(*end) && st.dirty.buffer.get(*end).is_some();
-        if let Some(end) = growing_end(st).filter(is_outside) {
+        let is_outside = |end: &u64| !is_among(*end) && st.dirty.buffer.holds(*end);
+        if let Some(end) = growing_end(st).filter(is_outside)
+            && holds(Rule::EndBeforeGrowth)
+        {
             self.flush_end(st, end)?;
         }
         let mut chunks: Vec<u64> = extents
@@ -84,11 +88,13 @@ impl File {
         Ok(())
     }
 
-    /// Flushes the chunk that the flushed version ends in, at its new length.
+    /// Flushes the chunk that the flushed version ends in, at its new length, or the hole that it becomes.
     fn flush_end(&self, st: &mut State, end: u64) -> Result<()> {
         self.complete_all(st);
         st.dirty.buffer.spill_extent_of(end);
-        let changed = Changed { chunks: vec![end], holes: Vec::new() };
+        let (chunks, holes) =
+            if st.dirty.buffer.is_punched(end) { (vec![], vec![end]) } else { (vec![end], vec![]) };
+        let changed = Changed { chunks, holes };
         let size = size_with(st, &changed);
         self.flush_now(st, size, &changed, &[])
     }

@@ -16,7 +16,7 @@ use std::{
 };
 
 /// For each rule a short case that finds that it is broken; `?` as in `named`.
-const SHORTEST: [(Rule, &str); 33] = [
+const SHORTEST: [(Rule, &str); 34] = [
     (Rule::OneSlotAboveBase, "strict small: append 1; sync; write 0 1; flush; write 0 1; flush"),
     (Rule::DirtyRecordFirst, "strict small: append 4; rest; append 3; flush"),
     (Rule::KeepBaseSlot, "strict small: append 1; sync; write 0 1; sync"),
@@ -30,6 +30,7 @@ const SHORTEST: [(Rule, &str); 33] = [
     (Rule::SyncBeforeBase, "strict small: append 4; sync; write 0 1; sync"),
     (Rule::RecordAfterCommit, "strict small: append 4; sync"),
     (Rule::FinishOverwrites, "strict small: append 6; rest; write 0 4; flush !5x1:nospc; sync"),
+    (Rule::EndBeforeGrowth, "strict streams: append 4; sync; punch 3 4; write 5 140; nothing"),
     (Rule::CommitBeforeCut, "strict small: append 6; rest; write 3 5; flush; truncate 4"),
     (Rule::SyncBeforeCut, "strict small: append 6; sync; truncate 2"),
     (Rule::CutHasHappened, "strict small: append 6; sync; truncate 2 !4x1:nospc; read 0 2"),

@@ -23,11 +23,14 @@ fn holds(from: usize, text: &str) {
     let contexts = Contexts::new();
     for case in ways(text) {
         for seed in 0..10 {
-            let ran = contexts.run(&case, seed, Care { from, ..Care::ALL });
-            if let Some(wrong) = ran.wrong {
-                panic!("step {}: {}\n    seed {seed}: {case}", wrong.step, wrong.text);
-            }
+            run(&contexts, &case, seed, Care { from, ..Care::ALL });
         }
+    }
+}
+
+fn run(contexts: &Contexts, case: &Case, seed: u64, care: Care) {
+    if let Some(wrong) = contexts.run(case, seed, care).wrong {
+        panic!("step {}: {}\n    seed {seed}: {case}", wrong.step, wrong.text);
     }
 }
 
@@ -78,4 +81,16 @@ fn a_way_to_rest_that_fails_after_a_cut_then_growth() {
 fn a_growing_end_that_fails_then_a_sync() {
     holds(4, "strict small: append 4; sync; append 1; flush ?; sync");
     holds(4, "strict odd: append 5; sync; append 1; flush ?; write 7 8; sync");
+}
+
+/// The tag of the chunk that a version ends in covers its length: it must not stay as it is when a stream grows the file.
+#[test]
+fn a_punched_end_then_a_stream_behind_it() {
+    let few = Care { instants: 6, ..Care::ALL };
+    for text in [
+        "strict streams: append 4; sync; punch 3 4; write 5 140; nothing",
+        "strict streams: append 4; sync; write 5 50; punch 3 4; write 50 140; truncate 3",
+    ] {
+        ways(text).for_each(|case| run(&Contexts::new(), &case, 0, Care { from: 3, ..few }));
+    }
 }
