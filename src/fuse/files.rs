@@ -227,10 +227,11 @@ impl Server {
         }
         self.take_privileges(handle.node.number, &handle.file, caller, || caller.keeps_set_id())?;
         self.take_capabilities(&handle.node)?;
-        if mode != 0 {
-            file.punch(offset, len)?;
+        // First what can be refused: a program that is told so still has its data.
+        if mode != libc::FALLOC_FL_PUNCH_HOLE {
+            file.allocate(offset, len, keep)?;
         }
-        if mode == libc::FALLOC_FL_PUNCH_HOLE { Ok(()) } else { file.allocate(offset, len, keep) }
+        if mode == 0 { Ok(()) } else { file.punch(offset, len) }
     }
 
     /// SEEK_DATA and SEEK_HOLE; the kernel does the others itself.
