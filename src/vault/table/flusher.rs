@@ -227,6 +227,7 @@ impl Files {
         if !each && let Err(e) = (self.sync_store)() {
             if e.kind() != io::ErrorKind::Unsupported {
                 log::error!("the store cannot be synced: {e}");
+                self.ask_others(&files, failed);
             }
             each = true; // tells which files it concerns
         }
@@ -235,6 +236,16 @@ impl Files {
             done || open.file.clean_sync().map_err(|e| failed(open, e)).is_ok()
         };
         files.into_iter().filter(synced).collect()
+    }
+
+    /// Syncs the files that are not among these. The store wrote what they have, too, and says once that it failed; the next
+    /// success would be taken for theirs. Of a file it is told once more who asks by its descriptor.
+    fn ask_others(&self, asked: &[(Arc<OpenFile>, CleanStep)], failed: &impl Fn(&OpenFile, Error)) {
+        let is_other = |open: &Arc<OpenFile>| !asked.iter().any(|(of, _)| Arc::ptr_eq(of, open));
+        for open in self.all().into_iter().filter(is_other).filter(|o| !o.file.is_clean() && !o.file.failed())
+        {
+            open.file.clean_sync().unwrap_or_else(|e| failed(&open, e));
+        }
     }
 
     /// Ends the flusher.

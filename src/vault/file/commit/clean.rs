@@ -75,6 +75,8 @@ impl File {
     /// The store's; the file then takes no more writes.
     pub fn clean_sync(&self) -> Result<()> {
         let mut st = self.state.write();
+        // The store says only once that a sync failed: not to this one what a write in flight has to know.
+        self.complete_all(&mut st);
         if holds(Rule::SyncBeforeClean) { self.sync_store(&mut st) } else { Ok(()) }
     }
 

@@ -31,7 +31,9 @@ impl File {
         // record before names the same version as its target, so a crash finds it either way. But under that one, damage could be
         // taken for data that a crash kept from the store. Where a clean record may be, it tells damage already, and a dirty one
         // would have to be durable.
+        // What a failed write left has to be erased with the next record, which the next flush does.
         if !st.stored.base_is_recorded
+            && st.stored.leftover.is_none()
             && !st.stored.records.on_disk.may_be_clean()
             && holds(Rule::RecordAfterCommit)
             && let Err(e) = self.write_base_record(st)

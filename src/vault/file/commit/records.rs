@@ -136,8 +136,11 @@ impl File {
     /// fdatasync. If it fails, nothing that was written before may be trusted.
     ///
     /// # Errors
-    /// The store's.
+    /// The store's; EIO after one that failed, of which a success would prove nothing.
     pub(in crate::vault::file) fn sync_store(&self, st: &mut State) -> Result<()> {
+        if st.fault == Some(Fault::SyncFailed) && holds(Rule::StopAfterFailedSync) {
+            return Err(Error::os(libc::EIO));
+        }
         self.store.sync_data().inspect_err(|_| st.fault = Some(Fault::SyncFailed))?;
         st.stored.durable = st.stored.records.newest_bound();
         Ok(())

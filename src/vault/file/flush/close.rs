@@ -5,8 +5,13 @@ use crate::{
     crypto::chunk::CHUNK,
     format::layout,
     vault::{
-        Result,
-        file::{File, commit::Changed, record::OnDisk, state::State},
+        Error, Result,
+        file::{
+            File,
+            commit::Changed,
+            record::OnDisk,
+            state::{Fault, State},
+        },
     },
 };
 use std::ops::Range;
@@ -20,10 +25,14 @@ impl File {
     /// closes a file is the last to hear that the store is full.
     ///
     /// # Errors
-    /// As `flush`.
+    /// As `flush`; EIO if what was written before could not be made durable.
     pub fn flush_at_close(&self) -> Result<()> {
         let mut st = self.state.write();
         self.complete_all(&mut st);
+        if st.fault == Some(Fault::SyncFailed) {
+            // Nothing is left that could fail, but the program has to hear of it.
+            return Err(Error::os(libc::EIO));
+        }
         let changed = all_changed(&st);
         if self.may_leave(&st)
             && self.load_for_close(&mut st, &changed)?

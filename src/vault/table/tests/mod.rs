@@ -143,6 +143,37 @@ fn what_was_lost_before_the_end_is_said_there() {
     assert!(files.shut_down().is_err());
 }
 
+/// The store says once that it failed, and a sync of all of it is of all files.
+#[test]
+fn a_failed_sync_of_the_store_concerns_every_file() {
+    let failed = AtomicBool::new(false);
+    let fail_once = move || match failed.swap(true, Ordering::Relaxed) {
+        false => Err(io::Error::from_raw_os_error(libc::EIO)),
+        true => Ok(()),
+    };
+    let files = Files::without_flusher(context(), KEY.0, Box::new(fail_once));
+    (0..20).for_each(|inode| drop(enter(&files, (KEY.0, inode))));
+    let cleaned = files.all();
+    let busy = (KEY.0, 20);
+    enter(&files, busy).fail_at(0, 1, Failure::Lost(libc::EIO));
+    files.clean(cleaned);
+    assert!(files.get(busy).unwrap().file.sync_failed(), "nobody asked the file that was not to be cleaned");
+}
+
+/// A later sync that succeeds says nothing about what the failed one lost.
+#[test]
+fn after_a_failed_sync_no_other_makes_anything_durable() {
+    let (files, content) = table();
+    let open = files.get(KEY).unwrap();
+    content.fail_at(0, u64::MAX, Failure::Lost(libc::EIO));
+    assert!(files.sync(&open).is_err());
+    content.mend();
+    let durable = open.file.durable();
+    assert!(open.file.clean_sync().is_err());
+    assert_eq!(open.file.durable(), durable);
+    assert!(files.flush_at_close(&open).is_err(), "the program hears of it");
+}
+
 #[test]
 fn what_was_removed_may_be_lost() {
     let (files, content) = table();
