@@ -72,6 +72,8 @@ pub const UNANSWERED: Errno = Errno::EIO;
 pub const INTERRUPTED: Errno = Errno::EINTR;
 /// The mount was locked and is to end.
 pub const ENDED: Errno = Errno::EIO;
+/// The vault was locked or frozen before a request that is then nothing to it. No program sees this.
+pub const SHUT: Errno = Errno::EAGAIN;
 
 /// A mount that the caller may not enter.
 pub const CLOSED: Errno = Errno::EACCES;

@@ -32,7 +32,7 @@ impl Server {
         self.no_writers_gather(false)?;
         self.have_pages_written();
         self.frozen.store(true, Ordering::Relaxed);
-        self.gate.close(|| self.read_queued());
+        self.close_gate();
         let rested =
             self.no_writers_gather(false).and_then(|()| self.vault.rest().map_err(|e| self.explain(&e)));
         if let Err(e) = rested {

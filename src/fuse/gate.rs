@@ -3,10 +3,17 @@
 //! Requests that come to a closed gate are held, and no event loop waits with them: a program that closes a file, ends,
 //! or starts another must be answered, or it could not even be killed. Of those that are held it is noticed when their
 //! program is killed, so that it can end.
+//!
+//! What is nothing to a locked vault, as a flush is, is held only while the gate closes. No thread may wait so long: it may
+//! have reads queued that are inside, and that nobody else would do.
+//!
+//! A request inside may wait for one that is held. To drop a page that a direct write has made stale the kernel waits for a
+//! read of it, and that read may have come after the gate began to close. So while the gate closes, those that are held are
+//! let in from time to time, more and more seldom: what waits for them ends, and those that come then are held again.
 
-use super::errno::{Answer, ENDED, INTERRUPTED};
+use super::errno::{Answer, ENDED, INTERRUPTED, SHUT};
 use crate::vault::wipe_traces;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     fs,
     sync::{
@@ -38,6 +45,16 @@ struct State {
     stage: Stage,
     /// The threads that wait for an answer, and what is to be done for them.
     held: Vec<(u32, Held)>,
+    /// What is to be done only as long as the vault is not locked or frozen.
+    until_shut: Vec<Held>,
+}
+
+impl State {
+    /// Takes all that is held.
+    fn take(&mut self) -> Vec<Held> {
+        let held = self.held.drain(..).map(|(_, work)| work);
+        held.chain(self.until_shut.drain(..)).collect()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +86,7 @@ impl Gate {
             closed: AtomicBool::new(false),
             inside: AtomicUsize::new(0),
             came: AtomicU64::new(0),
-            state: Mutex::new(State { stage: Stage::Open, held: Vec::new() }),
+            state: Mutex::new(State { stage: Stage::Open, held: Vec::new(), until_shut: Vec::new() }),
             changed: Condvar::new(),
         })
     }
@@ -86,35 +103,28 @@ impl Gate {
         self.came.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Passes; nothing if the vault is locked or frozen. Waits while the gate closes.
-    pub fn pass_unless_shut(self: &Arc<Self>) -> Option<Pass> {
-        loop {
-            if let Some(pass) = self.try_pass() {
-                return Some(pass);
-            }
-            let mut state = self.state.lock();
-            self.changed.wait_while(&mut state, |state| state.stage == Stage::Closing);
-            if state.stage != Stage::Open {
-                return None;
-            }
-        }
-    }
-
     /// Holds a request of the thread `program` until it may pass, its program was killed, or the mount is to end.
     pub fn hold(self: &Arc<Self>, program: u32, work: Held) {
         let mut state = self.state.lock();
-        match state.stage {
-            Stage::Closing | Stage::Shut => state.held.push((program, work)),
-            Stage::Open => {
-                let pass = self.enter(); // The gate cannot close before.
-                drop(state);
-                work(Ok(pass));
-            }
-            Stage::Ended => {
-                drop(state);
-                work(Err(ENDED));
-            }
-        }
+        let answer = match state.stage {
+            Stage::Closing | Stage::Shut => return state.held.push((program, work)),
+            Stage::Open => Ok(self.enter()), // The gate cannot close before.
+            Stage::Ended => Err(ENDED),
+        };
+        drop(state);
+        work(answer);
+    }
+
+    /// Holds a request while the gate closes. It fails once the vault is locked or frozen.
+    pub fn hold_unless_shut(self: &Arc<Self>, work: Held) {
+        let mut state = self.state.lock();
+        let answer = match state.stage {
+            Stage::Closing => return state.until_shut.push(work),
+            Stage::Open => Ok(self.enter()),
+            Stage::Shut | Stage::Ended => Err(SHUT),
+        };
+        drop(state);
+        work(answer);
     }
 
     /// Counts a request as inside.
@@ -130,22 +140,36 @@ impl Gate {
         }
     }
 
-    /// Closes the gate and waits until every request inside is answered. `on_wait` is called from time to time.
-    pub fn close(&self, on_wait: impl Fn()) {
+    /// Closes the gate and waits until every request inside is answered. `on_wait` is called from time to time. Requests
+    /// that are held are now and then handed to `run` with a pass, as those inside may wait for them.
+    pub fn close(self: &Arc<Self>, on_wait: impl Fn(), run: impl Fn(Held, Pass)) {
         let mut state = self.state.lock();
         state.stage = Stage::Closing;
         self.closed.store(true, Ordering::SeqCst);
+        let mut waits = 0_u64;
         while self.inside.load(Ordering::SeqCst) > 0 {
-            if self.changed.wait_for(&mut state, LOOK).timed_out() {
-                on_wait();
+            if !self.changed.wait_for(&mut state, LOOK).timed_out() {
+                continue;
             }
+            waits += 1;
+            // Ever more seldom, so that the gate closes however many come.
+            let held = if waits.is_power_of_two() { state.take() } else { Vec::new() };
+            // Without the lock: both may have requests leave, which take it.
+            MutexGuard::unlocked(&mut state, || {
+                on_wait();
+                self.let_in(held, &run);
+            });
         }
     }
 
     /// Says that the vault is locked or frozen.
     pub fn shut(&self) {
-        self.state.lock().stage = Stage::Shut;
-        self.changed.notify_all();
+        let needless = {
+            let mut state = self.state.lock();
+            state.stage = Stage::Shut;
+            std::mem::take(&mut state.until_shut)
+        };
+        needless.into_iter().for_each(|work| work(Err(SHUT)));
     }
 
     /// Opens it, and hands each request that was held to `run`, with a pass.
@@ -154,10 +178,13 @@ impl Gate {
             let mut state = self.state.lock();
             state.stage = Stage::Open;
             self.closed.store(false, Ordering::SeqCst);
-            self.changed.notify_all();
-            std::mem::take(&mut state.held)
+            state.take()
         };
-        held.into_iter().for_each(|(_, work)| run(work, self.enter()));
+        self.let_in(held, run);
+    }
+
+    fn let_in(self: &Arc<Self>, held: Vec<Held>, run: impl Fn(Held, Pass)) {
+        held.into_iter().for_each(|work| run(work, self.enter()));
     }
 
     /// Has those that are held fail, and all that come, if the vault is locked or frozen.
@@ -191,7 +218,7 @@ impl Gate {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// How many requests are held.
+    /// How many requests are held until the vault is unlocked or thawed.
     pub fn held(&self) -> usize {
         self.state.lock().held.len()
     }
@@ -228,6 +255,39 @@ mod tests {
         from
     }
 
+    /// As `hold`, for what is nothing to a locked vault. The thread that it comes to does not wait.
+    fn hold_unless_shut(gate: &Arc<Gate>) -> mpsc::Receiver<Answer<()>> {
+        let (to, from) = mpsc::channel();
+        let (goes_on, has_gone_on) = mpsc::channel();
+        let gate = gate.clone();
+        thread::spawn(move || {
+            gate.hold_unless_shut(Box::new(move |pass| to.send(pass.map(drop)).unwrap()));
+            goes_on.send(()).unwrap();
+        });
+        has_gone_on.recv_timeout(NEVER).expect("it does not wait");
+        from
+    }
+
+    fn run(work: Held, pass: Pass) {
+        work(Ok(pass));
+    }
+
+    fn close(gate: &Arc<Gate>) {
+        gate.close(|| {}, run);
+    }
+
+    /// Closes it on another thread; says when that is done.
+    fn close_behind(gate: &Arc<Gate>, on_wait: impl Fn() + Send + 'static) -> mpsc::Receiver<()> {
+        let (to, from) = mpsc::channel();
+        let closing = gate.clone();
+        thread::spawn(move || {
+            closing.close(on_wait, run);
+            to.send(()).unwrap();
+        });
+        wait_for(|| gate.is_closed());
+        from
+    }
+
     fn wait_for(condition: impl Fn() -> bool) {
         let end = Instant::now() + NEVER;
         while !condition() {
@@ -241,31 +301,25 @@ mod tests {
         let gate = Gate::new();
         let first = gate.try_pass().expect("open");
         let second = gate.try_pass().expect("open");
-        let (to, from) = mpsc::channel();
-        let closing = gate.clone();
-        thread::spawn(move || {
-            closing.close(|| {});
-            to.send(()).unwrap();
-        });
-        wait_for(|| gate.is_closed());
+        let closed = close_behind(&gate, || {});
         assert!(gate.try_pass().is_none());
         drop(first);
-        assert!(from.try_recv().is_err(), "one is inside");
+        assert!(closed.try_recv().is_err(), "one is inside");
         drop(second);
-        from.recv_timeout(NEVER).expect("nobody is inside");
+        closed.recv_timeout(NEVER).expect("nobody is inside");
     }
 
     #[test]
     fn requests_are_held_until_it_opens_or_ends() {
         let gate = Gate::new();
         assert!(hold(&gate, 1).recv_timeout(NEVER).expect("open").is_ok());
-        gate.close(|| {});
+        close(&gate);
         let held = hold(&gate, 1);
         assert!(held.try_recv().is_err());
         assert_eq!(gate.held(), 1);
-        gate.open(|work, pass| work(Ok(pass)));
+        gate.open(run);
         assert!(held.recv_timeout(NEVER).expect("open").is_ok());
-        gate.close(|| {});
+        close(&gate);
         gate.shut();
         let held = hold(&gate, 1);
         gate.end();
@@ -274,15 +328,53 @@ mod tests {
     }
 
     #[test]
-    fn what_a_locked_vault_need_not_do_waits_only_while_the_gate_closes() {
+    fn what_a_locked_vault_need_not_do_is_held_only_while_the_gate_closes() {
         let gate = Gate::new();
-        assert!(gate.pass_unless_shut().is_some());
-        gate.close(|| {});
-        let (to, from) = mpsc::channel();
-        let other = gate.clone();
-        thread::spawn(move || to.send(other.pass_unless_shut().is_some()));
+        assert!(hold_unless_shut(&gate).recv_timeout(NEVER).expect("open").is_ok());
+        close(&gate);
+        let held = hold_unless_shut(&gate);
+        assert!(held.try_recv().is_err());
         gate.shut();
-        assert_eq!(from.recv_timeout(NEVER), Ok(false));
+        assert!(held.recv_timeout(NEVER).expect("shut").is_err());
+        assert!(hold_unless_shut(&gate).recv_timeout(NEVER).expect("shut").is_err());
+        gate.end();
+        assert!(hold_unless_shut(&gate).recv_timeout(NEVER).expect("ended").is_err());
+    }
+
+    #[test]
+    fn what_a_locked_vault_need_not_do_passes_a_gate_that_opens_again() {
+        let gate = Gate::new();
+        close(&gate);
+        let held = hold_unless_shut(&gate);
+        assert!(held.try_recv().is_err());
+        gate.open(run);
+        assert!(held.recv_timeout(NEVER).expect("open").is_ok());
+        close(&gate); // Nobody is left inside.
+    }
+
+    #[test]
+    fn the_last_request_inside_may_be_one_that_is_queued() {
+        let gate = Gate::new();
+        let queued = Mutex::new(gate.try_pass());
+        let closed = close_behind(&gate, move || drop(queued.lock().take()));
+        closed.recv_timeout(NEVER).expect("what was queued is done");
+    }
+
+    #[test]
+    fn a_request_inside_that_waits_for_one_that_is_held_does_not_keep_the_gate_from_closing() {
+        let gate = Gate::new();
+        let waiting = gate.try_pass().expect("open");
+        let closed = close_behind(&gate, || {});
+        let held = hold(&gate, 1);
+        let waited = thread::spawn(move || {
+            let answer = held.recv_timeout(NEVER);
+            drop(waiting);
+            answer
+        });
+        closed.recv_timeout(NEVER).expect("nobody is inside");
+        assert!(waited.join().unwrap().expect("let in").is_ok());
+        assert!(gate.try_pass().is_none());
+        assert!(hold(&gate, 1).try_recv().is_err(), "who comes later is held");
     }
 
     #[test]
@@ -295,7 +387,7 @@ mod tests {
     #[test]
     fn programs_that_go_on_are_held_on() {
         let gate = Gate::new();
-        gate.close(|| {});
+        close(&gate);
         let held = [std::process::id(), u32::MAX].map(|program| hold(&gate, program));
         gate.let_killed_go();
         assert!(held.iter().all(|held| held.try_recv().is_err()));

@@ -60,7 +60,7 @@ impl Server {
         may_lock()?;
         // Most of them while reads are answered, so that no page is waited for in vain.
         self.cached().iter().for_each(|node| self.drop_cached(node));
-        self.gate.close(|| self.read_queued());
+        self.close_gate();
         if let Err(e) = may_lock() {
             self.open_gate();
             return Err(e);
@@ -157,7 +157,7 @@ impl Server {
             let nodes = server.cached();
             nodes
                 .iter()
-                .filter(|node| server.is_quiet(node) && !server.may_be_dirty(node))
+                .filter(|node| server.dropper.waits_for_nothing(node) && !server.may_be_dirty(node))
                 .for_each(|node| server.drop_cached(node));
             drop(done);
         });
@@ -176,11 +176,6 @@ impl Server {
             // From the first byte to the end. A node that the kernel does not know has no pages.
             let _ = kernel.inval_inode(INodeNo(node.number), 0, 0);
         }
-    }
-
-    /// Whether nobody waits for a page, as far as this process can see.
-    fn is_quiet(&self, node: &Node) -> bool {
-        node.pages.idle() && self.gate.held() == 0 && !self.request_waits()
     }
 
     /// Fails if the kernel may have gathered writes, unless the mount `ends`.

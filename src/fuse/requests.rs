@@ -332,10 +332,17 @@ impl Requests {
     /// A program closes one of its descriptors. On a locked vault there is nothing to flush: a program that is killed
     /// could not end before it is answered.
     pub fn flush(&self, number: u64, handle: u64, reply: impl Reply<()>) {
-        let Some(pass) = self.server.pass_unless_shut() else { return reply.answer(Ok(())) };
-        self.server.slowly(self.transport, pass, move |s| {
-            reply.answer(s.answer(Activity::Flush, number, |s| s.flush(handle)));
-        });
+        let transport = self.transport;
+        let flush = move |server: &Arc<Server>, pass: Answer<Pass>| match pass {
+            Ok(pass) => server.slowly(transport, pass, move |s| {
+                reply.answer(s.answer(Activity::Flush, number, |s| s.flush(handle)));
+            }),
+            Err(_) => reply.answer(Ok(())),
+        };
+        match self.server.gate.try_pass() {
+            Some(pass) => flush(&self.server, Ok(pass)),
+            None => self.server.hold_unless_shut(flush),
+        }
     }
 
     /// The last descriptor of a handle is closed.

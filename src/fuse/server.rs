@@ -5,7 +5,7 @@ use super::{
     caller::Caller,
     dirs::Dirs,
     errno::{self, Answer, Reporter},
-    gate::{Gate, Pass},
+    gate::{self, Gate, Pass},
     handles::{FileHandle, Handles},
     held::Held,
     inodes::{self, Id, Inodes, Name, Node},
@@ -92,7 +92,7 @@ impl Server {
             counts_reads: counts_reads && !read_only && vault.keeps_atime(),
             caching: Caching::new(cache),
             queued: ReadQueue::default(),
-            dropper: Dropper::new(loops.clone()),
+            dropper: Dropper::new(loops.clone(), gate.clone()),
             gate,
             held: Mutex::new(Held::Not),
             frozen: AtomicBool::new(false),
@@ -201,11 +201,6 @@ impl Server {
         self.gate.try_pass()
     }
 
-    /// As `pass`, for a request that is nothing to a locked vault; waits while it is being locked.
-    pub fn pass_unless_shut(&self) -> Option<Pass> {
-        self.gate.pass_unless_shut()
-    }
-
     /// Holds a request of `caller` until the vault is unlocked. `work` gets an error if it is not to wait any longer.
     pub fn hold(
         self: &Arc<Self>,
@@ -216,9 +211,28 @@ impl Server {
         self.gate.hold(caller.thread, Box::new(move |pass| work(&server, pass)));
     }
 
-    /// Lets requests pass again: those that were held on threads of their own.
+    /// Holds a request that is nothing to a locked vault while that is being locked. `work` gets an error once it is.
+    pub fn hold_unless_shut(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Arc<Server>, Answer<Pass>) + Send + 'static,
+    ) {
+        let server = self.clone();
+        self.gate.hold_unless_shut(Box::new(move |pass| work(&server, pass)));
+    }
+
+    /// Has requests wait, and returns once every one that has passed is answered.
+    pub fn close_gate(&self) {
+        self.gate.close(|| self.read_queued(), |work, pass| self.let_in(work, pass));
+    }
+
+    /// Lets requests pass again.
     pub fn open_gate(&self) {
-        self.gate.open(|work, pass| self.workers.run(move || work(Ok(pass))));
+        self.gate.open(|work, pass| self.let_in(work, pass));
+    }
+
+    /// Does what was held, on a thread of its own.
+    fn let_in(&self, work: gate::Held, pass: Pass) {
+        self.workers.run(move || work(Ok(pass)));
     }
 
     /// Whether the kernel has a request that no loop has taken.

@@ -10,13 +10,13 @@
 //! keep the kernel from sending the read at all. If this process is killed meanwhile, the waiting thread keeps
 //! itself, the read and its program from ending. Hence:
 //!
-//! - If no read of the file's pages is in progress, and no request waits, the pages are dropped before the write is
+//! - If no read of the file's pages is in progress, no request waits, and the gate is open, the pages are dropped before the write is
 //!   answered. Nobody sees the write done and the pages still there.
 //! - Otherwise the write is answered, and a thread drops the pages at the next such moment. Until then, an open of
 //!   the file has the kernel drop all of the file's pages first; that wait is in the program that opens. So a
 //!   program that opens a file after a write to it has ended always reads what was written.
 
-use super::{affinity, inodes::Node, loops::Loops};
+use super::{affinity, gate::Gate, inodes::Node, loops::Loops};
 use fuser::{INodeNo, Notifier};
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -28,7 +28,8 @@ use std::{
 
 /// How often the thread looks for a moment at which it would not wait.
 const TICK: Duration = Duration::from_millis(1);
-/// After this long it drops pages at any moment: compared with this, a wait is short.
+/// After this long it drops pages at any moment: compared with this, a wait is short. It may be long where the gate is
+/// closed, but nothing waits for the thread then.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A read of pages, from its arrival until it is answered.
@@ -51,6 +52,7 @@ impl Drop for PageRead {
 /// Drops stale pages, at once or on a thread.
 pub struct Dropper {
     loops: Arc<Loops>,
+    gate: Arc<Gate>,
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -65,8 +67,8 @@ struct State {
 
 impl Dropper {
     /// Nothing to drop yet.
-    pub fn new(loops: Arc<Loops>) -> Arc<Self> {
-        Arc::new(Dropper { loops, state: Mutex::default(), wake: Condvar::new() })
+    pub fn new(loops: Arc<Loops>, gate: Arc<Gate>) -> Arc<Self> {
+        Arc::new(Dropper { loops, gate, state: Mutex::default(), wake: Condvar::new() })
     }
 
     /// Drops the pages of `bytes`, which were written to a node with direct I/O; to be called before the write is
@@ -162,9 +164,15 @@ impl Dropper {
         }
     }
 
-    /// Whether dropping a node's pages would wait for nothing, as far as this process can see.
+    /// Whether a request may drop a node's pages. A gate that closes waits for that request, and holds reads of pages that
+    /// come: if the kernel waited for one of them, none of the three would end.
     fn is_quiet(&self, node: &Node) -> bool {
-        node.pages.idle() && !self.loops.request_waits()
+        !self.gate.is_closed() && self.waits_for_nothing(node)
+    }
+
+    /// Whether dropping a node's pages would wait for nothing, as far as this process can see.
+    pub fn waits_for_nothing(&self, node: &Node) -> bool {
+        node.pages.idle() && self.gate.held() == 0 && !self.loops.request_waits()
     }
 }
 
