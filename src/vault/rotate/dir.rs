@@ -161,10 +161,13 @@ impl Renewal<'_> {
         }
     }
 
-    /// A link cannot be changed: another one takes its place. Long targets are not in the link.
+    /// A link cannot be changed: another one takes its place. Long targets are not in the link, which stays.
     fn renew_link(&self, name: &OsStr) -> Result<bool> {
         let text = self.dir.store.readlink(name)?;
-        if LongLink::parse(text.as_bytes()).is_some() || self.present.links.decode(text.as_bytes()).is_ok() {
+        if LongLink::parse(text.as_bytes()).is_some() {
+            return self.renew_attributes(&self.dir.store.node(name)?, Owner::Link(text.as_bytes()));
+        }
+        if self.present.links.decode(text.as_bytes()).is_ok() {
             return Ok(false);
         }
         let Ok(target) = self.former.links.decode(text.as_bytes()) else {
