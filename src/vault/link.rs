@@ -1,7 +1,10 @@
 //! Symbolic links. A target that does not fit in a link of the store lies in a file of the vault's own: it is durable before
 //! the link is made, and goes after it. So a crash leaves a file too many, never a link without its target.
 
-use super::{Damage, Dir, Error, Kind, NewNode, Pin, Result, Stat, StoredName, Vault, names::read_up_to};
+use super::{
+    Damage, Dir, Error, Kind, NewNode, Pin, Result, Stat, StoredName, Vault, make::just_made,
+    names::read_up_to,
+};
 use crate::{
     format::{
         link::{self, LinkError, LongLink},
@@ -49,7 +52,7 @@ impl Vault {
     fn make_link(&self, parent: &Dir, name: &OsStr, text: &str, node: NewNode) -> Result<(StoredName, Stat)> {
         let (stored, raw) = self.make(parent, name, node, |stored| {
             parent.store.symlink(OsStr::new(text), stored)?;
-            parent.store.node(stored)
+            just_made(&parent.store, stored)
         })?;
         Ok((stored, self.present(&raw)?))
     }
@@ -72,9 +75,20 @@ impl Vault {
             .map_err(Error::from)
             .and_then(|()| self.make_link(parent, name, &long.text(), node));
         made.inspect_err(|_| {
-            // The first error counts; a left-over does no harm.
-            let _ = dir.unlink(&file);
+            // The first error counts. A left-over does no harm, a link without its target would.
+            if self.is_absent(parent, name, &long) {
+                let _ = dir.unlink(&file);
+            }
         })
+    }
+
+    /// Whether no link of that name leads to this target, as far as the store says.
+    fn is_absent(&self, parent: &Dir, name: &OsStr, long: &LongLink) -> bool {
+        let Ok(place) = self.place(parent, name) else { return false };
+        match parent.store.readlink(&place.stored.0) {
+            Ok(text) => *text != *long.text(),
+            Err(e) => matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput),
+        }
     }
 
     /// Target of a symbolic link.

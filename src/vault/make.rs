@@ -17,6 +17,15 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+/// The node that was just made under this name. Where it cannot be had, the name goes again: who asked for it is told that it was not
+/// made.
+///
+/// # Errors
+/// The store's.
+pub(super) fn just_made<'a>(store: &'a StoreDir, stored: &OsStr) -> io::Result<Node<'a>> {
+    store.node(stored).inspect_err(|_| drop(store.unlink(stored)))
+}
+
 /// What a new node starts with. `uid` and `gid` are the caller's; they are set where the process may,
 /// a set-group-id parent hands down its group.
 #[derive(Debug, Clone, Copy)]
@@ -104,7 +113,7 @@ impl Vault {
         let node = NewNode { mode: inherited.mode, ..node };
         let (stored, raw) = self.make(parent, name, node, |stored| {
             parent.store.mknod(stored, kind.to_store(), node.mode & 0o777, rdev)?;
-            parent.store.node(stored)
+            just_made(&parent.store, stored)
         })?;
         let stat = self.give_acls(&inherited, parent, &stored, None)?;
         Ok((stored, stat.map_or_else(|| self.present(&raw), Ok)?))
