@@ -35,7 +35,7 @@ pub struct Aside {
 struct Folder {
     name: OsString,
     store: StoreDir,
-    /// What is in it.
+    /// The last name that was given.
     count: u64,
 }
 
@@ -47,9 +47,10 @@ impl Aside {
             Some(folder) => folder,
             none => none.insert(self.make()?),
         };
-        let name = OsString::from((folder.count + 1).to_string());
-        put(&folder.store, &name)?;
+        // Also if it fails: nothing else gets a name at which there may be something.
         folder.count += 1;
+        let name = OsString::from(folder.count.to_string());
+        put(&folder.store, &name)?;
         folder.store.sync()?;
         Ok(PathBuf::from(&folder.name).join(name))
     }
@@ -67,7 +68,11 @@ impl Aside {
         if is_blank(file)? {
             return Ok(None);
         }
-        self.put(|folder, name| set_aside(folder, name, file).map(drop)).map(Some)
+        let put = |folder: &StoreDir, name: &OsStr| {
+            // A part of it would look like all of it.
+            set_aside(folder, name, file).map(drop).inspect_err(|_| drop(folder.unlink(name)))
+        };
+        self.put(put).map(Some)
     }
 
     /// Moves an entry of the store here.
