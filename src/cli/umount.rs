@@ -50,13 +50,19 @@ pub fn run(args: &UmountArgs) -> Outcome {
     let lock = held(&mount.source);
     // One of several that share a vault has no lock to wait for.
     let sharing = || fuse::process(mount.device, mount.owner.unwrap_or(0)).ok();
-    let process = if matches!(lock, Ok(None)) { sharing() } else { None };
+    let process = if matches!(lock, Ok(None)) || mount.read_only { sharing() } else { None };
     detach(&target)?;
-    if mount.read_only {
-        return Ok(());
-    }
     let _spinner = Spinner::start("storing the rest");
     match (lock, process) {
+        // Perhaps it was for writing before.
+        (lock, Some(process)) if mount.read_only => {
+            wait_for_end(&mount, &process)?;
+            lock.ok()
+                .flatten()
+                .filter(|lock| !is_held(lock))
+                .map_or(Ok(()), |lock| all_stored(&mount.source, &lock))
+        }
+        _ if mount.read_only => Ok(()),
         (Ok(Some(lock)), _) => wait_until_stored(&mount.source, &lock),
         (Ok(None), Some(process)) => wait_for_end(&mount, &process),
         (Err(e), _) if e.kind() != io::ErrorKind::PermissionDenied => Err(unseen(&mount.source, &e)),
@@ -124,7 +130,11 @@ fn wait_until_stored(vault: &Path, lock: &File) -> Outcome {
         }
         thread::sleep(STORED_PAUSE);
     }
-    // A process that stored everything leaves the file empty.
+    all_stored(vault, lock)
+}
+
+/// Fails if the lock file says that something could not be stored: a process that stored everything leaves it empty.
+fn all_stored(vault: &Path, lock: &File) -> Outcome {
     match lock.metadata() {
         Ok(left) if left.is_file() && left.len() > 0 => Err(Failure::new(
             Code::Failed,
