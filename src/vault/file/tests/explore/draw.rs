@@ -7,7 +7,10 @@ use super::{
     life::{self, Care},
     marks::Place,
 };
-use crate::store::{Call, Failure};
+use crate::{
+    format::layout,
+    store::{Call, Failure},
+};
 use std::sync::Arc;
 
 pub(super) fn one_of<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
@@ -33,7 +36,11 @@ pub(super) fn random(seed: u64) -> Case {
         Place::Page,
         Place::Page,
     ];
-    let place = if rng.below(60) == 0 { Place::Stream } else { one_of(rng, &places) };
+    let place = match rng.below(60) {
+        0 => Place::Stream,
+        1 => Place::Streams,
+        _ => one_of(rng, &places),
+    };
     random_at(rng, durability, place)
 }
 
@@ -44,6 +51,8 @@ pub(super) fn random_at(rng: &mut Rng, durability: Durability, place: Place) -> 
     if place == Place::Groups {
         steps.extend((0..marks).step_by(2).map(|at| plain(Op::Write(at, at + 1))));
         steps.push(plain(one_of(rng, &[Op::Flush, Op::Rest, Op::Rest])));
+    } else if place == Place::Streams && rng.below(2) == 0 {
+        steps.extend(stream_past_an_end(rng));
     } else if rng.below(4) > 0 {
         let first = one_of(rng, &[1, 2, marks / 2, marks]);
         steps.push(plain(if place == Place::Inline || place == Place::Page {
@@ -66,6 +75,19 @@ pub(super) fn random_at(rng: &mut Rng, durability: Durability, place: Place) -> 
         steps.push(Step { op, fault, crash });
     }
     Case { durability, place, steps }
+}
+
+/// A version that ends within a chunk, something that is done to that chunk, and a stream that goes on behind it.
+fn stream_past_an_end(rng: &mut Rng) -> [Step; 4] {
+    let marks = Place::Streams.marks();
+    let within: Vec<usize> =
+        (0..marks.len()).filter(|at| !marks[*at].is_multiple_of(layout::CHUNK)).collect();
+    let end = one_of(rng, &within);
+    let stored = one_of(rng, &[Op::Flush, Op::Sync, Op::Rest]);
+    let changed = one_of(rng, &[Op::Punch(end - 1, end), Op::Write(end - 1, end), Op::Nothing]);
+    let behind = end + 1 + rng.below(70) as usize;
+    let stream = Op::Write(behind.min(marks.len() - 2), marks.len() - 1);
+    [Op::Append(end), stored, changed, stream].map(plain)
 }
 
 fn fails(op: Op) -> bool {

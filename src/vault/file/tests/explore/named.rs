@@ -86,11 +86,11 @@ fn a_growing_end_that_fails_then_a_sync() {
 /// The tag of the chunk that a version ends in covers its length: it must not stay as it is when a stream grows the file.
 #[test]
 fn a_punched_end_then_a_stream_behind_it() {
-    let few = Care { instants: 6, ..Care::ALL };
+    let care = Care { from: 3, instants: 6, ..Care::ALL };
     for text in [
         "strict streams: append 4; sync; punch 3 4; write 5 140; nothing",
         "strict streams: append 4; sync; write 5 50; punch 3 4; write 50 140; truncate 3",
     ] {
-        ways(text).for_each(|case| run(&Contexts::new(), &case, 0, Care { from: 3, ..few }));
+        ways(text).for_each(|case| run(&Contexts::new(), &case, 0, care));
     }
 }
