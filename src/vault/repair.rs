@@ -63,16 +63,17 @@ impl Aside {
         Ok(Folder { name, store, count: 0 })
     }
 
+    /// Puts in what `make` makes under the name. It goes if that fails: a part of it would look like all of it.
+    fn put_new(&self, make: impl FnOnce(&StoreDir, &OsStr) -> io::Result<()>) -> io::Result<PathBuf> {
+        self.put(|folder, name| make(folder, name).inspect_err(|_| drop(folder.unlink(name))))
+    }
+
     /// A copy of a stored file; `None` if all of it is zeros, which nobody misses.
     fn copy(&self, file: &dyn BackingFile) -> io::Result<Option<PathBuf>> {
         if is_blank(file)? {
             return Ok(None);
         }
-        let put = |folder: &StoreDir, name: &OsStr| {
-            // A part of it would look like all of it.
-            set_aside(folder, name, file).map(drop).inspect_err(|_| drop(folder.unlink(name)))
-        };
-        self.put(put).map(Some)
+        self.put_new(|folder, name| set_aside(folder, name, file).map(drop)).map(Some)
     }
 
     /// Moves an entry of the store here.
@@ -87,7 +88,7 @@ impl Aside {
 
     /// A new file with this content.
     fn note(&self, content: &[u8]) -> io::Result<PathBuf> {
-        self.put(|folder, name| {
+        self.put_new(|folder, name| {
             let file = DirFile::new(folder.create_file(name, 0o600)?);
             file.write_at(content, 0)?;
             file.sync_data()
