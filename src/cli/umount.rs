@@ -48,21 +48,20 @@ pub fn run(args: &UmountArgs) -> Outcome {
     require_own(&args.mount, &mount)?;
     // There is no waiting if another user's vault hides its lock, or if the process behind the mount was killed.
     let lock = held(&mount.source);
-    // One of several that share a vault has no lock to wait for.
-    let sharing = || fuse::process(mount.device, mount.owner.unwrap_or(0)).ok();
-    let process = if matches!(lock, Ok(None)) || mount.read_only { sharing() } else { None };
+    // One of several that share a vault has no lock to wait for. One that is read-only may have been for writing before.
+    let by_process = matches!(lock, Ok(None)) || mount.read_only;
+    let process = by_process.then(|| fuse::process(mount.device, mount.owner.unwrap_or(0)).ok()).flatten();
     detach(&target)?;
     let _spinner = Spinner::start("storing the rest");
+    if mount.read_only {
+        let Some(process) = process else { return Ok(()) };
+        wait_for_end(&mount, &process)?;
+        return match lock {
+            Ok(Some(lock)) if !is_held(&lock) => all_stored(&mount.source, &lock),
+            Ok(_) | Err(_) => Ok(()),
+        };
+    }
     match (lock, process) {
-        // Perhaps it was for writing before.
-        (lock, Some(process)) if mount.read_only => {
-            wait_for_end(&mount, &process)?;
-            lock.ok()
-                .flatten()
-                .filter(|lock| !is_held(lock))
-                .map_or(Ok(()), |lock| all_stored(&mount.source, &lock))
-        }
-        _ if mount.read_only => Ok(()),
         (Ok(Some(lock)), _) => wait_until_stored(&mount.source, &lock),
         (Ok(None), Some(process)) => wait_for_end(&mount, &process),
         (Err(e), _) if e.kind() != io::ErrorKind::PermissionDenied => Err(unseen(&mount.source, &e)),
