@@ -10,8 +10,8 @@
 //! keep the kernel from sending the read at all. If this process is killed meanwhile, the waiting thread keeps
 //! itself, the read and its program from ending. Hence:
 //!
-//! - If no read of the file's pages is in progress, no request waits, and the gate is open, the pages are dropped before the write is
-//!   answered. Nobody sees the write done and the pages still there.
+//! - If no read of the file's pages is in progress, no request waits, and the gate is open, the pages are dropped before the
+//!   write is answered. Nobody sees the write done and the pages still there.
 //! - Otherwise the write is answered, and a thread drops the pages at the next such moment. Until then, an open of
 //!   the file has the kernel drop all of the file's pages first; that wait is in the program that opens. So a
 //!   program that opens a file after a write to it has ended always reads what was written.

@@ -17,15 +17,6 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// The node that was just made under this name. Where it cannot be had, the name goes again: who asked for it is told that it was not
-/// made.
-///
-/// # Errors
-/// The store's.
-pub(super) fn just_made<'a>(store: &'a StoreDir, stored: &OsStr) -> io::Result<Node<'a>> {
-    store.node(stored).inspect_err(|_| drop(store.unlink(stored)))
-}
-
 /// What a new node starts with. `uid` and `gid` are the caller's; they are set where the process may,
 /// a set-group-id parent hands down its group.
 #[derive(Debug, Clone, Copy)]
@@ -267,6 +258,15 @@ impl Vault {
         made.chmod(mode)?;
         made.stat()
     }
+}
+
+/// The node that was just made under this name. Where it cannot be had, the name goes again: who asked for it is told that it was not
+/// made.
+///
+/// # Errors
+/// The store's.
+pub(super) fn just_made<'a>(store: &'a StoreDir, stored: &OsStr) -> io::Result<Node<'a>> {
+    store.node(stored).inspect_err(|_| drop(store.unlink(stored)))
 }
 
 /// What a store that cannot rename to free names alone says of one that another machine took in this moment: a directory
