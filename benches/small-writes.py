@@ -97,16 +97,18 @@ def written_and_read(place):
 
 def postgres(place):
     """pgbench's tables and 2,000 of its transactions; PostgreSQL does not run as root."""
-    home = place / "postgres"
-    home.mkdir()
-    shutil.chown(home, "postgres")
+    # The socket lies beside the mount: the pass-through has no sockets.
+    home, socket = place / "postgres", place.parent / "socket"
+    for folder in (home, socket):
+        folder.mkdir()
+        shutil.chown(folder, "postgres")
     steps = """
         PATH=$PATH:$(echo /usr/lib/postgresql/*/bin)
         initdb -D "$1/data" -A trust >&2
-        pg_ctl -D "$1/data" -w -o "-k $1 -c listen_addresses=" -l "$1/log" start >&2
-        pgbench -h "$1" -i -s 5 -q postgres >&2; pgbench -h "$1" -c 4 -t 500 postgres >&2
+        pg_ctl -D "$1/data" -w -o "-k $2 -c listen_addresses=" -l "$1/log" start >&2
+        pgbench -h "$2" -i -s 5 -q postgres >&2; pgbench -h "$2" -c 4 -t 500 postgres >&2
         pg_ctl -D "$1/data" -w stop >&2"""
-    command = ["runuser", "-u", "postgres", "--", "sh", "-euc", steps, "sh", home]
+    command = ["runuser", "-u", "postgres", "--", "sh", "-euc", steps, "sh", home, socket]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL, cwd="/")
 
 
@@ -176,6 +178,8 @@ class Mount:
             run(program, "init", self.store, "--key-file", key)
             run(program, "mount", self.store, self.mount, "--key-file", key, "--engine", "cpu", *extra)
             self.end = [program, "umount", self.mount]
+        # For PostgreSQL's user: a vault's own is 0700.
+        self.mount.chmod(0o755)
         self.process = self.find()
 
     def passfile(self):

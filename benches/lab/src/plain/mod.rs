@@ -159,6 +159,14 @@ impl Plain {
         })
     }
 
+    /// What was made belongs to the program that asked, not to this one; PostgreSQL insists on that.
+    fn owned(path: PathBuf, request: &Request) -> Answer<PathBuf> {
+        if request.uid() != rustix::process::geteuid().as_raw() {
+            std::os::unix::fs::lchown(&path, Some(request.uid()), Some(request.gid()))?;
+        }
+        Ok(path)
+    }
+
     /// A lookup that counts.
     fn entry(&self, path: &Path) -> Answer<FileAttr> {
         fs::symlink_metadata(path)?;
@@ -306,18 +314,26 @@ impl Filesystem for Plain {
         }
     }
 
-    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
         let made = self.child(parent, name).and_then(|path| {
             fs::DirBuilder::new().mode(mode & !umask).create(&path)?;
-            Ok(path)
+            Self::owned(path, request)
         });
         self.reply_entry(reply, made);
     }
 
-    fn symlink(&self, _: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let made = self.child(parent, name).and_then(|path| {
             std::os::unix::fs::symlink(target, &path)?;
-            Ok(path)
+            Self::owned(path, request)
         });
         self.reply_entry(reply, made);
     }
@@ -370,7 +386,7 @@ impl Filesystem for Plain {
 
     fn create(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -382,6 +398,7 @@ impl Filesystem for Plain {
             let mut options = OpenOptions::new();
             let file =
                 options.read(true).write(true).create(true).truncate(true).mode(mode & !umask).open(&path)?;
+            let path = Self::owned(path, request)?;
             let (number, node) = self.nodes.found(&path);
             Ok((self.attr(number, &node)?, self.keep(file, node)))
         });
