@@ -155,10 +155,14 @@ impl Vault {
 
     fn resize(&self, target: &Target, size: u64) -> Result<()> {
         let open = self.open_for_writing(target)?;
-        open.file.truncate(size)?;
         match target {
-            Target::File(_) => Ok(()), // Whoever has it open will close it.
-            Target::Entry(..) | Target::Dir(_) => self.files.give_back(&open),
+            // The handle lost its lease, so what it knows of the file is old: it fails. Who opens the file anew may cut it.
+            Target::File(handle) if !std::ptr::eq(*handle, &raw const *open) => Err(Errno::IO.into()),
+            Target::File(_) => open.file.truncate(size), // Whoever has it open will close it.
+            Target::Entry(..) | Target::Dir(_) => {
+                open.file.truncate(size)?;
+                self.files.give_back(&open)
+            }
         }
     }
 
