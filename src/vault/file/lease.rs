@@ -212,8 +212,9 @@ impl File {
         }
         // Others may change them from here on.
         (st.times.mtime, st.times.written_at) = (None, None);
-        self.lease.held.store(false, Ordering::Release);
+        // In this order: whoever sees that it is not held may take the lock at once, and this must not take it away again.
         self.unlock_store();
+        self.lease.held.store(false, Ordering::Release);
         Ok(())
     }
 
