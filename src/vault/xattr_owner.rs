@@ -103,7 +103,7 @@ impl Vault {
         let salt = match target {
             Target::Dir(dir) => return of_dir(dir),
             Target::File(file) => {
-                file.file.look_again()?;
+                file.file.refresh()?;
                 file.file.salt(false)?
             }
             Target::Entry(parent, name) => {
