@@ -14,6 +14,7 @@ use crate::{
 };
 use std::{
     ffi::{OsStr, OsString},
+    fmt::Display,
     io,
     ops::Range,
     os::unix::ffi::OsStrExt,
@@ -65,6 +66,8 @@ pub enum Part {
     AttributeList,
     /// The node itself, which is not what an anchor says.
     Anchored(Mismatch),
+    /// What could not be read: nothing says that it is damaged.
+    Unread,
 }
 
 impl Flaw {
@@ -77,8 +80,14 @@ impl Flaw {
     pub fn of(error: &Error) -> Self {
         match error {
             Error::Refused(refused) => Flaw::refused(refused),
-            other => Flaw::whole(other.to_string()),
+            Error::Damaged(damage) => Flaw::whole(damage.to_string()),
+            other => Flaw::unread(other.to_string()),
         }
+    }
+
+    /// One of what could not be read.
+    fn unread(reason: String) -> Self {
+        Flaw { part: Part::Unread, reason }
     }
 
     /// One that an anchor tells of.
@@ -128,7 +137,8 @@ impl Vault {
         }
     }
 
-    /// Checks what a node has besides its content: attributes, and the target of a link.
+    /// Checks what a node has besides its content: attributes, and the target of a link. Attributes are bound to a file's header
+    /// and to a directory's id: while that is damaged nothing is known of them, and nothing said.
     pub fn check_node(&self, dir: &Dir, entry: &DirEntry) -> Vec<Flaw> {
         let target = Target::Entry(dir, &entry.stored);
         let mut flaws = Vec::new();
@@ -162,21 +172,36 @@ impl Vault {
         if !self.has_xattrs(target)? {
             return Ok(());
         }
-        if let Err(Error::Damaged(damage)) = self.list_of(&target, &target.node()?) {
-            // What is on the node may be older.
-            flaws.push(Flaw { part: Part::AttributeList, reason: damage.to_string() });
-            return Ok(());
+        let identity = match self.identity(&target, false) {
+            // Whoever checks the content or opens the directory says so.
+            Err(Error::Damaged(_) | Error::Refused(_)) => return Ok(()),
+            found => found?,
+        };
+        match self.list_of(&target, &target.node()?) {
+            Ok(_) => {}
+            Err(Error::Damaged(damage)) => {
+                // What is on the node may be older.
+                flaws.push(Flaw { part: Part::AttributeList, reason: damage.to_string() });
+                return Ok(());
+            }
+            Err(e) => return Err(e),
         }
         for (stored, name) in self.attribute_names(target)? {
-            let reason = match name {
-                None => "its name does not authenticate".to_owned(),
-                Some(name) => match self.get_xattr(target, &name) {
-                    Ok(_) | Err(Error::NoAttribute) => continue,
-                    Err(e) => e.to_string(),
+            let told = |reason: &dyn Display| format!("attribute {}: {reason}", stored.display());
+            flaws.push(match name {
+                None => {
+                    let reason = told(&"its name does not authenticate");
+                    Flaw { part: Part::Attribute(stored), reason }
+                }
+                Some(name) => match self.check_attribute(&target, identity.as_ref(), &name) {
+                    Ok(()) => continue,
+                    Err(Error::Damaged(damage)) => {
+                        let reason = told(&damage);
+                        Flaw { part: Part::Attribute(stored), reason }
+                    }
+                    Err(e) => Flaw::unread(told(&e)),
                 },
-            };
-            let reason = format!("attribute {}: {reason}", stored.display());
-            flaws.push(Flaw { part: Part::Attribute(stored), reason });
+            });
         }
         Ok(())
     }

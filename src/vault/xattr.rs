@@ -10,7 +10,7 @@ use super::{
     attr::key,
     keys::Keys,
     xattr_list::Attribute,
-    xattr_owner::{common_name, is_other},
+    xattr_owner::{Identity, common_name, is_other},
 };
 use crate::store::Node;
 use rustix::{fs::XattrFlags, io::Errno};
@@ -37,7 +37,11 @@ impl Vault {
         let node = target.node()?;
         let value = match self.find_value(&target, &node, name)? {
             Found::InList(value) => value,
-            Found::OnNode(sealed) => self.open_value(&target, name, &sealed)?,
+            // Lists are not locked now: to know what it is bound to may take locks that come before theirs.
+            Found::OnNode(sealed) => {
+                let identity = self.identity(&target, false)?;
+                self.open_value(&target, identity.as_ref(), name, &sealed)?
+            }
         };
         match AclKind::of(name) {
             Some(which) => self.present_acl(which, target, value),
@@ -59,11 +63,33 @@ impl Vault {
         }
     }
 
-    /// The value in a sealed one of the node. Lists are not locked then: to know what it is bound to may take locks that come
-    /// before theirs.
-    fn open_value(&self, target: &Target, name: &OsStr, sealed: &[u8]) -> Result<Vec<u8>> {
+    /// Whether the value of an attribute authenticates, if there is still one, as that of a node with this identity.
+    ///
+    /// # Errors
+    /// `Damaged` if it does not; else the store's.
+    pub(super) fn check_attribute(
+        &self,
+        target: &Target,
+        identity: Option<&Identity>,
+        name: &OsStr,
+    ) -> Result<()> {
+        match self.find_value(target, &target.node()?, name) {
+            Ok(Found::InList(_)) | Err(Error::NoAttribute) => Ok(()),
+            Ok(Found::OnNode(sealed)) => self.open_value(target, identity, name, &sealed).map(drop),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The value in a sealed one of a node with this identity.
+    fn open_value(
+        &self,
+        target: &Target,
+        identity: Option<&Identity>,
+        name: &OsStr,
+        sealed: &[u8],
+    ) -> Result<Vec<u8>> {
         let damage = |reason| Damage { what: describe(target), reason };
-        let identity = self.identity(target, false)?.ok_or_else(|| damage("attribute of no file"))?;
+        let identity = identity.ok_or_else(|| damage("attribute of no file"))?;
         let decode = |keys: &Keys| keys.xattrs.decode_value(identity.owner(), name.as_bytes(), sealed);
         Ok(self.keys.open(decode).map_err(|_| damage("attribute does not authenticate"))?)
     }

@@ -25,17 +25,17 @@ use std::{
 };
 use warpcrypt::format::layout::{CHUNK, chunk_offset, entries_offset, stored_size};
 
-fn check(vault: &Vault, more: &[&str]) -> Command {
+pub fn check(vault: &Vault, more: &[&str]) -> Command {
     let mut command = Vault::program();
     command.arg("check").arg(&vault.store).arg("--key-file").arg(&vault.key).args(more);
     command
 }
 
 /// Kind, path, first and last byte of a finding.
-type Found = (String, String, Option<u64>, Option<u64>);
+pub type Found = (String, String, Option<u64>, Option<u64>);
 
 /// Exit code, and what was found.
-fn findings(vault: &Vault, full: bool) -> (i32, Vec<Found>) {
+pub fn findings(vault: &Vault, full: bool) -> (i32, Vec<Found>) {
     let done = run(&mut check(vault, if full { &["--json", "--full"] } else { &["--json"] }), 60);
     let value: Value = serde_json::from_str(&done.text()).expect("JSON");
     let name = |finding: &Value, key: &str| finding[key].as_str().expect("text").to_owned();
@@ -45,7 +45,7 @@ fn findings(vault: &Vault, full: bool) -> (i32, Vec<Found>) {
 }
 
 /// The stored file of a plain file of this size, which no other has.
-fn stored(vault: &Vault, size: u64) -> PathBuf {
+pub fn stored(vault: &Vault, size: u64) -> PathBuf {
     fn find(dir: &Path, len: u64) -> Option<PathBuf> {
         fs::read_dir(dir).expect("list").find_map(|entry| {
             let path = entry.expect("entry").path();
@@ -56,7 +56,7 @@ fn stored(vault: &Vault, size: u64) -> PathBuf {
     find(&vault.store, stored_size(size)).expect("a stored file of that size")
 }
 
-fn flip(path: &Path, at: u64) {
+pub fn flip(path: &Path, at: u64) {
     let file = fs::OpenOptions::new().read(true).write(true).open(path).expect("open");
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).expect("read");
@@ -64,7 +64,7 @@ fn flip(path: &Path, at: u64) {
 }
 
 /// A vault with one file of each of these sizes in a folder, and a link.
-fn filled(sizes: &[u64]) -> Vault {
+pub fn filled(sizes: &[u64]) -> Vault {
     let vault = Vault::new("aes-256-ctr");
     let mount = vault.mount();
     fs::create_dir(mount.join("folder")).expect("mkdir");

@@ -15,6 +15,7 @@ mod keys;
 mod logs;
 mod mounts;
 mod prompts;
+mod repair;
 mod secrets;
 #[path = "../support/mod.rs"]
 mod support;

@@ -41,7 +41,7 @@ impl Job {
 pub(super) fn finding(kind: Kind, path: &Path, (dir, name): (&Dir, &OsStr), flaw: Flaw) -> Finding {
     let (kind, bytes) = match flaw.part {
         Part::Bytes(first, end) => (kind, Some((first, end))),
-        Part::Whole | Part::Attribute(_) | Part::AttributeList => (kind, None),
+        Part::Whole | Part::Attribute(_) | Part::AttributeList | Part::Unread => (kind, None),
         Part::Anchored(mismatch) => (of_mismatch(mismatch), None),
     };
     let stored = dir.path_in_store(name).into_os_string();

@@ -51,7 +51,7 @@ pub(super) fn node(check: &Check, job: &Job, flaw: Flaw) -> Finding {
         (Part::Attribute(name), _) => check.vault.remove_damaged_attribute(&job.dir, &job.entry, name, aside),
         (Part::AttributeList, _) => check.vault.remove_damaged_list(&job.dir, &job.entry, aside),
         (Part::Whole | Part::Bytes(..), vault::Kind::Symlink) => aside.take(&job.dir, &job.entry.stored.0),
-        (Part::Whole | Part::Bytes(..) | Part::Anchored(_), _) => {
+        (Part::Whole | Part::Bytes(..) | Part::Anchored(_) | Part::Unread, _) => {
             return finding(Kind::Damaged, &job.path, job.place(), flaw);
         }
     };

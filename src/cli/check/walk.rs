@@ -11,6 +11,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 use std::{
     ffi::OsStr,
+    mem,
     num::NonZero,
     path::{Path, PathBuf},
     sync::Arc,
@@ -25,6 +26,8 @@ struct Open {
     path: PathBuf,
     stored: PathBuf,
     dir: Arc<Dir>,
+    /// What was found of it when it was opened.
+    found: Vec<Finding>,
 }
 
 /// Checks everything below the root that is behind `last`; returns what is done, and up to where.
@@ -54,12 +57,12 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Reads all directories, each before those in it.
     fn run(self) {
-        let root = Open { path: PathBuf::new(), stored: PathBuf::new(), dir: self.check.vault.root() };
-        let mut next = Some(root);
+        let (path, stored, found) = Default::default();
+        let mut next = Some(Open { path, stored, dir: self.check.vault.root(), found });
         let mut closed: Vec<(PathBuf, Job)> = Vec::new();
         while let Some(open) = next {
             self.check.bar.tick();
-            let Some(inner) = self.visit(&open) else { return };
+            let Some(inner) = self.visit(open) else { return };
             closed.extend(inner.into_iter().rev());
             next = std::iter::from_fn(|| closed.pop()).find_map(|(stored, job)| self.open(stored, job));
         }
@@ -67,16 +70,16 @@ impl Walk<'_> {
 
     /// Reads a directory and hands out the files in it; returns the directories in it that are still to be seen. `None` after
     /// an interruption.
-    fn visit(&self, open: &Open) -> Option<Vec<(PathBuf, Job)>> {
+    fn visit(&self, mut open: Open) -> Option<Vec<(PathBuf, Job)>> {
         let number = self.begin_dir(&open.stored);
-        let mut report = Report { directories: 1, ..Report::default() };
-        let mut entries = self.check.entries(open, &mut report);
+        let findings = mem::take(&mut open.found);
+        let mut report = Report { directories: 1, findings, ..Report::default() };
+        let mut entries = self.check.entries(&open, &mut report);
         entries.sort_by(|a, b| a.stored.0.cmp(&b.stored.0));
         let (dirs, files): (Vec<Job>, Vec<Job>) = entries
             .into_iter()
             .map(|entry| Job { path: open.path.join(&entry.name), dir: open.dir.clone(), entry })
             .partition(|job| job.entry.kind == vault::Kind::Dir);
-        report.findings.extend(dirs.iter().flat_map(|job| self.check.node(job)));
         // What is begun and interrupted does not count.
         self.check.interrupt.check().ok()?;
         if let Some(number) = number {
@@ -100,18 +103,22 @@ impl Walk<'_> {
         (!seen).then(|| self.progress.lock().begin(Place::of_dir(stored)))
     }
 
-    /// Opens a directory; `None` if it is damaged.
+    /// Opens a directory, and checks its attributes then: they are bound to its id, which may have to be mended first. `None` if
+    /// it is damaged.
     fn open(&self, stored: PathBuf, job: Job) -> Option<Open> {
         let (dir, finding) = match self.check.vault.open_dir(&job.dir, &job.entry.stored) {
             Ok(dir) => (Some(dir), None),
             Err(e) => repair::dir(self.check, &job, Flaw::of(&e)),
         };
-        if let Some(finding) = finding
-            && let Some(number) = self.begin_dir(&stored)
-        {
-            self.progress.lock().end(number, Report { findings: vec![finding], ..Report::default() });
+        let mut found = Vec::from_iter(finding);
+        if let Some(dir) = dir {
+            found.extend(self.check.node(&job));
+            return Some(Open { path: job.path, stored, dir, found });
         }
-        dir.map(|dir| Open { path: job.path, stored, dir })
+        if let Some(number) = self.begin_dir(&stored) {
+            self.progress.lock().end(number, Report { findings: found, ..Report::default() });
+        }
+        None
     }
 }
 
@@ -155,12 +162,14 @@ impl Check<'_> {
             if self.interrupt.check().is_err() {
                 continue; // The others that wait go, too.
             }
-            let mut report = Report { files: 1, findings: self.node(&job), ..Report::default() };
+            let mut report = Report { files: 1, ..Report::default() };
             if job.entry.kind == vault::Kind::File {
-                let mut bytes = 0;
-                let flaws = self.content(&job, &mut bytes);
-                report.bytes = bytes;
-                report.findings.extend(repair::content(self, &job, flaws));
+                let flaws = self.content(&job, &mut report.bytes);
+                report.findings = repair::content(self, &job, flaws);
+            }
+            // Attributes are bound to the header: it is mended before they are judged. They go with a file that was moved away.
+            if report.findings.iter().all(|found| found.kind != Kind::SetAside) {
+                report.findings.extend(self.node(&job));
             }
             if self.interrupt.check().is_ok() {
                 progress.lock().end(number, report);
