@@ -170,14 +170,18 @@ impl Vault {
     /// directory.
     ///
     /// # Errors
-    /// The store's, also if not all links can be seen.
+    /// The store's, also if not all links can be seen; EOPNOTSUPP if a later version made one of them: any file may be its target.
     pub fn unlinked_targets(&self) -> Result<Option<(Dir, Vec<OsString>)>> {
         self.left_in(LINKS, &mut |dir, entry| {
-            let link = match entry.kind {
-                FileType::Symlink => LongLink::parse(dir.readlink(&entry.name)?.as_bytes()),
-                _ => None,
-            };
-            Ok(link.iter().map(LongLink::file_name).collect())
+            if entry.kind != FileType::Symlink {
+                return Ok(Vec::new());
+            }
+            let text = dir.readlink(&entry.name)?;
+            match LongLink::parse(text.as_bytes()) {
+                Some(long) => Ok(vec![long.file_name()]),
+                None if link::is_reserved(text.as_bytes()) => Err(Errno::OPNOTSUPP.into()),
+                None => Ok(Vec::new()),
+            }
         })
     }
 }

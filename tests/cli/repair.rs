@@ -21,6 +21,12 @@ fn length(path: &Path, name: &str) -> rustix::io::Result<usize> {
     getxattr(path, name, &mut vec![0; 65_536])
 }
 
+/// The links in the root of the store.
+fn links(vault: &Vault) -> Vec<PathBuf> {
+    let listed = fs::read_dir(&vault.store).expect("list").map(|entry| entry.expect("entry").path());
+    listed.filter(|path| path.is_symlink()).collect()
+}
+
 /// The one file in a directory of the vault's own.
 fn only(vault: &Vault, dir: &str) -> PathBuf {
     let files = fs::read_dir(vault.store.join(dir)).expect("list");
@@ -101,4 +107,23 @@ fn what_could_not_be_read_is_reported_and_stays() {
     assert_eq!(length(&mount.join("file"), "user.short"), Ok(5));
     assert_eq!(length(&mount.join("file"), "user.long"), Ok(65_536));
     mount.unmount();
+}
+
+#[test]
+fn a_link_of_a_later_version_is_no_damage() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    symlink("t".repeat(4000), mount.join("link")).expect("symlink");
+    mount.unmount();
+    let [link] = &links(&vault)[..] else { panic!("one link") };
+    fs::remove_file(link).expect("remove");
+    symlink("warpcrypt.later", link).expect("symlink");
+    assert_eq!(findings(&vault, true), (0, vec![]));
+    let done = run(&mut check(&vault, &["--repair"]), 60);
+    assert_eq!(done.code(), 0, "{}", done.text());
+    assert!(link.is_symlink(), "it stays");
+    only(&vault, "warpcrypt.links"); // The link's target may be in that file.
 }
