@@ -8,6 +8,7 @@ mod codes;
 mod doctor;
 mod documents;
 mod fstab;
+mod full;
 mod hung;
 mod install;
 mod json;

@@ -38,21 +38,21 @@ const MANY: usize = 200;
 const BEGUN: usize = 10;
 const EACH: usize = 300_000;
 
-fn command(name: &str, vault: &Vault, paths: &[&Path]) -> Command {
+pub fn command(name: &str, vault: &Vault, paths: &[&Path]) -> Command {
     let mut command = Vault::program();
     command.arg(name).arg(&vault.store).args(paths).arg("--key-file").arg(&vault.key);
     command
 }
 
 /// The JSON that a command prints, and its exit code.
-fn json(command: &mut Command) -> (i32, Value) {
+pub fn json(command: &mut Command) -> (i32, Value) {
     let done = run(command.arg("--json"), 120);
     let value = serde_json::from_slice(&done.stdout);
     (done.code(), value.unwrap_or_else(|e| panic!("{e}: {} {}", done.text(), done.stderr)))
 }
 
 /// A temporary directory beside the vault.
-fn place(vault: &Vault, name: &str) -> PathBuf {
+pub fn place(vault: &Vault, name: &str) -> PathBuf {
     vault.place_path().join(name)
 }
 
@@ -99,7 +99,7 @@ fn everything(dir: &Path) {
 }
 
 /// What a run copied, and what was there.
-fn counts(value: &Value) -> [u64; 4] {
+pub fn counts(value: &Value) -> [u64; 4] {
     ["files", "directories", "others", "present"].map(|key| value[key].as_u64().expect("a number"))
 }
 

@@ -155,11 +155,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
             for (name, value) in self.source.attributes(from)? {
                 match value {
                     Err(e) => unreadable.push(format!("the attribute {name:?}: {e}")),
-                    Ok(value) => {
-                        if let Err(e) = self.target.set_attribute(to, &name, &value) {
-                            self.report.lose(&name.to_string_lossy(), e.to_string());
-                        }
-                    }
+                    Ok(value) => self.attribute(to, &name, &value)?,
                 }
             }
         }
@@ -170,6 +166,29 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         let times = self.target.set_times(to, stat.atime, stat.mtime);
         self.keep("times", times)?;
         Ok(unreadable)
+    }
+
+    /// Sets an attribute, or notes that the target keeps none such. On a full disk it fails: what then got its name without
+    /// the attribute would pass for a copy when this runs again.
+    fn attribute(&mut self, to: &T::Node, name: &OsStr, value: &[u8]) -> io::Result<()> {
+        let what = name.to_string_lossy();
+        match self.target.set_attribute(to, name, value) {
+            Err(e) if self.is_too_much(to, &e) => {
+                self.report.lose(&what, e.to_string());
+                Ok(())
+            }
+            set => self.keep(&what, set),
+        }
+    }
+
+    /// Whether an attribute is more than the target keeps for one node, whatever room it has.
+    fn is_too_much(&self, to: &T::Node, error: &io::Error) -> bool {
+        match Errno::from_io_error(error) {
+            Some(Errno::TOOBIG | Errno::RANGE | Errno::NAMETOOLONG) => true,
+            // Many say that a node is full as they say it of the disk.
+            Some(Errno::NOSPC) => self.target.room(to).is_ok_and(|room| room.is_left()),
+            _ => false,
+        }
     }
 
     /// Notes what the target refuses to keep.

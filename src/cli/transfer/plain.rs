@@ -1,7 +1,7 @@
 //! The filesystem that the process sees, by directory descriptors. Links are followed in the path that the user named,
 //! and nowhere below it.
 
-use super::side::{Attribute, New, SYNC_EACH, Side, Target, if_there};
+use super::side::{Attribute, New, Room, SYNC_EACH, Side, Target, if_there};
 use crate::{
     store::{BackingFile, DirFile, Filesystem, Node, StoreDir},
     vault::{Kind, Segment, Stat, Time},
@@ -203,6 +203,12 @@ impl Target for Plain {
 
     fn set_attribute(&self, node: &Self::Node, name: &OsStr, value: &[u8]) -> io::Result<()> {
         node.set_xattr(name, value, XattrFlags::empty())
+    }
+
+    fn room(&self, node: &Self::Node) -> io::Result<Room> {
+        let space = rustix::fs::fstatvfs(node)?;
+        let nodes = (space.f_files > 0).then_some(space.f_favail);
+        Ok(Room { bytes: space.f_bavail.saturating_mul(space.f_frsize), nodes })
     }
 
     fn store(&self, files: &[&DirFile]) -> io::Result<()> {

@@ -77,6 +77,8 @@ pub trait Target: Side {
     fn set_times(&self, node: &Self::Node, accessed: Time, modified: Time) -> io::Result<()>;
     /// Sets an extended attribute.
     fn set_attribute(&self, node: &Self::Node, name: &OsStr, value: &[u8]) -> io::Result<()>;
+    /// What is free where a node is.
+    fn room(&self, node: &Self::Node) -> io::Result<Room>;
     /// Makes the content of files durable.
     fn store(&self, files: &[&Self::File]) -> io::Result<()>;
     /// Renames within a directory, replacing anything but a directory (EISDIR).
@@ -98,6 +100,26 @@ pub enum New<'a> {
     Symlink(&'a OsStr),
     /// A FIFO, a socket or a device, with its number.
     Special(Kind, u64),
+}
+
+/// What is free on a filesystem.
+pub struct Room {
+    /// Bytes for this user.
+    pub bytes: u64,
+    /// Nodes; `None` if it does not count them.
+    pub nodes: Option<u64>,
+}
+
+impl Room {
+    /// With less a filesystem counts as full: more than the longest attribute takes.
+    const BYTES: u64 = 1 << 20;
+    /// The same: tmpfs takes a node for each KiB of attributes.
+    const NODES: u64 = 128;
+
+    /// Whether there is room for every attribute.
+    pub fn is_left(&self) -> bool {
+        self.bytes >= Self::BYTES && self.nodes.is_none_or(|nodes| nodes >= Self::NODES)
+    }
 }
 
 /// Up to so many files are synced one by one, more by one sync of the whole filesystem.

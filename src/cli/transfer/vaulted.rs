@@ -1,6 +1,6 @@
 //! An open vault, by its directories.
 
-use super::side::{Attribute, New, SYNC_EACH, Side, Target, if_there};
+use super::side::{Attribute, New, Room, SYNC_EACH, Side, Target, if_there};
 use crate::{
     hash::{Source, Vaulted},
     vault::{
@@ -163,6 +163,12 @@ impl Target for Vaulted {
 
     fn set_attribute(&self, node: &VaultNode, name: &OsStr, value: &[u8]) -> io::Result<()> {
         Ok(self.0.set_xattr(node.named(), name, value, false, false)?)
+    }
+
+    fn room(&self, _: &VaultNode) -> io::Result<Room> {
+        let space = self.0.statfs()?;
+        let nodes = (space.files > 0).then_some(space.ffree);
+        Ok(Room { bytes: space.bavail.saturating_mul(space.frsize.into()), nodes })
     }
 
     fn store(&self, files: &[&VaultFile]) -> io::Result<()> {
