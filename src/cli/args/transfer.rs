@@ -32,6 +32,9 @@ names are replaced.
 Run it again after an interruption: files that are there with the same size and time of modification are skipped. What \
 a killed run left (.warpcrypt-….part) is removed.
 
+Where TARGET takes several names for one, as a filesystem does that does not tell upper case from lower, one of them is \
+copied and the others are reported.
+
 What is damaged is reported, and the exit code is 41. All that can be read of a damaged file is in a file with .damaged \
 after its name, with holes in place of the rest. A vault that is mounted for writing can be exported, but what \
 changes meanwhile may look damaged.

@@ -51,8 +51,10 @@ pub(super) struct Level<S: Side, T: Target> {
     path: PathBuf,
     node: S::Node,
     stat: Stat,
-    from: S::Dir,
-    to: Rc<T::Dir>,
+    pub(super) from: S::Dir,
+    pub(super) to: Rc<T::Dir>,
+    /// Names that the target had before, but for those that another one was found to lead to.
+    pub(super) before: HashSet<OsString>,
     names: std::vec::IntoIter<OsString>,
     /// Names that damaged files got.
     saved: HashSet<OsString>,
@@ -63,7 +65,7 @@ pub(super) enum Due<S: Side, T: Target> {
     /// A file that is to get its name.
     File(Whole<T>),
     /// A directory that is to get its attributes.
-    Dir(Level<S, T>),
+    Dir(Box<Level<S, T>>),
 }
 
 /// A file of which everything is written.
@@ -73,6 +75,8 @@ pub(super) struct Whole<T: Target> {
     pub temporary: OsString,
     pub path: PathBuf,
     pub bytes: u64,
+    /// Whether it may replace what has the name.
+    pub replaces: bool,
 }
 
 /// A node on its way.
@@ -82,6 +86,8 @@ pub(super) struct Job<'l, S: Side, T: Target> {
     pub dir: &'l Rc<T::Dir>,
     pub name: &'l OsStr,
     pub path: &'l Path,
+    /// Names that the target had before; `None` if this is copied alone.
+    pub before: Option<&'l HashSet<OsString>>,
 }
 
 /// Copies what `from` names to `to`, as far as it can be read. Returns what was done, and what ended it early.
@@ -162,7 +168,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     /// Copies a file, a link or a special file alone.
     fn single(&mut self, node: S::Node, stat: Stat, name: &OsStr) -> Outcome {
         let top = self.top.clone();
-        let job = Job { node, stat, dir: &top, name, path: Path::new(name) };
+        let job = Job { node, stat, dir: &top, name, path: Path::new(name), before: None };
         let copied = self.leaf(job, &mut |_| false);
         copied.or_else(|e| self.note(Path::new(name), &e))
     }
@@ -182,7 +188,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
                     let below = self.child(level, &name)?;
                     open.extend(below);
                 }
-                None => self.due.extend(open.pop().map(Due::Dir)),
+                None => self.due.extend(open.pop().map(Box::new).map(Due::Dir)),
             }
             if self.due.len() >= DUE_MAX || self.due_bytes >= DUE_BYTES {
                 self.settle()?;
@@ -209,8 +215,11 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         if self.links.get(&inode(&stat)).is_some_and(|first| self.waits(first)) {
             self.settle()?;
         }
-        let Level { from, to, saved, .. } = level;
-        let job = Job { node, stat, dir: to, name, path: &path };
+        if let Err(e) = self.tell_apart(level, name) {
+            return self.note(&path, &e).map(|()| None);
+        }
+        let Level { from, to, before, saved, .. } = level;
+        let job = Job { node, stat, dir: to, name, path: &path, before: Some(before) };
         let copied = match stat.kind {
             Kind::Dir => self.directory(job).map(Some),
             _ => {
@@ -242,10 +251,10 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
             // It may have its final mode already. If it stays closed, what is made in it fails and is reported.
             let _ = self.target.set_mode(&own, mode | 0o700);
         }
-        for left in self.target.names(&to)?.iter().filter(|name| is_temporary(name)) {
-            self.target.remove(&to, left)?;
-        }
-        Ok(Level { path, node, stat, from, to, names: names.into_iter(), saved: HashSet::new() })
+        let (left, before): (HashSet<_>, _) =
+            self.target.names(&to)?.into_iter().partition(|n| is_temporary(n));
+        left.iter().try_for_each(|name| self.target.remove(&to, name))?;
+        Ok(Level { path, node, stat, from, to, before, names: names.into_iter(), saved: HashSet::new() })
     }
 
     /// Makes durable what waits, and gives it its names and attributes. Returns the first failure.
@@ -269,10 +278,10 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
 
     /// Gives a file its name. If not all files could be stored, this one may be.
     fn name(&mut self, whole: &Whole<T>, stored: bool) -> Outcome {
-        let Whole { file, dir, temporary, path, bytes } = whole;
+        let Whole { file, dir, temporary, path, bytes, replaces } = whole;
         let stored = if stored { Ok(()) } else { self.target.store(&[file]) };
         let name = path.file_name().unwrap_or_default();
-        match stored.and_then(|()| self.target.rename(dir, temporary, name)) {
+        match stored.and_then(|()| self.give_name(dir, temporary, name, *replaces)) {
             Ok(()) => {
                 self.report.files += 1;
                 self.report.bytes += bytes;
@@ -333,7 +342,7 @@ pub(super) fn inode(stat: &Stat) -> (u64, u64) {
 }
 
 /// Whether a directory has this name.
-fn has<S: Side>(source: &S, dir: &S::Dir, name: &OsStr) -> bool {
+pub(super) fn has<S: Side>(source: &S, dir: &S::Dir, name: &OsStr) -> bool {
     source.node(dir, name).is_ok_and(|node| node.is_some())
 }
 

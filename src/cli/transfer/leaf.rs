@@ -25,8 +25,8 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
                 self.report.present += 1;
                 true
             }
-            Kind::File => self.file(&job, taken)?,
-            _ => self.special(&job).map(|()| true)?,
+            Kind::File => self.file(&job, there.is_some(), taken)?,
+            _ => self.special(&job, there.is_some()).map(|()| true)?,
         };
         if whole && job.stat.nlink > 1 {
             self.links.insert(inode(&job.stat), job.path.to_owned());
@@ -53,17 +53,18 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
             node = self.target.node(&self.target.enter(&node)?, name)?.ok_or(Errno::NOENT)?;
         }
         let stat = self.target.stat(&node)?;
-        if self.there(job)?.is_some_and(|there| inode(&there) == inode(&stat)) {
+        let there = self.there(job)?;
+        if there.is_some_and(|there| inode(&there) == inode(&stat)) {
             self.report.present += 1;
             return Ok(());
         }
         let temporary = temporary()?;
         let linked = self.target.link(&node, job.dir, &temporary);
-        self.named(job, &temporary, linked)
+        self.named(job, &temporary, there.is_some(), linked)
     }
 
     /// Copies a symbolic link, a FIFO, a socket or a device.
-    fn special(&mut self, job: &Job<S, T>) -> io::Result<()> {
+    fn special(&mut self, job: &Job<S, T>, replaces: bool) -> io::Result<()> {
         let temporary = temporary()?;
         let text;
         let new = match job.stat.kind {
@@ -77,12 +78,18 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
             let made = self.target.node(job.dir, &temporary)?.ok_or(Errno::NOENT)?;
             self.dress(&job.node, &job.stat, &made)
         });
-        self.named(job, &temporary, made.map(drop))
+        self.named(job, &temporary, replaces, made.map(drop))
     }
 
     /// Gives what was made its name, or removes it if that failed.
-    fn named(&mut self, job: &Job<S, T>, temporary: &OsStr, made: io::Result<()>) -> io::Result<()> {
-        let named = made.and_then(|()| self.target.rename(job.dir, temporary, job.name));
+    fn named(
+        &mut self,
+        job: &Job<S, T>,
+        temporary: &OsStr,
+        replaces: bool,
+        made: io::Result<()>,
+    ) -> io::Result<()> {
+        let named = made.and_then(|()| self.give_name(job.dir, temporary, job.name, replaces));
         match &named {
             Ok(()) => self.report.others += 1,
             // The first error counts.
@@ -92,7 +99,12 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     }
 
     /// Copies a regular file. False if it is damaged.
-    fn file(&mut self, job: &Job<S, T>, taken: &mut dyn FnMut(&OsStr) -> bool) -> io::Result<bool> {
+    fn file(
+        &mut self,
+        job: &Job<S, T>,
+        replaces: bool,
+        taken: &mut dyn FnMut(&OsStr) -> bool,
+    ) -> io::Result<bool> {
         let temporary = temporary()?;
         let file = self.target.create(job.dir, &temporary)?;
         let (damage, bytes) = match self.fill(job, &file) {
@@ -103,9 +115,13 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
             }
         };
         let whole = damage.is_empty();
-        let path = match whole {
-            true => job.path.to_owned(),
-            false => job.path.with_file_name(damaged_name(job.name, taken)),
+        let (path, replaces) = match whole {
+            true => (job.path.to_owned(), replaces),
+            false => {
+                let name = damaged_name(job.name, taken);
+                let replaces = job.before.is_none_or(|before| before.contains(&name));
+                (job.path.with_file_name(name), replaces)
+            }
         };
         for (bytes, reason) in damage {
             let saved_as = Some(path.clone());
@@ -113,7 +129,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         }
         self.progress.file();
         self.due_bytes += bytes;
-        self.due.push(Due::File(Whole { file, dir: job.dir.clone(), temporary, path, bytes }));
+        self.due.push(Due::File(Whole { file, dir: job.dir.clone(), temporary, path, bytes, replaces }));
         Ok(whole)
     }
 

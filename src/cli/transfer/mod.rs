@@ -1,5 +1,6 @@
 //! Working on a vault without a mount: `ls`, `cat`, `export` and `import`.
 
+mod apart;
 mod cat;
 mod copy;
 mod leaf;
@@ -8,6 +9,8 @@ mod names;
 mod plain;
 mod report;
 mod side;
+#[cfg(test)]
+mod tests;
 mod vaulted;
 
 pub use cat::run as cat;

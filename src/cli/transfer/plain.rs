@@ -231,6 +231,10 @@ impl Target for Plain {
         dir.rename(from, dir, to)
     }
 
+    fn rename_new(&self, dir: &StoreDir, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        dir.rename_new(from, dir, to)
+    }
+
     fn remove(&self, dir: &StoreDir, name: &OsStr) -> io::Result<()> {
         dir.unlink(name)
     }

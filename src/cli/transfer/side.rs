@@ -83,6 +83,8 @@ pub trait Target: Side {
     fn store(&self, files: &[&Self::File]) -> io::Result<()>;
     /// Renames within a directory, replacing anything but a directory (EISDIR).
     fn rename(&self, dir: &Self::Dir, from: &OsStr, to: &OsStr) -> io::Result<()>;
+    /// Renames within a directory to a name that is free (else EEXIST).
+    fn rename_new(&self, dir: &Self::Dir, from: &OsStr, to: &OsStr) -> io::Result<()>;
     /// Removes anything but a directory.
     fn remove(&self, dir: &Self::Dir, name: &OsStr) -> io::Result<()>;
     /// Makes the names in a directory durable.

@@ -189,6 +189,11 @@ impl Target for Vaulted {
         Ok(self.0.rename((dir, &old), (dir, &new), RenameMode::Replace)?)
     }
 
+    fn rename_new(&self, dir: &Arc<Dir>, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        let (old, new) = (self.0.find(dir, from)?, self.0.find(dir, to)?);
+        Ok(self.0.rename((dir, &old), (dir, &new), RenameMode::NoReplace)?)
+    }
+
     fn remove(&self, dir: &Arc<Dir>, name: &OsStr) -> io::Result<()> {
         Ok(self.0.unlink(dir, &self.0.find(dir, name)?)?)
     }
