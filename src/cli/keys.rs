@@ -55,13 +55,17 @@ pub fn passwd(args: &PasswdArgs) -> Outcome {
         (new, Unlock::PasswordAndKeyFile(_, content)) => Unlock::PasswordAndKeyFile(new, content.clone()),
         (new, _) => Unlock::Password(new),
     };
-    changed(&args.vault, &present, |config, opened, master, interrupt| {
+    let cost = args.cost.cost();
+    let added = changed(&args.vault, &present, |config, opened, master, interrupt| {
         match replaced_slot(config, opened)? {
-            Some(id) => replace(config, master, id, &new, args.cost.cost(), interrupt),
-            None => add(config, master, &new, args.cost.cost(), None, interrupt).map(|_| ()),
+            Some(id) => replace(config, master, id, &new, cost, interrupt).map(|()| None),
+            None => add(config, master, &new, cost, None, interrupt).map(Some),
         }
     })?;
-    tell("Changed the password. Copies of the old warpcrypt.json still open with the old one.\n");
+    match added {
+        None => tell("Changed the password. Copies of the old warpcrypt.json still open with the old one.\n"),
+        Some(id) => tell(&format!("Added key slot {id}. The old secret still opens the vault.\n")),
+    }
     Ok(())
 }
 

@@ -90,13 +90,15 @@ fn passwords_change() {
     let [one, two] = ["one", "two"].map(|w| file(vault.place_path(), w, format!("{w}\n").as_bytes()));
     let key = ["--key-file", text(&vault.key)];
     // No password yet: the first is added.
-    ok(vault_command(&["passwd"], &vault, &["--new-password-file", &one]).args(key), 60);
+    let said = ok(vault_command(&["passwd"], &vault, &["--new-password-file", &one]).args(key), 60);
+    assert!(said.starts_with("Added key slot 2.") && said.contains("old secret still opens"), "{said}");
     assert_eq!(kinds(&vault), ["1 key file", "2 password"]);
-    assert!(opens(&vault, &["--password-file", &one]));
+    assert!(opens(&vault, &["--password-file", &one]) && opens(&vault, &key));
     // The one that opens is replaced, by way of standard input: the old word, then the new.
     let mut change = Command::new("sh");
     let line = "printf 'one\\ntwo\\n' | \"$1\" passwd \"$2\" --password-stdin --new-password-stdin";
-    ok(change.args(["-c", line, "sh", env!("CARGO_BIN_EXE_warpcrypt"), text(&vault.store)]), 60);
+    let said = ok(change.args(["-c", line, "sh", env!("CARGO_BIN_EXE_warpcrypt"), text(&vault.store)]), 60);
+    assert!(said.starts_with("Changed the password."), "{said}");
     assert_eq!(kinds(&vault), ["1 key file", "2 password"]);
     assert!(opens(&vault, &["--password-file", &two]) && !opens(&vault, &["--password-file", &one]));
     // A command gives the word too.
