@@ -158,7 +158,7 @@ fn conclude(vault: &Path, rotated: Rotated) -> Outcome {
         Rotated::Left => Err(Failure {
             code: Code::Unreadable,
             message: again(
-                "Some files stay under the old key: repair them with `warpcrypt check --repair`, or remove them.",
+                "Something stays under the old key, as said above: mend or remove it (what is damaged, `warpcrypt check --repair` mends).",
             ),
         }),
     }

@@ -125,7 +125,7 @@ impl Server {
 
     fn renew_names_in(&self, parent: u64, nodes: &[Arc<Node>]) -> Result<(), Error> {
         let dir = self.dir(parent)?;
-        self.vault.renew(&dir)?;
+        self.vault.renew(&dir);
         let mut stored: HashMap<u64, Vec<StoredName>> = HashMap::new();
         for entry in self.vault.list(&dir)? {
             stored.entry(entry.ino).or_default().push(entry.stored);

@@ -74,6 +74,7 @@ impl Vault {
         context.router.bring_back();
         self.files.bring_back();
         *self.anchoring.halted.lock() = false;
-        self.renew(&self.root).map_err(|e| failed(e.into()))
+        self.renew(&self.root);
+        Ok(())
     }
 }

@@ -60,7 +60,7 @@ impl Vault {
             Found::Former(id, former) => {
                 dir.id = Some(id);
                 if !self.read_only() {
-                    self.renew_dir(&dir, &former)?;
+                    self.renew_dir(&dir, &id, &former);
                 }
                 Some(id)
             }

@@ -161,14 +161,17 @@ impl Vault {
     /// Another name for a node, or the first one of a file without.
     ///
     /// # Errors
-    /// ENOENT for an open file that a rotation has passed by, as it was in no directory: its key may be forgotten. Else the
-    /// store's.
+    /// ENOENT for an open file that a rotation has passed by, as it was in no directory: its key may be forgotten. EXDEV: see
+    /// `may_go`. Else the store's.
     pub fn link(&self, node: Target, parent: &Dir, name: &OsStr) -> Result<(StoredName, Stat)> {
         self.writable()?;
         if let Target::File(file) = node
             && file.file.has_former_key()
         {
             return Err(Errno::NOENT.into());
+        }
+        if let Target::Entry(dir, old) = node {
+            self.may_go(dir, old, parent)?;
         }
         let place = self.place(parent, name)?;
         let _changing = self.changing(parent, name)?;

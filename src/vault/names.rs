@@ -43,8 +43,8 @@ impl Vault {
     /// Where `name` stands in `dir`. ENOENT if the directory never had an id, so that nothing can.
     pub(super) fn place(&self, dir: &Dir, name: &OsStr) -> Result<Place> {
         let place = self.place_under(&self.keys(), dir, name)?;
-        // Where nothing may be written, a directory may have names under both keys.
-        match self.keys.former().filter(|_| self.read_only()) {
+        // A directory that is not renewed may have names under both keys.
+        match self.keys.former().filter(|_| self.read_only() || self.why_left(dir).is_some()) {
             Some(former) if dir.store.stat(&place.stored.0).is_err() => {
                 self.place_under(&former.keys, dir, name)
             }

@@ -13,21 +13,22 @@ use super::{
     process,
     resources::{Budget, MEMORY},
     rewrites::StoredRewrites,
-    rotate::Behind,
+    rotate::{Behind, WhyLeft},
 };
 use crate::{
     crypto::secret::Secret,
     engine::{EngineChoice, Router},
     format::{
         config::{VAULT_ID, VaultConfig},
+        dir_id::DirId,
         key_slot::SlotSecret,
         name::NAME_MAX,
         recovery_key::RecoveryKey,
     },
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, ReentrantMutex, RwLock};
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     io,
     path::Path,
     sync::{
@@ -112,6 +113,8 @@ pub struct Vault {
     pub(super) renewing: Mutex<()>,
     /// The thread that goes on with a rotation.
     pub(super) rotation: Behind,
+    /// Directories that could not be put under the present key, and why: see `Vault::renew_dir`.
+    pub(super) left: Mutex<HashMap<DirId, WhyLeft>>,
     /// Names that were moved or added while a rotation was under way.
     pub(super) moves: AtomicU64,
     /// The configuration's.
@@ -127,8 +130,8 @@ pub struct Vault {
     pub(super) lists: RwLock<()>,
     /// Whether names of lists may not be durable. Who had the vault before may have been killed.
     pub(super) lists_uncertain: AtomicBool,
-    /// Held while permission bits change.
-    pub(super) modes: Mutex<()>,
+    /// Held while permission bits change. A directory may have more of them for the moment while a file in it gets more.
+    pub(super) modes: ReentrantMutex<()>,
     /// The user that this process acts as in the store.
     pub(super) user: u32,
     /// What was confirmed last, if somebody keeps that.
@@ -224,6 +227,7 @@ impl Vault {
         let mut vault = Vault {
             renewing: Mutex::default(),
             rotation: Behind::default(),
+            left: Mutex::default(),
             moves: AtomicU64::default(),
             id: *config.id(),
             keys: KeyRing::of(&config, &master),
@@ -234,7 +238,7 @@ impl Vault {
             dir_ids: RwLock::default(),
             lists: RwLock::default(),
             lists_uncertain: AtomicBool::new(true),
-            modes: Mutex::default(),
+            modes: ReentrantMutex::default(),
             user: rustix::process::geteuid().as_raw(),
             anchor,
             anchoring: Anchoring::default(),

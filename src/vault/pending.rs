@@ -9,6 +9,7 @@ use super::{
     Result, Vault,
     dir::stored_path,
     dir_id::is_set_aside,
+    keys::Keys,
     names::read_opened,
     sharing::{Rule, holds},
 };
@@ -300,7 +301,8 @@ impl Vault {
         if name == DIR_ID_NAME {
             self.keys.open(|keys| keys.dir_ids.decode(content)).is_ok()
         } else {
-            self.keys().names.is_sidecar(name.as_encoded_bytes(), content)
+            let is_sidecar = |keys: &Keys| keys.names.is_sidecar(name.as_encoded_bytes(), content);
+            self.keys.open(|keys| is_sidecar(keys).then_some(()).ok_or(())).is_ok()
         }
     }
 }

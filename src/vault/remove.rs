@@ -116,6 +116,10 @@ impl Vault {
         self.writable()?;
         let (old, new) = (&from.1.place, &to.1.place);
         let moved = from.1.there()?;
+        self.may_go(from.0, &old.stored, to.0)?;
+        if mode == RenameMode::Exchange {
+            self.may_go(to.0, &new.stored, from.0)?;
+        }
         let _changing = [self.changing(from.0, &old.name)?, self.changing(to.0, &new.name)?];
         let _locked = self.lock_for_rename((from.0, old), (to.0, new), mode)?;
         let alone = self.long_names.lock();

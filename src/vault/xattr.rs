@@ -54,12 +54,13 @@ impl Vault {
         if let Some(value) = list.as_ref().and_then(|list| list.get(name.as_bytes())) {
             return Ok(Found::InList(value.to_vec()));
         }
-        let stored = self.stored_attribute(node, name)?.ok_or(Error::NoAttribute)?;
-        match node.get_xattr(OsStr::new(&stored)) {
+        match self.stored_value(node, name) {
             Ok(value) => value.map(Found::OnNode).ok_or(Error::NoAttribute),
             // A store without attributes has none of ours.
-            Err(e) if e.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => Err(Error::NoAttribute),
-            Err(e) => Err(e.into()),
+            Err(Error::Store(e)) if e.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
+                Err(Error::NoAttribute)
+            }
+            Err(e) => Err(e),
         }
     }
 
@@ -139,6 +140,7 @@ impl Vault {
         let stored = self.stored_attribute(&node, name)?.ok_or(Error::NameTooLong)?;
         let identity = self.identity(&target, true)?.ok_or(Error::NotSupported("attributes of this file"))?;
         identity.allows(name)?;
+        self.renew_attributes(&node, identity.owner())?;
         let attribute = Attribute { name, stored: OsStr::new(&stored) };
         if self.set_attribute(&node, &identity, attribute, value, flags)?.is_some() {
             self.files.changed(key(&node.stat()?));
@@ -176,7 +178,8 @@ impl Vault {
         let mut names: Vec<_> = list.names().map(|name| OsStr::from_bytes(name).to_owned()).collect();
         for (stored, name) in self.attribute_names(target)? {
             match name {
-                Some(name) if list.get(name.as_bytes()).is_some() => {}
+                // Also one that a rotation was cut short at is on the node twice.
+                Some(name) if list.get(name.as_bytes()).is_some() || names.contains(&name) => {}
                 Some(name) => names.push(name),
                 None => self.complain(format!(
                     "{}: attribute {stored:?} left out of the listing: its name does not authenticate",
@@ -196,6 +199,11 @@ impl Vault {
         refuse_system(name)?;
         self.renew_target(&target)?;
         let node = target.node()?;
+        if self.is_rotating()
+            && let Some(identity) = self.identity(&target, false)?
+        {
+            self.renew_attributes(&node, identity.owner())?;
+        }
         let stored = self.stored_attribute(&node, name)?.ok_or(Error::NoAttribute)?;
         let attribute = Attribute { name, stored: OsStr::new(&stored) };
         if self.remove_attribute(&target, &node, attribute)?.is_none()

@@ -70,19 +70,22 @@ pub(super) fn common_name(stored: &OsStr, others: bool) -> Option<Vec<u8>> {
 impl Vault {
     /// The stored name of a node's attribute; `None` for one that is too long, or none.
     pub(super) fn stored_attribute(&self, node: &Node, name: &OsStr) -> Result<Option<String>> {
-        let others = is_other(node)?;
-        let encode = |keys: &Keys| {
-            let stored = keys.xattrs.encode_name(name.as_bytes());
-            if others { stored.as_deref().map(of_others) } else { stored }
+        Ok(stored_under(&self.keys(), name, is_other(node)?))
+    }
+
+    /// The sealed value of a node's attribute, under whichever key; `None` if there is none.
+    pub(super) fn stored_value(&self, node: &Node, name: &OsStr) -> Result<Option<Vec<u8>>> {
+        let (others, present) = (is_other(node)?, self.keys());
+        let value = |keys: &Keys| match stored_under(keys, name, others) {
+            Some(stored) => node.get_xattr(OsStr::new(&stored)),
+            None => Ok(None),
         };
-        let stored = encode(&self.keys());
-        // Where nothing may be written, a node may have attributes under both keys.
-        match (self.keys.former().filter(|_| self.read_only()), &stored) {
-            (Some(former), Some(name)) if node.get_xattr(OsStr::new(name))?.is_none() => {
-                Ok(encode(&former.keys))
-            }
-            _ => Ok(stored),
-        }
+        let found = value(&present)?;
+        let Some(former) = self.keys.former().filter(|_| found.is_none()) else { return Ok(found) };
+        Ok(match value(&former.keys)? {
+            None => value(&present)?, // It may have been renewed just now.
+            found => found,
+        })
     }
 
     /// Puts a directory's attributes under the present key if a rotation did not yet.
@@ -131,6 +134,12 @@ impl Vault {
         };
         Ok(salt.map(Identity::File))
     }
+}
+
+/// The stored name of an attribute under these keys.
+fn stored_under(keys: &Keys, name: &OsStr, others: bool) -> Option<String> {
+    let stored = keys.xattrs.encode_name(name.as_bytes());
+    if others { stored.as_deref().map(of_others) } else { stored }
 }
 
 /// What a special file is known by; `None` for another node.

@@ -15,7 +15,7 @@ use std::{
 };
 
 /// The former keys and the present ones.
-type BothKeys<'a> = (&'a XattrKeys, &'a XattrKeys);
+pub(super) type BothKeys<'a> = (&'a XattrKeys, &'a XattrKeys);
 
 /// Puts the attributes of a node under the present key. Whether any was not. What does not authenticate stays as it is.
 ///
@@ -37,6 +37,21 @@ pub(super) fn renew(node: &Node, owner: Owner, (former, present): BothKeys) -> R
         changed = true;
     }
     Ok(changed)
+}
+
+/// Whether a node has any attribute under the former key.
+///
+/// # Errors
+/// The store's.
+pub(super) fn any(node: &Node, owner: Owner, former: &XattrKeys) -> Result<bool> {
+    for stored in own(node.list_xattr()?, is_other(node)?) {
+        if let Some(value) = node.get_xattr(&stored.name)?
+            && open(former, owner, &stored, &value).is_some()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Gives the attributes of one node to another, under the present key.

@@ -1,9 +1,10 @@
 //! A directory whose id is under the former key: names, links and attributes in it are put under the present one before
 //! anybody uses it.
 //!
-//! The id goes last. Until it is in place, whoever opens the directory begins again: what is done already is not done twice.
+//! The id goes last. Until it is in place, whoever opens the vault begins again: what is done already is not done twice. A directory
+//! that the store does not let be renewed is used as it is, under both keys; nothing under the former one leaves it.
 
-use super::attributes;
+use super::attributes::{self, BothKeys};
 use crate::{
     format::{
         dir_id::DirId,
@@ -13,15 +14,19 @@ use crate::{
     },
     store::{Listed, Node},
     vault::{
-        Dir, Error, Result, Vault,
+        Dir, Error, Result, StoredName, Vault,
         config_file::{in_place, write_temporary},
         keys::{Former, Keys},
         names::{read_small, temporary_name},
         xattr_owner::special,
     },
 };
-use rustix::fs::{FileType, Stat, Timespec};
+use rustix::{
+    fs::{FileType, Stat, Timespec},
+    io::Errno,
+};
 use std::{
+    cell::RefCell,
     ffi::{OsStr, OsString},
     io,
     os::unix::ffi::{OsStrExt, OsStringExt},
@@ -35,6 +40,16 @@ struct Renewal<'a> {
     id: DirId,
     present: Arc<Keys>,
     former: &'a Keys,
+    /// The entry that it is at; none if empty.
+    at: RefCell<OsString>,
+}
+
+/// Why a directory could not be put under the present key.
+#[derive(Clone)]
+pub(in crate::vault) struct WhyLeft {
+    /// What in it was in the way, by its name in the store; empty for the directory itself.
+    pub name: OsString,
+    pub reason: String,
 }
 
 /// An entry whose name is under the former key.
@@ -46,70 +61,143 @@ struct OldName {
 }
 
 impl Vault {
-    /// Puts a directory under the present key, durably, but for what its files hold and what is below it.
-    ///
-    /// # Errors
-    /// The store's. What is done already stays.
-    pub(in crate::vault) fn renew_dir(&self, dir: &Dir, former: &Former) -> Result<()> {
+    /// Puts a directory under the present key, durably, but for what its files hold and what is below it. If the store refuses
+    /// any of it, the directory is one of `left`. It is not tried again: whoever has the directory open knows its names as they are.
+    pub(in crate::vault) fn renew_dir(&self, dir: &Dir, id: &DirId, former: &Former) {
         let _alone = self.renewing.lock();
-        let present = self.keys();
+        if self.left.lock().contains_key(id) {
+            return;
+        }
         let own = OsStr::new(DIR_ID_NAME);
-        let renewal = Renewal { vault: self, dir, id: *dir.id()?, present, former: &former.keys };
+        let renewal = Renewal::new(self, dir, id, former);
         let renewed = self.with_access(&dir.store.itself(), 0o700, || {
             if renewal.present.dir_ids.decode(&read_small(dir, own)?).is_ok() {
                 return Ok(()); // another thread was faster
             }
             renewal.run().map_err(io::Error::from)
         });
-        Ok(renewed?)
+        if let Err(e) = renewed {
+            let left = WhyLeft { name: renewal.at.take(), reason: e.to_string() };
+            let place = dir.stored_path(&left.name);
+            log::warn!("{place}: leaves its directory under the former key for now: {e}");
+            self.left.lock().insert(*id, left);
+        }
+    }
+
+    /// Why a directory could not be put under the present key; `None` if it is under that.
+    pub(in crate::vault) fn why_left(&self, dir: &Dir) -> Option<WhyLeft> {
+        self.left.lock().get(dir.id.as_ref()?).cloned()
+    }
+
+    /// Puts the attributes of a node under the present key before they change: they may be in a directory that could not be
+    /// renewed.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(in crate::vault) fn renew_attributes(&self, node: &Node, owner: Owner) -> Result<()> {
+        let Some(former) = self.keys.former() else { return Ok(()) };
+        // Of a new node, whose maker may have locks that come later.
+        if !self.with_access(node, 0o400, || Ok(attributes::any(node, owner, &former.keys.xattrs)?))? {
+            return Ok(());
+        }
+        let _alone = self.renewing.lock();
+        self.renew_attributes_alone(node, owner, (&former.keys.xattrs, &self.keys().xattrs)).map(drop)
+    }
+
+    /// The same; the caller holds `renewing`. Whether any was under the former key.
+    fn renew_attributes_alone(&self, node: &Node, owner: Owner, keys: BothKeys) -> Result<bool> {
+        // Linux lets nobody set those in `user.` who may not write to the file, not even its owner.
+        Ok(self.with_access(node, 0o600, || Ok(attributes::renew(node, owner, keys)?))?)
+    }
+
+    /// Refuses to bring an entry from one directory to another while its target or its attributes are under the former key, and
+    /// cannot be renewed: nobody would look for that there, and the key would be forgotten. Programs copy it then.
+    ///
+    /// # Errors
+    /// EXDEV; the store's.
+    pub(in crate::vault) fn may_go(&self, dir: &Dir, name: &StoredName, to: &Dir) -> Result<()> {
+        let former = self.keys.former().filter(|_| dir.id != to.id && self.why_left(dir).is_some());
+        let (Some(former), Some(id)) = (former, &dir.id) else { return Ok(()) };
+        let _alone = self.renewing.lock();
+        let renewal = Renewal::new(self, dir, id, &former);
+        let kind = FileType::from_raw_mode(dir.store.stat(&name.0)?.st_mode);
+        let entry = Listed { name: name.0.clone(), kind, ino: 0 };
+        match renewal.is_old_link(&entry)? || renewal.renew_node(&entry).is_err() {
+            true => Err(Errno::XDEV.into()),
+            false => Ok(()),
+        }
     }
 }
 
-impl Renewal<'_> {
+impl<'a> Renewal<'a> {
+    fn new(vault: &'a Vault, dir: &'a Dir, id: &DirId, former: &'a Former) -> Self {
+        let (present, former) = (vault.keys(), &former.keys);
+        Renewal { vault, dir, id: *id, present, former, at: RefCell::default() }
+    }
+
     fn run(&self) -> Result<()> {
         let before = self.dir.store.itself().stat()?;
+        let renewed = self.renew_all();
+        renewed.and(Ok(set_times(&self.dir.store.itself(), &before)?))
+    }
+
+    fn renew_all(&self) -> Result<()> {
         let listed = self.dir.store.list()?;
-        let names: Vec<OldName> = listed.iter().filter_map(|entry| self.old_name(entry)).collect();
+        let names = listed.iter().filter_map(|entry| self.old_name(entry).transpose());
+        let names = names.collect::<Result<Vec<OldName>>>()?;
+        self.at.take();
         let mut beside = self.prepare_sidecars(&names)?;
         for entry in listed.iter().filter(|entry| self.vault.is_entry(&entry.name)) {
+            self.at.replace(entry.name.clone());
             beside |= self.renew_node(entry)?;
         }
+        self.at.take();
         beside |= self.renew_attributes(&self.dir.store.itself(), Owner::Dir(&self.id))?;
         for OldName { stored, new, .. } in &names {
+            self.at.replace(stored.clone());
             self.dir.store.rename_new(stored, &self.dir.store, new)?;
         }
+        self.at.take();
         self.remove_old_sidecars(&listed)?;
         self.sync(beside)?;
         let like = self.dir.store.node(OsStr::new(DIR_ID_NAME))?;
         let id = write_temporary(&self.dir.store, &self.present.dir_ids.encode(&self.id), Some(&like))?;
-        in_place(&self.dir.store, &id, DIR_ID_NAME)?;
-        Ok(set_times(&self.dir.store.itself(), &before)?)
+        Ok(in_place(&self.dir.store, &id, DIR_ID_NAME)?)
     }
 
     /// The new form of a name; `None` if it has that, or does not authenticate (then logged).
-    fn old_name(&self, entry: &Listed) -> Option<OldName> {
+    ///
+    /// # Errors
+    /// The store's: what cannot be read may be under the former key.
+    fn old_name(&self, entry: &Listed) -> Result<Option<OldName>> {
         let stored = entry.name.as_bytes();
         if !self.present.names.depend_on_directory() || !self.vault.is_entry(&entry.name) {
-            return None;
+            return Ok(None);
         }
-        let long = self.present.names.classify(stored) == Class::Long;
-        let sidecar = long.then(|| read_small(self.dir, &sidecar_of(&entry.name)).unwrap_or_default());
+        self.at.replace(entry.name.clone());
+        let sidecar = match self.present.names.classify(stored) {
+            Class::Long => match read_small(self.dir, &sidecar_of(&entry.name)) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Some(Vec::new()),
+                read => Some(read?),
+            },
+            Class::Entry | Class::Temporary | Class::Own => None,
+        };
         if self.present.names.decode(&self.id, stored, sidecar.as_deref()).is_ok() {
-            return None;
+            return Ok(None);
         }
         let new = match self.former.names.decode(&self.id, stored, sidecar.as_deref()) {
             Ok(plain) => self.present.names.encode(&self.id, &plain),
             Err(e) => Err(e),
         };
         match new {
-            Ok(new) => Some(OldName {
+            Ok(new) => Ok(Some(OldName {
                 stored: entry.name.clone(),
                 new: OsString::from_vec(new.stored),
                 sidecar: new.sidecar,
-            }),
+            })),
             Err(e) => {
                 self.complain(&entry.name, &e.to_string());
-                None
+                Ok(None)
             }
         }
     }
@@ -161,6 +249,15 @@ impl Renewal<'_> {
         }
     }
 
+    /// Whether it is a link whose text is under the former key.
+    fn is_old_link(&self, entry: &Listed) -> Result<bool> {
+        if entry.kind != FileType::Symlink {
+            return Ok(false);
+        }
+        let text = self.dir.store.readlink(&entry.name)?;
+        Ok(LongLink::parse(text.as_bytes()).is_none() && self.former.links.decode(text.as_bytes()).is_ok())
+    }
+
     /// A link cannot be changed: another one takes its place. Long targets are not in the link, which stays.
     fn renew_link(&self, name: &OsStr) -> Result<bool> {
         let text = self.dir.store.readlink(name)?;
@@ -197,7 +294,7 @@ impl Renewal<'_> {
     }
 
     fn renew_attributes(&self, node: &Node, owner: Owner) -> Result<bool> {
-        attributes::renew(node, owner, (&self.former.xattrs, &self.present.xattrs))
+        self.vault.renew_attributes_alone(node, owner, (&self.former.xattrs, &self.present.xattrs))
     }
 
     fn sync(&self, beside: bool) -> Result<()> {

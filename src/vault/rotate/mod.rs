@@ -1,14 +1,15 @@
 //! Another master key for a vault that is in use.
 //!
 //! The configuration has the former key until nothing is under it any more. A directory is renewed before it is used (`dir`), so
-//! names, links and attributes are never looked up under two keys where the vault may be written to. Files are rewritten one by
-//! one, whoever uses them.
+//! names are looked up under two keys only where nothing may be written, or where the store refused that. Files are rewritten
+//! one by one, whoever uses them.
 
 mod attributes;
 mod behind;
 mod dir;
 
 pub(super) use behind::Behind;
+pub(super) use dir::WhyLeft;
 
 use super::{
     Context, Dir, Error, Kind, OpenError, Result, StoredName, Vault,
@@ -91,17 +92,14 @@ impl Vault {
         }
         self.keys.replace(config, master);
         self.files().context().keys.replace(config, master);
-        self.renew(&self.root)
+        self.renew(&self.root);
+        Ok(())
     }
 
-    /// Puts a directory that was opened before a rotation began under the present key.
-    ///
-    /// # Errors
-    /// The store's.
-    pub fn renew(&self, dir: &Dir) -> Result<()> {
-        match self.keys.former().filter(|_| !self.read_only()) {
-            Some(former) => self.renew_dir(dir, &former),
-            None => Ok(()),
+    /// Puts a directory that was opened before a rotation began under the present key, if the store lets it.
+    pub fn renew(&self, dir: &Dir) {
+        if let (Some(former), Some(id)) = (self.keys.former().filter(|_| !self.read_only()), &dir.id) {
+            self.renew_dir(dir, id, &former);
         }
     }
 
@@ -232,6 +230,9 @@ fn end_in_config(store: &StoreDir, master: &Secret<32>) -> std::result::Result<V
 impl Pass<'_> {
     /// Everything in a directory and below.
     fn directory(&mut self, dir: &Arc<Dir>) -> std::result::Result<(), Stop> {
+        if let Some(WhyLeft { name, reason }) = self.vault.why_left(dir) {
+            self.leave(dir, &name, &reason)?;
+        }
         let listed = match self.vault.with_access(&dir.store.itself(), 0o500, || dir.store.list()) {
             Ok(listed) => listed,
             Err(e) => return self.leave(dir, OsStr::new(""), &e.to_string()),

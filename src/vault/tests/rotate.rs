@@ -1,9 +1,13 @@
 //! A vault gets another master key: everything in it stays what it was, and nothing is under the former one.
 
-use super::*;
+use super::{
+    users::{as_user, as_user_again, directory, fixture},
+    *,
+};
 use crate::{
     crypto::secret::Secret,
-    vault::{OpenFile, Rotated, Step, Target, Time},
+    format::config::VaultConfig,
+    vault::{OpenFile, Rotated, SetAttr, Step, Target, Time},
 };
 use std::collections::BTreeMap;
 
@@ -85,11 +89,21 @@ fn everything(vault: &Vault) -> Everything {
     all
 }
 
+/// The same without times.
+fn without_times(mut all: Everything) -> Everything {
+    all.values_mut().for_each(|(.., time)| *time = Time { seconds: 0, nanoseconds: 0 });
+    all
+}
+
 /// Writes the configuration with another master key.
-fn begin(f: &Fixture) -> (crate::format::config::VaultConfig, Secret<32>) {
-    let (config, id, master) = Vault::unlock_config(f.dir.path(), &unlock()).unwrap();
+fn begin(f: &Fixture) -> (VaultConfig, Secret<32>) {
+    begin_at(f.dir.path())
+}
+
+fn begin_at(path: &Path) -> (VaultConfig, Secret<32>) {
+    let (config, id, master) = Vault::unlock_config(path, &unlock()).unwrap();
     let rotated = config.rotate(&master, id, &slot()).unwrap();
-    Vault::write_config(f.dir.path(), &rotated.0).unwrap();
+    Vault::write_config(path, &rotated.0).unwrap();
     rotated
 }
 
@@ -211,13 +225,12 @@ fn an_unfinished_file_is_finished_before_the_rotation_ends() {
         std::fs::write(f.dir.path().join("warpcrypt.rewrite.0123456789abcdef01234567"), &new).unwrap();
         let rest = if whole { rest.to_vec() } else { vec![0; rest.len()] };
         std::fs::write(&place, [head, &rest].concat()).unwrap();
-        let without_times = |all: Everything| all.into_iter().map(|(path, (k, c, a, _))| (path, (k, c, a)));
-        let before: Vec<_> = without_times(before).collect();
+        let before = without_times(before);
         let f = f.reopen();
         assert_eq!(rotate(&f.vault, usize::MAX), Rotated::Whole { aside: 0 });
         nothing_is_left_over(&f);
-        assert_eq!(without_times(everything(&f.vault)).collect::<Vec<_>>(), before);
-        assert_eq!(without_times(everything(&f.reopen().vault)).collect::<Vec<_>>(), before);
+        assert_eq!(without_times(everything(&f.vault)), before);
+        assert_eq!(without_times(everything(&f.reopen().vault)), before);
     }
 }
 
@@ -246,4 +259,164 @@ fn a_file_that_had_no_name_during_a_rotation_gets_none() {
     let f = f.reopen();
     let read: Vec<_> = everything(&f.vault).into_values().map(|(_, content, ..)| content).collect();
     assert_eq!(read, vec![b"content".to_vec(); 3]);
+}
+
+/// A file with an attribute.
+fn make(vault: &Vault, dir: &Dir, name: &str) -> StoredName {
+    let (stored, _, file) = vault.create(dir, OsStr::new(name), node(0o644)).unwrap();
+    file.file.write(0, b"content").unwrap();
+    vault.files().flush_at_close(&file).unwrap();
+    vault.files().release(file);
+    vault.set_xattr(Target::Entry(dir, &stored), OsStr::new("user.x"), b"v", false, false).unwrap();
+    stored
+}
+
+fn chmod(vault: &Vault, dir: &Dir, name: &StoredName, mode: u32) {
+    vault.set_attr(Target::Entry(dir, name), &SetAttr { mode: Some(mode), ..SetAttr::default() }).unwrap();
+}
+
+/// Linux lets nobody set attributes in `user.` who may not write to the file, not even its owner.
+#[test]
+fn attributes_of_what_its_owner_may_not_write_are_renewed() {
+    as_user(|path| {
+        let vault = fixture(path);
+        let (stored, _) = vault.mkdir(&vault.root(), OsStr::new("d"), node(0o755)).unwrap();
+        let inner = vault.open_dir(&vault.root(), &stored).unwrap();
+        for dir in [&vault.root(), &inner] {
+            for name in ["0", "200", "444"] {
+                make(&vault, dir, name);
+            }
+        }
+        let before = everything(&vault);
+        let chmod_files = |mode: &dyn Fn(&str) -> u32| {
+            let d = vault.lookup(&vault.root(), OsStr::new("d")).unwrap().0;
+            for dir in [&vault.root(), &vault.open_dir(&vault.root(), &d).unwrap()] {
+                for name in ["0", "200", "444"] {
+                    let stored = vault.lookup(dir, OsStr::new(name)).unwrap().0;
+                    chmod(&vault, dir, &stored, mode(name));
+                }
+            }
+        };
+        chmod_files(&|name| u32::from_str_radix(name, 8).unwrap());
+        chmod(&vault, &vault.root(), &stored, 0o500);
+        let (config, master) = begin_at(path);
+        vault.take_up(&config, &master).unwrap();
+        assert_eq!(rotate(&vault, usize::MAX), Rotated::Whole { aside: 0 });
+        chmod_files(&|_| 0o644);
+        assert_eq!(everything(&vault), before);
+        vault.shut_down().unwrap();
+        drop(vault);
+        assert_eq!(everything(&open(path, true)), before);
+    });
+}
+
+/// A file of another user's, whose attributes the owner of the vault can read and not write.
+#[test]
+fn what_the_store_does_not_let_be_renewed_stays_usable() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: another user's files need root");
+        return;
+    }
+    for locked in [false, true] {
+        let place = directory();
+        let path = place.path();
+        let (before, others) = as_user_again(|| {
+            let vault = fixture(path);
+            let root = vault.root();
+            let (stored, _) = vault.mkdir(&root, OsStr::new("d"), node(0o755)).unwrap();
+            let dir = vault.open_dir(&root, &stored).unwrap();
+            let mut others = Vec::new();
+            for dir in [&root, &dir] {
+                let stored = make(&vault, dir, "other's");
+                others.push(dir.path_in_store(&stored.0));
+                make(&vault, dir, "own");
+                make(&vault, dir, &"l".repeat(LONG));
+                vault.symlink(dir, OsStr::new("link"), OsStr::new("own"), node(0o777)).unwrap();
+            }
+            let before = everything(&vault);
+            vault.shut_down().unwrap();
+            (before, others)
+        });
+        others.iter().for_each(|path| std::os::unix::fs::chown(path, Some(0), Some(0)).unwrap());
+        let (after, others) = as_user_again(|| {
+            let vault = open(path, false);
+            if locked {
+                vault.put_away().unwrap();
+            }
+            let (config, master) = begin_at(path);
+            match locked {
+                true => vault.bring_back(master.expose()).unwrap(),
+                false => vault.take_up(&config, &master).unwrap(),
+            }
+            assert_eq!(everything(&vault), before);
+            vault.shut_down().unwrap();
+            drop(vault);
+            let vault = open(path, false);
+            assert_eq!(everything(&vault), before, "again");
+            use_what_is_left(&vault);
+            let mut told = Vec::new();
+            let rotated = vault.rotate(&mut |step| {
+                if let Step::Left(path, _) = step {
+                    told.push(path);
+                }
+                true
+            });
+            assert_eq!(rotated.unwrap(), Rotated::Left);
+            assert!(others.iter().all(|path| told.contains(path)), "{told:?} {others:?}");
+            let after = everything(&vault);
+            let root = vault.root();
+            let dir = vault.open_dir(&root, &vault.lookup(&root, OsStr::new("d")).unwrap().0).unwrap();
+            let place = |dir: &Dir| dir.path_in_store(&vault.lookup(dir, OsStr::new("other's")).unwrap().0.0);
+            let others = [place(&root), place(&dir)];
+            vault.shut_down().unwrap();
+            (after, others)
+        });
+        let user = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(path).unwrap());
+        others.iter().for_each(|path| std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap());
+        as_user_again(|| {
+            let vault = open(path, false);
+            assert!(vault.is_rotating());
+            assert_eq!(rotate(&vault, usize::MAX), Rotated::Whole { aside: 0 });
+            assert_eq!(everything(&vault), after);
+            vault.shut_down().unwrap();
+            drop(vault);
+            assert_eq!(everything(&open(path, false)), after);
+        });
+    }
+}
+
+/// Names, attributes and moves where directories are not renewed.
+fn use_what_is_left(vault: &Vault) {
+    let root = vault.root();
+    let inner = vault.open_dir(&root, &vault.lookup(&root, OsStr::new("d")).unwrap().0).unwrap();
+    let set = |name: &str, value| {
+        let stored = vault.lookup(&root, OsStr::new(name)).unwrap().0;
+        vault.set_xattr(Target::Entry(&root, &stored), OsStr::new("user.x"), value, false, true)
+    };
+    let get = |dir: &Dir, name: &str| {
+        let stored = vault.lookup(dir, OsStr::new(name)).unwrap().0;
+        vault.get_xattr(Target::Entry(dir, &stored), OsStr::new("user.x")).unwrap()
+    };
+    let rename = |from: (&Dir, &str), to: (&Dir, &str)| {
+        let mode = crate::vault::RenameMode::Replace;
+        vault.rename_name((from.0, OsStr::new(from.1)), (to.0, OsStr::new(to.1)), mode).map(drop)
+    };
+    assert_eq!(errno(vault.mkdir(&root, OsStr::new("own"), node(0o755))), Some(Errno::EXIST));
+    make(vault, &root, "new");
+    set("own", b"w").unwrap();
+    assert_eq!(get(&root, "own"), b"w");
+    assert_eq!(errno(set("other's", b"w")), Some(Errno::ACCESS));
+    assert_eq!(get(&root, "other's"), b"v");
+    // Under the former key it would be looked for in vain.
+    assert_eq!(errno(rename((&root, "other's"), (&inner, "moved"))), Some(Errno::XDEV));
+    rename((&root, "other's"), (&root, "renamed")).unwrap();
+    rename((&root, "renamed"), (&root, "other's")).unwrap();
+    rename((&root, "own"), (&inner, "moved")).unwrap();
+    assert_eq!(get(&inner, "moved"), b"w");
+    let long = "l".repeat(LONG);
+    rename((&root, &long), (&inner, &long)).unwrap();
+    vault.unlink_name(&inner, OsStr::new(&long)).unwrap();
+    assert!(vault.lookup(&inner, OsStr::new(&long)).is_err());
+    vault.unlink_name(&root, OsStr::new("link")).unwrap();
+    make(vault, &root, "link");
 }

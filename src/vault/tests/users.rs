@@ -5,26 +5,37 @@ use rustix::process::{Gid, Uid, geteuid};
 const USER: u32 = 65_534;
 
 /// Runs `f` in a thread that acts as an ordinary user, and hands it a directory of that user's.
-fn as_user(f: impl FnOnce(&Path) + Send) {
+pub(super) fn as_user(f: impl FnOnce(&Path) + Send) {
+    let dir = directory();
+    as_user_again(|| f(dir.path()));
+}
+
+/// An empty directory of the user's.
+pub(super) fn directory() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let root = geteuid().is_root();
-    if root {
+    if geteuid().is_root() {
         std::os::unix::fs::chown(dir.path(), Some(USER), Some(USER)).unwrap();
     }
+    dir
+}
+
+/// Runs `f` in a thread that acts as that user.
+pub(super) fn as_user_again<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            if root {
+        let thread = scope.spawn(|| {
+            if geteuid().is_root() {
                 let (uid, gid) = (Uid::from_raw(USER), Gid::from_raw(USER));
                 rustix::thread::set_thread_groups(&[gid]).unwrap();
                 rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
                 rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
             }
-            f(dir.path());
+            f()
         });
-    });
+        thread.join().unwrap()
+    })
 }
 
-fn fixture(path: &Path) -> Arc<Vault> {
+pub(super) fn fixture(path: &Path) -> Arc<Vault> {
     Vault::init(path, settings(NameMode::Encrypted), &slot()).unwrap();
     open(path, false)
 }
