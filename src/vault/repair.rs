@@ -5,19 +5,19 @@ use super::{
     aside::{is_blank, set_aside},
     attr::key,
     config_file::{failed, in_place, open_vault, write_temporary},
-    keys::Keys,
+    keys::KeyRing,
     lock::{Users, WriteLock},
     names::{random_name, read_small},
 };
 use crate::{
     format::{
         dir_id::DirId,
-        name::{ASIDE, Class, DIR_ID_NAME},
+        name::{ASIDE, Class, DIR_ID_NAME, sidecar_name},
     },
     store::{BackingFile, DirFile, StoreDir},
 };
 use parking_lot::Mutex;
-use rustix::fs::OFlags;
+use rustix::{fs::OFlags, io::Errno};
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -97,20 +97,37 @@ impl Aside {
 }
 
 /// Puts a new id file in place of a damaged or missing one, durably: with the damaged id if a name in the directory opens with
-/// that, else with a new one, with which no name does. `take` moves the old file away. `None` if the id is not damaged.
-fn mend_id(keys: &Keys, dir: &Dir, take: impl FnOnce(&Dir, &OsStr) -> Result<()>) -> Result<Option<DirId>> {
+/// that, else with a new one, with which no name does. While a rotation is under way the new file is under the former key: what is
+/// in the directory may be, and is renewed with it. `take` moves the old file away. `None` if the id is not damaged.
+///
+/// # Errors
+/// The store's: what cannot be read may be whole.
+fn mend_id(
+    keys: &KeyRing,
+    dir: &Dir,
+    take: impl FnOnce(&Dir, &OsStr) -> Result<()>,
+) -> Result<Option<DirId>> {
     let own = OsStr::new(DIR_ID_NAME);
-    let old = read_small(dir, own).ok();
-    if old.as_deref().is_some_and(|old| keys.dir_ids.decode(old).is_ok()) {
+    let old = match read_small(dir, own) {
+        Ok(old) => Some(old),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        Err(e) if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => Some(Vec::new()), // a link has no id
+        Err(e) => return Err(e.into()),
+    };
+    if old.as_deref().is_some_and(|old| keys.open(|keys| keys.dir_ids.decode(old)).is_ok()) {
         return Ok(None);
     }
     let kept = old.as_deref().and_then(|old| old.first_chunk()).map(|id| DirId(*id));
-    let id = match kept.filter(|id| opens_a_name(keys, dir, id)) {
-        Some(id) => id,
-        None => DirId::random()?,
+    let id = match kept {
+        Some(id) if opens_a_name(keys, dir, &id)? => id,
+        Some(_) | None => DirId::random()?,
     };
-    let new = write_temporary(&dir.store, &keys.dir_ids.encode(&id), None)?;
-    if dir.store.stat(own).is_ok() {
+    let content = match keys.former() {
+        Some(former) => former.keys.dir_ids.encode(&id),
+        None => keys.present().dir_ids.encode(&id),
+    };
+    let new = write_temporary(&dir.store, &content, None)?;
+    if old.is_some() {
         take(dir, own)?;
     }
     in_place(&dir.store, &new, DIR_ID_NAME)?;
@@ -118,13 +135,23 @@ fn mend_id(keys: &Keys, dir: &Dir, take: impl FnOnce(&Dir, &OsStr) -> Result<()>
 }
 
 /// Whether a stored name in the directory opens with this id.
-fn opens_a_name(keys: &Keys, dir: &Dir, id: &DirId) -> bool {
-    let Ok(listed) = dir.store.list() else { return false };
-    let opens = |name: &OsStr| match keys.names.classify(name.as_bytes()) {
-        Class::Entry => keys.names.decode(id, name.as_bytes(), None).is_ok(),
-        Class::Long | Class::Temporary | Class::Own => false,
-    };
-    keys.names.depend_on_directory() && listed.iter().any(|entry| opens(&entry.name))
+fn opens_a_name(keys: &KeyRing, dir: &Dir, id: &DirId) -> io::Result<bool> {
+    let present = keys.present();
+    for entry in dir.store.list()?.iter().filter(|_| present.names.depend_on_directory()) {
+        let name = entry.name.as_bytes();
+        let sidecar = match present.names.classify(name) {
+            Class::Entry => None,
+            Class::Long => match read_small(dir, OsStr::from_bytes(&sidecar_name(name))) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                read => Some(read?),
+            },
+            Class::Temporary | Class::Own => continue,
+        };
+        if keys.open(|keys| keys.names.decode(id, name, sidecar.as_deref())).is_ok() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 impl Vault {
@@ -139,7 +166,7 @@ impl Vault {
         let lock = WriteLock::take(&store, path, Users::One)?;
         let root = Dir::new(store, None);
         let take = |root: &Dir, old: &OsStr| Ok(root.store.rename(old, &root.store, &random_name(ASIDE)?)?);
-        let mended = mend_id(&Keys::derive(&master, config.settings()), &root, take).map_err(|e| match e {
+        let mended = mend_id(&KeyRing::of(&config, &master), &root, take).map_err(|e| match e {
             Error::Store(source) => source,
             other => io::Error::other(other.to_string()),
         });
@@ -229,9 +256,9 @@ impl Vault {
     pub fn repair_dir_id(&self, parent: &Dir, name: &StoredName, aside: &Aside) -> Result<Arc<Dir>> {
         self.writable()?;
         let dir = Dir::new(parent.store.open_dir(&name.0)?, None);
-        match mend_id(&self.keys(), &dir, |dir, old| aside.take(dir, old).map(|_| ()))? {
+        match mend_id(&self.keys, &dir, |dir, old| aside.take(dir, old).map(|_| ()))? {
             None => Err(Error::Invalid("the directory's id is not damaged")),
-            id => Ok(Arc::new(Dir { store: dir.store, id })),
+            Some(_) => Ok(Arc::new(self.with_id(dir.store.try_clone()?)?)),
         }
     }
 

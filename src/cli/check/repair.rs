@@ -58,9 +58,11 @@ pub(super) fn node(check: &Check, job: &Job, flaw: Flaw) -> Finding {
     done(job, flaw, taken.map(|place| (Kind::SetAside, "moved away", Some(place))))
 }
 
-/// A directory that does not open: it gets an id again.
-pub(super) fn dir(check: &Check, job: &Job, flaw: Flaw) -> (Option<Arc<Dir>>, Option<Finding>) {
-    let Some(aside) = check.aside.filter(|_| check.scope.repair) else {
+/// A directory that does not open: it gets an id again if its own is damaged. One that the store does not hand out may be whole.
+pub(super) fn dir(check: &Check, job: &Job, error: &vault::Error) -> (Option<Arc<Dir>>, Option<Finding>) {
+    let flaw = Flaw::of(error);
+    let is_damaged = matches!(error, vault::Error::Damaged(_));
+    let Some(aside) = check.aside.filter(|_| check.scope.repair && is_damaged) else {
         return (None, Some(finding(Kind::Damaged, &job.path, job.place(), flaw)));
     };
     match check.vault.repair_dir_id(&job.dir, &job.entry.stored, aside) {

@@ -108,7 +108,7 @@ impl Walk<'_> {
     fn open(&self, stored: PathBuf, job: Job) -> Option<Open> {
         let (dir, finding) = match self.check.vault.open_dir(&job.dir, &job.entry.stored) {
             Ok(dir) => (Some(dir), None),
-            Err(e) => repair::dir(self.check, &job, Flaw::of(&e)),
+            Err(e) => repair::dir(self.check, &job, &e),
         };
         let mut found = Vec::from_iter(finding);
         if let Some(dir) = dir {

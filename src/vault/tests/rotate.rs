@@ -420,3 +420,46 @@ fn use_what_is_left(vault: &Vault) {
     vault.unlink_name(&root, OsStr::new("link")).unwrap();
     make(vault, &root, "link");
 }
+
+#[test]
+fn a_repair_leaves_ids_alone_that_are_under_the_former_key_or_cannot_be_read() {
+    let f = Fixture::new();
+    furnish(&f);
+    let before = everything(&f.vault);
+    let (config, master) = begin(&f);
+    f.vault.take_up(&config, &master).unwrap();
+    let aside = f.vault.aside().unwrap();
+    let (stored, _) = f.vault.lookup(&f.root(), OsStr::new("directory")).unwrap();
+    let id = f.stored(&f.root(), "directory").join("warpcrypt.dir");
+    let content = std::fs::read(&id).unwrap();
+    let repair = || f.vault.repair_dir_id(&f.root(), &stored, &aside).map(drop);
+    assert!(matches!(repair(), Err(Error::Invalid(_))));
+    assert_eq!(std::fs::read(&id).unwrap(), content);
+    let elsewhere = f.dir.path().join("elsewhere");
+    std::fs::rename(&id, &elsewhere).unwrap();
+    std::fs::create_dir(&id).unwrap();
+    assert!(matches!(repair(), Err(Error::Store(_))));
+    std::fs::remove_dir(&id).unwrap();
+    std::fs::rename(&elsewhere, &id).unwrap();
+    assert_eq!(without_times(everything(&f.vault)), without_times(before));
+}
+
+/// The id of a directory that is not renewed yet; all that is in it is under the former key.
+#[test]
+fn a_repaired_directory_is_renewed() {
+    let f = Fixture::new();
+    furnish(&f);
+    let names = everything(&f.vault).into_keys().collect::<Vec<_>>();
+    let (config, master) = begin(&f);
+    f.vault.take_up(&config, &master).unwrap();
+    let (stored, _) = f.vault.lookup(&f.root(), OsStr::new("directory")).unwrap();
+    let id = f.stored(&f.root(), "directory").join("warpcrypt.dir");
+    let mut content = std::fs::read(&id).unwrap();
+    content[20] ^= 1;
+    std::fs::write(&id, content).unwrap();
+    assert!(matches!(f.vault.open_dir(&f.root(), &stored), Err(Error::Damaged(_))));
+    f.vault.repair_dir_id(&f.root(), &stored, &f.vault.aside().unwrap()).unwrap();
+    assert_eq!(everything(&f.vault).into_keys().collect::<Vec<_>>(), names);
+    assert_eq!(rotate(&f.vault, usize::MAX), Rotated::Whole { aside: 1 });
+    assert_eq!(everything(&f.reopen().vault).into_keys().collect::<Vec<_>>(), names);
+}
