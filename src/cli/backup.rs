@@ -66,6 +66,12 @@ pub fn master(vault: &Path, unlock: &UnlockArgs) -> Outcome {
         "This is the master secret of the vault. Whoever has it can read the vault, whatever its passwords are. \
          Write it down and lock it away."
     );
+    if config.is_rotating() {
+        eprintln!(
+            "The vault is being rewritten under it. Until `warpcrypt key rotate` is done, it opens nothing that is not rewritten \
+             yet: that takes the vault's configuration, too. Make a copy of that with `warpcrypt key backup`."
+        );
+    }
     unlocking::show("master secret", &text)
 }
 
@@ -107,13 +113,14 @@ fn from_backup(args: &RestoreArgs, file: &Path) -> Outcome {
 fn from_master_secret(args: &RestoreArgs) -> Outcome {
     let typed = terminal::ask("Master secret: ")?;
     let secret = MasterSecret::parse(&typed).map_err(|e| Failure::plain(Code::WrongKey, e))?;
+    let left = Vault::authentic_config(&args.vault, &secret.master).map_err(vaults::explain)?;
     let new = password::new_secret(&args.new)?;
     let interrupt = Interrupt::watch()?;
     let spinner = Spinner::start("deriving the key");
     let config = vaults::with_secret(&new, |new| {
         let slot = NewSlot { secret: new, cost: args.cost.cost(), created: vaults::now(), label: None };
         // Seconds since 1970 are more than anybody changed a configuration.
-        secret.configure(&slot, vaults::now()).map_err(|e| vaults::explain(e.into()))
+        secret.configure(&slot, vaults::now(), left.as_ref()).map_err(|e| vaults::explain(e.into()))
     })?;
     drop(spinner);
     interrupt.check()?;

@@ -58,17 +58,23 @@ impl MasterSecret {
     }
 
     /// A configuration for the vault that lost it, with one slot. No copy that is left somewhere has as high a generation as
-    /// `generation`.
+    /// `generation`. `left` is one that authenticates under this key: while a rotation is under way it has the former key, which a
+    /// master secret does not.
     ///
     /// # Errors
     /// When the slot cannot be made.
-    pub fn configure(&self, first: &NewSlot, generation: u64) -> Result<VaultConfig, ConfigError> {
+    pub fn configure(
+        &self,
+        first: &NewSlot,
+        generation: u64,
+        left: Option<&VaultConfig>,
+    ) -> Result<VaultConfig, ConfigError> {
         let mut config = VaultConfig {
             id: self.vault,
             generation,
             settings: self.settings,
             key_generation: self.key_generation,
-            former: Vec::new(),
+            former: left.map_or_else(Vec::new, |left| left.former.clone()),
             next_slot: 2,
             slots: vec![KeySlot::make(1, &self.vault, &self.master, first)?],
             mac: [0; 32],

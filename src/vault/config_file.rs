@@ -1,12 +1,11 @@
 //! The configuration in the store: two files with the same content, so that the loss of one is not the loss of the
 //! vault. The newer one that authenticates counts; the other is mended when the vault is opened for writing.
 
-use super::{OpenError, Unlock, Vault, names::temporary_name};
+use super::{OpenError, Unlock, Vault, keys::KeyRing, names::temporary_name};
 use crate::{
     crypto::secret::Secret,
     format::{
         config::{ConfigError, TEXT_MAX, VaultConfig},
-        dir_id::DirIdKey,
         key_slot::SlotSecret,
         name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE},
     },
@@ -32,6 +31,18 @@ impl Vault {
     /// `NotAVault`, `NoConfig`, `UnknownVersion`, `Malformed`, `Store`.
     pub fn read_config(path: &Path) -> Result<VaultConfig> {
         Configs::read(&open_vault(path)?, path)?.newest().cloned()
+    }
+
+    /// The newest configuration of the vault at `path` that a holder of this master key wrote; `None` if it has lost that.
+    ///
+    /// # Errors
+    /// `Store`: what cannot be read may be there.
+    pub fn authentic_config(path: &Path, master: &Secret<32>) -> Result<Option<VaultConfig>> {
+        match open_vault(path).and_then(|store| Configs::read(&store, path)) {
+            Ok(configs) => Ok(configs.authentic(master).ok()),
+            Err(e @ OpenError::Store { .. }) => Err(e),
+            Err(_) => Ok(None),
+        }
     }
 
     /// The configuration of the vault at `path`, unlocked.
@@ -62,7 +73,12 @@ impl Vault {
         let store = open_vault(path)?;
         let id = store.open_file(OsStr::new(DIR_ID_NAME), OFlags::RDONLY).map_err(not_a_vault(path))?;
         let id = read_text(DirFile::new(id)).map_err(failed("cannot read the root's id of", path))?;
-        if DirIdKey::derive(master).decode(&id).is_err() {
+        // While a rotation is under way, the root may be under the former key, and then the key before opens it, too: but not what
+        // the rotation has renewed.
+        let is_former = Configs::read(&store, path)
+            .and_then(|configs| configs.newest().map(|there| is_before(config, there)))
+            .unwrap_or(false);
+        if is_former || KeyRing::of(config, master).open(|keys| keys.dir_ids.decode(&id)).is_err() {
             return Err(OpenError::OtherVault(path.into()));
         }
         let _alone =
@@ -78,6 +94,11 @@ impl Vault {
     pub fn write_config(path: &Path, config: &VaultConfig) -> Result<()> {
         put_both(&open_vault(path)?, config).map_err(failed("cannot write to", path))
     }
+}
+
+/// Whether a configuration is from before the rotation that another one says is under way.
+fn is_before(config: &VaultConfig, there: &VaultConfig) -> bool {
+    there.id() == config.id() && there.is_rotating() && there.key_generation() > config.key_generation()
 }
 
 /// Both files as they are, or why they are of no use.

@@ -141,6 +141,41 @@ fn the_master_secret_opens_a_vault_that_lost_its_configuration() {
     mount.unmount();
 }
 
+/// A damaged file keeps a rotation from its end.
+#[test]
+fn the_master_secret_keeps_a_rotation_under_way() {
+    if !terminal() || !ready(&[]) {
+        return;
+    }
+    let vault = Vault::with("aes-256-ctr", &["--names", "plain"]);
+    let mount = vault.mount();
+    std::fs::write(mount.join("damaged"), "content").expect("write");
+    mount.unmount();
+    let damaged = vault.store.join("damaged");
+    let mut bytes = std::fs::read(&damaged).expect("read");
+    bytes[4096] ^= 1;
+    std::fs::write(&damaged, bytes).expect("write");
+    let with_key = |args: &[&str]| {
+        let mut command = Vault::program();
+        command.args(args).args([text(&vault.store), "--key-file", text(&vault.key)]);
+        command
+    };
+    let done = run(&mut with_key(&["key", "rotate"]), 60);
+    assert_eq!(done.code(), 41, "{}", done.stderr);
+    let done = run(&mut with_key(&["key", "master"]), 60);
+    assert!(done.stderr.contains("key backup"), "{}", done.stderr);
+    let secret = done.text();
+    let args = ["key", "restore", "--master", text(&vault.store), "--new-key-file", text(&vault.key)];
+    let (code, said) = typed(&[secret.trim()], &args);
+    assert_eq!(code, 0, "{said}");
+    let info = ok(Vault::program().args(["info", text(&vault.store), "--json"]), 60);
+    assert!(info.contains("\"key_rotation\": true"), "{info}");
+    std::fs::remove_file(&damaged).expect("remove");
+    ok(&mut with_key(&["key", "rotate"]), 60);
+    let done = run(&mut with_key(&["key", "master"]), 60);
+    assert!(!done.stderr.contains("key backup"), "{}", done.stderr);
+}
+
 #[test]
 fn without_a_terminal_the_sources_are_named() {
     let vault = Vault::new("aes-256-ctr");

@@ -6,8 +6,8 @@ use super::{
 };
 use crate::{
     crypto::secret::Secret,
-    format::config::VaultConfig,
-    vault::{OpenFile, Rotated, SetAttr, Step, Target, Time},
+    format::{config::VaultConfig, master_secret::MasterSecret},
+    vault::{OpenError, OpenFile, Rotated, SetAttr, Step, Target, Time},
 };
 use std::collections::BTreeMap;
 
@@ -462,4 +462,26 @@ fn a_repaired_directory_is_renewed() {
     assert_eq!(everything(&f.vault).into_keys().collect::<Vec<_>>(), names);
     assert_eq!(rotate(&f.vault, usize::MAX), Rotated::Whole { aside: 1 });
     assert_eq!(everything(&f.reopen().vault).into_keys().collect::<Vec<_>>(), names);
+}
+
+#[test]
+fn a_master_secret_does_not_lose_the_former_key() {
+    let f = Fixture::new();
+    furnish(&f);
+    let before = everything(&f.vault);
+    let (former_config, _, former) = Vault::unlock_config(f.dir.path(), &unlock()).unwrap();
+    let (config, master) = begin(&f);
+    let dir = f.close();
+    // The root is under the former key still; that one opens nothing that is renewed.
+    let restored = Vault::restore_config(dir.path(), &former_config, &former);
+    assert!(matches!(restored, Err(OpenError::OtherVault(_))));
+    let secret = MasterSecret::of(&config, master).unwrap();
+    let left = Vault::authentic_config(dir.path(), &secret.master).unwrap();
+    let config = secret.configure(&slot(), 1_000_000, left.as_ref()).unwrap();
+    Vault::restore_config(dir.path(), &config, &secret.master).unwrap();
+    assert!(Vault::read_config(dir.path()).unwrap().is_rotating());
+    assert_eq!(everything(&open(dir.path(), true)), before);
+    let vault = open(dir.path(), false);
+    assert_eq!(rotate(&vault, usize::MAX), Rotated::Whole { aside: 0 });
+    assert_eq!(everything(&vault), before);
 }
