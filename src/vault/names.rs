@@ -154,6 +154,10 @@ impl Vault {
         let temporary = temporary_name()?;
         let written = self
             .make_small(dir, &temporary, content)
+            // Before it has its name: whoever finds it there does not make it durable once more.
+            .and_then(
+                |()| if self.is_shared() { self.pending.sync_file(&dir.store, &temporary) } else { Ok(()) },
+            )
             .and_then(|()| dir.store.rename(&temporary, &dir.store, name));
         if let Err(e) = written {
             // This error counts; a left-over is hidden and goes with the directory.

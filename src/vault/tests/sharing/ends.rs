@@ -10,11 +10,17 @@ use super::{
 use crate::{
     store::{BackingFile, DirFile},
     vault::{
-        Error, Kind, OpenError, OpenFile, OpenOptions, RenameMode, StoredName, Target, Vault, attr::key,
+        Error, Kind, OpenError, OpenFile, OpenOptions, RenameMode, SetAttr, StoredName, Target, Vault,
+        attr::key,
     },
 };
 use rustix::{fs::OFlags, io::Errno};
-use std::{ffi::OsStr, sync::mpsc, thread, time::Duration};
+use std::{
+    ffi::OsStr,
+    sync::{atomic::Ordering, mpsc},
+    thread,
+    time::Duration,
+};
 
 #[test]
 fn who_has_a_vault_alone_and_who_share_it_keep_each_other_out() {
@@ -90,6 +96,20 @@ fn a_directory_without_its_id_can_be_removed() {
     std::fs::remove_file(dir.path().join(&stored.0).join("warpcrypt.dir")).unwrap();
     vault.rmdir_name(&vault.root(), name("d")).unwrap();
     assert!(!raw_names(dir.path()).contains(&stored.0));
+}
+
+/// Another would take what is in place for durable.
+#[test]
+fn a_sidecar_that_could_not_be_synced_is_not_in_place() {
+    let dir = new_vault();
+    let vault = share(dir.path(), Duration::ZERO);
+    let make = || vault.mknod(&vault.root(), OsStr::new(&"l".repeat(200)), node(0o644), Kind::File, 0);
+    let before = raw_names(dir.path());
+    vault.pending.failing.store(1, Ordering::Relaxed);
+    assert_eq!(errno(make()), Some(Errno::IO));
+    assert_eq!(raw_names(dir.path()), before);
+    make().unwrap();
+    vault.shut_down().unwrap();
 }
 
 #[test]
@@ -203,6 +223,26 @@ fn who_lost_a_lease_fails_and_opens_the_file_anew() {
     for rule in [Rule::CheckLeaseAtOpen, Rule::FailWithoutLease, Rule::KnowOwnRecords, Rule::OpenAnew] {
         assert!(fails_without(rule, what_is_opened_anew_is_what_others_wrote), "{rule:?}");
     }
+}
+
+#[test]
+fn a_handle_of_a_lost_lease_does_not_cut_what_others_wrote() {
+    let dir = new_vault();
+    let [one, other] = [share(dir.path(), Duration::ZERO), share(dir.path(), Duration::ZERO)];
+    one.files().end_flusher();
+    let (stored, _, open) = one.create(&one.root(), name("f"), node(0o644)).unwrap();
+    write_to_a_file_of_a_lost_lease(&open, &other, &stored);
+    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+    // The first finds out that the lease is lost.
+    for _ in 0..2 {
+        assert_eq!(errno(one.set_attr(Target::File(&open), &cut)), Some(Errno::IO));
+    }
+    let anew = other.open_file(&other.root(), &stored, false).unwrap();
+    assert_eq!(all_of(&anew), b"theirs");
+    // Who names the file knows what there is to know.
+    one.set_attr(Target::Entry(&one.root(), &stored), &cut).unwrap();
+    anew.file.refresh().unwrap();
+    assert_eq!(all_of(&anew), b"");
 }
 
 #[test]
