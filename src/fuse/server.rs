@@ -377,6 +377,9 @@ impl Server {
                 found.is_ok_and(|stat| inodes::key(&stat) == node.key)
             };
             name = names.latest_first().find(leads_there).ok_or_else(errno::stale)?;
+        } else if !self.is_at_hand(name.parent) {
+            // The kernel knows the directory of the name that it came by. One that it forgot is searched for in the whole store.
+            name = names.latest_first().find(|name| self.is_at_hand(name.parent)).unwrap_or(name);
         }
         let dir = self.dir(name.parent)?;
         work(&dir, &name.stored)

@@ -43,6 +43,11 @@ impl Server {
         Err(errno::stale())
     }
 
+    /// Whether a directory is open, or one that the kernel knows.
+    pub fn is_at_hand(&self, number: u64) -> bool {
+        self.open_dir(number).is_some() || self.inodes.get(number).is_ok()
+    }
+
     fn open_dir(&self, number: u64) -> Option<Arc<Dir>> {
         if number == ROOT { Some(self.vault.root()) } else { self.dirs.get(number) }
     }

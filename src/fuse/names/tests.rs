@@ -1,18 +1,42 @@
 use super::*;
 use crate::{
-    fuse::{caching::CacheMode, gate::Gate, inodes::ROOT, loops::Loops, permissions::Judge},
+    fuse::{
+        caching::CacheMode, forgotten::Place, gate::Gate, inodes::ROOT, loops::Loops, permissions::Judge,
+    },
     vault::tests::Fixture,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
+
+fn serve(vault: &Fixture) -> Arc<Server> {
+    let loops = Loops::new(2, Box::new(|| false));
+    let passage = (loops, Gate::new());
+    Server::new(vault.vault.clone(), false, Judge::Nobody, true, CacheMode::Auto, passage, 8).unwrap()
+}
+
+/// As after `cp -al A B`, when the kernel has dropped what is in `B`.
+#[test]
+fn a_node_is_reached_by_the_name_whose_directory_the_kernel_knows() {
+    let vault = Fixture::new();
+    let server = serve(&vault);
+    let new = Wanted { mode: 0o755, umask: 0, uid: 0, gid: 0 };
+    let [one, other] = ["A", "B"].map(|name| server.mkdir(ROOT, OsStr::new(name), new).unwrap().id.number);
+    let name = OsStr::new("f");
+    let number = server.mknod(one, name, new, libc::S_IFREG, 0).unwrap().id.number;
+    server.link(number, other, name).unwrap();
+    server.inodes.forget(number, 1);
+    server.inodes.forget(other, 1);
+    server.dirs.drop_dir(other);
+    server.getattr(number, None).unwrap();
+    let unknown = server.inodes.forgotten.place(u64::MAX);
+    assert_eq!(unknown, Place::Unknown, "nothing was searched");
+    server.finish();
+}
 
 /// The kernel asks anew for names that it has known for a minute, beside whatever else is done to them.
 #[test]
 fn a_file_looked_up_while_it_is_renamed_is_known_by_its_new_name_alone() {
     let vault = Fixture::new();
-    let loops = Loops::new(2, Box::new(|| false));
-    let passage = (loops, Gate::new());
-    let cache = CacheMode::Auto;
-    let server = Server::new(vault.vault.clone(), false, Judge::Nobody, true, cache, passage, 8).unwrap();
+    let server = serve(&vault);
     let new = Wanted { mode: 0o644, umask: 0, uid: 0, gid: 0 };
     let root = Caller { user: 0, group: 0, thread: 0 };
     let number = server.mknod(ROOT, OsStr::new("a"), new, libc::S_IFREG, 0).unwrap().id.number;
