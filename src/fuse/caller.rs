@@ -5,6 +5,8 @@ use std::fs;
 
 /// CAP_FSETID among the capabilities of a thread.
 const FSETID: u64 = 1 << 4;
+/// CAP_SYS_ADMIN.
+const SYS_ADMIN: u64 = 1 << 21;
 
 /// The process that waits for a request's answer, and its rights.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +27,16 @@ impl Caller {
 
     /// Whether what it changes keeps set-user-id and set-group-id: root's programs may have given the right to that away.
     pub fn keeps_set_id(&self) -> bool {
-        self.user == 0 && effective(&status(self.thread)).is_none_or(|rights| rights & FSETID != 0)
+        self.may(FSETID)
+    }
+
+    /// Whether it sees attributes in `trusted.`, which others are not even told the names of (xattr(7)).
+    pub fn sees_trusted(&self) -> bool {
+        self.may(SYS_ADMIN)
+    }
+
+    fn may(&self, right: u64) -> bool {
+        self.user == 0 && effective(&status(self.thread)).is_none_or(|rights| rights & right != 0)
     }
 
     /// Whether it belongs to `group`. The kernel says only one of its groups; where the others cannot be had, no.

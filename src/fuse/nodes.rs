@@ -182,13 +182,17 @@ impl Server {
         self.with_node(&node, Prefer::OpenFile, |target| self.vault.get_xattr(target, name))
     }
 
-    /// Names of the extended attributes, each with a zero byte after it.
-    pub fn listxattr(&self, number: u64) -> Result<Vec<u8>> {
+    /// Names of the extended attributes that the caller may see, each with a zero byte after it.
+    pub fn listxattr(&self, number: u64, caller: Caller) -> Result<Vec<u8>> {
         let node = self.inodes.get(number)?;
         if self.is_bare(&node)? {
             return Ok(Vec::new());
         }
-        let names = self.with_node(&node, Prefer::OpenFile, |target| self.vault.list_xattr(target))?;
+        let mut names = self.with_node(&node, Prefer::OpenFile, |target| self.vault.list_xattr(target))?;
+        let is_trusted = |name: &OsString| name.as_bytes().starts_with(b"trusted.");
+        if names.iter().any(is_trusted) && !caller.sees_trusted() {
+            names.retain(|name| !is_trusted(name));
+        }
         let mut joined = Vec::new();
         for name in names {
             joined.extend_from_slice(name.as_bytes());

@@ -459,7 +459,8 @@ impl Requests {
     /// Names of the extended attributes, for a caller with so much `room`.
     pub fn listxattr(&self, caller: Caller, number: u64, room: u32, reply: impl Reply<Value>) {
         when_open!(self, caller, reply, [], |server, _pass| {
-            let listed = server.named(caller.user, Activity::Listxattr, number, |s| s.listxattr(number));
+            let listed =
+                server.named(caller.user, Activity::Listxattr, number, |s| s.listxattr(number, caller));
             reply.answer(listed.and_then(|names| Value::fitting(room, names)));
         });
     }

@@ -70,6 +70,24 @@ fn users_are_kept_apart() {
 }
 
 #[test]
+fn attributes_of_the_system_are_listed_to_root_alone() {
+    if !ready_as_root(&["getfattr"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount_with(&["--allow-other"]);
+    fs::set_permissions(mount.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(mount.join("f"), "").unwrap();
+    for name in ["trusted.of", "user.of"] {
+        setxattr(mount.join("f"), name, b"x", XattrFlags::empty()).unwrap();
+    }
+    let lists_trusted = "getfattr -m - f | grep -q ^trusted";
+    assert!(run(&mut script(mount.path(), lists_trusted), 20).status.success());
+    assert!(nobody(&mount, "getfattr -m - f | grep -q ^user"));
+    assert!(!nobody(&mount, lists_trusted));
+}
+
+#[test]
 fn writing_takes_privileges_away() {
     if !ready_as_root(&[]) {
         return;
