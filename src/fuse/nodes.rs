@@ -85,6 +85,10 @@ impl Server {
             // The kernel takes the size that it asked for.
             self.inodes.get(number)?.kernel_size.by_file();
         }
+        if changed.is_err() {
+            // A part of it may be done.
+            self.attributes_changed(number);
+        }
         if cut && changed.is_ok() {
             self.inodes.get(number)?.emptied();
         }

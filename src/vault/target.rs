@@ -128,6 +128,19 @@ impl Vault {
                 (FileType::from_raw_mode(raw.st_mode), key(&raw))
             }
         };
+        let changed = self.change(&target, &node, (kind, inode), changes);
+        self.files.changed(inode); // Also where a part failed: what came before it is done.
+        changed?;
+        self.with_target_len(self.settled(|| Ok(node.stat()?))?, || Ok(node.readlink()?))
+    }
+
+    fn change(
+        &self,
+        target: &Target,
+        node: &Node,
+        (kind, inode): (FileType, Key),
+        changes: &SetAttr,
+    ) -> Result<()> {
         // In this order: a new owner clears set-user-id, a new size changes the time.
         if changes.uid.is_some() || changes.gid.is_some() {
             node.chown(changes.uid, changes.gid)?;
@@ -141,16 +154,15 @@ impl Vault {
         }
         if let Some(size) = changes.size {
             match kind {
-                FileType::RegularFile => self.resize(&target, size)?,
+                FileType::RegularFile => self.resize(target, size)?,
                 FileType::Directory => return Err(Errno::ISDIR.into()),
                 _ => return Err(Error::Invalid("size of something that has none")),
             }
         }
         if changes.atime.is_some() || changes.mtime.is_some() {
-            self.set_times(&node, inode, changes)?;
+            self.set_times(node, inode, changes)?;
         }
-        self.files.changed(inode);
-        self.with_target_len(self.settled(|| Ok(node.stat()?))?, || Ok(node.readlink()?))
+        Ok(())
     }
 
     fn resize(&self, target: &Target, size: u64) -> Result<()> {
