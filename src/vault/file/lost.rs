@@ -15,17 +15,28 @@ use crate::{
         sharing::{Rule, holds},
     },
 };
+use rustix::io::Errno;
+use std::io;
+
+/// Whether an error of the store says only that something is scarce or in use just now: the file and its lock are as they were.
+pub fn is_passing(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(
+        errno,
+        Some(Errno::AGAIN | Errno::NOLCK | Errno::NOMEM | Errno::INTR | Errno::MFILE | Errno::NFILE)
+    )
+}
 
 impl File {
     /// Fails, now and from then on, if the lease is not held any more.
     ///
     /// # Errors
-    /// EIO.
+    /// EIO; if that cannot be known just now, why.
     pub(super) fn check_lease(&self, st: &mut State) -> Result<()> {
         if self.lease.is_held() && holds(Rule::FailWithoutLease) && !self.lease.is_lost() {
             // What another thread is storing would change the records meanwhile.
             self.complete_all(st);
-            if !self.keeps_lease(st) {
+            if !self.keeps_lease(st)? {
                 log::error!("the store took a file's lease away: what was not stored is lost");
                 self.lose(st);
             }
@@ -48,16 +59,22 @@ impl File {
     }
 
     /// Whether the lock is still there, and nobody else had it meanwhile: the store has the records that were written here.
-    fn keeps_lease(&self, st: &State) -> bool {
-        if !self.store.try_lock().unwrap_or(false) {
-            return false;
+    ///
+    /// # Errors
+    /// What passes: it says nothing of the lock.
+    fn keeps_lease(&self, st: &State) -> Result<bool> {
+        match self.store.try_lock() {
+            Ok(true) => {}
+            Err(e) if is_passing(&e) => return Err(e.into()),
+            Ok(false) | Err(_) => return Ok(false),
         }
         if !holds(Rule::KnowOwnRecords) {
-            return true;
+            return Ok(true);
         }
         self.store.drop_cached(layout::PAGE);
         let is_certain = st.stored.leftover.is_none() && st.stored.records.on_disk != OnDisk::DirtyOrClean;
-        read_sectors(&*self.store).is_ok_and(|sectors| !is_certain || sectors == st.stored.records.sectors)
+        Ok(read_sectors(&*self.store)
+            .is_ok_and(|sectors| !is_certain || sectors == st.stored.records.sectors))
     }
 
     /// Has the file fail. Nothing may be in flight: what is unlocked can be written again, on some stores.

@@ -63,6 +63,7 @@ pub use bound::{Bound, Bounds};
 pub use buffer::Buffered;
 pub use commit::CleanStep;
 pub(super) use lease::wait_for;
+pub use lost::is_passing;
 pub use read::{ReadAheadMemory, SmallRead};
 pub use rebuild::Rebuilt;
 pub use rekey::{Rewrite, Rewrites};

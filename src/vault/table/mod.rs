@@ -11,7 +11,7 @@ pub(super) mod mortal;
 use super::{
     Error, Result, Time,
     ctime::ChangeTimes,
-    file::{Context, File},
+    file::{Context, File, is_passing},
     open_file::{Key, OpenFile},
     process,
     sharing::{Rule, holds},
@@ -248,8 +248,7 @@ impl Files {
     /// Whether a shared file cannot be looked at any more by its descriptor, but by a new one, and nothing is lost with it. Then it
     /// only fails from here on.
     fn is_cut_off(&self, open: &OpenFile, new: &DirFile, why: &Error) -> bool {
-        let is_busy = |e: &io::Error| e.raw_os_error() == Some(libc::EAGAIN);
-        matches!(why, Error::Store(e) if !is_busy(e))
+        matches!(why, Error::Store(e) if !is_passing(e))
             && self.context.sharing.is_some()
             && holds(Rule::OpenAnew)
             && new.read_at(&mut [0], 0).is_ok()

@@ -3,11 +3,12 @@
 
 use crate::store::{BackingFile, DirFile, Locks};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicU32, Ordering},
     },
 };
 
@@ -19,12 +20,18 @@ type Meanwhile = Box<dyn FnOnce() + Send>;
 pub(in crate::vault) struct Life {
     writes: AtomicI64,
     when_locked: Mutex<Option<Meanwhile>>,
+    unlockable: AtomicU32,
     pub(in crate::vault) locks: Locks,
 }
 
 impl Life {
     pub(in crate::vault) fn endless() -> Self {
-        Life { writes: AtomicI64::new(i64::MAX), when_locked: Mutex::default(), locks: Locks::default() }
+        Life {
+            writes: AtomicI64::new(i64::MAX),
+            when_locked: Mutex::default(),
+            unlockable: AtomicU32::new(0),
+            locks: Locks::default(),
+        }
     }
 
     pub(in crate::vault) fn end_after(&self, writes: i64) {
@@ -34,6 +41,11 @@ impl Life {
     /// Has this done when a stored file is locked next.
     pub(in crate::vault) fn when_locked(&self, meanwhile: impl FnOnce() + Send + 'static) {
         *self.when_locked.lock() = Some(Box::new(meanwhile));
+    }
+
+    /// So many tries to lock a stored file fail from now on: the store has no lock left.
+    pub(in crate::vault) fn has_no_lock(&self, times: u32) {
+        self.unlockable.store(times, Ordering::Relaxed);
     }
 
     /// Spends so many if there are more left.
@@ -143,6 +155,10 @@ impl BackingFile for Mortal {
     }
 
     fn try_lock(&self) -> io::Result<bool> {
+        let less = |left: u32| left.checked_sub(1);
+        if self.life.unlockable.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
+            return Err(Errno::NOLCK.into());
+        }
         let locked = self.life.locks.lock(&self.store.fd(), || self.store.try_lock())?;
         if locked && let Some(meanwhile) = self.life.when_locked.lock().take() {
             meanwhile();

@@ -245,6 +245,26 @@ fn a_handle_of_a_lost_lease_does_not_cut_what_others_wrote() {
     assert_eq!(all_of(&anew), b"");
 }
 
+/// One that writes goes on, and one that only has the file open, too.
+#[test]
+fn a_store_that_has_no_lock_for_the_moment_takes_no_file_away() {
+    let dir = new_vault();
+    let [one, other] = [share(dir.path(), Duration::ZERO), share(dir.path(), Duration::ZERO)];
+    [&one, &other].iter().for_each(|vault| vault.files().end_flusher());
+    let (stored, _, open) = one.create(&one.root(), name("f"), node(0o644)).unwrap();
+    open.file.write(0, b"first").unwrap();
+    one.files().life.has_no_lock(1);
+    assert_eq!(errno(one.open_file(&one.root(), &stored, true)), Some(Errno::NOLCK));
+    one.files().flush_at_close(&open).unwrap();
+    let theirs = other.open_file(&other.root(), &stored, true).unwrap();
+    theirs.file.write(0, b"other").unwrap();
+    theirs.file.sync().unwrap();
+    one.files().life.has_no_lock(1);
+    assert_eq!(errno(one.open_file(&one.root(), &stored, true)), Some(Errno::NOLCK));
+    other.files().flush_at_close(&theirs).unwrap();
+    assert_eq!(all_of(&open), b"other");
+}
+
 #[test]
 fn a_lease_that_was_lost_and_is_free_goes_on() {
     let dir = new_vault();
