@@ -139,7 +139,7 @@ impl Ring {
     pub fn register(&mut self) -> io::Result<()> {
         self.hear()?;
         for queue in 0..self.queues.len() {
-            (0..self.queues[queue].depth).try_for_each(|_| self.add(queue))?;
+            (0..self.queues[queue].depth).try_for_each(|_| self.add(queue, self.new_entry(queue)?))?;
         }
         self.uring.submit()?;
         // One that is refused completes at once.
@@ -177,7 +177,9 @@ impl Ring {
         }
         for queue in 0..self.queues.len() {
             while self.queues[queue].idle < self.queues[queue].spare() && self.entries.len() < MOST_ENTRIES {
-                self.add(queue)?;
+                // Without memory for one more it goes on with those that it has.
+                let Ok(entry) = self.new_entry(queue) else { break };
+                self.add(queue, entry)?;
             }
         }
         self.enter(if self.empty.is_empty() { 1 } else { 0 })?;
@@ -240,10 +242,14 @@ impl Ring {
         Ok(self.push(&command)?)
     }
 
-    /// Registers one more entry of a queue.
-    fn add(&mut self, queue: usize) -> io::Result<()> {
-        let (index, number) = (self.entries.len(), self.queues[queue].number);
-        let entry = Entry::new(self.work.largest, index, number, self.mail.clone())?;
+    /// The next entry, of a queue.
+    fn new_entry(&self, queue: usize) -> io::Result<Arc<Entry>> {
+        Entry::new(self.work.largest, self.entries.len(), self.queues[queue].number, self.mail.clone())
+    }
+
+    /// Registers it.
+    fn add(&mut self, queue: usize, entry: Arc<Entry>) -> io::Result<()> {
+        let index = self.entries.len();
         self.entries.push(Room { entry, queue, idle: true });
         self.queues[queue].idle += 1;
         let parts = self.entries[index].entry.parts();
@@ -278,7 +284,15 @@ impl Ring {
 
     fn enter(&mut self, wait: usize) -> io::Result<()> {
         match self.uring.submit_and_wait(wait) {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+            // What was not submitted stays, and is at the next turn: the system is short of memory, or of room for completions.
+            Err(e)
+                if matches!(
+                    e.raw_os_error(),
+                    Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM)
+                ) =>
+            {
+                Ok(())
+            }
             other => other.map(drop),
         }
     }
