@@ -42,7 +42,10 @@ pub fn freeze(args: &FreezeArgs) -> Outcome {
         interrupt.check()?;
         tell(&mount, &ControlCommand::Freeze(args.timeout))?;
     }
-    let Some((program, arguments)) = args.command.split_first() else { return Ok(()) };
+    let Some((program, arguments)) = args.command.split_first() else {
+        // Who does not wait for it does not want it frozen.
+        return interrupt.check().inspect_err(|_| drop(tell(&mount, &ControlCommand::Thaw)));
+    };
     let (ended, thawed) = run_meanwhile(program, arguments, &mount, &interrupt);
     interrupt.check()?;
     thawed.map_err(|e| {

@@ -124,7 +124,8 @@ pub fn tell(mount: &Mount, command: &ControlCommand) -> Outcome<String> {
     }
 }
 
-fn unheard(mount: &Mount, error: &io::Error) -> Failure {
+/// Why a mount's process could not be told something.
+pub fn unheard(mount: &Mount, error: &io::Error) -> Failure {
     let shown = mount.target.display();
     match Errno::from_io_error(error) {
         Some(Errno::CONNREFUSED | Errno::NOENT) => Failure::new(

@@ -72,6 +72,16 @@ pub enum Status {
 }
 
 impl Command {
+    /// Whether it only asks: what takes long is something else.
+    fn is_question(&self) -> bool {
+        match self {
+            Command::State | Command::Metrics => true,
+            Command::Lock | Command::LockAndEnd | Command::Unlock(_) | Command::Freeze(_) | Command::Thaw => {
+                false
+            }
+        }
+    }
+
     fn encode(&self) -> Zeroizing<Vec<u8>> {
         let seconds;
         let (code, payload): (u8, &[u8]) = match self {
@@ -147,12 +157,7 @@ fn connect(device: u32, owner: u32) -> io::Result<UnixStream> {
 /// # Errors
 /// `TimedOut` if it has not answered after ten seconds.
 pub fn hears(device: u32, owner: u32) -> io::Result<()> {
-    let stream = connect(device, owner)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    ask(stream, &Command::Metrics).map(drop).map_err(|e| match e.kind() {
-        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-        _ => e,
-    })
+    tell(device, owner, &Command::Metrics).map(drop)
 }
 
 /// The process behind a mount, to be polled for its end; as [`tell`].
@@ -168,9 +173,15 @@ pub fn process(device: u32, owner: u32) -> io::Result<OwnedFd> {
 /// mounted it, is told.
 ///
 /// # Errors
-/// If nobody listens there, or somebody else; what the system says.
+/// If nobody listens there, or somebody else; `TimedOut` if a question has not been answered after ten seconds; what the
+/// system says.
 pub fn tell(device: u32, owner: u32, command: &Command) -> io::Result<(Status, String)> {
-    ask(connect(device, owner)?, command)
+    let stream = connect(device, owner)?;
+    stream.set_read_timeout(command.is_question().then_some(PATIENCE))?;
+    ask(stream, command).map_err(|e| match e.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => e,
+    })
 }
 
 fn ask(mut stream: UnixStream, command: &Command) -> io::Result<(Status, String)> {

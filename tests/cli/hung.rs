@@ -53,6 +53,24 @@ fn a_mount_that_hangs_keeps_nobody_from_finding_another() {
     [mount, inside, hangs].into_iter().for_each(Mount::unmount);
 }
 
+#[test]
+fn nobody_waits_for_the_answer_of_a_mount_that_hangs() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount();
+    let stopped = Stopped::of(&mount);
+    let told = ok(Vault::program().arg("info").arg("--json").arg(&vault.store), 20);
+    assert!(told.contains("\"locked\": null") && told.contains("\"frozen\": null"), "{told}");
+    let hangs = "the mount's process does not answer";
+    fails(Vault::program().arg("stat").arg(mount.path()), 1, hangs);
+    fails(Vault::program().arg("freeze").arg(mount.path()), 1, hangs);
+    drop(stopped);
+    ok(Vault::program().arg("stat").arg(mount.path()), 60);
+    mount.unmount();
+}
+
 /// `lock --all` in a mount namespace where only these mounts are.
 fn lock_all(mounts: &[Mount]) -> Command {
     let mut command = Command::new("unshare");

@@ -5,7 +5,9 @@ mod show;
 
 use super::{
     exit::{Code, Failure, Outcome},
-    json, mount_point,
+    json,
+    locking::unheard,
+    mount_point,
     mounts::{self, Mount},
     print,
     quoting::shell_word,
@@ -20,7 +22,7 @@ use clap::Args;
 use rustix::io::Errno;
 use serde_json::Value;
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -117,6 +119,7 @@ fn ask(mount: &Mount) -> Outcome<Value> {
     // While a vault is locked, the programs that wait for it can keep all requests waiting.
     let said = match fuse::tell(mount.device, mount.owner.unwrap_or(0), &ControlCommand::Metrics) {
         Ok((ControlStatus::Done, text)) => text.into_bytes(),
+        Err(e) if e.kind() == io::ErrorKind::TimedOut => return Err(unheard(mount, &e)),
         Ok(_) | Err(_) => attribute(target)?,
     };
     serde_json::from_slice(&said)
