@@ -133,6 +133,7 @@ impl Server {
     }
 
     /// Runs `work` for a request on `node`: an error becomes its errno, a panic EIO.
+    #[inline(never)] // What `work` has on the stack lies below the part of who has the request's pass, whose end wipes it.
     pub fn answer<T>(
         &self,
         activity: Activity,

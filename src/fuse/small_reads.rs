@@ -17,6 +17,7 @@ use crate::{
 };
 use fuser::ReplyData;
 use std::{sync::Arc, time::Duration};
+use zeroize::Zeroize;
 
 /// Where the answer to a read goes.
 pub trait ReadReply: for<'a> Reply<&'a [u8]> {
@@ -71,6 +72,7 @@ impl Server {
     }
 
     /// Does reads of one file.
+    #[inline(never)] // What it reads to is no part of an event loop's stack, which is in use for ever.
     fn read_of_one<R: ReadReply>(&self, mut reads: Vec<QueuedRead<R>>) {
         if let [_] = &reads[..] {
             let Some(QueuedRead { file, offset, len, reply, page: _page, pass: _pass }) = reads.pop() else {
@@ -87,17 +89,20 @@ impl Server {
             .collect();
         let file = reads[0].file.file.file.clone();
         let number = reads[0].file.node.number;
+        let (replies, _inside): (Vec<_>, Vec<_>) =
+            reads.into_iter().map(|read| (read.reply, (read.page, read.pass))).unzip();
         let done = self.answer(Activity::Read, number, |_| Ok(file.read_together(&mut small)));
         // The time of all of them is counted with the first.
-        reads.iter().skip(1).for_each(|_| metrics::count(Activity::Read, 0, Duration::ZERO));
+        replies.iter().skip(1).for_each(|_| metrics::count(Activity::Read, 0, Duration::ZERO));
         match done {
             Ok(done) => {
-                for ((read, small), result) in reads.into_iter().zip(small).zip(done) {
-                    self.answer_read(number, read.reply, result.map(|len| &small.out[..len]));
+                for ((reply, small), result) in replies.into_iter().zip(small).zip(done) {
+                    self.answer_read(number, reply, result.map(|len| &small.out[..len]));
                 }
             }
-            Err(e) => reads.into_iter().for_each(|read| read.reply.answer(Err(e))),
+            Err(e) => replies.into_iter().for_each(|reply| reply.answer(Err(e))),
         }
+        buffer.zeroize(); // Before the passes are dropped: then the vault may be locked.
     }
 
     /// Does a read of any size by itself. The kernel reads ahead of who reads `pages` of its cache: those are read to
