@@ -50,6 +50,8 @@ pub enum Answered {
 /// Room for one request of a queue.
 pub struct Entry {
     start: *mut u8,
+    /// Header and payload, as the kernel is told of them: it reads this when it takes the command, which may be later.
+    parts: [libc::iovec; 2],
     /// Bytes of a payload at most.
     capacity: usize,
     /// Its place among the entries of its thread.
@@ -86,8 +88,14 @@ impl Entry {
             unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)? };
         // SAFETY: the mapping that was just made. Without this advice it would only be part of a dump.
         let _ = unsafe { madvise(start, len, Advice::LinuxDontDump) };
+        let start: *mut u8 = start.cast();
+        let part = |at: usize, len: usize| libc::iovec {
+            iov_base: start.wrapping_add(at).cast::<c_void>(),
+            iov_len: len,
+        };
         Ok(Arc::new(Entry {
-            start: start.cast(),
+            start,
+            parts: [part(0, HEADER_LEN), part(PAYLOAD_AT, capacity)],
             capacity,
             index,
             queue,
@@ -99,13 +107,9 @@ impl Entry {
         }))
     }
 
-    /// Header and payload, as the kernel wants to be told of them.
-    pub fn parts(&self) -> [libc::iovec; 2] {
-        let part = |at: usize, len: usize| libc::iovec {
-            iov_base: self.start.wrapping_add(at).cast::<c_void>(),
-            iov_len: len,
-        };
-        [part(0, HEADER_LEN), part(PAYLOAD_AT, self.capacity)]
+    /// Header and payload, as the kernel wants to be told of them. They stay where they are as long as the entry lives.
+    pub fn parts(&self) -> &[libc::iovec; 2] {
+        &self.parts
     }
 
     /// The request that the kernel has put here. To be called by the thread of the ring, once for each completion.

@@ -22,6 +22,8 @@ use std::{
     os::fd::{AsRawFd, OwnedFd},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    thread,
+    time::Duration,
 };
 
 /// The commands of a ring, from `include/uapi/linux/fuse.h`.
@@ -31,6 +33,8 @@ const COMMIT_AND_FETCH: u32 = 2;
 const SUBMISSIONS: u32 = 64;
 /// Entries of a thread at most.
 const MOST_ENTRIES: usize = 4096;
+/// How long a thread pauses where the system is short of something.
+const PAUSE: Duration = Duration::from_millis(1);
 /// Marks the completion that means mail.
 const BELL: u64 = u64::MAX;
 
@@ -57,12 +61,14 @@ pub struct Queue {
     /// Entries that it begins with.
     pub depth: usize,
     idle: usize,
+    /// Entries that the kernel had no memory to register.
+    refused: Vec<usize>,
 }
 
 impl Queue {
     /// One with so many entries.
     pub fn new(number: u16, depth: usize) -> Queue {
-        Queue { number, depth, idle: 0 }
+        Queue { number, depth, idle: 0, refused: Vec::new() }
     }
 
     /// Idle entries below which more are added.
@@ -122,6 +128,8 @@ struct Room {
     queue: usize,
     /// Whether it is the kernel's, or about to be.
     idle: bool,
+    /// Whether a request has ever come in it.
+    used: bool,
 }
 
 impl Ring {
@@ -139,7 +147,10 @@ impl Ring {
     pub fn register(&mut self) -> io::Result<()> {
         self.hear()?;
         for queue in 0..self.queues.len() {
-            (0..self.queues[queue].depth).try_for_each(|_| self.add(queue, self.new_entry(queue)?))?;
+            for _ in 0..self.queues[queue].depth {
+                let entry = self.new_entry(queue)?;
+                self.register_entry(entry)?;
+            }
         }
         self.uring.submit()?;
         // One that is refused completes at once.
@@ -176,10 +187,9 @@ impl Ring {
             self.empty.extend(waiting.empty);
         }
         for queue in 0..self.queues.len() {
-            while self.queues[queue].idle < self.queues[queue].spare() && self.entries.len() < MOST_ENTRIES {
-                // Without memory for one more it goes on with those that it has.
-                let Ok(entry) = self.new_entry(queue) else { break };
-                self.add(queue, entry)?;
+            while self.queues[queue].idle < self.queues[queue].spare() {
+                let Some(entry) = self.spare_entry(queue) else { break };
+                self.register_entry(entry)?;
             }
         }
         self.enter(if self.empty.is_empty() { 1 } else { 0 })?;
@@ -200,8 +210,17 @@ impl Ring {
         room.idle = false;
         self.queues[room.queue].idle -= 1;
         match -result {
-            0 => self.serve(entry),
+            0 => {
+                room.used = true;
+                self.serve(entry);
+            }
             libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED => return Err(Stop::Ended),
+            // It was not registered, and is as new: it is tried again.
+            errno if !room.used => {
+                self.queues[room.queue].refused.push(entry);
+                log::debug!("a ring's entry is refused: {}", io::Error::from_raw_os_error(errno));
+                thread::sleep(PAUSE);
+            }
             // The kernel has let go of the entry; another takes its place.
             errno => log::debug!("a ring's entry: {}", io::Error::from_raw_os_error(errno)),
         }
@@ -243,20 +262,29 @@ impl Ring {
     }
 
     /// The next entry, of a queue.
-    fn new_entry(&self, queue: usize) -> io::Result<Arc<Entry>> {
-        Entry::new(self.work.largest, self.entries.len(), self.queues[queue].number, self.mail.clone())
+    fn new_entry(&mut self, queue: usize) -> io::Result<usize> {
+        let index = self.entries.len();
+        let entry = Entry::new(self.work.largest, index, self.queues[queue].number, self.mail.clone())?;
+        self.entries.push(Room { entry, queue, idle: false, used: false });
+        Ok(index)
     }
 
-    /// Registers it.
-    fn add(&mut self, queue: usize, entry: Arc<Entry>) -> io::Result<()> {
-        let index = self.entries.len();
-        self.entries.push(Room { entry, queue, idle: true });
-        self.queues[queue].idle += 1;
-        let parts = self.entries[index].entry.parts();
-        let command = with_parts(self.command(index, REGISTER, 0), &parts);
+    /// One more for a queue; none if there are many, or no memory: then it goes on with those that it has.
+    fn spare_entry(&mut self, queue: usize) -> Option<usize> {
+        match self.queues[queue].refused.pop() {
+            None if self.entries.len() < MOST_ENTRIES => self.new_entry(queue).ok(),
+            refused => refused,
+        }
+    }
+
+    /// Tells the kernel of an entry that it does not know.
+    fn register_entry(&mut self, index: usize) -> io::Result<()> {
+        let room = &mut self.entries[index];
+        room.idle = true;
+        self.queues[room.queue].idle += 1;
+        let command = with_parts(self.command(index, REGISTER, 0), self.entries[index].entry.parts());
         self.push(&command)?;
-        // `parts` lives until here: the kernel reads it as it takes the command.
-        self.uring.submit().map(drop)
+        self.enter(0)
     }
 
     fn command(&self, entry: usize, command: u32, id: u64) -> squeue::Entry128 {
@@ -274,26 +302,26 @@ impl Ring {
     }
 
     fn push(&mut self, command: &squeue::Entry128) -> io::Result<()> {
-        if self.uring.submission().is_full() {
-            self.uring.submit()?;
+        while self.uring.submission().is_full() {
+            self.enter(0)?;
         }
-        // SAFETY: the kernel reads no memory for a commit, and that of a registration until `add` has submitted it. It
-        // writes to entries and to `rung`, which outlive the ring.
+        // SAFETY: the kernel reads no memory for a commit, and the entry's parts for a registration. It writes to entries and to
+        // `rung`. All of them outlive the ring.
         unsafe { self.uring.submission().push(command) }.map_err(io::Error::other)
     }
 
     fn enter(&mut self, wait: usize) -> io::Result<()> {
         match self.uring.submit_and_wait(wait) {
-            // What was not submitted stays, and is at the next turn: the system is short of memory, or of room for completions.
-            Err(e)
-                if matches!(
-                    e.raw_os_error(),
-                    Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM)
-                ) =>
-            {
-                Ok(())
-            }
-            other => other.map(drop),
+            Err(e) => match e.raw_os_error() {
+                Some(libc::EINTR) => Ok(()),
+                // What was not submitted stays, and is at the next turn: the system is short of memory, or of room for completions.
+                Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
+                    thread::sleep(PAUSE);
+                    Ok(())
+                }
+                _ => Err(e),
+            },
+            Ok(_) => Ok(()),
         }
     }
 
