@@ -105,7 +105,10 @@ impl Server {
         if node.kind == Kind::Dir {
             return self.vault.set_attr(Target::Dir(&*self.dir(number)?), &changes);
         }
-        self.with_target(&node, Prefer::OpenFile, |target| self.vault.set_attr(target, &changes))
+        // Another program's handle may have lost its lease, and then it cuts nothing.
+        let by_name = self.vault.is_shared() && changes.size.is_some();
+        let prefer = if by_name { Prefer::Name } else { Prefer::OpenFile };
+        self.with_target(&node, prefer, |target| self.vault.set_attr(target, &changes))
     }
 
     /// Target of a symbolic link.
