@@ -377,9 +377,12 @@ impl Server {
                     self.dir(name.parent).and_then(|dir| self.vault.stat(Target::Entry(&dir, &name.stored)));
                 found.is_ok_and(|stat| inodes::key(&stat) == node.key)
             };
-            name = names.latest_first().find(leads_there).ok_or_else(errno::stale)?;
-        } else if !self.is_at_hand(name.parent) {
             // The kernel knows the directory of the name that it came by. One that it forgot is searched for in the whole store.
+            let (known, forgotten): (Vec<_>, Vec<_>) =
+                names.latest_first().partition(|name| self.is_at_hand(name.parent));
+            name = known.into_iter().chain(forgotten).find(leads_there).ok_or_else(errno::stale)?;
+        } else if !self.is_at_hand(name.parent) {
+            // As above.
             name = names.latest_first().find(|name| self.is_at_hand(name.parent)).unwrap_or(name);
         }
         let dir = self.dir(name.parent)?;
