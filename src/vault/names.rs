@@ -130,8 +130,13 @@ impl Vault {
     pub(super) fn prepare(&self, dir: &Dir, place: &Place) -> Result<()> {
         let Some(content) = &place.sidecar else { return Ok(()) };
         let name = place.sidecar_name();
-        if !read_small(dir, &name).is_ok_and(|present| present == *content) {
-            self.write_small(dir, &name, content)?;
+        match read_small(dir, &name) {
+            // Its name may not be durable: see `note_small`.
+            Ok(present) if present == *content && self.is_shared() => {
+                self.pending.sync_file(&dir.store, &name)?
+            }
+            Ok(present) if present == *content => {}
+            Ok(_) | Err(_) => self.write_small(dir, &name, content)?,
         }
         Ok(())
     }
