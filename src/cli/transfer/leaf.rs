@@ -200,7 +200,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     /// Whether an attribute is more than the target keeps for one node, whatever room it has.
     fn is_too_much(&self, to: &T::Node, error: &io::Error) -> bool {
         match Errno::from_io_error(error) {
-            Some(Errno::TOOBIG | Errno::RANGE | Errno::NAMETOOLONG) => true,
+            Some(Errno::TOOBIG | Errno::FBIG | Errno::RANGE | Errno::NAMETOOLONG) => true,
             // Many say that a node is full as they say it of the disk.
             Some(Errno::NOSPC) => self.target.room(to).is_ok_and(|room| room.is_left()),
             _ => false,
