@@ -58,7 +58,10 @@ fn here(args: &RotateArgs, unlock: &Unlock, vault: &Arc<Vault>, interrupt: &Inte
 fn in_mount(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcome {
     let mount = locking::find(&args.vault)?;
     if vaults::read(&args.vault)?.is_rotating() {
-        tell("The mount rewrites the vault under the new key already. Its log says when that is done.\n");
+        tell(
+            "The mount rewrites the vault under the new key already. Its log says when that is done, and names what it could not \
+             rewrite: that is tried again after `warpcrypt lock` and `warpcrypt unlock`, or at the next mount.\n",
+        );
         return Ok(());
     }
     if locking::state(&mount)? == fuse::LOCKED {

@@ -74,6 +74,8 @@ impl Vault {
         context.router.bring_back();
         self.files.bring_back();
         *self.anchoring.halted.lock() = false;
+        // All names are read anew, so what a rotation could not renew may be tried again.
+        self.left.lock().clear();
         self.renew(&self.root);
         Ok(())
     }

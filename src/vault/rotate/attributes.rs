@@ -17,13 +17,12 @@ use std::{
 /// The former keys and the present ones.
 pub(super) type BothKeys<'a> = (&'a XattrKeys, &'a XattrKeys);
 
-/// Puts the attributes of a node under the present key. Whether any was not. What does not authenticate stays as it is.
+/// Puts the attributes of a node under the present key. What does not authenticate stays as it is.
 ///
 /// # Errors
 /// The store's.
-pub(super) fn renew(node: &Node, owner: Owner, (former, present): BothKeys) -> Result<bool> {
+pub(super) fn renew(node: &Node, owner: Owner, (former, present): BothKeys) -> Result<()> {
     let others = is_other(node)?;
-    let mut changed = false;
     for stored in own(node.list_xattr()?, others) {
         let Some(value) = node.get_xattr(&stored.name)? else { continue };
         let Some((name, content)) = open(former, owner, &stored, &value) else { continue };
@@ -34,9 +33,8 @@ pub(super) fn renew(node: &Node, owner: Owner, (former, present): BothKeys) -> R
         } else {
             exchange(node, (&stored.name, &value), (&new, &sealed))?;
         }
-        changed = true;
     }
-    Ok(changed)
+    Ok(())
 }
 
 /// Whether a node has any attribute under the former key.

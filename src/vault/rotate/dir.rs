@@ -26,7 +26,7 @@ use rustix::{
     io::Errno,
 };
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     ffi::{OsStr, OsString},
     io,
     os::unix::ffi::{OsStrExt, OsStringExt},
@@ -70,12 +70,33 @@ impl Vault {
         }
         let own = OsStr::new(DIR_ID_NAME);
         let renewal = Renewal::new(self, dir, id, former);
-        let renewed = self.with_access(&dir.store.itself(), 0o700, || {
-            if renewal.present.dir_ids.decode(&read_small(dir, own)?).is_ok() {
-                return Ok(()); // another thread was faster
-            }
-            renewal.run().map_err(io::Error::from)
-        });
+        let itself = dir.store.itself();
+        let times = itself.stat();
+        let is_done = || io::Result::Ok(renewal.present.dir_ids.decode(&read_small(dir, own)?).is_ok());
+        let (begun, sidecars) = (Cell::new(false), Cell::new(false));
+        let step = |work: &dyn Fn() -> Result<()>| {
+            self.with_access(&itself, 0o700, || match is_done()? {
+                true => Ok(()), // another thread was faster
+                false => {
+                    begun.set(true);
+                    work().map_err(io::Error::from)
+                }
+            })
+        };
+        let durable = || match sidecars.get() {
+            true => self.make_names_durable().map_err(io::Error::from),
+            false => Ok(()),
+        };
+        // Sidecars are made durable while no permission bits change: that takes locks which come before those of the bits.
+        let renewed = step(&|| renewal.prepare_sidecars(&sidecars))
+            .and_then(|()| durable())
+            .and_then(|()| step(&|| renewal.run()));
+        // Only the owner may, and for whoever is not, it is renewed all the same.
+        if begun.get()
+            && let Err(e) = times.and_then(|stat| set_times(&itself, &stat))
+        {
+            log::debug!("{}: its times are those of a rotation: {e}", dir.stored_path(OsStr::new("")));
+        }
         if let Err(e) = renewed {
             let left = WhyLeft { name: renewal.at.take(), reason: e.to_string() };
             let place = dir.stored_path(&left.name);
@@ -101,11 +122,11 @@ impl Vault {
             return Ok(());
         }
         let _alone = self.renewing.lock();
-        self.renew_attributes_alone(node, owner, (&former.keys.xattrs, &self.keys().xattrs)).map(drop)
+        self.renew_attributes_alone(node, owner, (&former.keys.xattrs, &self.keys().xattrs))
     }
 
-    /// The same; the caller holds `renewing`. Whether any was under the former key.
-    fn renew_attributes_alone(&self, node: &Node, owner: Owner, keys: BothKeys) -> Result<bool> {
+    /// The same; the caller holds `renewing`.
+    fn renew_attributes_alone(&self, node: &Node, owner: Owner, keys: BothKeys) -> Result<()> {
         // Linux lets nobody set those in `user.` who may not write to the file, not even its owner.
         Ok(self.with_access(node, 0o600, || Ok(attributes::renew(node, owner, keys)?))?)
     }
@@ -122,7 +143,9 @@ impl Vault {
         let renewal = Renewal::new(self, dir, id, &former);
         let kind = FileType::from_raw_mode(dir.store.stat(&name.0)?.st_mode);
         let entry = Listed { name: name.0.clone(), kind, ino: 0 };
-        match renewal.is_old_link(&entry)? || renewal.renew_node(&entry).is_err() {
+        // Durably: where it goes, nobody does that again.
+        let renewed = || renewal.renew_node(&entry).and_then(|beside| renewal.sync(beside));
+        match renewal.is_old_link(&entry)? || renewed().is_err() {
             true => Err(Errno::XDEV.into()),
             false => Ok(()),
         }
@@ -136,23 +159,16 @@ impl<'a> Renewal<'a> {
     }
 
     fn run(&self) -> Result<()> {
-        let before = self.dir.store.itself().stat()?;
-        let renewed = self.renew_all();
-        renewed.and(Ok(set_times(&self.dir.store.itself(), &before)?))
-    }
-
-    fn renew_all(&self) -> Result<()> {
         let listed = self.dir.store.list()?;
         let names = listed.iter().filter_map(|entry| self.old_name(entry).transpose());
         let names = names.collect::<Result<Vec<OldName>>>()?;
-        self.at.take();
-        let mut beside = self.prepare_sidecars(&names)?;
+        let mut beside = false;
         for entry in listed.iter().filter(|entry| self.vault.is_entry(&entry.name)) {
             self.at.replace(entry.name.clone());
             beside |= self.renew_node(entry)?;
         }
         self.at.take();
-        beside |= self.renew_attributes(&self.dir.store.itself(), Owner::Dir(&self.id))?;
+        self.renew_attributes(&self.dir.store.itself(), Owner::Dir(&self.id))?;
         for OldName { stored, new, .. } in &names {
             self.at.replace(stored.clone());
             self.dir.store.rename_new(stored, &self.dir.store, new)?;
@@ -202,19 +218,16 @@ impl<'a> Renewal<'a> {
         }
     }
 
-    /// Puts the sidecars of long names in place, durably, before the names change.
-    fn prepare_sidecars(&self, names: &[OldName]) -> Result<bool> {
-        let mut any = false;
-        for OldName { new, sidecar, .. } in names {
-            if let Some(content) = sidecar {
-                self.vault.write_small(self.dir, &sidecar_of(new), content)?;
-                any = true;
+    /// Puts the sidecars of long names in place before the names change. Whether there are `any`.
+    fn prepare_sidecars(&self, any: &Cell<bool>) -> Result<()> {
+        let is_long = |entry: &&Listed| self.present.names.classify(entry.name.as_bytes()) == Class::Long;
+        for entry in self.dir.store.list()?.iter().filter(is_long) {
+            if let Some(OldName { new, sidecar: Some(content), .. }) = self.old_name(entry)? {
+                any.set(true);
+                self.vault.write_small(self.dir, &sidecar_of(&new), &content)?;
             }
         }
-        if any {
-            self.vault.make_names_durable()?;
-        }
-        Ok(any)
+        Ok(())
     }
 
     /// Also those that a crash left behind.
@@ -228,21 +241,21 @@ impl<'a> Renewal<'a> {
         Ok(())
     }
 
-    /// Whether more than the directory itself changed.
+    /// Whether more than the directory itself changed: now, or at an earlier try that was not made durable.
     fn renew_node(&self, entry: &Listed) -> Result<bool> {
         let node = || self.dir.store.node(&entry.name);
         match entry.kind {
             FileType::Directory => Ok(false), // with itself
-            FileType::Symlink => self.renew_link(&entry.name),
+            FileType::Symlink => self.renew_link(&entry.name).map(|()| true),
             _ if !self.dir.store.has_xattrs(&entry.name)? => Ok(false),
             FileType::RegularFile => match self.vault.stored_salt(&node()?)? {
-                Some(salt) => self.renew_attributes(&node()?, Owner::File(&salt)),
+                Some(salt) => self.renew_attributes(&node()?, Owner::File(&salt)).map(|()| true),
                 None => Ok(false),
             },
             _ => {
                 let node = node()?;
                 match special(&node.stat()?) {
-                    Some(known) => self.renew_attributes(&node, Owner::Special(&known)),
+                    Some(known) => self.renew_attributes(&node, Owner::Special(&known)).map(|()| true),
                     None => Ok(false),
                 }
             }
@@ -259,24 +272,23 @@ impl<'a> Renewal<'a> {
     }
 
     /// A link cannot be changed: another one takes its place. Long targets are not in the link, which stays.
-    fn renew_link(&self, name: &OsStr) -> Result<bool> {
+    fn renew_link(&self, name: &OsStr) -> Result<()> {
         let text = self.dir.store.readlink(name)?;
         if LongLink::parse(text.as_bytes()).is_some() {
             return self.renew_attributes(&self.dir.store.node(name)?, Owner::Link(text.as_bytes()));
         }
         if self.present.links.decode(text.as_bytes()).is_ok() {
-            return Ok(false);
+            return Ok(());
         }
         let Ok(target) = self.former.links.decode(text.as_bytes()) else {
             self.complain(name, "its target does not authenticate");
-            return Ok(false);
+            return Ok(());
         };
         let new = self.present.links.encode(&target).map_err(|e| Error::Store(io::Error::other(e)))?;
         let temporary = temporary_name()?;
         self.dir.store.symlink(OsStr::new(&new), &temporary)?;
         let replaced = self.furnish_link(name, &text, &temporary, &new);
-        replaced.inspect_err(|_| drop(self.dir.store.unlink(&temporary)))?;
-        Ok(true)
+        replaced.inspect_err(|_| drop(self.dir.store.unlink(&temporary)))
     }
 
     /// Gives the new link what the old one has, and its name.
@@ -293,7 +305,7 @@ impl<'a> Renewal<'a> {
         Ok(self.dir.store.rename(temporary, &self.dir.store, name)?)
     }
 
-    fn renew_attributes(&self, node: &Node, owner: Owner) -> Result<bool> {
+    fn renew_attributes(&self, node: &Node, owner: Owner) -> Result<()> {
         self.vault.renew_attributes_alone(node, owner, (&self.former.xattrs, &self.present.xattrs))
     }
 
