@@ -196,7 +196,7 @@ impl Server {
         written?;
         // The kernel sends an fsync after cached writes; durability of direct writes it leaves to us.
         if handle.direct_io && open.0 & libc::O_DSYNC != 0 && !flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            self.vault.sync_file(&handle.file)?;
+            self.vault.sync_data(&handle.file)?;
         }
         Ok(())
     }
@@ -207,10 +207,14 @@ impl Server {
         if handle.write { self.vault.files().flush_at_close(&handle.file) } else { Ok(()) }
     }
 
-    /// Makes a file durable, and the names that lead to it.
-    pub fn fsync(&self, handle: u64) -> Result<()> {
+    /// Makes a file durable, and the names that lead to it; its attributes too, unless `data` alone is asked for.
+    pub fn fsync(&self, handle: u64, data: bool) -> Result<()> {
         let handle = self.handles.file(handle)?;
-        if self.read_only { Ok(()) } else { self.vault.sync_file(&handle.file) }
+        match data {
+            _ if self.read_only => Ok(()),
+            true => self.vault.sync_data(&handle.file),
+            false => self.vault.sync_file(&handle.file),
+        }
     }
 
     /// fallocate(2).

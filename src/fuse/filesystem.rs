@@ -223,8 +223,8 @@ impl Filesystem for Mounted {
         serve!(self, release(number.0, handle.0, reply));
     }
 
-    fn fsync(&self, request: &Request, number: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        serve!(self, fsync(Caller::of(request), number.0, handle.0, reply));
+    fn fsync(&self, request: &Request, number: INodeNo, handle: FileHandle, data: bool, reply: ReplyEmpty) {
+        serve!(self, fsync(Caller::of(request), number.0, (handle.0, data), reply));
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {

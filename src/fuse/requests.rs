@@ -354,11 +354,11 @@ impl Requests {
     }
 
     /// Makes a file durable.
-    pub fn fsync(&self, caller: Caller, number: u64, handle: u64, reply: impl Reply<()>) {
+    pub fn fsync(&self, caller: Caller, number: u64, (handle, data): (u64, bool), reply: impl Reply<()>) {
         let transport = self.transport;
         when_open!(self, caller, reply, [], |server, pass| {
             server.slowly(transport, pass, move |s| {
-                reply.answer(s.answer(Activity::Fsync, number, |s| s.fsync(handle)));
+                reply.answer(s.answer(Activity::Fsync, number, |s| s.fsync(handle, data)));
             });
         });
     }

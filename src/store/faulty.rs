@@ -34,6 +34,7 @@ struct Inner {
     space: Space,
     mtime: (i64, u32),
     syncs: u64,
+    whole_syncs: u64,
     history: Option<Vec<Snapshot>>,
     /// Changing calls from one state in the history to the next.
     every: u64,
@@ -149,6 +150,11 @@ impl FaultyFile {
     /// Syncs so far.
     pub fn syncs(&self) -> u64 {
         self.0.lock().syncs
+    }
+
+    /// How many of them were for more than the content.
+    pub fn whole_syncs(&self) -> u64 {
+        self.0.lock().whole_syncs
     }
 
     /// All bytes.
@@ -281,6 +287,10 @@ impl BackingFile for FaultyFile {
             inner.content.lose();
         }
         synced
+    }
+
+    fn sync_whole(&self) -> io::Result<()> {
+        self.sync_data().inspect(|()| self.0.lock().whole_syncs += 1)
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {

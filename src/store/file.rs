@@ -39,6 +39,10 @@ pub trait BackingFile: Send + Sync {
     }
     /// fdatasync: what was written is durable when it returns.
     fn sync_data(&self) -> io::Result<()>;
+    /// fsync: its owner, permissions, times and attributes, too. A store that has none need not know the difference.
+    fn sync_whole(&self) -> io::Result<()> {
+        self.sync_data()
+    }
     /// Frees a range (it reads as zeros); a store that cannot may do nothing.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
     /// The first byte from `offset` on that lies in no hole of the store; `None` if there is none (SEEK_DATA). A store that

@@ -306,8 +306,15 @@ impl Vault {
         })
     }
 
-    /// Makes a file durable, and the names that lead to it: what fsync promises.
+    /// Makes a file durable, its attributes and the names that lead to it: what fsync promises.
     pub fn sync_file(&self, file: &OpenFile) -> Result<()> {
+        self.make_names_durable()?;
+        self.files.sync_whole(file)?;
+        self.anchor_files()
+    }
+
+    /// The same, but for attributes: what fdatasync promises.
+    pub fn sync_data(&self, file: &OpenFile) -> Result<()> {
         self.make_names_durable()?;
         self.files.sync(file)?;
         self.anchor_files()

@@ -90,7 +90,7 @@ pub fn serve(requests: &Requests, header: &Header, operation: Operation, reply: 
         }
         Op::Statfs => requests.statfs(number, reply),
         Op::Release { handle } => requests.release(number, handle, reply),
-        Op::Fsync { handle } => requests.fsync(caller, number, handle, reply),
+        Op::Fsync { handle, data } => requests.fsync(caller, number, (handle, data), reply),
         Op::Setxattr { name, value, flags } => requests.setxattr(caller, number, name, value, flags, reply),
         Op::Getxattr { name, room } => requests.getxattr(caller, number, name, room, reply),
         Op::Listxattr { room } => requests.listxattr(caller, number, room, reply),

@@ -16,6 +16,8 @@ pub const WRITE: u32 = 16;
 /// Bits of `fuse_getattr_in::getattr_flags` and `fuse_read_in::read_flags`.
 const GETATTR_HANDLE: u32 = 1;
 const READ_LOCK_OWNER: u32 = 1 << 1;
+/// Of a sync: the content alone is asked for.
+const FSYNC_DATA: u32 = 1;
 /// Nanoseconds of a second.
 const SECOND: u32 = 1_000_000_000;
 
@@ -67,7 +69,7 @@ pub enum Operation<'a> {
     Write { handle: u64, offset: u64, data: &'a [u8], flags: u32, open: i32 },
     Statfs,
     Release { handle: u64 },
-    Fsync { handle: u64 },
+    Fsync { handle: u64, data: bool },
     Setxattr { name: &'a OsStr, value: &'a [u8], flags: i32 },
     Getxattr { name: &'a OsStr, room: u32 },
     Listxattr { room: u32 },
@@ -140,7 +142,7 @@ pub fn operation<'a>(opcode: u32, arguments: &[u8; ARGUMENTS], payload: &'a [u8]
         }
         17 => Op::Statfs,
         18 => Op::Release { handle: args.u64()? },
-        20 => Op::Fsync { handle: args.u64()? },
+        20 => Op::Fsync { handle: args.u64()?, data: args.u32()? & FSYNC_DATA != 0 },
         21 => {
             let (size, flags) = (args.u32()?, args.i32()?);
             Op::Setxattr { name: rest.name()?, value: rest.bytes(size)?, flags }

@@ -130,6 +130,11 @@ impl BackingFile for DirFile {
         Ok(rustix::fs::fdatasync(&*self.fd())?)
     }
 
+    fn sync_whole(&self) -> io::Result<()> {
+        let _counted = Counted::start(Activity::StoreSync, 0);
+        Ok(rustix::fs::fsync(&*self.fd())?) // As above.
+    }
+
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match retry_on_intr(|| rustix::fs::fallocate(&*self.fd(), flags, offset, len)) {

@@ -47,6 +47,7 @@ mod write;
 
 use super::{Result, Time, keys::ContentKeys, resources::Budget, sync::Mutex};
 use crate::{engine::Router, store::BackingFile};
+use commit::SyncKind;
 use lease::Lease;
 use lock::StateLock;
 use read::Ahead;
@@ -199,19 +200,37 @@ impl File {
     /// The store's. After a failed fdatasync the file takes no more writes until it was closed and opened
     /// again: a later success would prove nothing.
     pub fn sync(&self) -> Result<()> {
+        self.sync_as(SyncKind::Content)
+    }
+
+    /// `sync`, and what the store has besides the content: owner, permissions, times, attributes.
+    ///
+    /// # Errors
+    /// As `sync`.
+    pub fn sync_whole(&self) -> Result<()> {
+        self.sync_as(SyncKind::Whole)
+    }
+
+    fn sync_as(&self, what: SyncKind) -> Result<()> {
         let mut st = self.state.write();
-        // Without a lease nothing is to be stored: giving it back made all durable.
-        if self.context.read_only || self.lacks_lease() {
+        if self.context.read_only {
             return Ok(());
         }
-        let synced = self.sync_all(&mut st);
+        // Without a lease no content is to be stored: giving it back made all durable.
+        if self.lacks_lease() {
+            return match what {
+                SyncKind::Content => Ok(()),
+                SyncKind::Whole => Ok(self.store.sync_whole()?),
+            };
+        }
+        let synced = self.sync_all(&mut st, what);
         self.suspecting(&mut st, synced)
     }
 
-    fn sync_all(&self, st: &mut State) -> Result<()> {
+    fn sync_all(&self, st: &mut State, what: SyncKind) -> Result<()> {
         self.begin_change(st)?;
         self.flush_all(st)?;
-        self.commit(st)
+        self.commit_with(st, what)
     }
 
     /// The file's salt. Without one (nothing was ever committed) `create` writes an empty version first: a kill

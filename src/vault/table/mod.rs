@@ -383,6 +383,16 @@ impl Files {
         Ok(())
     }
 
+    /// Makes it durable with its owner, permissions, times and attributes.
+    ///
+    /// # Errors
+    /// As [`File::sync`].
+    pub fn sync_whole(&self, open: &OpenFile) -> Result<()> {
+        self.ctimes.keep(open, || open.file.sync_whole())?;
+        self.note_durable(open);
+        Ok(())
+    }
+
     /// Tells whoever keeps that which record of a file is durable, unless the file is about to go.
     pub(super) fn note_durable(&self, open: &OpenFile) {
         if let Some(bounds) = &self.context.bounds

@@ -131,6 +131,10 @@ impl BackingFile for Mortal {
         self.alive(|| self.store.sync_data())
     }
 
+    fn sync_whole(&self) -> io::Result<()> {
+        self.alive(|| self.store.sync_whole())
+    }
+
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.alive(|| self.store.punch(offset, len))
     }

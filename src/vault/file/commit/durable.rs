@@ -6,6 +6,7 @@ use crate::{
         Result,
         file::{
             File,
+            commit::SyncKind,
             rules::{Rule, holds},
             state::State,
         },
@@ -19,11 +20,19 @@ impl File {
     /// # Errors
     /// The store's.
     pub(in crate::vault::file) fn commit(&self, st: &mut State) -> Result<()> {
+        self.commit_with(st, SyncKind::Content)
+    }
+
+    /// `commit`, with this kind of sync.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(in crate::vault::file) fn commit_with(&self, st: &mut State, sync: SyncKind) -> Result<()> {
         self.complete_all(st);
         self.finish_overwrites(st)?;
         // C1
         if holds(Rule::SyncBeforeBase) {
-            self.sync_store(st)?;
+            self.sync_store_as(st, sync)?;
         }
         // C2
         st.advance_base();

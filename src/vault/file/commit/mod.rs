@@ -39,6 +39,7 @@ use std::{ops::Range, sync::Arc};
 
 pub use clean::CleanStep;
 pub(super) use load::Changed;
+pub(super) use records::SyncKind;
 
 /// Writes of a file in flight at the same time: one is stored while the next is sealed.
 pub(super) const MOST_IN_FLIGHT: usize = 3;

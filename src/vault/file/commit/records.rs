@@ -16,6 +16,15 @@ use crate::{
 };
 use std::sync::Arc;
 
+/// What a sync is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::vault::file) enum SyncKind {
+    /// The content: fdatasync.
+    Content,
+    /// Owner, permissions, times and attributes, too: fsync.
+    Whole,
+}
+
 impl File {
     /// Where the file's tree is loaded from and verified with.
     pub(in crate::vault::file) fn source<'a>(&'a self, identity: &'a Identity) -> Source<'a> {
@@ -133,15 +142,27 @@ impl File {
         st.stored.next_epoch()
     }
 
-    /// fdatasync. If it fails, nothing that was written before may be trusted.
+    /// fdatasync: see `sync_store_as`.
+    ///
+    /// # Errors
+    /// The same.
+    pub(in crate::vault::file) fn sync_store(&self, st: &mut State) -> Result<()> {
+        self.sync_store_as(st, SyncKind::Content)
+    }
+
+    /// Syncs the stored file. If that fails, nothing that was written before may be trusted.
     ///
     /// # Errors
     /// The store's; EIO after one that failed, of which a success would prove nothing.
-    pub(in crate::vault::file) fn sync_store(&self, st: &mut State) -> Result<()> {
+    pub(in crate::vault::file) fn sync_store_as(&self, st: &mut State, what: SyncKind) -> Result<()> {
         if st.fault == Some(Fault::SyncFailed) && holds(Rule::StopAfterFailedSync) {
             return Err(Error::os(libc::EIO));
         }
-        self.store.sync_data().inspect_err(|_| st.fault = Some(Fault::SyncFailed))?;
+        let synced = match what {
+            SyncKind::Content => self.store.sync_data(),
+            SyncKind::Whole => self.store.sync_whole(),
+        };
+        synced.inspect_err(|_| st.fault = Some(Fault::SyncFailed))?;
         st.stored.durable = st.stored.records.newest_bound();
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::all_changed;
 use crate::{
     crypto::chunk::CHUNK,
-    format::layout,
+    format::{entry::Entry, layout},
     vault::{
         Error, Result,
         file::{
@@ -97,7 +97,8 @@ fn missing_places(st: &State, chunks: &[u64]) -> Result<Vec<Range<u64>>> {
     };
     for of_group in chunks.chunk_by(|a, b| layout::group_of(*a) == layout::group_of(*b)) {
         let group = layout::group_of(of_group[0]);
-        if group >= layout::groups(tree.size()) {
+        let is_new = group >= layout::groups(tree.size());
+        if is_new || tree.entries(group)?.iter().all(|entry| *entry == Entry::default()) {
             add(layout::entries_offset(group), layout::PAGE);
         }
         for &index in of_group {

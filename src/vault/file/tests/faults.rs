@@ -267,3 +267,91 @@ fn a_clean_that_fails_anywhere_leaves_the_modification_time() {
         }
     }
 }
+
+/// A cut fails while the file is on its way to a clean record: that must not follow over what the cut left.
+#[test]
+fn a_failing_store_during_a_cut_between_the_steps_of_a_clean_record() {
+    let cut = |file: &Arc<File>, store: &FaultyFile, nth| {
+        store.fail_from(nth, Failure::Landed(libc::EIO));
+        let failed = file.truncate(100_001).is_err();
+        store.mend();
+        failed
+    };
+    for before_settle in [true, false] {
+        let mut failed = 0;
+        for nth in 0..40 {
+            let (store, context) = (FaultyFile::new(), Arc::new(context_over(Background::at_once())));
+            let file = open(&store, &context);
+            file.write(0, &[1; 300_000]).unwrap();
+            clean(&file);
+            file.write(0, &[2; 300_000]).unwrap();
+            let step = file.clean_flush().unwrap();
+            file.clean_sync().unwrap();
+            let mut cuts = before_settle && cut(&file, &store, nth);
+            if !file.failed() && file.clean_settle(step).unwrap() {
+                file.clean_sync().unwrap();
+                cuts |= !before_settle && cut(&file, &store, nth);
+                if !file.failed() {
+                    file.clean_finish(step).unwrap();
+                }
+            }
+            failed += u32::from(cuts);
+            let left = read_all(&open(&killed(&store.snapshot()), &context));
+            let left =
+                left.unwrap_or_else(|e| panic!("call {nth}, before the second step: {before_settle}: {e}"));
+            assert!(left == [2; 300_000] || left == [2; 100_001], "call {nth}: {} bytes", left.len());
+        }
+        assert!(failed > 1, "{failed} cuts failed");
+    }
+}
+
+/// What a close left buffered finds room in a store that is full since, also where the file had nothing but a hole.
+#[test]
+fn a_store_that_is_full_after_a_close_into_a_hole() {
+    let (store, context) = (FaultyFile::new(), context());
+    let file = open(&store, &context);
+    file.write(0, &[1; 8192]).unwrap();
+    file.truncate(10 << 20).unwrap();
+    clean(&file);
+    file.write(1000 * 4096, &[2; 4096]).unwrap();
+    file.flush_at_close().unwrap();
+    store.fill(libc::ENOSPC, false);
+    file.sync().unwrap();
+    let read = read_all(&open(&killed(&store.snapshot()), &context)).unwrap();
+    assert!(read[1000 * 4096..][..4096] == [2; 4096]);
+}
+
+/// A range that was allocated can be written once the store is full, with the entries that lie before it.
+#[test]
+fn a_store_that_is_full_after_an_allocation() {
+    for first in [0, 4096, 300 * 4096] {
+        let (store, context) = (FaultyFile::new(), context());
+        let file = open(&store, &context);
+        file.allocate(first, 1 << 20, false).unwrap();
+        file.sync().unwrap();
+        store.fill(libc::ENOSPC, false);
+        file.write(first + 4096, &[2; 40_000]).unwrap();
+        file.sync().unwrap();
+        let read = read_all(&open(&store, &context)).unwrap();
+        assert!(read[first as usize + 4096..][..40_000] == [2; 40_000], "from {first}");
+    }
+}
+
+/// fsync is for all of a file; the steps of a commit and fdatasync are for its content.
+#[test]
+fn one_sync_of_an_fsync_is_for_attributes_too() {
+    let (store, context) = (FaultyFile::new(), context());
+    let file = open(&store, &context);
+    file.write(0, &[1; 8192]).unwrap();
+    file.sync().unwrap();
+    assert_eq!(store.whole_syncs(), 0);
+    for round in 1..3 {
+        file.sync_whole().unwrap(); // Also with nothing to flush.
+        assert_eq!(store.whole_syncs(), round);
+    }
+    file.write(0, &[2; 4096]).unwrap();
+    file.sync_whole().unwrap();
+    assert_eq!((store.whole_syncs(), store.syncs()), (3, 5));
+    store.fail_from(0, Failure::Errno(libc::EIO));
+    assert!(file.sync_whole().is_err() && file.failed());
+}

@@ -17,6 +17,9 @@ impl File {
         self.begin_change(&mut st)?;
         self.remember_mtime(&mut st)?;
         let first = layout::chunk_offset(offset / layout::CHUNK);
+        // The entries of the first chunk lie before it, and perhaps others between.
+        let entries = layout::entries_offset(layout::group_of(offset / layout::CHUNK));
+        self.store.reserve(entries - entries % layout::PAGE, layout::PAGE)?;
         self.store.reserve(first, layout::stored_size(end).saturating_sub(first))?;
         if !keep_size && end > st.dirty.size {
             self.grow(&mut st, end)?;
