@@ -33,7 +33,7 @@ for d in range(100):
         with open(f"{place}/file number {f}.txt", "wb") as file:
             file.write(random.randbytes(random.randrange(8193)))
 END
-    find "$plain/directory 7" -type f -size +3k | sort | head -n 1
+    find "$plain/directory 7" -type f -size +3k | sort | sed -n 1p
 }
 sparse() { # 20 GB, of which 16 pieces of 16 MiB are data
     local piece
