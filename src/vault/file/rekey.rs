@@ -63,12 +63,12 @@ impl File {
     }
 
     /// Rewrites the file under the present key; its salt stays. Whoever uses it waits. What was written to it is durable then.
-    /// False if there was nothing to do.
+    /// False if there was nothing to do. As long as the old form is whole, it asks whether to `go_on`.
     ///
     /// # Errors
-    /// `Damaged` if a part of it cannot be read; the store's. If the old form is not whole any more, the file fails until it is
+    /// EINTR if it was not to go on, with nothing changed; `Damaged` if a part of it cannot be read; the store's. If the old form is not whole any more, the file fails until it is
     /// opened again.
-    pub fn rekey(self: &Arc<Self>) -> Result<bool> {
+    pub fn rekey(self: &Arc<Self>, go_on: &dyn Fn() -> bool) -> Result<bool> {
         let mut st = self.state.write();
         let Some(rewrites) = self.context.rewrites.as_deref().filter(|_| self.has_former(&st)) else {
             return Ok(false);
@@ -87,7 +87,7 @@ impl File {
         let rewrite = rewrites.begin()?;
         // From here on the store alone tells what the file is.
         st.fault = Some(Fault::Broken);
-        let made = self.make_new_form(&rewrite, rewrites, identity.id.salt);
+        let made = self.make_new_form(&rewrite, rewrites, identity.id.salt, go_on);
         if made.is_ok() {
             put_in_place(&*rewrite.store, &*self.store)?;
             self.restore_mtime(&st);
@@ -108,11 +108,18 @@ impl File {
     }
 
     /// Writes the content, which is in the store, to another file, durably, with a clean record.
-    fn make_new_form(&self, rewrite: &Rewrite, rewrites: &dyn Rewrites, salt: [u8; 32]) -> Result<()> {
+    fn make_new_form(
+        &self,
+        rewrite: &Rewrite,
+        rewrites: &dyn Rewrites,
+        salt: [u8; 32],
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<()> {
         let old = File::open(self.store.clone(), self.context.clone())?;
         let new = File::fresh(rewrite.store.clone(), self.context.clone());
         new.state.write().stored.identity = Some(Identity::new(|| self.context.keys.of_new(salt)));
         old.each_segment(&mut |segment| match segment {
+            _ if !go_on() => Err(io::Error::from_raw_os_error(libc::EINTR)),
             Segment::Data(at, bytes) => new.write(at, bytes).map_err(io::Error::other),
             Segment::Damaged(_, reason) => Err(io::Error::other(reason)),
         })?;

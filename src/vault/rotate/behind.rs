@@ -19,7 +19,12 @@ pub(in crate::vault) struct Behind {
 }
 
 impl Behind {
-    /// Ends the thread, once it is done with the file that it rewrites.
+    /// Whether the thread is to end.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Ends the thread. A file whose new form is being put in place is done first.
     pub(in crate::vault) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.lock().take()
@@ -36,12 +41,17 @@ impl Vault {
         if !self.is_rotating() || self.read_only() {
             return;
         }
+        let mut running = self.rotation.thread.lock();
+        // Whoever could not bring the vault to rest may not have stopped it.
+        if running.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
         let (vault, stop) = (self.clone(), self.rotation.stop.clone());
         stop.store(false, Ordering::Relaxed);
         let thread =
             std::thread::Builder::new().name("rotation".into()).spawn(move || vault.rotate_until(&stop));
         match thread {
-            Ok(thread) => *self.rotation.thread.lock() = Some(thread),
+            Ok(thread) => *running = Some(thread),
             Err(e) => log::error!("the rotation of the vault's key does not go on: {e}"),
         }
     }

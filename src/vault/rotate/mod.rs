@@ -253,6 +253,7 @@ impl Pass<'_> {
                         self.rewritten = true;
                         self.tell(Step::Rewritten(bytes))?;
                     }
+                    Err(_) if self.vault.rotation.is_stopped() => return Err(Stop),
                     Err(e) => self.failed(dir, &entry.name, &e)?,
                 },
                 _ => {}
@@ -267,7 +268,7 @@ impl Pass<'_> {
             return Ok(None);
         }
         let open = self.vault.open_file(dir, name, true)?;
-        let rewritten = open.file.rekey();
+        let rewritten = open.file.rekey(&|| !self.vault.rotation.is_stopped());
         let size = open.file.size();
         self.vault.files().note_durable(&open);
         self.vault.files().release(open);

@@ -216,7 +216,7 @@ fn an_unfinished_file_is_finished_before_the_rotation_ends() {
         let f = f.reopen();
         let (name, _) = f.vault.lookup(&f.root(), OsStr::new("small")).unwrap();
         let open = f.vault.open_file(&f.root(), &name, true).unwrap();
-        assert!(open.file.rekey().unwrap());
+        assert!(open.file.rekey(&|| true).unwrap());
         f.vault.files().release(open);
         let place = f.stored(&f.root(), "small");
         f.vault.shut_down().unwrap();

@@ -214,7 +214,7 @@ fn run(world: &World, contents: &mut Contents) {
     for _ in 0..2 {
         let Ok(file) = world.open() else { continue };
         number += 1;
-        let _ = file.rekey();
+        let _ = file.rekey(&|| true);
         let mut next = contents.0.last().unwrap().clone();
         next[10..14].fill(100 + number);
         if file.write(10, &[100 + number; 4]).is_ok() {
@@ -223,7 +223,7 @@ fn run(world: &World, contents: &mut Contents) {
         if file.sync().is_ok() {
             contents.0.drain(..contents.0.len() - 1);
         }
-        let _ = file.rekey();
+        let _ = file.rekey(&|| true);
     }
 }
 
@@ -240,7 +240,7 @@ fn judge(world: &World, contents: &Contents, what: &str) -> Result<(), String> {
     let fail = |e: String| format!("{what}: {e}");
     look(true).map_err(|e| fail(format!("read-only: {e}")))?;
     let file = look(false).map_err(fail)?;
-    file.rekey().map_err(|e| fail(e.to_string()))?;
+    file.rekey(&|| true).map_err(|e| fail(e.to_string()))?;
     drop(file);
     let again = look(false).map_err(|e| fail(format!("rewritten again: {e}")))?;
     if again.has_former_key() { Err(fail("under the former key still".into())) } else { Ok(()) }
@@ -283,9 +283,9 @@ fn a_file_gets_another_key_and_keeps_salt_and_content() {
         assert_eq!(file.has_former_key(), len > 0, "{len}");
         let time = (12, 34);
         world.file.set_mtime(time.0, time.1).unwrap();
-        assert_eq!(file.rekey().unwrap(), len > 0);
+        assert_eq!(file.rekey(&|| true).unwrap(), len > 0);
         assert_eq!((file.salt(false).unwrap(), read_all(&file).unwrap()), (salt, before.clone()), "{len}");
-        assert!(!file.has_former_key() && !file.rekey().unwrap() && file.is_clean());
+        assert!(!file.has_former_key() && !file.rekey(&|| true).unwrap() && file.is_clean());
         assert_eq!(world.file.mtime().unwrap(), if len > 0 { time } else { world.file.mtime().unwrap() });
         assert!(world.forms.names.lock().iter().all(|name| !name.shown));
         if len > 0 {
@@ -305,7 +305,7 @@ fn what_is_not_stored_yet_is_kept() {
     let world = World::of(&content(5000), false);
     let file = world.open().unwrap();
     file.write(4000, &[1; 9000]).unwrap();
-    file.rekey().unwrap();
+    file.rekey(&|| true).unwrap();
     let kept = read_all(&world.again(&mut Rng(1), true).open().unwrap()).unwrap();
     assert_eq!((kept.len(), &kept[4000..]), (13_000, &[1; 9000][..]));
 }
@@ -315,9 +315,21 @@ fn a_damaged_file_stays_as_it_is() {
     let world = World::of(&content(50_000), false);
     world.file.tamper(|bytes| bytes[8192] ^= 1);
     let before = world.file.bytes();
-    assert!(world.open().unwrap().rekey().is_err());
+    assert!(world.open().unwrap().rekey(&|| true).is_err());
     assert_eq!(world.file.bytes(), before);
     assert!(world.forms.names.lock().iter().all(|name| !name.shown));
+}
+
+#[test]
+fn one_that_is_told_to_stop_stays_as_it_is() {
+    let world = World::of(&content(50_000), false);
+    let file = world.open().unwrap();
+    let before = (world.file.bytes(), read_all(&file).unwrap());
+    assert!(file.rekey(&|| false).is_err());
+    assert_eq!((world.file.bytes(), read_all(&file).unwrap()), before);
+    assert!(file.has_former_key() && world.forms.names.lock().iter().all(|name| !name.shown));
+    assert!(file.rekey(&|| true).unwrap());
+    assert_eq!(read_all(&file).unwrap(), before.1);
 }
 
 #[test]
