@@ -401,6 +401,39 @@ fn another_master_key_and_a_lock_leave_the_anchor_as_it_is() {
 }
 
 #[test]
+fn an_old_configuration_put_back_while_locked_is_refused() {
+    if !ready(&[]) {
+        return;
+    }
+    let a = Anchored::new();
+    a.change(FURNISH);
+    let configs = || ["warpcrypt.json", "warpcrypt.json.copy"].map(|name| a.vault.store.join(name));
+    let other = a.vault.place_path().join("other");
+    fs::write(&other, [7; 64]).expect("write");
+    let old = configs().map(|path| fs::read(path).expect("read"));
+    ok(&mut a.vault.add_key(&other), 60);
+    let new = configs().map(|path| fs::read(path).expect("read"));
+    let put = |texts: &[Vec<u8>; 2]| {
+        configs().iter().zip(texts).for_each(|(path, text)| fs::write(path, text).expect("write"));
+    };
+    let mount = a.mount();
+    let unlock =
+        || run(Vault::program().arg("unlock").arg(mount.path()).arg("--key-file").arg(&a.vault.key), 60);
+    ok(Vault::program().arg("lock").arg(mount.path()), 60);
+    put(&old);
+    for _ in 0..2 {
+        let done = unlock();
+        assert_eq!(done.code(), UNREADABLE, "{}", done.stderr);
+        assert!(done.stderr.contains("its configuration is number"), "{}", done.stderr);
+    }
+    put(&new);
+    assert_eq!(unlock().code(), 0);
+    assert_eq!(fs::read(mount.join("one")).expect("read"), b"one\n");
+    mount.unmount();
+    a.finds(&[]);
+}
+
+#[test]
 fn a_full_disk_under_the_anchor_is_told_and_loses_nothing() {
     if !ready_as_root(&[]) {
         return;

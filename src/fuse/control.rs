@@ -8,7 +8,7 @@
 //! answer is a byte that says how it ended, and a text.
 
 use super::{held::Held, locking::UnlockError, server::Server};
-use crate::vault::OpenError;
+use crate::vault::{AnchorError, OpenError};
 use parking_lot::Mutex;
 use rustix::{
     net::{Shutdown, shutdown, sockopt::socket_peercred},
@@ -69,6 +69,8 @@ pub enum Status {
     WrongKey,
     /// The mount does not know it: the mount's program is of another version.
     Unknown,
+    /// The vault is older than its anchor says.
+    Old,
 }
 
 impl Command {
@@ -120,7 +122,7 @@ impl Command {
 }
 
 impl Status {
-    const ALL: [Status; 4] = [Status::Done, Status::Failed, Status::WrongKey, Status::Unknown];
+    const ALL: [Status; 5] = [Status::Done, Status::Failed, Status::WrongKey, Status::Unknown, Status::Old];
 
     fn code(self) -> u8 {
         match self {
@@ -128,6 +130,16 @@ impl Status {
             Status::Failed => 1,
             Status::WrongKey => 2,
             Status::Unknown => 3,
+            Status::Old => 4,
+        }
+    }
+
+    /// How an unlock ended that failed.
+    fn of(error: &UnlockError) -> Self {
+        match error {
+            UnlockError::Vault(OpenError::OtherVault(_)) => Status::WrongKey,
+            UnlockError::Vault(OpenError::Anchor(AnchorError::OldConfiguration { .. })) => Status::Old,
+            UnlockError::Vault(_) | UnlockError::NotLocked => Status::Failed,
         }
     }
 }
@@ -295,8 +307,7 @@ fn obey(server: &Arc<Server>, end: &EndMount, command: &Command) -> Result<Strin
         }
         Command::Unlock(master) => match server.unlock(master) {
             Ok(()) => Ok(String::new()),
-            Err(e @ UnlockError::Vault(OpenError::OtherVault(_))) => Err((Status::WrongKey, e.to_string())),
-            Err(e) => Err(failed(e.to_string())),
+            Err(e) => Err((Status::of(&e), e.to_string())),
         },
         Command::Metrics => Ok(server.metrics_text()),
         Command::Freeze(most) => server.freeze(*most).map(|()| String::new()).map_err(failed),

@@ -51,7 +51,8 @@ impl Vault {
     /// before: then a rotation was begun meanwhile.
     ///
     /// # Errors
-    /// `OtherVault` if it is not; those of a configuration that cannot be read. The vault stays locked.
+    /// `OtherVault` if it is not; those of a configuration that cannot be read; `Anchor` if that is older than was confirmed.
+    /// The vault stays locked.
     pub fn bring_back(&self, master: &[u8; 32]) -> Result<(), OpenError> {
         let master = &Secret::new_with(|key| *key = *master);
         let path = Path::new("the mounted vault");
@@ -66,7 +67,7 @@ impl Vault {
             return Err(other());
         }
         if let Some(anchor) = &self.anchor {
-            anchor.bring_back(&Owner { config: &config, master }).map_err(failed)?;
+            anchor.bring_back(&Owner { config: &config, master })?;
         }
         let context = self.files.context();
         context.keys.replace(&config, master);

@@ -90,6 +90,7 @@ pub(super) struct Owner<'a> {
 ///
 /// Locks are taken in this order: `committing`, `changes`, `queue`. A transaction is written under the first two.
 pub(super) struct Anchor {
+    path: PathBuf,
     database: Database,
     /// Whether it may be written to.
     writable: bool,
@@ -156,7 +157,7 @@ impl Anchor {
         if wanted.accept || !made {
             *anchor.anew.lock() = Some(Anew::of(owner).map_err(|e| AnchorError::at(path, e))?);
         } else {
-            anchor.check_configuration(path, owner)?;
+            anchor.check_configuration(owner)?;
         }
         if made && anchor.keys.read().is_none() {
             // Whatever it has cannot be read: there is nothing to compare the vault with.
@@ -188,6 +189,7 @@ impl Anchor {
         }
         let keys = about(KEY)?.and_then(|wrapped| owner.unwrap(&wrapped));
         Ok(Anchor {
+            path: path.to_owned(),
             database,
             writable,
             made: AtomicBool::new(made),
@@ -202,25 +204,38 @@ impl Anchor {
     }
 
     /// Refuses a configuration that is older than one that was confirmed, and keeps its number.
-    fn check_configuration(&self, path: &Path, owner: &Owner) -> std::result::Result<(), AnchorError> {
+    fn check_configuration(&self, owner: &Owner) -> std::result::Result<(), AnchorError> {
         if self.keys.read().is_none() {
-            return Err(AnchorError::OtherKey(path.to_owned()));
+            return Err(AnchorError::OtherKey(self.path.clone()));
         }
-        let at = |e| AnchorError::at(path, e);
-        let confirmed = self.database.read(|reader| reader.about(GENERATION)).map_err(at)?;
-        let confirmed = confirmed.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)));
-        let (found, confirmed) = (owner.config.generation(), confirmed.unwrap_or(0));
-        if found < confirmed {
-            return Err(AnchorError::OldConfiguration { path: path.to_owned(), found, confirmed });
+        self.refuse_old(owner)?;
+        if self.writable && owner.config.generation() > self.confirmed().map_err(|e| self.failed(e))? {
+            self.take_up(owner).map_err(|e| self.failed(e))?;
         }
-        if self.writable && found > confirmed {
-            self.take_up(owner).map_err(at)?;
-        }
-        let left = self.database.read(Reader::changing).map_err(at)?;
+        let left = self.database.read(Reader::changing).map_err(|e| self.failed(e))?;
         if left > 0 {
             log::warn!(
                 "{left} directories were being changed when the vault was last used: they are taken as they are"
             );
+        }
+        Ok(())
+    }
+
+    fn failed(&self, source: io::Error) -> AnchorError {
+        AnchorError::File { path: self.path.clone(), source }
+    }
+
+    /// The least number that the vault's configuration may have.
+    fn confirmed(&self) -> io::Result<u64> {
+        let confirmed = self.database.read(|reader| reader.about(GENERATION))?;
+        Ok(confirmed.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?))).unwrap_or(0))
+    }
+
+    /// Refuses a configuration that is older than one that was confirmed.
+    fn refuse_old(&self, owner: &Owner) -> std::result::Result<(), AnchorError> {
+        let (found, confirmed) = (owner.config.generation(), self.confirmed().map_err(|e| self.failed(e))?);
+        if found < confirmed {
+            return Err(AnchorError::OldConfiguration { path: self.path.clone(), found, confirmed });
         }
         Ok(())
     }
@@ -249,8 +264,10 @@ impl Anchor {
     /// Keeps the number of the vault's configuration, and its own key under the vault's master key.
     pub(super) fn take_up(&self, owner: &Owner) -> io::Result<()> {
         let wrapped = self.keys()?.wrap(owner.master, &self.vault);
+        // What was confirmed stays so.
+        let generation = owner.config.generation().max(self.confirmed()?);
         self.database.write(|writer| {
-            writer.set_about(GENERATION, &owner.config.generation().to_be_bytes())?;
+            writer.set_about(GENERATION, &generation.to_be_bytes())?;
             writer.set_about(KEY, &wrapped)
         })
     }
@@ -261,12 +278,16 @@ impl Anchor {
     }
 
     /// Has its keys again.
-    pub(super) fn bring_back(&self, owner: &Owner) -> io::Result<()> {
-        let wrapped = self.database.read(|reader| reader.about(KEY))?.unwrap_or_default();
-        let keys =
-            owner.unwrap(&wrapped).ok_or_else(|| io::Error::other("the anchor's key does not open"))?;
+    ///
+    /// # Errors
+    /// `OldConfiguration`: it may have been put back while the vault was locked; `OtherKey`; the file's.
+    pub(super) fn bring_back(&self, owner: &Owner) -> std::result::Result<(), AnchorError> {
+        self.refuse_old(owner)?;
+        let wrapped = self.database.read(|reader| reader.about(KEY)).map_err(|e| self.failed(e))?;
+        let keys = wrapped.and_then(|wrapped| owner.unwrap(&wrapped));
+        let keys = keys.ok_or_else(|| AnchorError::OtherKey(self.path.clone()))?;
         *self.keys.write() = Some(Arc::new(keys));
-        if self.writable { self.take_up(owner) } else { Ok(()) }
+        if self.writable { self.take_up(owner).map_err(|e| self.failed(e)) } else { Ok(()) }
     }
 
     /// Writes the bounds that it was told of, durably; and what went.

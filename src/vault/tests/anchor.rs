@@ -185,6 +185,33 @@ fn what_goes_leaves_the_anchor() {
 }
 
 #[test]
+fn an_old_configuration_that_was_put_back_while_locked_is_refused() {
+    let (dir, anchors) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    Vault::init(dir.path(), settings(NameMode::Encrypted), &slot()).unwrap();
+    let (old, _, master) = Vault::unlock_config(dir.path(), &unlock()).unwrap();
+    let mut new = old.clone();
+    new.outdate(&master, 7).unwrap();
+    Vault::write_config(dir.path(), &new).unwrap();
+    let anchor = anchors.path().join("anchor");
+    let vault = open_anchored(dir.path(), &anchor);
+    vault.put_away().unwrap();
+    Vault::write_config(dir.path(), &old).unwrap();
+    // Once more: the first time must not have lowered the number.
+    for _ in 0..2 {
+        match vault.bring_back(master.expose()) {
+            Err(OpenError::Anchor(AnchorError::OldConfiguration { found, confirmed, .. })) => {
+                assert_eq!((found, confirmed), (old.generation(), new.generation()));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    Vault::write_config(dir.path(), &new).unwrap();
+    vault.bring_back(master.expose()).unwrap();
+    assert_eq!(all_refused(&vault), [""; 0]);
+    vault.shut_down().unwrap();
+}
+
+#[test]
 fn what_was_synced_without_a_name_is_confirmed_with_it() {
     let (dir, anchor) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     Vault::init(dir.path(), settings(NameMode::Encrypted), &slot()).unwrap();
