@@ -257,8 +257,8 @@ impl Vault {
             Error::Store(e) => failed(e),
             other => failed(io::Error::other(other.to_string())),
         })?);
-        if let (Some(anchor), Some(wanted)) = (&vault.anchor, &options.anchor) {
-            anchor.check_root(&wanted.file, &vault.root)?;
+        if let Some(anchor) = &vault.anchor {
+            anchor.meet_root(&vault.root)?;
         }
         Ok(Arc::new(vault))
     }

@@ -240,15 +240,18 @@ impl Anchor {
         Ok(())
     }
 
-    /// Refuses a vault whose root is another directory than the one that was taken.
-    pub(super) fn check_root(&self, path: &Path, root: &Dir) -> std::result::Result<(), AnchorError> {
+    /// Refuses a vault whose root is another directory than the one that was taken. Nobody opens the root by a name, so it is met
+    /// here: a kill may have left it unconfirmed.
+    pub(super) fn meet_root(&self, root: &Dir) -> std::result::Result<(), AnchorError> {
         if !self.is_made() || self.anew.lock().is_some() {
             return Ok(());
         }
-        let known = self.database.read(|reader| reader.about(ROOT)).map_err(|e| AnchorError::at(path, e))?;
+        let known = self.database.read(|reader| reader.about(ROOT)).map_err(|e| self.failed(e))?;
         match (&known, &root.id) {
-            (Some(known), Some(id)) if known[..] == id.0 => Ok(()),
-            _ => Err(AnchorError::OtherRoot(path.to_owned())),
+            (Some(known), Some(id)) if known[..] == id.0 => {
+                self.meet(id, &root.store).map_err(|e| self.failed(e.into()))
+            }
+            _ => Err(AnchorError::OtherRoot(self.path.clone())),
         }
     }
 

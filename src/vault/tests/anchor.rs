@@ -185,6 +185,31 @@ fn what_goes_leaves_the_anchor() {
 }
 
 #[test]
+fn a_root_that_was_being_changed_at_a_kill_is_confirmed_again() {
+    let (dir, anchors) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    Vault::init(dir.path(), settings(NameMode::Encrypted), &slot()).unwrap();
+    let open = || open_anchored(dir.path(), &anchors.path().join("anchor"));
+    let make = |vault: &Vault, name: &str| {
+        let (stored, _, open) = vault.create(&vault.root(), OsStr::new(name), node(0o644)).unwrap();
+        vault.files().release(open);
+        vault.root().path_in_store(&stored.0)
+    };
+    let vault = open();
+    let f = make(&vault, "f");
+    vault.shut_down().unwrap();
+    drop(vault);
+    let vault = open();
+    make(&vault, "g");
+    drop(vault); // It is killed.
+    let vault = open();
+    vault.shut_down().unwrap();
+    drop(vault);
+    std::fs::remove_file(f).unwrap();
+    let refused = all_refused(&open());
+    assert!(refused.len() == 1 && refused[0].starts_with("\"f\""), "{refused:?}");
+}
+
+#[test]
 fn an_old_configuration_that_was_put_back_while_locked_is_refused() {
     let (dir, anchors) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     Vault::init(dir.path(), settings(NameMode::Encrypted), &slot()).unwrap();
