@@ -477,6 +477,33 @@ fn a_full_disk_under_the_anchor_is_told_and_loses_nothing() {
     mount.unmount();
 }
 
+#[test]
+fn a_full_disk_under_the_anchor_keeps_nobody_from_unlocking() {
+    if !ready_as_root(&[]) {
+        return;
+    }
+    let mut a = Anchored::new();
+    let disk = Disk::new("4m");
+    a.anchor = disk.0.path().join("anchor");
+    a.change(FURNISH);
+    let mount = a.mount();
+    let mut ballast = fs::File::create(disk.0.path().join("ballast")).expect("create");
+    while ballast.write_all(&[1; 4096]).is_ok() {}
+    let program = |command: &str| {
+        let mut program = Vault::program();
+        program.arg(command).arg(mount.path());
+        program
+    };
+    for _ in 0..2 {
+        ok(&mut program("lock"), 60);
+        ok(program("unlock").arg("--key-file").arg(&a.vault.key), 60);
+    }
+    assert_eq!(fs::read(mount.join("one")).expect("read"), b"one\n");
+    fs::remove_file(disk.0.path().join("ballast")).expect("remove");
+    mount.unmount();
+    a.finds(&[]);
+}
+
 /// Makes, changes, moves and removes things until told to stop or the mount is gone.
 fn load(dir: &Path, seed: u64, stop: &AtomicBool) {
     let mut random = Random::from_seed(seed);

@@ -27,6 +27,7 @@ pub fn explain(error: &AnchorError) -> Failure {
         AnchorError::Inside(..) => Code::Usage,
         AnchorError::InUse(_) => Code::AlreadyMounted,
         AnchorError::OldConfiguration { .. } | AnchorError::OtherRoot(_) => Code::Unreadable,
+        AnchorError::File { .. } if error.is_disk_full() => Code::DiskFull,
         AnchorError::Missing(_)
         | AnchorError::NotAnAnchor(_)
         | AnchorError::OtherVault(_)

@@ -117,6 +117,7 @@ pub fn tell(mount: &Mount, command: &ControlCommand) -> Outcome<String> {
         ControlStatus::Failed => Err(Failure::plain(Code::Failed, format!("{shown}: {text}"))),
         ControlStatus::WrongKey => Err(Failure::plain(Code::WrongKey, format!("{shown}: {text}"))),
         ControlStatus::Old => Err(Failure::plain(Code::Unreadable, format!("{shown}: {text}"))),
+        ControlStatus::Full => Err(Failure::plain(Code::DiskFull, format!("{shown}: {text}"))),
         ControlStatus::Unknown => Err(Failure::new(
             Code::Failed,
             format!("{shown}: the mount does not know that command"),

@@ -71,6 +71,8 @@ pub enum Status {
     Unknown,
     /// The vault is older than its anchor says.
     Old,
+    /// The disk that is written to is full.
+    Full,
 }
 
 impl Command {
@@ -122,7 +124,8 @@ impl Command {
 }
 
 impl Status {
-    const ALL: [Status; 5] = [Status::Done, Status::Failed, Status::WrongKey, Status::Unknown, Status::Old];
+    const ALL: [Status; 6] =
+        [Status::Done, Status::Failed, Status::WrongKey, Status::Unknown, Status::Old, Status::Full];
 
     fn code(self) -> u8 {
         match self {
@@ -131,6 +134,7 @@ impl Status {
             Status::WrongKey => 2,
             Status::Unknown => 3,
             Status::Old => 4,
+            Status::Full => 5,
         }
     }
 
@@ -139,6 +143,7 @@ impl Status {
         match error {
             UnlockError::Vault(OpenError::OtherVault(_)) => Status::WrongKey,
             UnlockError::Vault(OpenError::Anchor(AnchorError::OldConfiguration { .. })) => Status::Old,
+            UnlockError::Vault(OpenError::Anchor(e)) if e.is_disk_full() => Status::Full,
             UnlockError::Vault(_) | UnlockError::NotLocked => Status::Failed,
         }
     }
@@ -336,6 +341,18 @@ mod tests {
             });
             listen(device).expect("it is free by then");
         });
+    }
+
+    #[test]
+    fn who_unlocks_is_told_of_a_full_disk() {
+        let at = |errno| {
+            let source = io::Error::from_raw_os_error(errno);
+            Status::of(&UnlockError::Vault(AnchorError::File { path: "anchor".into(), source }.into()))
+        };
+        assert_eq!(
+            [libc::ENOSPC, libc::EDQUOT, libc::EIO].map(at),
+            [Status::Full, Status::Full, Status::Failed]
+        );
     }
 
     #[test]

@@ -52,8 +52,15 @@ impl Vault {
     ///
     /// # Errors
     /// `OtherVault` if it is not; those of a configuration that cannot be read; `Anchor` if that is older than was confirmed.
-    /// The vault stays locked.
+    /// The vault stays locked, and nothing of the key in memory.
     pub fn bring_back(&self, master: &[u8; 32]) -> Result<(), OpenError> {
+        self.take_back(master).inspect_err(|_| {
+            process::wipe_stacks();
+            process::give_back_memory();
+        })
+    }
+
+    fn take_back(&self, master: &[u8; 32]) -> Result<(), OpenError> {
         let master = &Secret::new_with(|key| *key = *master);
         let path = Path::new("the mounted vault");
         let other = || OpenError::OtherVault(path.into());
@@ -69,6 +76,7 @@ impl Vault {
         if let Some(anchor) = &self.anchor {
             anchor.bring_back(&Owner { config: &config, master })?;
         }
+        // Nothing fails from here on: there are all keys or none.
         let context = self.files.context();
         context.keys.replace(&config, master);
         self.keys.replace(&config, master);

@@ -50,6 +50,12 @@ pub enum AnchorError {
 }
 
 impl AnchorError {
+    /// Whether there is no room for it.
+    pub fn is_disk_full(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, AnchorError::File { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+    }
+
     pub(super) fn at(path: &Path, source: io::Error) -> Self {
         AnchorError::File { path: path.to_owned(), source }
     }

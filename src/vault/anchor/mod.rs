@@ -209,7 +209,7 @@ impl Anchor {
             return Err(AnchorError::OtherKey(self.path.clone()));
         }
         self.refuse_old(owner)?;
-        if self.writable && owner.config.generation() > self.confirmed().map_err(|e| self.failed(e))? {
+        if self.writable {
             self.take_up(owner).map_err(|e| self.failed(e))?;
         }
         let left = self.database.read(Reader::changing).map_err(|e| self.failed(e))?;
@@ -222,7 +222,7 @@ impl Anchor {
     }
 
     fn failed(&self, source: io::Error) -> AnchorError {
-        AnchorError::File { path: self.path.clone(), source }
+        AnchorError::at(&self.path, source)
     }
 
     /// The least number that the vault's configuration may have.
@@ -266,9 +266,18 @@ impl Anchor {
 
     /// Keeps the number of the vault's configuration, and its own key under the vault's master key.
     pub(super) fn take_up(&self, owner: &Owner) -> io::Result<()> {
-        let wrapped = self.keys()?.wrap(owner.master, &self.vault);
+        self.keep_key(&*self.keys()?, owner)
+    }
+
+    /// Writes only what is new: an anchor whose disk is full keeps nobody from a vault that has not changed.
+    fn keep_key(&self, keys: &AnchorKeys, owner: &Owner) -> io::Result<()> {
+        let (confirmed, before) = (self.confirmed()?, self.database.read(|reader| reader.about(KEY))?);
+        let wrapped = keys.wrap(owner.master, &self.vault);
         // What was confirmed stays so.
-        let generation = owner.config.generation().max(self.confirmed()?);
+        let generation = owner.config.generation().max(confirmed);
+        if generation == confirmed && before.as_ref() == Some(&wrapped) {
+            return Ok(());
+        }
         self.database.write(|writer| {
             writer.set_about(GENERATION, &generation.to_be_bytes())?;
             writer.set_about(KEY, &wrapped)
@@ -289,8 +298,12 @@ impl Anchor {
         let wrapped = self.database.read(|reader| reader.about(KEY)).map_err(|e| self.failed(e))?;
         let keys = wrapped.and_then(|wrapped| owner.unwrap(&wrapped));
         let keys = keys.ok_or_else(|| AnchorError::OtherKey(self.path.clone()))?;
+        if self.writable {
+            self.keep_key(&keys, owner).map_err(|e| self.failed(e))?;
+        }
+        // Last: a vault that stays locked has none.
         *self.keys.write() = Some(Arc::new(keys));
-        if self.writable { self.take_up(owner).map_err(|e| self.failed(e)) } else { Ok(()) }
+        Ok(())
     }
 
     /// Writes the bounds that it was told of, durably; and what went.

@@ -2,6 +2,7 @@
 
 mod crashes;
 mod database;
+mod locked;
 
 use super::{Anchor, Anew, Owner, database::DirState};
 use crate::{
