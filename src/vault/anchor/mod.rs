@@ -212,13 +212,18 @@ impl Anchor {
         if self.writable {
             self.take_up(owner).map_err(|e| self.failed(e))?;
         }
-        let left = self.database.read(Reader::changing).map_err(|e| self.failed(e))?;
+        let left = self.left_changing().map_err(|e| self.failed(e))?;
         if left > 0 {
             log::warn!(
                 "{left} directories were being changed when the vault was last used: they are taken as they are"
             );
         }
         Ok(())
+    }
+
+    /// How many directories it says are being changed.
+    pub(super) fn left_changing(&self) -> io::Result<usize> {
+        self.database.read(Reader::changing)
     }
 
     fn failed(&self, source: io::Error) -> AnchorError {
@@ -423,12 +428,14 @@ impl Anchor {
         Ok(self.database.read(|reader| reader.name(&sealed))?)
     }
 
-    /// A directory was removed; what it had is forgotten if it `is_known` where that was.
+    /// A directory was removed. It is forgotten if it `is_known` where that was; also if it was changed: nothing in it is confirmed, and
+    /// nobody would take its mark away any more.
     pub(super) fn directory_went(&self, id: &DirId, is_known: bool) {
         let mut changes = self.changes.lock();
+        let was_changed = changes.has(id);
         changes.remove(id);
         self.publish(&changes);
-        if is_known {
+        if is_known || was_changed {
             changes.gone.0.insert(*id);
         }
     }

@@ -298,7 +298,7 @@ impl Vault {
         }
     }
 
-    /// A directory went, which had that name; it is forgotten if the anchor has it there.
+    /// A directory went, which had that name; it is forgotten if the anchor has it there, or it was changed.
     pub(in crate::vault) fn directory_went(&self, id: &DirId, parent: &Dir, name: &OsStr) {
         if let Some(anchor) = self.kept_anchor() {
             anchor.directory_went(id, self.anchored(parent, name) == Some(Identity::Dir(*id)));

@@ -185,6 +185,32 @@ fn what_goes_leaves_the_anchor() {
 }
 
 #[test]
+fn a_directory_that_was_moved_and_removed_is_not_being_changed() {
+    let (dir, anchors) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    Vault::init(dir.path(), settings(NameMode::Encrypted), &slot()).unwrap();
+    let vault = open_anchored(dir.path(), &anchors.path().join("anchor"));
+    let root = vault.root();
+    let mkdir = |parent: &Dir, name: &str| {
+        let (stored, _) = vault.mkdir(parent, OsStr::new(name), node(0o755)).unwrap();
+        vault.open_dir(parent, &stored).unwrap()
+    };
+    let (a, b) = (mkdir(&root, "a"), mkdir(&root, "b"));
+    let [moved, file] = ["moved", "file"].map(OsStr::new);
+    let inner = mkdir(&a, "moved");
+    vault.files().release(vault.create(&inner, file, node(0o644)).unwrap().2);
+    vault.anchor_names(None).unwrap();
+    let left = || vault.anchor.as_ref().unwrap().left_changing().unwrap();
+    assert_eq!(left(), 0);
+    vault.rename_name((&a, moved), (&b, moved), RenameMode::Replace).unwrap();
+    vault.unlink_name(&inner, file).unwrap();
+    vault.rmdir_name(&b, moved).unwrap();
+    assert_ne!(left(), 0);
+    vault.shut_down().unwrap();
+    assert_eq!(left(), 0);
+    assert_eq!(all_refused(&vault), [""; 0]);
+}
+
+#[test]
 fn a_root_that_was_being_changed_at_a_kill_is_confirmed_again() {
     let (dir, anchors) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     Vault::init(dir.path(), settings(NameMode::Encrypted), &slot()).unwrap();
