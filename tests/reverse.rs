@@ -4,7 +4,7 @@ mod support;
 
 use std::{
     fs::{self, File},
-    io::Read,
+    io::{Read, Write},
     os::unix::fs::{FileExt, MetadataExt, symlink},
     path::{Path, PathBuf},
     process::Command,
@@ -332,6 +332,40 @@ fn a_file_that_changes_while_it_is_read_is_not_mixed() {
     assert!(vault.log_text().contains("cannot be read for the view"), "{}", vault.log_text());
     drop(file);
     fs::read(&path).expect("opened again it is readable");
+    view.unmount();
+}
+
+/// Programs copy as many bytes as they were told, and the header page is that of the whole file.
+#[test]
+fn a_file_that_grows_has_the_size_that_was_told() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = plain(|dir| fs::write(dir.join("file"), vec![1; 70_000]).expect("file"));
+    let view = vault.mount_with(&["--reverse"]);
+    let path = store::walk(view.path()).into_iter().find(|p| p.metadata().is_ok_and(|m| m.len() > 70_000));
+    let path = path.expect("the file");
+    let grow = |more: usize| {
+        let mut file = File::options().append(true).open(vault.store.join("file")).expect("plain file");
+        file.write_all(&vec![2; more]).expect("grow");
+    };
+    let mut last = path.metadata().expect("view").len();
+    for _ in 0..5 {
+        grow(10_000);
+        // The kernel still holds the old size for true.
+        let mut file = File::open(&path).expect("view");
+        let told = file.metadata().expect("view").len();
+        assert_eq!(told, last + 10_000);
+        let mut shown = Vec::new();
+        file.read_to_end(&mut shown).expect("view");
+        assert_eq!(shown.len() as u64, told);
+        last = told;
+    }
+    let mut file = File::open(&path).expect("view");
+    grow(1);
+    let error = file.read(&mut [0; 4096]).expect_err("a header that does not go with the size");
+    assert_eq!(error.raw_os_error(), Some(libc::ESTALE));
+    drop(file);
     view.unmount();
 }
 

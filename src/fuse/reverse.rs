@@ -40,6 +40,8 @@ struct Known {
     node: Node,
     identity: Identity,
     lookups: u64,
+    /// The stored size that the kernel was told last.
+    size: i64,
 }
 
 #[derive(Default)]
@@ -70,7 +72,7 @@ impl Reversed {
     pub fn new(view: View, judge: Judge) -> Self {
         let node = Node::Plain(PathBuf::new());
         let identity = Identity::Place(node.clone());
-        let root = Known { node, identity: identity.clone(), lookups: 1 };
+        let root = Known { node, identity: identity.clone(), lookups: 1, size: 0 };
         let nodes = Nodes {
             by_number: HashMap::from([(ROOT, root)]),
             numbers: HashMap::from([(identity, ROOT)]),
@@ -115,12 +117,38 @@ impl Reversed {
                 number
             }
         };
-        let known =
-            nodes.by_number.entry(number).or_insert(Known { node: node.clone(), identity, lookups: 0 });
+        let new = Known { node: node.clone(), identity, lookups: 0, size: 0 };
+        let known = nodes.by_number.entry(number).or_insert(new);
         // Of several names the one that was seen last is surely there.
         known.node = node;
         known.lookups += 1;
+        known.size = stat.st_size;
         Ok(attr(number, &stat))
+    }
+
+    /// Attributes: of what was opened, with a handle of a file.
+    fn stat(&self, number: INodeNo, handle: Option<FileHandle>) -> io::Result<FileAttr> {
+        let stat = match handle.map(|handle| self.opened(handle)).transpose()? {
+            Some(Opened::File(content, _)) => content.stat()?,
+            Some(Opened::Own(_) | Opened::Dir(_)) | None => self.view.stat(&self.node(number)?)?,
+        };
+        if let Some(known) = self.nodes.lock().by_number.get_mut(&number.0) {
+            known.size = stat.st_size;
+        }
+        Ok(attr(number.0, &stat))
+    }
+
+    /// A plain file with the size that the kernel was told. With another one it would be copied cut off, or not to its end, and
+    /// nobody would notice: programs go by the size. The kernel looks a stale file up again.
+    fn content(&self, number: INodeNo, path: &Path) -> io::Result<Content> {
+        let content = self.view.content(path)?;
+        let size = content.stat()?.st_size;
+        let told = self.nodes.lock().by_number.get(&number.0).map(|known| known.size);
+        if told != Some(size) {
+            log::warn!("{}: has changed since it was looked up, and is looked up again", path.display());
+            return Err(gone());
+        }
+        Ok(content)
     }
 
     fn keep(&self, opened: Opened) -> FileHandle {
@@ -135,7 +163,7 @@ impl Reversed {
 
     fn open_file(&self, number: INodeNo) -> io::Result<FileHandle> {
         Ok(self.keep(match self.node(number)? {
-            Node::Plain(path) => Opened::File(Arc::new(self.view.content(&path)?), path),
+            Node::Plain(path) => Opened::File(Arc::new(self.content(number, &path)?), path),
             own @ (Node::DirId(_) | Node::Sidecar(_) | Node::Config { .. }) => {
                 Opened::Own(Arc::new(self.view.own_content(&own)?))
             }
@@ -184,8 +212,8 @@ impl Filesystem for Reversed {
     fn getattr(&self, request: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
         // Who has a file open was let in, or was given it.
         let admitted = if handle.is_some() { Ok(()) } else { self.judge.admit(request.uid()) };
-        match admitted.and_then(|()| Ok(self.node(number).and_then(|node| self.view.stat(&node))?)) {
-            Ok(stat) => reply.attr(&VALID, &attr(number.0, &stat)),
+        match admitted.and_then(|()| Ok(self.stat(number, handle)?)) {
+            Ok(attr) => reply.attr(&VALID, &attr),
             Err(e) => reply.error(e),
         }
     }

@@ -36,6 +36,8 @@ const TOGETHER: u64 = 8;
 /// An open plain file.
 pub struct Content {
     file: File,
+    /// Bytes that it had when it was opened: the kernel counts on them.
+    size: u64,
     keys: SealKeys,
     engine: Arc<CpuEngine>,
     made: Mutex<Option<Made>>,
@@ -50,14 +52,23 @@ struct Made {
 }
 
 impl Content {
-    pub(super) fn new(file: File, keys: SealKeys, engine: Arc<CpuEngine>) -> Self {
-        Content { file, keys, engine, made: Mutex::new(None) }
+    pub(super) fn new(file: File, size: u64, keys: SealKeys, engine: Arc<CpuEngine>) -> Self {
+        Content { file, size, keys, engine, made: Mutex::new(None) }
+    }
+
+    /// Its attributes, with the stored size that it had when it was opened.
+    ///
+    /// # Errors
+    /// Those of the plain filesystem.
+    pub fn stat(&self) -> io::Result<Stat> {
+        Ok(as_stored(fstat(&self.file)?, self.size))
     }
 
     /// The stored bytes from `offset`, at most `length` and fewer only at the end. The first call reads the whole file.
     ///
     /// # Errors
-    /// Those of reading; ESTALE if the file has changed since it was first read, or changes all the time.
+    /// Those of reading; ESTALE if the file has changed since it was first read, has another size than when it was
+    /// opened, or changes all the time.
     pub fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let mut guard = self.made.lock();
         let made = match &mut *guard {
@@ -93,6 +104,9 @@ impl Content {
             let size = u64::try_from(before.st_size).unwrap_or(0);
             if size > MAX_SIZE {
                 return Err(Errno::FBIG.into());
+            }
+            if size != self.size {
+                return Err(changed());
             }
             let made = self.tree(size);
             if is_unchanged(&before, &fstat(&self.file)?) {
@@ -196,6 +210,14 @@ fn node_at(group: u64, at: u64) -> Option<(u32, u64)> {
         let k = group / FANOUT.pow(level);
         (node_offset(level, k) == at).then_some((level, k))
     })
+}
+
+/// Attributes of a plain file of `size` bytes, in its stored form.
+pub(super) fn as_stored(mut stat: Stat, size: u64) -> Stat {
+    let stored = stored_size(size);
+    stat.st_size = stored as _;
+    stat.st_blocks += (stored - size).div_ceil(512) as i64;
+    stat
 }
 
 fn is_unchanged(a: &Stat, b: &Stat) -> bool {

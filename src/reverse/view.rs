@@ -1,16 +1,13 @@
 //! What the store of a vault with this content would show: names, attributes, links, and the vault's own files.
 
 use super::{
-    content::Content,
+    content::{Content, as_stored},
     keys::ReverseKeys,
     plain::{CONFIG, Plain},
 };
 use crate::{
     engine::CpuEngine,
-    format::{
-        layout::stored_size,
-        name::{CONFIG_COPY, CONFIG_FILE, Class, DIR_ID_NAME, SIDECAR, sidecar_name},
-    },
+    format::name::{CONFIG_COPY, CONFIG_FILE, Class, DIR_ID_NAME, SIDECAR, sidecar_name},
 };
 use rustix::{
     fs::{FileType, Stat, StatVfs},
@@ -173,12 +170,7 @@ impl View {
             Node::Plain(path) => {
                 let mut stat = self.plain.stat(path)?;
                 match FileType::from_raw_mode(stat.st_mode) {
-                    FileType::RegularFile => {
-                        let stored = stored_size(u64::try_from(stat.st_size).unwrap_or(0));
-                        let around = stored - u64::try_from(stat.st_size).unwrap_or(0);
-                        stat.st_size = stored as _;
-                        stat.st_blocks += around.div_ceil(512) as i64;
-                    }
+                    FileType::RegularFile => stat = as_stored(stat, size(&stat)),
                     FileType::Symlink => stat.st_size = self.target(path)?.len() as _,
                     _ => {}
                 }
@@ -204,7 +196,7 @@ impl View {
         let file = self.plain.file(path)?;
         let stat = rustix::fs::fstat(&file)?;
         let keys = self.keys.file(self.salt(path, &stat));
-        Ok(Content::new(file, keys, self.engine.clone()))
+        Ok(Content::new(file, size(&stat), keys, self.engine.clone()))
     }
 
     /// The salt of a plain file.
@@ -249,4 +241,8 @@ impl View {
     pub fn space(&self) -> io::Result<StatVfs> {
         self.plain.space()
     }
+}
+
+fn size(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
 }
