@@ -369,6 +369,30 @@ fn a_file_that_grows_has_the_size_that_was_told() {
     view.unmount();
 }
 
+/// Else a copy would lose what is beside it, or itself.
+#[test]
+fn what_cannot_be_looked_at_is_listed_and_fails_alone() {
+    if !ready_as_root(&["rsync"]) {
+        return;
+    }
+    let vault = plain(|dir| {
+        fs::create_dir(dir.join("dead")).expect("directory");
+        fs::write(dir.join("file"), b"content").expect("file");
+    });
+    let mut other = Vault::new("aes-256-ctr");
+    other.mount_point = vault.store.join("dead");
+    let dead = other.mount();
+    dead.kill_server();
+    let view = vault.mount_with(&["--reverse"]);
+    let shown: Vec<_> = fs::read_dir(view.path()).expect("view").map(|e| e.expect("entry").path()).collect();
+    // Three of the vault's own.
+    assert_eq!(shown.len(), 5, "{shown:?}");
+    let errors: Vec<_> = shown.iter().filter_map(|p| fs::symlink_metadata(p).err()).collect();
+    assert!(matches!(&errors[..], [e] if e.raw_os_error() == Some(libc::ENOTCONN)), "{errors:?}");
+    view.unmount();
+    dead.kill();
+}
+
 #[test]
 fn nothing_outside_of_the_plain_directory_shows_and_nothing_is_written() {
     if !ready(&[]) {

@@ -25,6 +25,14 @@ pub const CONFIG: &str = ".warpcrypt.reverse.json";
 /// Bytes of all names of a node's attributes, or of one value, at most: that is Linux's bound.
 const ATTRIBUTES_MAX: usize = 65_536;
 
+/// An entry of a directory.
+pub struct Listed {
+    pub name: Vec<u8>,
+    pub kind: FileType,
+    pub inode: u64,
+    pub size: u64,
+}
+
 /// The plain directory.
 pub struct Plain(OwnedFd);
 
@@ -82,8 +90,9 @@ impl Plain {
         Ok(value)
     }
 
-    /// The names in a directory, with what is there.
-    pub fn list(&self, path: &Path) -> io::Result<Vec<(Vec<u8>, Stat)>> {
+    /// What is in a directory. What has no attributes for anybody is listed all the same: what a listing leaves out is
+    /// removed from copies, and who asks for it by name meets the error.
+    pub fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = match self.at(path, flags | OFlags::NOATIME) {
             Err(Errno::PERM) => self.at(path, flags),
@@ -96,11 +105,13 @@ impl Plain {
             if name == b"." || name == b".." || name.len() > NAME_MAX {
                 continue;
             }
-            match statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => all.push((name.to_vec(), stat)),
-                Err(Errno::NOENT) => {}
-                Err(e) => return Err(e.into()),
-            }
+            let (kind, inode, size) = match statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => (FileType::from_raw_mode(stat.st_mode), stat.st_ino, stat.st_size),
+                Err(Errno::NOENT) => continue,
+                Err(_) => (entry.file_type(), entry.ino(), 0),
+            };
+            let size = u64::try_from(size).unwrap_or(0);
+            all.push(Listed { name: name.to_vec(), kind, inode, size });
         }
         Ok(all)
     }

@@ -3,7 +3,7 @@
 use super::{
     content::{Content, as_stored},
     keys::ReverseKeys,
-    plain::{CONFIG, Plain},
+    plain::{CONFIG, Listed, Plain},
 };
 use crate::{
     engine::CpuEngine,
@@ -108,7 +108,7 @@ impl View {
     /// The plain name of which this is the long stored one: a hash does not tell.
     fn long_name(&self, dir: &Path, stored: &[u8]) -> io::Result<OsString> {
         let id = self.keys.dir_id(dir.as_os_str().as_bytes());
-        let names = self.plain.list(dir)?.into_iter().map(|(name, _)| name);
+        let names = self.plain.list(dir)?.into_iter().map(|listed| listed.name);
         let is_it = |name: &Vec<u8>| {
             self.keys.names.encode(&id, name).is_ok_and(|e| e.sidecar.is_some() && e.stored == stored)
         };
@@ -131,17 +131,16 @@ impl View {
         if is_root {
             all.extend([CONFIG_FILE, CONFIG_COPY].map(|name| own(name.as_bytes())));
         }
-        for (name, stat) in self.plain.list(dir)? {
+        for Listed { name, kind, inode, .. } in self.plain.list(dir)? {
             let path = dir.join(OsStr::from_bytes(&name));
             if path == Path::new(CONFIG) {
                 continue;
             }
-            let kind = FileType::from_raw_mode(stat.st_mode);
             let has_form = kind != FileType::Symlink || self.target(&path).is_ok();
             match self.keys.names.encode(&id, &name) {
                 Ok(encoded) if has_form => {
                     all.extend(encoded.sidecar.map(|_| own(&sidecar_name(&encoded.stored))));
-                    all.push(Entry { name: OsString::from_vec(encoded.stored), kind, inode: stat.st_ino });
+                    all.push(Entry { name: OsString::from_vec(encoded.stored), kind, inode });
                 }
                 _ => log::warn!("{}: left out, it has no form in the view", path.display()),
             }
