@@ -136,7 +136,15 @@ impl View {
             if path == Path::new(CONFIG) {
                 continue;
             }
-            let has_form = kind != FileType::Symlink || self.target(&path).is_ok();
+            let has_form = match kind {
+                FileType::Symlink => match self.plain.target(&path) {
+                    Ok(target) => self.keys.link(path.as_os_str().as_bytes(), &target).is_some(),
+                    Err(e) if e.raw_os_error() == Some(libc::ENOENT) => continue,
+                    // Copies lose what is left out: who looks the link up meets the error.
+                    Err(_) => true,
+                },
+                _ => true,
+            };
             match self.keys.names.encode(&id, &name) {
                 Ok(encoded) if has_form => {
                     all.extend(encoded.sidecar.map(|_| own(&sidecar_name(&encoded.stored))));
