@@ -394,6 +394,24 @@ fn what_cannot_be_looked_at_is_listed_and_fails_alone() {
 }
 
 #[test]
+fn a_file_above_16_tib_is_left_out_and_logged() {
+    if !ready_as_root(&["mount"]) {
+        return;
+    }
+    let vault = plain(|_| ());
+    let below = Memory::at(vault.store.join("memory"));
+    for (name, size) in [("largest", 1 << 44), ("larger", (1 << 44) + 1)] {
+        File::create(below.0.join(name)).and_then(|file| file.set_len(size)).expect("file");
+    }
+    let view = vault.mount_with(&["--reverse"]);
+    let large =
+        store::walk(view.path()).into_iter().filter(|p| p.metadata().is_ok_and(|m| m.len() > 1 << 44));
+    assert_eq!(large.count(), 1);
+    assert!(vault.log_text().contains("memory/larger: left out"), "{}", vault.log_text());
+    view.unmount();
+}
+
+#[test]
 fn nothing_outside_of_the_plain_directory_shows_and_nothing_is_written() {
     if !ready(&[]) {
         return;

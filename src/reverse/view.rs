@@ -7,7 +7,10 @@ use super::{
 };
 use crate::{
     engine::CpuEngine,
-    format::name::{CONFIG_COPY, CONFIG_FILE, Class, DIR_ID_NAME, SIDECAR, sidecar_name},
+    format::{
+        layout::MAX_SIZE,
+        name::{CONFIG_COPY, CONFIG_FILE, Class, DIR_ID_NAME, SIDECAR, sidecar_name},
+    },
 };
 use rustix::{
     fs::{FileType, Stat, StatVfs},
@@ -131,7 +134,7 @@ impl View {
         if is_root {
             all.extend([CONFIG_FILE, CONFIG_COPY].map(|name| own(name.as_bytes())));
         }
-        for Listed { name, kind, inode, .. } in self.plain.list(dir)? {
+        for Listed { name, kind, inode, size } in self.plain.list(dir)? {
             let path = dir.join(OsStr::from_bytes(&name));
             if path == Path::new(CONFIG) {
                 continue;
@@ -143,6 +146,7 @@ impl View {
                     // Copies lose what is left out: who looks the link up meets the error.
                     Err(_) => true,
                 },
+                FileType::RegularFile => size <= MAX_SIZE,
                 _ => true,
             };
             match self.keys.names.encode(&id, &name) {
