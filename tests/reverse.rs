@@ -412,6 +412,33 @@ fn a_file_above_16_tib_is_left_out_and_logged() {
 }
 
 #[test]
+fn linked_names_stay_one_file_when_the_kernel_forgets() {
+    if !ready_as_root(&[]) {
+        return;
+    }
+    let vault = plain(|dir| {
+        for i in 0..20 {
+            let name = dir.join(format!("{i}"));
+            fs::write(&name, vec![1; 5000 + i]).expect("file");
+            fs::hard_link(&name, dir.join(format!("{i} too"))).expect("link");
+        }
+    });
+    let view = vault.mount_with(&["--reverse"]);
+    let numbers = || {
+        let files = store::walk(view.path()).into_iter().filter_map(|p| p.metadata().ok());
+        let mut all: Vec<_> = files.filter(|m| m.nlink() == 2).map(|m| (m.len(), m.ino())).collect();
+        all.sort_unstable();
+        all
+    };
+    let before = numbers();
+    let files = before.iter().filter(|(size, _)| *size > 5000).count();
+    assert_eq!(files, 40);
+    fs::write("/proc/sys/vm/drop_caches", "2").expect("caches");
+    assert_eq!(numbers(), before);
+    view.unmount();
+}
+
+#[test]
 fn nothing_outside_of_the_plain_directory_shows_and_nothing_is_written() {
     if !ready(&[]) {
         return;

@@ -205,7 +205,10 @@ impl Filesystem for Reversed {
         if known.lookups == 0 && number.0 != ROOT {
             let identity = known.identity.clone();
             nodes.by_number.remove(&number.0);
-            nodes.numbers.remove(&identity);
+            // The names of a linked file are one to a copying program by this number, also if the kernel forgot it in between.
+            if let Identity::Place(_) = identity {
+                nodes.numbers.remove(&identity);
+            }
         }
     }
 
