@@ -10,7 +10,7 @@ use crate::{
         config::{Settings, TEXT_MAX, VaultConfig},
         key_slot::NewSlot,
     },
-    reverse::{CONFIG, ReverseKeys, View},
+    reverse::{CONFIG, ReverseKeys, Time, View},
     vault::Unlock,
 };
 use std::{
@@ -25,15 +25,20 @@ use std::{
 /// # Errors
 /// If there is none, or it is malformed.
 pub fn read(plain: &Path) -> Outcome<VaultConfig> {
-    VaultConfig::parse(&text(plain)?).map_err(|e| vaults::explain(e.into()))
+    VaultConfig::parse(&text(plain)?.0).map_err(|e| vaults::explain(e.into()))
 }
 
-fn text(plain: &Path) -> Outcome<Vec<u8>> {
+/// The text and its own time, also if another one takes its place meanwhile.
+fn text(plain: &Path) -> Outcome<(Vec<u8>, Time)> {
     let file = plain.join(CONFIG);
     let mut text = Vec::new();
-    let read = File::open(&file).and_then(|f| f.take(TEXT_MAX as u64 + 1).read_to_end(&mut text));
+    let read = File::open(&file).and_then(|f| {
+        let of = f.metadata()?;
+        f.take(TEXT_MAX as u64 + 1).read_to_end(&mut text)?;
+        Ok((of.mtime(), of.mtime_nsec() as u64))
+    });
     match read {
-        Ok(_) => Ok(text),
+        Ok(time) => Ok((text, time)),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(Failure::new(
             Code::NotAVault,
             format!("{}: no such file", file.display()),
@@ -134,10 +139,10 @@ fn change_plain<T>(
 /// # Errors
 /// If the secret does not open it.
 pub fn view(plain: &Path, unlock: &Unlock) -> Outcome<View> {
-    let text = text(plain)?;
+    let (text, time) = text(plain)?;
     let config = VaultConfig::parse(&text).map_err(|e| vaults::explain(e.into()))?;
     let master =
         vaults::with_secret(unlock, |secret| config.unlock(&secret).map_err(|e| vaults::explain(e.into())))?;
-    View::open(plain, ReverseKeys::derive(&config, &master), text)
+    View::open(plain, ReverseKeys::derive(&config, &master), text, time)
         .map_err(|e| Failure::io(plain.display(), &e))
 }

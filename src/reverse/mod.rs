@@ -15,4 +15,4 @@ mod view;
 pub use content::Content;
 pub use keys::ReverseKeys;
 pub use plain::CONFIG;
-pub use view::{Entry, Node, View};
+pub use view::{Entry, Node, Time, View};

@@ -27,6 +27,9 @@ use std::{
 /// Permissions of the vault's own files.
 const OWN_MODE: u32 = 0o600;
 
+/// Seconds and nanoseconds.
+pub type Time = (i64, u64);
+
 /// Something in the view. Paths are those of the plain tree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Node {
@@ -59,22 +62,19 @@ pub struct View {
     pub(super) keys: ReverseKeys,
     engine: Arc<CpuEngine>,
     config: Vec<u8>,
-    /// Seconds and nanoseconds of the configuration file.
-    configured: (i64, u64),
+    configured: Time,
     /// Of the plain directory.
     device: u64,
 }
 
 impl View {
-    /// Of the directory `plain`, with `config` as the content of its configuration.
+    /// Of the directory `plain`, with `config` as the content of its configuration, which was written at `configured`.
     ///
     /// # Errors
     /// If the directory does not open.
-    pub fn open(plain: &Path, keys: ReverseKeys, config: Vec<u8>) -> io::Result<View> {
+    pub fn open(plain: &Path, keys: ReverseKeys, config: Vec<u8>, configured: Time) -> io::Result<View> {
         let plain = Plain::open(plain)?;
-        let stat = plain.stat(Path::new(CONFIG))?;
         let device = plain.stat(Path::new(""))?.st_dev;
-        let configured = (stat.st_mtime, stat.st_mtime_nsec);
         Ok(View { plain, keys, engine: Arc::new(CpuEngine::new()), config, configured, device })
     }
 
