@@ -438,6 +438,30 @@ fn linked_names_stay_one_file_when_the_kernel_forgets() {
     view.unmount();
 }
 
+/// The next copy would bring the old configuration back, and no file.
+#[test]
+fn a_copy_with_plain_names_gets_no_other_key() {
+    if !ready_as_root(&["rsync"]) {
+        return;
+    }
+    let vault = plain(|dir| fs::write(dir.join("file"), b"content").expect("file"));
+    fs::remove_file(vault.store.join(".warpcrypt.reverse.json")).expect("configuration");
+    let mut init = Vault::program();
+    init.args(["init", "--reverse", "--names", "plain"]).arg(&vault.store).arg("--key-file").arg(&vault.key);
+    ok(&mut init, 60);
+    let rotate = |of: &Vault| {
+        let mut rotate = Vault::program();
+        command::run(rotate.args(["key", "rotate"]).arg(&of.store).arg("--key-file").arg(&of.key), 120)
+    };
+    let copy = copied(&vault, RSYNC);
+    let done = rotate(&copy);
+    assert!(done.code() == 1 && done.stderr.contains("copy of a reverse view"), "{}", done.stderr);
+    check(&copy);
+    // Any other vault with plain names does.
+    let done = rotate(&Vault::with("aes-256-ctr", &["--names", "plain"]));
+    assert_eq!(done.code(), 0, "{}", done.stderr);
+}
+
 #[test]
 fn nothing_outside_of_the_plain_directory_shows_and_nothing_is_written() {
     if !ready(&[]) {

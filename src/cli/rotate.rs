@@ -12,8 +12,13 @@ use super::{
 };
 use crate::{
     crypto::secret::Secret,
-    format::{config::VaultConfig, key_slot::NewSlot},
+    format::{
+        config::VaultConfig,
+        key_slot::NewSlot,
+        name::{DIR_ID_NAME, NameMode},
+    },
     fuse::{self, ControlCommand},
+    reverse::ReverseKeys,
     vault::{ConfigLock, OpenError, OpenOptions, Rotated, Step, Unlock, Vault},
 };
 use std::{path::Path, sync::Arc};
@@ -101,6 +106,7 @@ fn prepare(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcome
     let _spinner = Spinner::start("making a new key");
     let locked = Vault::lock_config(&args.vault).map_err(vaults::explain)?;
     let (config, opened, former) = Vault::unlock_config(&args.vault, unlock).map_err(vaults::explain)?;
+    refuse_copy(&args.vault, &config, &former)?;
     let others = config.slots().iter().filter(|slot| slot.id != opened).map(|slot| slot.id.to_string());
     let others: Vec<String> = others.collect();
     if !others.is_empty() && !args.drop_other_slots {
@@ -119,6 +125,24 @@ fn prepare(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcome
     })?;
     interrupt.check()?;
     Ok(New { config, master, former, _locked: locked })
+}
+
+/// Refuses a copy of a reverse view where names are plain. The next rsync would put back the configuration, with which the new key
+/// is gone, but no file: name, size and time of each are as before.
+fn refuse_copy(vault: &Path, config: &VaultConfig, master: &Secret<32>) -> Outcome {
+    if config.settings().names != NameMode::Plain {
+        return Ok(());
+    }
+    let id = vault.join(DIR_ID_NAME);
+    let content = std::fs::read(&id).map_err(|e| Failure::io(id.display(), &e))?;
+    if ReverseKeys::derive(config, master).is_copy(&content) {
+        return Err(Failure::new(
+            Code::Failed,
+            "the vault is a copy of a reverse view with plain names: under another key, the next copy of the view would destroy it",
+            "For another key, make a new vault with `warpcrypt init` and copy the files to it.",
+        ));
+    }
+    Ok(())
 }
 
 fn rewrite(vault: &Arc<Vault>, interrupt: &Interrupt) -> Outcome<Rotated> {

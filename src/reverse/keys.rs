@@ -68,6 +68,11 @@ impl ReverseKeys {
         DirId(self.mac(DIR_CUSTOM, path))
     }
 
+    /// Whether a vault whose root has this id file is a copy of the view.
+    pub fn is_copy(&self, id_file: &[u8]) -> bool {
+        self.dir_ids.encode(&self.dir_id(b"")) == id_file
+    }
+
     /// Salt of the file of one name at this path.
     pub(super) fn salt(&self, path: &[u8]) -> [u8; 32] {
         self.mac(SALT_CUSTOM, path)
