@@ -22,6 +22,7 @@ use std::{
 use support::{
     command::{Done, Running, ok, run},
     disk::Disk,
+    fake::Fake,
     mounted::{Mount, Vault},
     random::Random,
     ready, ready_as_root, say,
@@ -392,4 +393,42 @@ fn another_user_may_not_lock() {
     assert!(!is_locked(&mount));
     assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), "content");
     mount.unmount();
+}
+
+/// Any user can mount something that says to be a vault, and answer in the place of its process.
+#[test]
+fn a_mount_of_another_user_is_told_no_key() {
+    if !ready_as_root(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let answer = |command: &[u8]| if command == [1, 4] { "locked".into() } else { String::new() };
+    let fake = Fake::new(&vault.store, 65534, answer);
+    let tell = |command: &str, place: &Path, options: &[&Path]| {
+        run(Vault::program().arg(command).arg(place).args(options), 60)
+    };
+    let key = [Path::new("--key-file"), &vault.key];
+    for done in [
+        tell("unlock", &vault.store, &key),
+        tell("unlock", fake.path(), &key),
+        tell("lock", &vault.store, &[]),
+        tell("freeze", &vault.store, &[]),
+    ] {
+        assert!(!done.status.success(), "told another user's mount");
+        assert!(done.stderr.contains("by another user (uid 65534)"), "{}", done.stderr);
+    }
+    assert!(!info(&vault.store).contains("locked"));
+    assert_eq!(fake.heard(), [[0; 0]; 0]);
+
+    // It does not stand in the way of the vault's own mount.
+    let mount = locked(&vault);
+    assert!(info(&vault.store).contains("mount      locked\n"));
+    ok(Vault::program().arg("unlock").arg(&vault.store).args(key), 60);
+    assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), "content");
+    mount.unmount();
+    assert_eq!(fake.heard(), [[0; 0]; 0]);
+
+    // Root tells it what is no secret, by its mount point.
+    assert!(tell("lock", fake.path(), &[]).status.success());
+    assert_eq!(fake.heard(), [[1, 1]]);
 }

@@ -33,12 +33,13 @@ pub fn run(place: &Path, as_json: bool) -> Outcome {
     Ok(())
 }
 
-/// The mount at a place, or of the vault there; one for writing before those for reading. By paths alone: to look at another
+/// The mount at a place, or of the vault there; one for writing before those for reading. Another user's mount may say to be
+/// any vault. By paths alone: to look at another
 /// mount's vault could mean to wait, if it lies in a vault that is locked.
 fn mount_of(place: &Path) -> Option<Mount> {
     let whole = mounts::resolve(place).ok()?;
     let mut found = mounts::ours();
-    found.retain(|mount| mount.target == whole || mount.source == whole);
+    found.retain(|mount| mount.target == whole || mount.source == whole && mount.is_own());
     found.into_iter().rev().min_by_key(|mount| (mount.target != whole, mount.read_only))
 }
 

@@ -62,7 +62,7 @@ fn lock_one(mount: &Mount, end: bool) -> Outcome {
 
 /// Runs `unlock`.
 pub fn unlock(args: &UnlockMountArgs) -> Outcome {
-    let mount = find(&args.place)?;
+    let mount = find_for_key(&args.place)?;
     if state(&mount)? != fuse::LOCKED {
         note(format_args!("{} is not locked", mount.target.display()));
         return Ok(());
@@ -81,7 +81,18 @@ pub fn state(mount: &Mount) -> Outcome<String> {
     tell(mount, &ControlCommand::State)
 }
 
-/// The mount of a vault, by its mount point or the vault's directory.
+/// As [`find`], for a mount that is to be told the master key.
+///
+/// # Errors
+/// As there; if another user mounted it.
+pub fn find_for_key(place: &Path) -> Outcome<Mount> {
+    let mount = find(place)?;
+    require_own(&mount, true)?;
+    Ok(mount)
+}
+
+/// The mount of a vault, by its mount point or the vault's directory. One of another user is found by its mount point alone:
+/// it may say to be any vault.
 ///
 /// # Errors
 /// If there is none.
@@ -96,10 +107,34 @@ pub fn find(place: &Path) -> Outcome<Mount> {
         return Ok(ours.swap_remove(at));
     }
     // One for writing before those for reading beside it.
-    let found = mounts::of_vault(&whole).into_iter().min_by_key(|mount| mount.read_only);
-    found.ok_or_else(|| {
-        not_mounted(format!("{shown}: no vault is mounted there, nor is it one that is mounted"))
+    let (own, others): (Vec<_>, Vec<_>) = mounts::of_vault(&whole).into_iter().partition(Mount::is_own);
+    let found = own.into_iter().min_by_key(|mount| mount.read_only);
+    found.ok_or_else(|| match others.first() {
+        Some(other) => Failure::new(
+            Code::NotMounted,
+            format!("{shown}: mounted only by {}, on {}", another_user(other), other.target.display()),
+            "Any user can say so of any vault. Such a mount is reached by its mount point alone.",
+        ),
+        None => not_mounted(format!("{shown}: no vault is mounted there, nor is it one that is mounted")),
     })
+}
+
+fn another_user(mount: &Mount) -> String {
+    let owner = mount.owner.map_or_else(|| "unknown".to_owned(), |owner| format!("uid {owner}"));
+    format!("another user ({owner})")
+}
+
+/// Fails for a mount of another user: root may tell it what to do, but nobody tells it a secret.
+fn require_own(mount: &Mount, secret: bool) -> Outcome {
+    if mount.is_own() || !secret && rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let advice = match secret {
+        true => "The master key goes to mounts of root and of the user who calls. Unlock it as that user.",
+        false => "Only root and that user can lock, freeze and thaw it.",
+    };
+    let what = format!("{} was mounted by {}", mount.target.display(), another_user(mount));
+    Err(Failure::new(Code::Failed, what, advice))
 }
 
 /// Has the process behind a mount do something; returns what it said.
@@ -107,6 +142,7 @@ pub fn find(place: &Path) -> Outcome<Mount> {
 /// # Errors
 /// If it does not hear or does not obey, or what it failed with.
 pub fn tell(mount: &Mount, command: &ControlCommand) -> Outcome<String> {
+    require_own(mount, command.is_secret())?;
     let shown = mount.target.display();
     let (status, text) =
         fuse::tell(mount.device, mount.owner.unwrap_or(0), command).map_err(|e| unheard(mount, &e))?;

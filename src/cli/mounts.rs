@@ -32,6 +32,13 @@ pub struct Mount {
     root: PathBuf,
 }
 
+impl Mount {
+    /// Whether root or the user who calls mounted it. What another user mounted can say to be any vault.
+    pub fn is_own(&self) -> bool {
+        self.owner.is_some_and(|owner| owner == 0 || owner == rustix::process::geteuid().as_raw())
+    }
+}
+
 /// The topmost mount at exactly `target`, an absolute path without links.
 pub fn at(target: &Path) -> io::Result<Option<Mount>> {
     let table = fs::read("/proc/self/mountinfo")?;

@@ -61,7 +61,7 @@ fn here(args: &RotateArgs, unlock: &Unlock, vault: &Arc<Vault>, interrupt: &Inte
 
 /// Has the mount take up the new key. Programs wait while it does, and until then nothing is written under the old one.
 fn in_mount(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcome {
-    let mount = locking::find(&args.vault)?;
+    let mount = locking::find_for_key(&args.vault)?;
     if vaults::read(&args.vault)?.is_rotating() {
         tell(
             "The mount rewrites the vault under the new key already. Its log says when that is done, and names what it could not \

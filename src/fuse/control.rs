@@ -12,7 +12,7 @@ use crate::vault::{AnchorError, OpenError};
 use parking_lot::Mutex;
 use rustix::{
     net::{Shutdown, shutdown, sockopt::socket_peercred},
-    process::{PidfdFlags, pidfd_open},
+    process::{PidfdFlags, geteuid, pidfd_open},
 };
 use std::{
     io::{self, Read, Write},
@@ -84,6 +84,11 @@ impl Command {
                 false
             }
         }
+    }
+
+    /// Whether it carries the master key.
+    pub fn is_secret(&self) -> bool {
+        matches!(self, Command::Unlock(_))
     }
 
     fn encode(&self) -> Zeroizing<Vec<u8>> {
@@ -158,13 +163,16 @@ fn address(device: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("warpcrypt-mount-{device}"))
 }
 
-/// The socket of the mount with this device number (the minor one), if a process of root or of `owner`, who mounted it,
-/// listens there.
-fn connect(device: u32, owner: u32) -> io::Result<UnixStream> {
+/// The socket of the mount with this device number (the minor one), if a process of root or of the user who calls listens
+/// there. Root reaches those of `owner`, who mounted it, too, but for nothing secret: any user can mount something that
+/// says to be another's vault.
+fn connect(device: u32, owner: u32, secret: bool) -> io::Result<UnixStream> {
     let stream = UnixStream::connect_addr(&address(device)?)?;
-    let peer = socket_peercred(&stream)?.uid.as_raw();
-    if peer != 0 && peer != owner {
-        return Err(io::Error::other(format!("another user's process (uid {peer}) answers in its place")));
+    let (peer, own) = (socket_peercred(&stream)?.uid, geteuid());
+    let by_owner = own.is_root() && !secret && peer.as_raw() == owner;
+    if !peer.is_root() && peer != own && !by_owner {
+        let uid = peer.as_raw();
+        return Err(io::Error::other(format!("another user's process (uid {uid}) answers in its place")));
     }
     Ok(stream)
 }
@@ -182,18 +190,18 @@ pub fn hears(device: u32, owner: u32) -> io::Result<()> {
 /// # Errors
 /// As [`tell`].
 pub fn process(device: u32, owner: u32) -> io::Result<OwnedFd> {
-    let peer = socket_peercred(connect(device, owner)?)?;
+    let peer = socket_peercred(connect(device, owner, false)?)?;
     Ok(pidfd_open(peer.pid, PidfdFlags::empty())?)
 }
 
-/// Has the mount with this device number (the minor one) do something. Only a process of root or of `owner`, who
-/// mounted it, is told.
+/// Has the mount with this device number (the minor one) do something. Only a process of root or of the user who calls
+/// is told. Root tells those of `owner`, who mounted it, too, but nothing secret.
 ///
 /// # Errors
 /// If nobody listens there, or somebody else; `TimedOut` if a question has not been answered after ten seconds; what the
 /// system says.
 pub fn tell(device: u32, owner: u32, command: &Command) -> io::Result<(Status, String)> {
-    let stream = connect(device, owner)?;
+    let stream = connect(device, owner, command.is_secret())?;
     stream.set_read_timeout(command.is_question().then_some(PATIENCE))?;
     ask(stream, command).map_err(|e| match e.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
@@ -279,7 +287,7 @@ fn listen(device: u32) -> io::Result<UnixListener> {
 
 fn serve(server: &Arc<Server>, end: &EndMount, mut stream: UnixStream) -> io::Result<()> {
     let user = socket_peercred(&stream)?.uid;
-    if !user.is_root() && user != rustix::process::geteuid() {
+    if !user.is_root() && user != geteuid() {
         return Ok(());
     }
     stream.set_read_timeout(Some(PATIENCE))?;

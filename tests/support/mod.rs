@@ -6,6 +6,7 @@
 
 pub mod command;
 pub mod disk;
+pub mod fake;
 pub mod images;
 
 pub mod mounted;
