@@ -5,7 +5,7 @@ mod secrets;
 mod support;
 
 use rustix::{
-    process::{Uid, geteuid},
+    process::{Signal, Uid, geteuid, kill_process},
     thread::set_thread_res_uid,
 };
 use secrets::Secrets;
@@ -18,12 +18,13 @@ use std::{
     process::Command,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     thread,
+    time::Duration,
 };
 use support::{
     command::{Done, Running, ok, run},
     disk::Disk,
     fake::Fake,
-    mounted::{Mount, Vault},
+    mounted::{Mount, Vault, is_mounted},
     random::Random,
     ready, ready_as_root, say,
     waiting::{NEVER, wait_for},
@@ -292,6 +293,34 @@ fn an_idle_vault_is_locked() {
     let done = reader.finish(NEVER);
     assert_eq!(done.text(), "content", "{}", done.stderr);
     mount.unmount();
+}
+
+/// Nobody could unlock it any more for the programs that go on with their open files.
+#[test]
+fn an_idle_vault_that_was_detached_is_not_locked() {
+    if !ready(&["sh", "cat"]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount_with(&["--idle", "8s"]);
+    fs::write(mount.join("file"), "content").expect("write");
+    let [opened, go_on] = ["opened", "go-on"].map(|name| vault.place_path().join(name));
+    let script = "exec 3<$1; touch $2; until [ -e $3 ]; do sleep 0.1; done; cat <&3";
+    let mut reader = Command::new("sh");
+    reader.args(["-c", script, "sh"]).args([mount.join("file"), opened.clone(), go_on.clone()]);
+    let reader = Running::start(&mut reader);
+    wait_for("the open file", || opened.exists());
+    kill_process(mount.pid, Signal::TERM).expect("kill");
+    wait_for("the detach", || !is_mounted(mount.path()));
+    // Twice as long as it would take to lock the vault.
+    thread::sleep(Duration::from_secs(8));
+    fs::write(go_on, "").expect("write");
+    let done = reader.finish(NEVER);
+    assert_eq!(done.text(), "content", "{}", done.stderr);
+    wait_for("the end of the process", || !mount.alive());
+    drop(mount);
+    assert!(!vault.log_text().contains("locked"), "{}", vault.log_text());
+    has_file(&vault);
 }
 
 fn is_locked(mount: &Mount) -> bool {

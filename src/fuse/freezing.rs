@@ -17,7 +17,7 @@ impl Server {
     ///
     /// # Errors
     /// What could not be stored, or is open for writing while the kernel gathers writes, as for [`Server::lock`]. The vault
-    /// then is as before. If it is locked or frozen.
+    /// then is as before. If it is locked or frozen, or the mount is to end.
     pub fn freeze(self: &Arc<Self>, most: Duration) -> Result<(), String> {
         let mut held = self.held.lock();
         match *held {
@@ -32,9 +32,10 @@ impl Server {
         self.no_writers_gather(false)?;
         self.have_pages_written();
         self.frozen.store(true, Ordering::Relaxed);
-        self.close_gate();
-        let rested =
-            self.no_writers_gather(false).and_then(|()| self.vault.rest().map_err(|e| self.explain(&e)));
+        let closed = self.close_gate().map_err(|e| e.to_string());
+        let rested = closed
+            .and_then(|()| self.no_writers_gather(false))
+            .and_then(|()| self.vault.rest().map_err(|e| self.explain(&e)));
         if let Err(e) = rested {
             self.go_on();
             return Err(e);

@@ -43,6 +43,8 @@ pub struct Gate {
 
 struct State {
     stage: Stage,
+    /// Whether the mount is to end. That stays: nobody could open a gate that closes from then on.
+    ending: bool,
     /// The threads that wait for an answer, and what is to be done for them.
     held: Vec<(u32, Held)>,
     /// What is to be done only as long as the vault is not locked or frozen.
@@ -68,6 +70,11 @@ enum Stage {
     Ended,
 }
 
+/// The gate does not close any more: nobody could unlock or thaw the vault for those that would wait.
+#[derive(Debug, thiserror::Error)]
+#[error("the mount is ending")]
+pub struct Ending;
+
 /// A request inside; dropped once it is answered.
 pub struct Pass(Arc<Gate>);
 
@@ -86,7 +93,12 @@ impl Gate {
             closed: AtomicBool::new(false),
             inside: AtomicUsize::new(0),
             came: AtomicU64::new(0),
-            state: Mutex::new(State { stage: Stage::Open, held: Vec::new(), until_shut: Vec::new() }),
+            state: Mutex::new(State {
+                stage: Stage::Open,
+                ending: false,
+                held: Vec::new(),
+                until_shut: Vec::new(),
+            }),
             changed: Condvar::new(),
         })
     }
@@ -142,8 +154,14 @@ impl Gate {
 
     /// Closes the gate and waits until every request inside is answered. `on_wait` is called from time to time. Requests
     /// that are held are now and then handed to `run` with a pass, as those inside may wait for them.
-    pub fn close(self: &Arc<Self>, on_wait: impl Fn(), run: impl Fn(Held, Pass)) {
+    ///
+    /// # Errors
+    /// If the mount is to end. The gate is as before.
+    pub fn close(self: &Arc<Self>, on_wait: impl Fn(), run: impl Fn(Held, Pass)) -> Result<(), Ending> {
         let mut state = self.state.lock();
+        if state.ending {
+            return Err(Ending);
+        }
         state.stage = Stage::Closing;
         self.closed.store(true, Ordering::SeqCst);
         let mut waits = 0_u64;
@@ -160,16 +178,20 @@ impl Gate {
                 self.let_in(held, &run);
             });
         }
+        Ok(())
     }
 
-    /// Says that the vault is locked or frozen.
+    /// Says that the vault is locked or frozen. Requests fail if the mount was to end meanwhile.
     pub fn shut(&self) {
-        let needless = {
+        let (needless, ending) = {
             let mut state = self.state.lock();
             state.stage = Stage::Shut;
-            std::mem::take(&mut state.until_shut)
+            (std::mem::take(&mut state.until_shut), state.ending)
         };
         needless.into_iter().for_each(|work| work(Err(SHUT)));
+        if ending {
+            self.end();
+        }
     }
 
     /// Opens it, and hands each request that was held to `run`, with a pass.
@@ -187,10 +209,12 @@ impl Gate {
         held.into_iter().for_each(|work| run(work, self.enter()));
     }
 
-    /// Has those that are held fail, and all that come, if the vault is locked or frozen.
+    /// Has those that are held fail, and all that come, if the vault is locked or frozen. While the gate is open, requests
+    /// pass on, and it stays open.
     pub fn end(&self) {
         let held = {
             let mut state = self.state.lock();
+            state.ending = true;
             if state.stage != Stage::Shut {
                 return;
             }
@@ -211,6 +235,11 @@ impl Gate {
             killed.into_iter().map(|(_, work)| work).collect()
         };
         killed.into_iter().for_each(|work| work(Err(INTERRUPTED)));
+    }
+
+    /// Whether the mount is to end.
+    pub fn is_ending(&self) -> bool {
+        self.state.lock().ending
     }
 
     /// Whether it is closed.
@@ -273,7 +302,7 @@ mod tests {
     }
 
     fn close(gate: &Arc<Gate>) {
-        gate.close(|| {}, run);
+        gate.close(|| {}, run).expect("it closes");
     }
 
     /// Closes it on another thread; says when that is done.
@@ -281,7 +310,7 @@ mod tests {
         let (to, from) = mpsc::channel();
         let closing = gate.clone();
         thread::spawn(move || {
-            closing.close(on_wait, run);
+            closing.close(on_wait, run).expect("it closes");
             to.send(()).unwrap();
         });
         wait_for(|| gate.is_closed());
@@ -382,6 +411,31 @@ mod tests {
         let gate = Gate::new();
         gate.end();
         assert!(gate.try_pass().is_some());
+        assert!(gate.close(|| {}, run).is_err(), "nobody would open it again");
+        assert!(gate.try_pass().is_some());
+    }
+
+    #[test]
+    fn a_gate_that_closes_when_the_mount_is_to_end_holds_nothing() {
+        let gate = Gate::new();
+        close(&gate);
+        let held = hold(&gate, 1);
+        gate.end();
+        assert!(held.try_recv().is_err(), "it may open still");
+        gate.shut();
+        assert!(held.recv_timeout(NEVER).expect("ended").is_err());
+        assert!(hold(&gate, 1).recv_timeout(NEVER).expect("ended").is_err());
+    }
+
+    #[test]
+    fn a_gate_that_opens_when_the_mount_is_to_end_stays_open() {
+        let gate = Gate::new();
+        close(&gate);
+        let held = hold(&gate, 1);
+        gate.end();
+        gate.open(run);
+        assert!(held.recv_timeout(NEVER).expect("open").is_ok());
+        assert!(gate.close(|| {}, run).is_err(), "nobody would open it again");
     }
 
     #[test]

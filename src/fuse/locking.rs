@@ -48,7 +48,7 @@ impl Server {
     /// only locked with such files if it `ends` at once.
     ///
     /// # Errors
-    /// What could not be stored, or is open for writing. The vault then is as before.
+    /// What could not be stored, or is open for writing; if the mount is to end. The vault then is as before.
     pub fn lock(self: &Arc<Self>, ends: bool) -> Result<(), String> {
         let mut held = self.held.lock();
         match *held {
@@ -60,7 +60,7 @@ impl Server {
         may_lock()?;
         // Most of them while reads are answered, so that no page is waited for in vain.
         self.cached().iter().for_each(|node| self.drop_cached(node));
-        self.close_gate();
+        self.close_gate().map_err(|e| e.to_string())?;
         if let Err(e) = may_lock() {
             self.open_gate();
             return Err(e);
@@ -216,11 +216,11 @@ pub(super) fn watch_held(server: &Weak<Server>) {
     }
 }
 
-/// Locks the vault when no program has made a request for so long, until the mount has ended. What the kernel answers
-/// by itself is no request, nor is that a file is closed or forgotten.
+/// Locks the vault when no program has made a request for so long, until the mount ends or is to end. What the kernel
+/// answers by itself is no request, nor is that a file is closed or forgotten.
 pub fn lock_when_idle(server: &Weak<Server>, idle: Duration) {
     let (mut seen, mut since) = (0, Instant::now());
-    while let Some(server) = server.upgrade() {
+    while let Some(server) = server.upgrade().filter(|server| !server.gate.is_ending()) {
         let came = server.gate.came();
         if came != std::mem::replace(&mut seen, came) || server.gate.is_closed() {
             since = Instant::now();

@@ -5,7 +5,7 @@ use super::{
     caller::Caller,
     dirs::Dirs,
     errno::{self, Answer, Reporter},
-    gate::{self, Gate, Pass},
+    gate::{self, Ending, Gate, Pass},
     handles::{FileHandle, Handles},
     held::Held,
     inodes::{self, Id, Inodes, Name, Node},
@@ -222,8 +222,11 @@ impl Server {
     }
 
     /// Has requests wait, and returns once every one that has passed is answered.
-    pub fn close_gate(&self) {
-        self.gate.close(|| self.read_queued(), |work, pass| self.let_in(work, pass));
+    ///
+    /// # Errors
+    /// If the mount is to end.
+    pub fn close_gate(&self) -> std::result::Result<(), Ending> {
+        self.gate.close(|| self.read_queued(), |work, pass| self.let_in(work, pass))
     }
 
     /// Lets requests pass again.

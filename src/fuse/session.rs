@@ -296,7 +296,7 @@ impl Unmounter {
             return Ok(());
         }
         device::unmount(&self.target, lazy)?;
-        // Nobody could unlock the vault any more for those that wait.
+        // Nobody could unlock the vault any more for those that wait, or would.
         self.gate.end();
         Ok(())
     }
