@@ -343,6 +343,29 @@ fn a_frozen_vault_thaws_by_itself() {
 }
 
 #[test]
+fn a_command_hears_that_another_freeze_stands_at_its_end() {
+    if !ready(&["sh"]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount();
+    let [started, end] = ["started", "end"].map(|name| vault.place_path().join(name));
+    let mut first = Vault::program();
+    first.args(["freeze", "--timeout", "1s"]).arg(mount.path()).args(["--", "sh", "-c"]);
+    first.args(["touch $0; until [ -e $1 ]; do sleep 0.1; done"]).args([&started, &end]);
+    let first = Running::start(&mut first);
+    wait_for("the command", || started.exists());
+    wait_for("the thaw", || !is_frozen(&mount));
+    assert_eq!(freeze(&mount, &[], &[]).code(), 0);
+    fs::write(end, "").expect("write");
+    let done = first.finish(NEVER);
+    assert!(done.code() == 1 && done.stderr.contains("may have changed"), "{}", done.stderr);
+    assert!(is_frozen(&mount), "the thaw of another freeze");
+    assert_eq!(thaw(&mount).code(), 0);
+    mount.unmount();
+}
+
+#[test]
 fn a_command_runs_while_it_is_frozen() {
     if !ready(&["sh"]) {
         return;

@@ -34,19 +34,21 @@ const BY_SIGNAL: i32 = 128;
 pub fn freeze(args: &FreezeArgs) -> Outcome {
     let mount = find(&args.place)?;
     let interrupt = Interrupt::watch()?;
-    {
+    let thaw = {
         let _spinner = Spinner::start("storing everything");
         if state(&mount)?.is_empty() {
             sync(&mount)?;
         }
         interrupt.check()?;
-        tell(&mount, &ControlCommand::Freeze(args.timeout))?;
-    }
+        let number = tell(&mount, &ControlCommand::Freeze(args.timeout))?;
+        // A mount by an older version of the program has no numbers.
+        ControlCommand::Thaw(number.parse().ok())
+    };
     let Some((program, arguments)) = args.command.split_first() else {
         // Who does not wait for it does not want it frozen.
-        return interrupt.check().inspect_err(|_| drop(tell(&mount, &ControlCommand::Thaw)));
+        return interrupt.check().inspect_err(|_| drop(tell(&mount, &thaw)));
     };
-    let (ended, thawed) = run_meanwhile(program, arguments, &mount, &interrupt);
+    let (ended, thawed) = run_meanwhile(program, arguments, &interrupt, || tell(&mount, &thaw).map(drop));
     interrupt.check()?;
     thawed.map_err(|e| {
         let what = format!("{}\nWhat the command copied may have changed meanwhile.", e.message);
@@ -61,7 +63,7 @@ pub fn freeze(args: &FreezeArgs) -> Outcome {
 
 /// Runs `thaw`.
 pub fn thaw(place: &Path) -> Outcome {
-    tell(&find(place)?, &ControlCommand::Thaw).map(drop)
+    tell(&find(place)?, &ControlCommand::Thaw(None)).map(drop)
 }
 
 /// Has the kernel hand over what programs changed in mappings. The mount's own process could not: it would wait for itself.
@@ -71,13 +73,13 @@ fn sync(mount: &Mount) -> Outcome {
     rustix::fs::syncfs(root).map_err(|e| failed(e.into()))
 }
 
-/// Runs a command and thaws the vault: when it ends, or at once after a signal. So it goes on even if the command waits
+/// Runs a command, and `thaw`s the vault: when it ends, or at once after a signal. So it goes on even if the command waits
 /// for the vault itself.
 fn run_meanwhile(
     program: &OsString,
     arguments: &[OsString],
-    mount: &Mount,
     interrupt: &Interrupt,
+    thaw: impl FnOnce() -> Outcome,
 ) -> (io::Result<ExitStatus>, Outcome) {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -92,7 +94,7 @@ fn run_meanwhile(
     while !run.is_finished() && interrupt.check().is_ok() {
         thread::sleep(LOOK);
     }
-    let thawed = tell(mount, &ControlCommand::Thaw).map(drop);
+    let thawed = thaw();
     if !run.is_finished()
         && let Some(pid) = Pid::from_raw(child.load(Ordering::Relaxed))
     {

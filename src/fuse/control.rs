@@ -52,10 +52,11 @@ pub enum Command {
     State,
     /// Tell the numbers that the mount's attribute has.
     Metrics,
-    /// Store everything and hold the store as it is, for so long at most; have programs wait.
+    /// Store everything and hold the store as it is, for so long at most; have programs wait. The answer is the freeze's
+    /// number.
     Freeze(Duration),
-    /// Let programs go on.
-    Thaw,
+    /// Let programs go on; if a freeze is named by its number, that alone ends.
+    Thaw(Option<u64>),
 }
 
 /// How a command ended.
@@ -80,9 +81,11 @@ impl Command {
     fn is_question(&self) -> bool {
         match self {
             Command::State | Command::Metrics => true,
-            Command::Lock | Command::LockAndEnd | Command::Unlock(_) | Command::Freeze(_) | Command::Thaw => {
-                false
-            }
+            Command::Lock
+            | Command::LockAndEnd
+            | Command::Unlock(_)
+            | Command::Freeze(_)
+            | Command::Thaw(_) => false,
         }
     }
 
@@ -92,7 +95,7 @@ impl Command {
     }
 
     fn encode(&self) -> Zeroizing<Vec<u8>> {
-        let seconds;
+        let number;
         let (code, payload): (u8, &[u8]) = match self {
             Command::Lock => (1, &[]),
             Command::LockAndEnd => (2, &[]),
@@ -100,10 +103,14 @@ impl Command {
             Command::State => (4, &[]),
             Command::Metrics => (5, &[]),
             Command::Freeze(most) => {
-                seconds = most.as_secs().to_le_bytes();
-                (6, &seconds)
+                number = most.as_secs().to_le_bytes();
+                (6, &number)
             }
-            Command::Thaw => (7, &[]),
+            Command::Thaw(None) => (7, &[]),
+            Command::Thaw(Some(freeze)) => {
+                number = freeze.to_le_bytes();
+                (7, &number)
+            }
         };
         Zeroizing::new([&[VERSION, code], payload].concat())
     }
@@ -122,7 +129,10 @@ impl Command {
             [VERSION, 6, seconds @ ..] => {
                 Some(Command::Freeze(Duration::from_secs(u64::from_le_bytes(seconds.try_into().ok()?))))
             }
-            [VERSION, 7] => Some(Command::Thaw),
+            [VERSION, 7] => Some(Command::Thaw(None)),
+            [VERSION, 7, freeze @ ..] => {
+                Some(Command::Thaw(Some(u64::from_le_bytes(freeze.try_into().ok()?))))
+            }
             _ => None,
         }
     }
@@ -323,8 +333,8 @@ fn obey(server: &Arc<Server>, end: &EndMount, command: &Command) -> Result<Strin
             Err(e) => Err((Status::of(&e), e.to_string())),
         },
         Command::Metrics => Ok(server.metrics_text()),
-        Command::Freeze(most) => server.freeze(*most).map(|()| String::new()).map_err(failed),
-        Command::Thaw => server.thaw().map(|()| String::new()).map_err(failed),
+        Command::Freeze(most) => server.freeze(*most).map(|number| number.to_string()).map_err(failed),
+        Command::Thaw(freeze) => server.thaw(*freeze).map(|()| String::new()).map_err(failed),
         Command::State => Ok(match *server.held.lock() {
             Held::Locked => LOCKED,
             Held::Frozen { .. } => FROZEN,
@@ -365,7 +375,10 @@ mod tests {
 
     #[test]
     fn commands_pass_through_the_socket() {
-        for command in [Command::Lock, Command::LockAndEnd, Command::State, Command::Metrics, Command::Thaw] {
+        let thaws = [None, Some(0), Some(u64::MAX)].map(Command::Thaw);
+        for command in
+            [Command::Lock, Command::LockAndEnd, Command::State, Command::Metrics].into_iter().chain(thaws)
+        {
             let bytes = command.encode();
             assert_eq!(Command::decode(&bytes).expect("known").encode(), bytes);
         }
@@ -378,6 +391,7 @@ mod tests {
         for bad in [
             &[][..],
             &[VERSION, 6, 1],
+            &[VERSION, 7, 1],
             &[VERSION],
             &[VERSION, 0],
             &[VERSION + 1, 1],

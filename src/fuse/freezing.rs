@@ -7,18 +7,23 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// What `freeze` says of a time that nobody would see the end of.
+const TOO_LONG: &str = "such a time is too long";
 /// What `thaw` says if there is nothing to thaw.
 const NOT_FROZEN: &str = "the vault is not frozen";
+/// What it says if another freeze is meant.
+const ANOTHER: &str = "the vault thawed meanwhile, and was frozen again";
 
 impl Server {
-    /// Stores everything and has requests wait until the vault is thawed, which it is after `most` by itself.
+    /// Stores everything and has requests wait until the vault is thawed, which it is after `most` by itself. Returns the number
+    /// of this freeze.
     ///
     /// Reads wait, too: to open a file may mean to recover it, and to read one sets its time of access.
     ///
     /// # Errors
     /// What could not be stored, or is open for writing while the kernel gathers writes, as for [`Server::lock`]. The vault
     /// then is as before. If it is locked or frozen, or the mount is to end.
-    pub fn freeze(self: &Arc<Self>, most: Duration) -> Result<(), String> {
+    pub fn freeze(self: &Arc<Self>, most: Duration) -> Result<u64, String> {
         let mut held = self.held.lock();
         match *held {
             Held::Not if self.vault.is_shared() => {
@@ -28,7 +33,8 @@ impl Server {
             Held::Locked => return Err("the vault is locked: `warpcrypt unlock` it first".into()),
             Held::Frozen { .. } => return Err("the vault is frozen already".into()),
         }
-        let until = Instant::now().checked_add(most).ok_or("such a time is too long")?;
+        let until = || Instant::now().checked_add(most).ok_or_else(|| TOO_LONG.to_owned());
+        until()?;
         self.no_writers_gather(false)?;
         self.have_pages_written();
         self.frozen.store(true, Ordering::Relaxed);
@@ -36,11 +42,16 @@ impl Server {
         let rested = closed
             .and_then(|()| self.no_writers_gather(false))
             .and_then(|()| self.vault.rest().map_err(|e| self.explain(&e)));
-        if let Err(e) = rested {
-            self.go_on();
-            return Err(e);
-        }
-        *held = Held::Frozen { until };
+        // From here on: to store everything may take longer than the vault is to be frozen.
+        let until = match rested.and_then(|()| until()) {
+            Ok(until) => until,
+            Err(e) => {
+                self.go_on();
+                return Err(e);
+            }
+        };
+        let number = self.freeze_number();
+        *held = Held::Frozen { until, number };
         self.gate.shut();
         let server = Arc::downgrade(self);
         if let Err(e) = thread::Builder::new().name("held".into()).spawn(move || watch_held(&server)) {
@@ -48,7 +59,13 @@ impl Server {
             return Err(format!("no thread can be started: {e}"));
         }
         log::info!("frozen");
-        Ok(())
+        Ok(number)
+    }
+
+    /// A number that no other freeze has, of this mount or of one before it with the same device number.
+    fn freeze_number(&self) -> u64 {
+        let count = self.freezes.fetch_add(1, Ordering::Relaxed);
+        u64::from(std::process::id()) << 32 | u64::from(count)
     }
 
     /// Waits for what the kernel is writing of mapped files: a syncfs begins that, and on some kernels returns before it is done.
@@ -58,17 +75,21 @@ impl Server {
         self.inodes.all().iter().filter(|node| is_written(node)).for_each(|node| self.drop_cached(node));
     }
 
-    /// Lets requests go on.
+    /// Lets requests go on. If a freeze is named by its number, ends that one alone: whoever began it wants to know whether it
+    /// lasted until now.
     ///
     /// # Errors
-    /// If the vault is not frozen.
-    pub fn thaw(&self) -> Result<(), String> {
+    /// If the vault is not frozen, or by another freeze than is named.
+    pub fn thaw(&self, named: Option<u64>) -> Result<(), String> {
         let mut held = self.held.lock();
-        if !matches!(*held, Held::Frozen { .. }) {
-            return Err(NOT_FROZEN.into());
+        match *held {
+            Held::Frozen { number, .. } if named.is_none_or(|named| named == number) => {
+                self.resume(&mut held);
+                Ok(())
+            }
+            Held::Frozen { .. } => Err(ANOTHER.into()),
+            Held::Not | Held::Locked => Err(NOT_FROZEN.into()),
         }
-        self.resume(&mut held);
-        Ok(())
     }
 
     /// Thaws a frozen vault.
@@ -88,7 +109,7 @@ impl Server {
     /// Thaws the vault if its time has come. Whoever holds the lock is about to change that anyway.
     pub(super) fn thaw_in_time(&self) {
         let Some(mut held) = self.held.try_lock() else { return };
-        if matches!(*held, Held::Frozen { until } if Instant::now() >= until) {
+        if matches!(*held, Held::Frozen { until, .. } if Instant::now() >= until) {
             log::warn!("the vault was frozen for as long as it may be");
             self.resume(&mut held);
         }

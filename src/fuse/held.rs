@@ -13,5 +13,7 @@ pub enum Held {
     Frozen {
         /// When.
         until: Instant,
+        /// Which freeze it is, among those of all mounts.
+        number: u64,
     },
 }

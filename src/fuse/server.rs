@@ -23,7 +23,10 @@ use crate::{
 use fuser::{INodeNo, Notifier};
 use parking_lot::Mutex;
 use std::{
-    sync::{Arc, OnceLock, atomic::AtomicBool},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU32},
+    },
     time::Duration,
 };
 
@@ -50,6 +53,8 @@ pub struct Server {
     pub held: Mutex<Held>,
     /// Whether the vault is frozen, or is being.
     pub frozen: AtomicBool,
+    /// How often it was frozen.
+    pub freezes: AtomicU32,
     reporter: Reporter,
     workers: Workers,
     loops: Arc<Loops>,
@@ -96,6 +101,7 @@ impl Server {
             gate,
             held: Mutex::new(Held::Not),
             frozen: AtomicBool::new(false),
+            freezes: AtomicU32::new(0),
             reporter: Reporter::default(),
             workers: Workers::new(),
             loops,
