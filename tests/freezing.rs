@@ -9,13 +9,18 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Command,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+        mpsc::channel,
+    },
     thread,
     time::Duration,
 };
 use support::{
     command::{Done, Running, ok, run},
     disk::Disk,
+    fake::Fake,
     mounted::{Mount, Vault},
     random::Random,
     ready, ready_as_root,
@@ -390,6 +395,41 @@ fn a_command_runs_while_it_is_frozen() {
     assert_eq!(running.finish(NEVER).code(), 130);
     assert!(!is_frozen(&mount));
     mount.unmount();
+}
+
+/// The answer comes after the signal, as that of a mount that has much to store.
+#[test]
+fn an_interrupt_while_everything_is_stored_starts_no_command() {
+    if !ready_as_root(&["touch"]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let (to, from) = channel::<u32>();
+    let from = Mutex::new(from);
+    let fake = Fake::new(&vault.store, 0, move |command| match command[1] {
+        // Its mapped files need no sync.
+        4 => "locked".into(),
+        6 => {
+            let process = from.lock().unwrap().recv().expect("a process");
+            ok(Command::new("kill").args(["-INT", &process.to_string()]), 20);
+            "7".into()
+        }
+        // A command would have done its work by then.
+        7 => {
+            thread::sleep(Duration::from_millis(500));
+            String::new()
+        }
+        _ => String::new(),
+    });
+    let started = vault.place_path().join("started");
+    let mut freeze = Vault::program();
+    freeze.arg("freeze").arg(fake.path()).args(["--", "touch"]).arg(&started);
+    let running = Running::start(&mut freeze);
+    to.send(running.pid()).expect("the fake listens");
+    let done = running.finish(NEVER);
+    assert_eq!(done.code(), 130, "{}", done.stderr);
+    assert!(!started.exists(), "the command ran");
+    assert_eq!(fake.heard().last(), Some(&[&[1, 7][..], &7_u64.to_le_bytes()].concat()), "no thaw");
 }
 
 #[test]

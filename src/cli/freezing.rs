@@ -44,10 +44,9 @@ pub fn freeze(args: &FreezeArgs) -> Outcome {
         // A mount by an older version of the program has no numbers.
         ControlCommand::Thaw(number.parse().ok())
     };
-    let Some((program, arguments)) = args.command.split_first() else {
-        // Who does not wait for it does not want it frozen.
-        return interrupt.check().inspect_err(|_| drop(tell(&mount, &thaw)));
-    };
+    // Who does not wait for it does not want it frozen, and wants no command.
+    interrupt.check().inspect_err(|_| drop(tell(&mount, &thaw)))?;
+    let Some((program, arguments)) = args.command.split_first() else { return Ok(()) };
     let (ended, thawed) = run_meanwhile(program, arguments, &interrupt, || tell(&mount, &thaw).map(drop));
     interrupt.check()?;
     thawed.map_err(|e| {
@@ -84,23 +83,36 @@ fn run_meanwhile(
     let mut command = Command::new(program);
     command.args(arguments);
     let child = Arc::new(AtomicI32::new(0));
-    let own = child.clone();
+    let (own, signals) = (child.clone(), interrupt.clone());
     // On a thread: a program that lies in the mount cannot even be started before the thaw.
     let run = thread::spawn(move || {
+        let is_interrupted = || signals.flag().load(Ordering::SeqCst);
+        if is_interrupted() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let mut started = command.spawn()?;
-        own.store(started.id().cast_signed(), Ordering::Relaxed);
+        own.store(started.id().cast_signed(), Ordering::SeqCst);
+        // Whoever waits for this thread may have looked for the program before it was there.
+        if is_interrupted() {
+            end(&own);
+        }
         started.wait()
     });
     while !run.is_finished() && interrupt.check().is_ok() {
         thread::sleep(LOOK);
     }
     let thawed = thaw();
-    if !run.is_finished()
-        && let Some(pid) = Pid::from_raw(child.load(Ordering::Relaxed))
-    {
-        // It may have ended just now.
-        let _ = kill_process(pid, Signal::TERM);
+    if !run.is_finished() {
+        end(&child);
     }
     let ended = run.join().unwrap_or_else(|_| Err(io::Error::other("an internal error")));
     (ended, thawed)
+}
+
+/// Ends a program, if it was started.
+fn end(child: &AtomicI32) {
+    if let Some(pid) = Pid::from_raw(child.load(Ordering::SeqCst)) {
+        // It may have ended just now.
+        let _ = kill_process(pid, Signal::TERM);
+    }
 }
