@@ -6,6 +6,7 @@ use super::{
     mounts::{self, Mount},
     note,
     progress::Spinner,
+    unheard::unheard,
     unlocking, vaults,
 };
 use crate::{
@@ -13,8 +14,7 @@ use crate::{
     fuse::{self, ControlCommand, ControlStatus},
     vault::Vault,
 };
-use rustix::io::Errno;
-use std::{io, panic::resume_unwind, path::Path, thread};
+use std::{panic::resume_unwind, path::Path, thread};
 use zeroize::Zeroizing;
 
 /// Runs `lock`.
@@ -159,28 +159,5 @@ pub fn tell(mount: &Mount, command: &ControlCommand) -> Outcome<String> {
             format!("{shown}: the mount does not know that command"),
             "It was mounted by another version of the program. Unmount it, and mount it again.",
         )),
-    }
-}
-
-/// Why a mount's process could not be told something.
-pub fn unheard(mount: &Mount, error: &io::Error) -> Failure {
-    let shown = mount.target.display();
-    match Errno::from_io_error(error) {
-        Some(Errno::CONNREFUSED | Errno::NOENT) => Failure::new(
-            Code::Failed,
-            format!("{shown}: the mount's process does not listen"),
-            "It was killed, is of an older version, or runs in another network namespace. Unmounting it locks it, too.",
-        ),
-        _ if error.kind() == io::ErrorKind::PermissionDenied => Failure::new(
-            Code::Failed,
-            format!("{shown}: the mount's process does not obey"),
-            "Only root and the user who mounted it can lock, unlock, freeze and thaw it.",
-        ),
-        _ if error.kind() == io::ErrorKind::TimedOut => Failure::new(
-            Code::Failed,
-            format!("{shown}: the mount's process does not answer, and was not told"),
-            "It is stopped, or busy with another command.",
-        ),
-        _ => Failure::plain(Code::Failed, format!("{shown}: the mount's process: {error}")),
     }
 }

@@ -38,6 +38,7 @@ mod terminal;
 mod transfer;
 mod trial;
 mod umount;
+mod unheard;
 mod unlocking;
 mod vaults;
 

@@ -5,13 +5,12 @@ mod show;
 
 use super::{
     exit::{Code, Failure, Outcome},
-    json,
-    locking::unheard,
-    mount_point,
+    json, mount_point,
     mounts::{self, Mount},
     print,
     quoting::shell_word,
     signals::Interrupt,
+    unheard::unheard,
 };
 use crate::{
     format::printable::printable,
