@@ -213,15 +213,9 @@ impl File {
 
     fn sync_as(&self, what: SyncKind) -> Result<()> {
         let mut st = self.state.write();
-        if self.context.read_only {
+        // Without a lease nothing is to be stored: giving it back made all durable.
+        if self.context.read_only || self.lacks_lease() {
             return Ok(());
-        }
-        // Without a lease no content is to be stored: giving it back made all durable.
-        if self.lacks_lease() {
-            return match what {
-                SyncKind::Content => Ok(()),
-                SyncKind::Whole => Ok(self.store.sync_whole()?),
-            };
         }
         let synced = self.sync_all(&mut st, what);
         self.suspecting(&mut st, synced)

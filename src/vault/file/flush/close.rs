@@ -98,7 +98,10 @@ fn missing_places(st: &State, chunks: &[u64]) -> Result<Vec<Range<u64>>> {
     for of_group in chunks.chunk_by(|a, b| layout::group_of(*a) == layout::group_of(*b)) {
         let group = layout::group_of(of_group[0]);
         let is_new = group >= layout::groups(tree.size());
-        if is_new || tree.entries(group)?.iter().all(|entry| *entry == Entry::default()) {
+        // Those of the first group lie in the header page.
+        let is_hole =
+            group > 0 && tree.is_loaded(group) && tree.entries(group)?.iter().all(|e| *e == Entry::default());
+        if is_new || is_hole {
             add(layout::entries_offset(group), layout::PAGE);
         }
         for &index in of_group {
