@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     fs,
+    io::ErrorKind,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
@@ -11,8 +12,13 @@ use std::{
 pub fn walk(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![dir.to_path_buf()];
-    while let Some(dir) = open.pop() {
-        for entry in fs::read_dir(&dir).expect("list").flatten() {
+    while let Some(inner) = open.pop() {
+        let entries = match fs::read_dir(&inner) {
+            // A program may work there, and rename it.
+            Err(e) if e.kind() == ErrorKind::NotFound && inner != dir => continue,
+            entries => entries.expect("list"),
+        };
+        for entry in entries.flatten() {
             match entry.file_type().expect("type").is_dir() {
                 true => open.push(entry.path()),
                 false => found.push(entry.path()),
