@@ -12,11 +12,7 @@ use super::{
 };
 use crate::{
     crypto::secret::Secret,
-    format::{
-        config::VaultConfig,
-        key_slot::NewSlot,
-        name::{DIR_ID_NAME, NameMode},
-    },
+    format::{config::VaultConfig, key_slot::NewSlot, name::NameMode},
     fuse::{self, ControlCommand},
     reverse::ReverseKeys,
     vault::{ConfigLock, OpenError, OpenOptions, Rotated, Step, Unlock, Vault},
@@ -133,9 +129,8 @@ fn refuse_copy(vault: &Path, config: &VaultConfig, master: &Secret<32>) -> Outco
     if config.settings().names != NameMode::Plain {
         return Ok(());
     }
-    let id = vault.join(DIR_ID_NAME);
-    let content = std::fs::read(&id).map_err(|e| Failure::io(id.display(), &e))?;
-    if ReverseKeys::derive(config, master).is_copy(&content) {
+    let id = Vault::root_id(vault).map_err(vaults::explain)?;
+    if ReverseKeys::derive(config, master).is_copy(&id) {
         return Err(Failure::new(
             Code::Failed,
             "the vault is a copy of a reverse view with plain names: under another key, the next copy of the view would destroy it",

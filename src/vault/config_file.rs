@@ -65,14 +65,21 @@ impl Vault {
         ConfigLock::take(&store, FlockOperation::LockExclusive).map_err(failed("cannot lock", path))
     }
 
+    /// The sealed id of the root of the vault at `path`.
+    ///
+    /// # Errors
+    /// `NotAVault` if nothing of one is there; `Store`.
+    pub fn root_id(path: &Path) -> Result<Vec<u8>> {
+        root_id(&open_vault(path)?, path)
+    }
+
     /// Puts a configuration of the vault at `path` back, which may have none.
     ///
     /// # Errors
     /// `NotAVault` if nothing of one is there; `OtherVault`; `ReadOnlyStore`, `Store`.
     pub fn restore_config(path: &Path, config: &VaultConfig, master: &Secret<32>) -> Result<()> {
         let store = open_vault(path)?;
-        let id = store.open_file(OsStr::new(DIR_ID_NAME), OFlags::RDONLY).map_err(not_a_vault(path))?;
-        let id = read_text(DirFile::new(id)).map_err(failed("cannot read the root's id of", path))?;
+        let id = root_id(&store, path)?;
         // While a rotation is under way, the root may be under the former key, and then the key before opens it, too: but not what
         // the rotation has renewed.
         let is_former = Configs::read(&store, path)
@@ -94,6 +101,11 @@ impl Vault {
     pub fn write_config(path: &Path, config: &VaultConfig) -> Result<()> {
         put_both(&open_vault(path)?, config).map_err(failed("cannot write to", path))
     }
+}
+
+fn root_id(store: &StoreDir, path: &Path) -> Result<Vec<u8>> {
+    let id = store.open_file(OsStr::new(DIR_ID_NAME), OFlags::RDONLY).map_err(not_a_vault(path))?;
+    read_text(DirFile::new(id)).map_err(failed("cannot read the root's id of", path))
 }
 
 /// Whether a configuration is from before the rotation that another one says is under way.
