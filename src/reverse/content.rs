@@ -56,7 +56,12 @@ impl Content {
         Content { file, size, keys, engine, made: Mutex::new(None) }
     }
 
-    /// Its attributes, with the stored size that it had when it was opened.
+    /// Bytes of its stored form, as it was when it was opened.
+    pub fn stored_size(&self) -> u64 {
+        stored_size(self.size)
+    }
+
+    /// Its attributes, with that size.
     ///
     /// # Errors
     /// Those of the plain filesystem.
