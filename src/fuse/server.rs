@@ -380,19 +380,21 @@ impl Server {
     pub fn with_name<T>(&self, node: &Node, work: impl FnOnce(&Dir, &StoredName) -> Result<T>) -> Result<T> {
         let names = node.names.read();
         let mut name = names.any().ok_or_else(errno::no_entry)?;
+        // The kernel knows the directory of the name that it came by. One that it forgot is searched for in the whole store.
+        let known_first = || {
+            let (known, forgotten): (Vec<_>, Vec<_>) =
+                names.latest_first().partition(|name| self.is_at_hand(name.parent));
+            known.into_iter().chain(forgotten)
+        };
         if self.vault.is_shared() {
             let leads_there = |name: &&Name| {
                 let found =
                     self.dir(name.parent).and_then(|dir| self.vault.stat(Target::Entry(&dir, &name.stored)));
                 found.is_ok_and(|stat| inodes::key(&stat) == node.key)
             };
-            // The kernel knows the directory of the name that it came by. One that it forgot is searched for in the whole store.
-            let (known, forgotten): (Vec<_>, Vec<_>) =
-                names.latest_first().partition(|name| self.is_at_hand(name.parent));
-            name = known.into_iter().chain(forgotten).find(leads_there).ok_or_else(errno::stale)?;
+            name = known_first().find(leads_there).ok_or_else(errno::stale)?;
         } else if !self.is_at_hand(name.parent) {
-            // As above.
-            name = names.latest_first().find(|name| self.is_at_hand(name.parent)).unwrap_or(name);
+            name = known_first().next().unwrap_or(name);
         }
         let dir = self.dir(name.parent)?;
         work(&dir, &name.stored)
