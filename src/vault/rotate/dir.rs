@@ -227,6 +227,7 @@ impl<'a> Renewal<'a> {
                 self.vault.write_small(self.dir, &sidecar_of(&new), &content)?;
             }
         }
+        self.at.take();
         Ok(())
     }
 
