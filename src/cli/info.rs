@@ -34,8 +34,7 @@ pub fn run(place: &Path, as_json: bool) -> Outcome {
 }
 
 /// The mount at a place, or of the vault there; one for writing before those for reading. Another user's mount may say to be
-/// any vault. By paths alone: to look at another
-/// mount's vault could mean to wait, if it lies in a vault that is locked.
+/// any vault. By paths alone: to look at another mount's vault could mean to wait, if it lies in a vault that is locked.
 fn mount_of(place: &Path) -> Option<Mount> {
     let whole = mounts::resolve(place).ok()?;
     let mut found = mounts::ours();

@@ -66,8 +66,8 @@ impl File {
     /// False if there was nothing to do. As long as the old form is whole, it asks whether to `go_on`.
     ///
     /// # Errors
-    /// EINTR if it was not to go on, with nothing changed; `Damaged` if a part of it cannot be read; the store's. If the old form is not whole any more, the file fails until it is
-    /// opened again.
+    /// EINTR if it was not to go on, with nothing changed; `Damaged` if a part of it cannot be read; the store's. If the old
+    /// form is not whole any more, the file fails until it is opened again.
     pub fn rekey(self: &Arc<Self>, go_on: &dyn Fn() -> bool) -> Result<bool> {
         let mut st = self.state.write();
         let Some(rewrites) = self.context.rewrites.as_deref().filter(|_| self.has_former(&st)) else {
