@@ -29,7 +29,7 @@ impl File {
     pub fn flush_at_close(&self) -> Result<()> {
         let mut st = self.state.write();
         self.complete_all(&mut st);
-        if st.fault == Some(Fault::SyncFailed) {
+        if matches!(st.fault, Some(Fault::SyncFailed | Fault::Broken)) {
             // Nothing is left that could fail, but the program has to hear of it.
             return Err(Error::os(libc::EIO));
         }
@@ -52,11 +52,12 @@ impl File {
             && st.stored.leftover.is_none()
     }
 
-    /// Loads the slots of the changed chunks that are stored; whether the file has a key yet.
+    /// Loads the stored groups of the changed chunks; whether the file has a key yet.
     fn load_for_close(&self, st: &mut State, changed: &Changed) -> Result<bool> {
         let Some(identity) = st.stored.identity.clone() else { return Ok(false) };
         let size = st.stored.tree.size();
-        self.load_groups(st, &identity, size, changed.all().filter(|index| *index < layout::chunks(size)))?;
+        let is_stored = |index: &u64| layout::group_of(*index) < layout::groups(size);
+        self.load_groups(st, &identity, size, changed.all().filter(is_stored))?;
         Ok(true)
     }
 
@@ -99,9 +100,8 @@ fn missing_places(st: &State, chunks: &[u64]) -> Result<Vec<Range<u64>>> {
         let group = layout::group_of(of_group[0]);
         let is_new = group >= layout::groups(tree.size());
         // Those of the first group lie in the header page.
-        let is_hole =
-            group > 0 && tree.is_loaded(group) && tree.entries(group)?.iter().all(|e| *e == Entry::default());
-        if is_new || is_hole {
+        let is_hole = || -> Result<bool> { Ok(tree.entries(group)?.iter().all(|e| *e == Entry::default())) };
+        if is_new || group > 0 && is_hole()? {
             add(layout::entries_offset(group), layout::PAGE);
         }
         for &index in of_group {

@@ -171,6 +171,28 @@ fn a_close_leaves_nothing_behind_that_a_full_store_has_no_place_for() {
     }
 }
 
+/// What a close left to the flusher finds its place, also if the store runs full right after.
+#[test]
+fn what_a_close_left_has_its_place() {
+    let context = context();
+    // In the header page's group; in a hole of another group; behind the end, in a last group that is a hole.
+    for (size, chunk) in [(40, 3), (2000, 500), (1000, 1000), (1000, 1003)] {
+        let store = stored(&[1; 4096], &context);
+        let file = open(&store, &context);
+        file.truncate(size * 4096).unwrap();
+        clean(&file);
+        drop(file);
+        let file = open(&store, &context);
+        let syncs = store.syncs();
+        file.write(chunk * 4096, &[2; 4096]).unwrap();
+        file.flush_at_close().unwrap();
+        assert_eq!(store.syncs(), syncs, "left to the flusher");
+        store.fill(libc::ENOSPC, false);
+        file.flush().unwrap_or_else(|e| panic!("chunk {chunk} of {size}: {e}"));
+        file.sync().unwrap();
+    }
+}
+
 #[test]
 fn a_full_buffer_on_a_full_store_takes_no_more() {
     let (store, context) = (FaultyFile::new(), context());
