@@ -20,3 +20,21 @@ fn a_search_for_data_keeps_no_pages_of_holes() {
     // Of three levels, the ways to both ends.
     assert!(pages < 10, "{pages} pages");
 }
+
+/// Each hole that is not flushed takes memory.
+#[test]
+fn a_large_range_is_punched_in_parts() {
+    const CHUNKS: usize = 3000;
+    let context = context();
+    let store = stored(&[7; CHUNKS * 4096], &context);
+    let file = open(&store, &context);
+    file.punch(4096, (CHUNKS as u64 - 2) * 4096).unwrap();
+    let noted = file.state.read().dirty.buffer.holes(0..CHUNKS as u64).len();
+    assert!(noted <= 1024, "{noted} holes");
+    let mut want = vec![0; CHUNKS * 4096];
+    want[..4096].fill(7);
+    want[(CHUNKS - 1) * 4096..].fill(7);
+    assert!(read_all(&file).unwrap() == want);
+    clean(&file);
+    assert!(read_all(&open(&store, &context)).unwrap() == want);
+}

@@ -8,6 +8,9 @@ use crate::{
     },
 };
 
+/// Holes that are noted between two flushes at most: each takes memory.
+const MOST_HOLES: usize = if cfg!(test) { 1 << 10 } else { 1 << 18 };
+
 impl File {
     /// Makes a range read as zeros (a hole where whole chunks allow); never changes the size.
     ///
@@ -39,22 +42,35 @@ impl File {
         self.punch_chunks(st, first_whole..end_whole)
     }
 
-    /// Makes whole chunks holes. Where there is nothing, nothing is done. If it fails, all of them are as they were: a chunk
-    /// that only left the buffer would show what the store has, which is older.
-    fn punch_chunks(&self, st: &mut State, chunks: ChunkRange) -> Result<()> {
-        let stored = self.stored_data(st, &chunks)?;
-        for index in st.dirty.buffer.written(chunks) {
+    /// Makes whole chunks holes. Where there is nothing, nothing is done. Many are flushed in parts, as memory is limited.
+    fn punch_chunks(&self, st: &mut State, mut chunks: ChunkRange) -> Result<()> {
+        loop {
+            let part = self.punch_part(st, &chunks)?;
+            if part.end == chunks.end {
+                return Ok(());
+            }
+            self.flush_all(st)?;
+            chunks.start = part.end;
+        }
+    }
+
+    /// The first part of it, up to `MOST_HOLES` new ones. If it fails, all are as they were: a chunk that only left the buffer
+    /// would show what the store has, which is older.
+    fn punch_part(&self, st: &mut State, chunks: &ChunkRange) -> Result<ChunkRange> {
+        let stored = self.stored_data(st, chunks)?;
+        let end = if stored.len() < MOST_HOLES { chunks.end } else { stored[MOST_HOLES - 1] + 1 };
+        for index in st.dirty.buffer.written(chunks.start..end) {
             st.dirty.buffer.remove(index);
         }
         stored.into_iter().for_each(|index| st.dirty.buffer.punch(index));
-        Ok(())
+        Ok(chunks.start..end)
     }
 
-    /// The chunks of a range that the flushed version has data for.
+    /// The first chunks of a range, `MOST_HOLES` at most, that the flushed version has data for.
     fn stored_data(&self, st: &mut State, chunks: &ChunkRange) -> Result<Vec<u64>> {
         let (mut stored, mut index) = (Vec::new(), chunks.start);
         let Some(identity) = st.stored.identity.clone() else { return Ok(stored) };
-        while index < chunks.end {
+        while index < chunks.end && stored.len() < MOST_HOLES {
             st.stored.tree.trim_cache();
             match st.stored.tree.seek(self.source(&identity), index, true)? {
                 Some(found) if found < chunks.end => {
