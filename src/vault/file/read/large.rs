@@ -140,6 +140,8 @@ impl File {
     /// Finds out what a range is made of, under the file's lock.
     fn find(&self, chunks: &ChunkRange, content: &mut [u8], lock: Lock) -> Result<Found<'_>> {
         let st = self.state_with_slots(chunks)?;
+        // A write that was waited for may have broken it. (Whether the length is right was looked at before.)
+        st.check_readable(0)?;
         let start = chunks.start * layout::CHUNK;
         let end = st.dirty.size.min(chunks.end * layout::CHUNK).max(start);
         let version = st.times.content;

@@ -40,10 +40,13 @@ impl File {
 
     fn try_seek(&self, offset: u64, data: bool) -> Result<u64> {
         let mut st = self.state.write();
+        // Where content was lost there are no holes: a program that copies would take them for zeros.
+        st.check_readable(0)?;
         if offset >= st.dirty.size {
             return Err(Error::NoData);
         }
         self.flush_all(&mut st)?;
+        st.check_readable(0)?;
         let found = match st.stored.identity.clone() {
             Some(identity) => {
                 st.stored.tree.trim_cache();

@@ -164,7 +164,11 @@ impl World {
     pub(super) fn read_lost(&self, handle: &Handle) {
         let own = self.owns.get(&address(&handle.open));
         match all_of(&handle.open) {
-            Err(e) => assert!(is_io(&e) || is_again(&e), "read of a lost file: {e}"),
+            Err(e) => {
+                assert!(is_io(&e) || is_again(&e), "read of a lost file: {e}");
+                let data = handle.open.file.seek(0, true);
+                assert!(data.is_err_and(|e| is_io(&e) || is_again(&e)), "it shows holes where it has data");
+            }
             Ok(read) => {
                 assert!(own.is_none_or(|own| !own.told), "it still shows what it had");
                 let more = own.map_or(&[][..], |own| &own.all[..]);
