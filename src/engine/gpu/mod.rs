@@ -74,8 +74,10 @@ struct Inner {
     /// Until the first test of a device that failed; doubles from test to test.
     pause: Duration,
     device: Mutex<Option<Arc<Device>>>,
-    /// Whether it was taken out of service by [`GpuEngine::put_away`].
+    /// Whether there is to be none: from [`GpuEngine::put_away`] to [`GpuEngine::bring_back`].
     away: AtomicBool,
+    /// Whether one was taken out of service by that, and no thread tests one.
+    taken: AtomicBool,
     stopped: Receiver<()>,
 }
 
@@ -125,7 +127,8 @@ impl GpuEngine {
         let description = device.description.clone();
         let (stop, stopped) = bounded(0);
         let device = Mutex::new(Some(device));
-        let inner = Arc::new(Inner { number, shape, pause, device, away: AtomicBool::new(false), stopped });
+        let (away, taken) = (AtomicBool::new(false), AtomicBool::new(false));
+        let inner = Arc::new(Inner { number, shape, pause, device, away, taken, stopped });
         Ok(GpuEngine { description, name: format!("gpu {number}"), inner, _stop: stop })
     }
 
@@ -141,8 +144,12 @@ impl GpuEngine {
 
     /// Takes the device out of service. Its process wipes the device and ends, or is killed.
     pub(super) fn put_away(&self) {
-        let Some(device) = self.inner.device.lock().take() else { return };
+        let mut in_service = self.inner.device.lock();
         self.inner.away.store(true, Ordering::Relaxed);
+        // One that failed is tested by a thread, which goes on when it is brought back.
+        let Some(device) = in_service.take() else { return };
+        drop(in_service);
+        self.inner.taken.store(true, Ordering::Relaxed);
         let process = Arc::downgrade(&device.process);
         drop(device);
         // Somebody measures it.
@@ -153,7 +160,8 @@ impl GpuEngine {
 
     /// Opens a device that was taken out of service so, on a thread of its own.
     pub(super) fn bring_back(&self) {
-        if self.inner.away.swap(false, Ordering::Relaxed) {
+        self.inner.away.store(false, Ordering::Relaxed);
+        if self.inner.taken.swap(false, Ordering::Relaxed) {
             Inner::revive(&self.inner, None, Duration::ZERO);
         }
     }
@@ -248,6 +256,10 @@ fn revive(mut last: Option<Arc<Process>>, engine: &Weak<Inner>, stopped: &Receiv
     while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
         let Some(inner) = engine.upgrade() else { return };
         let (number, shape, shortest) = (inner.number, inner.shape, inner.pause);
+        if inner.away.load(Ordering::Relaxed) {
+            pause = shortest;
+            continue;
+        }
         drop(inner);
         let tested = if last.as_ref().is_none_or(|last| last.is_gone()) {
             Process::start()
@@ -260,9 +272,12 @@ fn revive(mut last: Option<Arc<Process>>, engine: &Weak<Inner>, stopped: &Receiv
         });
         match (tested, engine.upgrade()) {
             (Ok(device), Some(inner)) => {
-                log::info!("gpu {number}: passed the test, in service again");
-                *inner.device.lock() = Some(device);
-                return;
+                let mut in_service = inner.device.lock();
+                if !inner.away.load(Ordering::Relaxed) {
+                    log::info!("gpu {number}: passed the test, in service again");
+                    *in_service = Some(device);
+                    return;
+                }
             }
             (Ok(_), None) => return,
             (Err(fault), _) if fault.to_string() != said => {
