@@ -5,7 +5,7 @@ use super::{
     vaults,
 };
 use crate::{
-    crypto::{kdf::Argon2Cost, secret::Secret},
+    crypto::{kdf::Argon2Cost, random, secret::Secret},
     format::{
         config::{Settings, TEXT_MAX, VaultConfig},
         key_slot::NewSlot,
@@ -15,7 +15,7 @@ use crate::{
 };
 use std::{
     fs::{File, OpenOptions},
-    io::{Read, Write},
+    io::{self, Read, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::Path,
 };
@@ -39,7 +39,7 @@ fn text(plain: &Path) -> Outcome<(Vec<u8>, Time)> {
     });
     match read {
         Ok(time) => Ok((text, time)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(Failure::new(
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(Failure::new(
             Code::NotAVault,
             format!("{}: no such file", file.display()),
             "`warpcrypt init --reverse` makes it.",
@@ -111,7 +111,7 @@ fn change_plain<T>(
     unlock: &Unlock,
     change: impl FnOnce(&mut VaultConfig, u32, &Secret<32>) -> Outcome<T>,
 ) -> Outcome<T> {
-    let (file, new) = (plain.join(CONFIG), plain.join(format!("{CONFIG}.new")));
+    let file = plain.join(CONFIG);
     let failed = |e| Failure::io(file.display(), &e);
     let dir = File::open(plain).map_err(failed)?;
     dir.lock().map_err(failed)?; // until this returns
@@ -120,18 +120,25 @@ fn change_plain<T>(
         config.unlock_slot(&secret).map_err(|e| vaults::explain(e.into()))
     })?;
     let result = change(&mut config, opened, &master)?;
-    let write = || {
-        let old = file.metadata()?;
-        let mut text = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    replace(&file, &config).and_then(|()| dir.sync_all()).map_err(failed)?;
+    Ok(result)
+}
+
+/// Puts a new file in the old one's place. Others may write to the directory: its name is one that they cannot know.
+fn replace(file: &Path, config: &VaultConfig) -> io::Result<()> {
+    let old = file.metadata()?;
+    let mut random = [0; 8];
+    random::fill(&mut random)?;
+    let new = file.with_file_name(format!("{CONFIG}.{:016x}", u64::from_le_bytes(random)));
+    let mut text = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let mut write = || {
         text.write_all(config.to_json().as_bytes())?;
         std::os::unix::fs::fchown(&text, Some(old.uid()), Some(old.gid()))?;
         text.set_permissions(old.permissions())?;
         text.sync_all()?;
-        std::fs::rename(&new, &file)?;
-        dir.sync_all()
+        std::fs::rename(&new, file)
     };
-    write().inspect_err(|_| drop(std::fs::remove_file(&new))).map_err(failed)?;
-    Ok(result)
+    write().inspect_err(|_| drop(std::fs::remove_file(&new)))
 }
 
 /// Unlocks a plain directory's configuration: its view.
