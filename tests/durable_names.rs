@@ -207,3 +207,22 @@ fn directories_are_all_to_be_opened_after_a_power_cut() {
     after.shut_down().unwrap();
     vault.shut_down().unwrap();
 }
+
+#[test]
+fn what_was_unmounted_survives_a_power_cut() {
+    let Some(disk) = Disk::new() else { return };
+    let vault = disk.vault();
+    let root = vault.root();
+    synced(&vault, &root, "renamed");
+    let (_, _, file) = vault.create(&root, OsStr::new("never synced"), node(0o644)).unwrap();
+    file.file.write(0, b"never synced").unwrap();
+    drop(file);
+    let spot = |name: &str| vault.find(&root, OsStr::new(name)).unwrap();
+    vault.rename((&root, &spot("renamed")), (&root, &spot("new name")), RenameMode::Replace).unwrap();
+    vault.shut_down().unwrap();
+    let (_image, after) = disk.after_power_cut();
+    assert!(holds(&after, &[], "never synced", "never synced"));
+    assert!(holds(&after, &[], "new name", "renamed"));
+    assert_eq!(after.list(&after.root()).unwrap().len(), 2);
+    after.shut_down().unwrap();
+}

@@ -320,8 +320,8 @@ impl Vault {
         self.anchor_files()
     }
 
-    /// Flushes everything, makes it durable and writes the clean records. Called at unmount. The write lock
-    /// goes with the vault itself.
+    /// Flushes everything, writes the clean records and makes all of it durable, names and attributes too. Called at unmount.
+    /// The write lock goes with the vault itself.
     pub fn shut_down(&self) -> Result<()> {
         self.rotation.stop();
         self.anchoring.stop();
@@ -330,8 +330,10 @@ impl Vault {
         // Before files are cleaned: some get an identity.
         let anchored = self.anchor_names(None);
         let files = self.files.shut_down();
+        let store = if self.read_only() { Ok(false) } else { self.sync_store() };
         names?;
         files?;
+        store?;
         anchored?;
         self.anchor_files()?;
         self.lock.as_ref().map_or(Ok(()), |lock| Ok(lock.finish()?))
