@@ -89,7 +89,7 @@ fn make(path: &Path, settings: Settings) {
     let (mut config, _, master) = Vault::unlock_config(path, &key_file).unwrap();
     config.add(&master, &slot(SlotSecret::Password(PASSWORD))).unwrap();
     config.add(&master, &slot(SlotSecret::Recovery(&recovery))).unwrap();
-    Vault::write_config(path, &config).unwrap();
+    Vault::lock_config(path).unwrap().write(path, &config).unwrap();
 
     let vault = Vault::open(path, &key_file, OpenOptions::default()).unwrap();
     let root = vault.root();

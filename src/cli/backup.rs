@@ -29,7 +29,8 @@ use std::{
 /// # Errors
 /// If there is no vault, or the file is there already.
 pub fn backup(vault: &Path, file: &Path) -> Outcome {
-    let config = vaults::read(vault)?;
+    vaults::read(vault)?;
+    let config = Vault::read_config_to_keep(vault).map_err(vaults::explain)?;
     let failed = |e: io::Error| match e.kind() {
         io::ErrorKind::AlreadyExists => Failure::new(
             Code::Failed,
@@ -41,6 +42,8 @@ pub fn backup(vault: &Path, file: &Path) -> Outcome {
     let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
     let written = out.write_all(config.to_json().as_bytes()).and_then(|()| out.sync_all());
     written.inspect_err(|_| drop(fs::remove_file(file))).map_err(failed)?;
+    // Its name, where the filesystem syncs directories.
+    let _ = File::open(parent(file)).and_then(|dir| dir.sync_all());
     tell(&format!(
         "Copied the configuration to {}. It opens with the passwords and keys of today; make another copy after you \
          change them.\n",
@@ -89,13 +92,14 @@ pub fn restore(args: &RestoreArgs) -> Outcome {
 fn from_backup(args: &RestoreArgs, file: &Path) -> Outcome {
     let mut config = read_backup(file)?;
     let unlock = unlocking::secret(&config, &args.unlock)?;
+    let alone = Vault::lock_lost_config(&args.vault).map_err(vaults::explain)?;
     let interrupt = Interrupt::watch()?;
     let spinner = Spinner::start("unlocking");
     let master =
         vaults::with_secret(&unlock, |secret| config.unlock(&secret).map_err(|e| vaults::explain(e.into())))?;
     drop(spinner);
     interrupt.check()?;
-    if let Some(newer) = newer(&args.vault, &config, &master) {
+    if let Some(newer) = newer(&args.vault, &config, &master)? {
         if !args.older {
             return Err(Failure::new(
                 Code::Failed,
@@ -105,7 +109,7 @@ fn from_backup(args: &RestoreArgs, file: &Path) -> Outcome {
         }
         config.outdate(&master, newer).map_err(|e| vaults::explain(e.into()))?;
     }
-    Vault::restore_config(&args.vault, &config, &master).map_err(vaults::explain)?;
+    alone.restore(&args.vault, &config, &master).map_err(vaults::explain)?;
     tell("Restored the configuration. The vault opens as it did when the backup was made.\n");
     Ok(())
 }
@@ -113,8 +117,9 @@ fn from_backup(args: &RestoreArgs, file: &Path) -> Outcome {
 fn from_master_secret(args: &RestoreArgs) -> Outcome {
     let typed = terminal::ask("Master secret: ")?;
     let secret = MasterSecret::parse(&typed).map_err(|e| Failure::plain(Code::WrongKey, e))?;
-    let left = Vault::authentic_config(&args.vault, &secret.master).map_err(vaults::explain)?;
     let new = password::new_secret(&args.new)?;
+    let alone = Vault::lock_lost_config(&args.vault).map_err(vaults::explain)?;
+    let left = Vault::authentic_config(&args.vault, &secret.master).map_err(vaults::explain)?;
     let interrupt = Interrupt::watch()?;
     let spinner = Spinner::start("deriving the key");
     let config = vaults::with_secret(&new, |new| {
@@ -124,7 +129,7 @@ fn from_master_secret(args: &RestoreArgs) -> Outcome {
     })?;
     drop(spinner);
     interrupt.check()?;
-    Vault::restore_config(&args.vault, &config, &secret.master).map_err(vaults::explain)?;
+    alone.restore(&args.vault, &config, &secret.master).map_err(vaults::explain)?;
     tell(
         "Restored the configuration. The vault opens with the new password or key; every other slot is gone.\n",
     );
@@ -145,7 +150,16 @@ fn read_backup(file: &Path) -> Outcome<VaultConfig> {
 }
 
 /// The generation of the vault's own configuration, if that is newer than the backup.
-fn newer(vault: &Path, backup: &VaultConfig, master: &Secret<32>) -> Option<u64> {
-    let own = Vault::read_config(vault).ok().filter(|own| own.is_authentic(master) && own != backup)?;
-    (own.generation() >= backup.generation()).then(|| own.generation())
+///
+/// # Errors
+/// If it cannot be read, or is of a later version.
+fn newer(vault: &Path, backup: &VaultConfig, master: &Secret<32>) -> Outcome<Option<u64>> {
+    let own = Vault::authentic_config(vault, master).map_err(vaults::explain)?;
+    let newer = own.filter(|own| own != backup && own.generation() >= backup.generation());
+    Ok(newer.map(|own| own.generation()))
+}
+
+/// The directory that a file is to be in.
+fn parent(file: &Path) -> &Path {
+    file.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."))
 }

@@ -2,7 +2,7 @@
 
 use super::{
     args::{InitArgs, SecretArgs},
-    exit::{Code, Failure, Outcome},
+    exit::{Failure, Outcome},
     password,
     progress::Spinner,
     quoting::shell_word,
@@ -11,11 +11,8 @@ use super::{
     tell, vaults,
 };
 use crate::{
-    format::{
-        config::Settings,
-        name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, RESERVED},
-    },
-    vault::OpenError,
+    format::{config::Settings, name::RESERVED},
+    vault::{NewPlace, OpenError},
 };
 use rustix::fs::{Access, access};
 use std::{fs, io, os::unix::ffi::OsStrExt, path::Path};
@@ -28,18 +25,12 @@ pub fn run(args: &InitArgs) -> Outcome {
     }
     require_place(&args.vault)?;
     let unlock = password::first(&args.secret, args.both)?;
-    let existed = fs::symlink_metadata(&args.vault).is_ok();
-    let all_ours = fs::read_dir(&args.vault).map_or(!existed, |mut entries| entries.next().is_none());
+    let place = NewPlace::at(&args.vault).map_err(vaults::explain)?;
     let interrupt = Interrupt::watch()?;
     let spinner = Spinner::start("deriving the key");
-    let made = vaults::make(&args.vault, settings, &unlock, args.cost.cost());
+    let made = vaults::make(&place, settings, &unlock, args.cost.cost());
     drop(spinner);
-    let in_use = made.as_ref().is_err_and(|failure| failure.code == Code::InitTargetInUse);
-    let result = made.and_then(|()| interrupt.check());
-    if result.is_err() && all_ours && !in_use {
-        unmake(args, existed);
-    }
-    result?;
+    made.and_then(|()| interrupt.check()).inspect_err(|_| place.unmake())?;
     tell(&done(args));
     Ok(())
 }
@@ -77,16 +68,6 @@ fn require_place(vault: &Path) -> Outcome {
     };
     let to_write = if to_write == Path::new("") { Path::new(".") } else { to_write };
     access(to_write, Access::WRITE_OK).map_err(|e| Failure::io(to_write.display(), &e.into()))
-}
-
-/// Removes what `init` has just made, and nothing else.
-fn unmake(args: &InitArgs, existed: bool) {
-    for name in [CONFIG_FILE, CONFIG_COPY, DIR_ID_NAME] {
-        let _ = fs::remove_file(args.vault.join(name));
-    }
-    if !existed {
-        let _ = fs::remove_dir(&args.vault);
-    }
 }
 
 fn done(args: &InitArgs) -> String {

@@ -89,19 +89,19 @@ struct New {
     config: VaultConfig,
     master: Secret<32>,
     former: Secret<32>,
-    _locked: ConfigLock,
+    alone: ConfigLock,
 }
 
 impl New {
     fn write(&self, vault: &Path) -> Outcome {
-        Vault::write_config(vault, &self.config).map_err(vaults::explain)
+        self.alone.write(vault, &self.config).map_err(vaults::explain)
     }
 }
 
 fn prepare(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcome<New> {
     let _spinner = Spinner::start("making a new key");
-    let locked = Vault::lock_config(&args.vault).map_err(vaults::explain)?;
-    let (config, opened, former) = Vault::unlock_config(&args.vault, unlock).map_err(vaults::explain)?;
+    let alone = Vault::lock_config(&args.vault).map_err(vaults::explain)?;
+    let (config, opened, former) = alone.unlock(&args.vault, unlock).map_err(vaults::explain)?;
     refuse_copy(&args.vault, &config, &former)?;
     let others = config.slots().iter().filter(|slot| slot.id != opened).map(|slot| slot.id.to_string());
     let others: Vec<String> = others.collect();
@@ -120,7 +120,7 @@ fn prepare(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcome
         config.rotate(&former, opened, &new).map_err(|e| vaults::explain(e.into()))
     })?;
     interrupt.check()?;
-    Ok(New { config, master, former, _locked: locked })
+    Ok(New { config, master, former, alone })
 }
 
 /// Refuses a copy of a reverse view where names are plain. The next rsync would put back the configuration, with which the new key

@@ -12,7 +12,7 @@ use crate::{
         name::{CONFIG_COPY, CONFIG_FILE},
     },
     reverse::CONFIG,
-    vault::{OpenError, Unlock, Vault},
+    vault::{NewPlace, OpenError, Unlock, Vault},
 };
 use std::{
     fmt::Display,
@@ -25,7 +25,9 @@ pub fn explain(error: OpenError) -> Failure {
     let code = match &error {
         OpenError::NotAVault(_) => Code::NotAVault,
         OpenError::UnknownVersion(_) => Code::UnknownVersion,
-        OpenError::Malformed(_) | OpenError::Edited | OpenError::NoConfig(_) => Code::ConfigEdited,
+        OpenError::Malformed(_) | OpenError::Edited | OpenError::NoConfig(_) | OpenError::CopiesDiffer => {
+            Code::ConfigEdited
+        }
         OpenError::WrongSecret(_) => Code::WrongKey,
         OpenError::NoSlot(_) => Code::NoSuchSlot,
         OpenError::Config(error) => code_of(error),
@@ -85,11 +87,11 @@ pub fn is_plain(place: &Path) -> bool {
 /// Makes a vault that `first` opens.
 ///
 /// # Errors
-/// If the directory is in use or cannot be written.
-pub fn make(vault: &Path, settings: Settings, first: &Unlock, cost: Argon2Cost) -> Outcome {
+/// If the directory cannot be written.
+pub fn make(place: &NewPlace, settings: Settings, first: &Unlock, cost: Argon2Cost) -> Outcome {
     with_secret(first, |secret| {
         let slot = NewSlot { secret, cost, created: now(), label: None };
-        Vault::init(vault, settings, &slot).map(|_| ()).map_err(explain)
+        place.make(settings, &slot).map(|_| ()).map_err(explain)
     })
 }
 
@@ -103,10 +105,10 @@ pub fn change<T>(
     unlock: &Unlock,
     change: impl FnOnce(&mut VaultConfig, u32, &Secret<32>) -> Outcome<T>,
 ) -> Outcome<T> {
-    let _locked = Vault::lock_config(vault).map_err(explain)?;
-    let (mut config, opened, master) = Vault::unlock_config(vault, unlock).map_err(explain)?;
+    let alone = Vault::lock_config(vault).map_err(explain)?;
+    let (mut config, opened, master) = alone.unlock(vault, unlock).map_err(explain)?;
     let result = change(&mut config, opened, &master)?;
-    Vault::write_config(vault, &config).map_err(explain)?;
+    alone.write(vault, &config).map_err(explain)?;
     Ok(result)
 }
 

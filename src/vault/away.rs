@@ -3,7 +3,7 @@
 use super::{
     Error, OpenError, Vault,
     anchor::Owner,
-    config_file::{Configs, read_text},
+    config_file::{Configs, mend_for, read_text},
     keys::KeyRing,
     open_file::Key,
     process,
@@ -73,7 +73,12 @@ impl Vault {
         if *config.id() != self.id || !opens_root {
             return Err(other());
         }
+        if !self.read_only() && self.sharing.is_none() && !configs.agree_on(&config) {
+            mend_for(&config, &self.root.store, path, master)?;
+        }
         if let Some(anchor) = &self.anchor {
+            // It must not know of a configuration that a power cut takes back.
+            self.root.store.sync().map_err(failed)?;
             anchor.bring_back(&Owner { config: &config, master })?;
         }
         // Nothing fails from here on: there are all keys or none.

@@ -7,7 +7,7 @@ use crate::{
     format::{
         config::{ConfigError, TEXT_MAX, VaultConfig},
         key_slot::SlotSecret,
-        name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE},
+        name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE, TEMPORARY},
     },
     store::{BackingFile, DirFile, Node, StoreDir},
 };
@@ -33,14 +33,26 @@ impl Vault {
         Configs::read(&open_vault(path)?, path)?.newest().cloned()
     }
 
+    /// As `read_config`, for a copy that is to be kept: where both files are a configuration, they have to be the same one.
+    ///
+    /// # Errors
+    /// As `read_config`, and `CopiesDiffer`.
+    pub fn read_config_to_keep(path: &Path) -> Result<VaultConfig> {
+        let configs = Configs::read(&open_vault(path)?, path)?;
+        match &configs.0 {
+            [Ok(one), Ok(other)] if one != other => Err(OpenError::CopiesDiffer),
+            _ => configs.newest().cloned(),
+        }
+    }
+
     /// The newest configuration of the vault at `path` that a holder of this master key wrote; `None` if it has lost that.
     ///
     /// # Errors
-    /// `Store`: what cannot be read may be there.
+    /// `UnknownVersion`; `Store`: what cannot be read may be there.
     pub fn authentic_config(path: &Path, master: &Secret<32>) -> Result<Option<VaultConfig>> {
         match open_vault(path).and_then(|store| Configs::read(&store, path)) {
             Ok(configs) => Ok(configs.authentic(master).ok()),
-            Err(e @ OpenError::Store { .. }) => Err(e),
+            Err(e @ (OpenError::Store { .. } | OpenError::UnknownVersion(_))) => Err(e),
             Err(_) => Ok(None),
         }
     }
@@ -65,41 +77,26 @@ impl Vault {
         ConfigLock::take(&store, FlockOperation::LockExclusive).map_err(failed("cannot lock", path))
     }
 
+    /// The same for a vault that may have lost its configuration.
+    ///
+    /// # Errors
+    /// `NotAVault` if nothing of one is there; `UnknownVersion`, `ReadOnlyStore`, `Store`.
+    pub fn lock_lost_config(path: &Path) -> Result<ConfigLock> {
+        let store = open_vault(path)?;
+        match Configs::read(&store, path) {
+            Err(e @ (OpenError::Store { .. } | OpenError::UnknownVersion(_) | OpenError::NotAVault(_))) => {
+                Err(e)
+            }
+            _ => ConfigLock::take(&store, FlockOperation::LockExclusive).map_err(not_a_vault(path)),
+        }
+    }
+
     /// The sealed id of the root of the vault at `path`.
     ///
     /// # Errors
     /// `NotAVault` if nothing of one is there; `Store`.
     pub fn root_id(path: &Path) -> Result<Vec<u8>> {
         root_id(&open_vault(path)?, path)
-    }
-
-    /// Puts a configuration of the vault at `path` back, which may have none.
-    ///
-    /// # Errors
-    /// `NotAVault` if nothing of one is there; `OtherVault`; `ReadOnlyStore`, `Store`.
-    pub fn restore_config(path: &Path, config: &VaultConfig, master: &Secret<32>) -> Result<()> {
-        let store = open_vault(path)?;
-        let id = root_id(&store, path)?;
-        // While a rotation is under way, the root may be under the former key, and then the key before opens it, too: but not what
-        // the rotation has renewed.
-        let is_former = Configs::read(&store, path)
-            .and_then(|configs| configs.newest().map(|there| is_before(config, there)))
-            .unwrap_or(false);
-        if is_former || KeyRing::of(config, master).open(|keys| keys.dir_ids.decode(&id)).is_err() {
-            return Err(OpenError::OtherVault(path.into()));
-        }
-        let _alone =
-            ConfigLock::take(&store, FlockOperation::LockExclusive).map_err(failed("cannot lock", path))?;
-        put_both(&store, config).map_err(failed("cannot write to", path))
-    }
-
-    /// Replaces the configuration of the vault at `path`, mounted or not, and its copy: both are new when it
-    /// returns, and after a crash the old one or the new one counts. Owner and permissions stay.
-    ///
-    /// # Errors
-    /// `NotAVault`, `ReadOnlyStore`, `Store`.
-    pub fn write_config(path: &Path, config: &VaultConfig) -> Result<()> {
-        put_both(&open_vault(path)?, config).map_err(failed("cannot write to", path))
     }
 }
 
@@ -108,7 +105,20 @@ fn root_id(store: &StoreDir, path: &Path) -> Result<Vec<u8>> {
     read_text(DirFile::new(id)).map_err(failed("cannot read the root's id of", path))
 }
 
-/// Whether a configuration is from before the rotation that another one says is under way.
+/// Whether this configuration's key opens the vault's root: it is the vault's, and not from before a rotation.
+///
+/// # Errors
+/// `OtherVault` if it does not; `NotAVault`, `Store`.
+fn require_root(store: &StoreDir, path: &Path, config: &VaultConfig, master: &Secret<32>) -> Result<()> {
+    let id = root_id(store, path)?;
+    match KeyRing::of(config, master).open(|keys| keys.dir_ids.decode(&id)) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(OpenError::OtherVault(path.into())),
+    }
+}
+
+/// Whether a configuration is from before the rotation that another one says is under way. Its key may open the root
+/// still, but not what the rotation has renewed.
 fn is_before(config: &VaultConfig, there: &VaultConfig) -> bool {
     there.id() == config.id() && there.is_rotating() && there.key_generation() > config.key_generation()
 }
@@ -155,8 +165,12 @@ impl Configs {
         found.cloned().ok_or(OpenError::Edited)
     }
 
+    /// Without one from before a rotation. That one would authenticate; but put in place of the other, it would take the only key of
+    /// what is rewritten already.
     fn by_age(&self) -> Vec<&VaultConfig> {
-        let mut all: Vec<_> = self.0.iter().flatten().collect();
+        let there = || self.0.iter().flatten();
+        let mut all: Vec<_> =
+            there().filter(|config| !there().any(|other| is_before(config, other))).collect();
         all.sort_by_key(|config| std::cmp::Reverse(config.generation()));
         all.dedup();
         all
@@ -191,20 +205,17 @@ impl Configs {
     }
 }
 
-/// Puts the newest configuration in place of one that is older, damaged or missing.
+/// Puts the newest configuration in place of one that is older, damaged or missing. Its key is known to open the root.
 ///
 /// # Errors
-/// The store's. Nothing is changed while another process changes the configuration: it writes both.
+/// The store's; `WouldBlock` while another process changes the configuration.
 pub(super) fn mend(store: &StoreDir, path: &Path, master: &Secret<32>) -> io::Result<()> {
-    let _alone = match ConfigLock::take(store, FlockOperation::NonBlockingLockExclusive) {
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-        taken => taken?,
-    };
+    let _alone = ConfigLock::take(store, FlockOperation::NonBlockingLockExclusive)?;
     let Ok(configs) = Configs::read(store, path) else { return Ok(()) };
     let Ok(newest) = configs.authentic(master) else { return Ok(()) };
     for (name, found) in NAMES.iter().zip(&configs.0) {
         if !found.as_ref().is_ok_and(|found| *found == newest) {
-            let new = temporary(store, &newest, like(store)?.as_ref())?;
+            let new = temporary(store, name, newest.to_json().as_bytes(), like(store)?.as_ref())?;
             in_place(store, &new, name)?;
             log::warn!("{name} is put back");
         }
@@ -212,10 +223,34 @@ pub(super) fn mend(store: &StoreDir, path: &Path, master: &Secret<32>) -> io::Re
     Ok(())
 }
 
+/// As `mend`, but an error only where the vault is being put under another key: then one of the two may be all that has it.
+///
+/// # Errors
+/// As `mend`.
+pub(super) fn mend_for(
+    config: &VaultConfig,
+    store: &StoreDir,
+    path: &Path,
+    master: &Secret<32>,
+) -> Result<()> {
+    match mend(store, path, master) {
+        Err(e) if config.is_rotating() => Err(failed("cannot write the second configuration of", path)(e)),
+        // It writes both.
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Err(e) => {
+            log::warn!("the copies of the configuration cannot be made equal: {e}");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
 /// Held while the configuration changes. Not the lock of who writes to the vault: keys change while it is mounted.
 #[must_use]
 pub struct ConfigLock {
-    _file: OwnedFd,
+    store: StoreDir,
+    name: &'static OsStr,
+    file: OwnedFd,
 }
 
 impl std::fmt::Debug for ConfigLock {
@@ -225,8 +260,8 @@ impl std::fmt::Debug for ConfigLock {
 }
 
 impl ConfigLock {
-    /// Locks the root's id file, which nobody replaces as long as all is well. (The configuration is replaced each
-    /// time, and is locked only where there is no id file.)
+    /// Locks the root's id file, which is replaced only where the root comes under another key. (The configuration is replaced
+    /// each time, and is locked only where there is no id file.)
     pub(super) fn take(store: &StoreDir, how: FlockOperation) -> io::Result<Self> {
         loop {
             let has_id = store.stat(OsStr::new(DIR_ID_NAME)).is_ok();
@@ -236,11 +271,64 @@ impl ConfigLock {
                 _ => Err(e),
             })?;
             rustix::fs::flock(&file, how)?;
-            let (own, there) = (rustix::fs::fstat(&file)?, store.stat(name)?);
-            if (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino) {
-                return Ok(ConfigLock { _file: file });
+            let lock = ConfigLock { store: store.try_clone()?, name, file };
+            if lock.counts()? {
+                return Ok(lock);
             }
         }
+    }
+
+    /// Whether the file that is locked is still in its place: others lock what is there.
+    fn counts(&self) -> io::Result<bool> {
+        let (own, there) = (rustix::fs::fstat(&self.file)?, self.store.stat(self.name)?);
+        Ok((own.st_dev, own.st_ino) == (there.st_dev, there.st_ino))
+    }
+
+    /// The vault's configuration, unlocked, to be changed: it is known to be the vault's of today.
+    ///
+    /// # Errors
+    /// As [`Vault::unlock_config`], and `OtherVault`.
+    pub fn unlock(&self, path: &Path, unlock: &Unlock) -> Result<Unlocked> {
+        let configs = Configs::read(&self.store, path)?;
+        let unlocked = unlock.with_secret(|secret| configs.unlock(&secret))??;
+        if configs.newest()? != &unlocked.0 {
+            require_root(&self.store, path, &unlocked.0, &unlocked.2)?;
+        }
+        Ok(unlocked)
+    }
+
+    /// Replaces the configuration of the vault, mounted or not, and its copy: both are new when it
+    /// returns, and after a crash the old one or the new one counts. Owner and permissions stay.
+    ///
+    /// # Errors
+    /// `ReadOnlyStore`, `Store`: the old one counts, unless the error says otherwise.
+    pub fn write(&self, path: &Path, config: &VaultConfig) -> Result<()> {
+        let put = || {
+            if !self.counts()? {
+                return Err(io::Error::other(
+                    "the vault's root was put under another key meanwhile; try again",
+                ));
+            }
+            put_both(&self.store, config)
+        };
+        put().map_err(failed("cannot write to", path))
+    }
+
+    /// Puts a configuration of the vault back, which may have none.
+    ///
+    /// # Errors
+    /// `NotAVault` if nothing of one is there; `OtherVault`; as `write`.
+    pub fn restore(&self, path: &Path, config: &VaultConfig, master: &Secret<32>) -> Result<()> {
+        let is_former = match Configs::read(&self.store, path) {
+            Ok(configs) => is_before(config, configs.newest()?),
+            Err(e @ (OpenError::Store { .. } | OpenError::UnknownVersion(_))) => return Err(e),
+            Err(_) => false,
+        };
+        if is_former {
+            return Err(OpenError::OtherVault(path.into()));
+        }
+        require_root(&self.store, path, config, master)?;
+        self.write(path, config)
     }
 }
 
@@ -271,17 +359,53 @@ pub(super) fn open_vault(path: &Path) -> Result<StoreDir> {
     StoreDir::open_path(path).map_err(not_a_vault(path))
 }
 
-/// Puts the configuration in place, then its copy once it is durable. A full disk is met before either changes.
+/// Puts the configuration in place, then its copy once it is durable. A full disk is met before either changes. Others who do so
+/// are kept away.
+///
+/// # Errors
+/// The store's: then both are as before, or the error says that they are not.
 pub(super) fn put_both(store: &StoreDir, config: &VaultConfig) -> io::Result<()> {
-    let like = like(store)?;
-    let first = temporary(store, config, like.as_ref())?;
-    let second = temporary(store, config, like.as_ref());
-    let put = second.and_then(|second| {
-        in_place(store, &first, CONFIG_FILE).inspect_err(|_| drop(store.unlink(&second)))?;
-        in_place(store, &second, CONFIG_COPY)
-    });
-    // What is in place has this name no more. The first error counts.
-    put.inspect_err(|_| drop(store.unlink(&first)))
+    let (like, text) = (like(store)?, config.to_json());
+    let before = NAMES.map(|name| stored_text(store, name));
+    let first = temporary(store, CONFIG_FILE, text.as_bytes(), like.as_ref())?;
+    let second = temporary(store, CONFIG_COPY, text.as_bytes(), like.as_ref())
+        .inspect_err(|_| drop(store.unlink(&first)))?;
+    let put = in_place(store, &first, CONFIG_FILE).and_then(|()| in_place(store, &second, CONFIG_COPY));
+    put.map_err(|e| {
+        [first, second].iter().for_each(|left| drop(store.unlink(left)));
+        match put_back(store, before, like.as_ref()) {
+            Ok(()) => e,
+            Err(_) => io::Error::other(format!("{e}. The new configuration may count all the same")),
+        }
+    })
+}
+
+/// Gives the configuration and its copy the texts that they had.
+fn put_back(
+    store: &StoreDir,
+    before: [io::Result<Option<Vec<u8>>>; 2],
+    like: Option<&Node>,
+) -> io::Result<()> {
+    for (name, text) in NAMES.into_iter().zip(before) {
+        match (text, stored_text(store, name)) {
+            // What could not be read was not replaced.
+            (Err(_), Err(_)) => {}
+            (Ok(text), Ok(now)) if text == now => {}
+            (Ok(Some(text)), _) => in_place(store, &temporary(store, name, &text, like)?, name)?,
+            (Ok(None), _) => store.unlink(OsStr::new(name)).and_then(|()| store.sync())?,
+            (Err(e), Ok(_)) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// A configuration as it stands there; `None` if there is no such file.
+fn stored_text(store: &StoreDir, name: &str) -> io::Result<Option<Vec<u8>>> {
+    match store.open_file(OsStr::new(name), OFlags::RDONLY) {
+        Ok(file) => read_text(DirFile::new(file)).map(Some),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 /// The file whose owner and permissions a new one gets.
@@ -293,13 +417,22 @@ fn like(store: &StoreDir) -> io::Result<Option<Node<'static>>> {
     }
 }
 
-fn temporary(store: &StoreDir, config: &VaultConfig, like: Option<&Node>) -> io::Result<OsString> {
-    write_temporary(store, config.to_json().as_bytes(), like)
+/// A durable file that is to be the configuration or its copy; and its name, always the same: one that was left behind by a
+/// crash, and may have a slot that was removed since, goes.
+fn temporary(store: &StoreDir, of: &str, text: &[u8], like: Option<&Node>) -> io::Result<OsString> {
+    let name = OsString::from(format!("{TEMPORARY}{of}"));
+    match store.unlink(&name) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => write_new(store, name, text, like),
+    }
 }
 
 /// Writes a durable file that is not in place yet, with the owner and permissions of `like`, and returns its name.
 pub(super) fn write_temporary(store: &StoreDir, content: &[u8], like: Option<&Node>) -> io::Result<OsString> {
-    let name = temporary_name()?;
+    write_new(store, temporary_name()?, content, like)
+}
+
+fn write_new(store: &StoreDir, name: OsString, content: &[u8], like: Option<&Node>) -> io::Result<OsString> {
     let file = DirFile::new(store.create_file(&name, 0o600)?);
     fill(&file, content, like).inspect_err(|_| drop(store.unlink(&name)))?;
     Ok(name)

@@ -14,35 +14,99 @@ use crate::{
     store::{DirFile, StoreDir},
 };
 use rustix::{
-    fs::{OFlags, StatVfsMountFlags},
+    fs::{FlockOperation, OFlags, StatVfsMountFlags},
     io::Errno,
 };
 use std::{
     ffi::OsStr,
-    fs::DirBuilder,
+    fs::{DirBuilder, File},
     io,
-    os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
-    path::Path,
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStrExt, fs::DirBuilderExt},
+    },
+    path::{Path, PathBuf},
 };
 
 type Result<T> = std::result::Result<T, OpenError>;
+
+/// A place for a new vault, kept from others who would make one there as long as this lives.
+pub struct NewPlace {
+    path: PathBuf,
+    store: StoreDir,
+    /// Whether the directory was made for it, and whether there was nothing in it.
+    is_new: bool,
+    was_empty: bool,
+    /// Not there where the store locks no directories.
+    _alone: Option<OwnedFd>,
+}
 
 impl Vault {
     /// Makes a vault at `path`, a new directory or an empty one, with one key slot.
     ///
     /// # Errors
-    /// `AlreadyVault`, `NotEmpty`, `ReadOnlyStore`, `Config` for a slot that cannot be made, `Store`.
+    /// As [`NewPlace::at`] and [`NewPlace::make`].
     pub fn init(path: &Path, settings: Settings, first: &NewSlot) -> Result<VaultConfig> {
-        let store = new_or_empty(path)?;
+        NewPlace::at(path)?.make(settings, first)
+    }
+}
+
+impl NewPlace {
+    /// The directory at `path`, made if there is none; only left-overs of an earlier try may be in it. Waits for another that
+    /// makes a vault there.
+    ///
+    /// # Errors
+    /// `AlreadyVault`, `NotEmpty`, `ReadOnlyStore`, `Store`.
+    pub fn at(path: &Path) -> Result<Self> {
+        let is_new = match DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => true,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(e) => return Err(failed("cannot make", path)(e)),
+        };
+        let store = StoreDir::open_path(path).map_err(|e| match Errno::from_io_error(&e) {
+            Some(Errno::NOTDIR) => OpenError::NotEmpty(path.into()),
+            _ => failed("cannot open", path)(e),
+        })?;
+        let alone = store.lock(FlockOperation::LockExclusive).ok();
+        let was_empty = require_free(&store, path)?;
+        Ok(NewPlace { path: path.into(), store, is_new, was_empty, _alone: alone })
+    }
+
+    /// Makes a vault there, with one key slot.
+    ///
+    /// # Errors
+    /// `ReadOnlyStore`, `Config` for a slot that cannot be made, `FoldsCase`, `Store`.
+    pub fn make(&self, settings: Settings, first: &NewSlot) -> Result<VaultConfig> {
         let (config, master) = VaultConfig::create(settings, first)?;
         let id = DirId::random().map_err(ConfigError::Random)?;
         let id = DirIdKey::derive(&master).encode(&id);
-        let put_id = write_temporary(&store, &id, None).and_then(|new| in_place(&store, &new, DIR_ID_NAME));
-        put_id.map_err(failed("cannot write to", path))?;
-        require_case(&store, settings.names, path)?;
+        self.write(&id).map_err(failed("cannot write to", &self.path))?;
+        require_case(&self.store, settings.names, &self.path)?;
         // The configuration last: what has one is a whole vault.
-        put_both(&store, &config).map_err(failed("cannot write to", path))?;
+        put_both(&self.store, &config).map_err(failed("cannot write to", &self.path))?;
         Ok(config)
+    }
+
+    /// Writes the root's id, and makes the directory itself durable.
+    fn write(&self, id: &[u8]) -> io::Result<()> {
+        if self.is_new
+            && let Ok(parent) = File::open(self.path.join(".."))
+        {
+            parent.sync_all()?;
+        }
+        in_place(&self.store, &write_temporary(&self.store, id, None)?, DIR_ID_NAME)
+    }
+
+    /// Removes what `make` has made, if nothing else was there.
+    pub fn unmake(&self) {
+        if self.was_empty {
+            for name in [CONFIG_FILE, CONFIG_COPY, DIR_ID_NAME] {
+                let _ = self.store.unlink(OsStr::new(name));
+            }
+        }
+        if self.is_new {
+            let _ = std::fs::remove_dir(&self.path);
+        }
     }
 }
 
@@ -68,17 +132,8 @@ pub(super) fn require_case(store: &StoreDir, names: NameMode, path: &Path) -> Re
     Ok(())
 }
 
-/// The directory at `path`, made if there is none; only left-overs of an earlier try may be in it.
-fn new_or_empty(path: &Path) -> Result<StoreDir> {
-    let made = DirBuilder::new().mode(0o700).create(path);
-    match made {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed("cannot make", path)(e)),
-        _ => {}
-    }
-    let store = StoreDir::open_path(path).map_err(|e| match Errno::from_io_error(&e) {
-        Some(Errno::NOTDIR) => OpenError::NotEmpty(path.into()),
-        _ => failed("cannot open", path)(e),
-    })?;
+/// Refuses a directory with something else in it than left-overs of an earlier try. Whether it is empty.
+fn require_free(store: &StoreDir, path: &Path) -> Result<bool> {
     let listed = store.list().map_err(failed("cannot list", path))?;
     if listed.iter().any(|entry| entry.name == CONFIG_FILE || entry.name == CONFIG_COPY) {
         return Err(OpenError::AlreadyVault(path.into()));
@@ -89,5 +144,5 @@ fn new_or_empty(path: &Path) -> Result<StoreDir> {
     if !listed.iter().all(|entry| left_over(&entry.name)) {
         return Err(OpenError::NotEmpty(path.into()));
     }
-    Ok(store)
+    Ok(listed.is_empty())
 }

@@ -63,6 +63,7 @@ pub use file::{
     Background, Bound, Bounds, Buffered, Context, Durability, File, Rebuilt, Rewrite, Rewrites, Segment,
     SlotMemory, SmallRead,
 };
+pub use init::NewPlace;
 pub use keys::ContentKeys;
 pub use listing::{DirEntry, Listing};
 pub use make::NewNode;

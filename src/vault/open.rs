@@ -183,20 +183,22 @@ impl Vault {
                 false => "an anchor does not know what other machines confirm",
             }));
         }
+        let failed =
+            |source: io::Error| OpenError::Store { action: "cannot read", path: path.into(), source };
+        if options.anchor.is_some() && !options.read_only {
+            // It must not know of a configuration that a power cut takes back.
+            store.sync().map_err(failed)?;
+        }
         let anchor = match &options.anchor {
             Some(wanted) => Some(Arc::new(open_anchor(path, wanted, options.read_only, &config, &master)?)),
             None => None,
         };
-        let failed =
-            |source: io::Error| OpenError::Store { action: "cannot read", path: path.into(), source };
         let aside = store.try_clone().map_err(failed)?;
         let [of_files, of_names] = [store.filesystem().map_err(failed)?, store.filesystem().map_err(failed)?];
         // Another machine may be about to write the second copy: who has the vault alone sees to it.
-        if !configs.agree_on(&config) && !options.read_only && options.sharing.is_none() {
+        let mends = !configs.agree_on(&config) && !options.read_only && options.sharing.is_none();
+        if mends {
             require_case(&store, settings.names, path)?;
-            if let Err(e) = config_file::mend(&store, path, &master) {
-                log::warn!("the copies of the configuration cannot be made equal: {e}");
-            }
         }
         // Weak: the lock goes with the vault.
         let guard = lock.as_ref().map(Arc::downgrade).unwrap_or_default();
@@ -257,6 +259,10 @@ impl Vault {
             Error::Store(e) => failed(e),
             other => failed(io::Error::other(other.to_string())),
         })?);
+        // Now that its key is known to be the vault's.
+        if mends {
+            config_file::mend_for(&config, &vault.root.store, path, &master)?;
+        }
         if let Some(anchor) = &vault.anchor {
             anchor.meet_root(&vault.root)?;
         }

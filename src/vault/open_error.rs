@@ -36,6 +36,11 @@ pub enum OpenError {
         "warpcrypt.json was edited: it does not authenticate under the vault's key; restore it from a backup"
     )]
     Edited,
+    /// Without a secret nobody can tell which of them is right.
+    #[error(
+        "warpcrypt.json and warpcrypt.json.copy differ: mount the vault for writing, which makes them equal, and try again"
+    )]
+    CopiesDiffer,
     /// Another problem with a secret, or with a change to the configuration.
     #[error("{0}")]
     Config(ConfigError),

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     crypto::{cipher::Cipher, integrity::Integrity, random},
     format::{config::Settings, key_slot::DEFAULT_COST, name::NameMode},
-    vault::Unlock,
+    vault::{NewPlace, Unlock},
 };
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::{Map, Value, json};
@@ -72,7 +72,9 @@ fn story<'a>(args: &TryArgs, tree: &'a Tree, temp: &TempDir, interrupt: &Interru
     let (vault, mount) = (temp.path().join("vault"), temp.path().join("mount"));
     fs::create_dir(&mount).map_err(|e| Failure::io("the mount point", &e))?;
     let key = random_key()?;
-    vaults::make(&vault, SETTINGS, &key, DEFAULT_COST)?;
+    let place = NewPlace::at(&vault).map_err(vaults::explain)?;
+    vaults::make(&place, SETTINGS, &key, DEFAULT_COST)?;
+    drop(place);
 
     let copied_in = mounted(&vault, &mount, &key, |to| {
         let bar = bytes_bar("copying", tree.bytes());

@@ -35,7 +35,11 @@ use std::{
     os::unix::ffi::OsStrExt,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
+
+/// Between two looks whether the configuration may be changed.
+const WAIT: Duration = Duration::from_millis(50);
 
 /// What a rotation did.
 #[derive(Debug)]
@@ -139,7 +143,7 @@ impl Vault {
         let store = &self.root.store;
         self.make_names_durable()?;
         store.sync_all()?;
-        let _alone = ConfigLock::take(store, FlockOperation::LockExclusive)?;
+        let Some(_alone) = self.lock_config_unless_stopped()? else { return Ok(Rotated::Stopped) };
         let config = end_in_config(store, &former.master).map_err(|e| match e {
             OpenError::Store { source, .. } => source,
             other => io::Error::other(other.to_string()),
@@ -152,6 +156,20 @@ impl Vault {
         let listed = store.list()?;
         let aside = |entry: &&Listed| entry.name.as_bytes().starts_with(ASIDE.as_bytes());
         Ok(Rotated::Whole { aside: listed.iter().filter(aside).count() })
+    }
+
+    /// Waits for who changes the configuration, which may be a program that was stopped, until the rotation is stopped itself.
+    fn lock_config_unless_stopped(&self) -> io::Result<Option<ConfigLock>> {
+        loop {
+            match ConfigLock::take(&self.root.store, FlockOperation::NonBlockingLockExclusive) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                taken => return taken.map(Some),
+            }
+            if self.rotation.is_stopped() {
+                return Ok(None);
+            }
+            std::thread::sleep(WAIT);
+        }
     }
 
     /// Long link targets lie in one directory.

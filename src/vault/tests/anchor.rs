@@ -242,11 +242,11 @@ fn an_old_configuration_that_was_put_back_while_locked_is_refused() {
     let (old, _, master) = Vault::unlock_config(dir.path(), &unlock()).unwrap();
     let mut new = old.clone();
     new.outdate(&master, 7).unwrap();
-    Vault::write_config(dir.path(), &new).unwrap();
+    Vault::lock_config(dir.path()).unwrap().write(dir.path(), &new).unwrap();
     let anchor = anchors.path().join("anchor");
     let vault = open_anchored(dir.path(), &anchor);
     vault.put_away().unwrap();
-    Vault::write_config(dir.path(), &old).unwrap();
+    Vault::lock_config(dir.path()).unwrap().write(dir.path(), &old).unwrap();
     // Once more: the first time must not have lowered the number.
     for _ in 0..2 {
         match vault.bring_back(master.expose()) {
@@ -256,7 +256,7 @@ fn an_old_configuration_that_was_put_back_while_locked_is_refused() {
             other => panic!("{other:?}"),
         }
     }
-    Vault::write_config(dir.path(), &new).unwrap();
+    Vault::lock_config(dir.path()).unwrap().write(dir.path(), &new).unwrap();
     vault.bring_back(master.expose()).unwrap();
     assert_eq!(all_refused(&vault), [""; 0]);
     vault.shut_down().unwrap();

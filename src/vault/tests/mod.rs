@@ -2,6 +2,7 @@
 
 mod anchor;
 mod concurrent;
+mod config;
 mod files;
 mod hostile;
 mod listing;

@@ -162,7 +162,7 @@ fn a_new_configuration_replaces_the_old_and_keeps_its_permissions() {
     let file = path.join("warpcrypt.json");
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
     // While the vault is open for writing.
-    Vault::write_config(path, &config).unwrap();
+    Vault::lock_config(path).unwrap().write(path, &config).unwrap();
     assert_eq!(std::os::unix::fs::MetadataExt::mode(&file.metadata().unwrap()) & 0o777, 0o640);
     for key in [&b"another key file"[..], KEY] {
         try_open(path, &Unlock::KeyFile(key.to_vec().into()), true).unwrap();
@@ -237,7 +237,7 @@ fn with_another_key() -> (TempDir, String) {
     let (mut config, first, master) = Vault::unlock_config(dir.path(), &unlock()).unwrap();
     config.add(&master, &NewSlot { secret: SlotSecret::KeyFile(SECOND), ..slot() }).unwrap();
     config.remove(&master, first).unwrap();
-    Vault::write_config(dir.path(), &config).unwrap();
+    Vault::lock_config(dir.path()).unwrap().write(dir.path(), &config).unwrap();
     (dir, old)
 }
 

@@ -103,7 +103,7 @@ fn begin(f: &Fixture) -> (VaultConfig, Secret<32>) {
 fn begin_at(path: &Path) -> (VaultConfig, Secret<32>) {
     let (config, id, master) = Vault::unlock_config(path, &unlock()).unwrap();
     let rotated = config.rotate(&master, id, &slot()).unwrap();
-    Vault::write_config(path, &rotated.0).unwrap();
+    Vault::lock_config(path).unwrap().write(path, &rotated.0).unwrap();
     rotated
 }
 
@@ -473,12 +473,12 @@ fn a_master_secret_does_not_lose_the_former_key() {
     let (config, master) = begin(&f);
     let dir = f.close();
     // The root is under the former key still; that one opens nothing that is renewed.
-    let restored = Vault::restore_config(dir.path(), &former_config, &former);
+    let restored = Vault::lock_lost_config(dir.path()).unwrap().restore(dir.path(), &former_config, &former);
     assert!(matches!(restored, Err(OpenError::OtherVault(_))));
     let secret = MasterSecret::of(&config, master).unwrap();
     let left = Vault::authentic_config(dir.path(), &secret.master).unwrap();
     let config = secret.configure(&slot(), 1_000_000, left.as_ref()).unwrap();
-    Vault::restore_config(dir.path(), &config, &secret.master).unwrap();
+    Vault::lock_lost_config(dir.path()).unwrap().restore(dir.path(), &config, &secret.master).unwrap();
     assert!(Vault::read_config(dir.path()).unwrap().is_rotating());
     assert_eq!(everything(&open(dir.path(), true)), before);
     let vault = open(dir.path(), false);
