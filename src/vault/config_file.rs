@@ -109,7 +109,12 @@ fn root_id(store: &StoreDir, path: &Path) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// `OtherVault` if it does not; `NotAVault`, `Store`.
-fn require_root(store: &StoreDir, path: &Path, config: &VaultConfig, master: &Secret<32>) -> Result<()> {
+pub(super) fn require_root(
+    store: &StoreDir,
+    path: &Path,
+    config: &VaultConfig,
+    master: &Secret<32>,
+) -> Result<()> {
     let id = root_id(store, path)?;
     match KeyRing::of(config, master).open(|keys| keys.dir_ids.decode(&id)) {
         Ok(_) => Ok(()),

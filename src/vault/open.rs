@@ -196,9 +196,12 @@ impl Vault {
         let aside = store.try_clone().map_err(failed)?;
         let [of_files, of_names] = [store.filesystem().map_err(failed)?, store.filesystem().map_err(failed)?];
         // Another machine may be about to write the second copy: who has the vault alone sees to it.
-        let mends = !configs.agree_on(&config) && !options.read_only && options.sharing.is_none();
-        if mends {
+        if !configs.agree_on(&config) && !options.read_only && options.sharing.is_none() {
             require_case(&store, settings.names, path)?;
+            // Another key than the vault's must not take the place of that one.
+            if config_file::require_root(&store, path, &config, &master).is_ok() {
+                config_file::mend_for(&config, &store, path, &master)?;
+            }
         }
         // Weak: the lock goes with the vault.
         let guard = lock.as_ref().map(Arc::downgrade).unwrap_or_default();
@@ -259,10 +262,6 @@ impl Vault {
             Error::Store(e) => failed(e),
             other => failed(io::Error::other(other.to_string())),
         })?);
-        // Now that its key is known to be the vault's.
-        if mends {
-            config_file::mend_for(&config, &vault.root.store, path, &master)?;
-        }
         if let Some(anchor) = &vault.anchor {
             anchor.meet_root(&vault.root)?;
         }
