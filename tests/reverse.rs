@@ -2,12 +2,14 @@
 
 mod support;
 
+use rustix::process::Pid;
 use std::{
     fs::{self, File},
     io::{Read, Write},
     os::unix::fs::{FileExt, MetadataExt, symlink},
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 use support::{
     command::{self, ok},
@@ -129,7 +131,7 @@ fn a_changed_byte_moves_a_few_pages_and_an_unchanged_tree_moves_none() {
     assert_eq!(literal(&command::sh("/", again, &[view.path(), &other.store], 120)), 0);
     let file = File::options().write(true).open(vault.store.join("large")).expect("file");
     file.write_all_at(&[!content[20_000_000]], 20_000_000).expect("a byte");
-    std::thread::sleep(std::time::Duration::from_secs(2)); // The kernel may hold attributes of the view for a second.
+    std::thread::sleep(Duration::from_secs(2)); // The kernel may hold attributes of the view for a second.
     let moved = literal(&command::sh("/", again, &[view.path(), &other.store], 120));
     assert!((1..1 << 18).contains(&moved), "{moved} bytes moved");
     view.unmount();
@@ -435,6 +437,75 @@ fn linked_names_stay_one_file_when_the_kernel_forgets() {
     assert_eq!(files, 40);
     fs::write("/proc/sys/vm/drop_caches", "2").expect("caches");
     assert_eq!(numbers(), before);
+    view.unmount();
+}
+
+/// The stored names of a directory's entries, those of its own files left out.
+fn stored_names(dir: &Path) -> Vec<PathBuf> {
+    let is_own = |path: &PathBuf| {
+        let name = path.file_name().expect("name").to_string_lossy().into_owned();
+        name == "warpcrypt.dir" || name.ends_with(".name") || name.starts_with("warpcrypt.json")
+    };
+    fs::read_dir(dir).expect("view").map(|e| e.expect("entry").path()).filter(|p| !is_own(p)).collect()
+}
+
+/// Seconds that a process has computed.
+fn computed(process: Pid) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("a process");
+    let (_, fields) = stat.rsplit_once(')').expect("a name");
+    let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("ticks"));
+    ticks.sum::<u64>() / 100
+}
+
+/// With a listing for each name it took ten seconds and more, else a tenth of one.
+#[test]
+fn long_names_are_found_without_a_listing_for_each() {
+    if !ready(&[]) {
+        return;
+    }
+    let long = |i: u32| format!("{i:0185}");
+    let vault = plain(|dir| (0..1500).for_each(|i| fs::write(dir.join(long(i)), b"content").expect("file")));
+    let view = vault.mount_with(&["--reverse"]);
+    let all = fs::read_dir(view.path()).expect("view").map(|e| e.expect("entry").path());
+    assert_eq!(all.filter(|path| path.symlink_metadata().is_ok()).count(), 2 * 1500 + 3);
+    assert!(computed(view.pid) < 4, "{} seconds", computed(view.pid));
+    view.unmount();
+}
+
+/// What is known of long names from a listing is a guess.
+#[test]
+fn a_long_name_is_never_that_of_another_file() {
+    if !ready(&[]) {
+        return;
+    }
+    let [first, second] = ["1", "2"].map(|digit| digit.repeat(200));
+    let vault = plain(|dir| {
+        for below in ["a", "b"] {
+            fs::create_dir(dir.join(below)).expect("directory");
+            fs::write(dir.join(below).join(&first), below).expect("file");
+        }
+    });
+    let view = vault.mount_with(&["--reverse"]);
+    let dirs: Vec<_> = stored_names(view.path()).into_iter().filter(|path| path.is_dir()).collect();
+    let [one, other] = &dirs[..] else { panic!("{dirs:?}") };
+    let ([at_one], [at_other]) = (&stored_names(one)[..], &stored_names(other)[..]) else { panic!("names") };
+    let name = |path: &Path| path.file_name().expect("name").to_owned();
+    let sidecar = |path: &Path| {
+        let mut sidecar = path.as_os_str().to_owned();
+        sidecar.push(".name");
+        PathBuf::from(sidecar)
+    };
+    for moved in [one.join(name(at_other)), other.join(name(at_one))] {
+        assert!(!moved.exists() && !sidecar(&moved).exists(), "a name of another directory");
+    }
+    for below in ["a", "b"] {
+        fs::rename(vault.store.join(below).join(&first), vault.store.join(below).join(&second))
+            .expect("rename");
+    }
+    std::thread::sleep(Duration::from_secs(2)); // The kernel may hold names of the view for a second.
+    assert!(!at_one.exists() && !sidecar(at_one).exists(), "a name that is gone");
+    let [now] = &stored_names(one)[..] else { panic!("names") };
+    assert!(now != at_one && sidecar(now).exists());
     view.unmount();
 }
 

@@ -3,11 +3,13 @@
 //!
 //! - `keys` derives ids, salts, and nonces; `seal` seals a group of chunks; `content` is the stored form of a file.
 //! - `attributes` is that of extended attributes and ACLs.
-//! - `plain` reads the plain directory and never leaves it; `view` is what the store would show.
+//! - `plain` reads the plain directory and never leaves it; `view` is what the store would show, `long_names` which
+//!   names its listings had.
 
 mod attributes;
 mod content;
 mod keys;
+mod long_names;
 mod plain;
 mod seal;
 mod view;

@@ -46,6 +46,12 @@ impl Plain {
         Ok(fstat(self.at(path, OFlags::PATH)?)?)
     }
 
+    /// Fails if there is no such node, whatever else is wrong with it.
+    pub fn find(&self, path: &Path) -> io::Result<()> {
+        self.at(path, OFlags::PATH)?;
+        Ok(())
+    }
+
     pub fn space(&self) -> io::Result<StatVfs> {
         Ok(fstatvfs(&self.0)?)
     }

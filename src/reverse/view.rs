@@ -3,13 +3,14 @@
 use super::{
     content::{Content, as_stored},
     keys::ReverseKeys,
+    long_names::LongNames,
     plain::{CONFIG, Listed, Plain},
 };
 use crate::{
     engine::CpuEngine,
     format::{
         layout::MAX_SIZE,
-        name::{CONFIG_COPY, CONFIG_FILE, Class, DIR_ID_NAME, SIDECAR, sidecar_name},
+        name::{CONFIG_COPY, CONFIG_FILE, Class, DIR_ID_NAME, SHORT_MAX, SIDECAR, sidecar_name},
     },
 };
 use rustix::{
@@ -65,6 +66,7 @@ pub struct View {
     configured: Time,
     /// Of the plain directory.
     device: u64,
+    long_names: LongNames,
 }
 
 impl View {
@@ -75,7 +77,8 @@ impl View {
     pub fn open(plain: &Path, keys: ReverseKeys, config: Vec<u8>, configured: Time) -> io::Result<View> {
         let plain = Plain::open(plain)?;
         let device = plain.stat(Path::new(""))?.st_dev;
-        Ok(View { plain, keys, engine: Arc::new(CpuEngine::new()), config, configured, device })
+        let (engine, long_names) = (Arc::new(CpuEngine::new()), LongNames::default());
+        Ok(View { plain, keys, engine, config, configured, device, long_names })
     }
 
     /// What `name` is in the directory at this path.
@@ -101,21 +104,32 @@ impl View {
             Class::Long => long(bytes)?,
             Class::Own => {
                 let stored = bytes.strip_suffix(SIDECAR.as_bytes()).ok_or(Errno::NOENT)?;
-                return long(stored).map(Node::Sidecar);
+                let path = long(stored)?;
+                self.plain.find(&path)?;
+                return Ok(Node::Sidecar(path));
             }
             Class::Temporary => return Err(Errno::NOENT.into()),
         };
         if path == Path::new(CONFIG) { Err(Errno::NOENT.into()) } else { Ok(Node::Plain(path)) }
     }
 
-    /// The plain name of which this is the long stored one: a hash does not tell.
+    /// The plain name of which this is the long stored one. There may be no such node any more.
     fn long_name(&self, dir: &Path, stored: &[u8]) -> io::Result<OsString> {
         let id = self.keys.dir_id(dir.as_os_str().as_bytes());
-        let names = self.plain.list(dir)?.into_iter().map(|listed| listed.name);
-        let is_it = |name: &Vec<u8>| {
-            self.keys.names.encode(&id, name).is_ok_and(|e| e.sidecar.is_some() && e.stored == stored)
-        };
-        Ok(OsString::from_vec(names.into_iter().find(is_it).ok_or(Errno::NOENT)?))
+        let guess = self.long_names.guess(stored);
+        let is_it = |name: &Vec<u8>| self.keys.names.encode(&id, name).is_ok_and(|e| e.stored == stored);
+        if let Some(name) = guess.filter(is_it) {
+            return Ok(OsString::from_vec(name));
+        }
+        let mut found = None;
+        for Listed { name, .. } in self.plain.list(dir)?.into_iter().filter(|l| l.name.len() > SHORT_MAX) {
+            let Ok(encoded) = self.keys.names.encode(&id, &name) else { continue };
+            if encoded.stored == stored {
+                found = Some(name.clone());
+            }
+            self.long_names.keep(encoded.stored, name);
+        }
+        Ok(OsString::from_vec(found.ok_or(Errno::NOENT)?))
     }
 
     /// The names in the directory at this path. What has no stored form is left out and logged.
@@ -151,7 +165,10 @@ impl View {
             };
             match self.keys.names.encode(&id, &name) {
                 Ok(encoded) if has_form => {
-                    all.extend(encoded.sidecar.map(|_| own(&sidecar_name(&encoded.stored))));
+                    if encoded.sidecar.is_some() {
+                        all.push(own(&sidecar_name(&encoded.stored)));
+                        self.long_names.keep(encoded.stored.clone(), name);
+                    }
                     all.push(Entry { name: OsString::from_vec(encoded.stored), kind, inode });
                 }
                 _ => log::warn!("{}: left out, it has no form in the view", path.display()),
