@@ -3,15 +3,16 @@
 use super::{
     errno::Answer,
     permissions::Judge,
-    reverse_attr::{attr, file_type, kind},
+    reverse_attr::{attr, file_type, kind, unknown},
 };
 use crate::reverse::{Content, Entry, Node, View};
 use fuser::{
     AccessFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyStatfs, ReplyXattr, Request,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
 use parking_lot::Mutex;
+use rustix::fs::Stat;
 use std::{
     collections::HashMap,
     ffi::OsStr,
@@ -28,6 +29,8 @@ use std::{
 /// How long the kernel may take attributes and names for true: the plain directory is changed by others.
 const VALID: Duration = Duration::from_secs(1);
 const ROOT: u64 = 1;
+/// The size of no file, so that the next opening makes the kernel look the file up.
+const UNTOLD: i64 = -1;
 
 /// What a node is known by: names of one inode are one node.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -102,11 +105,34 @@ impl Reversed {
     fn find(&self, parent: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
         let node = self.view.lookup(&self.path(parent)?, name)?;
         let stat = self.view.stat(&node)?;
-        let linked = matches!(node, Node::Plain(_))
-            && kind(&stat) != FileType::Directory
-            && self.view.is_linked(&stat);
+        Ok(self.found(node, &stat))
+    }
+
+    /// Attributes of a listed entry, and how long they are true; `None` if it is gone. As after a lookup.
+    fn find_listed(&self, entry: &Entry) -> Option<(FileAttr, Duration)> {
+        let node = entry.node.clone();
+        match self.view.stat(&node) {
+            Ok(stat) => Some((self.found(node, &stat), VALID)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            // Listed all the same, or copies lose it: whoever wants more than its name asks again and meets the error.
+            Err(_) => {
+                let number = self.know(node.clone(), Identity::Place(node), 0);
+                Some((unknown(number, entry.kind), Duration::ZERO))
+            }
+        }
+    }
+
+    /// Attributes of a node that the kernel looked up.
+    fn found(&self, node: Node, stat: &Stat) -> FileAttr {
+        let linked =
+            matches!(node, Node::Plain(_)) && kind(stat) != FileType::Directory && self.view.is_linked(stat);
         let identity =
             if linked { Identity::Linked(stat.st_dev, stat.st_ino) } else { Identity::Place(node.clone()) };
+        attr(self.know(node, identity, stat.st_size), stat)
+    }
+
+    /// The number of a node, of which the kernel knows once more.
+    fn know(&self, node: Node, identity: Identity, size: i64) -> u64 {
         let mut nodes = self.nodes.lock();
         let number = match nodes.numbers.get(&identity) {
             Some(number) => *number,
@@ -122,8 +148,52 @@ impl Reversed {
         // Of several names the one that was seen last is surely there.
         known.node = node;
         known.lookups += 1;
-        known.size = stat.st_size;
-        Ok(attr(number, &stat))
+        known.size = size;
+        number
+    }
+
+    /// The last attributes of a node do not reach the kernel, which may hold others for true.
+    fn take_back(&self, number: u64) {
+        if let Some(known) = self.nodes.lock().by_number.get_mut(&number) {
+            known.size = UNTOLD;
+        }
+        self.let_go(number, 1);
+    }
+
+    fn let_go(&self, number: u64, count: u64) {
+        let mut nodes = self.nodes.lock();
+        let Some(known) = nodes.by_number.get_mut(&number) else { return };
+        known.lookups = known.lookups.saturating_sub(count);
+        if known.lookups == 0 && number != ROOT {
+            let identity = known.identity.clone();
+            nodes.by_number.remove(&number);
+            // The names of a linked file are one to a copying program by this number, also if the kernel forgot it in between.
+            if let Identity::Place(_) = identity {
+                nodes.numbers.remove(&identity);
+            }
+        }
+    }
+
+    /// Fills a reply with names and attributes, from an offset on; every entry in it is a lookup.
+    fn fill_plus(&self, number: u64, entries: &[Entry], offset: u64, reply: &mut ReplyDirectoryPlus) {
+        let mut add = |place, name: &OsStr, attr: &FileAttr, valid| {
+            reply.add(attr.ino, place, name, &valid, attr, Generation(0))
+        };
+        // The kernel links neither of them and counts no lookup.
+        let own = [(".", number), ("..", ROOT)];
+        for (place, (name, number)) in (1..).zip(own).skip(offset as usize) {
+            let dir = unknown(number, rustix::fs::FileType::Directory);
+            if add(place, OsStr::new(name), &dir, Duration::ZERO) {
+                return;
+            }
+        }
+        let done = offset.saturating_sub(own.len() as u64);
+        for (place, entry) in (1 + own.len() as u64..).zip(entries).skip(done as usize) {
+            let Some((attr, valid)) = self.find_listed(entry) else { continue };
+            if add(place, &entry.name, &attr, valid) {
+                return self.take_back(attr.ino.0);
+            }
+        }
     }
 
     /// Attributes: of what was opened, with a handle of a file.
@@ -190,6 +260,12 @@ impl Reversed {
 }
 
 impl Filesystem for Reversed {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
+        let _ = config.add_capabilities(wanted & config.capabilities());
+        Ok(())
+    }
+
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.judge.admit(request.uid()).and_then(|()| Ok(self.find(parent, name)?)) {
             Ok(attr) => reply.entry(&VALID, &attr, Generation(0)),
@@ -198,17 +274,7 @@ impl Filesystem for Reversed {
     }
 
     fn forget(&self, _: &Request, number: INodeNo, count: u64) {
-        let mut nodes = self.nodes.lock();
-        let Some(known) = nodes.by_number.get_mut(&number.0) else { return };
-        known.lookups = known.lookups.saturating_sub(count);
-        if known.lookups == 0 && number.0 != ROOT {
-            let identity = known.identity.clone();
-            nodes.by_number.remove(&number.0);
-            // The names of a linked file are one to a copying program by this number, also if the kernel forgot it in between.
-            if let Identity::Place(_) = identity {
-                nodes.numbers.remove(&identity);
-            }
-        }
+        self.let_go(number.0, count);
     }
 
     fn getattr(&self, request: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
@@ -310,6 +376,23 @@ impl Filesystem for Reversed {
             }
         }
         reply.ok();
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        match self.entries(handle) {
+            Ok(entries) => {
+                self.fill_plus(number.0, &entries, offset, &mut reply);
+                reply.ok();
+            }
+            Err(e) => reply.error(e.into()),
+        }
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {

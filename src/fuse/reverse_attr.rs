@@ -1,5 +1,7 @@
 //! Attributes of a reverse view's nodes, as fuser has them.
 
+use super::attr;
+use crate::vault::Kind;
 use fuser::{FileAttr, FileType, INodeNo};
 use rustix::fs::Stat;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -43,6 +45,12 @@ pub fn attr(number: u64, stat: &Stat) -> FileAttr {
         blksize: 4096,
         flags: 0,
     }
+}
+
+/// Attributes of which only the type is known.
+pub fn unknown(number: u64, kind: rustix::fs::FileType) -> FileAttr {
+    let kind = Kind::from_store(kind).unwrap_or(Kind::File);
+    attr::file_attr(number, &attr::unknown(kind, number))
 }
 
 fn time(seconds: i64, nanoseconds: u64) -> SystemTime {

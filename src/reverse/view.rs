@@ -55,6 +55,8 @@ pub struct Entry {
     pub kind: FileType,
     /// An inode number for listings.
     pub inode: u64,
+    /// What it is.
+    pub node: Node,
 }
 
 /// A plain directory in its stored form.
@@ -139,14 +141,16 @@ impl View {
     pub fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
         let is_root = dir.as_os_str().is_empty();
         let id = self.keys.dir_id(dir.as_os_str().as_bytes());
-        let own = |name: &[u8]| Entry {
+        let own = |name: &[u8], node: Node| Entry {
             name: OsString::from_vec(name.to_vec()),
             kind: FileType::RegularFile,
             inode: 1,
+            node,
         };
-        let mut all = vec![own(DIR_ID_NAME.as_bytes())];
+        let mut all = vec![own(DIR_ID_NAME.as_bytes(), Node::DirId(dir.into()))];
         if is_root {
-            all.extend([CONFIG_FILE, CONFIG_COPY].map(|name| own(name.as_bytes())));
+            let configs = [(CONFIG_FILE, false), (CONFIG_COPY, true)];
+            all.extend(configs.map(|(name, copy)| own(name.as_bytes(), Node::Config { copy })));
         }
         for Listed { name, kind, inode, size } in self.plain.list(dir)? {
             let path = dir.join(OsStr::from_bytes(&name));
@@ -166,10 +170,11 @@ impl View {
             match self.keys.names.encode(&id, &name) {
                 Ok(encoded) if has_form => {
                     if encoded.sidecar.is_some() {
-                        all.push(own(&sidecar_name(&encoded.stored)));
+                        all.push(own(&sidecar_name(&encoded.stored), Node::Sidecar(path.clone())));
                         self.long_names.keep(encoded.stored.clone(), name);
                     }
-                    all.push(Entry { name: OsString::from_vec(encoded.stored), kind, inode });
+                    let (name, node) = (OsString::from_vec(encoded.stored), Node::Plain(path));
+                    all.push(Entry { name, kind, inode, node });
                 }
                 _ => log::warn!("{}: left out, it has no form in the view", path.display()),
             }
