@@ -2,13 +2,14 @@
 
 mod support;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs::{self, File},
     io::{Read, Write},
     os::unix::fs::{FileExt, MetadataExt, symlink},
     path::{Path, PathBuf},
     process::Command,
+    sync::mpsc::channel,
     time::Duration,
 };
 use support::{
@@ -394,6 +395,43 @@ fn what_cannot_be_looked_at_is_listed_and_fails_alone() {
     assert!(matches!(&errors[..], [e] if e.raw_os_error() == Some(libc::ENOTCONN)), "{errors:?}");
     view.unmount();
     dead.kill();
+}
+
+/// A mount has 16 event loops at most, and the first read of a large file reads all of it.
+#[test]
+fn first_reads_of_large_files_keep_nobody_waiting() {
+    if !ready_as_root(&[]) {
+        return;
+    }
+    let vault = plain(|dir| {
+        fs::create_dir(dir.join("slow")).expect("directory");
+        fs::write(dir.join("file"), b"content").expect("file");
+    });
+    let mut other = Vault::new("aes-256-ctr");
+    other.mount_point = vault.store.join("slow");
+    let filled = other.mount();
+    fs::write(filled.join("large"), vec![1; 8 << 20]).expect("file");
+    let slow = filled.remount();
+    let view = vault.mount_with(&["--reverse"]);
+    let is_large = |p: &PathBuf| p.metadata().is_ok_and(|m| m.len() > 8 << 20);
+    let large = store::walk(view.path()).into_iter().find(is_large).expect("the large file");
+    let handles: Vec<File> = (0..16).map(|_| File::open(&large).expect("view")).collect();
+    kill_process(slow.pid, Signal::STOP).expect("stop");
+    let readers =
+        handles.into_iter().map(|mut file| std::thread::spawn(move || file.read_exact(&mut [0; 4096])));
+    let readers: Vec<_> = readers.collect();
+    // All of them wait by then, and the kernel holds no attributes any more.
+    std::thread::sleep(Duration::from_secs(2));
+    let (to, from) = channel();
+    let config = view.join("warpcrypt.json");
+    let other_reader = std::thread::spawn(move || to.send(config.metadata().is_ok()));
+    let answered = from.recv_timeout(Duration::from_secs(20));
+    kill_process(slow.pid, Signal::CONT).expect("go on");
+    readers.into_iter().for_each(|reader| reader.join().expect("reader").expect("a first read"));
+    let _ = other_reader.join().expect("a thread");
+    assert_eq!(answered, Ok(true));
+    view.unmount();
+    slow.unmount();
 }
 
 #[test]

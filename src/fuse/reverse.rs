@@ -4,6 +4,7 @@ use super::{
     errno::Answer,
     permissions::Judge,
     reverse_attr::{attr, file_type, kind, unknown},
+    workers::Workers,
 };
 use crate::reverse::{Content, Entry, Node, View};
 use fuser::{
@@ -61,6 +62,24 @@ enum Opened {
     Dir(Arc<Vec<Entry>>),
 }
 
+impl Opened {
+    fn is_slow(&self) -> bool {
+        matches!(self, Opened::File(content, _) if content.is_slow())
+    }
+
+    fn bytes(&self, offset: u64, size: usize) -> io::Result<Vec<u8>> {
+        match self {
+            Opened::File(content, path) => content.read(offset, size).inspect_err(|e| unreadable(path, e)),
+            Opened::Own(content) => {
+                let from = usize::try_from(offset).unwrap_or(usize::MAX);
+                let rest = content.get(from..).unwrap_or_default();
+                Ok(rest[..rest.len().min(size)].to_vec())
+            }
+            Opened::Dir(_) => Err(rustix::io::Errno::ISDIR.into()),
+        }
+    }
+}
+
 /// The filesystem.
 pub struct Reversed {
     view: View,
@@ -68,6 +87,7 @@ pub struct Reversed {
     nodes: Mutex<Nodes>,
     opened: Mutex<HashMap<u64, Opened>>,
     next_handle: AtomicU64,
+    workers: Workers,
 }
 
 impl Reversed {
@@ -87,6 +107,7 @@ impl Reversed {
             nodes: Mutex::new(nodes),
             opened: Mutex::default(),
             next_handle: AtomicU64::new(1),
+            workers: Workers::new(),
         }
     }
 
@@ -239,18 +260,6 @@ impl Reversed {
         }))
     }
 
-    fn bytes(&self, handle: FileHandle, offset: u64, size: usize) -> io::Result<Vec<u8>> {
-        match self.opened(handle)? {
-            Opened::File(content, path) => content.read(offset, size).inspect_err(|e| unreadable(&path, e)),
-            Opened::Own(content) => {
-                let from = usize::try_from(offset).unwrap_or(usize::MAX);
-                let rest = content.get(from..).unwrap_or_default();
-                Ok(rest[..rest.len().min(size)].to_vec())
-            }
-            Opened::Dir(_) => Err(rustix::io::Errno::ISDIR.into()),
-        }
-    }
-
     fn entries(&self, handle: FileHandle) -> io::Result<Arc<Vec<Entry>>> {
         match self.opened(handle)? {
             Opened::Dir(entries) => Ok(entries),
@@ -313,10 +322,16 @@ impl Filesystem for Reversed {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.bytes(handle, offset, size as usize) {
+        let opened = match self.opened(handle) {
+            Ok(opened) => opened,
+            Err(e) => return reply.error(e.into()),
+        };
+        let is_slow = opened.is_slow();
+        let answer = move || match opened.bytes(offset, size as usize) {
             Ok(bytes) => reply.data(&bytes),
             Err(e) => reply.error(e.into()),
-        }
+        };
+        if is_slow { self.workers.run(answer) } else { answer() }
     }
 
     /// Nothing is ever written.

@@ -61,6 +61,11 @@ impl Content {
         stored_size(self.size)
     }
 
+    /// Whether a read may take long: the first one of a large file, or one that waits for that.
+    pub fn is_slow(&self) -> bool {
+        groups(self.size) > TOGETHER && self.made.try_lock().is_none_or(|made| made.is_none())
+    }
+
     /// Its attributes, with that size.
     ///
     /// # Errors
