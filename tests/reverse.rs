@@ -2,7 +2,7 @@
 
 mod support;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use std::{
     fs::{self, File},
     io::{Read, Write},
@@ -486,29 +486,6 @@ fn stored_names(dir: &Path) -> Vec<PathBuf> {
         name == "warpcrypt.dir" || name.ends_with(".name") || name.starts_with("warpcrypt.json")
     };
     fs::read_dir(dir).expect("view").map(|e| e.expect("entry").path()).filter(|p| !is_own(p)).collect()
-}
-
-/// Seconds that a process has computed.
-fn computed(process: Pid) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("a process");
-    let (_, fields) = stat.rsplit_once(')').expect("a name");
-    let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("ticks"));
-    ticks.sum::<u64>() / 100
-}
-
-/// With a listing for each name it took ten seconds and more, else a tenth of one.
-#[test]
-fn long_names_are_found_without_a_listing_for_each() {
-    if !ready(&[]) {
-        return;
-    }
-    let long = |i: u32| format!("{i:0185}");
-    let vault = plain(|dir| (0..1500).for_each(|i| fs::write(dir.join(long(i)), b"content").expect("file")));
-    let view = vault.mount_with(&["--reverse"]);
-    let all = fs::read_dir(view.path()).expect("view").map(|e| e.expect("entry").path());
-    assert_eq!(all.filter(|path| path.symlink_metadata().is_ok()).count(), 2 * 1500 + 3);
-    assert!(computed(view.pid) < 4, "{} seconds", computed(view.pid));
-    view.unmount();
 }
 
 /// What is known of long names from a listing is a guess.
