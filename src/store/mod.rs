@@ -7,7 +7,7 @@ mod file;
 
 pub use dir::{DirFile, DirStream, Filesystem, Listed, Node, StoreDir, is_dots};
 #[cfg(test)]
-pub use dir::{Locks, is_kept, like_nfs, sweep};
+pub use dir::{Locks, is_kept, like_nfs, scarce, sweep};
 #[cfg(any(test, feature = "faulty-store"))]
 pub use faulty::{Call, Failure, FaultyFile, SECTOR, Snapshot};
 pub use file::BackingFile;

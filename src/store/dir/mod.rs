@@ -11,6 +11,8 @@ mod lost;
 #[cfg(test)]
 mod nfs;
 mod node;
+#[cfg(test)]
+pub mod scarce;
 
 pub use file::DirFile;
 pub use list::{DirStream, Listed, is_dots};
@@ -64,7 +66,7 @@ impl StoreDir {
     /// The store's.
     pub fn open_path(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(StoreDir { fd: rustix::fs::openat(CWD, path, flags, Mode::empty())? })
+        Ok(StoreDir { fd: openat(CWD, path, flags, Mode::empty())? })
     }
 
     /// The directory that a node is.
@@ -73,7 +75,7 @@ impl StoreDir {
     /// ENOTDIR if it is anything else; else the store's.
     pub fn of(node: &Node) -> io::Result<Self> {
         match FileType::from_raw_mode(node.stat()?.st_mode) {
-            FileType::Directory => Ok(StoreDir { fd: node.as_fd().try_clone_to_owned()? }),
+            FileType::Directory => Ok(StoreDir { fd: duplicate(node)? }),
             _ => Err(Errno::NOTDIR.into()),
         }
     }
@@ -83,7 +85,7 @@ impl StoreDir {
     /// # Errors
     /// When there are no more descriptors.
     pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(StoreDir { fd: self.fd.try_clone()? })
+        Ok(StoreDir { fd: duplicate(&self.fd)? })
     }
 
     /// Opens a directory in this one.
@@ -92,7 +94,7 @@ impl StoreDir {
     /// ENOTDIR if `name` is anything else, a symbolic link included; else the store's.
     pub fn open_dir(&self, name: &OsStr) -> io::Result<Self> {
         let flags = ALWAYS | OFlags::PATH | OFlags::DIRECTORY;
-        Ok(StoreDir { fd: rustix::fs::openat(self, self.component(name)?, flags, Mode::empty())? })
+        Ok(StoreDir { fd: openat(self, self.component(name)?, flags, Mode::empty())? })
     }
 
     /// Opens a file in this directory without ever waiting (a FIFO has no effect on the caller).
@@ -101,7 +103,7 @@ impl StoreDir {
     /// ELOOP if `name` is a symbolic link; else the store's.
     pub fn open_file(&self, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | ALWAYS | OFlags::NONBLOCK | OFlags::NOCTTY;
-        Ok(rustix::fs::openat(self, self.component(name)?, flags, Mode::empty())?)
+        Ok(openat(self, self.component(name)?, flags, Mode::empty())?)
     }
 
     /// Makes a regular file, open for reading and writing.
@@ -110,7 +112,7 @@ impl StoreDir {
     /// EEXIST if the name is taken; else the store's.
     pub fn create_file(&self, name: &OsStr, mode: u32) -> io::Result<OwnedFd> {
         let flags = ALWAYS | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        Ok(rustix::fs::openat(self, self.component(name)?, flags, Mode::from_raw_mode(mode))?)
+        Ok(openat(self, self.component(name)?, flags, Mode::from_raw_mode(mode))?)
     }
 
     /// Makes a regular file without a name in the filesystem of this directory, open for reading and writing. Without one it goes
@@ -120,7 +122,7 @@ impl StoreDir {
     /// EOPNOTSUPP if the store has no such files; else the store's.
     pub fn create_nameless(&self, mode: u32) -> io::Result<OwnedFd> {
         let flags = OFlags::CLOEXEC | OFlags::RDWR | OFlags::TMPFILE;
-        Ok(rustix::fs::openat(self, ".", flags, Mode::from_raw_mode(mode))?)
+        Ok(openat(self, ".", flags, Mode::from_raw_mode(mode))?)
     }
 
     /// A handle on whatever stands under `name`, links included.
@@ -128,7 +130,7 @@ impl StoreDir {
     /// # Errors
     /// The store's.
     pub fn node(&self, name: &OsStr) -> io::Result<Node<'static>> {
-        let fd = rustix::fs::openat(self, self.component(name)?, ALWAYS | OFlags::PATH, Mode::empty())?;
+        let fd = openat(self, self.component(name)?, ALWAYS | OFlags::PATH, Mode::empty())?;
         Ok(Node::owned(fd))
     }
 
@@ -337,8 +339,27 @@ impl StoreDir {
     fn readable(&self) -> Result<OwnedFd, Errno> {
         #[cfg(test)]
         nfs::known(self)?;
-        rustix::fs::openat(self, ".", ALWAYS | OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+        openat(self, ".", ALWAYS | OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
     }
+}
+
+/// Every open of the store.
+fn openat(
+    dir: impl AsFd,
+    name: impl rustix::path::Arg,
+    flags: OFlags,
+    mode: Mode,
+) -> rustix::io::Result<OwnedFd> {
+    #[cfg(test)]
+    scarce::ask()?;
+    rustix::fs::openat(dir, name, flags, mode)
+}
+
+/// Another descriptor of the same.
+fn duplicate(of: impl AsFd) -> io::Result<OwnedFd> {
+    #[cfg(test)]
+    scarce::ask()?;
+    of.as_fd().try_clone_to_owned()
 }
 
 /// The filesystem of a store.

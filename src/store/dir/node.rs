@@ -72,7 +72,7 @@ impl<'a> Node<'a> {
     /// The store's.
     pub fn reopen(&self, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        Ok(rustix::fs::openat(CWD, self.path(), flags, Mode::empty())?)
+        Ok(super::openat(CWD, self.path(), flags, Mode::empty())?)
     }
 
     /// What a symbolic link holds.

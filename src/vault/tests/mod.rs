@@ -3,6 +3,7 @@
 mod anchor;
 mod concurrent;
 mod config;
+mod descriptors;
 mod files;
 mod hostile;
 mod listing;
