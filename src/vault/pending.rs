@@ -200,7 +200,9 @@ impl Vault {
             return Ok(false);
         }
         self.make_names_durable()?;
-        self.pending.sync_all()?;
+        // The store says once that this failed, also if it concerns what was made meanwhile.
+        let mut doubtful = self.pending.doubtful.lock();
+        self.pending.sync_all().inspect_err(|_| *doubtful = true)?;
         Ok(true)
     }
 

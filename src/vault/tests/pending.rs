@@ -40,6 +40,21 @@ fn a_failed_sync_is_told_once_and_what_it_lost_is_written_again() {
     assert_eq!(f.names(&f.root()), names);
 }
 
+/// Names that are made while the whole store is synced.
+#[test]
+fn what_a_failed_sync_of_all_lost_is_written_again() {
+    let f = Fixture::new();
+    f.vault.pending.failing.store(1, Ordering::Relaxed);
+    assert_eq!(errno(f.vault.sync_store()), Some(Errno::IO));
+    let (id, sidecar, _) = made(&f);
+    let good = [&id, &sidecar].map(|path| std::fs::read(path).unwrap());
+    for path in [&id, &sidecar] {
+        std::fs::write(path, b"").unwrap();
+    }
+    assert_eq!(sync(&f), None);
+    assert_eq!([&id, &sidecar].map(|path| std::fs::read(path).unwrap()), good);
+}
+
 #[test]
 fn a_sync_that_goes_on_failing_is_told_each_time() {
     let f = Fixture::new();
