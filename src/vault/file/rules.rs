@@ -96,13 +96,15 @@ pub(super) enum Rule {
     ReadAgainHeld,
     /// A step on the way to a clean record is void if the file changed since the one before.
     CleanStepIsVoid,
+    /// So it is if a change failed and left something in the store.
+    FailureVoidsCleanStep,
 }
 
 breakable!();
 
 /// All that matter to one thread alone; the explorer of interleavings has the others.
 #[cfg(test)]
-pub(super) const ALL: [Rule; 34] = {
+pub(super) const ALL: [Rule; 35] = {
     use Rule::*;
     [
         OneSlotAboveBase,
@@ -139,5 +141,6 @@ pub(super) const ALL: [Rule; 34] = {
         RecordBeforeErasing,
         EpochAboveAll,
         TakeInLoaded,
+        FailureVoidsCleanStep,
     ]
 };

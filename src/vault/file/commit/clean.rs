@@ -182,5 +182,6 @@ impl File {
 
 /// Whether the file changed since the first step, or a change failed and left something in the store.
 fn is_void(st: &State, step: CleanStep) -> bool {
-    (st.times.changes != step.changes || st.stored.leftover.is_some()) && holds(Rule::CleanStepIsVoid)
+    let changed = st.times.changes != step.changes && holds(Rule::CleanStepIsVoid);
+    changed || st.stored.leftover.is_some() && holds(Rule::FailureVoidsCleanStep)
 }

@@ -337,7 +337,7 @@ fn a_failing_store_during_a_cut_between_the_steps_of_a_clean_record() {
                 outcome.0.err()
             );
         }
-        break_rule(Some(Rule::CleanStepIsVoid));
+        break_rule(Some(Rule::FailureVoidsCleanStep));
         found |= !each().all(|outcome| is_right(&outcome));
         break_rule(None);
     }

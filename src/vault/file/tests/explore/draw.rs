@@ -41,7 +41,12 @@ pub(super) fn random(seed: u64) -> Case {
         1 => Place::Streams,
         _ => one_of(rng, &places),
     };
-    random_at(rng, durability, place)
+    let mut case = random_at(rng, durability, place);
+    if !is_long(place) && rng.below(3) == 0 {
+        let at = rng.below(case.steps.len() as u64 + 1) as usize;
+        case.steps.splice(at..at, with_a_failed_cut(rng, place));
+    }
+    case
 }
 
 /// The same for these positions.
@@ -65,8 +70,7 @@ pub(super) fn random_at(rng: &mut Rng, durability: Durability, place: Place) -> 
         }));
         steps.push(plain(one_of(rng, &[Op::Flush, Op::Sync, Op::Sync, Op::Rest, Op::Rest])));
     }
-    let is_long = matches!(place, Place::Stream | Place::Streams);
-    let more = if is_long { 2 + rng.below(4) } else { 3 + rng.below(9) };
+    let more = if is_long(place) { 2 + rng.below(4) } else { 3 + rng.below(9) };
     for _ in 0..more {
         let op = random_op(rng, marks, place);
         let fault = (rng.below(3) == 0 && fails(op)).then(|| random_fault(rng));
@@ -88,6 +92,35 @@ fn stream_past_an_end(rng: &mut Rng) -> [Step; 4] {
     let behind = end + 1 + rng.below(70) as usize;
     let stream = Op::Write(behind.min(marks.len() - 2), marks.len() - 1);
     [Op::Append(end), stored, changed, stream].map(plain)
+}
+
+/// The steps to a clean file, or a close; before the next one most often a cut that fails, perhaps after it was done in part.
+fn with_a_failed_cut(rng: &mut Rng, place: Place) -> Vec<Step> {
+    let marks = place.marks().len() as u64 - 1;
+    let (low, high) = (rng.below(marks / 2) as usize, (marks - 1 - rng.below(2)) as usize);
+    // Something to cut off, and older slots to be erased.
+    let mut steps = vec![plain(Op::Write(high, high + 1)), plain(one_of(rng, &[Op::Rest, Op::Nothing]))];
+    steps.extend([Op::Write(low, low + 1), Op::Write(high, high + 1)].map(plain));
+    let ways: [&[Op]; 3] = [
+        &[Op::RestFlush, Op::RestSettle, Op::RestFinish],
+        &[Op::RestFlush, Op::RestSettle, Op::RestFinish, Op::Drop],
+        &[Op::Nothing, Op::Close],
+    ];
+    let ways = one_of(rng, &ways);
+    let failing = 1 + rng.below(ways.len() as u64 - 1) as usize;
+    for (number, next) in ways.iter().enumerate() {
+        if number == failing {
+            let op = Op::Truncate(one_of(rng, &[low, low + 1, high]));
+            let failure = one_of(rng, &[Failure::Landed(libc::EIO), Failure::Errno(libc::EIO)]);
+            steps.push(Step { fault: Some(Fault { from: rng.below(8), times: 1, failure }), ..plain(op) });
+        }
+        steps.push(plain(*next));
+    }
+    steps
+}
+
+fn is_long(place: Place) -> bool {
+    matches!(place, Place::Stream | Place::Streams)
 }
 
 fn fails(op: Op) -> bool {

@@ -25,6 +25,9 @@ use report::{Contexts, explore};
 /// A look at a few instants of a random case.
 const GLANCE: Care = Care { instants: 3, cuts: 1, from: 0, depth: 2 };
 
+/// Random cases of the sample.
+const SAMPLE: u64 = 3_000;
+
 fn all_short() -> Vec<(case::Case, usize)> {
     let mut all = Vec::new();
     short(Contexts::new().of(super::Durability::Strict), |case, from| all.push((case, from)));
@@ -33,7 +36,7 @@ fn all_short() -> Vec<(case::Case, usize)> {
 
 #[test]
 fn random_cases() {
-    explore(|seed| (seed < 3_000).then(|| (random(seed), GLANCE))).conclude("random cases");
+    explore(|seed| (seed < SAMPLE).then(|| (random(seed), GLANCE))).conclude("random cases");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{
     super::super::rules::{ALL, Rule, break_rule},
-    GLANCE, all_short,
+    GLANCE, SAMPLE, all_short,
     case::Case,
     draw::random,
     life::{Care, Violation},
@@ -16,7 +16,7 @@ use std::{
 };
 
 /// For each rule a short case that finds that it is broken; `?` as in `named`.
-const SHORTEST: [(Rule, &str); 34] = [
+const SHORTEST: [(Rule, &str); 35] = [
     (Rule::OneSlotAboveBase, "strict small: append 1; sync; write 0 1; flush; write 0 1; flush"),
     (Rule::DirtyRecordFirst, "strict small: append 4; rest; append 3; flush"),
     (Rule::KeepBaseSlot, "strict small: append 1; sync; write 0 1; sync"),
@@ -51,6 +51,10 @@ const SHORTEST: [(Rule, &str); 34] = [
     (Rule::RecordBeforeErasing, "strict small: append 4; sync; append 3; flush"),
     (Rule::EpochAboveAll, "strict small: append 6; sync; write 0 2; append 2; sync"),
     (Rule::TakeInLoaded, "strict groups: append 9; rest; drop; read 4 5; read 6 7; write 6 7; sync"),
+    (
+        Rule::FailureVoidsCleanStep,
+        "strict small: append 9; rest; write 0 9; rest-flush; rest-settle; truncate 4 ?; rest-finish",
+    ),
 ];
 
 /// Runs of a short case at most.
@@ -139,6 +143,15 @@ fn each_rule(rules: &[Rule], hunt: impl Fn(Rule, &Contexts) -> (Option<Found>, u
 #[test]
 fn short_cases_find_each_broken_rule() {
     each_rule(&ALL, |rule, contexts| hunt(rule, contexts, directed(rule), u64::MAX));
+}
+
+/// What takes a failure between two steps, at the right call, is found without a case of its own.
+#[test]
+fn the_sample_finds_what_a_failed_cut_spoils() {
+    let rules = [Rule::FailureVoidsCleanStep];
+    each_rule(&rules, |rule, contexts| {
+        hunt(rule, contexts, (0..SAMPLE).map(|seed| (random(seed), seed, GLANCE)), u64::MAX)
+    });
 }
 
 /// `RULE=KeepBaseSlot BUDGET=1000000` choose a rule, and the states looked at without each.
