@@ -15,23 +15,23 @@ impl File {
     /// The plan for everything; `None` if the entries do not give the root.
     pub(super) fn exact(&self, anchor: &Anchor) -> Result<Option<Plan>> {
         let Some(root) = anchor.root else { return Ok(None) };
-        let mut patches = Vec::new();
-        if self.collect(&anchor.identity, anchor.size, anchor.epoch, &mut patches)? != root {
+        let (given, entries, nodes) = self.collect(&anchor.identity, anchor.size, anchor.epoch)?;
+        if given != root {
             return Ok(None);
         }
         let version = Version { epoch: anchor.epoch, size: anchor.size, root };
-        Ok(Some(Plan { version, patches, outcome: Rebuilt::Exact }))
+        Ok(Some(Plan { version, entries, nodes, outcome: Rebuilt::Exact }))
     }
 
     /// The root that the newest slots up to `epoch` give.
     pub(super) fn root(&self, identity: &Identity, size: u64, epoch: u64) -> Result<Digest> {
-        self.collect(identity, size, epoch, &mut Vec::new())
+        Ok(self.collect(identity, size, epoch)?.0)
     }
 
-    /// The root, and what in the store is not as it says.
-    fn collect(&self, identity: &Identity, size: u64, epoch: u64, patches: &mut Patches) -> Result<Digest> {
+    /// The root, and the entries and node pages in the store that are not as it says.
+    fn collect(&self, identity: &Identity, size: u64, epoch: u64) -> Result<(Digest, Patches, Patches)> {
         let mut root = RootBuilder::new(&identity.keys, size);
-        let mut nodes = Vec::new();
+        let (mut patches, mut nodes) = (Vec::new(), Vec::new());
         let mut sink = |level, k, children: &[Digest; layout::FANOUT as usize]| {
             let (at, bytes) = (layout::node_offset(level, k), children.as_flattened());
             if self.page(at)? != bytes {
@@ -44,12 +44,11 @@ impl File {
             let kept: Vec<_> = entries.iter().map(|entry| entry.current(Some(epoch), None)).collect();
             let slots = kept.iter().map(|kept| kept.as_ref().map(|(_, slot)| slot));
             let leaf = leaf_digest(&identity.keys, group, slots);
-            patch_group(patches, group, raw, &kept);
+            patch_group(&mut patches, group, raw, &kept);
             root.add(group, leaf, &mut sink)
         })?;
         let root = root.finish(&mut sink)?;
-        patches.append(&mut nodes);
-        Ok(root)
+        Ok((root, patches, nodes))
     }
 
     /// A stored page; zeros past the end of the store.

@@ -43,14 +43,16 @@ type Patches = Vec<(u64, Vec<u8>)>;
 /// The version that a file is to have, and what is still to be written for it.
 struct Plan {
     version: Version,
-    patches: Patches,
+    /// Pages of entries. Once they are written, they alone give the version's root.
+    entries: Patches,
+    nodes: Patches,
     outcome: Rebuilt,
 }
 
 impl File {
     /// Rebuilds what `store` holds. `keep` is called before anything is overwritten that may be of use, and puts a copy aside.
     ///
-    /// If it is cut short, it can be done again: it only needs what it does not change.
+    /// If it is cut short, it can be done again: what it needs is changed last.
     ///
     /// # Errors
     /// The store's, and those of `keep`.
@@ -73,15 +75,15 @@ impl File {
         Ok(plan.outcome)
     }
 
-    /// Writes a plan down: what the record is about first, then the record in both sectors.
+    /// Writes a plan down: entries and length, then the record in both sectors, then the node pages. Until the record is there the
+    /// old ones prove which chunks are holes, as nothing else does. From then on the entries say what the new ones are.
     fn put_plan(&self, anchor: &Anchor, plan: &Plan, length: u64) -> Result<()> {
-        if anchor.recorded && plan.patches.is_empty() && self.store.len()? == length {
+        let done = plan.entries.is_empty() && plan.nodes.is_empty() && self.store.len()? == length;
+        if anchor.recorded && done {
             return Ok(());
         }
         let (seconds, nanoseconds) = self.store.mtime()?;
-        for (at, bytes) in &plan.patches {
-            self.store.write_at(bytes, *at)?;
-        }
+        self.put_pages(&plan.entries)?;
         if self.store.len()? != length {
             self.store.set_len(length)?;
         }
@@ -91,7 +93,15 @@ impl File {
             .encode(&keys.record);
         self.store.write_at([record; 2].as_flattened(), 0)?;
         self.store.sync_data()?;
+        if !plan.nodes.is_empty() {
+            self.put_pages(&plan.nodes)?;
+            self.store.sync_data()?;
+        }
         Ok(self.store.set_mtime(seconds, nanoseconds)?)
+    }
+
+    fn put_pages(&self, patches: &Patches) -> io::Result<()> {
+        patches.iter().try_for_each(|(at, bytes)| self.store.write_at(bytes, *at))
     }
 }
 

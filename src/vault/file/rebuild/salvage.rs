@@ -14,6 +14,7 @@ use crate::{
     },
     vault::{Damage, Result, file::tree::read_entries},
 };
+use std::ops::Range;
 
 /// The slot of a chunk that is lost. No tag is zeros but by chance (2⁻¹²⁸), so it never verifies.
 const LOST_CHUNK: Slot = Slot { nonce: *b"lost chunk", epoch: 1, tag: [0; 16] };
@@ -26,7 +27,10 @@ type Placed = (usize, Slot);
 struct Salvage<'a> {
     file: &'a File,
     anchor: &'a Anchor,
-    patches: Patches,
+    entries: Patches,
+    nodes: Patches,
+    /// Groups that are proven to be holes: ranges, in order.
+    holes: Vec<Range<u64>>,
     /// The largest epoch of a slot that is kept.
     newest: u64,
 }
@@ -37,11 +41,14 @@ impl File {
     /// # Errors
     /// `Damaged` if more would have to be marked as lost than can be.
     pub(super) fn salvage(&self, anchor: &Anchor) -> Result<Plan> {
-        let mut salvage = Salvage { file: self, anchor, patches: Vec::new(), newest: 1 };
+        let (entries, nodes, holes) = Default::default();
+        let mut salvage = Salvage { file: self, anchor, entries, nodes, holes, newest: 1 };
         let root = salvage.digest(layout::levels(layout::groups(anchor.size)), 0, anchor.root)?;
+        salvage.clear_holes()?;
         let epoch = if anchor.root.is_some() { anchor.epoch } else { salvage.newest };
         let version = Version { epoch, size: anchor.size, root };
-        Ok(Plan { version, patches: salvage.patches, outcome: Rebuilt::Salvaged })
+        let Salvage { entries, nodes, .. } = salvage;
+        Ok(Plan { version, entries, nodes, outcome: Rebuilt::Salvaged })
     }
 }
 
@@ -51,9 +58,9 @@ impl Salvage<'_> {
         if level == 0 {
             return self.group(k, wanted);
         }
-        // Proven to be a hole; what the store has there is not read.
         if wanted == Some(ALL_HOLES) {
-            return Ok(ALL_HOLES);
+            let groups = layout::FANOUT.pow(level);
+            return Ok(self.hole(k * groups..(k + 1) * groups));
         }
         let keys = &self.anchor.identity.keys;
         let page = self.file.page(layout::node_offset(level, k))?;
@@ -70,16 +77,16 @@ impl Salvage<'_> {
             *new = self.digest(level - 1, child, (proven || *above != ALL_HOLES).then_some(*above))?;
         }
         if children != stored {
-            self.patches.push((layout::node_offset(level, k), children.as_flattened().to_vec()));
+            self.nodes.push((layout::node_offset(level, k), children.as_flattened().to_vec()));
         }
         Ok(node_digest(keys, level, k, &children))
     }
 
     fn group(&mut self, group: u64, wanted: Option<Digest>) -> Result<Digest> {
         if wanted == Some(ALL_HOLES) && group > 0 {
-            return Ok(ALL_HOLES);
+            return Ok(self.hole(group..group + 1));
         }
-        if self.patches.len() >= MOST_PATCHES {
+        if self.entries.len() + self.nodes.len() >= MOST_PATCHES {
             let reason = "more of its holes than can be marked are not proven";
             return Err(Damage { what: "entries".into(), reason }.into());
         }
@@ -96,8 +103,29 @@ impl Salvage<'_> {
             if wanted == Some(self.leaf(group, &best)) { best } else { self.mark(group, stored) }
         };
         self.newest = kept.iter().flatten().map(|(_, slot)| slot.epoch).fold(self.newest, u64::max);
-        patch_group(&mut self.patches, group, &raw, &kept);
+        patch_group(&mut self.entries, group, &raw, &kept);
         Ok(self.leaf(group, &kept))
+    }
+
+    /// Notes groups that are proven to be holes, whatever the store has there.
+    fn hole(&mut self, groups: Range<u64>) -> Digest {
+        match self.holes.last_mut() {
+            Some(last) if last.end == groups.start => last.end = groups.end,
+            _ => self.holes.push(groups),
+        }
+        ALL_HOLES
+    }
+
+    /// Empties what the store has of holes: the entries are to give the root without the node pages.
+    fn clear_holes(&mut self) -> Result<()> {
+        let Salvage { file, anchor, entries, holes, .. } = self;
+        file.each_group(layout::groups(anchor.size), |group, raw| {
+            let nearest = holes.get(holes.partition_point(|hole| hole.end <= group));
+            if nearest.is_some_and(|hole| hole.contains(&group)) && raw.iter().any(|byte| *byte != 0) {
+                entries.push((layout::entries_offset(group), vec![0; raw.len()]));
+            }
+            Ok(())
+        })
     }
 
     /// The newest slot of each chunk whose data is there.

@@ -202,3 +202,31 @@ fn an_unfinished_write_over_damage_keeps_what_verifies() {
     let lost = lost(&read);
     assert!(lost.iter().all(|index| is_hole(*index) || *index == 49), "{lost:?}");
 }
+
+#[test]
+fn a_rebuild_that_is_cut_short_costs_nothing_more() {
+    let context = context();
+    let (content, store) = sparse(250, &context);
+    // Group 3 is a hole: nobody looks at its entries.
+    store.tamper(|bytes| {
+        bytes[layout::entries_offset(2) as usize + 70] ^= 1;
+        bytes[layout::entries_offset(3) as usize..][..64].fill(7);
+    });
+    store.sync_data().unwrap();
+    store.record();
+    assert_eq!(rebuild(&store, &context), Rebuilt::Salvaged);
+    let wanted = lost(&readable(&store, &context, &content, "at once"));
+    assert!(!wanted.is_empty() && wanted.iter().all(|index| layout::group_of(*index as u64) == 2));
+    for (call, before) in store.recorded().iter().enumerate() {
+        for seed in 0..20 {
+            let what = format!("before call {call}, seed {seed}");
+            let mut rng = Rng(seed);
+            let cut = match seed {
+                0 => FaultyFile::killed(before),
+                _ => FaultyFile::at(&before.power_cut(|_| false, |n| rng.below(n as u64) as usize)),
+            };
+            rebuild(&cut, &context);
+            assert_eq!(lost(&readable(&cut, &context, &content, &what)), wanted, "{what}");
+        }
+    }
+}
