@@ -33,6 +33,11 @@ pub struct Mount {
 }
 
 impl Mount {
+    /// The device number of all that is in it.
+    pub fn device_number(&self) -> u64 {
+        rustix::fs::makedev(self.major, self.device)
+    }
+
     /// Whether root or the user who calls mounted it. What another user mounted can say to be any vault.
     pub fn is_own(&self) -> bool {
         self.owner.is_some_and(|owner| owner == 0 || owner == rustix::process::geteuid().as_raw())

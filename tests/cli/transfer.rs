@@ -402,6 +402,11 @@ fn a_mounted_vault_is_read_and_not_written() {
     assert_eq!(run(&mut command("ls", &vault, &[]), 60).text(), "file\n");
     assert_eq!(run(&mut command("cat", &vault, &[Path::new("file")]), 60).text(), "synced");
     fails(&mut command("import", &vault, &[&vault.key]), 15, "already mounted");
+    // Each copy would be copied, too.
+    for target in [mount.path().to_owned(), mount.join("copy")] {
+        fails(&mut command("export", &vault, &[&target]), 1, "a mount of the vault itself");
+    }
+    assert_eq!(fs::read_dir(mount.path()).expect("list").count(), 1);
     mount.unmount();
 }
 

@@ -40,8 +40,8 @@ pub struct Copy<'a, S: Side, T: Target> {
     pub(super) report: Report,
     /// The first directory of the target.
     pub(super) top: Rc<T::Dir>,
-    /// Inodes with several names, and where the first name is in the target.
-    pub(super) links: HashMap<(u64, u64), PathBuf>,
+    /// Inodes with several names: where the first name is in the target, and what had it in the source.
+    pub(super) links: HashMap<(u64, u64), (PathBuf, Stat)>,
     pub(super) due: Vec<Due<S, T>>,
     pub(super) due_bytes: u64,
 }
@@ -212,7 +212,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
             Ok(None) => return Ok(None), // It was removed since.
             Err(e) => return self.note(&path, &e).map(|()| None),
         };
-        if self.links.get(&inode(&stat)).is_some_and(|first| self.waits(first)) {
+        if self.links.get(&inode(&stat)).is_some_and(|(first, _)| self.waits(first)) {
             self.settle()?;
         }
         if let Err(e) = self.tell_apart(level, name) {
@@ -289,6 +289,8 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
             }
             Err(e) => {
                 let _ = self.target.remove(dir, temporary); // The first error counts.
+                // What has the name is not the copy: no other name may become one of its.
+                self.links.retain(|_, (first, _)| first != path);
                 self.note(path, &e)
             }
         }

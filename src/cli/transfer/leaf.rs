@@ -16,7 +16,11 @@ type Damage = Vec<(Option<Range<u64>>, String)>;
 impl<S: Side, T: Target> Copy<'_, S, T> {
     /// Copies anything but a directory. `taken` says whether a name for a damaged file is in use.
     pub(super) fn leaf(&mut self, job: Job<S, T>, taken: &mut dyn FnMut(&OsStr) -> bool) -> io::Result<()> {
-        if let Some(first) = self.links.get(&inode(&job.stat)).cloned() {
+        if let Some((first, stat)) = self.links.get(&inode(&job.stat)).cloned()
+            // Another file may have got the number since.
+            && job.stat.nlink > 1
+            && same(&job.stat, &stat)
+        {
             return self.link(&job, &first);
         }
         let there = self.there(&job)?;
@@ -29,7 +33,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
             _ => self.special(&job, there.is_some()).map(|()| true)?,
         };
         if whole && job.stat.nlink > 1 {
-            self.links.insert(inode(&job.stat), job.path.to_owned());
+            self.links.insert(inode(&job.stat), (job.path.to_owned(), job.stat));
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 use super::side::{Attribute, New, Room, SYNC_EACH, Side, Target, if_there};
 use crate::{
+    cli::mounts::{self, Mount},
     store::{BackingFile, DirFile, Filesystem, Node, StoreDir},
     vault::{Kind, Segment, Stat, Time},
 };
@@ -24,8 +25,10 @@ const PIECE: u64 = 8 << 20;
 
 /// The filesystem that the process sees.
 pub struct Plain {
-    /// Device and inode of a vault's directory, which is not entered: it cannot be copied into itself.
+    /// Device and inode of a vault's directory, and the devices of its mounts. Neither is entered: a vault cannot be copied into
+    /// itself.
     vault: (u64, u64),
+    mounts: Vec<u64>,
     /// Of the first directory that was opened.
     filesystem: OnceCell<(Filesystem, u64)>,
 }
@@ -36,8 +39,9 @@ impl Plain {
     /// # Errors
     /// If that cannot be reached.
     pub fn beside(vault: &Path) -> io::Result<Self> {
+        let mounts = mounts::of_vault(&vault.canonicalize()?).iter().map(Mount::device_number).collect();
         let vault = rustix::fs::stat(vault)?;
-        Ok(Plain { vault: (vault.st_dev, vault.st_ino), filesystem: OnceCell::new() })
+        Ok(Plain { vault: (vault.st_dev, vault.st_ino), mounts, filesystem: OnceCell::new() })
     }
 
     /// Notes the filesystem that is to be synced.
@@ -92,6 +96,9 @@ impl Side for Plain {
         let raw = node.stat()?;
         if (raw.st_dev, raw.st_ino) == self.vault {
             return Err(io::Error::other("it is the vault itself"));
+        }
+        if self.mounts.contains(&raw.st_dev) {
+            return Err(io::Error::other("it is a mount of the vault itself"));
         }
         self.note_filesystem(&dir, raw.st_dev)?;
         Ok(dir)

@@ -1,5 +1,5 @@
-//! A target that does not tell upper case from lower, as vfat, exFAT and others do not. It goes on keeping names as they were
-//! given.
+//! Odd filesystems. A target may not tell upper case from lower, as vfat, exFAT and others do not. It goes on keeping names as they
+//! were given.
 
 use super::{
     copy::copy,
@@ -16,6 +16,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},
     io,
+    os::unix::fs::MetadataExt,
     path::Path,
     time::UNIX_EPOCH,
 };
@@ -24,18 +25,30 @@ use tempfile::TempDir;
 /// Any directory: nothing is taken for the vault itself.
 const VAULT: &str = "/proc";
 
-/// A filesystem that folds case.
-struct Folding(Plain);
+/// A filesystem that is odd.
+struct OddPlain(Plain, Odd);
 
-impl Folding {
+/// In what way.
+#[derive(Clone, Copy, Default)]
+struct Odd {
+    /// It folds case.
+    folds: bool,
+    /// The number that all its nodes have.
+    number: Option<u64>,
+    /// A name that it gives to nothing.
+    refused: Option<&'static str>,
+}
+
+impl OddPlain {
     /// The name that something has already, in any case; else the name itself.
     fn kept(&self, dir: &StoreDir, name: &OsStr) -> io::Result<OsString> {
         let mut names = self.0.names(dir)?.into_iter();
-        Ok(names.find(|kept| kept.eq_ignore_ascii_case(name)).unwrap_or_else(|| name.to_owned()))
+        let same = |kept: &OsString| self.1.folds && kept.eq_ignore_ascii_case(name);
+        Ok(names.find(same).unwrap_or_else(|| name.to_owned()))
     }
 }
 
-impl Side for Folding {
+impl Side for OddPlain {
     type Dir = StoreDir;
     type Node = Node<'static>;
 
@@ -52,7 +65,8 @@ impl Side for Folding {
     }
 
     fn stat(&self, node: &Self::Node) -> io::Result<Stat> {
-        self.0.stat(node)
+        let stat = self.0.stat(node)?;
+        Ok(Stat { ino: self.1.number.unwrap_or(stat.ino), ..stat })
     }
 
     fn enter(&self, node: &Self::Node) -> io::Result<StoreDir> {
@@ -76,7 +90,7 @@ impl Side for Folding {
     }
 }
 
-impl Target for Folding {
+impl Target for OddPlain {
     type File = DirFile;
 
     fn make(&self, dir: &StoreDir, name: &OsStr, new: New) -> io::Result<()> {
@@ -132,6 +146,9 @@ impl Target for Folding {
     }
 
     fn rename(&self, dir: &StoreDir, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        if self.1.refused.is_some_and(|refused| to == refused) {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
         self.0.rename(dir, from, &self.kept(dir, to)?)
     }
 
@@ -166,9 +183,13 @@ fn tree(files: &[(&str, &str)]) -> TempDir {
 
 /// Copies a tree to a target that folds case.
 fn copied(source: &TempDir, target: &TempDir) -> Report {
-    let beside = || Plain::beside(Path::new(VAULT)).unwrap();
+    copied_oddly((source, Odd::default()), (target, Odd { folds: true, ..Odd::default() }))
+}
+
+fn copied_oddly((source, from): (&TempDir, Odd), (target, to): (&TempDir, Odd)) -> Report {
+    let plain = |odd| OddPlain(Plain::beside(Path::new(VAULT)).unwrap(), odd);
     let interrupt = Interrupt::watch().unwrap();
-    let done = copy((&beside(), source.path()), (&Folding(beside()), target.path()), &interrupt);
+    let done = copy((&plain(from), source.path()), (&plain(to), target.path()), &interrupt);
     let (report, outcome) = done.unwrap_or_else(|e| panic!("{}", e.message));
     outcome.unwrap_or_else(|e| panic!("{}", e.message));
     report
@@ -210,4 +231,27 @@ fn what_was_there_in_another_case_is_replaced_once() {
     assert_eq!((problems(&report), content(&target, "Notes")), (vec![], "newer".to_owned()));
     let report = copied(&tree(&[("nOTES", "newest"), ("notes", "newer")]), &target);
     assert_eq!((problems(&report), content(&target, "Notes")), (vec!["notes"], "newest".to_owned()));
+}
+
+#[test]
+fn a_number_that_another_file_had_makes_no_link() {
+    let source = tree(&[("a", "one"), ("b", "other")]);
+    fs::hard_link(source.path().join("a"), source.path().join("c")).unwrap();
+    let target = tree(&[]);
+    let from = Odd { number: Some(7), ..Odd::default() };
+    let report = copied_oddly((&source, from), (&target, Odd::default()));
+    assert_eq!(problems(&report), [""; 0]);
+    assert_eq!(["a", "b", "c"].map(|name| content(&target, name)), ["one", "other", "one"]);
+    assert_eq!(fs::metadata(target.path().join("c")).unwrap().nlink(), 2);
+}
+
+#[test]
+fn what_did_not_get_its_name_gets_no_link() {
+    let source = tree(&[("a", "newer")]);
+    fs::hard_link(source.path().join("a"), source.path().join("b")).unwrap();
+    let target = tree(&[("a", "old")]);
+    let to = Odd { refused: Some("a"), ..Odd::default() };
+    let report = copied_oddly((&source, Odd::default()), (&target, to));
+    assert_eq!(problems(&report), ["a"]);
+    assert_eq!(["a", "b"].map(|name| content(&target, name)), ["old", "newer"]);
 }
