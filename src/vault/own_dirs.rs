@@ -1,7 +1,7 @@
 //! Directories of the vault's own in its root, whose files belong to nodes elsewhere: long targets of links, lists of attributes.
 
 use super::{Dir, Result, Vault, attr::permissions};
-use crate::store::{Listed, StoreDir, is_dots};
+use crate::store::{DirStream, Listed, StoreDir, is_dots};
 use rustix::fs::FileType;
 use std::{
     collections::HashSet,
@@ -11,6 +11,14 @@ use std::{
 
 /// Names of the files that belong to an entry of a directory of the store.
 pub(super) type FilesOf<'a> = dyn FnMut(&StoreDir, &Listed) -> io::Result<Vec<OsString>> + 'a;
+
+/// A directory that is being read.
+struct Level {
+    dir: StoreDir,
+    names: DirStream,
+    /// Directories in it that were listed, and are still to be read.
+    inner: Vec<OsString>,
+}
 
 impl Vault {
     /// The directory `name`, if there is one.
@@ -49,27 +57,40 @@ impl Vault {
         let Some(dir) = self.own_dir(name)? else { return Ok(None) };
         let listed = self.with_access(&dir.itself(), 0o500, || dir.list())?;
         let mut left: HashSet<_> = listed.into_iter().map(|entry| entry.name).collect();
-        self.strike(&self.root.store, &mut left, files_of)?;
+        self.strike(&mut left, files_of)?;
         Ok(Some((Dir::new(dir, None), left.into_iter().collect())))
     }
 
-    /// Takes out of `left` what belongs to the entries of a directory and below.
-    fn strike(&self, dir: &StoreDir, left: &mut HashSet<OsString>, files_of: &mut FilesOf) -> io::Result<()> {
-        let mut stream = self.with_access(&dir.itself(), 0o500, || dir.stream())?;
-        loop {
-            let listed = stream.next(dir)?;
-            if listed.is_empty() || left.is_empty() {
-                return Ok(());
+    /// Takes out of `left` what belongs to an entry of the store. Not by recursion: the store may be deeper than the stack.
+    fn strike(&self, left: &mut HashSet<OsString>, files_of: &mut FilesOf) -> io::Result<()> {
+        let mut open = vec![self.level(self.root.store.try_clone()?)?];
+        while let Some(Level { dir, names, inner }) = open.last_mut()
+            && !left.is_empty()
+        {
+            if let Some(name) = inner.pop() {
+                let below = self.with_access(&dir.itself(), 0o100, || dir.open_dir(&name))?;
+                open.push(self.level(below)?);
+                continue;
             }
-            for (_, entry) in listed.iter().filter(|(_, entry)| !is_dots(&entry.name)) {
-                for file in files_of(dir, entry)? {
+            let listed = names.next(dir)?;
+            if listed.is_empty() {
+                open.pop();
+                continue;
+            }
+            for (_, entry) in listed.into_iter().filter(|(_, entry)| !is_dots(&entry.name)) {
+                for file in files_of(dir, &entry)? {
                     left.remove(&file);
                 }
                 if entry.kind == FileType::Directory {
-                    let inner = self.with_access(&dir.itself(), 0o100, || dir.open_dir(&entry.name))?;
-                    self.strike(&inner, left, files_of)?;
+                    inner.push(entry.name);
                 }
             }
         }
+        Ok(())
+    }
+
+    fn level(&self, dir: StoreDir) -> io::Result<Level> {
+        let names = self.with_access(&dir.itself(), 0o500, || dir.stream())?;
+        Ok(Level { dir, names, inner: Vec::new() })
     }
 }

@@ -81,7 +81,8 @@ pub fn run(args: &CheckArgs) -> Outcome {
             format!("The same command goes on from here; {} says where.", file.display()),
         ));
     }
-    report.findings.extend(repair::left_behind(&check));
+    let left = repair::left_behind(&check, &report);
+    report.findings.extend(left);
     report.sort();
     finish(&vault, scope, &report)?;
     print(&if args.json { report.json(args.full) } else { report.text(args.full) })?;

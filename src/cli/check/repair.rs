@@ -2,9 +2,9 @@
 
 use super::{
     job::{Check, Job, finding},
-    report::{Finding, Kind},
+    report::{Finding, Kind, Report},
 };
-use crate::vault::{self, Dir, DirEntry, Flaw, Origin, Part, Rebuilt, Result};
+use crate::vault::{self, Aside, Dir, DirEntry, Flaw, Origin, Part, Rebuilt, Result};
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
@@ -100,8 +100,9 @@ pub(super) fn name(
 }
 
 /// Long targets of links that are gone, and lists of attributes of nodes that are. Nothing is lost with them: to move them away is no
-/// failure.
-pub(super) fn left_behind(check: &Check) -> Vec<Finding> {
+/// failure. They stay while anything is damaged: it may be theirs.
+pub(super) fn left_behind(check: &Check, report: &Report) -> Vec<Finding> {
+    let aside = check.aside.filter(|_| check.scope.repair && report.number_of(Kind::Damaged) == 0);
     let (targets, lists) = (check.vault.unlinked_targets(), check.vault.ownerless_lists());
     let kinds = [
         (targets, "the target of a symbolic link that is not there"),
@@ -111,14 +112,14 @@ pub(super) fn left_behind(check: &Check) -> Vec<Finding> {
     let found = kinds.into_iter().filter_map(|(found, what)| Some((found.ok()??, what)));
     found
         .flat_map(|((dir, names), what)| {
-            names.iter().map(|name| left_over(check, &dir, name, what)).collect::<Vec<_>>()
+            names.iter().map(|name| left_over(aside, &dir, name, what)).collect::<Vec<_>>()
         })
         .collect()
 }
 
-fn left_over(check: &Check, dir: &Dir, name: &OsStr, what: &str) -> Finding {
+fn left_over(aside: Option<&Aside>, dir: &Dir, name: &OsStr, what: &str) -> Finding {
     let found = finding(Kind::LeftOver, Path::new(""), (dir, name), Flaw::whole(what.to_owned()));
-    match check.aside.filter(|_| check.scope.repair).map(|aside| aside.take(dir, name)) {
+    match aside.map(|aside| aside.take(dir, name)) {
         None => found,
         Some(Ok(place)) => Finding { aside: Some(place.into_os_string()), ..found },
         Some(Err(e)) => Finding { reason: format!("{}; it cannot be moved: {e}", found.reason), ..found },

@@ -203,11 +203,18 @@ impl Vault {
         }))
     }
 
-    /// The salt that a stored file's records name.
-    pub(super) fn stored_salt(&self, node: &Node) -> io::Result<Option<[u8; 32]>> {
+    /// The salts that a stored file's records name: one, unless one of them is damaged.
+    pub(super) fn stored_salts(&self, node: &Node) -> io::Result<Vec<[u8; 32]>> {
         let records = self.stored_records(node)?;
         let keys = records.as_chunks::<RECORD>().0.iter().map(Record::peek_key);
-        Ok(keys.flatten().next().map(|key| key.salt))
+        let mut salts: Vec<_> = keys.flatten().map(|key| key.salt).collect();
+        salts.dedup();
+        Ok(salts)
+    }
+
+    /// The salt that a stored file's records name, the first if they do not agree.
+    pub(super) fn stored_salt(&self, node: &Node) -> io::Result<Option<[u8; 32]>> {
+        Ok(self.stored_salts(node)?.first().copied())
     }
 
     /// Both records of a stored file, as they stand there.

@@ -224,3 +224,22 @@ fn attributes_are_read_while_directories_go() {
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
+
+#[test]
+fn a_list_stays_while_either_record_names_its_file() {
+    let f = Fixture::new();
+    f.touch(&f.root(), "file").unwrap();
+    set(&f, &f.root(), "file", "user.a", LONG).unwrap();
+    let f = f.reopen();
+    let path = f.stored(&f.root(), "file");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let sectors = bytes[..1024].chunks(512).map(<[u8]>::to_vec);
+    let record = sectors.into_iter().find(|sector| sector.starts_with(b"warpfile")).unwrap();
+    for damaged in [0, 512] {
+        bytes[..1024].copy_from_slice(&record.repeat(2));
+        bytes[damaged + 24] ^= 1; // in the salt
+        std::fs::write(&path, &bytes).unwrap();
+        let (_, left) = f.vault.ownerless_lists().unwrap().unwrap();
+        assert!(left.is_empty(), "record at {damaged}");
+    }
+}

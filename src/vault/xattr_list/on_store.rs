@@ -327,15 +327,17 @@ impl Vault {
     /// The store's, also if not all nodes can be seen.
     pub fn ownerless_lists(&self) -> Result<Option<(Dir, Vec<OsString>)>> {
         self.left_in(LISTS, &mut |dir, entry| {
-            let owner = match entry.kind {
-                FileType::RegularFile if entry.name == DIR_ID_NAME => self.owner_by_id_file(dir)?,
+            let owners = match entry.kind {
+                FileType::RegularFile if entry.name == DIR_ID_NAME => {
+                    Vec::from_iter(self.owner_by_id_file(dir)?)
+                }
                 FileType::RegularFile => {
                     let node = self.with_access(&dir.itself(), 0o100, || dir.node(&entry.name))?;
-                    self.stored_salt(&node)?.map(ListOwner::File)
+                    self.stored_salts(&node)?.into_iter().map(ListOwner::File).collect()
                 }
-                _ => None,
+                _ => Vec::new(),
             };
-            Ok(owner.map_or_else(Vec::new, |owner| self.list_names(&owner)))
+            Ok(owners.iter().flat_map(|owner| self.list_names(owner)).collect())
         })
     }
 
