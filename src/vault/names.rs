@@ -10,7 +10,10 @@ use crate::{
     store::{BackingFile, DirFile, Listed},
 };
 use parking_lot::MutexGuard;
-use rustix::fs::{FileType, OFlags};
+use rustix::{
+    fs::{FileType, OFlags},
+    io::Errno,
+};
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -210,6 +213,11 @@ impl Place {
     fn sidecar_name(&self) -> OsString {
         OsString::from_vec(sidecar_name(self.stored.0.as_bytes()))
     }
+}
+
+/// Whether a file could not be opened because a link stands in its place.
+pub(super) fn is_link(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
 /// Content of a small file of the vault's own.

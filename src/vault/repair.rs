@@ -1,23 +1,24 @@
 //! Repairing what a check found. Nothing is thrown away: what is of no use goes to a folder of the store.
 
 use super::{
-    Dir, DirEntry, Error, File, OpenError, Rebuilt, Result, StoredName, Target, Unlock, Vault,
+    Damage, Dir, DirEntry, Error, File, OpenError, Rebuilt, Result, StoredName, Target, Unlock, Vault,
     aside::{is_blank, set_aside},
     attr::key,
-    config_file::{failed, in_place, open_vault, write_temporary},
-    keys::KeyRing,
+    config_file::{failed, in_place, open_vault},
+    keys::{ContentKeys, KeyRing},
     lock::{Users, WriteLock},
-    names::{random_name, read_small},
+    names::{is_link, random_name, read_small, temporary_name},
 };
 use crate::{
     format::{
-        dir_id::DirId,
+        dir_id::{DIR_ID_FILE, DirId},
         name::{ASIDE, Class, DIR_ID_NAME, sidecar_name},
+        record::{RECORD, Record},
     },
-    store::{BackingFile, DirFile, StoreDir},
+    store::{BackingFile, DirFile, Listed, Node, StoreDir},
 };
 use parking_lot::Mutex;
-use rustix::{fs::OFlags, io::Errno};
+use rustix::fs::{FileType, OFlags, fsync};
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -40,6 +41,10 @@ struct Folder {
 }
 
 impl Aside {
+    fn new(root: Arc<StoreDir>) -> Self {
+        Aside { root, folder: Mutex::default() }
+    }
+
     /// Puts something in under a name that is free: `put` gets the folder and that name. Returns where it is in the store.
     fn put(&self, put: impl FnOnce(&StoreDir, &OsStr) -> io::Result<()>) -> io::Result<PathBuf> {
         let mut folder = self.folder.lock();
@@ -94,24 +99,36 @@ impl Aside {
             file.sync_data()
         })
     }
+
+    /// A copy of what stands in the place of an id file, or where it leads if that is a link.
+    fn copy_id(&self, dir: &StoreDir) -> io::Result<()> {
+        let own = OsStr::new(DIR_ID_NAME);
+        match dir.open_file(own, OFlags::RDONLY) {
+            Err(e) if is_link(&e) => self.note(dir.readlink(own)?.as_bytes()).map(drop),
+            opened => self.copy(&DirFile::new(opened?)).map(drop),
+        }
+    }
 }
 
 /// Puts a new id file in place of a damaged or missing one, durably: with the damaged id if a name in the directory opens with
 /// that, else with a new one, with which no name does. While a rotation is under way the new file is under the former key: what is
-/// in the directory may be, and is renewed with it. `take` moves the old file away. `None` if the id is not damaged.
+/// in the directory may be, and is renewed with it. The old file is copied first, and there until the new one is. `None` if the id
+/// is not damaged.
 ///
 /// # Errors
-/// The store's: what cannot be read may be whole.
+/// The store's: what cannot be read may be whole. `Damaged` if the file is as long as one is, and `is_own` says that nothing shows
+/// that it was ever under these keys.
 fn mend_id(
     keys: &KeyRing,
     dir: &Dir,
-    take: impl FnOnce(&Dir, &OsStr) -> Result<()>,
+    aside: &Aside,
+    is_own: impl FnOnce() -> io::Result<bool>,
 ) -> Result<Option<DirId>> {
     let own = OsStr::new(DIR_ID_NAME);
     let old = match read_small(dir, own) {
         Ok(old) => Some(old),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-        Err(e) if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => Some(Vec::new()), // a link has no id
+        Err(e) if is_link(&e) => Some(Vec::new()), // It has no id.
         Err(e) => return Err(e.into()),
     };
     if old.as_deref().is_some_and(|old| keys.open(|keys| keys.dir_ids.decode(old)).is_ok()) {
@@ -120,18 +137,75 @@ fn mend_id(
     let kept = old.as_deref().and_then(|old| old.first_chunk()).map(|id| DirId(*id));
     let id = match kept {
         Some(id) if opens_a_name(keys, dir, &id)? => id,
+        Some(_) if old.as_deref().is_some_and(may_be_whole) && !is_own()? => {
+            let reason = "nothing in the directory is under the vault's key";
+            return Err(Damage { what: "the directory's id".to_owned(), reason }.into());
+        }
         Some(_) | None => DirId::random()?,
     };
     let content = match keys.former() {
         Some(former) => former.keys.dir_ids.encode(&id),
         None => keys.present().dir_ids.encode(&id),
     };
-    let new = write_temporary(&dir.store, &content, None)?;
     if old.is_some() {
-        take(dir, own)?;
+        aside.copy_id(&dir.store)?;
     }
-    in_place(&dir.store, &new, DIR_ID_NAME)?;
+    in_place(&dir.store, &id_file(&dir.store, &content)?, DIR_ID_NAME)?;
     Ok(Some(id))
+}
+
+/// Whether an id file may be as it was written, under another key.
+fn may_be_whole(content: &[u8]) -> bool {
+    content.len() == DIR_ID_FILE && content.iter().any(|byte| *byte != 0)
+}
+
+/// A durable id file that is not in place yet. It is no secret, and whoever may enter the directory needs it: root repairs vaults
+/// of users.
+fn id_file(dir: &StoreDir, content: &[u8]) -> io::Result<OsString> {
+    let name = temporary_name()?;
+    let file = DirFile::new(dir.create_file(&name, 0o600)?);
+    let fill = || {
+        file.write_at(content, 0)?;
+        let (above, node) = (dir.itself().stat()?, Node::shared(file.fd()));
+        // Without root's rights it belongs to this process's user.
+        let _ = node.chown(Some(above.st_uid), Some(above.st_gid));
+        node.chmod(0o644)?;
+        Ok(fsync(&*file.fd())?)
+    };
+    fill().inspect_err(|_: &io::Error| drop(dir.unlink(&name)))?;
+    Ok(name)
+}
+
+/// Whether something in a vault's root shows that it is the one of these keys: a file's record, or a directory's id. One without
+/// entries has nothing to lose.
+fn is_of(keys: &KeyRing, contents: &ContentKeys, root: &Dir) -> io::Result<bool> {
+    let present = keys.present();
+    let mut listed = root.store.list()?;
+    listed.retain(|entry| {
+        let name = entry.name.as_bytes();
+        matches!(present.names.classify(name), Class::Entry | Class::Long) && present.names.has_form(name)
+    });
+    let shows = |entry: &Listed| match entry.kind {
+        // What cannot be read shows nothing.
+        FileType::RegularFile => has_record(contents, root, &entry.name).unwrap_or(false),
+        FileType::Directory => has_id(keys, root, &entry.name).unwrap_or(false),
+        _ => false,
+    };
+    Ok(listed.is_empty() || listed.iter().any(shows))
+}
+
+fn has_record(keys: &ContentKeys, dir: &Dir, name: &OsStr) -> io::Result<bool> {
+    let mut records = [0; 2 * RECORD];
+    DirFile::new(dir.store.open_file(name, OFlags::RDONLY)?).read_at(&mut records, 0)?;
+    Ok(records.as_chunks::<RECORD>().0.iter().any(|sector| {
+        let derive = Record::peek_key(sector).ok().and_then(|id| keys.of_file(id));
+        derive.is_some_and(|derive| Record::decode(sector, &derive().1.record).is_ok())
+    }))
+}
+
+fn has_id(keys: &KeyRing, dir: &Dir, name: &OsStr) -> io::Result<bool> {
+    let id = read_small(&Dir::new(dir.store.open_dir(name)?, None), OsStr::new(DIR_ID_NAME))?;
+    Ok(keys.open(|keys| keys.dir_ids.decode(&id)).is_ok())
 }
 
 /// Whether a stored name in the directory opens with this id.
@@ -142,7 +216,7 @@ fn opens_a_name(keys: &KeyRing, dir: &Dir, id: &DirId) -> io::Result<bool> {
         let sidecar = match present.names.classify(name) {
             Class::Entry => None,
             Class::Long => match read_small(dir, OsStr::from_bytes(&sidecar_name(name))) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) if e.kind() == io::ErrorKind::NotFound || is_link(&e) => continue,
                 read => Some(read?),
             },
             Class::Temporary | Class::Own => continue,
@@ -156,22 +230,26 @@ fn opens_a_name(keys: &KeyRing, dir: &Dir, id: &DirId) -> io::Result<bool> {
 
 impl Vault {
     /// Gives the root of the vault at `path` an id again, if it has none: without, the vault does not open. The old file is set
-    /// aside beside it. Whether it had none.
+    /// aside. Whether it had none.
     ///
     /// # Errors
-    /// Those of a secret that does not open the vault; the store's.
+    /// Those of a secret that does not open the vault; the store's. `OtherVault` if nothing shows that the root is of this
+    /// configuration: with that of another vault, or an old one, its id would not authenticate either, and all names would be lost.
     pub fn repair_root_id(path: &Path, unlock: &Unlock) -> std::result::Result<bool, OpenError> {
         let (config, _, master) = Vault::unlock_config(path, unlock)?;
         let store = open_vault(path)?;
         let lock = WriteLock::take(&store, path, Users::One)?;
         let root = Dir::new(store, None);
-        let take = |root: &Dir, old: &OsStr| Ok(root.store.rename(old, &root.store, &random_name(ASIDE)?)?);
-        let mended = mend_id(&KeyRing::of(&config, &master), &root, take).map_err(|e| match e {
-            Error::Store(source) => source,
-            other => io::Error::other(other.to_string()),
-        });
-        let mended = mended.and_then(|id| lock.finish().map(|()| id));
-        Ok(mended.map_err(failed("cannot repair", path))?.is_some())
+        let (keys, contents) = (KeyRing::of(&config, &master), ContentKeys::of(&config, &master));
+        let aside = Aside::new(root.store.clone());
+        let mended = mend_id(&keys, &root, &aside, || is_of(&keys, &contents, &root));
+        let failed = failed("cannot repair", path);
+        match mended {
+            Ok(id) => lock.finish().map(|()| id.is_some()).map_err(failed),
+            Err(Error::Damaged(_)) => Err(OpenError::OtherVault(path.into())),
+            Err(Error::Store(source)) => Err(failed(source)),
+            Err(other) => Err(failed(io::Error::other(other.to_string()))),
+        }
     }
 
     /// The folder for what repairs set aside.
@@ -180,7 +258,7 @@ impl Vault {
     /// `ReadOnly`.
     pub fn aside(&self) -> Result<Aside> {
         self.writable()?;
-        Ok(Aside { root: self.root.store.clone(), folder: Mutex::default() })
+        Ok(Aside::new(self.root.store.clone()))
     }
 
     /// Rebuilds the content of a file, and says where its copy is if one was needed.
@@ -256,7 +334,7 @@ impl Vault {
     pub fn repair_dir_id(&self, parent: &Dir, name: &StoredName, aside: &Aside) -> Result<Arc<Dir>> {
         self.writable()?;
         let dir = Dir::new(parent.store.open_dir(&name.0)?, None);
-        match mend_id(&self.keys, &dir, |dir, old| aside.take(dir, old).map(|_| ()))? {
+        match mend_id(&self.keys, &dir, aside, || Ok(true))? {
             None => Err(Error::Invalid("the directory's id is not damaged")),
             Some(_) => Ok(Arc::new(self.with_id(dir.store.try_clone()?)?)),
         }

@@ -17,7 +17,7 @@ use rustix::{
 use serde_json::Value;
 use std::{
     fs,
-    os::unix::fs::{FileExt, symlink},
+    os::unix::fs::{FileExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::Command,
     thread::sleep,
@@ -350,6 +350,7 @@ fn a_root_without_its_id_gets_one() {
     fs::remove_file(&id).expect("remove");
     let done = run(&mut check(&vault, &["--full", "--repair"]), 60);
     assert_eq!(done.code(), 0, "{}", done.stderr);
+    assert_eq!(fs::metadata(&id).expect("stat").permissions().mode() & 0o777, 0o644);
     // The folder, the link, and the report of the first repair.
     assert_eq!(names(&vault), ["recovered-1", "recovered-2", "recovered-3"]);
     assert_eq!(findings(&vault, true).0, 0);

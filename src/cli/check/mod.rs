@@ -35,6 +35,10 @@ use std::{
     time::SystemTime,
 };
 
+/// What to do where the vault's root is under another key.
+const OTHER_CONFIGURATION: &str = "After `key rotate` an older configuration does not fit: put the newest one back, with `warpcrypt key \
+     restore`. If it is the right one, move warpcrypt.dir out of the vault and repair it again: all names in its root are lost then.";
+
 /// What is to be done.
 #[derive(Clone, Copy)]
 struct Scope {
@@ -105,7 +109,10 @@ fn open(args: &CheckArgs, scope: Scope) -> Outcome<(Arc<Vault>, Option<Finding>)
     let opened = || Vault::open(&args.vault, &unlock, options.clone());
     let (vault, mended) = match opened() {
         Err(OpenError::DamagedRoot(_)) if scope.repair => {
-            let mended = Vault::repair_root_id(&args.vault, &unlock).map_err(vaults::explain)?;
+            let mended = Vault::repair_root_id(&args.vault, &unlock).map_err(|e| match e {
+                OpenError::OtherVault(_) => Failure::new(Code::Failed, e, OTHER_CONFIGURATION),
+                e => vaults::explain(e),
+            })?;
             (opened(), mended)
         }
         opened => (opened, false),

@@ -15,6 +15,7 @@ mod nodes;
 mod opening;
 mod pending;
 mod renames;
+mod repair;
 mod rest;
 mod rotate;
 mod sharing;

@@ -485,3 +485,47 @@ fn a_master_secret_does_not_lose_the_former_key() {
     assert_eq!(rotate(&vault, usize::MAX), Rotated::Whole { aside: 0 });
     assert_eq!(everything(&vault), before);
 }
+
+/// Whoever puts an older configuration back by hand has a root that does not authenticate with it.
+#[test]
+fn a_repair_with_an_older_configuration_costs_no_name() {
+    let f = Fixture::new();
+    furnish(&f);
+    let configuration = |f: &Path| ["warpcrypt.json", "warpcrypt.json.copy"].map(|name| f.join(name));
+    let read = |dir: &Path| configuration(dir).map(|path| std::fs::read(path).unwrap());
+    let put = |dir: &Path, content: [Vec<u8>; 2]| {
+        configuration(dir)
+            .into_iter()
+            .zip(content)
+            .for_each(|(path, text)| std::fs::write(path, text).unwrap());
+    };
+    let old = read(f.dir.path());
+    let (config, master) = begin(&f);
+    f.vault.take_up(&config, &master).unwrap();
+    rotate(&f.vault, usize::MAX);
+    let before = everything(&f.vault);
+    let dir = f.close();
+    let newest = read(dir.path());
+    put(dir.path(), old);
+    let id = dir.path().join("warpcrypt.dir");
+    let content = std::fs::read(&id).unwrap();
+    assert!(matches!(
+        Vault::open(dir.path(), &unlock(), OpenOptions::default()),
+        Err(OpenError::DamagedRoot(_))
+    ));
+    let repaired = Vault::repair_root_id(dir.path(), &unlock());
+    assert!(matches!(repaired, Err(OpenError::OtherVault(_))), "{:?}", repaired.map_err(|e| e.to_string()));
+    assert_eq!(std::fs::read(&id).unwrap(), content);
+    put(dir.path(), newest);
+    assert_eq!(everything(&open(dir.path(), true)), before);
+    // With the right one a damaged id is mended, although no name opens with what is left of it: files are the vault's.
+    let mut damaged = content;
+    damaged[3] ^= 1;
+    std::fs::write(&id, damaged).unwrap();
+    assert!(Vault::repair_root_id(dir.path(), &unlock()).unwrap());
+    let vault = open(dir.path(), true);
+    assert_eq!(
+        vault.inspect_dir(&vault.root()).unwrap().damaged.len(),
+        before.keys().filter(|p| p.components().count() == 1).count()
+    );
+}

@@ -1,0 +1,66 @@
+//! Repairs of names and ids: nothing is lost on the way, and nothing is repaired that may be whole.
+
+use super::*;
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+/// What was set aside: the content of each file.
+fn aside(f: &Fixture) -> Vec<Vec<u8>> {
+    let in_root = fs::read_dir(f.dir.path()).unwrap().map(|entry| entry.unwrap());
+    let folders = in_root.filter(|entry| entry.file_name().to_string_lossy().starts_with("warpcrypt.aside."));
+    let files = folders.flat_map(|folder| fs::read_dir(folder.path()).unwrap());
+    files.map(|file| fs::read(file.unwrap().path()).unwrap()).collect()
+}
+
+#[test]
+fn a_directory_has_an_id_at_any_moment_of_its_repair() {
+    let f = Fixture::new();
+    let dir = f.mkdir(&f.root(), "dir");
+    f.touch(&dir, "file").unwrap();
+    let (stored, _) = f.vault.lookup(&f.root(), OsStr::new("dir")).unwrap();
+    let id = f.stored(&f.root(), "dir").join("warpcrypt.dir");
+    let done = AtomicBool::new(false);
+    let was_missing = || {
+        let mut missing = false;
+        while !done.load(Ordering::Relaxed) {
+            missing |= !id.exists();
+        }
+        missing
+    };
+    let missing = thread::scope(|scope| {
+        let watching = scope.spawn(was_missing);
+        for _ in 0..50 {
+            let mut content = fs::read(&id).unwrap();
+            content[20] ^= 1;
+            let damaged = content.clone();
+            fs::write(id.with_extension("new"), content).unwrap();
+            fs::rename(id.with_extension("new"), &id).unwrap();
+            f.vault.repair_dir_id(&f.root(), &stored, &f.vault.aside().unwrap()).unwrap();
+            assert!(aside(&f).contains(&damaged));
+        }
+        done.store(true, Ordering::Relaxed);
+        watching.join().unwrap()
+    });
+    assert!(!missing);
+    let dir = f.vault.open_dir(&f.root(), &stored).unwrap();
+    assert_eq!(f.names(&dir), ["file"]);
+}
+
+/// Root repairs what a user mounts next.
+#[test]
+fn a_repaired_id_is_of_use_to_whoever_may_enter_the_directory() {
+    let f = Fixture::new();
+    f.mkdir(&f.root(), "dir");
+    let (stored, _) = f.vault.lookup(&f.root(), OsStr::new("dir")).unwrap();
+    let dir = f.stored(&f.root(), "dir");
+    let owner = if rustix::process::geteuid().is_root() { 1000 } else { rustix::process::geteuid().as_raw() };
+    chown(&dir, Some(owner), None).unwrap();
+    fs::remove_file(dir.join("warpcrypt.dir")).unwrap();
+    f.vault.repair_dir_id(&f.root(), &stored, &f.vault.aside().unwrap()).unwrap();
+    let id = fs::metadata(dir.join("warpcrypt.dir")).unwrap();
+    assert_eq!((id.uid(), id.permissions().mode() & 0o777), (owner, 0o644));
+}
