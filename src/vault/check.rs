@@ -28,6 +28,8 @@ pub struct Contents {
     pub entries: Vec<DirEntry>,
     /// Stored names of entries that do not, with the reason.
     pub damaged: Vec<(OsString, String)>,
+    /// Those of entries whose names cannot be read, with the reason.
+    pub unread: Vec<(OsString, String)>,
     /// Names that are none of the vault's, and what they say.
     pub strays: Vec<(OsString, Origin)>,
     /// Left-overs of unfinished writes, and what was set aside.
@@ -86,7 +88,7 @@ impl Flaw {
     }
 
     /// One of what could not be read.
-    fn unread(reason: String) -> Self {
+    pub fn unread(reason: String) -> Self {
         Flaw { part: Part::Unread, reason }
     }
 
@@ -122,6 +124,7 @@ impl Vault {
                     contents.entries.push(DirEntry { name, stored, kind, ino, next: 0 });
                 }
                 NameOf::Entry(Err(reason)) => contents.damaged.push((entry.name, reason)),
+                NameOf::Unread(reason) => contents.unread.push((entry.name, reason)),
             }
         }
         Ok(contents)

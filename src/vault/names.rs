@@ -40,6 +40,8 @@ pub(super) enum NameOf {
     Own(Class),
     /// That of an entry: in plaintext, or why it does not authenticate.
     Entry(std::result::Result<OsString, String>),
+    /// That of an entry whose sidecar cannot be read: nothing says that it is damaged.
+    Unread(String),
 }
 
 impl Vault {
@@ -69,11 +71,16 @@ impl Vault {
         let stored = entry.name.as_bytes();
         let sidecar = match self.keys().names.classify(stored) {
             class @ (Class::Temporary | Class::Own) => return NameOf::Own(class),
-            Class::Entry => Ok(None),
-            Class::Long => read_small(dir, OsStr::from_bytes(&sidecar_name(stored))).map(Some),
+            Class::Entry => None,
+            Class::Long => match read_small(dir, OsStr::from_bytes(&sidecar_name(stored))) {
+                Ok(sidecar) => Some(sidecar),
+                Err(e) if e.kind() == io::ErrorKind::NotFound || is_link(&e) => {
+                    return NameOf::Entry(Err(e.to_string()));
+                }
+                Err(e) => return NameOf::Unread(e.to_string()),
+            },
         };
-        let name = sidecar.map_err(|e| e.to_string()).and_then(|sidecar| {
-            let id = dir.id().map_err(|e| e.to_string())?;
+        let name = dir.id().map_err(|e| e.to_string()).and_then(|id| {
             let decode = |keys: &Keys| keys.names.decode(id, stored, sidecar.as_deref());
             self.keys.open(decode).map_err(|e| e.to_string())
         });
@@ -106,8 +113,8 @@ impl Vault {
             NameOf::Own(_) => None,
             NameOf::Entry(Ok(name)) => Some(name),
             // Removed since it was listed, with its sidecar.
-            NameOf::Entry(Err(_)) if dir.store.stat(&entry.name).is_err() => None,
-            NameOf::Entry(Err(reason)) => {
+            NameOf::Entry(Err(_)) | NameOf::Unread(_) if dir.store.stat(&entry.name).is_err() => None,
+            NameOf::Entry(Err(reason)) | NameOf::Unread(reason) => {
                 self.complain(format!("{}: left out of the listing: {reason}", dir.stored_path(&entry.name)));
                 None
             }

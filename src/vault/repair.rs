@@ -299,15 +299,21 @@ impl Vault {
         Ok(copy)
     }
 
-    /// Gives an entry whose name is lost another one: `recovered-1`, or the next that is free.
+    /// Gives an entry whose name is lost another one: `recovered-1`, or the next that is free. What the store had and has instead,
+    /// with a zero byte between, is noted first: a long name comes back with its sidecar.
     ///
     /// # Errors
     /// The store's.
-    pub fn rename_nameless(&self, dir: &Arc<Dir>, stored: &OsStr) -> Result<DirEntry> {
+    pub fn rename_nameless(&self, dir: &Arc<Dir>, stored: &OsStr, aside: &Aside) -> Result<DirEntry> {
         self.writable()?;
         for number in 1_u64.. {
             let name = OsString::from(format!("recovered-{number}"));
             let place = self.place(dir, &name)?;
+            if dir.store.stat(&place.stored.0).is_ok() {
+                continue;
+            }
+            let old = dir.path_in_store(stored).into_os_string();
+            aside.note(&[old.as_bytes(), &[0], place.stored.0.as_bytes()].concat())?;
             match dir.store.rename_new(stored, &dir.store, &place.stored.0) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 renamed => {

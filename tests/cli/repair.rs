@@ -83,16 +83,21 @@ fn what_could_not_be_read_is_reported_and_stays() {
     let mount = vault.mount();
     symlink("t".repeat(4000), mount.join("link")).expect("symlink");
     fs::write(mount.join("file"), "content").expect("write");
+    let long = "l".repeat(200);
+    fs::write(mount.join(&long), "content").expect("write");
     set(&mount.join("file"), "user.short", b"value");
     set(&mount.join("file"), "user.long", &[7; 65_536]);
     mount.unmount();
-    let unread = [only(&vault, "warpcrypt.links"), only(&vault, "warpcrypt.xattrs")];
-    let kept = ["target", "list"].map(|name| vault.place_path().join(name));
+    let listed = fs::read_dir(&vault.store).expect("list").map(|entry| entry.expect("entry").path());
+    let sidecar =
+        listed.into_iter().find(|path| path.extension().is_some_and(|e| e == "name")).expect("a sidecar");
+    let unread = [only(&vault, "warpcrypt.links"), only(&vault, "warpcrypt.xattrs"), sidecar];
+    let kept = ["target", "list", "sidecar"].map(|name| vault.place_path().join(name));
     for (file, kept) in unread.iter().zip(&kept) {
         fs::rename(file, kept).expect("rename");
         fs::create_dir(file).expect("mkdir");
     }
-    let found = ["file", "link"].map(|path| ("damaged".to_owned(), path.to_owned(), None, None));
+    let found = ["/", "file", "link"].map(|path| ("damaged".to_owned(), path.to_owned(), None, None));
     assert_eq!(findings(&vault, false), (41, found.to_vec()));
     let done = run(&mut check(&vault, &["--repair"]), 60);
     assert!(done.code() == 41 && !done.text().contains("set aside"), "{}", done.text());
@@ -106,6 +111,7 @@ fn what_could_not_be_read_is_reported_and_stays() {
     assert_eq!(fs::read_link(mount.join("link")).expect("readlink").as_os_str().len(), 4000);
     assert_eq!(length(&mount.join("file"), "user.short"), Ok(5));
     assert_eq!(length(&mount.join("file"), "user.long"), Ok(65_536));
+    assert_eq!(fs::read(mount.join(&long)).expect("read"), b"content");
     mount.unmount();
 }
 

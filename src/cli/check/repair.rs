@@ -14,10 +14,11 @@ use std::{
 /// What was done, in words, and where the store has what was set aside.
 type Done = (Kind, &'static str, Option<PathBuf>);
 
-/// The content of a file, rebuilt and checked again.
+/// The content of a file, rebuilt and checked again. What only could not be read may be whole.
 pub(super) fn content(check: &Check, job: &Job, flaws: Vec<Flaw>) -> Vec<Finding> {
     let damaged = |flaw| finding(Kind::Damaged, &job.path, job.place(), flaw);
-    let Some(aside) = check.aside.filter(|_| check.scope.repair && !flaws.is_empty()) else {
+    let is_damaged = flaws.iter().any(|flaw| !matches!(flaw.part, Part::Unread));
+    let Some(aside) = check.aside.filter(|_| check.scope.repair && is_damaged) else {
         return flaws.into_iter().map(damaged).collect();
     };
     let found = Flaw { part: Part::Whole, reason: summary(&flaws) };
@@ -83,10 +84,8 @@ pub(super) fn name(
 ) -> (Option<DirEntry>, Finding) {
     let (dir, stored) = place;
     let mut found = finding(Kind::Damaged, path, (dir, stored), flaw);
-    if !check.scope.repair {
-        return (None, found);
-    }
-    match check.vault.rename_nameless(dir, stored) {
+    let Some(aside) = check.aside.filter(|_| check.scope.repair) else { return (None, found) };
+    match check.vault.rename_nameless(dir, stored, aside) {
         Ok(entry) => {
             found.kind = Kind::Repaired;
             found.reason += &format!("; it is named {:?} now", entry.name);

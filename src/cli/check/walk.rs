@@ -135,12 +135,16 @@ impl Check<'_> {
             ));
             Contents::default()
         });
-        let Contents { mut entries, damaged, strays, left_over } = contents;
+        let Contents { mut entries, damaged, unread, strays, left_over } = contents;
         for (name, reason) in damaged {
             let flaw = Flaw::whole(format!("an entry without a name: {reason}"));
             let (entry, finding) = repair::name(self, path, (dir, &name), flaw);
             entries.extend(entry);
             report.findings.push(finding);
+        }
+        for (name, reason) in unread {
+            let flaw = Flaw::unread(format!("an entry whose name cannot be read: {reason}"));
+            report.findings.push(finding(Kind::Damaged, path, (dir, &name), flaw));
         }
         for (name, origin) in strays {
             report.findings.push(repair::stray(self, path, (dir, &name), origin));

@@ -89,7 +89,7 @@ impl Vault {
         let entry = Listed { name: stored.0.clone(), kind: FileType::Unknown, ino: 0 };
         match self.name_of_entry(dir, &entry) {
             NameOf::Entry(Ok(name)) => Ok(Some(name)),
-            NameOf::Entry(Err(reason)) => {
+            NameOf::Entry(Err(reason)) | NameOf::Unread(reason) => {
                 self.complain(format!("{}: {reason}", dir.stored_path(&stored.0)));
                 Err(Errno::IO.into())
             }
@@ -206,7 +206,7 @@ impl Vault {
         let listed = self.with_access(&dir.store.itself(), 0o500, || dir.store.list())?;
         let name = |entry: Listed| match self.name_of_entry(dir, &entry) {
             NameOf::Entry(Ok(name)) => Some((name, StoredName(entry.name))),
-            NameOf::Entry(Err(_)) | NameOf::Own(_) => None,
+            NameOf::Entry(Err(_)) | NameOf::Unread(_) | NameOf::Own(_) => None,
         };
         Ok(listed.into_iter().filter_map(name).collect())
     }

@@ -265,7 +265,9 @@ impl Pass<'_> {
         for entry in listed.iter().filter(|entry| self.vault.is_entry(&entry.name)) {
             let name = StoredName(entry.name.clone());
             match (self.vault.name_of_entry(dir, entry), Kind::from_store(entry.kind)) {
-                (NameOf::Entry(Err(reason)), _) if dir.store.stat(&entry.name).is_ok() => {
+                (NameOf::Entry(Err(reason)) | NameOf::Unread(reason), _)
+                    if dir.store.stat(&entry.name).is_ok() =>
+                {
                     self.leave(dir, &entry.name, &reason)?;
                 }
                 (_, Some(Kind::Dir)) => match self.vault.open_dir(dir, &name) {

@@ -8,6 +8,8 @@ use std::{
     thread,
 };
 
+const LONG: usize = 200;
+
 /// What was set aside: the content of each file.
 fn aside(f: &Fixture) -> Vec<Vec<u8>> {
     let in_root = fs::read_dir(f.dir.path()).unwrap().map(|entry| entry.unwrap());
@@ -63,4 +65,30 @@ fn a_repaired_id_is_of_use_to_whoever_may_enter_the_directory() {
     f.vault.repair_dir_id(&f.root(), &stored, &f.vault.aside().unwrap()).unwrap();
     let id = fs::metadata(dir.join("warpcrypt.dir")).unwrap();
     assert_eq!((id.uid(), id.permissions().mode() & 0o777), (owner, 0o644));
+}
+
+#[test]
+fn a_name_is_damaged_without_its_sidecar_but_not_if_that_cannot_be_read() {
+    let f = Fixture::new();
+    let root = f.root();
+    f.touch(&root, "l".repeat(LONG)).unwrap();
+    let file = f.stored(&root, "l".repeat(LONG));
+    let sidecar = PathBuf::from(file.display().to_string() + ".name");
+    let content = fs::read(&sidecar).unwrap();
+    fs::remove_file(&sidecar).unwrap();
+    // A disk that fails cannot be had here: a directory does not give its content either.
+    fs::create_dir(&sidecar).unwrap();
+    let contents = f.vault.inspect_dir(&root).unwrap();
+    assert_eq!((contents.unread.len(), contents.damaged.len(), contents.entries.len()), (1, 0, 0));
+    fs::remove_dir(&sidecar).unwrap();
+    let contents = f.vault.inspect_dir(&root).unwrap();
+    assert_eq!((contents.unread.len(), contents.damaged.len(), contents.entries.len()), (0, 1, 0));
+    // Its name in the store is kept: with the sidecar it has its name again.
+    let stored = file.file_name().unwrap();
+    let new = f.vault.rename_nameless(&root, stored, &f.vault.aside().unwrap()).unwrap();
+    let noted = [file.as_os_str(), OsStr::new("\0"), &new.stored.0].map(OsStr::as_encoded_bytes).concat();
+    assert_eq!(aside(&f), [noted]);
+    fs::rename(f.dir.path().join(&new.stored.0), &file).unwrap();
+    fs::write(&sidecar, content).unwrap();
+    assert_eq!(f.names(&root), [OsString::from("l".repeat(LONG))]);
 }
