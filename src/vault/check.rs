@@ -245,8 +245,9 @@ fn check_ranges(file: &File, all: bool, flaws: &mut Vec<Flaw>, progress: &mut dy
         at = range.end;
         let done = match damage {
             Some(reason) => {
-                flaws.push(Flaw { part: Part::Bytes(range.start, range.end), reason });
-                Ok(())
+                let len = range.end - range.start;
+                note_chunk(flaws, range, reason);
+                go_on(len)
             }
             None if all => each_piece(file, range, &mut buffer, &mut |segment| match segment {
                 Segment::Data(_, bytes) => go_on(bytes.len() as u64),

@@ -23,7 +23,7 @@ use std::{
     thread::sleep,
     time::Duration,
 };
-use warpcrypt::format::layout::{CHUNK, chunk_offset, entries_offset, stored_size};
+use warpcrypt::format::layout::{CHUNK, chunk_offset, entries_offset, node_offset, stored_size};
 
 pub fn check(vault: &Vault, more: &[&str]) -> Command {
     let mut command = Vault::program();
@@ -138,6 +138,18 @@ fn every_kind_of_damage_is_named() {
     assert_eq!(full, ranges.map(|range| damaged(chunks, Some(range))));
     let done = run(&mut check(&vault, &["--full"]), 60);
     assert!(!done.text().contains(&of(whole)), "{}", done.text());
+}
+
+#[test]
+fn a_damaged_node_page_is_one_finding() {
+    if !ready(&[]) {
+        return;
+    }
+    let size = 300 * CHUNK;
+    let vault = filled(&[size]);
+    flip(&stored(&vault, size), node_offset(1, 0) + 40);
+    let whole = ("damaged".to_owned(), format!("folder/of {size}"), Some(0), Some(size - 1));
+    assert_eq!(findings(&vault, false), (41, vec![whole]));
 }
 
 #[test]

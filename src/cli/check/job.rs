@@ -9,6 +9,7 @@ use crate::{
     vault::{Aside, Dir, DirEntry, Flaw, Mismatch, Part, Vault},
 };
 use indicatif::ProgressBar;
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
@@ -20,8 +21,24 @@ pub(super) struct Check<'a> {
     pub(super) vault: &'a Arc<Vault>,
     pub(super) scope: Scope,
     pub(super) aside: Option<&'a Aside>,
+    pub(super) nodes: Nodes,
     pub(super) bar: &'a ProgressBar,
     pub(super) interrupt: &'a Interrupt,
+}
+
+/// Keeps two threads from one node, which may have several names: what one repairs the other must not open.
+pub(super) struct Nodes(Vec<Mutex<()>>);
+
+impl Nodes {
+    /// Enough that other nodes rarely wait.
+    pub(super) fn new() -> Self {
+        Nodes((0..1024).map(|_| Mutex::default()).collect())
+    }
+
+    /// Waits until no other thread has the node with this number.
+    pub(super) fn alone(&self, ino: u64) -> MutexGuard<'_, ()> {
+        self.0[(ino % self.0.len() as u64) as usize].lock()
+    }
 }
 
 /// An entry to be checked.

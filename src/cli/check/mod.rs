@@ -19,17 +19,18 @@ use super::{
     umount, unlocking, vaults,
 };
 use crate::{
-    format::name::DIR_ID_NAME,
+    format::name::{DIR_ID_NAME, LOCK_FILE},
     hash::{self, Vaulted},
     vault::{self, AnchorUse, Flaw, NewNode, OpenError, OpenOptions, Vault},
 };
 use data_encoding::HEXLOWER;
 use indicatif::ProgressBar;
-use job::Check;
+use job::{Check, Nodes};
 use report::{Finding, Kind, Report};
 use resume::Saved;
 use std::{
     fs, io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::SystemTime,
@@ -59,6 +60,7 @@ impl Scope {
 /// If the vault does not open or is in use, or something in it is damaged.
 pub fn run(args: &CheckArgs) -> Outcome {
     let scope = Scope { full: args.full, repair: args.repair, move_strays: args.move_strays };
+    let unwritten = (!scope.changes()).then(|| Writers::of(&args.vault));
     refuse_writer(&args.vault)?;
     let id = HEXLOWER.encode(vaults::read(&args.vault)?.id());
     let saved = match &args.resume {
@@ -72,7 +74,8 @@ pub fn run(args: &CheckArgs) -> Outcome {
     let bar = bar(&vault, scope, &interrupt);
     bar.inc(saved.0.bytes);
     let aside = scope.changes().then(|| vault.aside()).transpose().map_err(failed)?;
-    let check = Check { vault: &vault, scope, aside: aside.as_ref(), bar: &bar, interrupt: &interrupt };
+    let (aside, nodes) = (aside.as_ref(), Nodes::new());
+    let check = Check { vault: &vault, scope, aside, nodes, bar: &bar, interrupt: &interrupt };
     let (mut report, last) = walk::run(&check, saved);
     bar.finish_and_clear();
     if interrupt.check().is_err()
@@ -88,9 +91,14 @@ pub fn run(args: &CheckArgs) -> Outcome {
     let left = repair::left_behind(&check, &report);
     report.findings.extend(left);
     report.sort();
-    finish(&vault, scope, &report)?;
+    let finished = finish(&vault, scope, &report);
+    // Nothing else may say what was repaired.
     print(&if args.json { report.json(args.full) } else { report.text(args.full) })?;
+    finished?;
     interrupt.check()?;
+    if let Some(before) = unwritten {
+        refuse_changing(&args.vault, before, &report)?;
+    }
     forget(args.resume.as_deref())?;
     match &args.anchor {
         Some(file) if args.accept => anchor::take(&vault, file)?,
@@ -139,6 +147,30 @@ fn refuse_writer(vault: &Path) -> Outcome {
         )),
         Ok(None) | Err(_) => Ok(()), // Opening it says what is wrong.
     }
+}
+
+/// Who wrote to a vault, as its lock file tells: everyone who does changes it.
+#[derive(PartialEq)]
+struct Writers(Option<(u64, [(i64, i64); 2])>);
+
+impl Writers {
+    fn of(vault: &Path) -> Self {
+        let lock = fs::symlink_metadata(vault.join(LOCK_FILE)).ok();
+        let times = |m: fs::Metadata| [(m.mtime(), m.mtime_nsec()), (m.ctime(), m.ctime_nsec())];
+        Writers(lock.map(|lock| (lock.ino(), times(lock))))
+    }
+}
+
+/// What was found damaged may be what a mount wrote meanwhile.
+fn refuse_changing(vault: &Path, before: Writers, report: &Report) -> Outcome {
+    if report.number_of(Kind::Damaged) > 0 && Writers::of(vault) != before {
+        return Err(Failure::new(
+            Code::AlreadyMounted,
+            format!("{} was mounted for writing while it was checked", vault.display()),
+            "What was being written looks damaged. Unmount it, and check again.",
+        ));
+    }
+    Ok(())
 }
 
 fn bar(vault: &Arc<Vault>, scope: Scope, interrupt: &Interrupt) -> ProgressBar {
@@ -218,5 +250,35 @@ fn judge(report: &Report, scope: Scope) -> Outcome {
             "The report in the root of the vault says where it is in the store.",
         )),
         (number, _) => Err(Failure::new(Code::Unreadable, format!("{number} damaged"), advice)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn damage_is_none_to_rely_on_if_somebody_wrote_meanwhile() {
+        let vault = tempfile::tempdir().unwrap();
+        let damaged = Finding {
+            path: "file".into(),
+            bytes: None,
+            kind: Kind::Damaged,
+            stored: "file".into(),
+            reason: "tag does not verify".to_owned(),
+            aside: None,
+        };
+        let report = Report { findings: vec![damaged], ..Report::default() };
+        let refused = |before, report: &Report| refuse_changing(vault.path(), before, report).is_err();
+        let before = || Writers::of(vault.path());
+        for content in ["", "open"] {
+            assert!(!refused(before(), &report));
+            let earlier = before();
+            std::thread::sleep(Duration::from_millis(20)); // The clock of the store may be coarse.
+            fs::write(vault.path().join(LOCK_FILE), content).unwrap();
+            assert!(refused(earlier, &report));
+            assert!(!refused(Writers(None), &Report::default()));
+        }
     }
 }

@@ -166,6 +166,7 @@ impl Check<'_> {
             if self.interrupt.check().is_err() {
                 continue; // The others that wait go, too.
             }
+            let _alone = self.nodes.alone(job.entry.ino);
             let mut report = Report { files: 1, ..Report::default() };
             if job.entry.kind == vault::Kind::File {
                 let flaws = self.content(&job, &mut report.bytes);
