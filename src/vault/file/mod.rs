@@ -213,9 +213,16 @@ impl File {
 
     fn sync_as(&self, what: SyncKind) -> Result<()> {
         let mut st = self.state.write();
-        // Without a lease nothing is to be stored: giving it back made all durable.
-        if self.context.read_only || self.lacks_lease() {
+        if self.context.read_only {
             return Ok(());
+        }
+        if self.lacks_lease() {
+            drop(st);
+            // Giving it back made the content durable. The rest changes without a lease.
+            return match what {
+                SyncKind::Content => Ok(()),
+                SyncKind::Whole => Ok(self.store.sync_whole()?),
+            };
         }
         let synced = self.sync_all(&mut st, what);
         self.suspecting(&mut st, synced)

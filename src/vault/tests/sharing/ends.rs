@@ -127,6 +127,22 @@ fn attributes_are_seen_by_others_and_lists_are_refused() {
     assert!(!dir.path().join("warpcrypt.xattrs").exists());
 }
 
+/// It changes without a lease.
+#[test]
+fn an_fsync_makes_an_attribute_durable_that_changed_alone() {
+    let dir = new_vault();
+    let vault = share(dir.path(), Duration::ZERO);
+    let (_, _, open) = vault.create(&vault.root(), name("f"), node(0o644)).unwrap();
+    vault.set_xattr(Target::File(&open), name("user.a"), b"value", false, false).unwrap();
+    vault.sync_file(&open).unwrap();
+    let life = vault.files().life.clone();
+    life.end_after(0); // Nothing reaches the store.
+    vault.sync_data(&open).unwrap();
+    vault.sync_file(&open).unwrap_err();
+    life.end_after(i64::MAX);
+    vault.shut_down().unwrap();
+}
+
 #[test]
 fn a_size_set_by_name_is_seen_at_once() {
     let dir = new_vault();
