@@ -65,7 +65,7 @@ pub static CONTEXTS: LazyLock<[Arc<Context>; 2]> = LazyLock::new(|| {
         Arc::new(Context {
             keys: ContentKeys::new(0, keys()),
             overwrites_in_place: true,
-            set_aside: Box::new(|_| Ok(())),
+            vacate: Box::new(|_| Ok(())),
             rewrites: None,
             bounds: None,
             router: Router::new(EngineChoice::Cpu, budget.buffers).expect("the CPU"),

@@ -16,8 +16,9 @@ const PREFIX_OF_OTHERS: &str = "trusted.warpcrypt.";
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// The one that is a directory's default ACL.
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
-/// Their stored names. No other name is stored so: base64url has no dot.
-const STORED_ACCESS: &str = "user.warpcrypt.acl.access";
+/// Its stored name. No other name is stored so: base64url has no dot.
+pub const STORED_ACCESS: &str = "user.warpcrypt.acl.access";
+/// The same.
 const STORED_DEFAULT: &str = "user.warpcrypt.acl.default";
 /// The longest stored name that Linux takes.
 pub const STORED_NAME_MAX: usize = 255;

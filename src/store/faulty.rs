@@ -3,6 +3,7 @@
 //! It keeps, for every page that was written since the last sync, all of its versions. A power cut keeps
 //! any one of them, for each page (or sector) independently: so writes are dropped and reordered in every way.
 
+mod attributes;
 mod content;
 mod failures;
 mod space;
@@ -14,7 +15,12 @@ use content::Content;
 use failures::Failures;
 use parking_lot::Mutex;
 use space::Space;
-use std::{collections::BTreeSet, io, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::{OsStr, OsString},
+    io,
+    sync::Arc,
+};
 
 /// Bytes of a sector: what a power cut keeps or loses as a whole.
 pub const SECTOR: usize = 512;
@@ -162,6 +168,11 @@ impl FaultyFile {
         self.0.lock().content.bytes()
     }
 
+    /// All extended attributes.
+    pub fn attributes(&self) -> BTreeMap<OsString, Vec<u8>> {
+        self.0.lock().content.attributes.all()
+    }
+
     /// Changes the bytes as somebody else would.
     pub fn tamper(&self, change: impl FnOnce(&mut Vec<u8>)) {
         let mut inner = self.0.lock();
@@ -290,7 +301,11 @@ impl BackingFile for FaultyFile {
     }
 
     fn sync_whole(&self) -> io::Result<()> {
-        self.sync_data().inspect(|()| self.0.lock().whole_syncs += 1)
+        self.sync_data()?;
+        let mut inner = self.0.lock();
+        inner.whole_syncs += 1;
+        inner.content.attributes.sync();
+        Ok(())
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
@@ -323,5 +338,19 @@ impl BackingFile for FaultyFile {
         inner.failures.ask(Call::Time).map_err(Failure::error)?;
         inner.mtime = (seconds, nanoseconds);
         Ok(())
+    }
+
+    fn attribute_names(&self) -> io::Result<Vec<OsString>> {
+        let mut inner = self.0.lock();
+        inner.failures.ask(Call::Attribute).map_err(Failure::error)?;
+        Ok(inner.content.attributes.all().into_keys().collect())
+    }
+
+    fn set_attribute(&self, name: &OsStr, value: &[u8]) -> io::Result<()> {
+        self.0.lock().call(Call::Attribute, |inner| inner.content.attributes.set(name, Some(value)))
+    }
+
+    fn remove_attribute(&self, name: &OsStr) -> io::Result<()> {
+        self.0.lock().call(Call::Attribute, |inner| inner.content.attributes.set(name, None))
     }
 }

@@ -1,6 +1,9 @@
 //! The small trait between a file's format and where its bytes are.
 
-use std::io;
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+};
 
 /// One stored file. All methods may be called from several threads.
 pub trait BackingFile: Send + Sync {
@@ -56,6 +59,22 @@ pub trait BackingFile: Send + Sync {
     fn mtime(&self) -> io::Result<(i64, u32)>;
     /// Sets the modification time: seconds and nanoseconds since 1970.
     fn set_mtime(&self, seconds: i64, nanoseconds: u32) -> io::Result<()>;
+    /// Names of its extended attributes. A store that has none need not know of them.
+    fn attribute_names(&self) -> io::Result<Vec<OsString>> {
+        Ok(Vec::new())
+    }
+    /// Sets an extended attribute.
+    fn set_attribute(&self, _name: &OsStr, _value: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Removes an extended attribute, if it is there.
+    fn remove_attribute(&self, _name: &OsStr) -> io::Result<()> {
+        Ok(())
+    }
+    /// Takes permission bits away.
+    fn forbid(&self, _rights: u32) -> io::Result<()> {
+        Ok(())
+    }
     /// Locks the file against all others who have opened it and lock it, on any machine; false if one of them has it locked.
     /// Where it cannot be written, they may read, too.
     ///

@@ -16,6 +16,9 @@ const PIECE: usize = 1 << 20;
 /// # Errors
 /// The store's; then nothing is left behind that counts.
 pub(super) fn set_headless_aside(root: &StoreDir, file: &dyn BackingFile) -> io::Result<()> {
+    if file.is_empty()? {
+        return Ok(());
+    }
     let name = random_name(ASIDE)?;
     if set_aside(root, &name, file)? {
         log::warn!("{}: what stood behind the blank header of a file", name.display());

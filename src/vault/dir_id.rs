@@ -4,6 +4,7 @@ use super::{
     Damage, Dir, Error, Result, Vault,
     keys::Former,
     names::{Place, random_name, read_small},
+    ownerless::drop_ownerless,
     sharing::{Rule, holds},
 };
 use crate::{
@@ -119,6 +120,8 @@ impl Vault {
         if lost > 0 && self.keys().names.depend_on_directory() {
             self.with_access(&node, 0o700, || self.set_aside(dir, &listed))?;
         }
+        let opened = DirFile::new(self.with_access(&node, 0o400, || node.reopen(OFlags::RDONLY))?);
+        self.with_access(&node, 0o700, || drop_ownerless(&opened))?;
         let id = DirId::random()?;
         let content = self.keys().dir_ids.encode(&id);
         self.with_access(&node, 0o700, || self.write_small(dir, OsStr::new(DIR_ID_NAME), &content))?;

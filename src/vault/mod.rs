@@ -31,6 +31,7 @@ mod open;
 mod open_error;
 mod open_file;
 mod own_dirs;
+mod ownerless;
 mod pending;
 mod process;
 mod remove;

@@ -9,6 +9,7 @@ use super::{
     init::{is_store_read_only, require_case},
     keys::{ContentKeys, KeyRing, Keys},
     lock::{Users, WriteLock},
+    ownerless::drop_ownerless,
     pending::Pending,
     process,
     resources::{Budget, MEMORY},
@@ -217,7 +218,10 @@ impl Vault {
                 None => Err(io::Error::from_raw_os_error(libc::EIO)),
             }),
             overwrites_in_place: of_files.overwrites_in_place(),
-            set_aside: Box::new(move |file| set_headless_aside(&aside, file)),
+            vacate: Box::new(move |file| {
+                set_headless_aside(&aside, file)?;
+                drop_ownerless(file)
+            }),
             rewrites: Some(Box::new(rewrites.map_err(failed)?)),
             bounds: anchor.clone().map(|anchor| anchor as Arc<dyn Bounds>),
             buffered: Arc::new(Buffered::new(budget.behind)),

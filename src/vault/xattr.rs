@@ -39,8 +39,14 @@ impl Vault {
             Found::InList(value) => value,
             // Lists are not locked now: to know what it is bound to may take locks that come before theirs.
             Found::OnNode(sealed) => {
-                let identity = self.identity(&target, false)?;
-                self.open_value(&target, identity.as_ref(), name, &sealed)?
+                // One that a crash left without the identity that it was bound to is none.
+                let identity = self.identity(&target, false)?.ok_or(Error::NoAttribute)?;
+                let opened = self.open_value(&target, &identity, name, &sealed);
+                // The node may have got that identity just now, and lost what was bound to the one before.
+                if opened.is_err() && self.stored_value(&node, name)?.as_ref() != Some(&sealed) {
+                    return self.get_xattr(target, name);
+                }
+                opened?
             }
         };
         match AclKind::of(name) {
@@ -64,7 +70,8 @@ impl Vault {
         }
     }
 
-    /// Whether the value of an attribute authenticates, if there is still one, as that of a node with this identity.
+    /// Whether the value of an attribute authenticates, if there is still one, as that of a node with this identity. For one
+    /// without, there is none.
     ///
     /// # Errors
     /// `Damaged` if it does not; else the store's.
@@ -76,7 +83,10 @@ impl Vault {
     ) -> Result<()> {
         match self.find_value(target, &target.node()?, name) {
             Ok(Found::InList(_)) | Err(Error::NoAttribute) => Ok(()),
-            Ok(Found::OnNode(sealed)) => self.open_value(target, identity, name, &sealed).map(drop),
+            Ok(Found::OnNode(sealed)) => match identity {
+                Some(identity) => self.open_value(target, identity, name, &sealed).map(drop),
+                None => Ok(()),
+            },
             Err(e) => Err(e),
         }
     }
@@ -85,14 +95,13 @@ impl Vault {
     fn open_value(
         &self,
         target: &Target,
-        identity: Option<&Identity>,
+        identity: &Identity,
         name: &OsStr,
         sealed: &[u8],
     ) -> Result<Vec<u8>> {
-        let damage = |reason| Damage { what: describe(target), reason };
-        let identity = identity.ok_or_else(|| damage("attribute of no file"))?;
+        let damage = || Damage { what: describe(target), reason: "attribute does not authenticate" };
         let decode = |keys: &Keys| keys.xattrs.decode_value(identity.owner(), name.as_bytes(), sealed);
-        Ok(self.keys.open(decode).map_err(|_| damage("attribute does not authenticate"))?)
+        Ok(self.keys.open(decode).map_err(|_| damage())?)
     }
 
     /// Whether the store has any attribute for the target; none of the vault's if not.
@@ -173,10 +182,19 @@ impl Vault {
 
     /// Names of the attributes; what is not the vault's, or does not authenticate, is left out.
     pub fn list_xattr(&self, target: Target) -> Result<Vec<OsString>> {
+        // Before the list, into which one may move meanwhile.
+        let mut on_node = self.attribute_names(target)?;
+        if !on_node.is_empty() {
+            on_node = match self.identity(&target, false) {
+                Ok(None) => Vec::new(), // They were bound to what a crash took.
+                // A directory may have got its id just now, and lost what was bound to the one before.
+                Ok(Some(_)) | Err(_) => self.attribute_names(target)?,
+            };
+        }
         let (_shared, list) = self.list_of(&target, &target.node()?)?;
         let list = list.unwrap_or_default();
         let mut names: Vec<_> = list.names().map(|name| OsStr::from_bytes(name).to_owned()).collect();
-        for (stored, name) in self.attribute_names(target)? {
+        for (stored, name) in on_node {
             match name {
                 // Also one that a rotation was cut short at is on the node twice.
                 Some(name) if list.get(name.as_bytes()).is_some() || names.contains(&name) => {}

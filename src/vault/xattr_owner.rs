@@ -99,10 +99,13 @@ impl Vault {
         Ok(())
     }
 
-    /// What attributes of the target are bound to; `None` for a file that has no salt yet, and gets none because
-    /// `create` is false.
+    /// What attributes of the target are bound to; `None` for a file that has no salt yet, or a directory without an id, that
+    /// gets none because `create` is false.
     pub(super) fn identity(&self, target: &Target, create: bool) -> Result<Option<Identity>> {
-        let of_dir = |dir: &Dir| Ok(Some(Identity::Dir(*dir.id()?)));
+        let of_dir = |dir: &Dir| match create {
+            true => Ok(Some(Identity::Dir(*dir.id()?))),
+            false => Ok(dir.id.map(Identity::Dir)),
+        };
         let salt = match target {
             Target::Dir(dir) => return of_dir(dir),
             Target::File(file) => {

@@ -1,14 +1,24 @@
 //! A regular file of the store behind an exchangeable descriptor.
 
+use super::Node;
 use crate::{
     metrics::{Activity, Counted},
     store::BackingFile,
 };
 use rustix::{
-    fs::{Advice, FallocateFlags, FlockOperation, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT},
+    fs::{
+        Advice, FallocateFlags, FlockOperation, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT,
+        XattrFlags,
+    },
     io::{Errno, retry_on_intr},
 };
-use std::{io, num::NonZeroU64, os::fd::OwnedFd, sync::Arc};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    num::NonZeroU64,
+    os::fd::OwnedFd,
+    sync::Arc,
+};
 
 /// Pieces that one preadv(2) takes.
 const PIECES: usize = 1024;
@@ -172,6 +182,24 @@ impl BackingFile for DirFile {
             last_modification: Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() },
         };
         Ok(rustix::fs::futimens(&*self.fd(), &times)?)
+    }
+
+    fn attribute_names(&self) -> io::Result<Vec<OsString>> {
+        Node::shared(self.fd()).list_xattr()
+    }
+
+    fn set_attribute(&self, name: &OsStr, value: &[u8]) -> io::Result<()> {
+        Node::shared(self.fd()).set_xattr(name, value, XattrFlags::empty())
+    }
+
+    fn remove_attribute(&self, name: &OsStr) -> io::Result<()> {
+        Node::shared(self.fd()).remove_xattr(name).map(drop)
+    }
+
+    fn forbid(&self, rights: u32) -> io::Result<()> {
+        let node = Node::shared(self.fd());
+        let mode = node.stat()?.st_mode & 0o7777;
+        if mode & rights == 0 { Ok(()) } else { node.chmod(mode & !rights) }
     }
 
     /// By flock(2): a lock of the open file, which goes with it. FUSE would keep one by fcntl(2) when the file is closed.

@@ -1,6 +1,6 @@
 //! What a file in memory holds, and what a power cut may leave of it.
 
-use super::{PAGE, SECTOR};
+use super::{PAGE, SECTOR, attributes::Attributes};
 use std::{collections::BTreeMap, sync::Arc};
 
 const PAGE_BYTES: u64 = PAGE as u64;
@@ -28,6 +28,7 @@ pub(super) struct Content {
     written_longer: bool,
     /// As a page's.
     length_lost: bool,
+    pub(super) attributes: Attributes,
 }
 
 impl Content {
@@ -45,7 +46,8 @@ impl Content {
 
     /// The same bytes, all of them durable.
     pub(super) fn durable(&self) -> Self {
-        Content { pages: self.pages.clone(), len: self.len, ..Content::default() }
+        let attributes = self.attributes.durable();
+        Content { pages: self.pages.clone(), len: self.len, attributes, ..Content::default() }
     }
 
     /// Shows other bytes; what is durable stays.
@@ -192,6 +194,7 @@ impl Content {
         after.len = len;
         after.clear(len, u64::MAX);
         after.past.clear();
+        after.attributes = self.attributes.power_cut(pick);
         after
     }
 
@@ -202,7 +205,7 @@ impl Content {
 
     /// Whether a power cut could leave more than one state.
     pub(super) fn is_unsynced(&self) -> bool {
-        !self.past.is_empty() || !self.lengths.is_empty()
+        !self.past.is_empty() || !self.lengths.is_empty() || self.attributes.is_unsynced()
     }
 
     /// Whether nothing is stored of a page.

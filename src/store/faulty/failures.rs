@@ -48,6 +48,8 @@ pub enum Call {
     Reserve,
     /// `mtime` or `set_mtime`
     Time,
+    /// `attribute_names`, `set_attribute` or `remove_attribute`
+    Attribute,
 }
 
 /// Failures of a few calls.

@@ -45,7 +45,7 @@ pub(super) mod tests;
 mod tree;
 mod write;
 
-use super::{Result, Time, keys::ContentKeys, resources::Budget, sync::Mutex};
+use super::{Error, Result, Time, keys::ContentKeys, resources::Budget, sync::Mutex};
 use crate::{engine::Router, store::BackingFile};
 use commit::SyncKind;
 use lease::Lease;
@@ -82,8 +82,8 @@ pub enum Durability {
     Relaxed,
 }
 
-/// Keeps the content of a stored file elsewhere.
-pub type SetAside = Box<dyn Fn(&dyn BackingFile) -> std::io::Result<()> + Send + Sync>;
+/// Clears a stored file that has no record.
+pub type Vacate = Box<dyn Fn(&dyn BackingFile) -> std::io::Result<()> + Send + Sync>;
 
 /// Whether this process may still write.
 pub type Guard = Box<dyn Fn() -> std::io::Result<()> + Send + Sync>;
@@ -104,8 +104,9 @@ pub struct Context {
     pub guard: Guard,
     /// Whether the store overwrites data in place: then there is room for it.
     pub overwrites_in_place: bool,
-    /// Keeps what stands in a stored file behind a blank header, before that is written anew.
-    pub set_aside: SetAside,
+    /// Called before a stored file that was found without a record gets its first one: keeps what stands behind the blank header
+    /// elsewhere, and drops attributes, which are bound to a salt that is lost.
+    pub vacate: Vacate,
     /// Where files are rewritten under another key; `None` where that never happens.
     pub rewrites: Option<Box<dyn Rewrites>>,
     /// Where it is kept which records are durable; `None` where nobody asks.
@@ -148,7 +149,9 @@ impl File {
 
     /// A file that was just made: `store` holds nothing, and need not be asked.
     pub fn fresh(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Arc<File> {
-        Arc::new(File::over(store, context))
+        let file = File::over(store, context);
+        file.state.write().stored.is_new = true;
+        Arc::new(file)
     }
 
     fn over(store: Arc<dyn BackingFile>, context: Arc<Context>) -> File {
@@ -238,7 +241,7 @@ impl File {
     /// must not leave what is bound to the salt without it.
     ///
     /// # Errors
-    /// As `sync`.
+    /// As `sync`; EIO where it is not known just now whether there is one.
     pub fn salt(&self, create: bool) -> Result<Option<[u8; 32]>> {
         if create {
             let mut st = self.state_to_change()?;
@@ -247,6 +250,9 @@ impl File {
             }
         }
         let st = self.state.read();
+        if let Some(Fault::Broken | Fault::Away | Fault::Lost) = st.fault {
+            return Err(Error::os(libc::EIO));
+        }
         let on_disk = st.stored.records.on_disk != OnDisk::Nothing;
         Ok(st.stored.identity.as_ref().filter(|_| on_disk).map(|identity| identity.id.salt))
     }

@@ -54,6 +54,8 @@ pub(super) struct State {
 pub(super) struct Stored {
     pub(super) identity: Option<Arc<Identity>>,
     pub(super) records: Records,
+    /// The stored file was made for this one: nothing was in it.
+    pub(super) is_new: bool,
     /// The newest record that a sync of this process made durable.
     pub(super) durable: Option<Bound>,
     /// The durable version.
@@ -136,6 +138,7 @@ impl State {
         let stored = Stored {
             identity,
             records,
+            is_new: false,
             durable: None,
             base,
             base_is_recorded: true,

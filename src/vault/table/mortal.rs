@@ -5,6 +5,7 @@ use crate::store::{BackingFile, DirFile, Locks};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::{
+    ffi::{OsStr, OsString},
     io,
     sync::{
         Arc,
@@ -156,6 +157,23 @@ impl BackingFile for Mortal {
     fn set_mtime(&self, seconds: i64, nanoseconds: u32) -> io::Result<()> {
         self.life.locks.call_for_attributes(&self.store.fd())?;
         if self.life.spend() > 0 { self.store.set_mtime(seconds, nanoseconds) } else { Err(dead()) }
+    }
+
+    fn attribute_names(&self) -> io::Result<Vec<OsString>> {
+        self.life.locks.call_for_attributes(&self.store.fd())?;
+        self.store.attribute_names()
+    }
+
+    fn set_attribute(&self, name: &OsStr, value: &[u8]) -> io::Result<()> {
+        self.alive(|| self.store.set_attribute(name, value))
+    }
+
+    fn remove_attribute(&self, name: &OsStr) -> io::Result<()> {
+        self.alive(|| self.store.remove_attribute(name))
+    }
+
+    fn forbid(&self, rights: u32) -> io::Result<()> {
+        self.alive(|| self.store.forbid(rights))
     }
 
     fn try_lock(&self) -> io::Result<bool> {

@@ -175,3 +175,129 @@ fn a_tampered_acl_is_damage() {
     node.set_xattr(name, &stored, XattrFlags::empty()).unwrap();
     assert!(matches!(get(&f, &root, "system.posix_acl_access"), Err(Error::Damaged(_))));
 }
+
+/// A default ACL: one user may read and write, the group nothing.
+fn default_acl() -> Vec<u8> {
+    let entry = |tag: u16, rights: u16, id: u32| {
+        [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let fixed = |tag, rights| entry(tag, rights, u32::MAX);
+    let parts = [fixed(1, 6), entry(2, 6, 1234), fixed(4, 0), fixed(16, 6), fixed(32, 4)];
+    [2_u32.to_le_bytes().to_vec(), parts.concat()].concat()
+}
+
+const DEFAULT: &str = "system.posix_acl_default";
+const ACCESS: &str = "system.posix_acl_access";
+
+/// A vault with a file `name` that inherited an ACL and has an attribute, and the file's place in the store.
+fn with_attributes(name: &str) -> (Fixture, PathBuf) {
+    let f = Fixture::new();
+    let root = f.root();
+    set(&f, &root, DEFAULT, &default_acl()).unwrap();
+    let acl = f.vault.default_acl(&root).unwrap();
+    let new = NewNode { default_acl: acl.as_ref(), ..node(0o666) };
+    let (stored, stat, open) = f.vault.create(&root, OsStr::new(name), new).unwrap();
+    assert_eq!(stat.mode & 0o777, 0o664);
+    f.vault.files().release(open);
+    f.vault.set_xattr(Target::Entry(&root, &stored), OsStr::new("user.x"), b"x", false, false).unwrap();
+    let place = f.stored(&root, name);
+    (f, place)
+}
+
+/// The power goes before a file with attributes is durable: its inode survives, its header does not.
+#[test]
+fn a_file_that_never_became_durable_has_no_attributes() {
+    type Later<'a> = &'a dyn Fn(&Fixture, &StoredName);
+    type Cut = fn(&[u8]) -> Vec<u8>;
+    let writes: Later = &|f, stored| {
+        let open = f.vault.open_file(&f.root(), stored, true).unwrap();
+        open.file.write(0, b"content").unwrap();
+        open.file.flush().unwrap();
+    };
+    let sets: Later = &|f, stored| {
+        let root = f.root();
+        let set = |name: &str, create, replace| {
+            f.vault.set_xattr(Target::Entry(&root, stored), OsStr::new(name), b"new", create, replace)
+        };
+        set("user.y", true, false).unwrap();
+        assert!(matches!(set("user.x", false, true), Err(Error::NoAttribute)));
+        set("user.x", true, false).unwrap();
+    };
+    let cuts: [Cut; 3] = [|_| Vec::new(), |bytes| bytes[..100].to_vec(), |bytes| vec![0; bytes.len()]];
+    let names = |vault: &Vault| {
+        let (root, name) = (vault.root(), OsStr::new("f"));
+        let (stored, _) = vault.lookup(&root, name).unwrap();
+        let target = Target::Entry(&root, &stored);
+        let names = vault.list_xattr(target).unwrap();
+        for attribute in ["user.x", ACCESS] {
+            let got = vault.get_xattr(target, OsStr::new(attribute));
+            let is_listed = names.iter().any(|name| name == attribute);
+            assert!(got.is_ok() == is_listed, "{attribute}: {got:?}");
+            assert!(is_listed || matches!(got, Err(Error::NoAttribute)), "{attribute}: {got:?}");
+        }
+        let entry = vault.list(&root).unwrap().into_iter().find(|entry| entry.name == name).unwrap();
+        assert!(vault.check_node(&root, &entry).is_empty());
+        names.len()
+    };
+    for ((later, left), cut) in [(writes, 0), (sets, 2)].into_iter().flat_map(|l| cuts.map(|cut| (l, cut))) {
+        let (f, place) = with_attributes("f");
+        assert_eq!(names(&f.vault), 2);
+        let dir = f.close();
+        std::fs::write(&place, cut(&std::fs::read(&place).unwrap())).unwrap();
+        assert_eq!(names(&open(dir.path(), true)), 0, "read only");
+        let f = Fixture { vault: open(dir.path(), false), dir };
+        assert_eq!(names(&f.vault), 0);
+        let (stored, _) = f.vault.lookup(&f.root(), OsStr::new("f")).unwrap();
+        later(&f, &stored);
+        assert_eq!(names(&f.vault), left);
+        let f = f.reopen();
+        assert_eq!(names(&f.vault), left);
+        // What was the mask's is no right of the group's.
+        assert_eq!(f.vault.lookup(&f.root(), OsStr::new("f")).unwrap().1.mode & 0o777, 0o604);
+    }
+}
+
+/// The same, of a directory that loses its id.
+#[test]
+fn a_directory_that_never_became_durable_has_no_attributes() {
+    let f = Fixture::new();
+    let dir = f.mkdir(&f.root(), "d");
+    set(&f, &dir, DEFAULT, &default_acl()).unwrap();
+    set(&f, &dir, "user.x", b"x").unwrap();
+    let id = f.stored(&f.root(), "d").join("warpcrypt.dir");
+    drop(dir);
+    let dir = f.close();
+    std::fs::write(&id, b"").unwrap();
+    let look = |vault: &Vault| {
+        let root = vault.root();
+        let (stored, _) = vault.lookup(&root, OsStr::new("d")).unwrap();
+        let target = Target::Entry(&root, &stored);
+        assert!(matches!(vault.get_xattr(target, OsStr::new("user.x")), Err(Error::NoAttribute)));
+        assert_eq!(vault.list_xattr(target).unwrap(), Vec::<OsString>::new());
+        let opened = vault.open_dir(&root, &stored).unwrap();
+        assert!(vault.default_acl(&opened).unwrap().is_none());
+        opened
+    };
+    look(&open(dir.path(), true));
+    let f = Fixture { vault: open(dir.path(), false), dir };
+    let dir = look(&f.vault);
+    f.touch(&dir, "file").unwrap();
+    set(&f, &dir, DEFAULT, &default_acl()).unwrap();
+    assert_eq!(get(&f, &dir, DEFAULT).unwrap(), default_acl());
+}
+
+/// Whoever has an identity has to authenticate.
+#[test]
+fn a_value_for_another_salt_stays_damage() {
+    let (f, place) = with_attributes("f");
+    f.touch(&f.root(), "g").unwrap();
+    let (stored, _) = f.vault.lookup(&f.root(), OsStr::new("g")).unwrap();
+    f.vault.set_xattr(Target::Entry(&f.root(), &stored), OsStr::new("user.x"), b"g", false, false).unwrap();
+    let other = f.stored(&f.root(), "g");
+    let dir = f.close();
+    std::fs::write(&place, std::fs::read(other).unwrap()).unwrap();
+    let vault = open(dir.path(), false);
+    let (stored, _) = vault.lookup(&vault.root(), OsStr::new("f")).unwrap();
+    let got = vault.get_xattr(Target::Entry(&vault.root(), &stored), OsStr::new("user.x"));
+    assert!(matches!(got, Err(Error::Damaged(_))), "{got:?}");
+}

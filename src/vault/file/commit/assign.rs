@@ -83,10 +83,13 @@ impl File {
     /// Empties a stored file that has no record. What it holds is left of a first flush: of ours that failed, or of one
     /// that a crash took the record of.
     fn clear_blank_store(&self, st: &State) -> Result<()> {
-        if st.stored.records.on_disk == OnDisk::Nothing && !self.store.is_empty()? {
-            if st.stored.leftover.is_none() {
-                (self.context.set_aside)(&*self.store)?;
-            }
+        if st.stored.records.on_disk != OnDisk::Nothing {
+            return Ok(());
+        }
+        if !st.stored.is_new && st.stored.leftover.is_none() {
+            (self.context.vacate)(&*self.store)?;
+        }
+        if !self.store.is_empty()? {
             self.store.set_len(0)?;
         }
         Ok(())

@@ -205,11 +205,12 @@ fn after_a_panic_a_file_only_fails_until_it_is_opened_anew() {
 fn what_follows_a_blank_header_is_set_aside_before_it_is_overwritten() {
     let kept: Arc<parking_lot::Mutex<Vec<u64>>> = Arc::default();
     let keep = kept.clone();
-    let set_aside = Box::new(move |file: &dyn BackingFile| {
-        keep.lock().push(file.len()?);
+    let vacate = Box::new(move |file: &dyn BackingFile| {
+        let len = file.len()?;
+        keep.lock().extend((len > 0).then_some(len));
         Ok(())
     });
-    let context = Arc::new(Context { set_aside, ..context_over(Background::default()) });
+    let context = Arc::new(Context { vacate, ..context_over(Background::default()) });
     let store = stored(&[1; 500_000], &context);
     let len = store.len().unwrap();
     store.tamper(|bytes| bytes[..4096].fill(0));

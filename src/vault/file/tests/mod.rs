@@ -11,6 +11,7 @@ use crate::{
 use std::sync::{Arc, atomic::Ordering};
 
 mod ahead;
+mod attributes;
 mod bounds;
 mod confirmed;
 mod crash;
@@ -73,7 +74,7 @@ pub(super) fn context_of_few(background: Background) -> Context {
         sharing: None,
         guard: Box::new(|| Ok(())),
         overwrites_in_place: true,
-        set_aside: Box::new(|_| Ok(())),
+        vacate: Box::new(|_| Ok(())),
         rewrites: None,
         bounds: None,
         buffered: Arc::new(Buffered::new(budget.behind)),

@@ -316,7 +316,9 @@ fn failures(call: Call, at: usize) -> Vec<Failure> {
             Failure::Torn(libc::EIO, 1 + at % 3),
             Failure::Landed(libc::EIO),
         ],
-        Call::SetLen | Call::Punch => vec![Failure::Errno(libc::EIO), Failure::Landed(libc::EIO)],
+        Call::SetLen | Call::Punch | Call::Attribute => {
+            vec![Failure::Errno(libc::EIO), Failure::Landed(libc::EIO)]
+        }
         Call::Sync => {
             vec![Failure::Errno(libc::EIO), Failure::Lost(libc::EIO), Failure::Landed(libc::EIO)]
         }
