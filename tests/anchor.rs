@@ -113,6 +113,18 @@ impl Anchored {
         place.strip_prefix(&self.vault.store).expect("below the store").to_owned()
     }
 
+    /// Waits until a mount has put everything under another key.
+    fn wait_until_rotated(&self) {
+        let rotated = || self.vault.log_text().contains("everything in the vault is under the new key");
+        (0..600).any(|_| {
+            rotated() || {
+                sleep(Duration::from_millis(100));
+                false
+            }
+        });
+        assert!(rotated(), "{}", self.vault.log_text());
+    }
+
     fn put_back(&self, copy: &Path, stored: &Path) {
         let to = self.vault.store.join(stored);
         ok(Command::new("cp").args(["-a", "--remove-destination"]).arg(copy.join(stored)).arg(to), 60);
@@ -372,14 +384,7 @@ fn another_master_key_and_a_lock_leave_the_anchor_as_it_is() {
     fs::write(mount.join("after"), "x").expect("write");
     ok(&mut program(&["key", "rotate"]), 60);
     fs::write(mount.join("dir/later"), "x").expect("write");
-    let rotated = || a.vault.log_text().contains("everything in the vault is under the new key");
-    (0..600).any(|_| {
-        rotated() || {
-            sleep(Duration::from_millis(100));
-            false
-        }
-    });
-    assert!(rotated(), "{}", a.vault.log_text());
+    a.wait_until_rotated();
     mount.unmount();
     a.finds(&[]);
     ok(
@@ -431,6 +436,30 @@ fn an_old_configuration_put_back_while_locked_is_refused() {
     assert_eq!(fs::read(mount.join("one")).expect("read"), b"one\n");
     mount.unmount();
     a.finds(&[]);
+}
+
+/// It opens with the same key file, but not the vault's root.
+#[test]
+fn a_configuration_from_before_a_rotation_is_old_and_no_wrong_key() {
+    if !ready(&[]) {
+        return;
+    }
+    let a = Anchored::new();
+    a.change(FURNISH);
+    let before = a.copy("before");
+    let mount = a.mount();
+    let key = ["--key-file", a.vault.key.to_str().expect("UTF-8")];
+    ok(Vault::program().args(["key", "rotate"]).arg(&a.vault.store).args(key), 60);
+    a.wait_until_rotated();
+    ok(Vault::program().arg("lock").arg(mount.path()), 60);
+    for name in ["warpcrypt.json", "warpcrypt.json.copy"] {
+        fs::copy(before.join(name), a.vault.store.join(name)).expect("put it back");
+    }
+    let done = run(Vault::program().arg("unlock").arg(mount.path()).args(key), 60);
+    assert_eq!(done.code(), UNREADABLE, "{}", done.stderr);
+    mount.unmount();
+    let done = a.vault.try_mount(&["--anchor", a.anchor.to_str().expect("UTF-8")]);
+    assert_eq!(done.code(), UNREADABLE, "{}", done.stderr);
 }
 
 #[test]

@@ -70,7 +70,15 @@ impl Vault {
         let id = self.root.store.open_file(OsStr::new(DIR_ID_NAME), OFlags::RDONLY).map_err(failed)?;
         let id = read_text(DirFile::new(id)).map_err(failed)?;
         let opens_root = KeyRing::of(&config, master).open(|keys| keys.dir_ids.decode(&id)).is_ok();
-        if *config.id() != self.id || !opens_root {
+        if *config.id() != self.id {
+            return Err(other());
+        }
+        let owner = Owner { config: &config, master };
+        // First: an old configuration may have a key from before a rotation, which does not open the root.
+        if let Some(anchor) = &self.anchor {
+            anchor.refuse_old(&owner)?;
+        }
+        if !opens_root {
             return Err(other());
         }
         if !self.read_only() && self.sharing.is_none() && !configs.agree_on(&config) {
@@ -79,7 +87,7 @@ impl Vault {
         if let Some(anchor) = &self.anchor {
             // It must not know of a configuration that a power cut takes back.
             self.root.store.sync().map_err(failed)?;
-            anchor.bring_back(&Owner { config: &config, master })?;
+            anchor.bring_back(&owner)?;
         }
         // Nothing fails from here on: there are all keys or none.
         let context = self.files.context();

@@ -205,10 +205,11 @@ impl Anchor {
 
     /// Refuses a configuration that is older than one that was confirmed, and keeps its number.
     fn check_configuration(&self, owner: &Owner) -> std::result::Result<(), AnchorError> {
+        // First: one from before a rotation has another key, too.
+        self.refuse_old(owner)?;
         if self.keys.read().is_none() {
             return Err(AnchorError::OtherKey(self.path.clone()));
         }
-        self.refuse_old(owner)?;
         if self.writable {
             self.take_up(owner).map_err(|e| self.failed(e))?;
         }
@@ -237,7 +238,7 @@ impl Anchor {
     }
 
     /// Refuses a configuration that is older than one that was confirmed.
-    fn refuse_old(&self, owner: &Owner) -> std::result::Result<(), AnchorError> {
+    pub(super) fn refuse_old(&self, owner: &Owner) -> std::result::Result<(), AnchorError> {
         let (found, confirmed) = (owner.config.generation(), self.confirmed().map_err(|e| self.failed(e))?);
         if found < confirmed {
             return Err(AnchorError::OldConfiguration { path: self.path.clone(), found, confirmed });

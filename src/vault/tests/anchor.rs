@@ -262,6 +262,38 @@ fn an_old_configuration_that_was_put_back_while_locked_is_refused() {
     vault.shut_down().unwrap();
 }
 
+/// It opens with its own key, which is the vault's no more.
+#[test]
+fn a_configuration_from_before_a_rotation_is_refused_as_old() {
+    let (dir, anchors) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    Vault::init(dir.path(), settings(NameMode::Encrypted), &slot()).unwrap();
+    let (old, id, former) = Vault::unlock_config(dir.path(), &unlock()).unwrap();
+    let anchor = anchors.path().join("anchor");
+    let vault = open_anchored(dir.path(), &anchor);
+    vault.put_away().unwrap();
+    let (new, master) = old.rotate(&former, id, &slot()).unwrap();
+    Vault::lock_config(dir.path()).unwrap().write(dir.path(), &new).unwrap();
+    vault.bring_back(master.expose()).unwrap();
+    vault.rotate(&mut |_| true).unwrap();
+    vault.put_away().unwrap();
+    Vault::lock_config(dir.path()).unwrap().write(dir.path(), &old).unwrap();
+    let is_old = |error: &Option<OpenError>| {
+        matches!(error, Some(OpenError::Anchor(AnchorError::OldConfiguration { .. })))
+    };
+    assert!(is_old(&vault.bring_back(former.expose()).err()));
+    drop(vault);
+    let anchor = Some(AnchorUse { file: anchor, accept: false });
+    let options = OpenOptions { anchor, ..OpenOptions::default() };
+    let again = loop {
+        match Vault::open(dir.path(), &unlock(), options.clone()).err() {
+            // A thread of the one before still ends.
+            Some(OpenError::Anchor(AnchorError::InUse(_))) => std::thread::yield_now(),
+            error => break error,
+        }
+    };
+    assert!(is_old(&again), "{again:?}");
+}
+
 #[test]
 fn what_was_synced_without_a_name_is_confirmed_with_it() {
     let (dir, anchor) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
