@@ -6,7 +6,14 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::{
     fs::{self, File},
     io::{self, Write},
-    os::unix::fs::FileExt,
+    net::Shutdown,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            fs::{FileExt, MetadataExt},
+            net::{SocketAddr, UnixStream},
+        },
+    },
     path::{Path, PathBuf},
     process::Command,
     sync::{
@@ -344,6 +351,27 @@ fn a_frozen_vault_thaws_by_itself() {
     let done = freeze(&mount, &["--timeout", "1s"], &["touch", path.to_str().expect("a path")]);
     assert!(done.code() == 1 && done.stderr.contains("may have changed"), "{}", done.stderr);
     assert!(path.exists());
+    mount.unmount();
+}
+
+/// As by a `freeze` that is killed while everything is stored.
+#[test]
+fn a_freeze_whose_answer_nobody_takes_thaws() {
+    if !ready_as_root(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount();
+    let device = rustix::fs::minor(fs::metadata(mount.path()).expect("stat").dev());
+    let address = SocketAddr::from_abstract_name(format!("warpcrypt-mount-{device}")).expect("an address");
+    let mut stream = UnixStream::connect_addr(&address).expect("connect");
+    // Nobody takes an answer from here on, and the command has its end.
+    stream.shutdown(Shutdown::Read).expect("shut down");
+    stream.write_all(&[&[1, 6][..], &600_u64.to_le_bytes()].concat()).expect("write");
+    drop(stream);
+    assert!(!is_frozen(&mount));
+    fs::write(mount.join("file"), "content").expect("write");
+    assert!(vault.log_text().contains("frozen"), "it was not frozen at all");
     mount.unmount();
 }
 

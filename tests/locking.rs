@@ -29,7 +29,7 @@ use support::{
     ready, ready_as_root, say,
     waiting::{NEVER, wait_for},
 };
-use warpcrypt::fuse::{ControlCommand, tell};
+use warpcrypt::fuse::{ControlCommand, Patience, tell};
 
 const MIB: usize = 1 << 20;
 
@@ -414,7 +414,7 @@ fn another_user_may_not_lock() {
         let as_other = || {
             let other = Uid::from_raw(65534);
             set_thread_res_uid(other, other, other).expect("another user");
-            tell(device, 0, &ControlCommand::Lock).map(drop)
+            tell(device, 0, &ControlCommand::Lock, &Patience::default()).map(drop)
         };
         scope.spawn(as_other).join().expect("no panic")
     });

@@ -3,8 +3,9 @@
 use super::{
     args::FreezeArgs,
     exit::{Failure, Outcome},
-    locking::{find, state, tell},
+    locking::{find, require_hearing, tell, tell_within},
     mounts::Mount,
+    patience::patiently,
     progress::Spinner,
     signals::Interrupt,
 };
@@ -34,20 +35,22 @@ const BY_SIGNAL: i32 = 128;
 pub fn freeze(args: &FreezeArgs) -> Outcome {
     let mount = find(&args.place)?;
     let interrupt = Interrupt::watch()?;
+    let say = |command: &ControlCommand| tell_within(&mount, command, &interrupt.patience());
     let thaw = {
         let _spinner = Spinner::start("storing everything");
-        if state(&mount)?.is_empty() {
-            sync(&mount)?;
+        if say(&ControlCommand::State)?.is_empty() {
+            sync(&mount, &interrupt)?;
         }
         interrupt.check()?;
-        let number = tell(&mount, &ControlCommand::Freeze(args.timeout))?;
+        // Who goes away without the answer leaves it to the mount to thaw.
+        let number = say(&ControlCommand::Freeze(args.timeout))?;
         // A mount by an older version of the program has no numbers.
         ControlCommand::Thaw(number.parse().ok())
     };
     // Who does not wait for it does not want it frozen, and wants no command.
-    interrupt.check().inspect_err(|_| drop(tell(&mount, &thaw)))?;
+    interrupt.check().inspect_err(|_| drop(say(&thaw)))?;
     let Some((program, arguments)) = args.command.split_first() else { return Ok(()) };
-    let (ended, thawed) = run_meanwhile(program, arguments, &interrupt, || tell(&mount, &thaw).map(drop));
+    let (ended, thawed) = run_meanwhile(program, arguments, &interrupt, || say(&thaw).map(drop));
     interrupt.check()?;
     thawed.map_err(|e| {
         let what = format!("{}\nWhat the command copied may have changed meanwhile.", e.message);
@@ -62,14 +65,17 @@ pub fn freeze(args: &FreezeArgs) -> Outcome {
 
 /// Runs `thaw`.
 pub fn thaw(place: &Path) -> Outcome {
-    tell(&find(place)?, &ControlCommand::Thaw(None)).map(drop)
+    let mount = find(place)?;
+    require_hearing(&mount)?;
+    tell(&mount, &ControlCommand::Thaw(None)).map(drop)
 }
 
 /// Has the kernel hand over what programs changed in mappings. The mount's own process could not: it would wait for itself.
-fn sync(mount: &Mount) -> Outcome {
-    let failed = |e: io::Error| Failure::io(mount.target.display(), &e);
-    let root = File::open(&mount.target).map_err(failed)?;
-    rustix::fs::syncfs(root).map_err(|e| failed(e.into()))
+fn sync(mount: &Mount, interrupt: &Interrupt) -> Outcome {
+    let target = mount.target.clone();
+    let synced = patiently(&interrupt.patience(), move || Ok(rustix::fs::syncfs(File::open(target)?)?));
+    interrupt.check()?;
+    synced.map_err(|e| Failure::io(mount.target.display(), &e))
 }
 
 /// Runs a command, and `thaw`s the vault: when it ends, or at once after a signal. So it goes on even if the command waits

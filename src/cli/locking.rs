@@ -11,23 +11,26 @@ use super::{
 };
 use crate::{
     format::printable::printable,
-    fuse::{self, ControlCommand, ControlStatus},
+    fuse::{self, ControlCommand, ControlStatus, Patience},
     vault::Vault,
 };
-use std::{panic::resume_unwind, path::Path, thread};
+use std::{panic::resume_unwind, path::Path, thread, time::Duration};
 use zeroize::Zeroizing;
+
+/// How long one of all mounts may take to store everything: any user's filesystem can say that it hears, and do no more.
+const MOST: Duration = Duration::from_secs(60);
 
 /// Runs `lock`.
 pub fn lock(args: &LockArgs) -> Outcome {
     let _spinner = Spinner::start("storing everything");
     match &args.place {
-        Some(place) => lock_one(&find(place)?, args.end),
+        Some(place) => lock_one(&find(place)?, args.end, None),
         None => lock_all(args.end),
     }
 }
 
 /// Locks every vault that the user may lock, all at the same time: one whose process does not answer keeps no other
-/// from being locked. Goes on after a failure, with which it ends.
+/// from being locked, and is given up in the end. Goes on after a failure, with which it ends.
 fn lock_all(end: bool) -> Outcome {
     let user = rustix::process::geteuid();
     let mut mounts = mounts::ours();
@@ -36,8 +39,8 @@ fn lock_all(end: bool) -> Outcome {
     mounts.sort_by_key(|mount| mount.device);
     mounts.dedup_by_key(|mount| mount.device);
     let lock = |mount: &Mount| {
-        fuse::hears(mount.device, mount.owner.unwrap_or(0)).map_err(|e| unheard(mount, &e))?;
-        lock_one(mount, end)
+        require_hearing(mount)?;
+        lock_one(mount, end, Some(MOST))
     };
     let failures: Vec<Failure> = thread::scope(|scope| {
         let locks: Vec<_> = mounts.iter().map(|mount| scope.spawn(move || lock(mount))).collect();
@@ -55,9 +58,19 @@ fn lock_all(end: bool) -> Outcome {
     last
 }
 
-fn lock_one(mount: &Mount, end: bool) -> Outcome {
+fn lock_one(mount: &Mount, end: bool, most: Option<Duration>) -> Outcome {
     let command = if end { ControlCommand::LockAndEnd } else { ControlCommand::Lock };
-    tell(mount, &command).map(drop)
+    tell_within(mount, &command, &Patience { most, stop: None }).map(drop)
+}
+
+/// Fails for a mount whose process does not answer at all: it is not told what it would do later.
+///
+/// # Errors
+/// What is known of it.
+pub fn require_hearing(mount: &Mount) -> Outcome {
+    require_own(mount, false)?;
+    let heard = fuse::hears(mount.device, mount.owner.unwrap_or(0));
+    heard.map_err(|e| unheard(mount, &ControlCommand::Metrics, &e))
 }
 
 /// Runs `unlock`.
@@ -142,10 +155,18 @@ fn require_own(mount: &Mount, secret: bool) -> Outcome {
 /// # Errors
 /// If it does not hear or does not obey, or what it failed with.
 pub fn tell(mount: &Mount, command: &ControlCommand) -> Outcome<String> {
+    tell_within(mount, command, &Patience::default())
+}
+
+/// As [`tell`], by a command that does not wait for ever.
+///
+/// # Errors
+/// As there; if there was no answer.
+pub fn tell_within(mount: &Mount, command: &ControlCommand, patience: &Patience) -> Outcome<String> {
     require_own(mount, command.is_secret())?;
     let shown = mount.target.display();
-    let (status, text) =
-        fuse::tell(mount.device, mount.owner.unwrap_or(0), command).map_err(|e| unheard(mount, &e))?;
+    let (status, text) = fuse::tell(mount.device, mount.owner.unwrap_or(0), command, patience)
+        .map_err(|e| unheard(mount, command, &e))?;
     // Any user's filesystem can pretend to be a vault, and must not steer the terminal.
     let text = printable(&text);
     match status {

@@ -26,6 +26,7 @@ mod mount_point;
 mod mounts;
 mod options;
 mod password;
+mod patience;
 mod progress;
 mod quoting;
 mod reverse;

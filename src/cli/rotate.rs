@@ -65,18 +65,26 @@ fn in_mount(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcom
         );
         return Ok(());
     }
-    if locking::state(&mount)? == fuse::LOCKED {
-        return Err(Failure::plain(Code::Failed, "the vault is locked: `warpcrypt unlock` it first"));
-    }
-    if locking::state(&mount)? == fuse::FROZEN {
-        return Err(Failure::plain(Code::Failed, "the vault is frozen: `warpcrypt thaw` it first"));
+    let say = |command: &ControlCommand| locking::tell_within(&mount, command, &interrupt.patience());
+    let held = match say(&ControlCommand::State)?.as_str() {
+        fuse::LOCKED => Some("the vault is locked: `warpcrypt unlock` it first"),
+        fuse::FROZEN => Some("the vault is frozen: `warpcrypt thaw` it first"),
+        _ => None,
+    };
+    if let Some(held) = held {
+        return Err(Failure::plain(Code::Failed, held));
     }
     let new = prepare(args, unlock, interrupt)?;
-    locking::tell(&mount, &ControlCommand::Lock)?;
-    let written = new.write(&args.vault);
+    let locked = say(&ControlCommand::Lock);
+    // One that has not answered does what it is told in turn: it may lock the vault yet.
+    if locked.as_ref().is_err_and(|failure| failure.code != Code::Interrupted) {
+        return locked.map(drop);
+    }
+    let written = locked.and_then(|_| interrupt.check()).and_then(|()| new.write(&args.vault));
     let master = if written.is_ok() { &new.master } else { &new.former };
-    locking::tell(&mount, &ControlCommand::Unlock(Zeroizing::new(*master.expose())))?;
+    let unlocked = say(&ControlCommand::Unlock(Zeroizing::new(*master.expose())));
     written?;
+    unlocked?;
     tell(
         "The vault has a new master key. The mount rewrites everything under it behind the programs that use it, and after a \
          remount goes on. Its log says when that is done. What was copied before opens with the old key still.\n",

@@ -1,6 +1,7 @@
 //! Signals such as Ctrl-C, checked at safe points instead of ending the process at any point.
 
 use super::exit::{Failure, Outcome};
+use crate::fuse::Patience;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use std::sync::{
     Arc,
@@ -34,6 +35,11 @@ impl Interrupt {
     /// The flag itself, for work that checks it often.
     pub fn flag(&self) -> &AtomicBool {
         &self.0
+    }
+
+    /// Waits for the answer of a mount until the flag is set.
+    pub fn patience(&self) -> Patience<'_> {
+        Patience { most: None, stop: Some(&self.0) }
     }
 
     /// Sets the flag, as a signal does.

@@ -1,14 +1,15 @@
-//! What to say of a mount whose process could not be told something.
+//! What to say of a mount whose process could not be told something, or has not answered.
 
 use super::{
     exit::{Code, Failure},
     mounts::Mount,
 };
+use crate::fuse::ControlCommand;
 use rustix::io::Errno;
 use std::io;
 
-/// Why a mount's process could not be told something.
-pub fn unheard(mount: &Mount, error: &io::Error) -> Failure {
+/// Why a mount's process could not be told something, or what is known if it has not answered.
+pub fn unheard(mount: &Mount, command: &ControlCommand, error: &io::Error) -> Failure {
     let shown = mount.target.display();
     match Errno::from_io_error(error) {
         Some(Errno::CONNREFUSED | Errno::NOENT) => Failure::new(
@@ -20,6 +21,15 @@ pub fn unheard(mount: &Mount, error: &io::Error) -> Failure {
             Code::Failed,
             format!("{shown}: the mount's process does not obey"),
             "Only root and the user who mounted it can lock, unlock, freeze and thaw it.",
+        ),
+        _ if error.kind() == io::ErrorKind::Interrupted => Failure::plain(
+            Code::Interrupted,
+            format!("interrupted; {shown}: the mount's process has not answered"),
+        ),
+        _ if error.kind() == io::ErrorKind::TimedOut && !command.is_question() => Failure::new(
+            Code::Failed,
+            format!("{shown}: the mount's process does not answer, though it was told"),
+            "It may do so yet, if it has much to store. `warpcrypt stat` tells whether the vault is locked.",
         ),
         _ if error.kind() == io::ErrorKind::TimedOut => Failure::new(
             Code::Failed,

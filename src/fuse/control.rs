@@ -11,7 +11,11 @@ use super::{held::Held, locking::UnlockError, server::Server};
 use crate::vault::{AnchorError, OpenError};
 use parking_lot::Mutex;
 use rustix::{
-    net::{Shutdown, shutdown, sockopt::socket_peercred},
+    io::Errno,
+    net::{
+        AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown, socket_with,
+        sockopt::socket_peercred,
+    },
     process::{PidfdFlags, geteuid, pidfd_open},
 };
 use std::{
@@ -21,7 +25,10 @@ use std::{
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr, UnixListener, UnixStream},
     },
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -32,9 +39,13 @@ const VERSION: u8 = 1;
 /// Bytes of a command at most.
 const COMMAND_MAX: usize = 4096;
 /// Bytes of an answer's text at most.
-const TEXT_MAX: u64 = 64 << 10;
-/// A command that is not there by then does not come.
+const TEXT_MAX: usize = 64 << 10;
+/// A command that is not there by then does not come, nor does the answer to a question.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// So long who was told to stop still waits for an answer.
+const MOMENT: Duration = Duration::from_secs(2);
+/// How often who waits for an answer looks whether to stop.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A name that is not given up by then belongs to somebody else.
 const GIVEN_UP: Duration = Duration::from_secs(3);
@@ -76,9 +87,18 @@ pub enum Status {
     Full,
 }
 
+/// How long the answer to a command is waited for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Patience<'a> {
+    /// So long at most; else as long as it takes, but for a question.
+    pub most: Option<Duration>,
+    /// For a moment only once this is set.
+    pub stop: Option<&'a AtomicBool>,
+}
+
 impl Command {
     /// Whether it only asks: what takes long is something else.
-    fn is_question(&self) -> bool {
+    pub fn is_question(&self) -> bool {
         match self {
             Command::State | Command::Metrics => true,
             Command::Lock
@@ -169,15 +189,23 @@ pub const LOCKED: &str = "locked";
 /// What it is answered while the vault is frozen.
 pub const FROZEN: &str = "frozen";
 
-fn address(device: u32) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("warpcrypt-mount-{device}"))
+fn name(device: u32) -> String {
+    format!("warpcrypt-mount-{device}")
 }
 
 /// The socket of the mount with this device number (the minor one), if a process of root or of the user who calls listens
 /// there. Root reaches those of `owner`, who mounted it, too, but for nothing secret: any user can mount something that
 /// says to be another's vault.
-fn connect(device: u32, owner: u32, secret: bool) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect_addr(&address(device)?)?;
+fn reach(device: u32, owner: u32, secret: bool) -> io::Result<UnixStream> {
+    // One that has as many callers as it takes is not waited for.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new_abstract_name(name(device).as_bytes())?).map_err(|e| match e {
+        Errno::AGAIN => io::ErrorKind::TimedOut.into(),
+        _ => io::Error::from(e),
+    })?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
     let (peer, own) = (socket_peercred(&stream)?.uid, geteuid());
     let by_owner = own.is_root() && !secret && peer.as_raw() == owner;
     if !peer.is_root() && peer != own && !by_owner {
@@ -192,7 +220,7 @@ fn connect(device: u32, owner: u32, secret: bool) -> io::Result<UnixStream> {
 /// # Errors
 /// `TimedOut` if it has not answered after ten seconds.
 pub fn hears(device: u32, owner: u32) -> io::Result<()> {
-    tell(device, owner, &Command::Metrics).map(drop)
+    tell(device, owner, &Command::Metrics, &Patience::default()).map(drop)
 }
 
 /// The process behind a mount, to be polled for its end; as [`tell`].
@@ -200,7 +228,7 @@ pub fn hears(device: u32, owner: u32) -> io::Result<()> {
 /// # Errors
 /// As [`tell`].
 pub fn process(device: u32, owner: u32) -> io::Result<OwnedFd> {
-    let peer = socket_peercred(connect(device, owner, false)?)?;
+    let peer = socket_peercred(reach(device, owner, false)?)?;
     Ok(pidfd_open(peer.pid, PidfdFlags::empty())?)
 }
 
@@ -208,32 +236,55 @@ pub fn process(device: u32, owner: u32) -> io::Result<OwnedFd> {
 /// is told. Root tells those of `owner`, who mounted it, too, but nothing secret.
 ///
 /// # Errors
-/// If nobody listens there, or somebody else; `TimedOut` if a question has not been answered after ten seconds; what the
-/// system says.
-pub fn tell(device: u32, owner: u32, command: &Command) -> io::Result<(Status, String)> {
-    let stream = connect(device, owner, command.is_secret())?;
-    stream.set_read_timeout(command.is_question().then_some(PATIENCE))?;
-    ask(stream, command).map_err(|e| match e.kind() {
-        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-        _ => e,
-    })
-}
-
-fn ask(mut stream: UnixStream, command: &Command) -> io::Result<(Status, String)> {
-    let mut status = [0];
+/// If nobody listens there, or somebody else; what the system says. `TimedOut` if it has not been answered in time, and
+/// `Interrupted` if who waits was told to stop: what is no question may be done all the same, but for a freeze.
+pub fn tell(device: u32, owner: u32, command: &Command, patience: &Patience) -> io::Result<(Status, String)> {
+    let mut stream = reach(device, owner, command.is_secret())?;
     let told = stream.write_all(&command.encode()).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
+    let patience = match command.is_question() {
+        true => Patience { most: Some(PATIENCE), ..*patience },
+        false => *patience,
+    };
     // It closes the socket to those whom it does not obey: at once, whatever they have written by then.
-    told.and_then(|()| stream.read_exact(&mut status)).map_err(|e| match e.kind() {
-        io::ErrorKind::UnexpectedEof
-        | io::ErrorKind::ConnectionReset
-        | io::ErrorKind::BrokenPipe
-        | io::ErrorKind::NotConnected => io::Error::from(io::ErrorKind::PermissionDenied),
+    let answer = told.and_then(|()| hear(&stream, &patience)).map_err(|e| match e.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::NotConnected => {
+            io::ErrorKind::PermissionDenied.into()
+        }
         _ => e,
     })?;
-    let mut text = Vec::new();
-    stream.take(TEXT_MAX).read_to_end(&mut text)?;
-    let status = Status::ALL.into_iter().find(|known| known.code() == status[0]).unwrap_or(Status::Unknown);
-    Ok((status, String::from_utf8_lossy(&text).into_owned()))
+    let (code, text) = answer.split_first().ok_or(io::ErrorKind::PermissionDenied)?;
+    let status = Status::ALL.into_iter().find(|known| known.code() == *code).unwrap_or(Status::Unknown);
+    Ok((status, String::from_utf8_lossy(text).into_owned()))
+}
+
+/// What comes until the other end closes the socket.
+fn hear(mut stream: &UnixStream, patience: &Patience) -> io::Result<Vec<u8>> {
+    stream.set_read_timeout(Some(LOOK))?;
+    let (since, mut stopped) = (Instant::now(), None);
+    let (mut answer, mut part) = (Vec::new(), [0; 4096]);
+    let given_up = loop {
+        match stream.read(&mut part) {
+            Ok(0) => return Ok(answer),
+            Ok(read) => answer.extend(&part[..read]),
+            Err(e) if [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted].contains(&e.kind()) => {}
+            Err(e) => return Err(e),
+        }
+        if answer.len() > TEXT_MAX {
+            return Ok(answer);
+        }
+        if patience.most.is_some_and(|most| since.elapsed() >= most) {
+            break io::ErrorKind::TimedOut;
+        }
+        if patience.stop.is_some_and(|stop| stop.load(Ordering::SeqCst))
+            && stopped.get_or_insert_with(Instant::now).elapsed() >= MOMENT
+        {
+            break io::ErrorKind::Interrupted;
+        }
+    };
+    // From here on the other end notices that nobody takes its answer, unless that is here already.
+    stream.shutdown(std::net::Shutdown::Read)?;
+    stream.read_to_end(&mut answer)?;
+    if answer.is_empty() { Err(given_up.into()) } else { Ok(answer) }
 }
 
 /// Ends the mount, whoever uses it.
@@ -288,7 +339,7 @@ impl Control {
 fn listen(device: u32) -> io::Result<UnixListener> {
     let end = Instant::now() + GIVEN_UP;
     loop {
-        match UnixListener::bind_addr(&address(device)?) {
+        match UnixListener::bind_addr(&SocketAddr::from_abstract_name(name(device))?) {
             Err(e) if e.kind() == io::ErrorKind::AddrInUse && Instant::now() < end => thread::sleep(BETWEEN),
             bound => return bound,
         }
@@ -310,14 +361,18 @@ fn serve(server: &Arc<Server>, end: &EndMount, mut stream: UnixStream) -> io::Re
             read => filled += read,
         }
     }
-    let (status, text) = match Command::decode(&bytes[..filled]) {
+    let command = Command::decode(&bytes[..filled]);
+    let (status, text) = match command.as_ref().map(|command| obey(server, end, command)) {
         None => (Status::Unknown, String::new()),
-        Some(command) => match obey(server, end, &command) {
-            Ok(text) => (Status::Done, text),
-            Err((status, text)) => (status, text),
-        },
+        Some(Ok(text)) => (Status::Done, text),
+        Some(Err((status, text))) => (status, text),
     };
-    stream.write_all(&[&[status.code()], text.as_bytes()].concat())
+    let taken = stream.write_all(&[&[status.code()], text.as_bytes()].concat());
+    // Who asked has gone away, and will not thaw it.
+    if taken.is_err() && status == Status::Done && matches!(command, Some(Command::Freeze(_))) {
+        let _ = server.thaw(text.parse().ok());
+    }
+    taken
 }
 
 fn obey(server: &Arc<Server>, end: &EndMount, command: &Command) -> Result<String, (Status, String)> {
@@ -359,6 +414,40 @@ mod tests {
             });
             listen(device).expect("it is free by then");
         });
+    }
+
+    #[test]
+    fn a_socket_with_as_many_callers_as_it_takes_is_not_waited_for() {
+        let device = u32::MAX - std::process::id() - (1 << 30);
+        let full = listen(device).expect("nobody has it");
+        rustix::net::listen(&full, 0).expect("room for one");
+        let _first = reach(device, 0, false).expect("the first");
+        let second = reach(device, 0, false).expect_err("there is no room");
+        assert_eq!(second.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn an_answer_without_an_end_is_not_waited_for() {
+        let (ours, mut its) = UnixStream::pair().expect("sockets");
+        let dribble = thread::spawn(move || {
+            while its.write_all(b"x").is_ok() {
+                thread::sleep(LOOK / 5);
+            }
+        });
+        let patience = Patience { most: Some(LOOK * 4), stop: None };
+        let begun = Instant::now();
+        assert!(!hear(&ours, &patience).expect("bytes").is_empty());
+        assert!(begun.elapsed() < PATIENCE);
+        dribble.join().expect("no panic");
+    }
+
+    #[test]
+    fn who_is_told_to_stop_waits_a_moment_only() {
+        let (ours, mut its) = UnixStream::pair().expect("sockets");
+        let stop = AtomicBool::new(true);
+        let patience = Patience { most: None, stop: Some(&stop) };
+        assert_eq!(hear(&ours, &patience).expect_err("no answer").kind(), io::ErrorKind::Interrupted);
+        assert!(its.write_all(b"late").is_err(), "nobody takes it");
     }
 
     #[test]

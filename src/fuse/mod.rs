@@ -58,7 +58,9 @@ mod way;
 mod workers;
 
 pub use caching::CacheMode;
-pub use control::{Command as ControlCommand, FROZEN, LOCKED, Status as ControlStatus, hears, process, tell};
+pub use control::{
+    Command as ControlCommand, FROZEN, LOCKED, Patience, Status as ControlStatus, hears, process, tell,
+};
 pub use device::unmount;
 pub use reverse_session::mount_reverse;
 pub use session::{MountOptions, RingMode, Session, Unmounter, mount};

@@ -1,6 +1,6 @@
 //! A mount that only says to be one of a vault, and who answers commands in the place of its process.
 
-use super::mounted::release;
+use super::{mounted::release, waiting::NEVER};
 use rustix::{
     mount::{MountFlags, mount},
     net::{Shutdown, shutdown},
@@ -10,7 +10,7 @@ use rustix::{
 use std::{
     ffi::CString,
     fs::{self, File},
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     os::{
         fd::AsRawFd,
         linux::net::SocketAddrExt,
@@ -19,6 +19,7 @@ use std::{
     path::Path,
     sync::{Arc, Mutex},
     thread,
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 
@@ -46,7 +47,16 @@ impl Fake {
             let owner = Uid::from_raw(owner);
             set_thread_res_uid(owner, owner, owner).expect("another user");
             let address = SocketAddr::from_abstract_name(address).expect("an address");
-            UnixListener::bind_addr(&address).expect("listen")
+            let end = Instant::now() + NEVER;
+            loop {
+                match UnixListener::bind_addr(&address) {
+                    // The mount that had the number before has just ended.
+                    Err(e) if e.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                    bound => return bound.expect("listen"),
+                }
+            }
         };
         let listener = Arc::new(thread::spawn(listen).join().expect("no panic"));
         let heard = Arc::<Mutex<Vec<Vec<u8>>>>::default();

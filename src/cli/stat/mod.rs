@@ -7,6 +7,7 @@ use super::{
     exit::{Code, Failure, Outcome},
     json, mount_point,
     mounts::{self, Mount},
+    patience::patiently,
     print,
     quoting::shell_word,
     signals::Interrupt,
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     format::printable::printable,
-    fuse::{self, ControlCommand, ControlStatus},
+    fuse::{self, ControlCommand, ControlStatus, Patience},
     metrics::ATTRIBUTE,
 };
 use clap::Args;
@@ -29,6 +30,8 @@ use std::{
 
 /// Longest value of an extended attribute.
 const ROOM: usize = 64 << 10;
+/// An answer that is not there by then does not come.
+const MOST: Duration = Duration::from_secs(10);
 /// How often a wait checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -58,7 +61,7 @@ pub struct StatArgs {
 /// Runs `stat`.
 pub fn run(args: &StatArgs) -> Outcome {
     let mount = mounted(&args.mount)?;
-    let mut last = ask(&mount)?;
+    let mut last = ask(&mount, &Patience::default())?;
     let Some(seconds) = args.watch else {
         return deliver(args, &last, None).map(drop);
     };
@@ -72,7 +75,7 @@ pub fn run(args: &StatArgs) -> Outcome {
             interrupt.check()?;
             thread::sleep(LOOK);
         }
-        let now = ask(&mount)?;
+        let now = ask(&mount, &interrupt.patience())?;
         if !deliver(args, &now, Some(&last))? {
             return Ok(());
         }
@@ -113,13 +116,15 @@ fn mounted(mount: &Path) -> Outcome<Mount> {
     }
 }
 
-fn ask(mount: &Mount) -> Outcome<Value> {
+fn ask(mount: &Mount, patience: &Patience) -> Outcome<Value> {
     let target = &mount.target;
     // While a vault is locked, the programs that wait for it can keep all requests waiting.
-    let said = match fuse::tell(mount.device, mount.owner.unwrap_or(0), &ControlCommand::Metrics) {
+    let said = match fuse::tell(mount.device, mount.owner.unwrap_or(0), &ControlCommand::Metrics, patience) {
         Ok((ControlStatus::Done, text)) => text.into_bytes(),
-        Err(e) if e.kind() == io::ErrorKind::TimedOut => return Err(unheard(mount, &e)),
-        Ok(_) | Err(_) => attribute(target)?,
+        Err(e) if [io::ErrorKind::TimedOut, io::ErrorKind::Interrupted].contains(&e.kind()) => {
+            return Err(unheard(mount, &ControlCommand::Metrics, &e));
+        }
+        Ok(_) | Err(_) => attribute(mount, patience)?,
     };
     serde_json::from_slice(&said)
         .map(harmless)
@@ -127,10 +132,18 @@ fn ask(mount: &Mount) -> Outcome<Value> {
 }
 
 /// The attribute of a mount's root, which also tells what is wrong with a mount whose process does not listen.
-fn attribute(target: &Path) -> Outcome<Vec<u8>> {
-    let mut room = vec![0; ROOM];
-    let len = rustix::fs::getxattr(target, ATTRIBUTE, &mut room[..]).map_err(|e| match e {
-        Errno::ACCESS | Errno::PERM | Errno::NODATA | Errno::OPNOTSUPP => Failure::new(
+fn attribute(mount: &Mount, patience: &Patience) -> Outcome<Vec<u8>> {
+    let (target, asked) = (&mount.target, mount.target.clone());
+    let read = move || {
+        let mut room = vec![0; ROOM];
+        let len = rustix::fs::getxattr(asked, ATTRIBUTE, &mut room[..])?;
+        room.truncate(len);
+        Ok(room)
+    };
+    let answer = patiently(&Patience { most: Some(MOST), ..*patience }, read);
+    answer.map_err(|e| match Errno::from_io_error(&e) {
+        None => unheard(mount, &ControlCommand::Metrics, &e),
+        Some(Errno::ACCESS | Errno::PERM | Errno::NODATA | Errno::OPNOTSUPP) => Failure::new(
             Code::Failed,
             format!("{}: the mount does not say what it does: {e}", target.display()),
             "Only root and the user who mounted it may ask. An older version of the program does not answer either.",
@@ -140,10 +153,8 @@ fn attribute(target: &Path) -> Outcome<Vec<u8>> {
             format!("{}: the mount is dead: {}", target.display(), Errno::NOTCONN),
             format!("Take it away with `warpcrypt umount {}`.", shell_word(target)),
         ),
-        _ => Failure::io(target.display(), &e.into()),
-    })?;
-    room.truncate(len);
-    Ok(room)
+        _ => Failure::io(target.display(), &e),
+    })
 }
 
 /// The answer without control characters: any user's filesystem can pretend to be a vault, and must not control
