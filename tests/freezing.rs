@@ -354,6 +354,33 @@ fn a_frozen_vault_thaws_by_itself() {
     mount.unmount();
 }
 
+/// Its process is told nothing. A frozen vault thaws by itself.
+#[test]
+fn a_frozen_vault_that_others_detached_goes_on_and_ends() {
+    if !ready_as_root(&["cat", "umount"]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount();
+    fs::write(mount.join("file"), "content").expect("write");
+    let file = File::open(mount.join("file")).expect("open");
+    assert_eq!(freeze(&mount, &["--timeout", "3s"], &[]).code(), 0);
+    ok(Command::new("umount").arg("-l").arg(mount.path()), 60);
+    let mut read = [0; 7];
+    file.read_exact_at(&mut read, 0).expect("read");
+    assert_eq!(&read, b"content");
+    drop(file);
+    wait_for("the end of the process", || !mount.alive());
+    drop(mount);
+    let mount = vault.mount();
+    // It ends while it is frozen.
+    assert_eq!(freeze(&mount, &["--timeout", "10m"], &[]).code(), 0);
+    ok(Command::new("umount").arg("-l").arg(mount.path()), 60);
+    wait_for("the end of the process", || !mount.alive());
+    drop(mount);
+    assert_eq!(fs::read(vault.store.join("warpcrypt.lock")).expect("the lock file"), b"");
+}
+
 /// As by a `freeze` that is killed while everything is stored.
 #[test]
 fn a_freeze_whose_answer_nobody_takes_thaws() {

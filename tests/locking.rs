@@ -298,7 +298,20 @@ fn an_idle_vault_is_locked() {
 /// Nobody could unlock it any more for the programs that go on with their open files.
 #[test]
 fn an_idle_vault_that_was_detached_is_not_locked() {
-    if !ready(&["sh", "cat"]) {
+    idle_and_detached(|mount| kill_process(mount.pid, Signal::TERM).expect("kill"));
+}
+
+#[test]
+fn an_idle_vault_that_others_detached_is_not_locked() {
+    idle_and_detached(detach);
+}
+
+fn detach(mount: &Mount) {
+    ok(Command::new("umount").arg("-l").arg(mount.path()), 60);
+}
+
+fn idle_and_detached(detach: impl Fn(&Mount)) {
+    if !ready_as_root(&["sh", "cat", "umount"]) {
         return;
     }
     let vault = Vault::in_memory("aes-256-ctr");
@@ -310,16 +323,36 @@ fn an_idle_vault_that_was_detached_is_not_locked() {
     reader.args(["-c", script, "sh"]).args([mount.join("file"), opened.clone(), go_on.clone()]);
     let reader = Running::start(&mut reader);
     wait_for("the open file", || opened.exists());
-    kill_process(mount.pid, Signal::TERM).expect("kill");
+    detach(&mount);
     wait_for("the detach", || !is_mounted(mount.path()));
-    // Twice as long as it would take to lock the vault.
-    thread::sleep(Duration::from_secs(8));
+    // Longer than it would take to lock the vault.
+    thread::sleep(Duration::from_secs(12));
     fs::write(go_on, "").expect("write");
     let done = reader.finish(NEVER);
     assert_eq!(done.text(), "content", "{}", done.stderr);
     wait_for("the end of the process", || !mount.alive());
     drop(mount);
     assert!(!vault.log_text().contains("locked"), "{}", vault.log_text());
+    has_file(&vault);
+}
+
+#[test]
+fn who_waits_for_a_locked_vault_that_others_detach_gets_an_error() {
+    if !ready_as_root(&["cat", "umount"]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = locked(&vault);
+    let mut reader = Running::start(Command::new("cat").arg(mount.join("file")));
+    wait_for("a program waits", || waits(reader.pid()));
+    detach(&mount);
+    let ended = reader.ends(Duration::from_secs(20));
+    if !ended {
+        mount.kill_server();
+    }
+    assert!(ended && reader.finish(NEVER).code() == 1, "a program waits for ever");
+    wait_for("the end of the process", || !mount.alive());
+    drop(mount);
     has_file(&vault);
 }
 

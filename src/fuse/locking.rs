@@ -1,6 +1,7 @@
 //! Locking a mounted vault, and unlocking it.
 
 use super::{
+    gate::Ending,
     held::Held,
     inodes::{Node, ROOT},
     scratch,
@@ -11,7 +12,7 @@ use crossbeam_channel::{RecvTimeoutError, bounded};
 use fuser::INodeNo;
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -55,6 +56,9 @@ impl Server {
             Held::Locked => return Ok(()),
             Held::Frozen { .. } => self.resume(&mut held),
             Held::Not => {}
+        }
+        if self.ends_if_detached() {
+            return Err(Ending.to_string());
         }
         let may_lock = || self.no_writers_gather(ends).map_err(|e| e + ", or lock with --end");
         may_lock()?;
@@ -210,6 +214,10 @@ impl Server {
 pub(super) fn watch_held(server: &Weak<Server>) {
     while let Some(server) = server.upgrade().filter(|server| server.gate.is_closed()) {
         server.thaw_in_time();
+        // A frozen vault thaws by itself, and `freeze` reaches it still.
+        if !server.frozen.load(Ordering::Relaxed) && server.gate.held() > 0 {
+            server.ends_if_detached();
+        }
         server.gate.let_killed_go();
         drop(server);
         thread::sleep(LOOK_FOR_KILLED);
@@ -225,7 +233,7 @@ pub fn lock_when_idle(server: &Weak<Server>, idle: Duration) {
         if came != std::mem::replace(&mut seen, came) || server.gate.is_closed() {
             since = Instant::now();
         }
-        if since.elapsed() >= idle {
+        if since.elapsed() >= idle && !server.ends_if_detached() {
             since = Instant::now();
             if let Err(e) = server.lock(false) {
                 log::error!("not locked: {e}");

@@ -9,7 +9,7 @@
 //! - `loops` keeps as many event loops awake as there is work for; `small_reads` does small reads in batches.
 //! - `gate` has requests wait while the vault is locked or frozen; `locking` and `freezing` do that, as `control` is told.
 //! - `reverse` is the other filesystem: a plain directory in its stored form; `reverse_session` mounts it.
-//! - `device` and `session` make a mount and end it.
+//! - `device` and `session` make a mount and end it; `detached` notices that others took it away.
 
 mod affinity;
 mod attr;
@@ -18,6 +18,7 @@ mod caching;
 mod caller;
 mod capabilities;
 mod control;
+mod detached;
 mod device;
 mod dirs;
 mod errno;

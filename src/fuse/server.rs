@@ -59,6 +59,8 @@ pub struct Server {
     workers: Workers,
     loops: Arc<Loops>,
     kernel: OnceLock<Notifier>,
+    /// The mount's device number, the minor one.
+    pub device: OnceLock<u32>,
     /// Wipes the idle buffers of rings.
     pub wipe_rings: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -106,6 +108,7 @@ impl Server {
             workers: Workers::new(),
             loops,
             kernel: OnceLock::new(),
+            device: OnceLock::new(),
             wipe_rings: OnceLock::new(),
             vault,
         }))

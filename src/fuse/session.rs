@@ -169,8 +169,9 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
         .spawn(move || monitored.monitor(|| reader.read_queued()))
         .inspect_err(|_| unmounter.give_up())?;
     let control = device_number(&target).map(|device| {
-        let ending = unmounter.clone();
-        Control::start(rustix::fs::minor(device), server.clone(), Box::new(move || ending.end()))
+        let (device, ending) = (rustix::fs::minor(device), unmounter.clone());
+        let _ = server.device.set(device); // A mount has one.
+        Control::start(device, server.clone(), Box::new(move || ending.end()))
             .inspect_err(|e| log::warn!("the mount cannot be locked: {e}"))
     });
     if let Some(idle) = options.idle {
