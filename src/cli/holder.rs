@@ -2,13 +2,12 @@
 
 use super::{
     exit::{Code, Failure, Outcome},
+    locks::{held, locked_by},
     mounts::{self, Mount},
     note,
     quoting::shell_word,
-    umount,
 };
-use rustix::fs::{fstat, major, minor};
-use std::{fs, fs::File, path::Path, thread, time::Duration};
+use std::{fs, path::Path, thread, time::Duration};
 
 /// How often an ending mount is looked at.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -22,12 +21,14 @@ const UNKNOWN: u32 = 100;
 pub fn wait_until_free(vault: &Path) -> Outcome {
     let (mut told, mut unknown) = (false, 0);
     // A vault that cannot be read is not held: opening it says what is wrong.
-    while let Ok(Some(lock)) = umount::held(vault) {
+    while let Ok(Some(lock)) = held(vault) {
         let process = locked_by(&lock);
-        let place = standing(vault);
+        let user = process.as_deref().and_then(user_of);
+        let place = standing(vault, user);
         unknown += u32::from(process.is_none());
-        let ending = place.is_none() && mounts::seen_by(vault).is_none();
+        let ending = place.is_none() && mounts::seen_by(vault, user).is_none();
         if !ending || unknown > UNKNOWN {
+            let process = process.as_deref().map(mounts::describe);
             return Err(in_use(place.as_ref(), process.as_deref()));
         }
         if !told {
@@ -40,25 +41,17 @@ pub fn wait_until_free(vault: &Path) -> Outcome {
 }
 
 /// The mount of `vault` that stands here, one for writing before others: a mount for writing may have been
-/// remounted read-only.
-fn standing(vault: &Path) -> Option<Mount> {
-    mounts::of_vault(vault).into_iter().min_by_key(|mount| mount.read_only)
+/// remounted read-only. What was mounted by another user than `user`, whose process has the vault, can say to be any.
+fn standing(vault: &Path, user: Option<u32>) -> Option<Mount> {
+    let found = mounts::of_vault(vault).into_iter().filter(|mount| mount.is_own_or_of(user));
+    found.min_by_key(|mount| mount.read_only)
 }
 
-/// The process that has locked this file, as "PID (name)", if it can be seen from here.
-fn locked_by(lock: &File) -> Option<String> {
-    let stat = fstat(lock).ok()?;
-    let file = format!("{:02x}:{:02x}:{}", major(stat.st_dev), minor(stat.st_dev), stat.st_ino);
-    let table = fs::read_to_string("/proc/locks").ok()?;
-    let pid = table.lines().find_map(|line| holder(line, &file))?;
-    Some(mounts::describe(&Path::new("/proc").join(pid)))
-}
-
-/// The process of a line of `/proc/locks`, if that is an exclusive lock of `file`.
-fn holder<'a>(line: &'a str, file: &str) -> Option<&'a str> {
-    let mut fields = line.split_whitespace().skip(1);
-    let (kind, _, mode, pid) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-    (kind == "FLOCK" && mode == "WRITE" && fields.next()? == file).then_some(pid)
+/// The user of the process in this folder. The folder itself may belong to root.
+fn user_of(process: &Path) -> Option<u32> {
+    let status = fs::read_to_string(process.join("status")).ok()?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_whitespace().nth(1)?.parse().ok()
 }
 
 fn in_use(place: Option<&Mount>, process: Option<&str>) -> Failure {
@@ -80,20 +73,11 @@ fn in_use(place: Option<&Mount>, process: Option<&str>) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::geteuid;
 
     #[test]
-    fn only_an_exclusive_lock_of_the_file_has_its_holder() {
-        let file = "fe:00:5496907";
-        assert_eq!(holder("1: FLOCK  ADVISORY  WRITE 586 fe:00:5496907 0 EOF", file), Some("586"));
-        for line in [
-            "1: FLOCK  ADVISORY  READ 586 fe:00:5496907 0 EOF",
-            "1: POSIX  ADVISORY  WRITE 586 fe:00:5496907 0 EOF",
-            "1: -> FLOCK  ADVISORY  WRITE 586 fe:00:5496907 0 EOF",
-            "1: FLOCK  ADVISORY  WRITE 586 fe:00:549690 0 EOF",
-            "1: FLOCK",
-            "",
-        ] {
-            assert_eq!(holder(line, file), None, "{line}");
-        }
+    fn the_user_of_a_process_is_known() {
+        let own = Path::new("/proc").join(std::process::id().to_string());
+        assert_eq!(user_of(&own), Some(geteuid().as_raw()));
     }
 }

@@ -20,6 +20,7 @@ mod init;
 mod json;
 mod keys;
 mod locking;
+mod locks;
 mod log;
 mod mount;
 mod mount_point;

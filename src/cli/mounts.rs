@@ -42,6 +42,17 @@ impl Mount {
     pub fn is_own(&self) -> bool {
         self.owner.is_some_and(|owner| owner == 0 || owner == rustix::process::geteuid().as_raw())
     }
+
+    /// The same, or whether `user` did, who is known to use the vault.
+    pub fn is_own_or_of(&self, user: Option<u32>) -> bool {
+        self.is_own() || user.is_some() && self.owner == user
+    }
+
+    /// Whether this is another line of the same mount. Its number alone may be that of a later one.
+    pub fn is_same(&self, other: &Mount) -> bool {
+        let identity = |mount: &Mount| (mount.device, mount.owner, mount.source.clone());
+        identity(self) == identity(other)
+    }
 }
 
 /// The topmost mount at exactly `target`, an absolute path without links.
@@ -93,20 +104,15 @@ fn directory(all: &[Mount], path: &Path) -> Option<((u32, u32), PathBuf)> {
     Some(((nearest.major, nearest.device), nearest.root.join(below)))
 }
 
-/// Whether `vault` is mounted for writing anywhere.
-pub fn writable_of(vault: &Path) -> bool {
-    ours().iter().any(|m| m.source == vault && !m.read_only)
-}
-
-/// A process, as "PID (name)", that sees `vault` mounted for writing in a mount namespace of its own. Only processes
-/// that the caller may inspect are found.
-pub fn seen_by(vault: &Path) -> Option<String> {
-    process_with(|m| m.source == vault && !m.read_only)
+/// A process, as "PID (name)", that sees `vault` mounted for writing in a mount namespace of its own, by root, the user
+/// who calls or `user`. Only processes that the caller may inspect are found.
+pub fn seen_by(vault: &Path, user: Option<u32>) -> Option<String> {
+    process_with(|m| m.source == vault && !m.read_only && m.is_own_or_of(user))
 }
 
 /// A process that sees this mount still, as for [`seen_by`].
 pub fn kept_by(mount: &Mount) -> Option<String> {
-    process_with(|m| (m.device, &m.source) == (mount.device, &mount.source))
+    process_with(|m| m.is_same(mount))
 }
 
 /// A process that has such a mount of ours in its mount table.

@@ -3,16 +3,13 @@
 use super::{
     args::UmountArgs,
     exit::{Code, Failure, Outcome},
+    locks::{has_locked, held, is_held},
     mounts::{self, Mount},
     progress::Spinner,
     quoting::shell_word,
 };
-use crate::{format::name::LOCK_FILE, fuse};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    fs::{FlockOperation, flock},
-    io::Errno,
-};
+use crate::fuse;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
     fs::File,
     io,
@@ -29,6 +26,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(100);
 const STORED_PAUSE: Duration = Duration::from_millis(5);
 /// After this time, check whether another mount namespace keeps the mount alive.
 const SLOW: Duration = Duration::from_secs(2);
+/// How long another user's process is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs `umount`.
 pub fn run(args: &UmountArgs) -> Outcome {
@@ -48,12 +47,14 @@ pub fn run(args: &UmountArgs) -> Outcome {
     require_own(&args.mount, &mount)?;
     // There is no waiting if another user's vault hides its lock, or if the process behind the mount was killed.
     let lock = held(&mount.source);
-    // One of several that share a vault has no lock to wait for. One that is read-only may have been for writing before.
-    let by_process = matches!(lock, Ok(None)) || mount.read_only;
-    let process = by_process.then(|| fuse::process(mount.device, mount.owner.unwrap_or(0)).ok()).flatten();
+    // What another user mounted may say to be any vault. It is one if its process has that.
+    let is_behind = |process| mount.is_own() || has_locked(process, &mount.source);
+    let process = fuse::process(mount.device, mount.owner.unwrap_or(0)).ok();
+    let process = process.filter(|(process, _)| is_behind(*process)).map(|(_, end)| end);
     detach(&target)?;
     let _spinner = Spinner::start("storing the rest");
-    if mount.read_only {
+    // One that is read-only may have been for writing before.
+    if mount.read_only || !mount.is_own() {
         let Some(process) = process else { return Ok(()) };
         wait_for_end(&mount, &process)?;
         return match lock {
@@ -62,7 +63,8 @@ pub fn run(args: &UmountArgs) -> Outcome {
         };
     }
     match (lock, process) {
-        (Ok(Some(lock)), _) => wait_until_stored(&mount.source, &lock),
+        (Ok(Some(lock)), process) => wait_until_stored(&mount, &lock, process.as_ref()),
+        // One of several that share a vault has no lock to wait for.
         (Ok(None), Some(process)) => wait_for_end(&mount, &process),
         (Err(e), _) if e.kind() != io::ErrorKind::PermissionDenied => Err(unseen(&mount.source, &e)),
         _ => Ok(()),
@@ -91,45 +93,22 @@ fn unseen(vault: &Path, error: &io::Error) -> Failure {
     )
 }
 
-/// The file that the process behind the mount has locked: the lock file, or the vault's directory if the lock file
-/// was removed or replaced. `None` if nothing is locked.
-///
-/// # Errors
-/// If the vault cannot be read.
-pub fn held(vault: &Path) -> io::Result<Option<File>> {
-    match File::open(vault.join(LOCK_FILE)) {
-        Ok(lock) if is_held(&lock) => return Ok(Some(lock)),
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    File::open(vault).map(|dir| Some(dir).filter(is_held))
-}
-
-fn is_held(lock: &File) -> bool {
-    flock(lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
-}
-
-/// Whether mounts share the vault.
-pub fn is_shared(vault: &Path) -> bool {
-    let lock = File::open(vault.join(LOCK_FILE));
-    lock.is_ok_and(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK))
-}
-
-/// Waits until the process behind the mount has released the vault's lock: then everything is stored. Does not wait
-/// for a lock that the next mount of the vault has taken.
-fn wait_until_stored(vault: &Path, lock: &File) -> Outcome {
+/// Waits until the process behind the mount has released the vault's lock: then everything is stored. When that process
+/// ends, the next mount of the vault may have the lock.
+fn wait_until_stored(mount: &Mount, lock: &File, process: Option<&OwnedFd>) -> Outcome {
     let mut look_around = Instant::now() + SLOW;
     while is_held(lock) {
-        if mounts::writable_of(vault) {
+        let is_next = || process.is_some_and(|process| ends(process, Duration::ZERO)) && is_held(lock);
+        if stands_elsewhere(mount) || is_next() {
             return Ok(());
         }
         if Instant::now() >= look_around {
             look_around = Instant::now() + SLOW;
-            refuse_kept(mounts::seen_by(vault))?;
+            refuse_kept(mounts::kept_by(mount))?;
         }
         thread::sleep(STORED_PAUSE);
     }
-    all_stored(vault, lock)
+    all_stored(&mount.source, lock)
 }
 
 /// Fails if the lock file says that something could not be stored: a process that stored everything leaves it empty.
@@ -144,21 +123,34 @@ fn all_stored(vault: &Path, lock: &File) -> Outcome {
     }
 }
 
-/// Waits until the process behind the mount has ended, which it does when it is unmounted everywhere.
+/// Waits until the process behind the mount has ended, which it does when it is unmounted everywhere. That of another user
+/// may never do.
 fn wait_for_end(mount: &Mount, process: &OwnedFd) -> Outcome {
-    let slow = Timespec { tv_sec: SLOW.as_secs().cast_signed(), tv_nsec: 0 };
-    let same = |other: &Mount| (other.device, &other.source) == (mount.device, &mount.source);
-    loop {
-        if mounts::ours().iter().any(same) {
-            return Ok(()); // It stands in another place, too.
-        }
-        match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&slow)) {
-            Ok(0) => refuse_kept(mounts::kept_by(mount))?,
-            Ok(_) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(Failure::io("waiting for the mount's process", &e.into())),
+    let begun = Instant::now();
+    while !stands_elsewhere(mount) && !ends(process, SLOW) {
+        refuse_kept(mounts::kept_by(mount))?;
+        if !mount.is_own() && begun.elapsed() >= PATIENCE {
+            return Err(Failure::new(
+                Code::Failed,
+                format!(
+                    "unmounted, but the process of another user behind {} goes on",
+                    mount.target.display()
+                ),
+                "It may still store the rest.",
+            ));
         }
     }
+    Ok(())
+}
+
+fn stands_elsewhere(mount: &Mount) -> bool {
+    mounts::ours().iter().any(|other| other.is_same(mount))
+}
+
+/// Whether a process has ended after so long, at most.
+fn ends(process: &OwnedFd, most: Duration) -> bool {
+    let most = Timespec { tv_sec: most.as_secs().cast_signed(), tv_nsec: 0 };
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&most)).is_ok_and(|ended| ended > 0)
 }
 
 /// Fails if a process in another mount namespace keeps the mount alive: it cannot be unmounted from here.

@@ -16,7 +16,7 @@ use rustix::{
         AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown, socket_with,
         sockopt::socket_peercred,
     },
-    process::{PidfdFlags, geteuid, pidfd_open},
+    process::{Pid, PidfdFlags, geteuid, pidfd_open},
 };
 use std::{
     io::{self, Read, Write},
@@ -223,13 +223,13 @@ pub fn hears(device: u32, owner: u32) -> io::Result<()> {
     tell(device, owner, &Command::Metrics, &Patience::default()).map(drop)
 }
 
-/// The process behind a mount, to be polled for its end; as [`tell`].
+/// The process behind a mount, and what is polled for its end; as [`tell`].
 ///
 /// # Errors
 /// As [`tell`].
-pub fn process(device: u32, owner: u32) -> io::Result<OwnedFd> {
-    let peer = socket_peercred(reach(device, owner, false)?)?;
-    Ok(pidfd_open(peer.pid, PidfdFlags::empty())?)
+pub fn process(device: u32, owner: u32) -> io::Result<(Pid, OwnedFd)> {
+    let process = socket_peercred(reach(device, owner, false)?)?.pid;
+    Ok((process, pidfd_open(process, PidfdFlags::empty())?))
 }
 
 /// Has the mount with this device number (the minor one) do something. Only a process of root or of the user who calls

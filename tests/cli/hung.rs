@@ -1,14 +1,16 @@
-//! Beside a mount whose process does not answer.
+//! Beside a mount whose process does not answer, or is not what it says.
 
 use crate::{
-    eventually, fails,
+    eventually, fails, mount_command,
     support::{
-        command::{Running, ok, run},
+        command::{Running, ok, run, script},
         fake::Fake,
-        mounted::{Mount, Vault, program_path},
+        mounted::{Mount, Vault, is_mounted, program_path},
         ready, ready_as_root,
+        waiting::NEVER,
     },
     text,
+    users::{Home, device_for_all},
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -211,4 +213,52 @@ fn a_fake_mount_keeps_no_other_from_being_locked() {
     assert!(stat.contains("\"locked\": true"), "{stat}");
     drop(fakes);
     mount.unmount();
+}
+
+/// Another user's mount says to be the vault that is unmounted, and mounted again.
+#[test]
+fn a_fake_mount_is_not_taken_for_the_vaults() {
+    if !ready_as_root(&["unshare", "umount"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let fake = Fake::new(&vault.store, 65534, |_| String::new());
+    let mount = vault.mount();
+    let stopped = Stopped::of(&mount);
+    let mut umount = Running::start(Vault::program().arg("umount").arg(mount.path()));
+    eventually("it is detached", || !is_mounted(mount.path()));
+    assert!(!umount.ends(Duration::from_secs(5)), "not everything is stored yet");
+    drop(stopped);
+    assert_eq!(umount.finish(NEVER).code(), 0);
+    drop(mount);
+
+    let mount = vault.mount();
+    let stopped = Stopped::of(&mount);
+    ok(Command::new("umount").arg("-l").arg(mount.path()), 60);
+    let mut next = Running::start(&mut mount_command(&vault));
+    assert!(!next.ends(Duration::from_secs(5)), "the one before it has the vault yet");
+    drop(stopped);
+    assert_eq!(next.finish(NEVER).code(), 0);
+    // Its process goes on, and has nothing to store.
+    ok(Vault::program().arg("umount").arg(fake.path()), 10);
+    assert!(fake.heard().iter().all(Vec::is_empty), "it was asked something");
+    ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
+}
+
+/// Root is told that a user has the vault mounted, and waits for that mount, too.
+#[test]
+fn what_a_user_has_mounted_is_no_fake_to_root() {
+    if !ready_as_root(&["fusermount3", "setpriv"]) || !device_for_all() {
+        return;
+    }
+    let home = Home::new();
+    ok(&mut home.script("./warpcrypt init vault --key-file key; mkdir other"), 60);
+    ok(&mut home.script("./warpcrypt mount vault mnt --key-file key; echo content >mnt/file"), 60);
+    let root = |arguments: &str| script(home.path(), &format!("exec ./warpcrypt {arguments}"));
+    fails(&mut root("mount vault other --key-file key"), 15, "already mounted for writing on");
+    ok(&mut root("lock mnt"), 60);
+    ok(&mut home.script("./warpcrypt unlock mnt --key-file key"), 60);
+    ok(&mut root("umount mnt"), 60);
+    ok(&mut root("mount vault other --key-file key --log-file log"), 60);
+    ok(&mut root("umount other"), 60);
 }

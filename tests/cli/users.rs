@@ -33,6 +33,10 @@ impl Home {
         home
     }
 
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
     fn at(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -53,7 +57,7 @@ impl Drop for Home {
 }
 
 /// Whether `/dev/fuse` is open to everybody, as it is by default.
-fn device_for_all() -> bool {
+pub fn device_for_all() -> bool {
     let mode = fs::metadata("/dev/fuse").map_or(0, |m| m.mode());
     mode & 0o666 == 0o666 || skip("needs /dev/fuse with mode 666".into())
 }

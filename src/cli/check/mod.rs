@@ -11,12 +11,13 @@ use super::{
     anchor,
     args::CheckArgs,
     exit::{Code, Failure, Outcome},
+    locks,
     log::utc,
     print,
     progress::{Spinner, totals_bar},
     quoting::shell_word,
     signals::Interrupt,
-    umount, unlocking, vaults,
+    unlocking, vaults,
 };
 use crate::{
     format::name::{DIR_ID_NAME, LOCK_FILE},
@@ -135,13 +136,13 @@ fn open(args: &CheckArgs, scope: Scope) -> Outcome<(Arc<Vault>, Option<Finding>)
 
 /// What is being written would look damaged.
 fn refuse_writer(vault: &Path) -> Outcome {
-    match umount::held(vault) {
+    match locks::held(vault) {
         Ok(Some(_)) => Err(Failure::new(
             Code::AlreadyMounted,
             format!("{} is mounted for writing", vault.display()),
             "Unmount it, or mount it with --read-only, and check again.",
         )),
-        Ok(None) if umount::is_shared(vault) => Err(Failure::plain(
+        Ok(None) if locks::is_shared(vault) => Err(Failure::plain(
             Code::AlreadyMounted,
             "the vault is mounted with --shared: unmount it everywhere, and check again",
         )),

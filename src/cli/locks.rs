@@ -1,0 +1,111 @@
+//! Who has a vault's lock, as the kernel tells.
+
+use crate::format::name::LOCK_FILE;
+use rustix::{
+    fs::{FlockOperation, flock, fstat, major, minor},
+    io::Errno,
+    process::Pid,
+};
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+/// The file that the process behind the mount has locked: the lock file, or the vault's directory if the lock file
+/// was removed or replaced. `None` if nothing is locked.
+///
+/// # Errors
+/// If the vault cannot be read.
+pub fn held(vault: &Path) -> io::Result<Option<File>> {
+    match open(&vault.join(LOCK_FILE)) {
+        Ok(lock) if is_held(&lock) => return Ok(Some(lock)),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    open(vault).map(|dir| Some(dir).filter(is_held))
+}
+
+/// Opens what a mount says is its vault's: another user may have put a pipe there, for whose writer nobody is to wait.
+fn open(path: &Path) -> io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
+/// Whether somebody has locked this file alone.
+pub fn is_held(lock: &File) -> bool {
+    flock(lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+}
+
+/// Whether mounts share the vault.
+pub fn is_shared(vault: &Path) -> bool {
+    let lock = File::open(vault.join(LOCK_FILE));
+    lock.is_ok_and(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK))
+}
+
+/// The folder of the process that has locked this file, if it can be seen from here.
+pub fn locked_by(lock: &File) -> Option<PathBuf> {
+    let file = in_table(lock)?;
+    let table = fs::read_to_string("/proc/locks").ok()?;
+    let pid = table.lines().find_map(|line| holder(line, &file, &["WRITE"]))?;
+    Some(Path::new("/proc").join(pid))
+}
+
+/// Whether a process has locked the vault, alone or with others.
+pub fn has_locked(process: Pid, vault: &Path) -> bool {
+    let files = [open(&vault.join(LOCK_FILE)), open(vault)];
+    let files: Vec<String> = files.iter().flatten().filter_map(in_table).collect();
+    let table = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let process = process.to_string();
+    let has = |line| files.iter().any(|file| holder(line, file, &["WRITE", "READ"]) == Some(&process));
+    table.lines().any(has)
+}
+
+/// A file as `/proc/locks` names it.
+fn in_table(file: &File) -> Option<String> {
+    let stat = fstat(file).ok()?;
+    Some(format!("{:02x}:{:02x}:{}", major(stat.st_dev), minor(stat.st_dev), stat.st_ino))
+}
+
+/// The process of a line of `/proc/locks`, if that is a lock of `file` of one of these kinds.
+fn holder<'a>(line: &'a str, file: &str, modes: &[&str]) -> Option<&'a str> {
+    let mut fields = line.split_whitespace().skip(1);
+    let (kind, _, mode, pid) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    (kind == "FLOCK" && modes.contains(&mode) && fields.next()? == file).then_some(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::getpid;
+
+    #[test]
+    fn only_an_exclusive_lock_of_the_file_has_its_holder() {
+        let file = "fe:00:5496907";
+        let holder = |line| holder(line, file, &["WRITE"]);
+        assert_eq!(holder("1: FLOCK  ADVISORY  WRITE 586 fe:00:5496907 0 EOF"), Some("586"));
+        for line in [
+            "1: FLOCK  ADVISORY  READ 586 fe:00:5496907 0 EOF",
+            "1: POSIX  ADVISORY  WRITE 586 fe:00:5496907 0 EOF",
+            "1: -> FLOCK  ADVISORY  WRITE 586 fe:00:5496907 0 EOF",
+            "1: FLOCK  ADVISORY  WRITE 586 fe:00:549690 0 EOF",
+            "1: FLOCK",
+            "",
+        ] {
+            assert_eq!(holder(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_process_has_locked_the_vault_alone_or_with_others() {
+        let vault = tempfile::tempdir().unwrap();
+        let lock = File::create(vault.path().join(LOCK_FILE)).unwrap();
+        let has = || has_locked(getpid(), vault.path());
+        assert!(!has());
+        lock.lock_shared().unwrap();
+        assert!(has());
+        lock.unlock().unwrap();
+        lock.lock().unwrap();
+        assert!(has());
+    }
+}
