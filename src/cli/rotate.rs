@@ -4,7 +4,8 @@ use super::{
     anchor,
     args::RotateArgs,
     exit::{Code, Failure, Outcome},
-    locking, log,
+    locking, locks, log,
+    mounts::Mount,
     progress::{Late, Spinner},
     quoting::shell_word,
     signals::Interrupt,
@@ -58,6 +59,7 @@ fn here(args: &RotateArgs, unlock: &Unlock, vault: &Arc<Vault>, interrupt: &Inte
 /// Has the mount take up the new key. Programs wait while it does, and until then nothing is written under the old one.
 fn in_mount(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcome {
     let mount = locking::find_for_key(&args.vault)?;
+    require_writer(&mount, &args.vault)?;
     if vaults::read(&args.vault)?.is_rotating() {
         tell(
             "The mount rewrites the vault under the new key already. Its log says when that is done, and names what it could not \
@@ -89,6 +91,20 @@ fn in_mount(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcom
         "The vault has a new master key. The mount rewrites everything under it behind the programs that use it, and after a \
          remount goes on. Its log says when that is done. What was copied before opens with the old key still.\n",
     );
+    Ok(())
+}
+
+/// Refuses a mount for reading beside another process that writes, as `import` does: that would go on under the old key. (One for
+/// writing may have been remounted read-only.)
+fn require_writer(mount: &Mount, vault: &Path) -> Outcome {
+    let process = fuse::process(mount.device, mount.owner.unwrap_or(0));
+    if mount.read_only && !process.is_ok_and(|(process, _)| locks::has_locked(process, vault)) {
+        return Err(Failure::new(
+            Code::AlreadyMounted,
+            "another process writes to the vault, which is no mount",
+            "Try again when it has ended.",
+        ));
+    }
     Ok(())
 }
 

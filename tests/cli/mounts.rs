@@ -10,7 +10,12 @@ use crate::{
     text,
 };
 use rustix::process::{Pid, Signal, kill_process};
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{
+    fs::{self, File},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
 
 #[test]
 fn what_was_written_is_there_after_umount_and_the_vault_may_be_moved_at_once() {
@@ -401,4 +406,24 @@ fn the_trial_run_leaves_nothing_behind() {
     let empty = run(Vault::program().args(["try", "--from", text(&temp)]).env("TMPDIR", &temp), 60);
     assert_eq!(empty.code(), 1, "{}", empty.stderr);
     assert!(empty.stderr.contains("--from"), "{}", empty.stderr);
+}
+
+/// As beside an `import`.
+#[test]
+fn a_mount_for_reading_rewrites_nothing_under_another_key() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    vault.mount().unmount();
+    let writer = File::open(vault.store.join("warpcrypt.lock")).expect("lock file");
+    writer.lock().expect("lock");
+    let mount = vault.mount_with(&["--read-only"]);
+    let config = || fs::read(vault.store.join("warpcrypt.json")).expect("configuration");
+    let before = config();
+    let mut rotate = Vault::program();
+    rotate.args(["key", "rotate"]).arg(&vault.store).arg("--key-file").arg(&vault.key);
+    fails(&mut rotate, 15, "another process writes");
+    assert!(config() == before);
+    mount.unmount();
 }
