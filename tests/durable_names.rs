@@ -226,3 +226,21 @@ fn what_was_unmounted_survives_a_power_cut() {
     assert_eq!(after.list(&after.root()).unwrap().len(), 2);
     after.shut_down().unwrap();
 }
+
+#[test]
+fn a_synced_file_survives_an_exchange_with_a_long_name() {
+    let Some(disk) = Disk::new() else { return };
+    let vault = disk.vault();
+    let (root, long) = (vault.root(), "n".repeat(250));
+    synced(&vault, &root, "short");
+    vault.create(&root, OsStr::new(&long), node(0o644)).unwrap();
+    let spot = |name: &str| vault.find(&root, OsStr::new(name)).unwrap();
+    vault.rename((&root, &spot(&long)), (&root, &spot("short")), RenameMode::Exchange).unwrap();
+    // The store's journal brings the names to the disk, and nothing of what is in new files.
+    let file = std::fs::File::create(disk.dir.path().join("store/other")).unwrap();
+    file.sync_all().unwrap();
+    let (_image, after) = disk.after_power_cut();
+    assert!(holds(&after, &[], &long, "short"));
+    after.shut_down().unwrap();
+    vault.shut_down().unwrap();
+}

@@ -200,8 +200,11 @@ impl Server {
         let moved = source.there.as_ref().ok_or_else(errno::no_entry)?.inode();
         let there = target.there.as_ref().map(There::inode);
         let same = there == Some(moved);
-        if same && mode == RenameMode::Replace {
-            return Ok(()); // Two links of one inode: rename(2) leaves both.
+        match mode {
+            // Two links of one inode: rename(2) leaves both.
+            RenameMode::Replace | RenameMode::Whiteout { replace: true } if same => return Ok(()),
+            RenameMode::Whiteout { replace: false } if same => return Err(Error::os(libc::EEXIST)),
+            _ => {}
         }
         let moved = self.inodes.find(moved);
         let there = there.filter(|_| !same).and_then(|inode| self.inodes.find(inode));

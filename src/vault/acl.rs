@@ -91,18 +91,27 @@ impl Vault {
             (AclKind::Default, _) => return Err(Errno::ACCESS.into()),
             (AclKind::Access, _) => {}
         }
+        if !acl.is_mode() && !has_attributes(stat.kind) {
+            return Err(Error::NotSupported("ACLs of special files"));
+        }
+        let mode = stat.mode & !RIGHTS | acl.mode();
+        // First what the group is to lose: between the two steps nobody has rights that he has neither before nor after.
+        let least = stat.mode & (mode | !GROUP);
+        self.change_mode(target, stat.mode, least)?;
         match (acl.is_mode(), has_attributes(stat.kind)) {
             (true, true) => match self.remove_xattr(target, name) {
                 Ok(()) | Err(Error::NoAttribute) => {}
                 Err(e) => return Err(e),
             },
             (true, false) => {}
-            (false, true) => self.put_xattr(target, name, &acl.encode())?,
-            (false, false) => return Err(Error::NotSupported("ACLs of special files")),
+            (false, _) => self.put_xattr(target, name, &acl.encode())?,
         }
-        let mode = stat.mode & !RIGHTS | acl.mode();
-        if mode != stat.mode {
-            self.set_attr(target, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
+        self.change_mode(target, least, mode)
+    }
+
+    fn change_mode(&self, target: Target, from: u32, to: u32) -> Result<()> {
+        if from != to {
+            self.set_attr(target, &SetAttr { mode: Some(to), ..SetAttr::default() })?;
         }
         Ok(())
     }

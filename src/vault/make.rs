@@ -195,6 +195,9 @@ impl Vault {
             Target::Entry(dir, old) => dir.store.link(&old.0, &parent.store, &place.stored.0)?,
             Target::File(file) => Node::shared(file.store.fd()).link(&parent.store, &place.stored.0)?,
         }
+        if let Target::File(file) = node {
+            self.files.remember(file.key); // whatever fails from here on
+        }
         let inode = key(&parent.store.stat(&place.stored.0)?);
         self.files.remember(inode);
         if let Some(open) = self.files.get(inode) {

@@ -117,7 +117,8 @@ impl Vault {
         let (old, new) = (&from.1.place, &to.1.place);
         let moved = from.1.there()?;
         self.may_go(from.0, &old.stored, to.0)?;
-        if mode == RenameMode::Exchange {
+        let exchange = mode == RenameMode::Exchange;
+        if exchange {
             self.may_go(to.0, &new.stored, from.0)?;
         }
         let _changing = [self.changing(from.0, &old.name)?, self.changing(to.0, &new.name)?];
@@ -126,15 +127,15 @@ impl Vault {
         self.moves.fetch_add(1, Ordering::Relaxed);
         // What is moved may be durable, so what its new name depends on has to be first.
         self.prepare(to.0, new)?;
-        if new.is_long() || !Arc::ptr_eq(&from.0.store, &to.0.store) {
+        if exchange {
+            self.prepare(from.0, old)?;
+        }
+        if new.is_long() || exchange && old.is_long() || !Arc::ptr_eq(&from.0.store, &to.0.store) {
             self.make_names_durable_among(&alone)?;
         }
         let (source, target) = (&from.0.store, &to.0.store);
         match mode {
-            RenameMode::Exchange => {
-                self.prepare(from.0, old)?;
-                source.exchange(&old.stored.0, target, &new.stored.0)?;
-            }
+            RenameMode::Exchange => source.exchange(&old.stored.0, target, &new.stored.0)?,
             RenameMode::NoReplace if self.is_shared() => {
                 source.rename_to_free(&old.stored.0, target, &new.stored.0)?;
             }
@@ -154,7 +155,7 @@ impl Vault {
         }
         self.files.changed(moved.inode());
         match &to.1.there {
-            Some(there) if mode == RenameMode::Exchange => self.files.changed(there.inode()),
+            Some(there) if exchange => self.files.changed(there.inode()),
             Some(there) => self.name_went(there, to.0, &new.name),
             None => {}
         }

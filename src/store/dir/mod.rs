@@ -238,8 +238,11 @@ impl StoreDir {
     /// EEXIST if the new name is taken; else the store's.
     pub fn rename_new(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
         match self.rename_with(name, to, new, RenameFlags::NOREPLACE) {
-            Err(Errno::INVAL | Errno::NOSYS) if to.stat(new).is_ok() => Err(Errno::EXIST.into()),
-            Err(Errno::INVAL | Errno::NOSYS) => self.rename(name, to, new),
+            Err(Errno::INVAL | Errno::NOSYS) => match to.stat(new) {
+                Ok(_) => Err(Errno::EXIST.into()),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => self.rename(name, to, new),
+                Err(e) => Err(e),
+            },
             other => Ok(other?),
         }
     }

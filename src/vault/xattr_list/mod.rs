@@ -147,12 +147,12 @@ impl<P: Places> Attributes<'_, P> {
                 false => Err(Error::NoAttribute),
             };
         }
-        // An older value, which would count again.
-        if holds(Rule::OlderValueFirst)
-            && self.places.remove_attribute(attribute.stored)?
-            && holds(Rule::SyncOlderValue)
-        {
-            self.places.sync_attributes()?;
+        // An older value, which would count again. One that is not there may be gone by a removal that could not be synced.
+        if holds(Rule::OlderValueFirst) {
+            self.places.remove_attribute(attribute.stored)?;
+            if holds(Rule::SyncOlderValue) {
+                self.places.sync_attributes()?;
+            }
         }
         self.put(&list)
     }
