@@ -143,7 +143,7 @@ impl Reporter {
 
 fn number(error: &Error) -> Errno {
     match error {
-        Error::Store(e) => Errno::from_i32(e.raw_os_error().unwrap_or(libc::EIO)),
+        Error::Store(e) => Errno::from_i32(answerable(e.raw_os_error().unwrap_or(libc::EIO))),
         Error::Damaged(_) | Error::Refused(_) | Error::Engine(_) => Errno::EIO,
         Error::NameTooLong => Errno::ENAMETOOLONG,
         Error::ReadOnly => Errno::EROFS,
@@ -152,6 +152,16 @@ fn number(error: &Error) -> Errno {
         Error::TooLarge => Errno::EFBIG,
         Error::NoAttribute => Errno::ENODATA,
         Error::NoData => Errno::ENXIO,
+    }
+}
+
+/// A number that the kernel takes for an error of one request. By ENOSYS it would never again ask for an fsync, or whatever it
+/// asked for, and take it for done; and a number that only kernels know it refuses, so that the program would wait for ever.
+fn answerable(number: i32) -> i32 {
+    match number {
+        libc::ENOSYS => libc::EOPNOTSUPP,
+        1..512 => number,
+        _ => libc::EIO,
     }
 }
 
@@ -164,6 +174,9 @@ mod tests {
     fn every_error_has_its_number() {
         let table = [
             (Error::os(libc::ENOSPC), libc::ENOSPC),
+            (Error::os(libc::ENOSYS), libc::EOPNOTSUPP),
+            (Error::os(524), libc::EIO),
+            (Error::os(0), libc::EIO),
             (Error::Store(std::io::ErrorKind::UnexpectedEof.into()), libc::EIO),
             (Error::NameTooLong, libc::ENAMETOOLONG),
             (Error::ReadOnly, libc::EROFS),
