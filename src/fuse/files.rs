@@ -247,7 +247,13 @@ impl Server {
             _ => return Err(Error::Invalid("whence")),
         };
         let offset = u64::try_from(offset).map_err(|_| Error::NoData)?;
-        let found = handle.file.file.seek(offset, data)?;
+        let file = &handle.file.file;
+        // The kernel asks without having written what programs changed in mappings.
+        let found = if handle.node.pages.were_read() && handle.node.in_use.lock().has_writers() {
+            file.seek_in_data(offset, data)?
+        } else {
+            file.seek(offset, data)?
+        };
         i64::try_from(found).map_err(|_| Error::TooLarge)
     }
 

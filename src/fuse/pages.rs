@@ -15,6 +15,8 @@ const MOST_RANGES: usize = 64;
 pub struct Pages {
     /// Whether the kernel may have any.
     any: AtomicBool,
+    /// Whether it has read any.
+    read: AtomicBool,
     /// Reads of pages that have not been answered.
     reads: AtomicUsize,
     stale: Mutex<Stale>,
@@ -55,6 +57,7 @@ impl Pages {
     /// The kernel drops all of them, and nobody else has the file open.
     pub fn end(&self) {
         self.any.store(false, Ordering::SeqCst);
+        self.read.store(false, Ordering::SeqCst);
     }
 
     /// Whether the kernel may have any.
@@ -62,8 +65,16 @@ impl Pages {
         self.any.load(Ordering::SeqCst)
     }
 
+    /// Whether it has read any, also of holes. A program that maps them may have changed them since.
+    pub fn were_read(&self) -> bool {
+        self.read.load(Ordering::SeqCst)
+    }
+
     /// A read of pages has arrived.
     pub fn begin_read(&self) {
+        if !self.were_read() {
+            self.read.store(true, Ordering::SeqCst);
+        }
         self.reads.fetch_add(1, Ordering::SeqCst);
         self.begin();
     }

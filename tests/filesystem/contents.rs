@@ -74,6 +74,27 @@ impl Drop for Map {
     }
 }
 
+/// The kernel asks for holes without having handed over what a mapping has.
+#[test]
+fn mapped_data_is_no_hole() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    for cache in CACHES {
+        let mount = vault.mount_with(&["--cache", cache]);
+        let file = create(&mount.join("mapped"));
+        ftruncate(&file, 1 << 20).unwrap();
+        let mut map = Map::new(&file, 1 << 20);
+        map.bytes().fill(7);
+        assert_eq!(seek(&file, SeekFrom::Data(4096)), Ok(4096), "{cache}");
+        assert_eq!(seek(&file, SeekFrom::Hole(0)), Ok(1 << 20), "{cache}");
+        sh(mount.path(), "cp --sparse=auto mapped copy && cmp mapped copy", &[], 60);
+        drop((map, file));
+        mount.unmount();
+    }
+}
+
 #[test]
 fn cached_direct_and_mapped_access_agree() {
     if !ready(&[]) {

@@ -38,6 +38,20 @@ impl File {
         self.settled(|| self.try_seek(offset, data))
     }
 
+    /// The same of a file that may have data everywhere.
+    ///
+    /// # Errors
+    /// `NoData` past the end; EIO if content was lost.
+    pub fn seek_in_data(&self, offset: u64, data: bool) -> Result<u64> {
+        let st = self.state.read();
+        st.check_readable(0)?;
+        match (offset < st.dirty.size, data) {
+            (false, _) => Err(Error::NoData),
+            (true, true) => Ok(offset),
+            (true, false) => Ok(st.dirty.size),
+        }
+    }
+
     fn try_seek(&self, offset: u64, data: bool) -> Result<u64> {
         let mut st = self.state.write();
         // Where content was lost there are no holes: a program that copies would take them for zeros.
