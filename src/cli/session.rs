@@ -105,7 +105,7 @@ impl Mounted {
         let unmounter = self.0.unmounter();
         // Not joined: it ends with the process, or waits for a signal that never comes.
         thread::spawn(move || {
-            if signals.0.forever().next().is_some() {
+            for _ in signals.0.forever() {
                 let tries = PATIENCE.as_millis() / PAUSE.as_millis();
                 let quiet = (0..tries).any(|_| unmounter.unmount(false).is_ok() || wait());
                 if !quiet && let Err(e) = unmounter.unmount(true) {

@@ -5,7 +5,7 @@ use super::{
     gate::Gate,
     permissions::Judge,
     reverse::Reversed,
-    session::{MountOptions, Session, Unmounter, usual_loops},
+    session::{MountOptions, Session, Unmounter, device_number, usual_loops},
 };
 use crate::reverse::View;
 use fuser::{Config, SessionACL};
@@ -43,6 +43,7 @@ pub fn mount_reverse(view: View, target: &Path, options: &MountOptions) -> io::R
         ended: ended.clone(),
         one_at_a_time: Arc::default(),
         gate: Gate::new(),
+        device: Arc::default(),
     };
     let mut config = Config::default();
     config.acl = SessionACL::All;
@@ -59,6 +60,9 @@ pub fn mount_reverse(view: View, target: &Path, options: &MountOptions) -> io::R
         ended.store(true, Ordering::Release);
         served
     };
+    if let Some(device) = device_number(&target) {
+        let _ = unmounter.device.set(device);
+    }
     let thread =
         thread::Builder::new().name("mount".into()).spawn(serve).inspect_err(|_| unmounter.give_up())?;
     Ok(Session { unmounter, thread: Some(thread) })

@@ -99,6 +99,8 @@ pub struct Unmounter {
     pub(super) ended: Arc<AtomicBool>,
     pub(super) one_at_a_time: Arc<Mutex<()>>,
     pub(super) gate: Arc<Gate>,
+    /// The mount's device number, once it answers.
+    pub(super) device: Arc<OnceLock<u64>>,
 }
 
 /// Mounts `vault` at the directory `target` and returns once it answers.
@@ -141,7 +143,8 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let fd = device.mount()?;
     let ended = Arc::new(AtomicBool::new(false));
     let (target_of, one_at_a_time) = (target.clone(), Arc::default());
-    let unmounter = Unmounter { target: target_of, ended: ended.clone(), one_at_a_time, gate };
+    let device = Arc::default();
+    let unmounter = Unmounter { target: target_of, ended: ended.clone(), one_at_a_time, gate, device };
     let mut config = Config::default();
     // The kernel keeps out who may not enter. Whoever is given an open file may close it, too.
     config.acl = SessionACL::All;
@@ -169,8 +172,9 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
         .spawn(move || monitored.monitor(|| reader.read_queued()))
         .inspect_err(|_| unmounter.give_up())?;
     let control = device_number(&target).map(|device| {
+        let _ = unmounter.device.set(device); // A mount has one.
         let (device, ending) = (rustix::fs::minor(device), unmounter.clone());
-        let _ = server.device.set(device); // A mount has one.
+        let _ = server.device.set(device);
         Control::start(device, server.clone(), Box::new(move || ending.end()))
             .inspect_err(|e| log::warn!("the mount cannot be locked: {e}"))
     });
@@ -247,7 +251,7 @@ fn begin_rings(
 
 /// The device number of a mount, without a request to it. This process must not wait for its own answers: if it is
 /// killed meanwhile, nobody is left to answer, and it can never end.
-fn device_number(target: &Path) -> Option<u64> {
+pub(super) fn device_number(target: &Path) -> Option<u64> {
     let known = statx(CWD, target, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
     Some(makedev(known.stx_dev_major, known.stx_dev_minor))
 }
@@ -296,6 +300,9 @@ impl Unmounter {
         if self.ended.load(Ordering::Acquire) {
             return Ok(());
         }
+        if self.is_hidden() {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
         device::unmount(&self.target, lazy)?;
         // Nobody could unlock the vault any more for those that wait, or would.
         self.gate.end();
@@ -307,19 +314,27 @@ impl Unmounter {
     /// # Errors
     /// As `unmount`.
     pub fn end(&self) -> io::Result<()> {
-        let number = device_number(&self.target);
+        let hidden = self.is_hidden();
         {
             let _turn = self.one_at_a_time.lock();
-            if self.ended.load(Ordering::Acquire) || device::force_unmount(&self.target).is_ok() {
+            if self.ended.load(Ordering::Acquire) || !hidden && device::force_unmount(&self.target).is_ok() {
                 return Ok(());
             }
         }
-        self.unmount(false).or_else(|_| self.unmount(true))?;
+        if !hidden {
+            self.unmount(false).or_else(|_| self.unmount(true))?;
+        }
         // Where the system does not offer it, the mount ends when the last program lets go of it.
-        if let Some(number) = number {
-            device::abort(number);
+        if let Some(number) = self.device.get() {
+            device::abort(*number);
         }
         Ok(())
+    }
+
+    /// Whether another filesystem stands at the mount point: over this one, or in its place.
+    fn is_hidden(&self) -> bool {
+        let there = device_number(&self.target);
+        self.device.get().is_some_and(|own| there.is_some_and(|there| there != *own))
     }
 
     /// Ends the mount by any means; it may have ended already.

@@ -427,3 +427,24 @@ fn a_mount_for_reading_rewrites_nothing_under_another_key() {
     assert!(config() == before);
     mount.unmount();
 }
+
+/// A signal to end meets the vault's own mount, and later ones count, too.
+#[test]
+fn what_is_mounted_over_a_vault_stays_when_that_is_told_to_end() {
+    if !ready_as_root(&["mount"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    fs::write(mount.join("file"), b"content").expect("write");
+    let over = "mount -t tmpfs none \"$1\" && kill -TERM $2 && sleep 7 && findmnt -n -o FSTYPE \"$1\"";
+    let process = mount.pid.as_raw_nonzero().to_string();
+    let shown = sh("/", over, &[mount.path(), Path::new(&process)], 60);
+    assert!(shown.contains("tmpfs"), "{shown}");
+    sh("/", "umount \"$1\" && kill -TERM $2", &[mount.path(), Path::new(&process)], 60);
+    eventually("the mount has ended", || !is_mounted(&vault.mount_point));
+    drop(mount);
+    let mount = vault.mount();
+    assert_eq!(fs::read(mount.join("file")).expect("read"), b"content");
+    mount.unmount();
+}
