@@ -160,6 +160,9 @@ impl Vault {
             None => {}
         }
         match mode {
+            // In a shared vault another name of the file may have come to `to`: then nothing was renamed.
+            RenameMode::Replace | RenameMode::NoReplace
+                if self.is_shared() && from.0.store.stat(&old.stored.0).is_ok() => {}
             RenameMode::Replace | RenameMode::NoReplace => self.clear(from.0, old),
             // The old name stays in use.
             RenameMode::Exchange | RenameMode::Whiteout { .. } => {}
