@@ -6,7 +6,7 @@ use super::{
     mounts::{self, Mount},
     note,
 };
-use std::path::Path;
+use std::{fs, path::Path};
 
 /// Refuses a `vault`, an absolute path without links, on a store whose locks hold on this machine only, and says if the
 /// store keeps what other machines may have changed.
@@ -22,6 +22,15 @@ pub fn check(vault: &Path) -> Outcome {
             Code::Failed,
             format!("--shared: locks on {shown} are not seen by other machines"),
             "Two could write to one file at once and damage it. Mount it without `nolock` and `local_lock`, or as NFS 4.",
+        ));
+    }
+    if takes_up_lost_locks(&store) {
+        return Err(Failure::new(
+            Code::Failed,
+            format!(
+                "--shared: whoever loses the locks on {shown} writes on, though another may have them by then"
+            ),
+            "Mount CephFS without `recover_session=clean`; for NFS set the kernel's `nfs.recover_lost_locks` to N.",
         ));
     }
     if is_late(&store) {
@@ -43,6 +52,13 @@ fn has(store: &Mount, wanted: &str) -> bool {
 /// flock(2) is not asked of the server.
 fn has_own_locks(store: &Mount) -> bool {
     is_nfs(store) && (has(store, "local_lock=all") || has(store, "local_lock=flock"))
+}
+
+/// The kernel does not fail what had locks that were lost, but takes new ones.
+fn takes_up_lost_locks(store: &Mount) -> bool {
+    let of_nfs = || fs::read_to_string("/sys/module/nfs/parameters/recover_lost_locks");
+    store.fs_type == "ceph" && has(store, "recover_session=clean")
+        || is_nfs(store) && of_nfs().is_ok_and(|set| set.trim() == "Y")
 }
 
 /// Names or attributes are taken from what was seen before.
@@ -93,5 +109,11 @@ mod tests {
             assert_eq!(has_own_locks(&store("nfs", options)), own, "{options}");
         }
         assert!(!has_own_locks(&store("ext4", "local_lock=all")));
+    }
+
+    #[test]
+    fn a_client_that_goes_on_without_its_locks_is_known() {
+        assert!(takes_up_lost_locks(&store("ceph", "name=admin,recover_session=clean")));
+        assert!(!takes_up_lost_locks(&store("ceph", "name=admin,recover_session=no")));
     }
 }

@@ -116,7 +116,7 @@ impl Server {
         }
         let forgotten = &self.inodes.forgotten;
         let place = match forgotten.place(number) {
-            Place::Unknown => forgotten.search(number, self.read_only, || self.search(number))?,
+            Place::Unknown => forgotten.search(number, !self.changes_alone(), || self.search(number))?,
             known => known,
         };
         match place {

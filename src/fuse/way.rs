@@ -99,7 +99,10 @@ impl Server {
         if self.inodes.number_of(inodes::key(&stat)) != number {
             return Err(errno::stale());
         }
-        self.dirs.put(number, inner.clone());
+        // Another machine may put the id of one without back.
+        if inner.has_id() || !self.vault.is_shared() {
+            self.dirs.put(number, inner.clone());
+        }
         Ok(inner)
     }
 }

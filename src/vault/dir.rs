@@ -35,6 +35,11 @@ impl Dir {
         self.id.as_ref().ok_or(Error::os(Errno::NOENT.raw_os_error()))
     }
 
+    /// Whether it has one.
+    pub fn has_id(&self) -> bool {
+        self.id.is_some()
+    }
+
     /// Where `name` is in the store.
     pub fn path_in_store(&self, name: &OsStr) -> PathBuf {
         path_in_store(&self.store, name)
