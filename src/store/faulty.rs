@@ -102,7 +102,12 @@ impl FaultyFile {
 
     /// Lets so many calls of any kind fail, from the `nth` on (0: the next one).
     pub fn fail_at(&self, nth: u64, times: u64, failure: Failure) {
-        self.0.lock().failures.at(nth, times, failure);
+        self.0.lock().failures.at(None, nth, times, failure);
+    }
+
+    /// Lets the `nth` sync fail (0: the next one).
+    pub fn fail_sync(&self, nth: u64, failure: Failure) {
+        self.0.lock().failures.at(Some(Call::Sync), nth, 1, failure);
     }
 
     /// From now on there is no room for more pages, but for those that are freed; with `copies` none for overwriting

@@ -54,7 +54,9 @@ pub enum Call {
 
 /// Failures of a few calls.
 struct Few {
-    /// Calls of any kind before the first of them.
+    /// Only these; without one, calls of any kind.
+    only: Option<Call>,
+    /// Calls before the first of them.
     after: u64,
     times: u64,
     failure: Failure,
@@ -82,9 +84,9 @@ impl Failures {
         self.lasting = Some((self.changes + nth, failure));
     }
 
-    /// Lets so many calls of any kind fail, from the `nth` on.
-    pub(super) fn at(&mut self, nth: u64, times: u64, failure: Failure) {
-        self.few = Some(Few { after: nth, times, failure });
+    /// Lets so many calls fail, from the `nth` on: of one kind, or of any.
+    pub(super) fn at(&mut self, only: Option<Call>, nth: u64, times: u64, failure: Failure) {
+        self.few = Some(Few { only, after: nth, times, failure });
     }
 
     /// No more failures of either kind.
@@ -101,6 +103,9 @@ impl Failures {
     pub(super) fn ask(&mut self, call: Call) -> Result<(), Failure> {
         self.asked.push(call);
         let Some(few) = &mut self.few else { return Ok(()) };
+        if few.only.is_some_and(|only| only != call) {
+            return Ok(());
+        }
         if few.after > 0 {
             few.after -= 1;
             return Ok(());

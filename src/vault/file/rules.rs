@@ -98,6 +98,8 @@ pub(super) enum Rule {
     CleanStepIsVoid,
     /// So it is if a change failed and left something in the store.
     FailureVoidsCleanStep,
+    /// Nothing is in flight while the file is synced on that way: the store says only once that a sync failed.
+    CompleteBeforeSync,
 }
 
 breakable!();

@@ -76,7 +76,9 @@ impl File {
     pub fn clean_sync(&self) -> Result<()> {
         let mut st = self.state.write();
         // The store says only once that a sync failed: not to this one what a write in flight has to know.
-        self.complete_all(&mut st);
+        if holds(Rule::CompleteBeforeSync) {
+            self.complete_all(&mut st);
+        }
         if holds(Rule::SyncBeforeClean) { self.sync_store(&mut st) } else { Ok(()) }
     }
 

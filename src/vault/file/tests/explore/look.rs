@@ -277,7 +277,13 @@ impl Looker {
     }
 
     /// Writes, makes it durable, and looks whether it is.
-    fn go_on(&mut self, store: &Arc<FaultyFile>, file: &Arc<File>, view: &View, torn: &Torn) -> Verdict {
+    pub(super) fn go_on(
+        &mut self,
+        store: &Arc<FaultyFile>,
+        file: &Arc<File>,
+        view: &View,
+        torn: &Torn,
+    ) -> Verdict {
         const NEW: Value = 1 << 30;
         let mut wanted = view.clone();
         let at = self.rng.below(self.marks.len() as u64 - 1) as usize;

@@ -22,6 +22,8 @@ pub(super) enum Act {
     Scattered(usize, usize, usize),
     /// Small reads together.
     Several(usize, usize),
+    /// Cleans the file together with many: between its steps come those of the others.
+    Clean,
     /// What the flusher does for readers that stopped.
     RestReaders,
 }
@@ -33,11 +35,15 @@ pub(super) struct Program {
     pub(super) before: Vec<Op>,
     pub(super) threads: Vec<Vec<Act>>,
     pub(super) fault: Option<Fault>,
+    /// The fault meets a sync, not a call of any kind.
+    pub(super) of_sync: bool,
 }
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        writeln!(f, "{:?} {:?}: {:?}, failing: {:?}", self.durability, self.place, self.before, self.fault)?;
+        let of = if self.of_sync { "syncs" } else { "calls" };
+        writeln!(f, "{:?} {:?}: {:?}", self.durability, self.place, self.before)?;
+        writeln!(f, "  failing {of}: {:?}", self.fault)?;
         self.threads.iter().try_for_each(|acts| writeln!(f, "  {acts:?}"))
     }
 }
@@ -45,6 +51,9 @@ impl fmt::Display for Program {
 impl Program {
     pub(super) fn random(seed: u64) -> Program {
         let rng = &mut Rng(seed);
+        if seed % 12 == 11 {
+            return cleaned_in_flight(rng);
+        }
         let durability = one_of(rng, &[Durability::Strict, Durability::Strict, Durability::Relaxed]);
         let place = one_of(
             rng,
@@ -74,8 +83,37 @@ impl Program {
             let from = rng.below(40);
             Fault { from: rng.below(from + 1), times: 1 + rng.below(3), failure }
         });
-        Program { durability, place, before, threads, fault }
+        let of_sync = seed % 4 == 3;
+        let fault = if of_sync { Some(failing_sync(rng, 6)) } else { fault };
+        Program { durability, place, before, threads, fault, of_sync }
     }
+}
+
+/// One of so many syncs fails, while others are at work.
+fn failing_sync(rng: &mut Rng, first: u64) -> Fault {
+    let lost = Failure::Lost(libc::EIO);
+    let failure = one_of(rng, &[lost, lost, Failure::Errno(libc::EIO), Failure::Landed(libc::EIO)]);
+    Fault { from: rng.below(first), times: 1, failure }
+}
+
+/// What is durable is overwritten, in flight, while the file is cleaned and a sync of that fails.
+fn cleaned_in_flight(rng: &mut Rng) -> Program {
+    let place = Place::Streams;
+    let last = place.marks().len() - 1;
+    let (through, scattered) = (Act::Op(Op::Write(0, 64 + rng.below(20) as usize)), scattered(rng, 0));
+    let writer = one_of(rng, &[through, through, scattered]);
+    Program {
+        durability: Durability::Strict,
+        place,
+        before: vec![Op::Write(0, last), one_of(rng, &[Op::Sync, Op::Sync, Op::Rest])],
+        threads: vec![vec![writer], vec![Act::Clean; 1 + rng.below(2) as usize]],
+        fault: Some(failing_sync(rng, 3)),
+        of_sync: true,
+    }
+}
+
+fn scattered(rng: &mut Rng, from: usize) -> Act {
+    Act::Scattered(from, 2 + rng.below(3) as usize, 10 + rng.below(20) as usize)
 }
 
 /// What one thread does: it reads, or writes, or cleans the file.
@@ -148,7 +186,7 @@ fn beside_a_stream(rng: &mut Rng, last: usize) -> Vec<Act> {
                 &[Act::Op(Op::Read(a, b)), Act::Through(0, last), Act::Long(a, long), Act::Long(a, long)],
             ),
             1 => keep(rng),
-            2 => Act::Scattered(a % 20, 2 + rng.below(3) as usize, 10 + rng.below(20) as usize),
+            2 => scattered(rng, a % 20),
             _ => one_of(
                 rng,
                 &[
