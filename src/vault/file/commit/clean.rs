@@ -103,6 +103,7 @@ impl File {
         }
         st.advance_base();
         let exact = self.make_exact(&mut st, length);
+        st.times.changes += 1; // Who cleans it as well has not synced this.
         self.restore_mtime(&st);
         exact.map(|()| true)
     }
@@ -124,7 +125,8 @@ impl File {
     /// The store's.
     pub fn clean_finish(&self, step: CleanStep) -> Result<()> {
         let mut st = self.state.write();
-        if !is_void(&st, step) && st.fault.is_none() && st.stored.is_committed() {
+        let settled = CleanStep { changes: step.changes + 1, ..step };
+        if !is_void(&st, settled) && st.fault.is_none() && st.stored.is_committed() {
             (self.context.guard)()?;
             self.write_clean_record(&mut st)?;
         }

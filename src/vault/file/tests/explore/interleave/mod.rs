@@ -482,7 +482,7 @@ fn some_orders() {
 /// Programs that found a fault.
 #[test]
 fn known_programs() {
-    [268, 756].into_iter().for_each(|seed| run_in_orders(seed, 25, &Arc::default()));
+    [268, 756, 811].into_iter().for_each(|seed| run_in_orders(seed, 25, &Arc::default()));
 }
 
 #[test]
