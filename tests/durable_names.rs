@@ -78,6 +78,11 @@ impl Disk {
         open(&path)
     }
 
+    /// The store's journal brings all names to the disk, and nothing of what is in new files.
+    fn write_journal(&self) {
+        std::fs::File::create(self.dir.path().join("store/other")).unwrap().sync_all().unwrap();
+    }
+
     /// The vault as a power cut now would leave it.
     fn after_power_cut(&self) -> (Image, Arc<Vault>) {
         let (copy, at) = (self.dir.path().join("copy"), self.dir.path().join("after"));
@@ -192,9 +197,7 @@ fn directories_are_all_to_be_opened_after_a_power_cut() {
         let dir = mkdir(&vault, &vault.root(), &format!("{i}"));
         vault.create(&dir, OsStr::new("never synced"), node(0o644)).unwrap();
     }
-    // The store's journal brings the names to the disk, and nothing of what is in the id files.
-    let file = std::fs::File::create(disk.dir.path().join("store/other")).unwrap();
-    file.sync_all().unwrap();
+    disk.write_journal();
     let (_image, after) = disk.after_power_cut();
     let root = after.root();
     let entries = after.list(&root).unwrap();
@@ -236,9 +239,7 @@ fn a_synced_file_survives_an_exchange_with_a_long_name() {
     vault.create(&root, OsStr::new(&long), node(0o644)).unwrap();
     let spot = |name: &str| vault.find(&root, OsStr::new(name)).unwrap();
     vault.rename((&root, &spot(&long)), (&root, &spot("short")), RenameMode::Exchange).unwrap();
-    // The store's journal brings the names to the disk, and nothing of what is in new files.
-    let file = std::fs::File::create(disk.dir.path().join("store/other")).unwrap();
-    file.sync_all().unwrap();
+    disk.write_journal();
     let (_image, after) = disk.after_power_cut();
     assert!(holds(&after, &[], &long, "short"));
     after.shut_down().unwrap();
