@@ -3,8 +3,7 @@
 use super::{
     Error, OpenError, Vault,
     anchor::Owner,
-    config_file::{Configs, mend_for, read_text},
-    keys::KeyRing,
+    config_file::{Configs, mend_for, opens_root, read_text},
     open_file::Key,
     process,
 };
@@ -69,7 +68,6 @@ impl Vault {
         let config = configs.authentic(master).map_err(|_| other())?;
         let id = self.root.store.open_file(OsStr::new(DIR_ID_NAME), OFlags::RDONLY).map_err(failed)?;
         let id = read_text(DirFile::new(id)).map_err(failed)?;
-        let opens_root = KeyRing::of(&config, master).open(|keys| keys.dir_ids.decode(&id)).is_ok();
         if *config.id() != self.id {
             return Err(other());
         }
@@ -78,15 +76,17 @@ impl Vault {
         if let Some(anchor) = &self.anchor {
             anchor.refuse_old(&owner)?;
         }
-        if !opens_root {
+        if !opens_root(&config, master, &id) {
             return Err(other());
         }
         if !self.read_only() && self.sharing.is_none() && !configs.agree_on(&config) {
             mend_for(&config, &self.root.store, path, master)?;
         }
         if let Some(anchor) = &self.anchor {
-            // It must not know of a configuration that a power cut takes back.
-            self.root.store.sync().map_err(failed)?;
+            if !self.read_only() {
+                // It must not know of a configuration that a power cut takes back.
+                self.root.store.sync().map_err(failed)?;
+            }
             anchor.bring_back(&owner)?;
         }
         // Nothing fails from here on: there are all keys or none.

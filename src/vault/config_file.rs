@@ -115,11 +115,15 @@ pub(super) fn require_root(
     config: &VaultConfig,
     master: &Secret<32>,
 ) -> Result<()> {
-    let id = root_id(store, path)?;
-    match KeyRing::of(config, master).open(|keys| keys.dir_ids.decode(&id)) {
-        Ok(_) => Ok(()),
-        Err(_) => Err(OpenError::OtherVault(path.into())),
+    match opens_root(config, master, &root_id(store, path)?) {
+        true => Ok(()),
+        false => Err(OpenError::OtherVault(path.into())),
     }
+}
+
+/// Whether the sealed id of the root is under this key or, while a rotation is under way, the one before.
+pub(super) fn opens_root(config: &VaultConfig, master: &Secret<32>, id: &[u8]) -> bool {
+    KeyRing::of(config, master).open(|keys| keys.dir_ids.decode(id)).is_ok()
 }
 
 /// Whether a configuration is from before the rotation that another one says is under way. Its key may open the root
@@ -214,7 +218,7 @@ impl Configs {
 ///
 /// # Errors
 /// The store's; `WouldBlock` while another process changes the configuration.
-pub(super) fn mend(store: &StoreDir, path: &Path, master: &Secret<32>) -> io::Result<()> {
+fn mend(store: &StoreDir, path: &Path, master: &Secret<32>) -> io::Result<()> {
     let _alone = ConfigLock::take(store, FlockOperation::NonBlockingLockExclusive)?;
     let Ok(configs) = Configs::read(store, path) else { return Ok(()) };
     let Ok(newest) = configs.authentic(master) else { return Ok(()) };
