@@ -3,7 +3,7 @@
 use super::{
     args::{RestoreArgs, UnlockArgs},
     exit::{Code, Failure, Outcome},
-    password,
+    mounts, password,
     progress::Spinner,
     signals::Interrupt,
     tell, terminal, unlocking, vaults,
@@ -43,7 +43,7 @@ pub fn backup(vault: &Path, file: &Path) -> Outcome {
     let written = out.write_all(config.to_json().as_bytes()).and_then(|()| out.sync_all());
     written.inspect_err(|_| drop(fs::remove_file(file))).map_err(failed)?;
     // Its name, where the filesystem syncs directories.
-    let _ = File::open(parent(file)).and_then(|dir| dir.sync_all());
+    let _ = File::open(mounts::parent(file)).and_then(|dir| dir.sync_all());
     tell(&format!(
         "Copied the configuration to {}. It opens with the passwords and keys of today; make another copy after you \
          change them.\n",
@@ -157,9 +157,4 @@ fn newer(vault: &Path, backup: &VaultConfig, master: &Secret<32>) -> Outcome<Opt
     let own = Vault::authentic_config(vault, master).map_err(vaults::explain)?;
     let newer = own.filter(|own| own != backup && own.generation() >= backup.generation());
     Ok(newer.map(|own| own.generation()))
-}
-
-/// The directory that a file is to be in.
-fn parent(file: &Path) -> &Path {
-    file.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."))
 }

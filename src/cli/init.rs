@@ -3,7 +3,7 @@
 use super::{
     args::{InitArgs, SecretArgs},
     exit::{Failure, Outcome},
-    password,
+    mounts, password,
     progress::Spinner,
     quoting::shell_word,
     reverse,
@@ -63,10 +63,9 @@ fn require_place(vault: &Path) -> Outcome {
     let to_write = match fs::read_dir(vault).map(|mut entries| entries.any(foreign)) {
         Ok(true) => return not_empty(),
         Err(e) if e.kind() == io::ErrorKind::NotADirectory => return not_empty(),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => vault.parent().unwrap_or(vault),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => mounts::parent(vault),
         Ok(false) | Err(_) => vault,
     };
-    let to_write = if to_write == Path::new("") { Path::new(".") } else { to_write };
     access(to_write, Access::WRITE_OK).map_err(|e| Failure::io(to_write.display(), &e.into()))
 }
 

@@ -39,7 +39,7 @@ pub fn is_held(lock: &File) -> bool {
 
 /// Whether mounts share the vault.
 pub fn is_shared(vault: &Path) -> bool {
-    let lock = File::open(vault.join(LOCK_FILE));
+    let lock = open(&vault.join(LOCK_FILE));
     lock.is_ok_and(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK))
 }
 

@@ -185,11 +185,12 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
         return Ok(whole);
     }
     let name = path.file_name().ok_or(io::ErrorKind::NotFound)?;
-    let parent = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    Ok(parent.canonicalize()?.join(name))
+    Ok(parent(path).canonicalize()?.join(name))
+}
+
+/// The directory that something is in, or is to be in.
+pub fn parent(path: &Path) -> &Path {
+    path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."))
 }
 
 /// Up to `most` processes other than this one that use something below `target`, as "PID (name)". Only processes
