@@ -12,7 +12,7 @@ end() {
 }
 trap end EXIT
 trap 'exit 130' INT TERM
-gcc -O2 -pthread -o "$tools/files" "$(dirname "$0")/files.c"
+gcc -O2 -pthread -DTHREADS="${THREADS:-4}" -o "$tools/files" "$(dirname "$0")/files.c"
 head -c 64 /dev/urandom >"$tools/key"
 
 seconds() { # COMMAND...

@@ -56,7 +56,7 @@ impl Server {
             }
             e => e,
         })?;
-        let id = self.made(parent, &dir, stored, &stat, acl.is_none())?;
+        let id = self.made(parent, &dir, stored, &stat, acl.is_none(), Some(&file))?;
         self.open_made(Entry { id, stat }, file, flags)
     }
 
@@ -92,7 +92,7 @@ impl Server {
         let dir = self.dir(parent)?;
         let acl = self.default_acl(parent, &dir)?;
         let (stored, stat) = self.vault.mknod(&dir, name, new.under(acl.as_ref()), kind, rdev.into())?;
-        Ok(Entry { id: self.made(parent, &dir, stored, &stat, acl.is_none())?, stat })
+        Ok(Entry { id: self.made(parent, &dir, stored, &stat, acl.is_none(), None)?, stat })
     }
 
     /// Makes a directory.
@@ -101,7 +101,7 @@ impl Server {
         let dir = self.dir(parent)?;
         let acl = self.default_acl(parent, &dir)?;
         let (stored, stat) = self.vault.mkdir(&dir, name, new.under(acl.as_ref()))?;
-        Ok(Entry { id: self.made(parent, &dir, stored, &stat, acl.is_none())?, stat })
+        Ok(Entry { id: self.made(parent, &dir, stored, &stat, acl.is_none(), None)?, stat })
     }
 
     /// Makes a symbolic link.
@@ -109,7 +109,7 @@ impl Server {
         self.writable()?;
         let dir = self.dir(parent)?;
         let (stored, stat) = self.vault.symlink(&dir, name, target, new.under(None))?;
-        Ok(Entry { id: self.made(parent, &dir, stored, &stat, true)?, stat })
+        Ok(Entry { id: self.made(parent, &dir, stored, &stat, true, None)?, stat })
     }
 
     /// Gives a node another name.

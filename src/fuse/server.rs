@@ -357,19 +357,42 @@ impl Server {
     /// Counts a lookup of what was found as `stored` in `dir`, the directory `parent`. `None` if it is not there any
     /// more.
     pub fn found(&self, parent: u64, dir: &Dir, stored: StoredName, stat: &Stat) -> Option<Id> {
+        self.count(parent, dir, stored, stat, None)
+    }
+
+    fn count(
+        &self,
+        parent: u64,
+        dir: &Dir,
+        stored: StoredName,
+        stat: &Stat,
+        file: Option<&OpenFile>,
+    ) -> Option<Id> {
         let now = |name: &Name| self.vault.stat(Target::Entry(dir, &name.stored));
         let stands = |name: &Name| now(name).is_ok_and(|now| inodes::key(&now) == inodes::key(stat));
-        let generation = |name: &Name| self.vault.generation(dir, &name.stored).into();
+        let generation = |name: &Name| {
+            let target = file.map_or(Target::Entry(dir, &name.stored), Target::File);
+            self.vault.generation(target).into()
+        };
         let moves = self.vault.is_shared();
         self.inodes.found(stat, Name { parent, stored }, generation, stands, moves)
     }
 
     /// Counts a lookup of what was just made as `stored` in `dir`, the directory `parent`. It has no attribute if it is `bare`.
+    /// `file` is given if it is open.
     ///
     /// # Errors
     /// ENOENT if it was removed by another process since.
-    pub fn made(&self, parent: u64, dir: &Dir, stored: StoredName, stat: &Stat, bare: bool) -> Result<Id> {
-        let id = self.found(parent, dir, stored, stat).ok_or_else(errno::no_entry)?;
+    pub fn made(
+        &self,
+        parent: u64,
+        dir: &Dir,
+        stored: StoredName,
+        stat: &Stat,
+        bare: bool,
+        file: Option<&OpenFile>,
+    ) -> Result<Id> {
+        let id = self.count(parent, dir, stored, stat, file).ok_or_else(errno::no_entry)?;
         if let Ok(node) = self.inodes.get(id.number) {
             *node.bare.write() = bare && self.changes_alone();
         }

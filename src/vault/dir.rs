@@ -78,9 +78,13 @@ impl Vault {
         })
     }
 
-    /// A number of 31 bits that tells an entry's inode from those that had its inode number before; 0 if the store does not help.
-    pub fn generation(&self, parent: &Dir, name: &StoredName) -> u32 {
-        parent.store.generation(&name.0)
+    /// A number of 31 bits that tells a node from those that had its inode number before; 0 if the store does not help. By an open
+    /// file it costs no look at a name, which takes a distributed store as long as making one.
+    pub fn generation(&self, target: Target) -> u32 {
+        match target {
+            Target::Entry(parent, name) => parent.store.generation(&name.0),
+            Target::Dir(_) | Target::File(_) => target.node().map_or(0, |node| node.generation()),
+        }
     }
 
     /// Opens a directory entry.
