@@ -3,7 +3,7 @@
 use super::{
     Dir, Error, OpenFile, Result, StoredName, Target, Vault,
     anchor::Identity,
-    attr::{key, permissions},
+    attr::{key, permissions, stamp},
 };
 use crate::store::{DirFile, Node};
 use rustix::{
@@ -48,7 +48,9 @@ impl Vault {
             && key(&opened) == key(&raw)
             && check_regular(&opened).is_ok()
         {
-            return self.files.open(key(&raw), file);
+            let open = self.files.open(key(&raw), file)?;
+            open.file.opened_as(stamp(&opened));
+            return Ok(open);
         }
         // Its permission bits are in the way, or another node has the name by now.
         let node = parent.store.node(&name.0)?;

@@ -8,9 +8,11 @@ use rustix::fs::OFlags;
 const DAY: i64 = 24 * 60 * 60;
 
 impl Vault {
-    /// Whether the store keeps times of access.
+    /// Whether the store keeps times of access. What several machines share is too far away to ask for each file.
     pub fn keeps_atime(&self) -> bool {
-        !self.read_only() && self.root.store.filesystem().is_ok_and(|store| store.keeps_atime())
+        !self.read_only()
+            && !self.is_shared()
+            && self.root.store.filesystem().is_ok_and(|store| store.keeps_atime())
     }
 
     /// Sets the time of access of a file that a program is about to read, if relatime (mount(8)) asks for that; says

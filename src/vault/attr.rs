@@ -1,5 +1,6 @@
 //! Attributes of a node as an application sees them.
 
+use super::file::Stamp;
 use crate::format::layout;
 use rustix::fs::{FileType, Timespec, UTIME_NOW, UTIME_OMIT};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -129,6 +130,15 @@ pub(super) fn permissions(mode: u32) -> u32 {
 /// What tells an inode from every other: device and inode number.
 pub(super) fn key(raw: &rustix::fs::Stat) -> (u64, u64) {
     (raw.st_dev, raw.st_ino)
+}
+
+/// By what another machine's changes of a file are noticed.
+pub(super) fn stamp(raw: &rustix::fs::Stat) -> Stamp {
+    Stamp {
+        len: u64::try_from(raw.st_size).unwrap_or(0),
+        mtime: Time::from_store(raw.st_mtime, raw.st_mtime_nsec),
+        ctime: Time::from_store(raw.st_ctime, raw.st_ctime_nsec),
+    }
 }
 
 impl Stat {

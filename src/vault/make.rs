@@ -3,7 +3,7 @@
 use super::{
     Dir, Error, Kind, OpenFile, Pin, Result, Stat, StoredName, Target, There, Vault,
     acl::{Acl, Inherited},
-    attr::{key, permissions},
+    attr::{key, permissions, stamp},
     names::temporary_name,
 };
 use crate::store::{DirFile, Listed, Node, StoreDir};
@@ -60,6 +60,7 @@ impl Vault {
         })?;
         let file = opened.expect("made"); // invariant: `make` succeeds only after its closure did
         let file = self.files.create(key(&raw), file);
+        file.file.opened_as(stamp(&raw));
         let stat = self.give_acls(&inherited, parent, &stored, Some(&file))?;
         Ok((stored, stat.map_or_else(|| self.present(&raw), Ok)?, file))
     }

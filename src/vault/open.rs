@@ -23,7 +23,7 @@ use crate::{
         config::{VAULT_ID, VaultConfig},
         dir_id::DirId,
         key_slot::SlotSecret,
-        name::NAME_MAX,
+        name::{LISTS, NAME_MAX},
         recovery_key::RecoveryKey,
     },
 };
@@ -129,6 +129,8 @@ pub struct Vault {
     pub(super) dir_ids: RwLock<()>,
     /// Read: an attribute is read, or set on its node. Write: a list of attributes changes.
     pub(super) lists: RwLock<()>,
+    /// Whether there may be a directory of lists. Who has the vault alone knows until it makes one.
+    pub(super) has_lists: AtomicBool,
     /// Whether names of lists may not be durable. Who had the vault before may have been killed.
     pub(super) lists_uncertain: AtomicBool,
     /// Held while permission bits change. A directory may have more of them for the moment while a file in it gets more.
@@ -246,6 +248,7 @@ impl Vault {
             long_names: Mutex::default(),
             dir_ids: RwLock::default(),
             lists: RwLock::default(),
+            has_lists: AtomicBool::new(true),
             lists_uncertain: AtomicBool::new(true),
             modes: ReentrantMutex::default(),
             user: rustix::process::geteuid().as_raw(),
@@ -256,6 +259,10 @@ impl Vault {
             sharing: options.sharing,
             lock,
         };
+        let is_alone = vault.lock.is_some() && vault.sharing.is_none();
+        if is_alone && matches!(vault.own_dir(LISTS), Ok(None)) {
+            vault.has_lists = AtomicBool::new(false);
+        }
         if vault.lock.as_ref().is_some_and(|lock| lock.was_left()) {
             // What a killed process left in the page cache is not durable yet, and is about to be built upon.
             // On FUSE that is each file's own sync, at its recovery.

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use std::{ffi::OsString, io, os::unix::ffi::OsStrExt, sync::Arc};
 
-type Records = [u8; 2 * RECORD];
+type Records = [[u8; RECORD]; 2];
 
 /// The new forms that are in the store.
 pub(super) struct StoredRewrites {
@@ -30,9 +30,9 @@ impl StoredRewrites {
         let mut left = Vec::new();
         let listed = if rotating { root.list()? } else { Vec::new() };
         for entry in listed.into_iter().filter(is_rewrite) {
-            let mut records = [0; 2 * RECORD];
+            let mut records = [[0; RECORD]; 2];
             let file = DirFile::new(root.open_file(&entry.name, OFlags::RDONLY)?);
-            if file.read_at(&mut records, 0)? == records.len() {
+            if file.read_at(records.as_flattened_mut(), 0)? == 2 * RECORD {
                 left.push((entry.name, records));
             }
         }
@@ -73,21 +73,11 @@ impl Rewrites for StoredRewrites {
     fn left(&self, records: &Records) -> io::Result<Option<Rewrite>> {
         let name = {
             let left = self.left.lock();
-            let same = |of: &Records| {
-                (0..2).any(|i| sector(of, i) == sector(records, i) && !is_blank(sector(of, i)))
-            };
+            let same = |of: &Records| (0..2).any(|i| of[i] == records[i] && of[i] != [0; RECORD]);
             left.iter().find(|(_, of)| same(of)).map(|(name, _)| name.clone())
         };
         let Some(name) = name else { return Ok(None) };
         let store = Arc::new(DirFile::new(self.root.open_file(&name, OFlags::RDONLY)?));
         Ok(Some(Rewrite { name, store }))
     }
-}
-
-fn sector(records: &Records, i: usize) -> &[u8] {
-    &records[i * RECORD..][..RECORD]
-}
-
-fn is_blank(sector: &[u8]) -> bool {
-    sector.iter().all(|byte| *byte == 0)
 }

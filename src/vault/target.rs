@@ -2,7 +2,7 @@
 
 use super::{
     Dir, Error, Key, Kind, OpenFile, Result, SetAttr, SetTime, Stat, StoredName, Time, Vault,
-    attr::{key, permissions},
+    attr::{key, permissions, stamp},
 };
 use crate::{format::link, store::Node};
 use rustix::{
@@ -108,7 +108,7 @@ impl Vault {
         stat.ctime = self.files.ctime(key(raw), stat.ctime);
         // One that cannot be looked at is opened anew: the store tells.
         if let Some(open) = self.files.get(key(raw))
-            && open.file.look_again().is_ok()
+            && open.file.look_again_at(stamp(raw)).is_ok()
         {
             stat.size = open.file.size();
             stat.mtime = open.file.mtime().unwrap_or(stat.mtime);

@@ -288,7 +288,7 @@ impl Vault {
             Some(open) => open.file.salt(false).ok().flatten(),
             None => {
                 let records = self.stored_records(node).ok()?;
-                let keys = records.as_chunks().0.iter().map(Record::peek_key);
+                let keys = records.iter().map(Record::peek_key);
                 keys.flatten().map(|key| key.salt).find(|salt| anchored == Some(Identity::File(Some(*salt))))
             }
         });

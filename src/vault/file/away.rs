@@ -3,6 +3,7 @@
 
 use super::{
     File,
+    recover::Header,
     state::{Fault, State},
 };
 use crate::vault::{Damage, Result};
@@ -32,7 +33,10 @@ impl File {
         }
         let (size, root) = (st.stored.base.size, st.stored.base.root);
         let mut times = std::mem::replace(&mut *st, State::never_committed(&self.context)).times;
-        let loaded = self.store.len().map_err(Into::into).and_then(|stored| self.load(&mut st, stored));
+        let loaded = self.store.len().map_err(Into::into).and_then(|stored| {
+            let header = Header::read(&*self.store)?;
+            self.load(&mut st, stored, &header)
+        });
         let loaded =
             loaded.and_then(|()| match st.stored.tree.size() == size && st.stored.tree.root() == root {
                 true => Ok(()),

@@ -7,11 +7,11 @@
 //!
 //! A file without a lease has nothing that the store has not, so what is known of it may be forgotten at any time.
 
-use super::{File, lock::WriteGuard, recover::read_sectors, state::State};
+use super::{File, lock::WriteGuard, recover::Header, state::State};
 use crate::{
     format::layout,
     vault::{
-        Error, Result,
+        Error, Result, Time,
         sharing::{Rule, holds},
         sync::Mutex,
     },
@@ -29,9 +29,22 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Between two tries to take a lock, at most.
 const MOST_BETWEEN: Duration = Duration::from_millis(50);
 
+/// What the store says of a file: as long as it says the same, others have changed nothing that its attributes tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// Bytes that the store has of it.
+    pub len: u64,
+    /// When it was changed.
+    pub mtime: Time,
+    /// The same, where nobody can set it back.
+    pub ctime: Time,
+}
+
 /// A file's lease.
 #[derive(Default)]
 pub(super) struct Lease {
+    /// What the store said of the file before it was last looked at.
+    seen: Mutex<Option<Stamp>>,
     /// Held by who takes it, or looks at the stored file under its lock. Taken before the state.
     turn: Mutex<Turn>,
     /// Whether this process may change the file. It changes to true under `turn`, to false under the state's lock.
@@ -126,6 +139,26 @@ impl File {
         if self.look_again()? { Ok(()) } else { self.locked(|| Ok(())) }
     }
 
+    /// Says what the store said of the file before it was opened.
+    pub fn opened_as(&self, stamp: Stamp) {
+        *self.lease.seen.lock() = Some(stamp);
+    }
+
+    /// As `look_again`, if the store, which just said `stamp`, has said something else before.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn look_again_at(&self, stamp: Stamp) -> Result<bool> {
+        if !self.lease.is_lost() && *self.lease.seen.lock() == Some(stamp) {
+            return Ok(true);
+        }
+        let known = self.look_again()?;
+        if known {
+            self.opened_as(stamp);
+        }
+        Ok(known)
+    }
+
     /// The same without waiting; false if the file has to be looked at under its lock.
     ///
     /// # Errors
@@ -141,17 +174,18 @@ impl File {
         }
         self.store.drop_cached(layout::PAGE);
         let stored = self.store.len()?;
-        if self.is_known(&st, stored)? {
+        let header = Header::read(&*self.store)?;
+        if is_known(&st, stored, &header) {
             return Ok(true);
         }
         // Where both are one record, it is a clean one; or there was never any.
-        let [one, other] = read_sectors(&*self.store)?;
+        let [one, other] = header.records();
         if one != other {
             return Ok(false);
         }
         self.store.drop_cached(0);
         let mut found = State::never_committed(&self.context);
-        match self.load_into_state(&mut found, stored) {
+        match self.load_header(&mut found, stored, &header) {
             Ok(()) if found.fault.is_none() && found.is_clean() => *st = found,
             // Also where a writer was met half-way.
             Ok(()) | Err(Error::Damaged(_)) => return Ok(false),
@@ -276,25 +310,24 @@ impl File {
     /// Takes in what the store has, unless that is known; recovers it if that has to be. On an error nothing changes.
     fn take_in(&self, st: &mut State) -> Result<()> {
         let stored = self.store.len()?;
-        if self.is_known(st, stored)? {
+        let header = Header::read(&*self.store)?;
+        if is_known(st, stored, &header) {
             return Ok(());
         }
         let mut found = State::never_committed(&self.context);
-        self.load(&mut found, stored)?;
+        self.load(&mut found, stored, &header)?;
         if found.stored.records.written {
             self.sync_store(&mut found)?; // Others have to find what this wrote.
         }
         *st = found;
         Ok(())
     }
+}
 
-    /// Whether the store, which has `stored` bytes of the file, has the clean version that is known, or still nothing.
-    fn is_known(&self, st: &State, stored: u64) -> Result<bool> {
-        let records = &st.stored.records;
-        let has_length = st.stored.identity.is_none() || stored == layout::stored_size(st.stored.base.size);
-        let may_be = st.fault.is_none() && st.is_clean() && has_length;
-        Ok(may_be && read_sectors(&*self.store)? == records.sectors)
-    }
+/// Whether the store, which has `stored` bytes of the file and this header, has the clean version that is known, or still nothing.
+fn is_known(st: &State, stored: u64, header: &Header) -> bool {
+    let has_length = st.stored.identity.is_none() || stored == layout::stored_size(st.stored.base.size);
+    st.fault.is_none() && st.is_clean() && has_length && header.records() == st.stored.records.sectors
 }
 
 impl Drop for File {

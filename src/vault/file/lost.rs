@@ -5,7 +5,7 @@
 use super::{
     File,
     record::{OnDisk, Records},
-    recover::read_sectors,
+    recover::Header,
     state::{Fault, State},
 };
 use crate::{
@@ -73,8 +73,8 @@ impl File {
         }
         self.store.drop_cached(layout::PAGE);
         let is_certain = st.stored.leftover.is_none() && st.stored.records.on_disk != OnDisk::DirtyOrClean;
-        Ok(read_sectors(&*self.store)
-            .is_ok_and(|sectors| !is_certain || sectors == st.stored.records.sectors))
+        Ok(Header::read(&*self.store)
+            .is_ok_and(|header| !is_certain || header.records() == st.stored.records.sectors))
     }
 
     /// Has the file fail. Nothing may be in flight: what is unlocked can be written again, on some stores.

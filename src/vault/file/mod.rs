@@ -52,6 +52,7 @@ use lease::Lease;
 use lock::StateLock;
 use read::Ahead;
 use record::OnDisk;
+use recover::Header;
 use rules::{Rule, holds};
 use state::{Fault, State};
 use std::{
@@ -63,6 +64,7 @@ pub use background::Background;
 pub use bound::{Bound, Bounds};
 pub use buffer::Buffered;
 pub use commit::CleanStep;
+pub use lease::Stamp;
 pub(super) use lease::wait_for;
 pub use lost::is_passing;
 pub use read::{ReadAheadMemory, SmallRead};
@@ -138,12 +140,21 @@ impl File {
     /// # Errors
     /// `Damaged` if the commit records do not authenticate, or contradict what is stored; else the store's.
     pub fn open(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Arc<File>> {
-        let store = rekey::finish(store, &context)?;
-        let file = File::over(store, context);
-        match file.context.sharing {
-            Some(_) => file.refresh()?,
-            None => file.load_version(file.store.len()?)?,
+        if context.sharing.is_some() {
+            let file = File::over(store, context);
+            file.refresh()?;
+            return Ok(Arc::new(file));
         }
+        let mut header = Header::read(&*store)?;
+        let store = match rekey::finish(&store, &header, &context)? {
+            Some(finished) => {
+                header = Header::read(&*finished)?;
+                finished
+            }
+            None => store,
+        };
+        let file = File::over(store, context);
+        file.load(&mut file.state.write(), file.store.len()?, &header)?;
         Ok(Arc::new(file))
     }
 

@@ -8,6 +8,7 @@
 use super::{
     Context, File, Segment,
     record::{Identity, OnDisk},
+    recover::Header,
     rules::{Rule, holds},
     state::{Fault, State},
 };
@@ -45,7 +46,7 @@ pub trait Rewrites: Send + Sync {
     ///
     /// # Errors
     /// The store's.
-    fn left(&self, records: &[u8; HEADER]) -> io::Result<Option<Rewrite>>;
+    fn left(&self, records: &[[u8; RECORD]; 2]) -> io::Result<Option<Rewrite>>;
 }
 
 /// The new form of a file that is being rewritten.
@@ -148,32 +149,33 @@ impl File {
     fn read_anew(&self, st: &mut State) -> Result<()> {
         let known = std::mem::replace(st, State::never_committed(&self.context));
         st.fault = Some(Fault::Broken);
-        self.load_into_state(st, self.store.len()?)?;
+        let header = Header::read(&*self.store)?;
+        self.load_header(st, self.store.len()?, &header)?;
         (st.times, st.fault) = (known.times, None);
         Ok(())
     }
 }
 
-/// Puts the new form of a file in place if that was begun. Returns what holds the content: the file, or the new form where
-/// nothing may be written.
+/// Puts the new form of a file, whose header was just read, in place if that was begun. Returns what holds the content then: the
+/// file, or the new form where nothing may be written. `None` if there was nothing to do.
 ///
 /// # Errors
 /// The store's; then the file is neither the old nor the new one yet.
-pub(super) fn finish(store: Arc<dyn BackingFile>, context: &Context) -> Result<Arc<dyn BackingFile>> {
-    let Some(rewrites) = &context.rewrites else { return Ok(store) };
-    let mut records = [0; HEADER];
-    if store.read_at(&mut records, 0)? < HEADER {
-        return Ok(store);
-    }
-    let Some(rewrite) = rewrites.left(&records)? else { return Ok(store) };
+pub(super) fn finish(
+    store: &Arc<dyn BackingFile>,
+    header: &Header,
+    context: &Context,
+) -> Result<Option<Arc<dyn BackingFile>>> {
+    let Some(rewrites) = &context.rewrites else { return Ok(None) };
+    let Some(rewrite) = rewrites.left(&header.records())? else { return Ok(None) };
     if context.read_only {
-        return Ok(rewrite.store);
+        return Ok(Some(rewrite.store));
     }
-    put_in_place(&*rewrite.store, &*store)?;
+    put_in_place(&*rewrite.store, &**store)?;
     let (seconds, nanoseconds) = rewrite.store.mtime()?;
     store.set_mtime(seconds, nanoseconds)?;
     rewrites.remove(&rewrite)?;
-    Ok(store)
+    Ok(Some(store.clone()))
 }
 
 /// Makes `old` what `new` is, durably. Its records go first, and are durable before anything else of it changes.

@@ -196,7 +196,7 @@ impl Vault {
         {
             return Ok(true);
         }
-        Ok(records.as_chunks::<RECORD>().0.iter().map(Record::peek_key).any(|key| match key {
+        Ok(records.iter().map(Record::peek_key).any(|key| match key {
             Ok(id) => keys.are_former(&id),
             Err(RecordError::Empty) => false,
             Err(_) => true,
@@ -206,7 +206,7 @@ impl Vault {
     /// The salts that a stored file's records name: one, unless one of them is damaged.
     pub(super) fn stored_salts(&self, node: &Node) -> io::Result<Vec<[u8; 32]>> {
         let records = self.stored_records(node)?;
-        let keys = records.as_chunks::<RECORD>().0.iter().map(Record::peek_key);
+        let keys = records.iter().map(Record::peek_key);
         let mut salts: Vec<_> = keys.flatten().map(|key| key.salt).collect();
         salts.dedup();
         Ok(salts)
@@ -218,10 +218,10 @@ impl Vault {
     }
 
     /// Both records of a stored file, as they stand there.
-    pub(super) fn stored_records(&self, node: &Node) -> io::Result<[u8; 2 * RECORD]> {
+    pub(super) fn stored_records(&self, node: &Node) -> io::Result<[[u8; RECORD]; 2]> {
         let file = self.with_access(node, 0o400, || node.reopen(OFlags::RDONLY))?;
-        let mut records = [0; 2 * RECORD];
-        DirFile::new(file).read_at(&mut records, 0)?;
+        let mut records = [[0; RECORD]; 2];
+        DirFile::new(file).read_at(records.as_flattened_mut(), 0)?;
         Ok(records)
     }
 }

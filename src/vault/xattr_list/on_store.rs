@@ -24,6 +24,7 @@ use std::{
     cell::OnceCell,
     ffi::{OsStr, OsString},
     io,
+    sync::atomic::Ordering,
 };
 
 /// A node, and the directory of lists, which is made when it is first written to.
@@ -37,7 +38,7 @@ impl OnStore<'_> {
     /// The directory, if there is one.
     fn lists(&self) -> io::Result<Option<&StoreDir>> {
         if self.lists.get().is_none()
-            && let Some(dir) = self.vault.own_dir(LISTS)?
+            && let Some(dir) = self.vault.lists_dir()?
         {
             return Ok(Some(self.lists.get_or_init(|| dir)));
         }
@@ -48,6 +49,7 @@ impl OnStore<'_> {
         match self.lists()? {
             Some(dir) => Ok(dir),
             None => {
+                self.vault.has_lists.store(true, Ordering::Release);
                 let made = self.vault.make_own_dir(LISTS)?;
                 Ok(self.lists.get_or_init(|| made))
             }
@@ -135,6 +137,14 @@ fn owner(identity: &Identity) -> Option<ListOwner> {
 }
 
 impl Vault {
+    /// The directory of lists, if there is one.
+    fn lists_dir(&self) -> io::Result<Option<StoreDir>> {
+        match self.has_lists.load(Ordering::Acquire) {
+            true => self.own_dir(LISTS),
+            false => Ok(None),
+        }
+    }
+
     /// Does `work` with the attributes of a node.
     fn with_attributes<'a, T>(
         &'a self,
@@ -178,7 +188,7 @@ impl Vault {
         node: &Node,
         attribute: Attribute,
     ) -> Result<Option<()>> {
-        if self.own_dir(LISTS)?.is_none() {
+        if self.lists_dir()?.is_none() {
             return Ok(None);
         }
         let Some(owner) = self.list_owner(target)? else { return Ok(None) };
@@ -198,14 +208,14 @@ impl Vault {
     ) -> Result<(RwLockReadGuard<'_, ()>, Option<XattrList>)> {
         let mut proven = false;
         loop {
-            let is_any = self.own_dir(LISTS)?.is_some();
+            let is_any = self.lists_dir()?.is_some();
             let owner = match is_any {
                 false => None,
                 true if proven => self.list_owner(target)?,
                 true => self.likely_owner(target)?,
             };
             let shared = self.lists.read();
-            if !is_any && self.own_dir(LISTS)?.is_some() {
+            if !is_any && self.lists_dir()?.is_some() {
                 continue; // The first list was just made.
             }
             let list = owner.map(|owner| self.with_attributes(node, owner, |a| a.list())).transpose()?;
@@ -219,14 +229,14 @@ impl Vault {
 
     /// Whether a node has a list.
     pub(in crate::vault) fn has_list(&self, target: &Target) -> Result<bool> {
-        let Some(lists) = self.own_dir(LISTS)? else { return Ok(false) };
+        let Some(lists) = self.lists_dir()? else { return Ok(false) };
         let Some(owner) = self.likely_owner(target)? else { return Ok(false) };
         Ok(self.find_list(&lists, &owner)?.is_some())
     }
 
     /// Where a node's list is. ENOENT if there is none.
     pub(in crate::vault) fn file_of_list(&self, target: &Target) -> Result<(Dir, OsString)> {
-        let lists = self.own_dir(LISTS)?.ok_or(Errno::NOENT)?;
+        let lists = self.lists_dir()?.ok_or(Errno::NOENT)?;
         let owner = self.list_owner(target)?.ok_or(Errno::NOENT)?;
         let name = self.find_list(&lists, &owner)?.ok_or(Errno::NOENT)?;
         Ok((Dir::new(lists, None), name))
@@ -270,7 +280,7 @@ impl Vault {
 
     /// After the last name of a file went from `dir`.
     pub(in crate::vault) fn list_of_file_went(&self, node: &Node, dir: &StoreDir) {
-        if matches!(self.own_dir(LISTS), Ok(Some(_)))
+        if matches!(self.lists_dir(), Ok(Some(_)))
             && let Ok(Some(salt)) = self.salt_of(node)
         {
             self.list_went(ListOwner::File(salt), node, dir);
@@ -301,7 +311,7 @@ impl Vault {
 
     /// Puts all lists under the present key of a vault that gets another one.
     pub(in crate::vault) fn renew_lists(&self) -> Result<()> {
-        let (Some(former), Some(lists)) = (self.keys.former(), self.own_dir(LISTS)?) else { return Ok(()) };
+        let (Some(former), Some(lists)) = (self.keys.former(), self.lists_dir()?) else { return Ok(()) };
         for entry in lists.list()? {
             let Ok(owner) = former.keys.xattrs.list_owner(entry.name.as_encoded_bytes()) else { continue };
             let _alone = self.lists.write();

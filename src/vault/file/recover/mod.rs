@@ -5,6 +5,7 @@
 //! takes the file group by group, and holes of the store not at all.
 
 mod choose;
+mod header;
 mod prove;
 mod redo;
 
@@ -26,6 +27,7 @@ use crate::{
     store::BackingFile,
     vault::{Damage, Error, Result, Time},
 };
+pub(super) use header::Header;
 use prove::Proven;
 use std::sync::Arc;
 
@@ -46,16 +48,12 @@ struct Found {
 }
 
 impl File {
-    /// Reads the records and brings the state to the version that counts. The store has `stored` bytes.
+    /// Brings a state that nothing is known of to the version that counts by the header, which was just read. The store has
+    /// `stored` bytes.
     ///
     /// A recovery that the store refuses to take (ENOSPC, EROFS, …) does not keep the file from being read.
-    pub(super) fn load_version(&self, stored: u64) -> Result<()> {
-        self.load(&mut self.state.write(), stored)
-    }
-
-    /// The same, of a state that nothing is known of.
-    pub(super) fn load(&self, st: &mut State, stored: u64) -> Result<()> {
-        match self.load_into_state(st, stored) {
+    pub(super) fn load(&self, st: &mut State, stored: u64, header: &Header) -> Result<()> {
+        match self.load_header(st, stored, header) {
             Err(Error::Store(e)) if st.fault.is_some() => {
                 log::warn!("a file left unfinished by a crash is readable, but cannot be recovered now: {e}");
                 Ok(())
@@ -73,12 +71,10 @@ impl File {
         Ok(())
     }
 
-    pub(super) fn load_into_state(&self, st: &mut State, stored: u64) -> Result<()> {
-        let mut header = [0; layout::PAGE as usize];
-        if self.store.read_at(&mut header, 0)? < header.len() {
-            return Ok(());
-        }
-        let sectors = [sector(&header, 0), sector(&header, 1)];
+    /// The same, where a recovery that the store refuses is an error.
+    pub(super) fn load_header(&self, st: &mut State, stored: u64, header: &Header) -> Result<()> {
+        let Some(page) = header.whole() else { return Ok(()) };
+        let sectors = header.records();
         // Whatever else the page holds: without a record nothing was committed.
         if sectors.iter().all(|s| *s == [0; RECORD]) {
             return Ok(());
@@ -92,7 +88,7 @@ impl File {
         match newest.base {
             None => {
                 self.load_clean(st, identity, records, newest.target, stored)?;
-                st.stored.tree.keep_header(&header);
+                st.stored.tree.keep_header(page);
                 Ok(())
             }
             Some(base) => {
@@ -110,12 +106,9 @@ impl File {
     /// # Errors
     /// `Damaged`, or the store's.
     pub fn newest_record(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Option<Bound>> {
-        let mut header = [0; layout::PAGE as usize];
-        if store.read_at(&mut header, 0)? < header.len() {
-            return Ok(None);
-        }
-        let sectors = [sector(&header, 0), sector(&header, 1)];
-        if sectors.iter().all(|s| *s == [0; RECORD]) {
+        let header = Header::read(&*store)?;
+        let sectors = header.records();
+        if header.whole().is_none() || sectors.iter().all(|s| *s == [0; RECORD]) {
             return Ok(None);
         }
         let found = File::over(store, context).read_records(&sectors)?;
@@ -258,19 +251,6 @@ impl File {
 /// The stored entries of a group, each with the index of its chunk.
 fn indexed(group: u64, raw: &[u8]) -> impl Iterator<Item = (u64, Entry)> {
     (layout::first_chunk(group)..).zip(decode_entries(raw))
-}
-
-/// The sectors of the commit records; zeros where the stored file ends before.
-pub(super) fn read_sectors(store: &dyn BackingFile) -> Result<[[u8; RECORD]; 2]> {
-    let mut sectors = [[0; RECORD]; 2];
-    store.read_at(sectors.as_flattened_mut(), 0)?;
-    Ok(sectors)
-}
-
-fn sector(header: &[u8; layout::PAGE as usize], place: usize) -> [u8; RECORD] {
-    let mut bytes = [0; RECORD];
-    bytes.copy_from_slice(&header[place * RECORD..][..RECORD]);
-    bytes
 }
 
 fn bad_record(reason: &'static str) -> Error {

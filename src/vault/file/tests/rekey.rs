@@ -1,9 +1,12 @@
 //! A file gets another key. Nothing is lost, whatever fails and whenever the machine stops.
 
 use super::*;
-use crate::vault::{
-    Rewrite, Rewrites,
-    file::rules::{Rule, break_rule},
+use crate::{
+    format::record::RECORD,
+    vault::{
+        Rewrite, Rewrites,
+        file::rules::{Rule, break_rule},
+    },
 };
 use parking_lot::Mutex;
 use std::{
@@ -129,13 +132,13 @@ impl Rewrites for Forms {
         unreachable!("one file does not end a rotation")
     }
 
-    fn left(&self, records: &[u8; 1024]) -> io::Result<Option<Rewrite>> {
+    fn left(&self, records: &[[u8; RECORD]; 2]) -> io::Result<Option<Rewrite>> {
         let names = self.names.lock();
         let found = names.iter().filter(|name| name.shown).find(|name| {
-            let mut own = [0; 1024];
-            let read = name.file.read_at(&mut own, 0).unwrap();
-            let same = |at: usize| own[at..][..512] == records[at..][..512] && own[at..][..512] != [0; 512];
-            read == own.len() && (same(0) || same(512))
+            let mut own = [[0; RECORD]; 2];
+            let read = name.file.read_at(own.as_flattened_mut(), 0).unwrap();
+            let same = |i: usize| own[i] == records[i] && own[i] != [0; RECORD];
+            read == 2 * RECORD && (same(0) || same(1))
         });
         let store =
             |file: &Arc<FaultyFile>| Arc::new(Part { file: file.clone(), machine: self.machine.clone() });
