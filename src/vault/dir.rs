@@ -82,6 +82,7 @@ impl Vault {
     /// file it costs no look at a name, which takes a distributed store as long as making one.
     pub fn generation(&self, target: Target) -> u32 {
         match target {
+            _ if !self.has_generations => 0,
             Target::Entry(parent, name) => parent.store.generation(&name.0),
             Target::Dir(_) | Target::File(_) => target.node().map_or(0, |node| node.generation()),
         }

@@ -129,12 +129,14 @@ pub struct Vault {
     pub(super) dir_ids: RwLock<()>,
     /// Read: an attribute is read, or set on its node. Write: a list of attributes changes.
     pub(super) lists: RwLock<()>,
-    /// Whether there may be a directory of lists. Who has the vault alone knows until it makes one.
+    /// Whether there may be a directory of lists: nobody makes one but who has the vault alone.
     pub(super) has_lists: AtomicBool,
     /// Whether names of lists may not be durable. Who had the vault before may have been killed.
     pub(super) lists_uncertain: AtomicBool,
     /// Held while permission bits change. A directory may have more of them for the moment while a file in it gets more.
     pub(super) modes: ReentrantMutex<()>,
+    /// Whether the store tells inodes with the same number apart.
+    pub(super) has_generations: bool,
     /// The user that this process acts as in the store.
     pub(super) user: u32,
     /// What was confirmed last, if somebody keeps that.
@@ -206,6 +208,7 @@ impl Vault {
                 config_file::mend_for(&config, &store, path, &master)?;
             }
         }
+        let has_generations = of_names.has_generations();
         // Weak: the lock goes with the vault.
         let guard = lock.as_ref().map(Arc::downgrade).unwrap_or_default();
         let rewrites = StoredRewrites::open(store.try_clone().map_err(failed)?, config.is_rotating());
@@ -251,6 +254,7 @@ impl Vault {
             has_lists: AtomicBool::new(true),
             lists_uncertain: AtomicBool::new(true),
             modes: ReentrantMutex::default(),
+            has_generations,
             user: rustix::process::geteuid().as_raw(),
             anchor,
             anchoring: Anchoring::default(),
@@ -259,8 +263,7 @@ impl Vault {
             sharing: options.sharing,
             lock,
         };
-        let is_alone = vault.lock.is_some() && vault.sharing.is_none();
-        if is_alone && matches!(vault.own_dir(LISTS), Ok(None)) {
+        if vault.lock.is_some() && matches!(vault.own_dir(LISTS), Ok(None)) {
             vault.has_lists = AtomicBool::new(false);
         }
         if vault.lock.as_ref().is_some_and(|lock| lock.was_left()) {

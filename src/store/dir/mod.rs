@@ -382,6 +382,12 @@ impl Filesystem {
         rustix::fs::fstatfs(&self.dir).is_ok_and(|stat| stat.f_type != FUSE)
     }
 
+    /// Whether its file handles tell an inode from an earlier one with its number, also for who mounts it anew. Those that the
+    /// kernel makes for FUSE do not, and to get one by a name takes a look at that.
+    pub fn has_generations(&self) -> bool {
+        rustix::fs::fstatfs(&self.dir).is_ok_and(|stat| stat.f_type != FUSE)
+    }
+
     /// Whether it keeps times of access.
     pub fn keeps_atime(&self) -> bool {
         rustix::fs::fstatvfs(&self.dir).is_ok_and(|space| !space.f_flag.contains(StatVfsMountFlags::NOATIME))

@@ -101,6 +101,8 @@ pub(super) struct Unfinished {
 pub(super) struct Times {
     /// The application's modification time, if the store's may differ.
     pub(super) mtime: Option<Time>,
+    /// Whether a clean record follows at once, with which the store gets that time again: once is enough.
+    pub(super) restored_later: bool,
     /// When the application last changed the content.
     pub(super) written_at: Option<Time>,
     /// Since when something is not durable.
@@ -277,6 +279,7 @@ impl Times {
     fn new() -> Self {
         Times {
             mtime: None,
+            restored_later: false,
             written_at: None,
             uncommitted_since: None,
             content: new_content(),

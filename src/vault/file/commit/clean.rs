@@ -53,20 +53,32 @@ impl File {
     /// # Errors
     /// The store's.
     pub(in crate::vault::file) fn clean_at_once(&self, st: &mut State) -> Result<()> {
+        st.times.restored_later = true;
+        let settled = self.settle_at_once(st);
+        st.times.restored_later = false;
+        if settled.is_err() {
+            self.restore_mtime(st);
+        }
+        settled?;
+        if st.stored.records.on_disk.may_be_dirty() {
+            self.write_clean_record(st)?;
+        }
+        self.sync_store(st)
+    }
+
+    /// C4 and C5 of that.
+    fn settle_at_once(&self, st: &mut State) -> Result<()> {
         self.flush_with_nodes(st)?;
         if st.stored.records.on_disk.may_be_dirty() {
             self.sync_store(st)?;
             st.advance_base();
             let length = layout::stored_size(st.stored.tree.size());
             if !st.stored.tree.is_canonical() || self.store.len()? != length {
-                let exact = self.make_exact(st, length);
-                self.restore_mtime(st);
-                exact?;
+                self.make_exact(st, length)?;
                 self.sync_store(st)?;
             }
-            self.write_clean_record(st)?;
         }
-        self.sync_store(st)
+        Ok(())
     }
 
     /// The sync of C4 or C5, for this file alone.

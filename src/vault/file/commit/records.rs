@@ -90,6 +90,7 @@ impl File {
     /// stored files and compares sizes and times alone, as rsync does, would otherwise never come back for the rest.
     pub(in crate::vault::file) fn restore_mtime(&self, st: &State) {
         if st.is_stored()
+            && !st.times.restored_later
             && let Some(t) = st.times.mtime
             && let Err(e) = self.store.set_mtime(t.seconds, t.nanoseconds)
         {
