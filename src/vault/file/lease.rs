@@ -7,7 +7,12 @@
 //!
 //! A file without a lease has nothing that the store has not, so what is known of it may be forgotten at any time.
 
-use super::{File, lock::WriteGuard, recover::Header, state::State};
+use super::{
+    File,
+    lock::WriteGuard,
+    recover::Header,
+    state::{Fault, State},
+};
 use crate::{
     format::layout,
     vault::{
@@ -114,7 +119,11 @@ impl File {
             }
             let mut st = self.state.write();
             let known = if holds(Rule::LookUnderLease) { self.take_in(&mut st) } else { Ok(()) };
-            match known {
+            // Who cannot write down a recovery can change nothing: the lease is left to others.
+            let unfinished = |st: &State| st.fault == Some(Fault::NotRecovered);
+            let recovered =
+                known.and_then(|()| if unfinished(&st) { self.finish_recovery(&mut st) } else { Ok(()) });
+            match recovered {
                 Ok(()) => {
                     turn.since = Some(Instant::now());
                     self.lease.held.store(true, Ordering::Release);

@@ -143,6 +143,33 @@ fn an_fsync_makes_an_attribute_durable_that_changed_alone() {
     vault.shut_down().unwrap();
 }
 
+/// A machine whose store has no room finds what another left half-written: it may read that, and has no use for the lease.
+#[test]
+fn who_cannot_recover_a_file_leaves_it_to_others() {
+    let dir = new_vault();
+    let [one, full, third] = [(); 3].map(|()| share(dir.path(), Duration::ZERO));
+    let (stored, _, made) = one.create(&one.root(), name("f"), node(0o644)).unwrap();
+    made.file.write(0, &[1; 100_000]).unwrap();
+    one.files().flush_at_close(&made).unwrap();
+    made.file.write(0, &[2; 100_000]).unwrap();
+    one.files().life.end_after(2);
+    made.file.sync().unwrap_err();
+    drop(made);
+    one.files().end_flusher();
+    drop(one); // Its locks end with it.
+    full.files().life.end_after(0);
+    let open = full.open_file(&full.root(), &stored, true).unwrap();
+    open.file.write(0, &[3; 10]).unwrap_err();
+    let other = third.open_file(&third.root(), &stored, true).unwrap();
+    other.file.write(0, &[4; 10]).unwrap();
+    third.files().flush_at_close(&other).unwrap();
+    full.files().life.end_after(i64::MAX);
+    open.file.write(10, &[5; 10]).unwrap();
+    let mut read = [0; 20];
+    open.file.read(0, &mut read).unwrap();
+    assert_eq!(read, [[4; 10], [5; 10]].concat()[..]);
+}
+
 #[test]
 fn a_size_set_by_name_is_seen_at_once() {
     let dir = new_vault();
