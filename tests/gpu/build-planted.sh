@@ -2,7 +2,8 @@
 # Builds kernels that can be told to go wrong: build-planted.sh DIRECTORY puts their source there, and
 #   without more  a fake driver that runs them, DIRECTORY/libcuda.so.1 (build-fake.sh)
 #   NVCC ARCH     DIRECTORY/planted.fatbin for devices such as sm_90
-# PLANTED says what is wrong (tests/gpu/planted.rs); 0 is nothing. A fault of a multiprocessor is there in every kernel that
+# PLANTED says what is wrong (tests/gpu/planted.rs); 0 is nothing. A fault of a multiprocessor, the first, which has work in the
+# smallest batch (a device gives half of them none as long as the other half has room), is there in every kernel that
 # runs on it, the check as well.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -24,7 +25,7 @@ cat >> platform.cuh <<'END'
 extern "C" __device__ volatile uint32_t PLANTED;
 __device__ volatile uint32_t PLANTED = 0;
 DEVICE bool planted(uint32_t fault) { return PLANTED == fault; }
-DEVICE bool planted_here(uint32_t fault) { return PLANTED == fault && multiprocessor() == 1; }
+DEVICE bool planted_here(uint32_t fault) { return PLANTED == fault && multiprocessor() == 0; }
 END
 # 1, 2: a bit of a table in memory, that of the first time and that of the second.
 plant 'return __ldg(DIRECTION == ENCRYPT ? &AES_TABLES.encrypt[x] : &AES_TABLES.decrypt[x]);' \

@@ -60,7 +60,6 @@ fn nothing_wrong_passes_on_a_real_gpu() {
     }
     let faulty: TempDir = fake::faulty(&real::driver());
     let fatbin = folder.path().join("planted.fatbin");
-    // Enough for every multiprocessor.
     let variables = [("PLANTED_FATBIN", fatbin.to_str().expect("a path")), ("PLANTED_CHUNKS", "2000")];
     say(fake::run_over(faulty.path(), "planted::over_planted_nothing_wrong_passes", &variables, 500));
 }
