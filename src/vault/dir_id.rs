@@ -2,16 +2,18 @@
 
 use super::{
     Damage, Dir, Error, Result, Vault,
+    dir_lock::DirLock,
     keys::Former,
     names::{Place, random_name, read_small},
     ownerless::drop_ownerless,
     sharing::{Rule, holds},
+    taken_id::TakenId,
 };
 use crate::{
     format::{
         dir_id::DirId,
         layout,
-        name::{Class, DIR_ID_NAME, LONG, LOST, TEMPORARY},
+        name::{Class, DIR_ID_NAME, LONG, LOST},
     },
     store::{BackingFile, DirFile, Listed, StoreDir},
 };
@@ -90,6 +92,7 @@ impl Vault {
     /// Gives a directory a new id if it may have one; `None` if nothing may be written.
     fn replace_id(&self, dir: &Dir) -> Result<Option<DirId>> {
         let _alone = self.dir_ids.write();
+        self.put_ids_back(&dir.store)?;
         // Another thread may have been faster.
         let found = self.find_id(dir)?;
         if let Found::Id(id) | Found::Former(id, _) = found {
@@ -144,7 +147,7 @@ impl Vault {
     pub(super) fn make_id(&self, dir: &Dir) -> io::Result<()> {
         let content = self.keys().dir_ids.encode(&DirId::random()?);
         self.make_small(dir, OsStr::new(DIR_ID_NAME), &content)?;
-        self.note_small(dir, OsStr::new(DIR_ID_NAME), &content)
+        self.note_small(&dir.store, OsStr::new(DIR_ID_NAME), &content)
     }
 
     fn find_id(&self, dir: &Dir) -> Result<Found> {
@@ -172,66 +175,44 @@ impl Vault {
         }
     }
 
-    /// Removes the directory at `place`, empty but for files of the vault's own. `remove` is what takes the
+    /// Removes the directory `dir` that stands at `place`, empty but for files of the vault's own. `remove` is what takes the
     /// directory itself away (or replaces it); if it fails, the directory keeps its id.
     ///
-    /// The caller holds the lock of long names: a sidecar may be about to get its name.
-    ///
-    /// An id file that is locked is open. Over NFS such a file stays in its directory under another name when it is removed, and the
-    /// directory cannot be removed. So it is moved to the parent first.
+    /// The caller holds the lock of long names: a sidecar may be about to get its name. In a shared vault it has `dir` locked, too.
     ///
     /// # Errors
     /// What `remove` says: ENOTEMPTY, or what comes before it, if anything else is in it.
     pub(super) fn take_away(
         &self,
-        parent: &Dir,
-        place: &Place,
+        (parent, place): (&Dir, &Place),
+        (dir, locked): (&Dir, Option<DirLock>),
         remove: impl FnOnce() -> io::Result<()>,
     ) -> Result<()> {
-        let dir = Dir::new(parent.store.open_dir(&place.stored.0)?, None);
-        let locked = match self.lock_dir(&dir, true) {
-            // One without an id takes no names.
-            Err(Error::Store(e)) if e.kind() == io::ErrorKind::NotFound => None,
-            locked => locked?,
-        };
         let _alone = self.dir_ids.write();
         let node = dir.store.itself();
-        let moved = locked.as_ref().filter(|_| holds(Rule::MoveIdAside));
-        let aside = moved.map(|_| random_name(TEMPORARY)).transpose()?;
-        let take_id = || match &aside {
-            Some(aside) => dir.store.rename(OsStr::new(DIR_ID_NAME), &parent.store, aside),
-            None => dir.store.unlink(OsStr::new(DIR_ID_NAME)),
-        };
-        let id = match self.with_access(&node, 0o700, || self.strip(&dir, take_id)) {
+        let taken = TakenId::new(dir, parent)?;
+        let id = match self.with_access(&node, 0o700, || self.strip(dir, || taken.take())) {
             // It stays; but the store may have an error that comes before that.
             Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => return Ok(remove()?),
             stripped => stripped?,
         };
         let removed = remove();
-        if let (Ok(()), Some(_), Some(content)) = (&removed, &self.anchor, &id)
-            && let Ok(gone) = self.keys.open(|keys| keys.dir_ids.decode(content))
-        {
-            self.directory_went(&gone, parent, &place.name);
-        }
-        if removed.is_err()
-            && let Some(id) = &id
-            && let Err(e) = self.with_access(&node, 0o700, || match &aside {
-                Some(aside) => parent.store.rename(aside, &dir.store, OsStr::new(DIR_ID_NAME)),
-                None => self.write_small(&dir, OsStr::new(DIR_ID_NAME), id),
-            })
-        {
-            log::error!("{}: cannot be put back: {e}", dir.stored_path(OsStr::new(DIR_ID_NAME)));
-        } else if removed.is_ok()
-            && let Some(id) = id
-        {
-            self.list_of_dir_went(&id, &node, &parent.store);
-        }
-        drop(locked);
-        if removed.is_ok()
-            && let Some(aside) = aside
-        {
-            // What stays is a left-over.
-            let _ = parent.store.unlink(&aside);
+        let stays = removed.is_err();
+        match id {
+            Some(id) if stays => self.return_id(taken, &id),
+            Some(id) => {
+                if self.anchor.is_some()
+                    && let Ok(gone) = self.keys.open(|keys| keys.dir_ids.decode(&id))
+                {
+                    self.directory_went(&gone, parent, &place.name);
+                }
+                self.list_of_dir_went(&id, &node, &parent.store);
+                drop(locked);
+                taken.forget();
+            }
+            // If there was one, it could not be read.
+            None if stays => drop(taken.put_back()),
+            None => taken.forget(),
         }
         Ok(removed?)
     }

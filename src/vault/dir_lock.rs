@@ -5,7 +5,7 @@
 //! which has a sidecar, has it alone. The rest are single operations of the store.
 
 use super::{
-    Dir, RenameMode, Result, Vault,
+    Dir, Error, RenameMode, Result, Vault,
     attr::key,
     file::wait_for,
     names::Place,
@@ -24,6 +24,40 @@ const FOR_AN_ID: Duration = Duration::from_secs(1);
 
 /// Keeps others from changing a directory.
 pub(super) struct DirLock(OwnedFd);
+
+/// How a directory is to be locked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LockMode {
+    /// Not at all.
+    Not,
+    /// Nobody removes it.
+    Shared,
+    /// Nobody else changes a long name in it.
+    Alone,
+    /// Nobody adds a name to it: it is removed.
+    ToGo,
+}
+
+impl LockMode {
+    /// For a name that is added.
+    fn to_add(place: &Place) -> Self {
+        if place.is_long() { LockMode::Alone } else { LockMode::Shared }
+    }
+
+    /// For the directories that a rename takes a name from and gives one to.
+    pub(super) fn for_rename(old: &Place, new: &Place, mode: RenameMode) -> [Self; 2] {
+        let source = match mode {
+            RenameMode::Exchange | RenameMode::Whiteout { .. } => LockMode::to_add(old),
+            RenameMode::Replace | RenameMode::NoReplace => LockMode::to_remove(old),
+        };
+        [source, LockMode::to_add(new)]
+    }
+
+    /// For a name that is removed.
+    pub(super) fn to_remove(place: &Place) -> Self {
+        if place.is_long() { LockMode::Alone } else { LockMode::Not }
+    }
+}
 
 impl Drop for DirLock {
     /// Closing alone would not do: see `WriteLock`.
@@ -58,7 +92,7 @@ impl Vault {
         Ok(lock)
     }
 
-    /// The same, where nothing but the sidecar of a long name needs it.
+    /// The same, to remove a name: nothing but the sidecar of a long one needs it.
     ///
     /// # Errors
     /// As there.
@@ -66,30 +100,38 @@ impl Vault {
         if place.is_long() { self.lock_dir(dir, true) } else { Ok(None) }
     }
 
-    /// The same for both directories of a rename, always in one order.
+    /// Locks several directories, or none in a vault that is not shared: in an order that all machines keep, and before any lock of
+    /// this process alone, so that no two machines wait for each other.
     ///
     /// # Errors
-    /// As there.
-    pub(super) fn lock_for_rename(
+    /// As there; one that is to go need not be there any more, nor have an id: then nobody adds a name to it.
+    pub(super) fn lock_dirs<const N: usize>(
         &self,
-        (from, old): (&Dir, &Place),
-        (to, new): (&Dir, &Place),
-        mode: RenameMode,
-    ) -> Result<[Option<DirLock>; 2]> {
+        wanted: [(&Dir, LockMode); N],
+    ) -> Result<[Option<DirLock>; N]> {
+        let mut locks = [const { None }; N];
         if !self.is_shared() {
-            return Ok([None, None]);
+            return Ok(locks);
         }
-        let [source, target] = [from, to].map(|dir| dir.store.itself().stat().map(|raw| key(&raw)));
-        let (source, target) = (source?, target?);
-        if source == target {
-            return Ok([self.lock_dir(to, old.is_long() || new.is_long())?, None]);
+        let mut order = Vec::new();
+        for (at, (dir, _)) in wanted.iter().enumerate().filter(|(_, (_, mode))| *mode != LockMode::Not) {
+            order.push((key(&dir.store.itself().stat()?), at));
         }
-        let lock_source = || match mode {
-            RenameMode::Exchange | RenameMode::Whiteout { .. } => self.lock_dir(from, old.is_long()),
-            RenameMode::Replace | RenameMode::NoReplace => self.lock_long_name(from, old),
-        };
-        let lock_target = || self.lock_dir(to, new.is_long());
-        Ok(if source < target { [lock_source()?, lock_target()?] } else { [lock_target()?, lock_source()?] })
+        order.sort_unstable();
+        for same in order.chunk_by(|(one, _), (other, _)| one == other) {
+            let modes = || same.iter().map(|(_, at)| wanted[*at].1);
+            let first = same[0].1;
+            let locked = self.lock_dir(wanted[first].0, modes().any(|mode| mode != LockMode::Shared));
+            locks[first] = match locked {
+                Err(Error::Store(e))
+                    if e.kind() == io::ErrorKind::NotFound && modes().all(|mode| mode == LockMode::ToGo) =>
+                {
+                    None
+                }
+                locked => locked?,
+            };
+        }
+        Ok(locks)
     }
 
     /// `None` if another has it, or has put another id file there.

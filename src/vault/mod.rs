@@ -43,6 +43,7 @@ mod rotate;
 mod sharing;
 mod sync;
 mod table;
+mod taken_id;
 mod target;
 mod xattr;
 mod xattr_list;

@@ -7,7 +7,7 @@
 use super::{Dir, Error, Result, StoredName, Vault, keys::Keys};
 use crate::{
     format::name::{Class, LONG, NameError, TEMPORARY, sidecar_name},
-    store::{BackingFile, DirFile, Listed},
+    store::{BackingFile, DirFile, Listed, StoreDir},
 };
 use parking_lot::MutexGuard;
 use rustix::{
@@ -18,6 +18,7 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     os::unix::ffi::{OsStrExt, OsStringExt},
+    sync::Arc,
 };
 
 /// More than any sidecar or id file has.
@@ -136,8 +137,10 @@ impl Vault {
         places.iter().any(|place| place.is_long()).then(|| self.long_names.lock())
     }
 
-    /// Puts the sidecar in place before the name is made. The caller holds the guard until that is done.
+    /// Puts what a name depends on in place before it is made: the id of its directory, the sidecar. The caller holds the guard
+    /// until that is done.
     pub(super) fn prepare(&self, dir: &Dir, place: &Place) -> Result<()> {
+        self.put_ids_back(&dir.store)?;
         let Some(content) = &place.sidecar else { return Ok(()) };
         let name = place.sidecar_name();
         match read_small(dir, &name) {
@@ -179,16 +182,16 @@ impl Vault {
             let _ = dir.store.unlink(&temporary);
             return Err(e);
         }
-        self.note_small(dir, name, content)
+        self.note_small(&dir.store, name, content)
     }
 
     /// Notes that a small file of the vault's own is not durable yet. A shared vault has it durable at once: other machines do not
     /// know that it has to be before they confirm what depends on it.
-    pub(super) fn note_small(&self, dir: &Dir, name: &OsStr, content: &[u8]) -> io::Result<()> {
+    pub(super) fn note_small(&self, dir: &Arc<StoreDir>, name: &OsStr, content: &[u8]) -> io::Result<()> {
         if self.is_shared() {
-            return self.pending.sync_file(&dir.store, name);
+            return self.pending.sync_file(dir, name);
         }
-        self.pending.add(&dir.store, name.to_owned(), content);
+        self.pending.add(dir, name.to_owned(), content);
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use super::{
     resources::{Budget, MEMORY},
     rewrites::StoredRewrites,
     rotate::{Behind, WhyLeft},
+    taken_id::StrandedId,
 };
 use crate::{
     crypto::secret::Secret,
@@ -106,8 +107,8 @@ impl Default for OpenOptions {
 
 /// An open vault.
 ///
-/// Locks are taken in this order: `long_names`, `dir_ids`, `pending`'s of who makes it durable, `lists`, `modes`, `pending`'s
-/// queue.
+/// Locks are taken in this order: `long_names`, `dir_ids`, `stranded_ids`, `pending`'s of who makes it durable, `lists`, `modes`,
+/// `pending`'s queue.
 pub struct Vault {
     pub(super) keys: KeyRing,
     /// Held while a directory is put under another key. Taken before all others.
@@ -127,6 +128,8 @@ pub struct Vault {
     pub(super) long_names: Mutex<()>,
     /// Read: an id file is read. Write: one is made, or taken away with its directory.
     pub(super) dir_ids: RwLock<()>,
+    /// Ids of directories that could not go back to them.
+    pub(super) stranded_ids: Mutex<Vec<StrandedId>>,
     /// Read: an attribute is read, or set on its node. Write: a list of attributes changes.
     pub(super) lists: RwLock<()>,
     /// Whether there may be a directory of lists: nobody makes one but who has the vault alone.
@@ -250,6 +253,7 @@ impl Vault {
             pending: Pending::new(of_names, process::descriptors()),
             long_names: Mutex::default(),
             dir_ids: RwLock::default(),
+            stranded_ids: Mutex::default(),
             lists: RwLock::default(),
             has_lists: AtomicBool::new(true),
             lists_uncertain: AtomicBool::new(true),

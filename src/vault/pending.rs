@@ -310,7 +310,7 @@ impl Vault {
 }
 
 /// Whether a file or its directory was removed. NFS says so of a directory that is known but was removed.
-fn is_gone(e: &io::Error) -> bool {
+pub(super) fn is_gone(e: &io::Error) -> bool {
     let stale = e.kind() == io::ErrorKind::StaleNetworkFileHandle && holds(Rule::StaleIsGone);
     stale || e.kind() == io::ErrorKind::NotFound
 }

@@ -1,6 +1,10 @@
 //! Removing names, and moving them.
 
-use super::{Dir, Kind, Pin, Result, Stat, StoredName, Vault, names::Place};
+use super::{
+    Dir, Kind, Pin, Result, Stat, StoredName, Vault,
+    dir_lock::{DirLock, LockMode},
+    names::Place,
+};
 use rustix::io::Errno;
 use std::{
     ffi::OsStr,
@@ -102,12 +106,14 @@ impl Vault {
         if spot.there()?.stat.kind != Kind::Dir {
             return Err(Errno::NOTDIR.into());
         }
-        let _changing = self.changing(parent, &spot.place.name)?;
-        let _locked = self.lock_long_name(parent, &spot.place)?;
+        let place = &spot.place;
+        let dir = Dir::new(parent.store.open_dir(&place.stored.0)?, None);
+        let _changing = self.changing(parent, &place.name)?;
+        let wanted = [(parent, LockMode::to_remove(place)), (&dir, LockMode::ToGo)];
+        let [_locked, locked] = self.lock_dirs(wanted)?;
         let _long = self.long_names.lock();
-        let stored = &spot.place.stored.0;
-        self.take_away(parent, &spot.place, || parent.store.rmdir(stored))?;
-        self.clear(parent, &spot.place);
+        self.take_away((parent, place), (&dir, locked), || parent.store.rmdir(&place.stored.0))?;
+        self.clear(parent, place);
         Ok(())
     }
 
@@ -121,8 +127,12 @@ impl Vault {
         if exchange {
             self.may_go(to.0, &new.stored, from.0)?;
         }
+        let replaced = self.replaced_dir(moved, to, mode)?;
         let _changing = [self.changing(from.0, &old.name)?, self.changing(to.0, &new.name)?];
-        let _locked = self.lock_for_rename((from.0, old), (to.0, new), mode)?;
+        let [source, target] = LockMode::for_rename(old, new, mode);
+        let replaced_mode = if replaced.is_some() { LockMode::ToGo } else { LockMode::Not };
+        let wanted = [(from.0, source), (to.0, target), (replaced.as_ref().unwrap_or(to.0), replaced_mode)];
+        let [_from, _to, locked] = self.lock_dirs(wanted)?;
         let alone = self.long_names.lock();
         self.moves.fetch_add(1, Ordering::Relaxed);
         // What is moved may be durable, so what its new name depends on has to be first.
@@ -142,11 +152,11 @@ impl Vault {
             RenameMode::NoReplace => source.rename_new(&old.stored.0, target, &new.stored.0)?,
             RenameMode::Replace => {
                 let rename = || source.rename(&old.stored.0, target, &new.stored.0);
-                self.replace(moved, (to.0, new, to.1.there.as_ref()), rename)?;
+                self.replace((to.0, new), (replaced, locked), rename)?;
             }
             RenameMode::Whiteout { replace } => {
                 let rename = || source.rename_whiteout(&old.stored.0, target, &new.stored.0, replace);
-                self.replace(moved, (to.0, new, to.1.there.as_ref()), rename)?;
+                self.replace((to.0, new), (replaced, locked), rename)?;
             }
         }
         if to.1.there.as_ref().is_some_and(|there| there.inode() == moved.inode()) {
@@ -170,19 +180,36 @@ impl Vault {
         Ok(())
     }
 
-    fn replace(
+    /// The directory in whose place a rename puts another one. An empty one still holds files of the vault's own; a directory onto
+    /// itself stays.
+    fn replaced_dir(
         &self,
         moved: &There,
-        (to, new, replaced): (&Dir, &Place, Option<&There>),
+        (to, spot): (&Dir, &Spot),
+        mode: RenameMode,
+    ) -> Result<Option<Dir>> {
+        let is_dir = |there: &There| there.stat.kind == Kind::Dir;
+        let replaces = match mode {
+            RenameMode::Replace | RenameMode::Whiteout { .. } => true,
+            RenameMode::NoReplace | RenameMode::Exchange => false,
+        };
+        match &spot.there {
+            Some(there) if replaces && is_dir(there) && is_dir(moved) && there.inode() != moved.inode() => {
+                Ok(Some(Dir::new(to.store.open_dir(&spot.place.stored.0)?, None)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn replace(
+        &self,
+        at: (&Dir, &Place),
+        (replaced, locked): (Option<Dir>, Option<DirLock>),
         rename: impl FnOnce() -> io::Result<()>,
     ) -> Result<()> {
-        let is_dir = |there: &There| there.stat.kind == Kind::Dir;
         match replaced {
-            // An empty directory still holds files of the vault's own; a directory onto itself stays.
-            Some(there) if is_dir(there) && is_dir(moved) && there.inode() != moved.inode() => {
-                self.take_away(to, new, rename)
-            }
-            _ => Ok(rename()?),
+            Some(dir) => self.take_away(at, (&dir, locked), rename),
+            None => Ok(rename()?),
         }
     }
 

@@ -111,6 +111,8 @@ impl StoreDir {
     /// # Errors
     /// EEXIST if the name is taken; else the store's.
     pub fn create_file(&self, name: &OsStr, mode: u32) -> io::Result<OwnedFd> {
+        #[cfg(test)]
+        scarce::ask(scarce::Call::Change)?;
         let flags = ALWAYS | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         Ok(openat(self, self.component(name)?, flags, Mode::from_raw_mode(mode))?)
     }
@@ -163,6 +165,8 @@ impl StoreDir {
     /// # Errors
     /// EEXIST if the name is taken; else the store's.
     pub fn mkdir(&self, name: &OsStr, mode: u32) -> io::Result<()> {
+        #[cfg(test)]
+        scarce::ask(scarce::Call::Change)?;
         Ok(rustix::fs::mkdirat(self, self.component(name)?, Mode::from_raw_mode(mode))?)
     }
 
@@ -171,6 +175,8 @@ impl StoreDir {
     /// # Errors
     /// EEXIST if the name is taken, EPERM for a device without privilege; else the store's.
     pub fn mknod(&self, name: &OsStr, kind: FileType, mode: u32, device: u64) -> io::Result<()> {
+        #[cfg(test)]
+        scarce::ask(scarce::Call::Change)?;
         Ok(rustix::fs::mknodat(self, self.component(name)?, kind, Mode::from_raw_mode(mode), device)?)
     }
 
@@ -179,6 +185,8 @@ impl StoreDir {
     /// # Errors
     /// EEXIST if the name is taken, ENAMETOOLONG for a target the store cannot hold; else the store's.
     pub fn symlink(&self, target: &OsStr, name: &OsStr) -> io::Result<()> {
+        #[cfg(test)]
+        scarce::ask(scarce::Call::Change)?;
         Ok(rustix::fs::symlinkat(target, self, self.component(name)?)?)
     }
 
@@ -196,6 +204,8 @@ impl StoreDir {
     /// # Errors
     /// EEXIST if the new name is taken; else the store's.
     pub fn link(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
+        #[cfg(test)]
+        scarce::ask(scarce::Call::Change)?;
         Ok(rustix::fs::linkat(self, self.component(name)?, to, to.component(new)?, AtFlags::empty())?)
     }
 
@@ -204,6 +214,8 @@ impl StoreDir {
     /// # Errors
     /// EISDIR for a directory; else the store's.
     pub fn unlink(&self, name: &OsStr) -> io::Result<()> {
+        #[cfg(test)]
+        scarce::ask(scarce::Call::Change)?;
         #[cfg(test)]
         if nfs::keep(self, name)? {
             return Ok(());
@@ -217,6 +229,8 @@ impl StoreDir {
     /// ENOTEMPTY if it is not empty; else the store's.
     pub fn rmdir(&self, name: &OsStr) -> io::Result<()> {
         #[cfg(test)]
+        scarce::ask(scarce::Call::Change)?;
+        #[cfg(test)]
         nfs::sweep();
         Ok(rustix::fs::unlinkat(self, self.component(name)?, AtFlags::REMOVEDIR)?)
     }
@@ -226,6 +240,8 @@ impl StoreDir {
     /// # Errors
     /// The store's.
     pub fn rename(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
+        #[cfg(test)]
+        scarce::ask(scarce::Call::Change)?;
         #[cfg(test)]
         nfs::keep_replaced(self, name, to, new)?;
         Ok(rustix::fs::renameat(self, self.component(name)?, to, to.component(new)?)?)
@@ -274,6 +290,8 @@ impl StoreDir {
     }
 
     fn rename_with(&self, name: &OsStr, to: &StoreDir, new: &OsStr, flags: RenameFlags) -> Result<(), Errno> {
+        #[cfg(test)]
+        scarce::ask(scarce::Call::Change)?;
         rustix::fs::renameat_with(self, self.component(name)?, to, to.component(new)?, flags)
     }
 
@@ -354,14 +372,14 @@ fn openat(
     mode: Mode,
 ) -> rustix::io::Result<OwnedFd> {
     #[cfg(test)]
-    scarce::ask()?;
+    scarce::ask(scarce::Call::Open)?;
     rustix::fs::openat(dir, name, flags, mode)
 }
 
 /// Another descriptor of the same.
 fn duplicate(of: impl AsFd) -> io::Result<OwnedFd> {
     #[cfg(test)]
-    scarce::ask()?;
+    scarce::ask(scarce::Call::Open)?;
     of.as_fd().try_clone_to_owned()
 }
 

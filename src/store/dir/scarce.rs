@@ -1,31 +1,51 @@
-//! Descriptors that run out, for tests: an open of the store fails, and others do not.
+//! A store that is out of descriptors, or that refuses changes of names, for tests.
 
 use rustix::io::Errno;
 use std::cell::Cell;
 
+/// What is about to fail.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    /// An open. One fails, and others do not.
+    Open,
+    /// A change of a name. That one fails and all that follow.
+    Change,
+}
+
+#[derive(Clone, Copy)]
+struct Plan {
+    call: Call,
+    /// Such calls before the one that fails.
+    before: u64,
+    errno: Errno,
+    has_failed: bool,
+}
+
 thread_local! {
-    /// Opens before the one that fails, and how it does.
-    static NEXT: Cell<Option<(u64, Errno)>> = const { Cell::new(None) };
+    static PLAN: Cell<Option<Plan>> = const { Cell::new(None) };
 }
 
 /// Lets the `nth` open of this thread fail (0: the next one).
 pub fn fail_open(nth: u64, errno: Errno) {
-    NEXT.set(Some((nth, errno)));
+    PLAN.set(Some(Plan { call: Call::Open, before: nth, errno, has_failed: false }));
 }
 
-/// No open fails; whether one did since `fail_open`.
+/// Lets changes of names of this thread fail from the `nth` on.
+pub fn fail_changes(nth: u64, errno: Errno) {
+    PLAN.set(Some(Plan { call: Call::Change, before: nth, errno, has_failed: false }));
+}
+
+/// Nothing fails; whether anything did since `fail_open` or `fail_changes`.
 pub fn end() -> bool {
-    NEXT.take().is_none()
+    PLAN.take().is_some_and(|plan| plan.has_failed)
 }
 
-/// Counts an open.
-pub(super) fn ask() -> Result<(), Errno> {
-    match NEXT.take() {
-        Some((0, errno)) => Err(errno),
-        Some((more, errno)) => {
-            NEXT.set(Some((more - 1, errno)));
-            Ok(())
-        }
-        None => Ok(()),
-    }
+/// Counts a call.
+pub(super) fn ask(call: Call) -> Result<(), Errno> {
+    let Some(mut plan) = PLAN.get().filter(|plan| plan.call == call) else { return Ok(()) };
+    let fails = plan.before == 0 && !(call == Call::Open && plan.has_failed);
+    plan.before = plan.before.saturating_sub(1);
+    plan.has_failed |= fails;
+    PLAN.set(Some(plan));
+    if fails { Err(plan.errno) } else { Ok(()) }
 }

@@ -1,5 +1,6 @@
 //! Descriptors that run out: each open of the store that an operation makes fails, as too many are in use, and then everything
-//! goes on. What fails has changed nothing, says why, and works the next time.
+//! goes on. And a store that fails: from each change of a name on, all others of that operation are refused. What fails has changed
+//! nothing, says why, and works the next time.
 
 use super::*;
 use crate::{
@@ -136,14 +137,25 @@ fn walk(f: &Fixture, dir: &Arc<Dir>, path: &Path, all: &mut Tree) -> Result<()> 
     Ok(())
 }
 
-/// Does something while its open `nth` fails. False if it makes fewer.
-fn meets(name: &str, act: Act, nth: u64, error: Errno, wrong: &mut Vec<String>) -> bool {
+/// Does something while `fail` has the store fail from some call on, or at it. False if it makes fewer.
+fn meets(name: &str, act: Act, fail: impl FnOnce(), error: Errno, wrong: &mut Vec<String>) -> bool {
     let (f, file) = prepared();
     let before = tree(&f).unwrap();
-    scarce::fail_open(nth, error);
+    // The kernel's directories stay open.
+    let stored = f.vault.lookup(&f.root(), OsStr::new("empty")).unwrap().0;
+    let empty = f.vault.open_dir(&f.root(), &stored).unwrap();
+    fail();
     let done = act(&f);
     let failed = scarce::end();
-    let mut note = |what: String| wrong.push(format!("{name}, open {nth}, {error:?}: {what}"));
+    let mut note = |what: String| wrong.push(format!("{name}, {error:?}: {what}"));
+    let added = failed && f.touch(&empty, "added").is_ok();
+    if added {
+        let all = tree(&f).unwrap();
+        if !all.keys().any(|path| path.ends_with("added")) {
+            note("a name is lost that was made afterwards".into());
+        }
+        f.vault.unlink_name(&empty, OsStr::new("added")).unwrap();
+    }
     if !failed {
         done.unwrap();
     } else if let Err(e) = done {
@@ -179,10 +191,26 @@ fn each_open_of_an_operation_finds_no_descriptor() {
     for (name, act) in ACTS {
         let fails = |nth: &u64| {
             let error = [Errno::MFILE, Errno::NFILE][(nth % 2) as usize];
-            meets(name, act, *nth, error, &mut wrong)
+            let (name, fail) = (format!("{name}, open {nth}"), || scarce::fail_open(*nth, error));
+            meets(&name, act, fail, error, &mut wrong)
         };
         let opens = (0..).take_while(fails).count();
         println!("{name}: {opens} opens");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn from_each_change_of_a_name_on_all_are_refused() {
+    let mut wrong = Vec::new();
+    for (name, act) in ACTS {
+        let fails = |nth: &u64| {
+            let error = [Errno::IO, Errno::NOSPC][(nth % 2) as usize];
+            let (name, fail) = (format!("{name}, change {nth}"), || scarce::fail_changes(*nth, error));
+            meets(&name, act, fail, error, &mut wrong)
+        };
+        let changes = (0..).take_while(fails).count();
+        println!("{name}: {changes} changes");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -158,13 +158,37 @@ fn removal_that_fails_puts_the_id_back() {
     let id = std::fs::read(path.join("warpcrypt.dir")).unwrap();
     let stored = f.vault.lookup(&f.root(), OsStr::new("d")).unwrap().0;
     let place = f.vault.place(&f.root(), OsStr::new("d")).unwrap();
-    let result = f.vault.take_away(&f.root(), &place, || {
+    let (root, again) = (f.root(), Dir::new(f.root().store.open_dir(&stored.0).unwrap(), None));
+    let result = f.vault.take_away((&root, &place), (&again, None), || {
         // Another one is faster.
         f.touch(&dir, "new").unwrap();
-        f.root().store.rmdir(&stored.0)
+        root.store.rmdir(&stored.0)
     });
     assert_eq!(errno(result), Some(Errno::NOTEMPTY));
     assert_eq!(std::fs::read(path.join("warpcrypt.dir")).unwrap(), id);
+    assert_eq!(f.names(&f.vault.open_dir(&f.root(), &stored).unwrap()), ["new"]);
+}
+
+#[test]
+fn a_directory_whose_id_cannot_go_back_takes_no_names_until_it_does() {
+    let f = Fixture::new();
+    let dir = f.mkdir(&f.root(), "d");
+    let id = f.stored(&f.root(), "d").join("warpcrypt.dir");
+    let stored = f.vault.lookup(&f.root(), OsStr::new("d")).unwrap().0;
+    let place = f.vault.place(&f.root(), OsStr::new("d")).unwrap();
+    let (root, again) = (f.root(), Dir::new(f.root().store.open_dir(&stored.0).unwrap(), None));
+    let result = f.vault.take_away((&root, &place), (&again, None), || {
+        std::fs::create_dir(&id).unwrap();
+        Err(Errno::IO.into())
+    });
+    assert_eq!(errno(result), Some(Errno::IO));
+    f.touch(&dir, "new").unwrap_err();
+    f.vault.mkdir(&dir, OsStr::new("new"), node(0o755)).unwrap_err();
+    f.touch(&root, "another").unwrap();
+    std::fs::remove_dir(&id).unwrap();
+    f.touch(&dir, "new").unwrap();
+    drop(again);
+    let f = f.reopen();
     assert_eq!(f.names(&f.vault.open_dir(&f.root(), &stored).unwrap()), ["new"]);
 }
 

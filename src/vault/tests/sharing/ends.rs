@@ -11,7 +11,7 @@ use crate::{
     store::{BackingFile, DirFile},
     vault::{
         Error, Kind, OpenError, OpenFile, OpenOptions, RenameMode, SetAttr, StoredName, Target, Vault,
-        attr::key,
+        attr::key, dir_lock::LockMode,
     },
 };
 use rustix::{fs::OFlags, io::Errno};
@@ -86,6 +86,31 @@ fn a_directory_that_gets_a_name() {
 fn nobody_removes_a_directory_while_a_name_is_added() {
     a_directory_that_gets_a_name();
     assert!(fails_without(Rule::LockDirectory, a_directory_that_gets_a_name));
+}
+
+#[test]
+fn who_waits_for_a_directory_holds_up_no_other() {
+    let dir = new_vault();
+    let [one, other] = [share(dir.path(), Duration::from_secs(20)), share(dir.path(), Duration::ZERO)];
+    let root = other.root();
+    let stored = ["d", "e"].map(|made| other.mkdir(&root, name(made), node(0o755)).unwrap().0);
+    let waiting: [&(dyn Fn() -> crate::vault::Result<()> + Sync); 2] =
+        [&|| one.rmdir_name(&one.root(), name("d")), &|| {
+            let root = one.root();
+            one.rename_name((&root, name("f")), (&root, name("e")), RenameMode::Replace).map(drop)
+        }];
+    other.mkdir(&root, name("f"), node(0o755)).unwrap();
+    for (stored, wait) in stored.iter().zip(waiting) {
+        let adding = other.lock_dir(&other.open_dir(&root, stored).unwrap(), false).unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(wait);
+            thread::sleep(Duration::from_millis(200)); // It has taken all but this directory's lock.
+            let free = one.long_names.try_lock().is_some();
+            drop(adding);
+            waits.join().unwrap().unwrap();
+            assert!(free, "it waits for another machine with a lock of its own");
+        });
+    }
 }
 
 #[test]
