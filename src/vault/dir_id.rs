@@ -197,7 +197,9 @@ impl Vault {
             stripped => stripped?,
         };
         let removed = remove();
-        let stays = removed.is_err();
+        // In a shared vault another machine may have given it another name just now.
+        let stays =
+            removed.is_err() || self.is_shared() && dir.store.itself().stat().is_ok_and(|s| s.st_nlink > 0);
         match id {
             Some(id) if stays => self.return_id(taken, &id),
             Some(id) => {

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     store::{BackingFile, DirFile},
     vault::{
-        Error, Kind, OpenError, OpenFile, OpenOptions, RenameMode, SetAttr, StoredName, Target, Vault,
+        Dir, Error, Kind, OpenError, OpenFile, OpenOptions, RenameMode, SetAttr, StoredName, Target, Vault,
         attr::key, dir_lock::LockMode,
     },
 };
@@ -111,6 +111,28 @@ fn who_waits_for_a_directory_holds_up_no_other() {
             assert!(free, "it waits for another machine with a lock of its own");
         });
     }
+}
+
+/// Another machine moves it just before the rename.
+#[test]
+fn a_directory_that_was_to_be_replaced_and_moved_keeps_its_id() {
+    let dir = new_vault();
+    let [one, other] = [share(dir.path(), Duration::ZERO), share(dir.path(), Duration::ZERO)];
+    let root = one.root();
+    let stored = ["d", "moving"].map(|made| one.mkdir(&root, name(made), node(0o755)).unwrap().0);
+    let place = one.place(&root, name("d")).unwrap();
+    let replaced = Dir::new(root.store.open_dir(&stored[0].0).unwrap(), None);
+    let [locked] = one.lock_dirs([(&replaced, LockMode::ToGo)]).unwrap();
+    one.take_away((&root, &place), (&replaced, locked), || {
+        let root = other.root();
+        other.rename_name((&root, name("d")), (&root, name("elsewhere")), RenameMode::Replace).unwrap();
+        one.root().store.rename(&stored[1].0, &root.store, &stored[0].0)
+    })
+    .unwrap();
+    let (elsewhere, _) = other.lookup(&other.root(), name("elsewhere")).unwrap();
+    let moved = other.open_dir(&other.root(), &elsewhere).unwrap();
+    other.mknod(&moved, name("x"), node(0o644), Kind::File, 0).unwrap();
+    assert!(!raw_names(dir.path()).iter().any(|name| name.as_encoded_bytes().starts_with(b"warpcrypt.tmp.")));
 }
 
 #[test]
