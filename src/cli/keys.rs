@@ -72,7 +72,7 @@ pub fn passwd(args: &PasswdArgs) -> Outcome {
 fn changed<T>(
     vault: &Path,
     present: &Unlock,
-    change: impl FnOnce(&mut VaultConfig, u32, &Secret<32>, &Interrupt) -> Outcome<T>,
+    change: impl Fn(&mut VaultConfig, u32, &Secret<32>, &Interrupt) -> Outcome<T>,
 ) -> Outcome<T> {
     let interrupt = Interrupt::watch()?;
     let _spinner = Spinner::start("unlocking");

@@ -96,7 +96,7 @@ pub fn read_either(place: &Path) -> Outcome<VaultConfig> {
 pub fn change_either<T>(
     place: &Path,
     unlock: &Unlock,
-    change: impl FnOnce(&mut VaultConfig, u32, &Secret<32>) -> Outcome<T>,
+    change: impl Fn(&mut VaultConfig, u32, &Secret<32>) -> Outcome<T>,
 ) -> Outcome<T> {
     if vaults::is_plain(place) {
         change_plain(place, unlock, change)

@@ -95,21 +95,27 @@ pub fn make(place: &NewPlace, settings: Settings, first: &Unlock, cost: Argon2Co
     })
 }
 
-/// Unlocks, changes the configuration and stores it, one process at a time. `change` gets the id of the
-/// slot that opened and the master key.
+/// Unlocks, changes the configuration and stores it. `change` gets the id of the slot that opened and the master key; it is called
+/// again if another process changes the configuration meanwhile. Keys are derived before that is locked: mounts that share the vault
+/// need the lock to make names in the root.
 ///
 /// # Errors
 /// If unlocking, the change or the store fails. The stored configuration is then unchanged.
 pub fn change<T>(
     vault: &Path,
     unlock: &Unlock,
-    change: impl FnOnce(&mut VaultConfig, u32, &Secret<32>) -> Outcome<T>,
+    change: impl Fn(&mut VaultConfig, u32, &Secret<32>) -> Outcome<T>,
 ) -> Outcome<T> {
-    let alone = Vault::lock_config(vault).map_err(explain)?;
-    let (mut config, opened, master) = alone.unlock(vault, unlock).map_err(explain)?;
-    let result = change(&mut config, opened, &master)?;
-    alone.write(vault, &config).map_err(explain)?;
-    Ok(result)
+    loop {
+        let (present, opened, master) = Vault::unlock_config(vault, unlock).map_err(explain)?;
+        let mut config = present.clone();
+        let result = change(&mut config, opened, &master)?;
+        let alone = Vault::lock_config(vault).map_err(explain)?;
+        if alone.is_still(vault, &present, &master).map_err(explain)? {
+            alone.write(vault, &config).map_err(explain)?;
+            return Ok(result);
+        }
+    }
 }
 
 /// Hands a secret to `f` in the form that key slots take.
@@ -123,4 +129,45 @@ pub fn with_secret<T>(unlock: &Unlock, f: impl FnOnce(SlotSecret) -> Outcome<T>)
 /// Seconds since 1970.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        crypto::{cipher::Cipher, integrity::Integrity},
+        format::{key_slot::DEFAULT_COST, name::NameMode},
+    };
+
+    #[test]
+    fn a_change_locks_nothing_while_it_derives_keys_and_overwrites_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = |byte: u8| Unlock::KeyFile(vec![byte; 16].into());
+        let settings =
+            Settings { cipher: Cipher::Aes256, integrity: Integrity::Kmac128, names: NameMode::Encrypted };
+        let secret = SlotSecret::KeyFile(&[0; 16]);
+        let slot = NewSlot { secret, cost: DEFAULT_COST, created: 0, label: None };
+        Vault::init(dir.path(), settings, &slot).unwrap();
+        let first = key(0);
+        let add = |config: &mut VaultConfig, master: &Secret<32>, byte| {
+            let secret = SlotSecret::KeyFile(&[byte; 16]);
+            let new = NewSlot { secret, cost: DEFAULT_COST, created: 0, label: None };
+            config.add(master, &new).map_err(|e| explain(e.into()))
+        };
+        let calls = std::cell::Cell::new(0);
+        let added = change(dir.path(), &first, |config, _, master| {
+            calls.set(calls.get() + 1);
+            let id = std::fs::File::open(dir.path().join("warpcrypt.dir")).unwrap();
+            id.try_lock_shared().expect("the root takes names");
+            drop(id);
+            if calls.get() == 1 {
+                change(dir.path(), &first, |config, _, master| add(config, master, 1))?;
+            }
+            add(config, master, 2)
+        });
+        assert_eq!((added.ok(), calls.get()), (Some(3), 2));
+        for byte in 0..3 {
+            Vault::unlock_config(dir.path(), &key(byte)).unwrap();
+        }
+    }
 }

@@ -306,6 +306,18 @@ impl ConfigLock {
         Ok(unlocked)
     }
 
+    /// Whether the vault's configuration is still this one, which this key has opened. That takes no time, as unlocking does.
+    ///
+    /// # Errors
+    /// As [`Vault::read_config`], and `OtherVault`.
+    pub fn is_still(&self, path: &Path, config: &VaultConfig, master: &Secret<32>) -> Result<bool> {
+        let configs = Configs::read(&self.store, path)?;
+        if configs.newest()? != config {
+            require_root(&self.store, path, config, master)?;
+        }
+        Ok(configs.authentic(master).is_ok_and(|newest| newest == *config))
+    }
+
     /// Replaces the configuration of the vault, mounted or not, and its copy: both are new when it
     /// returns, and after a crash the old one or the new one counts. Owner and permissions stay.
     ///
