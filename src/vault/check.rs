@@ -176,7 +176,7 @@ impl Vault {
         if !self.has_xattrs(target)? {
             return Ok(());
         }
-        let identity = match self.identity(&target, false) {
+        let identity = match self.identity(&target, &target.node()?, false) {
             // Whoever checks the content or opens the directory says so.
             Err(Error::Damaged(_) | Error::Refused(_)) => return Ok(()),
             found => found?,

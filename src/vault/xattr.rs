@@ -40,7 +40,7 @@ impl Vault {
             // Lists are not locked now: to know what it is bound to may take locks that come before theirs.
             Found::OnNode(sealed) => {
                 // One that a crash left without the identity that it was bound to is none.
-                let identity = self.identity(&target, false)?.ok_or(Error::NoAttribute)?;
+                let identity = self.identity(&target, &node, false)?.ok_or(Error::NoAttribute)?;
                 let opened = self.open_value(&target, &identity, name, &sealed);
                 // The node may have got that identity just now, and lost what was bound to the one before.
                 if opened.is_err() && self.stored_value(&node, name)?.as_ref() != Some(&sealed) {
@@ -147,7 +147,8 @@ impl Vault {
         self.renew_target(&target)?;
         let node = target.node()?;
         let stored = self.stored_attribute(&node, name)?.ok_or(Error::NameTooLong)?;
-        let identity = self.identity(&target, true)?.ok_or(Error::NotSupported("attributes of this file"))?;
+        let identity =
+            self.identity(&target, &node, true)?.ok_or(Error::NotSupported("attributes of this file"))?;
         identity.allows(name)?;
         self.renew_attributes(&node, identity.owner())?;
         let attribute = Attribute { name, stored: OsStr::new(&stored) };
@@ -185,7 +186,7 @@ impl Vault {
         // Before the list, into which one may move meanwhile.
         let mut on_node = self.attribute_names(target)?;
         if !on_node.is_empty() {
-            on_node = match self.identity(&target, false) {
+            on_node = match target.node().and_then(|node| self.identity(&target, &node, false)) {
                 Ok(None) => Vec::new(), // They were bound to what a crash took.
                 // A directory may have got its id just now, and lost what was bound to the one before.
                 Ok(Some(_)) | Err(_) => self.attribute_names(target)?,
@@ -218,7 +219,7 @@ impl Vault {
         self.renew_target(&target)?;
         let node = target.node()?;
         if self.is_rotating()
-            && let Some(identity) = self.identity(&target, false)?
+            && let Some(identity) = self.identity(&target, &node, false)?
         {
             self.renew_attributes(&node, identity.owner())?;
         }

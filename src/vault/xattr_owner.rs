@@ -1,6 +1,6 @@
 //! What an extended attribute belongs to: what its value is bound to, and under which name the store has it.
 
-use super::{Dir, Error, Kind, Result, Target, Vault, acl::AclKind, keys::Keys};
+use super::{Error, Key, Kind, OpenFile, Result, Target, Vault, acl::AclKind, attr::key, keys::Keys};
 use crate::{
     format::{
         dir_id::DirId,
@@ -99,36 +99,46 @@ impl Vault {
         Ok(())
     }
 
-    /// What attributes of the target are bound to; `None` for a file that has no salt yet, or a directory without an id, that
-    /// gets none because `create` is false.
-    pub(super) fn identity(&self, target: &Target, create: bool) -> Result<Option<Identity>> {
-        let of_dir = |dir: &Dir| match create {
-            true => Ok(Some(Identity::Dir(*dir.id()?))),
-            false => Ok(dir.id.map(Identity::Dir)),
-        };
-        let salt = match target {
-            Target::Dir(dir) => return of_dir(dir),
+    /// What attributes of the target's `node` are bound to; `None` for a file that has no salt yet, or a directory without an id,
+    /// that gets none because `create` is false.
+    ///
+    /// # Errors
+    /// ESTALE if another machine gave the name to another node meanwhile: what is bound to one must not come to the other.
+    pub(super) fn identity(&self, target: &Target, node: &Node, create: bool) -> Result<Option<Identity>> {
+        match target {
+            Target::Dir(dir) if create => Ok(Some(Identity::Dir(*dir.id()?))),
+            Target::Dir(dir) => Ok(dir.id.map(Identity::Dir)),
             Target::File(file) => {
                 file.file.refresh()?;
-                file.file.salt(false)?
+                self.identity_of_file(file, create)
             }
             Target::Entry(parent, name) => {
-                let node = target.node()?;
                 let raw = node.stat()?;
                 let kind = Kind::from_store(FileType::from_raw_mode(raw.st_mode));
                 match kind.ok_or(Error::NotSupported("unknown type of file"))? {
-                    Kind::Dir => return of_dir(&*self.open_dir(parent, name)?),
-                    Kind::File => self.open_file(parent, name, false)?.file.salt(false)?,
-                    Kind::Symlink => return Ok(Some(Identity::Link(node.readlink()?))),
+                    Kind::Dir => {
+                        let dir = self.open_dir(parent, name)?;
+                        require_same(key(&dir.store.itself().stat()?), &raw)?;
+                        self.identity(&Target::Dir(&dir), node, create)
+                    }
+                    Kind::File => {
+                        let file = self.open_file(parent, name, false)?;
+                        require_same(file.key, &raw)?;
+                        self.identity_of_file(&file, create)
+                    }
+                    Kind::Symlink => Ok(Some(Identity::Link(node.readlink()?))),
                     Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => {
-                        return Ok(special(&raw).map(Identity::Special));
+                        Ok(special(&raw).map(Identity::Special))
                     }
                 }
             }
-        };
-        let salt = match salt {
+        }
+    }
+
+    fn identity_of_file(&self, file: &OpenFile, create: bool) -> Result<Option<Identity>> {
+        let salt = match file.file.salt(false)? {
             None if create => {
-                let open = self.open_for_writing(target)?;
+                let open = self.open_for_writing(&Target::File(file))?;
                 let salt = open.file.salt(true)?;
                 self.files.give_back(&open)?;
                 salt
@@ -137,6 +147,11 @@ impl Vault {
         };
         Ok(salt.map(Identity::File))
     }
+}
+
+/// Whether what was opened by a name is the node that was found under it.
+fn require_same(opened: Key, found: &RawStat) -> Result<()> {
+    if opened == key(found) { Ok(()) } else { Err(Errno::STALE.into()) }
 }
 
 /// The stored name of an attribute under these keys.

@@ -191,7 +191,7 @@ impl Vault {
         if self.lists_dir()?.is_none() {
             return Ok(None);
         }
-        let Some(owner) = self.list_owner(target)? else { return Ok(None) };
+        let Some(owner) = self.list_owner(target, node)? else { return Ok(None) };
         let _alone = self.lists.write();
         self.with_attributes(node, owner, |a| match self.is_shared() && a.list()?.is_some() {
             true => Err(Error::NotSupported("attributes that are in a list, in a shared vault")),
@@ -211,7 +211,7 @@ impl Vault {
             let is_any = self.lists_dir()?.is_some();
             let owner = match is_any {
                 false => None,
-                true if proven => self.list_owner(target)?,
+                true if proven => self.list_owner(target, node)?,
                 true => self.likely_owner(target)?,
             };
             let shared = self.lists.read();
@@ -237,7 +237,7 @@ impl Vault {
     /// Where a node's list is. ENOENT if there is none.
     pub(in crate::vault) fn file_of_list(&self, target: &Target) -> Result<(Dir, OsString)> {
         let lists = self.lists_dir()?.ok_or(Errno::NOENT)?;
-        let owner = self.list_owner(target)?.ok_or(Errno::NOENT)?;
+        let owner = self.list_owner(target, &target.node()?)?.ok_or(Errno::NOENT)?;
         let name = self.find_list(&lists, &owner)?.ok_or(Errno::NOENT)?;
         Ok((Dir::new(lists, None), name))
     }
@@ -253,8 +253,8 @@ impl Vault {
     }
 
     /// Whose list a target has; `None` for what cannot have one.
-    fn list_owner(&self, target: &Target) -> Result<Option<ListOwner>> {
-        Ok(self.identity(target, false)?.as_ref().and_then(owner))
+    fn list_owner(&self, target: &Target, node: &Node) -> Result<Option<ListOwner>> {
+        Ok(self.identity(target, node, false)?.as_ref().and_then(owner))
     }
 
     /// The same, of a file that is not open as its records say: nothing proves that. Enough to find out that there is no list.

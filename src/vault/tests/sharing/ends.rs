@@ -174,6 +174,27 @@ fn attributes_are_seen_by_others_and_lists_are_refused() {
     assert!(!dir.path().join("warpcrypt.xattrs").exists());
 }
 
+/// Another machine gives the name to another node, while this one looks what is under it.
+#[test]
+fn an_attribute_is_not_bound_to_another_node_than_it_is_on() {
+    let dir = new_vault();
+    let [one, other] = [share(dir.path(), Duration::ZERO), share(dir.path(), Duration::ZERO)];
+    let (mine, theirs) = (one.root(), other.root());
+    let make = |text| match text {
+        "d" | "e" => other.mkdir(&theirs, name(text), node(0o755)).unwrap().0,
+        text => other.mknod(&theirs, name(text), node(0o644), Kind::File, 0).unwrap().0,
+    };
+    for [from, to] in [["d", "e"], ["f", "g"]] {
+        let [_, stored] = [make(from), make(to)];
+        let target = Target::Entry(&mine, &stored);
+        let found = target.node().unwrap();
+        one.identity(&target, &found, true).unwrap().unwrap();
+        other.rename_name((&theirs, name(from)), (&theirs, name(to)), RenameMode::Replace).unwrap();
+        assert!(errno(one.identity(&target, &found, true)) == Some(Errno::STALE));
+        one.set_xattr(target, name("user.a"), b"value", false, false).unwrap();
+    }
+}
+
 /// It changes without a lease.
 #[test]
 fn an_fsync_makes_an_attribute_durable_that_changed_alone() {
