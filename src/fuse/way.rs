@@ -49,7 +49,16 @@ impl Server {
     }
 
     fn open_dir(&self, number: u64) -> Option<Arc<Dir>> {
-        if number == ROOT { Some(self.vault.root()) } else { self.dirs.get(number) }
+        if number == ROOT {
+            return Some(self.vault.root());
+        }
+        let dir = self.dirs.get(number)?;
+        // Another machine may have removed it. Over NFS its number may be that of another directory by now.
+        if self.vault.is_shared() && dir.is_gone() {
+            self.dirs.drop_dir(number);
+            return None;
+        }
+        Some(dir)
     }
 
     /// Climbs to an open directory and opens those below it. `None` if one moved meanwhile.

@@ -3,6 +3,7 @@
 use super::{
     Error, Result, Stat, Target, Vault,
     anchor::{Found, Identity},
+    pending::is_gone,
 };
 use crate::{format::dir_id::DirId, store::StoreDir};
 use rustix::io::Errno;
@@ -38,6 +39,11 @@ impl Dir {
     /// Whether it has one.
     pub fn has_id(&self) -> bool {
         self.id.is_some()
+    }
+
+    /// Whether it was removed, so far as the store says that of what is open.
+    pub fn is_gone(&self) -> bool {
+        self.store.itself().stat().map_or_else(|e| is_gone(&e), |stat| stat.st_nlink == 0)
     }
 
     /// Where `name` is in the store.

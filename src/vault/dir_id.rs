@@ -198,8 +198,7 @@ impl Vault {
         };
         let removed = remove();
         // In a shared vault another machine may have given it another name just now.
-        let stays =
-            removed.is_err() || self.is_shared() && dir.store.itself().stat().is_ok_and(|s| s.st_nlink > 0);
+        let stays = removed.is_err() || self.is_shared() && !dir.is_gone();
         match id {
             Some(id) if stays => self.return_id(taken, &id),
             Some(id) => {

@@ -3,21 +3,27 @@ use crate::{
     fuse::{
         caching::CacheMode, forgotten::Place, gate::Gate, inodes::ROOT, loops::Loops, permissions::Judge,
     },
-    vault::tests::Fixture,
+    vault::{
+        Vault,
+        tests::{Fixture, new_vault, share},
+    },
 };
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
-fn serve(vault: &Fixture) -> Arc<Server> {
+fn serve(vault: &Arc<Vault>) -> Arc<Server> {
     let loops = Loops::new(2, Box::new(|| false));
     let passage = (loops, Gate::new());
-    Server::new(vault.vault.clone(), false, Judge::Nobody, true, CacheMode::Auto, passage, 8).unwrap()
+    Server::new(vault.clone(), false, Judge::Nobody, true, CacheMode::Auto, passage, 8).unwrap()
 }
 
 /// As after `cp -al A B`, when the kernel has dropped what is in `B`.
 #[test]
 fn a_node_is_reached_by_the_name_whose_directory_the_kernel_knows() {
     let vault = Fixture::new();
-    let server = serve(&vault);
+    let server = serve(&vault.vault);
     let new = Wanted { mode: 0o755, umask: 0, uid: 0, gid: 0 };
     let [one, other] = ["A", "B"].map(|name| server.mkdir(ROOT, OsStr::new(name), new).unwrap().id.number);
     let name = OsStr::new("f");
@@ -36,7 +42,7 @@ fn a_node_is_reached_by_the_name_whose_directory_the_kernel_knows() {
 #[test]
 fn a_file_looked_up_while_it_is_renamed_is_known_by_its_new_name_alone() {
     let vault = Fixture::new();
-    let server = serve(&vault);
+    let server = serve(&vault.vault);
     let new = Wanted { mode: 0o644, umask: 0, uid: 0, gid: 0 };
     let root = Caller { user: 0, group: 0, thread: 0 };
     let number = server.mknod(ROOT, OsStr::new("a"), new, libc::S_IFREG, 0).unwrap().id.number;
@@ -66,5 +72,22 @@ fn a_file_looked_up_while_it_is_renamed_is_known_by_its_new_name_alone() {
         }
         done.store(true, Ordering::Relaxed);
     });
+    server.finish();
+}
+
+/// An NFS server gives away the number of a directory that was removed while a client has it open.
+#[test]
+fn a_directory_that_another_machine_removed_does_not_stand_for_one_that_got_its_number() {
+    let place = new_vault();
+    let [one, other] = [(); 2].map(|()| share(place.path(), Duration::ZERO));
+    let server = serve(&one);
+    let new = Wanted { mode: 0o755, umask: 0, uid: 0, gid: 0 };
+    let made = |name: &str| server.mkdir(ROOT, OsStr::new(name), new).unwrap().id.number;
+    let (removed, number) = (made("removed"), made("made"));
+    let open = server.dir(removed).unwrap();
+    let root = other.root();
+    other.rmdir(&root, &other.find(&root, OsStr::new("removed")).unwrap()).unwrap();
+    server.dirs.put(number, open);
+    server.mknod(number, OsStr::new("f"), new, libc::S_IFREG, 0).unwrap();
     server.finish();
 }

@@ -23,6 +23,8 @@ mod users;
 mod xattr_lists;
 mod xattrs;
 
+pub(crate) use sharing::{new_vault, share};
+
 use super::{Dir, Error, Kind, NewNode, OpenOptions, RenameMode, Result, Stat, StoredName, Unlock, Vault};
 use crate::{
     crypto::{cipher::Cipher, integrity::Integrity},

@@ -37,14 +37,14 @@ impl Draw {
     }
 }
 
-fn new_vault() -> TempDir {
+pub(crate) fn new_vault() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     Vault::init(dir.path(), settings(NameMode::Encrypted), &slot()).unwrap();
     dir
 }
 
 /// One of those who share a vault; with this much patience.
-fn share(path: &Path, patience: Duration) -> Arc<Vault> {
+pub(crate) fn share(path: &Path, patience: Duration) -> Arc<Vault> {
     let options =
         OpenOptions { sharing: Some(patience), engine: EngineChoice::Cpu, ..OpenOptions::default() };
     Vault::open(path, &unlock(), options).unwrap()
