@@ -101,11 +101,14 @@ impl Requests {
                     reply.answer(found.map(|entry| s.found_entry(&entry)));
                 });
             }
-            let found = server.named(caller.user, Activity::Lookup, parent, |s| s.lookup(parent, name));
-            reply.answer(found.map(|found| match found {
-                Some(entry) => server.found_entry(&entry),
-                None => server.no_entry(),
-            }));
+            let name = name.to_owned();
+            server.beside_others(transport, pass, move |s| {
+                let found = s.named(caller.user, Activity::Lookup, parent, |s| s.lookup(parent, &name));
+                reply.answer(found.map(|found| match found {
+                    Some(entry) => s.found_entry(&entry),
+                    None => s.no_entry(),
+                }));
+            });
         });
     }
 
@@ -150,7 +153,10 @@ impl Requests {
                 let stat = s.reached(handle, caller.user, Activity::Setattr, number, set);
                 reply.answer(stat.map(|stat| s.tell(number, &stat)));
             };
-            if changes.size.is_some() { server.slowly(transport, pass, work) } else { work(server) }
+            match changes.size {
+                Some(_) => server.slowly(transport, pass, work),
+                None => server.beside_others(transport, pass, work),
+            }
         });
     }
 
@@ -175,31 +181,47 @@ impl Requests {
         (format, rdev): (u32, u32),
         reply: impl Reply<Found>,
     ) {
-        when_open!(self, caller, reply, [name], |server, _pass| {
-            let make = |s: &Server| s.mknod(parent, name, new, format, rdev);
-            reply.answer(server.entry(caller, Activity::Mknod, parent, make));
+        let transport = self.transport;
+        when_open!(self, caller, reply, [name], |server, pass| {
+            let name = name.to_owned();
+            server.beside_others(transport, pass, move |s| {
+                let make = |s: &Server| s.mknod(parent, &name, new, format, rdev);
+                reply.answer(s.entry(caller, Activity::Mknod, parent, make));
+            });
         });
     }
 
     /// Makes a directory.
     pub fn mkdir(&self, caller: Caller, parent: u64, name: &OsStr, new: Wanted, reply: impl Reply<Found>) {
-        when_open!(self, caller, reply, [name], |server, _pass| {
-            reply.answer(server.entry(caller, Activity::Mkdir, parent, |s| s.mkdir(parent, name, new)));
+        let transport = self.transport;
+        when_open!(self, caller, reply, [name], |server, pass| {
+            let name = name.to_owned();
+            server.beside_others(transport, pass, move |s| {
+                reply.answer(s.entry(caller, Activity::Mkdir, parent, |s| s.mkdir(parent, &name, new)));
+            });
         });
     }
 
     /// Removes a name of something other than a directory.
     pub fn unlink(&self, caller: Caller, parent: u64, name: &OsStr, reply: impl Reply<()>) {
-        when_open!(self, caller, reply, [name], |server, _pass| {
-            let remove = |s: &Server| s.unlink(parent, name);
-            reply.answer(server.named(caller.user, Activity::Unlink, parent, remove));
+        let transport = self.transport;
+        when_open!(self, caller, reply, [name], |server, pass| {
+            let name = name.to_owned();
+            server.beside_others(transport, pass, move |s| {
+                let remove = |s: &Server| s.unlink(parent, &name);
+                reply.answer(s.named(caller.user, Activity::Unlink, parent, remove));
+            });
         });
     }
 
     /// Removes a directory.
     pub fn rmdir(&self, caller: Caller, parent: u64, name: &OsStr, reply: impl Reply<()>) {
-        when_open!(self, caller, reply, [name], |server, _pass| {
-            reply.answer(server.named(caller.user, Activity::Rmdir, parent, |s| s.rmdir(parent, name)));
+        let transport = self.transport;
+        when_open!(self, caller, reply, [name], |server, pass| {
+            let name = name.to_owned();
+            server.beside_others(transport, pass, move |s| {
+                reply.answer(s.named(caller.user, Activity::Rmdir, parent, |s| s.rmdir(parent, &name)));
+            });
         });
     }
 
@@ -212,10 +234,13 @@ impl Requests {
         target: &OsStr,
         reply: impl Reply<Found>,
     ) {
-        let new = Wanted::by(caller, 0o777, 0);
-        when_open!(self, caller, reply, [name, target], |server, _pass| {
-            let make = |s: &Server| s.symlink(parent, name, target, new);
-            reply.answer(server.entry(caller, Activity::Symlink, parent, make));
+        let (transport, new) = (self.transport, Wanted::by(caller, 0o777, 0));
+        when_open!(self, caller, reply, [name, target], |server, pass| {
+            let (name, target) = (name.to_owned(), target.to_owned());
+            server.beside_others(transport, pass, move |s| {
+                let make = |s: &Server| s.symlink(parent, &name, &target, new);
+                reply.answer(s.entry(caller, Activity::Symlink, parent, make));
+            });
         });
     }
 
@@ -228,17 +253,25 @@ impl Requests {
         flags: RenameFlags,
         reply: impl Reply<()>,
     ) {
-        when_open!(self, caller, reply, [name, newname], |server, _pass| {
-            let rename = |s: &Server| s.rename((parent, name), (newparent, newname), flags, caller);
-            reply.answer(server.named(caller.user, Activity::Rename, parent, rename));
+        let transport = self.transport;
+        when_open!(self, caller, reply, [name, newname], |server, pass| {
+            let (name, newname) = (name.to_owned(), newname.to_owned());
+            server.beside_others(transport, pass, move |s| {
+                let rename = |s: &Server| s.rename((parent, &name), (newparent, &newname), flags, caller);
+                reply.answer(s.named(caller.user, Activity::Rename, parent, rename));
+            });
         });
     }
 
     /// Gives a node one more name.
     pub fn link(&self, caller: Caller, number: u64, parent: u64, name: &OsStr, reply: impl Reply<Found>) {
-        when_open!(self, caller, reply, [name], |server, _pass| {
-            let link = |s: &Server| s.link(number, parent, name);
-            reply.answer(server.entry(caller, Activity::Link, number, link));
+        let transport = self.transport;
+        when_open!(self, caller, reply, [name], |server, pass| {
+            let name = name.to_owned();
+            server.beside_others(transport, pass, move |s| {
+                let link = |s: &Server| s.link(number, parent, &name);
+                reply.answer(s.entry(caller, Activity::Link, number, link));
+            });
         });
     }
 
@@ -252,10 +285,14 @@ impl Requests {
         flags: OpenFlags,
         reply: impl Reply<Created>,
     ) {
-        when_open!(self, caller, reply, [name], |server, _pass| {
-            let create = |s: &Server| s.create(parent, name, new, flags);
-            let made = server.named(caller.user, Activity::Create, parent, create);
-            reply.answer(made.map(|made| server.created(made)));
+        let transport = self.transport;
+        when_open!(self, caller, reply, [name], |server, pass| {
+            let name = name.to_owned();
+            server.beside_others(transport, pass, move |s| {
+                let create = |s: &Server| s.create(parent, &name, new, flags);
+                let made = s.named(caller.user, Activity::Create, parent, create);
+                reply.answer(made.map(|made| s.created(made)));
+            });
         });
     }
 
@@ -437,9 +474,13 @@ impl Requests {
         if is_metrics(number, name) {
             return reply.answer(Err(READ_ONLY_ATTRIBUTE));
         }
-        when_open!(self, caller, reply, [name, value], |server, _pass| {
-            let set = |s: &Server| s.setxattr(number, name, value, flags, caller);
-            reply.answer(server.named(caller.user, Activity::Setxattr, number, set));
+        let transport = self.transport;
+        when_open!(self, caller, reply, [name, value], |server, pass| {
+            let (name, value) = (name.to_owned(), value.to_owned());
+            server.beside_others(transport, pass, move |s| {
+                let set = |s: &Server| s.setxattr(number, &name, &value, flags, caller);
+                reply.answer(s.named(caller.user, Activity::Setxattr, number, set));
+            });
         });
     }
 
@@ -539,6 +580,16 @@ impl Requests {
 }
 
 impl Server {
+    /// Runs a request that is soon done, unless others share the vault: one of them may have the directory locked.
+    fn beside_others<P: Send + 'static>(
+        self: &Arc<Self>,
+        transport: Transport,
+        pass: P,
+        job: impl FnOnce(&Server) + Send + 'static,
+    ) {
+        if self.vault.is_shared() { self.slowly(transport, pass, job) } else { job(self) }
+    }
+
     /// Does `work` for a `caller` that reaches `node` by a name, and tells of the node that it returns.
     fn entry(
         &self,
@@ -569,3 +620,6 @@ impl Server {
         Found { told, generation: 0, name_ttl: self.absent_ttl() }
     }
 }
+
+#[cfg(test)]
+mod tests;

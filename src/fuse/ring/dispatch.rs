@@ -17,11 +17,13 @@ use fuser::{AccessFlags, OpenFlags, RenameFlags, WriteFlags};
 const LARGE: usize = 64 << 10;
 
 /// Whether an operation may take long: by its nature, or because of its size. Others of its processor would wait for it,
-/// and the program would wait for a large one that it could copy beside.
-pub fn takes_long(operation: &Operation) -> bool {
+/// and the program would wait for a large one that it could copy beside. In a vault that is `shared`, another machine may have to be
+/// waited for.
+pub fn takes_long(operation: &Operation, shared: bool) -> bool {
     use Operation as Op;
     match operation {
         Op::Read { size, .. } => *size as usize > LARGE,
+        _ if shared => true,
         Op::Write { data, .. } => data.len() > LARGE,
         Op::Setattr { changes, .. } => changes.size.is_some(),
         Op::Fsync { .. } | Op::Fsyncdir { .. } | Op::Fallocate { .. } | Op::Copy { .. } => true,

@@ -234,10 +234,11 @@ impl Ring {
         let header = request.header;
         // What is not answered in a panic is answered by its drop.
         let _ = catch_unwind(AssertUnwindSafe(|| {
+            let shared = requests.server.vault.is_shared();
             let parsed = parse::operation(header.opcode, &request.arguments, request.payload());
             match parsed {
                 Err(fault) => dispatch::refuse(fault, reply),
-                Ok(operation) if !dispatch::takes_long(&operation) => {
+                Ok(operation) if !dispatch::takes_long(&operation, shared) => {
                     dispatch::serve(&requests, &header, operation, reply);
                 }
                 Ok(_) => self.work.requests.server.elsewhere(move || {

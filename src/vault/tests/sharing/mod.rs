@@ -90,3 +90,10 @@ fn fails_without(rule: sharing::Rule, test: impl Fn() + std::panic::UnwindSafe) 
 fn name(text: &str) -> &OsStr {
     OsStr::new(text)
 }
+
+impl Vault {
+    /// Has the root, as another machine while it makes a long name in it.
+    pub(crate) fn lock_root(&self) -> impl Drop {
+        self.lock_dir(&self.root, true).unwrap().unwrap()
+    }
+}

@@ -1,0 +1,51 @@
+use super::*;
+use crate::{
+    fuse::{caching::CacheMode, gate::Gate, loops::Loops, permissions::Judge},
+    vault::tests::{new_vault, share},
+};
+use std::sync::mpsc::{Sender, channel};
+
+struct To(Sender<bool>);
+
+impl<T> Reply<T> for To {
+    fn answer(self, answer: Answer<T>) {
+        self.0.send(answer.is_ok()).unwrap();
+    }
+}
+
+/// The kernel's other requests are served meanwhile.
+#[test]
+fn a_loop_does_not_wait_for_another_machine() {
+    let place = new_vault();
+    let [one, other] = [(); 2].map(|()| share(place.path(), Duration::from_secs(2)));
+    let loops = Loops::new(1, Box::new(|| false));
+    let passage = (loops.clone(), Gate::new());
+    let server = Server::new(one, false, Judge::Nobody, true, CacheMode::Auto, passage, 8).unwrap();
+    let requests = Requests { server: server.clone(), transport: Transport::Device };
+    let caller = Caller { user: 0, group: 0, thread: 0 };
+    let [mode, umask] = [0o755, 0];
+    let new = || Wanted { mode, umask, uid: 0, gid: 0 };
+    let (to, answers) = channel();
+    let reply = || To(to.clone());
+    let long = ["a", "b", "c", "d", "e"].map(|letter| letter.repeat(200));
+    let [dir, file, link, renamed, node] = long.each_ref().map(OsStr::new);
+    // The only loop is busy, and another machine has the root.
+    let _busy = loops.begin();
+    let while_locked = |request: &dyn Fn()| {
+        let locked = other.lock_root();
+        request();
+        drop(locked);
+        assert!(answers.recv().unwrap());
+    };
+    while_locked(&|| requests.mkdir(caller, ROOT, dir, new(), reply()));
+    while_locked(&|| requests.create(caller, ROOT, file, new(), OpenFlags(libc::O_RDWR), reply()));
+    while_locked(&|| requests.symlink(caller, ROOT, link, OsStr::new("target"), reply()));
+    while_locked(&|| requests.mknod(caller, ROOT, node, new(), (libc::S_IFIFO | 0o644, 0), reply()));
+    while_locked(&|| {
+        requests.rename(caller, (ROOT, dir), (ROOT, renamed), RenameFlags::empty(), reply());
+    });
+    while_locked(&|| requests.unlink(caller, ROOT, file, reply()));
+    while_locked(&|| requests.rmdir(caller, ROOT, renamed, reply()));
+    drop(_busy);
+    server.finish();
+}
