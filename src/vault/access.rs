@@ -32,6 +32,7 @@ impl Vault {
         if write {
             self.writable()?;
         }
+        self.note_met_sidecar(parent, &name.0);
         let raw = parent.store.stat(&name.0)?;
         check_regular(&raw)?;
         // A descriptor of a shared one is opened all the same: at that many stores look what others have written.

@@ -99,6 +99,7 @@ impl Vault {
     /// # Errors
     /// ENOTDIR for anything else; `Damaged` if its id file is missing or does not authenticate.
     pub fn open_dir(&self, parent: &Dir, name: &StoredName) -> Result<Arc<Dir>> {
+        self.note_met_sidecar(parent, &name.0);
         let look = || self.with_id(parent.store.open_dir(&name.0)?);
         // One that lost its id is not the directory that an anchor knows.
         let identity = |dir: &Dir| Ok(Some(dir.id.map_or(Identity::Any, Identity::Dir)));
@@ -109,6 +110,7 @@ impl Vault {
 
     /// Makes a directory's entries durable.
     pub fn sync_dir(&self, dir: &Dir) -> Result<()> {
+        self.note_met_in(dir)?;
         self.make_names_durable()?;
         self.with_access(&dir.store.itself(), 0o500, || dir.store.sync())?;
         self.anchor_names(Some(dir))

@@ -59,7 +59,11 @@ impl Vault {
             found = self.find_id(&dir)?;
         }
         dir.id = match found {
-            Found::Id(id) => Some(id),
+            Found::Id(id) => {
+                let content = self.keys().dir_ids.encode(&id);
+                self.note_met(&dir.store, OsStr::new(DIR_ID_NAME), &content);
+                Some(id)
+            }
             Found::Former(id, former) => {
                 dir.id = Some(id);
                 if !self.read_only() {

@@ -148,7 +148,7 @@ impl Vault {
             Ok(present) if present == *content && self.is_shared() => {
                 self.pending.sync_file(&dir.store, &name)?
             }
-            Ok(present) if present == *content => {}
+            Ok(present) if present == *content => self.note_met(&dir.store, &name, content),
             Ok(_) | Err(_) => self.write_small(dir, &name, content)?,
         }
         Ok(())

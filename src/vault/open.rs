@@ -10,7 +10,7 @@ use super::{
     keys::{ContentKeys, KeyRing, Keys},
     lock::{Users, WriteLock},
     ownerless::drop_ownerless,
-    pending::Pending,
+    pending::{Met, Pending},
     process,
     resources::{Budget, MEMORY},
     rewrites::StoredRewrites,
@@ -124,6 +124,8 @@ pub struct Vault {
     pub(super) root: Arc<Dir>,
     pub(super) files: Arc<Files>,
     pub(super) pending: Pending,
+    /// Where more may be pending than is known.
+    pub(super) left_pending: Option<Met>,
     /// Excludes whoever changes a long name, moves a name or removes a directory from one another.
     pub(super) long_names: Mutex<()>,
     /// Read: an id file is read. Write: one is made, or taken away with its directory.
@@ -251,6 +253,7 @@ impl Vault {
             root: Arc::new(Dir::new(store.try_clone().map_err(failed)?, None)),
             files,
             pending: Pending::new(of_names, process::descriptors()),
+            left_pending: None,
             long_names: Mutex::default(),
             dir_ids: RwLock::default(),
             stranded_ids: Mutex::default(),
@@ -272,8 +275,10 @@ impl Vault {
         }
         if vault.lock.as_ref().is_some_and(|lock| lock.was_left()) {
             // What a killed process left in the page cache is not durable yet, and is about to be built upon.
-            // On FUSE that is each file's own sync, at its recovery.
-            store.sync_all().map_err(failed)?;
+            // On FUSE that is each file's own sync: at its recovery, and where ids and sidecars are met.
+            let synced = store.sync_all().map_err(failed)?;
+            // Who shares a vault makes ids and sidecars durable before others see them.
+            vault.left_pending = (!synced && !vault.is_shared()).then(Met::default);
         }
         vault.root = Arc::new(vault.root_with_id(store).map_err(|e| match e {
             Error::Damaged(damage) => OpenError::DamagedRoot(damage),

@@ -3,18 +3,19 @@
 //!
 //! They are written without a barrier, so that making many directories stays fast, and made durable all
 //! together before anything that depends on one of them is promised to be durable. Once a sync failed, one that
-//! succeeds says nothing about what the failed one lost: then they are written again before the next.
+//! succeeds says nothing about what the failed one lost: then they are written again before the next. What a process left that was
+//! killed is not durable either: the next one asks the whole store or, where it cannot, notes each file that it meets.
 
 use super::{
-    Result, Vault,
+    Dir, Result, Vault,
     dir::stored_path,
     dir_id::is_set_aside,
     keys::Keys,
-    names::read_opened,
+    names::{read_opened, read_small},
     sharing::{Rule, holds},
 };
 use crate::{
-    format::name::DIR_ID_NAME,
+    format::name::{DIR_ID_NAME, LONG, sidecar_name},
     store::{BackingFile, DirFile, Filesystem, StoreDir, is_dots},
 };
 use parking_lot::{Mutex, MutexGuard};
@@ -23,8 +24,10 @@ use rustix::{
     io::Errno,
 };
 use std::{
+    collections::HashSet,
     ffi::{OsStr, OsString},
     io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
     sync::Arc,
 };
 
@@ -163,7 +166,47 @@ impl Pending {
     }
 }
 
+/// What was met of the small files that whoever had the vault before, and was killed, may have left not durable: files by their
+/// content, which no two have in common, and directories of which all were met, by their ids.
+#[derive(Default)]
+pub(super) struct Met(Mutex<HashSet<Vec<u8>>>);
+
 impl Vault {
+    /// Notes an id or a sidecar that is about to be relied on, if it may not be durable.
+    pub(super) fn note_met(&self, dir: &Arc<StoreDir>, name: &OsStr, content: &[u8]) {
+        if let Some(met) = &self.left_pending
+            && met.0.lock().insert(content.to_vec())
+        {
+            self.pending.add(dir, name.to_owned(), content);
+        }
+    }
+
+    /// The same for the sidecar of a stored name, if that is a long one. One that cannot be read is of no use to the name.
+    pub(super) fn note_met_sidecar(&self, dir: &Dir, stored: &OsStr) {
+        if self.left_pending.is_some() && stored.as_bytes().starts_with(LONG.as_bytes()) {
+            let name = OsString::from_vec(sidecar_name(stored.as_bytes()));
+            if let Ok(content) = read_small(dir, &name) {
+                self.note_met(&dir.store, &name, &content);
+            }
+        }
+    }
+
+    /// The same for all names in a directory, which is about to be made durable: once, as those made since are noted when they are
+    /// made.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(super) fn note_met_in(&self, dir: &Dir) -> io::Result<()> {
+        let (Some(met), Some(id)) = (&self.left_pending, &dir.id) else { return Ok(()) };
+        if met.0.lock().contains(id.0.as_slice()) {
+            return Ok(());
+        }
+        let listed = self.with_access(&dir.store.itself(), 0o500, || dir.store.list())?;
+        listed.iter().for_each(|entry| self.note_met_sidecar(dir, &entry.name));
+        met.0.lock().insert(id.0.to_vec());
+        Ok(())
+    }
+
     /// Makes durable what the names made so far depend on: ids of directories, sidecars of long names.
     ///
     /// # Errors

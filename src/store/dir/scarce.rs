@@ -1,4 +1,4 @@
-//! A store that is out of descriptors, or that refuses changes of names, for tests.
+//! A store that is out of descriptors, that refuses changes of names, or that cannot be made durable as a whole, for tests.
 
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -23,6 +23,16 @@ struct Plan {
 
 thread_local! {
     static PLAN: Cell<Option<Plan>> = const { Cell::new(None) };
+    static LIKE_FUSE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has every store be made durable file by file on this thread, as one of FUSE, or none.
+pub fn like_fuse(on: bool) {
+    LIKE_FUSE.set(on);
+}
+
+pub(super) fn is_like_fuse() -> bool {
+    LIKE_FUSE.get()
 }
 
 /// Lets the `nth` open of this thread fail (0: the next one).

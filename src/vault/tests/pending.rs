@@ -1,6 +1,7 @@
 //! Syncs that fail, and what names depend on afterwards.
 
 use super::*;
+use crate::store::scarce;
 use std::{
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     sync::atomic::Ordering,
@@ -77,6 +78,55 @@ fn what_was_removed_after_a_failed_sync_stays_removed() {
     f.vault.rmdir_name(&f.root(), OsStr::new("new")).unwrap();
     assert_eq!(sync(&f), None);
     assert!(!sidecar.exists() && !id.exists());
+}
+
+/// On a store that cannot be asked for everything.
+#[test]
+fn what_a_killed_process_left_is_made_durable_before_it_is_relied_on() {
+    scarce::like_fuse(true);
+    let f = Fixture::new();
+    let long = ["d", "e", "f", "g"].map(|letter| letter.repeat(200));
+    for name in ["short", &long[0]] {
+        f.touch(&f.mkdir(&f.root(), name), "file").unwrap();
+    }
+    long[1..].iter().for_each(|name| f.touch(&f.root(), name).unwrap());
+    // The kill came before its sidecar went.
+    std::fs::remove_file(f.stored(&f.root(), &long[3])).unwrap();
+    let Fixture { vault, dir } = f;
+    drop(vault);
+    let f = Fixture { vault: open(dir.path(), false), dir };
+    let (root, v) = (f.root(), &f.vault);
+    let open_file = |dir: &Dir, name: &str| {
+        let (stored, _) = v.lookup(dir, OsStr::new(name)).unwrap();
+        v.open_file(dir, &stored, true).unwrap()
+    };
+    let file_in = |name: &str| {
+        let (stored, _) = v.lookup(&root, OsStr::new(name)).unwrap();
+        open_file(&*v.open_dir(&root, &stored).unwrap(), "file")
+    };
+    // Whether this makes more durable than what it is about.
+    let more = |sync: &dyn Fn() -> Result<()>| {
+        v.pending.failing.store(1, Ordering::Relaxed);
+        let failed = errno(sync()).is_some();
+        v.pending.failing.store(0, Ordering::Relaxed);
+        sync().unwrap();
+        failed
+    };
+    for name in ["short", &long[0]] {
+        let file = file_in(name);
+        assert!(more(&|| v.sync_file(&file)), "the directory's id");
+        let again = file_in(name);
+        assert!(!more(&|| v.sync_file(&again)), "once");
+    }
+    let file = open_file(&root, &long[1]);
+    assert!(more(&|| v.sync_data(&file)), "the file's sidecar");
+    f.touch(&root, &long[3]).unwrap();
+    assert!(more(&|| v.sync_data(&file)), "a sidecar that was there");
+    assert!(more(&|| v.sync_dir(&root)), "the sidecars in a directory");
+    assert!(!more(&|| v.sync_dir(&root)), "once");
+    drop(file);
+    v.shut_down().unwrap();
+    scarce::like_fuse(false);
 }
 
 #[test]
