@@ -53,8 +53,8 @@ impl Server {
             return Some(self.vault.root());
         }
         let dir = self.dirs.get(number)?;
-        // Another machine may have removed it. Over NFS its number may be that of another directory by now.
-        if self.vault.is_shared() && dir.is_gone() {
+        // Another machine may have removed it.
+        if self.vault.is_shared() && self.vault.reuses_numbers() && dir.is_gone() {
             self.dirs.drop_dir(number);
             return None;
         }

@@ -94,6 +94,12 @@ impl Vault {
         }
     }
 
+    /// Whether the store may give an inode number away that a removed directory has which is open here, as NFS does. FUSE keeps the
+    /// number as long as it is open, and is not to be asked in vain.
+    pub fn reuses_numbers(&self) -> bool {
+        self.has_generations
+    }
+
     /// Opens a directory entry.
     ///
     /// # Errors
