@@ -102,7 +102,7 @@ fn what_a_killed_process_left_is_made_durable_before_it_is_relied_on() {
     };
     let file_in = |name: &str| {
         let (stored, _) = v.lookup(&root, OsStr::new(name)).unwrap();
-        open_file(&*v.open_dir(&root, &stored).unwrap(), "file")
+        open_file(&v.open_dir(&root, &stored).unwrap(), "file")
     };
     // Whether this makes more durable than what it is about.
     let more = |sync: &dyn Fn() -> Result<()>| {
