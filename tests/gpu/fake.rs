@@ -103,6 +103,11 @@ pub fn order(call: &str, fault: &str) {
     fs::rename(&temporary, &path).expect("order");
 }
 
+/// Takes an order back, if nobody has carried it out.
+pub fn withdraw() {
+    let _ = fs::remove_file(orders());
+}
+
 /// Whether what was ordered is still to come.
 pub fn is_ordered() -> bool {
     orders().exists()
