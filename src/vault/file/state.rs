@@ -8,6 +8,7 @@ use super::{
     record::{Identity, Records},
     rules::{Rule, holds},
     tree::Tree,
+    write::Gaps,
 };
 use crate::{
     crypto::random,
@@ -82,6 +83,8 @@ pub(super) struct Dirty {
     /// Size of the file, with everything below.
     pub(super) size: u64,
     pub(super) buffer: WriteBuffer,
+    /// What is to come before something that has.
+    pub(super) gaps: Gaps,
     /// Writes in flight, in the order of their completion. Their chunks are not in the buffer.
     pub(super) in_flight: VecDeque<Arc<InFlight>>,
     /// One of them failed, and no program was told.
@@ -154,6 +157,7 @@ impl State {
         let dirty = Dirty {
             size: base.size,
             buffer: WriteBuffer::new(context.buffered.clone()),
+            gaps: Gaps::default(),
             in_flight: VecDeque::new(),
             write_failed: false,
             unfinished: Vec::new(),

@@ -31,7 +31,8 @@ impl File {
     pub(in crate::vault::file) fn start_full(self: &Arc<Self>, st: &mut State) {
         let flushed = layout::chunks(st.planned_size());
         let is_ready = |extent: &&Extent| {
-            extent.is_full_behind(flushed) && extent.end() * layout::CHUNK <= st.dirty.size
+            extent.is_full_behind(flushed)
+                && extent.end() * layout::CHUNK <= st.dirty.size.min(st.dirty.gaps.first())
         };
         let ready = || st.dirty.buffer.extents().iter().filter(is_ready);
         let full: Vec<u64> = ready().map(Extent::first).collect();

@@ -23,6 +23,7 @@ impl File {
     /// The store's. What could not be stored stays buffered.
     pub(super) fn flush_all(&self, st: &mut State) -> Result<()> {
         self.complete_all(st);
+        st.dirty.gaps.clear();
         let changed = all_changed(st);
         let size = st.dirty.size.max(st.stored.tree.size());
         let repair = st.stored.leftover.is_some() && holds(Rule::FlushAfterFailure);

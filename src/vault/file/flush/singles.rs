@@ -37,7 +37,14 @@ impl File {
             return Ok(());
         }
         // The last chunk will most likely be written on, so it stays.
-        let bound = (st.dirty.size / layout::CHUNK).min(first_new_in_extents(st));
+        let bound = |st: &State| {
+            (st.dirty.size.min(st.dirty.gaps.first()) / layout::CHUNK).min(first_new_in_extents(st))
+        };
+        if st.dirty.buffer.single(0..bound(st)).is_empty() {
+            // So much behind a gap: it is a hole.
+            st.dirty.gaps.clear();
+        }
+        let bound = bound(st);
         if st.dirty.write_failed && st.dirty.buffer.single(0..bound).is_empty() {
             return self.flush_all(st);
         }

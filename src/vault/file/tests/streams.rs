@@ -391,3 +391,49 @@ fn what_is_overwritten_while_it_is_read_is_read_again() {
         ended.store(true, Ordering::Relaxed);
     });
 }
+
+/// The kernel has several writes of a stream under way, and they come in any order.
+#[test]
+fn gathered_writes_in_any_order_leave_no_zeros_after_a_kill() {
+    for seed in 0..300 {
+        let (store, context, jobs) = by_hand();
+        let file = open(&store, &context);
+        let mut random = Rng(seed);
+        let data = random.bytes(THREE);
+        let pages = data.len() / CHUNK;
+        let mut cuts =
+            Vec::from_iter((0..random.below(12)).map(|_| random.below(pages as u64) as usize * CHUNK));
+        cuts.extend([0, data.len()]);
+        cuts.sort_unstable();
+        let mut parts = Vec::from_iter(cuts.windows(2).map(|pair| pair[0]..pair[1]));
+        let mut came = 0;
+        while !parts.is_empty() {
+            let part = parts.remove(random.below(parts.len().min(3) as u64) as usize);
+            file.write_gathered(part.start as u64, &data[part.clone()]).unwrap();
+            came += part.len();
+            if random.below(2) == 0 {
+                jobs.try_iter().for_each(|job| job());
+            }
+            let killed = read_all(&open(&killed(&store.snapshot()), &context)).unwrap();
+            assert!(killed == data[..killed.len()], "seed {seed}: {} bytes after {came}", killed.len());
+        }
+        file.sync().unwrap();
+        assert!(read_all(&open(&killed(&store.snapshot()), &context)).unwrap() == data, "seed {seed}");
+    }
+}
+
+/// What never comes is a hole: a file whose writes lie far apart does not stay in memory.
+#[test]
+fn gathered_writes_far_apart_go_to_the_store() {
+    let (store, context) = (FaultyFile::new(), context());
+    let file = open(&store, &context);
+    let data = Rng(9).bytes(1 << 16);
+    for part in 1..=200 {
+        file.write_gathered(part * (1 << 20), &data).unwrap();
+    }
+    assert!(context.buffered.chunks() * CHUNK < 8 << 20);
+    file.sync().unwrap();
+    let mut found = vec![0; 1 << 16];
+    open(&killed(&store.snapshot()), &context).read(77 << 20, &mut found).unwrap();
+    assert!(found == data);
+}

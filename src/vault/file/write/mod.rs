@@ -1,6 +1,7 @@
 //! Writing: into the buffer, from which `flush` takes it when there is enough.
 
 mod allocate;
+mod gaps;
 mod punch;
 mod truncate;
 
@@ -16,6 +17,8 @@ use crate::{
     vault::{Error, Result, Time},
 };
 use std::{ops::Range, sync::Arc};
+
+pub(super) use gaps::Gaps;
 
 /// Flushed bytes that a write commits: recovery stays short.
 const COMMIT_AT: u64 = 1 << 30;
@@ -39,8 +42,15 @@ impl File {
     /// As `write`.
     pub fn write_gathered(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
         let mut st = self.state_to_change()?;
-        let written = self.write_locked(&mut st, offset, data, Times::note_gathered);
-        self.suspecting(&mut st, written)
+        let (end, written) = (st.dirty.size, offset..offset.saturating_add(data.len() as u64));
+        if end < offset && !data.is_empty() {
+            st.dirty.gaps.add(end..offset);
+        }
+        let put = self.write_locked(&mut st, offset, data, Times::note_gathered);
+        if put.is_ok() {
+            st.dirty.gaps.fill(&written);
+        }
+        self.suspecting(&mut st, put)
     }
 
     /// Writes all of `data` at the end of the file and returns where that was.

@@ -25,6 +25,8 @@ impl File {
     fn resize(&self, st: &mut State, size: u64) -> Result<()> {
         self.complete_all(st);
         self.begin_change(st)?;
+        // The kernel hands over what it has before.
+        st.dirty.gaps.clear();
         if size > st.dirty.size {
             self.grow(st, size)?;
         } else if size < st.dirty.size {
