@@ -3,7 +3,7 @@
 use super::{
     Error, Result, Stat, Target, Vault,
     anchor::{Found, Identity},
-    pending::is_gone,
+    error::is_gone,
 };
 use crate::{format::dir_id::DirId, store::StoreDir};
 use rustix::io::Errno;

@@ -4,7 +4,7 @@ use super::{
     Damage, Dir, Error, Result, Vault,
     dir_lock::DirLock,
     keys::Former,
-    names::{Place, random_name, read_small},
+    names::{Place, is_set_aside, random_name, read_small},
     ownerless::drop_ownerless,
     sharing::{Rule, holds},
     taken_id::TakenId,
@@ -318,11 +318,6 @@ pub(super) fn remove_left_over(store: &StoreDir, entry: &Listed) -> io::Result<(
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => store.rmdir(&entry.name),
     }
-}
-
-/// Whether it holds what was set aside.
-pub(super) fn is_set_aside(entry: &Listed) -> bool {
-    entry.kind == FileType::Directory && entry.name.as_bytes().starts_with(LOST.as_bytes())
 }
 
 fn is_blank(id: &[u8]) -> bool {

@@ -1,5 +1,6 @@
 //! What can go wrong in a vault. `fuse::errno` turns it into an errno, and nothing else does.
 
+use super::sharing::{Rule, holds};
 use rustix::io::Errno;
 use std::io;
 
@@ -131,4 +132,10 @@ impl From<Errno> for Error {
     fn from(e: Errno) -> Self {
         Error::Store(e.into())
     }
+}
+
+/// Whether a file or its directory was removed. NFS says so of a directory that is known but was removed.
+pub(super) fn is_gone(e: &io::Error) -> bool {
+    let stale = e.kind() == io::ErrorKind::StaleNetworkFileHandle && holds(Rule::StaleIsGone);
+    stale || e.kind() == io::ErrorKind::NotFound
 }

@@ -6,7 +6,7 @@
 
 use super::{Dir, Error, Result, StoredName, Vault, keys::Keys};
 use crate::{
-    format::name::{Class, LONG, NameError, TEMPORARY, sidecar_name},
+    format::name::{Class, LONG, LOST, NameError, TEMPORARY, sidecar_name},
     store::{BackingFile, DirFile, Listed, StoreDir},
 };
 use parking_lot::MutexGuard;
@@ -261,4 +261,9 @@ pub(super) fn random_name(prefix: &str) -> io::Result<OsString> {
     let mut random = [0; 12];
     crate::crypto::random::fill(&mut random)?;
     Ok((prefix.to_owned() + &data_encoding::HEXLOWER.encode(&random)).into())
+}
+
+/// Whether this directory holds what was set aside.
+pub(super) fn is_set_aside(entry: &Listed) -> bool {
+    entry.kind == FileType::Directory && entry.name.as_bytes().starts_with(LOST.as_bytes())
 }

@@ -9,10 +9,9 @@
 use super::{
     Dir, Result, Vault,
     dir::stored_path,
-    dir_id::is_set_aside,
+    error::is_gone,
     keys::Keys,
-    names::{read_opened, read_small},
-    sharing::{Rule, holds},
+    names::{is_set_aside, read_opened, read_small},
 };
 use crate::{
     format::name::{DIR_ID_NAME, LONG, sidecar_name},
@@ -350,12 +349,6 @@ impl Vault {
             self.keys.open(|keys| is_sidecar(keys).then_some(()).ok_or(())).is_ok()
         }
     }
-}
-
-/// Whether a file or its directory was removed. NFS says so of a directory that is known but was removed.
-pub(super) fn is_gone(e: &io::Error) -> bool {
-    let stale = e.kind() == io::ErrorKind::StaleNetworkFileHandle && holds(Rule::StaleIsGone);
-    stale || e.kind() == io::ErrorKind::NotFound
 }
 
 fn is_refusal(e: &io::Error) -> bool {

@@ -8,8 +8,8 @@ use super::{
     Dir, Vault,
     attr::key,
     dir::stored_path,
+    error::is_gone,
     names::random_name,
-    pending::is_gone,
     sharing::{Rule, holds},
 };
 use crate::{

@@ -27,6 +27,7 @@ mod chunk_range;
 mod commit;
 mod damage;
 mod flush;
+mod gaps;
 mod in_flight;
 mod lease;
 mod lock;

@@ -4,11 +4,11 @@ use super::{
     Context,
     bound::Bound,
     buffer::WriteBuffer,
+    gaps::Gaps,
     in_flight::InFlight,
     record::{Identity, Records},
     rules::{Rule, holds},
     tree::Tree,
-    write::Gaps,
 };
 use crate::{
     crypto::random,

@@ -1,7 +1,6 @@
 //! Writing: into the buffer, from which `flush` takes it when there is enough.
 
 mod allocate;
-mod gaps;
 mod punch;
 mod truncate;
 
@@ -17,8 +16,6 @@ use crate::{
     vault::{Error, Result, Time},
 };
 use std::{ops::Range, sync::Arc};
-
-pub(super) use gaps::Gaps;
 
 /// Flushed bytes that a write commits: recovery stays short.
 const COMMIT_AT: u64 = 1 << 30;

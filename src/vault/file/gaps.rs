@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Bytes that a write came behind. The kernel has several writes of a file under way, and they come in any order. Until these
 /// bytes have come, nothing behind them goes to the store by itself: a killed mount would leave zeros there that nobody wrote.
 #[derive(Default)]
-pub(in crate::vault::file) struct Gaps(Vec<Range<u64>>);
+pub(super) struct Gaps(Vec<Range<u64>>);
 
 impl Gaps {
     /// Notes bytes between the end of the file and a write behind it.
@@ -24,12 +24,12 @@ impl Gaps {
     }
 
     /// Nothing more is to come: what is left are holes.
-    pub(in crate::vault::file) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
     /// Where the first one begins; the end of any file if there is none.
-    pub(in crate::vault::file) fn first(&self) -> u64 {
+    pub(super) fn first(&self) -> u64 {
         self.0.iter().map(|gap| gap.start).min().unwrap_or(u64::MAX)
     }
 }
