@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `state` | what is known of the file: what the store has, what waits to be written, times |
 //! | `record`, `tree` | the parts of what the store has: commit records; slots and digests, of which `slot_memory` bounds how many stay in memory |
-//! | `buffer`, `in_flight` | the parts of what waits: chunks that were written, and those on their way to the store |
+//! | `buffer`, `in_flight`, `gaps` | the parts of what waits: chunks that were written, those on their way to the store, and bytes that the kernel still has |
 //! | `read` | the way of a byte to the application |
 //! | `write`, `flush`, `commit` | its way into the buffer, out of it, and to the store |
 //! | `recover` | what a crash on that way leaves to do |
