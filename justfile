@@ -21,7 +21,7 @@ test:
 prove kills="1000" cuts="200" beside="":
     cargo test --release --lib explore -- --include-ignored --skip this_case --skip these_cases --nocapture
     cargo test --release --features interleave --lib interleave -- --include-ignored --skip this_program --nocapture
-    KILLS={{kills}} CUTS={{cuts}} KILLS_BESIDE={{beside}} KILLS_OUT=target/kills REQUIRE_FUSE=1 cargo test --release --test kills -- --nocapture
+    KILLS={{kills}} CUTS={{cuts}} KILLS_BESIDE={{beside}} KILLS_OUT=target/kills REQUIRE_FUSE=1 cargo test --release --test alone kills -- --nocapture
 
 # Fuzz a target for some seconds, with a nightly compiler and cargo-fuzz
 fuzz target seconds="600":

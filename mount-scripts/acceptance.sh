@@ -147,7 +147,7 @@ fio_works() { # NAME OPTIONS...
     limit "${job[@]}" --do_verify=1 && reattach && limit "${job[@]}" --verify_only=1 && rm "$mnt/$name".*
 }
 
-fsx_works() { cd "$root" && REQUIRE_FUSE=1 limit cargo test --release --test fsx; }
+fsx_works() { cd "$root" && REQUIRE_FUSE=1 limit cargo test --release --test mounted fsx; }
 
 cargo_works() {
     mkdir "$mnt/project" && cp -a "$root"/{Cargo.toml,Cargo.lock,kernels,src} "$mnt/project/" || return 1

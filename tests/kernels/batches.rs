@@ -1,7 +1,7 @@
 //! Tags, seal and open of whole batches against `ChunkKeys`, with every length at which the code takes
 //! another path, many keys, holes between the chunks, and every way a chunk can fail.
 
-use crate::{
+use super::{
     layout::{DESK, Descriptor, TABLES, key_slot, noise},
     runner::{Argument, Geometry, Machine, Runner, on_threads, runners},
 };

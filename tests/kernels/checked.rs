@@ -1,6 +1,6 @@
 //! Launches of seal and open that check themselves: what they make, what they say of it, and the copies that they keep.
 
-use crate::{
+use super::{
     batches::{Batch, ciphers_of},
     checks::{CONFIRMED, LAUNCH, LENGTHS, NUMBER, UNVERIFIED, verdict, words},
     layout::{DESK, TABLES},

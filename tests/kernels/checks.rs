@@ -1,6 +1,6 @@
 //! The check of a launch: it confirms what is right, and refutes any bit that is not, whatever the launch's geometry.
 
-use crate::{
+use super::{
     batches::{Batch, ciphers_of},
     layout::{CHECK_DESK, TABLES},
     runner::{Argument, Geometry, Machine, Runner, on_threads, runners},

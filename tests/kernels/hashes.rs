@@ -1,7 +1,7 @@
 //! The trees of MD6 against the CPU's: random lengths in bits, keys, rounds and digests, whole messages and parts of
 //! longer ones side by side in one launch.
 
-use crate::{
+use super::{
     layout::noise,
     runner::{Machine, on_threads, runners},
     trees::{Launch, Message, tops},

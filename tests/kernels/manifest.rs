@@ -1,7 +1,7 @@
 //! The committed fatbins belong to the committed sources. `kernels/build.sh --check` proves it with the
 //! compiler; this test sees without one that none was changed alone.
 
-use crate::runner::root;
+use super::runner::root;
 use sha3::{Digest, Sha3_256};
 use std::{collections::BTreeMap, fs, path::Path};
 

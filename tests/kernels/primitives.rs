@@ -1,6 +1,6 @@
 //! CTR, ECB and the permutation: published vectors, then the portable implementation at every edge.
 
-use crate::{
+use super::{
     layout::{KUZNYECHIK_DECRYPTION, TABLES, noise, round_keys},
     runner::{Argument, Geometry, Runner, runners},
 };

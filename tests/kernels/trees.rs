@@ -1,6 +1,6 @@
 //! Launches over trees of MD6, level by level.
 
-use crate::runner::{Argument, Geometry, Runner};
+use super::runner::{Argument, Geometry, Runner};
 use warpcrypt::crypto::hash::md6::{
     Md6, VALUE,
     forest::{Forest, LAYER, Tree},

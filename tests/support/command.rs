@@ -1,5 +1,6 @@
 //! Commands with a time limit: a hang fails the test instead of blocking it.
 
+use super::turns::Turn;
 use std::{
     fs::File,
     io::{Read, Seek},
@@ -43,6 +44,7 @@ pub struct Running {
     child: Child,
     line: String,
     files: [File; 2],
+    _turn: Option<Turn>,
 }
 
 impl Running {
@@ -51,8 +53,9 @@ impl Running {
         let files = [(); 2].map(|()| tempfile::tempfile().expect("temporary file"));
         let [out, err] = [0, 1].map(|i: usize| Stdio::from(files[i].try_clone().expect("descriptor")));
         let line = shown(command);
+        let turn = Turn::of(command);
         let child = command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0).spawn();
-        Running { child: child.unwrap_or_else(|e| panic!("{line}: {e}")), line, files }
+        Running { child: child.unwrap_or_else(|e| panic!("{line}: {e}")), line, files, _turn: turn }
     }
 
     /// The process id.

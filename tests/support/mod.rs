@@ -6,20 +6,27 @@
 
 pub mod command;
 pub mod disk;
+pub mod failure;
 pub mod fake;
 pub mod images;
-
 pub mod mounted;
 pub mod random;
 pub mod raw;
 pub mod ready;
 pub mod store;
 pub mod tree;
+pub mod turns;
 pub mod waiting;
 
 pub use ready::*;
-use std::str::FromStr;
+use std::{path::PathBuf, str::FromStr};
 use warpcrypt::crypto::cipher::Cipher;
+
+/// A file of the source tree. `WARPCRYPT_TEST_SOURCES` names a copy of the tree on a machine that the tests were carried to.
+pub fn source(path: &str) -> PathBuf {
+    let tree = std::env::var_os("WARPCRYPT_TEST_SOURCES");
+    tree.map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from).join(path)
+}
 
 /// The ciphers of a vault, as the command line names them.
 pub fn ciphers() -> [&'static str; Cipher::ALL.len()] {

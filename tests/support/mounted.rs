@@ -1,6 +1,9 @@
 //! A vault in a temporary place, and its mount.
 
-use super::command::{Done, ok, run};
+use super::{
+    command::{Done, ok, run},
+    failure,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
@@ -164,10 +167,11 @@ impl Vault {
 impl Drop for Vault {
     fn drop(&mut self) {
         release(&self.mount_point);
-        if !std::thread::panicking() {
-            let log = self.log_text();
-            assert!(!log.contains("panicked"), "a mount panicked:\n{log}");
+        if std::thread::panicking() {
+            return failure::report(self);
         }
+        let log = self.log_text();
+        assert!(!log.contains("panicked"), "a mount panicked:\n{log}");
     }
 }
 

@@ -12,6 +12,7 @@ impl Random {
         let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
         let seed = super::setting("SEED").unwrap_or_else(clock);
         super::say(format_args!("{what}: SEED={seed}"));
+        super::failure::note_seed(seed);
         Random(seed)
     }
 

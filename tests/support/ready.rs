@@ -8,8 +8,8 @@ pub fn say(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Whether a mount can be had here and all `programs` are installed. Without them the test is skipped
-/// aloud, or fails if `REQUIRE_FUSE=1`.
+/// Whether this machine can mount and has all `programs`. Otherwise the test is skipped aloud, or fails if `REQUIRE_FUSE`
+/// is set: to `1`, or to `user` where an ordinary user runs the tests.
 pub fn ready(programs: &[&str]) -> bool {
     let mut missing: Vec<String> =
         programs.iter().filter(|p| which(p).is_none()).map(|p| p.to_string()).collect();
@@ -21,18 +21,33 @@ pub fn ready(programs: &[&str]) -> bool {
     missing.is_empty() || skip(format!("needs {}", missing.join(", ")))
 }
 
-/// As `ready`, for a test that needs root.
+/// As `ready`, for a test that needs root. `REQUIRE_FUSE=user` allows it to be skipped.
 pub fn ready_as_root(programs: &[&str]) -> bool {
-    if rustix::process::geteuid().is_root() { ready(programs) } else { skip("needs root".into()) }
+    if rustix::process::geteuid().is_root() {
+        return ready(programs);
+    }
+    if required("user") {
+        say(format_args!("SKIPPED: {}: needs root", test_name()));
+        return false;
+    }
+    skip("needs root".into())
 }
 
-/// Says that the running test is skipped and returns false; with `REQUIRE_FUSE=1` fails.
+/// Says that the running test is skipped and returns false; fails if `REQUIRE_FUSE` is set.
 pub fn skip(reason: String) -> bool {
-    let thread = std::thread::current();
-    let name = thread.name().unwrap_or("a test");
-    assert!(std::env::var_os("REQUIRE_FUSE").is_none_or(|v| v != "1"), "{name} cannot run: {reason}");
+    let name = test_name();
+    assert!(!required("1") && !required("user"), "{name} cannot run: {reason}");
     say(format_args!("SKIPPED: {name}: {reason}"));
     false
+}
+
+fn required(by: &str) -> bool {
+    std::env::var_os("REQUIRE_FUSE").is_some_and(|value| value == by)
+}
+
+/// The name of the running test, if this is its own thread.
+pub fn test_name() -> String {
+    std::thread::current().name().unwrap_or("a test").to_owned()
 }
 
 /// Where a program lies, if it is installed.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes second_opinion.json: answers of independent implementations, for tests/crypto_vectors.rs.
+"""Writes second_opinion.json: answers of independent implementations, for tests/vectors/second_opinion.rs.
 
 Made with Python 3.11, pycryptodome (AES, SHA-3, cSHAKE, KMAC, TurboSHAKE), gostcrypto (Kuznyechik) and
 argon2-cffi (Argon2id, the reference implementation in C); the versions stand in the file's

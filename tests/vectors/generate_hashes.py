@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes hashes.json: MD6 and KangarooTwelve by independent implementations, for tests/crypto_vectors.rs.
+"""Writes hashes.json: MD6 and KangarooTwelve by independent implementations, for tests/vectors/second_opinion.rs.
 
 MD6 by the authors' reference implementation in C (md6_c_code-2009-04-15.zip, also in the source of the
 crate `md6` 2.0.3), KangarooTwelve by pycryptodome. To make it again:

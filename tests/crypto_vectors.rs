@@ -1,4 +1,0 @@
-//! Published vectors, and answers of independent implementations, for every primitive.
-
-#[path = "vectors/mod.rs"]
-mod vectors;

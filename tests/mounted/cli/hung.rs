@@ -1,0 +1,265 @@
+//! Beside a mount whose process does not answer, or is not what it says.
+
+use crate::{
+    cli::{
+        eventually, fails, mount_command, text,
+        users::{Home, device_for_all},
+    },
+    support::{
+        command::{Running, ok, run, script},
+        fake::Fake,
+        mounted::{Mount, Vault, is_mounted, program_path},
+        ready, ready_as_root,
+        waiting::NEVER,
+    },
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs::{self, File},
+    path::Path,
+    process::Command,
+    sync::{Mutex, mpsc::channel},
+    thread,
+    time::Duration,
+};
+
+/// A process that is stopped until this is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn of(mount: &Mount) -> Stopped {
+        kill_process(mount.pid, Signal::STOP).expect("stop");
+        Stopped(mount.pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+/// The store of one vault lies in the mount that hangs: to look at it would mean to wait.
+#[test]
+fn a_mount_that_hangs_keeps_nobody_from_finding_another() {
+    if !ready(&[]) {
+        return;
+    }
+    let outer = Vault::new("aes-256-ctr");
+    let hangs = outer.mount();
+    let inner = Vault::at(&hangs.join("vault"), "aes-256-ctr");
+    let inside = inner.mount();
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    let elsewhere = vault.place_path().join("elsewhere");
+    fs::create_dir(&elsewhere).expect("mkdir");
+
+    let stopped = Stopped::of(&hangs);
+    let mut again = Vault::program();
+    again.arg("mount").arg(&vault.store).arg(&elsewhere).arg("--key-file").arg(&vault.key);
+    fails(&mut again, 15, &format!("already mounted for writing on {}", text(mount.path())));
+    ok(Vault::program().arg("lock").arg(&vault.store), 60);
+    ok(Vault::program().arg("unlock").arg(&vault.store).arg("--key-file").arg(&vault.key), 60);
+    drop(stopped);
+    [mount, inside, hangs].into_iter().for_each(Mount::unmount);
+}
+
+#[test]
+fn nobody_waits_for_the_answer_of_a_mount_that_hangs() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount();
+    let stopped = Stopped::of(&mount);
+    let told = ok(Vault::program().arg("info").arg("--json").arg(&vault.store), 20);
+    assert!(told.contains("\"locked\": null") && told.contains("\"frozen\": null"), "{told}");
+    let hangs = "the mount's process does not answer";
+    fails(Vault::program().arg("stat").arg(mount.path()), 1, hangs);
+    fails(Vault::program().arg("freeze").arg(mount.path()), 1, hangs);
+    fails(Vault::program().arg("thaw").arg(mount.path()), 1, hangs);
+    fails(&mut rotate(&vault), 1, hangs);
+    drop(stopped);
+    ok(Vault::program().arg("stat").arg(mount.path()), 60);
+    mount.unmount();
+}
+
+fn rotate(vault: &Vault) -> Command {
+    let mut command = Vault::program();
+    command.args(["key", "rotate"]).arg(&vault.store).arg("--key-file").arg(&vault.key);
+    command
+}
+
+/// A signal as Ctrl-C sends it ends a command long before it would give up.
+#[track_caller]
+fn is_interrupted(running: Running) {
+    let pid = Pid::from_raw(running.pid().cast_signed()).expect("a process");
+    kill_process(pid, Signal::INT).expect("interrupt");
+    let done = running.finish(Duration::from_secs(7));
+    assert_eq!(done.code(), 130, "{}", done.stderr);
+}
+
+#[test]
+fn an_interrupt_ends_who_waits_for_a_mount_that_hangs() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount();
+    let seen = vault.place_path().join("seen");
+    let mut watch = Vault::program();
+    watch.args(["stat", "--watch", "--prometheus"]).arg(&seen).arg(mount.path());
+    let watch = Running::start(&mut watch);
+    eventually("it watches", || seen.exists());
+    let stopped = Stopped::of(&mount);
+    let rotate = Running::start(&mut rotate(&vault));
+    let freeze = Running::start(Vault::program().arg("freeze").arg(mount.path()));
+    // By then they have asked.
+    thread::sleep(Duration::from_secs(2));
+    [watch, rotate, freeze].into_iter().for_each(is_interrupted);
+    drop(stopped);
+    mount.unmount();
+}
+
+/// The mount locks the vault once it goes on, and unlocks it then.
+#[test]
+fn an_interrupted_rotation_leaves_the_vault_unlocked() {
+    if !ready_as_root(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let config = fs::read(vault.store.join("warpcrypt.json")).expect("read");
+    let lock =
+        File::options().write(true).create(true).truncate(false).open(vault.store.join("warpcrypt.lock"));
+    let lock = lock.expect("the lock file");
+    lock.lock().expect("lock");
+    let (go_on, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let fake = Fake::new(&vault.store, 0, move |command| {
+        if command == [1, 1] {
+            let _ = wait.lock().unwrap().recv();
+        }
+        String::new()
+    });
+    let running = Running::start(&mut rotate(&vault));
+    eventually("it is told to lock", || fake.heard().last().is_some_and(|command| command == &[1, 1]));
+    is_interrupted(running);
+    drop(go_on);
+    eventually("it is told to unlock", || fake.heard().last().is_some_and(|last| last.starts_with(&[1, 3])));
+    assert_eq!(fs::read(vault.store.join("warpcrypt.json")).expect("read"), config);
+}
+
+/// `lock --all` in a mount namespace where only these mounts are.
+fn lock_all<'p>(mounts: impl IntoIterator<Item = &'p Path>) -> Command {
+    let mut command = Command::new("unshare");
+    let alone = "program=$1; shift
+        awk '$3 ~ /^fuse/ { print $2 }' /proc/self/mounts | while read -r other; do
+            case \" $* \" in *\" $other \"*) ;; *) umount -i -l \"$other\" 2>/dev/null || true ;; esac
+        done
+        exec \"$program\" lock --all";
+    command.args(["-m", "sh", "-euc", alone, "sh"]).arg(program_path());
+    command.args(mounts);
+    command
+}
+
+#[test]
+fn a_mount_that_hangs_keeps_no_other_from_being_locked() {
+    if !ready_as_root(&["unshare", "awk"]) {
+        return;
+    }
+    let vaults = [(); 3].map(|()| Vault::in_memory("aes-256-ctr"));
+    let mounts = vaults.each_ref().map(Vault::mount);
+    let stopped = Stopped::of(&mounts[1]);
+    let done = run(&mut lock_all(mounts.iter().map(Mount::path)), 60);
+    assert_eq!(done.code(), 1, "{}", done.stderr);
+    let hangs = format!("warpcrypt: {}: the mount's process does not answer", text(mounts[1].path()));
+    assert!(done.stderr.starts_with(&hangs), "{}", done.stderr);
+    drop(stopped);
+    let locked = mounts.each_ref().map(|mount| {
+        let stat = ok(Vault::program().arg("stat").arg("--json").arg(mount.path()), 60);
+        stat.contains("\"locked\": true")
+    });
+    assert_eq!(locked, [true, false, true]);
+    mounts.into_iter().for_each(Mount::unmount);
+}
+
+/// One answers no question, the other all, but never says that it is locked.
+#[test]
+fn a_fake_mount_keeps_no_other_from_being_locked() {
+    if !ready_as_root(&["unshare", "awk"]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let mount = vault.mount();
+    let waits = |command: &'static [u8]| {
+        let (go_on, wait) = channel::<()>();
+        let wait = Mutex::new(wait);
+        let answer = move |told: &[u8]| {
+            if told.starts_with(command) {
+                let _ = wait.lock().unwrap().recv();
+            }
+            String::new()
+        };
+        (Fake::new(&vault.store, 65534, answer), go_on)
+    };
+    let fakes = [waits(&[]), waits(&[1, 1])];
+    let places = fakes.iter().map(|(fake, _)| fake.path()).chain([mount.path()]);
+    let done = run(&mut lock_all(places), 120);
+    assert_eq!(done.code(), 1, "{}", done.stderr);
+    for ((fake, _), says) in fakes.iter().zip(["answer, and was not told", "answer, though it was told"]) {
+        let says = format!("{}: the mount's process does not {says}", text(fake.path()));
+        assert!(done.stderr.contains(&says), "{}", done.stderr);
+    }
+    let stat = ok(Vault::program().arg("stat").arg("--json").arg(mount.path()), 60);
+    assert!(stat.contains("\"locked\": true"), "{stat}");
+    drop(fakes);
+    mount.unmount();
+}
+
+/// Another user's mount says to be the vault that is unmounted, and mounted again.
+#[test]
+fn a_fake_mount_is_not_taken_for_the_vaults() {
+    if !ready_as_root(&["unshare", "umount"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let fake = Fake::new(&vault.store, 65534, |_| String::new());
+    let mount = vault.mount();
+    let stopped = Stopped::of(&mount);
+    let mut umount = Running::start(Vault::program().arg("umount").arg(mount.path()));
+    eventually("it is detached", || !is_mounted(mount.path()));
+    assert!(!umount.ends(Duration::from_secs(5)), "not everything is stored yet");
+    drop(stopped);
+    assert_eq!(umount.finish(NEVER).code(), 0);
+    drop(mount);
+
+    let mount = vault.mount();
+    let stopped = Stopped::of(&mount);
+    ok(Command::new("umount").arg("-l").arg(mount.path()), 60);
+    let mut next = Running::start(&mut mount_command(&vault));
+    assert!(!next.ends(Duration::from_secs(5)), "the one before it has the vault yet");
+    drop(stopped);
+    assert_eq!(next.finish(NEVER).code(), 0);
+    // Its process goes on, and has nothing to store.
+    ok(Vault::program().arg("umount").arg(fake.path()), 10);
+    assert!(fake.heard().iter().all(Vec::is_empty), "it was asked something");
+    ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
+}
+
+/// Root is told that a user has the vault mounted, and waits for that mount, too.
+#[test]
+fn what_a_user_has_mounted_is_no_fake_to_root() {
+    if !ready_as_root(&["fusermount3", "setpriv"]) || !device_for_all() {
+        return;
+    }
+    let home = Home::new();
+    ok(&mut home.script("./warpcrypt init vault --key-file key; mkdir other"), 60);
+    ok(&mut home.script("./warpcrypt mount vault mnt --key-file key; echo content >mnt/file"), 60);
+    let root = |arguments: &str| script(home.path(), &format!("exec ./warpcrypt {arguments}"));
+    fails(&mut root("mount vault other --key-file key"), 15, "already mounted for writing on");
+    ok(&mut root("lock mnt"), 60);
+    ok(&mut home.script("./warpcrypt unlock mnt --key-file key"), 60);
+    ok(&mut root("umount mnt"), 60);
+    ok(&mut root("mount vault other --key-file key --log-file log"), 60);
+    ok(&mut root("umount other"), 60);
+}

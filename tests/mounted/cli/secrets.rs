@@ -1,0 +1,51 @@
+//! Secrets stay out of sight.
+
+use crate::support::{command::ok, mounted::Vault, ready};
+use std::fs;
+
+const WORD: &str = "sesame-4711-open";
+
+#[test]
+fn no_secret_in_arguments_environment_or_log() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let word = crate::cli::file(vault.place_path(), "word", WORD.as_bytes());
+    let mut add = Vault::program();
+    add.args(["key", "add"]).arg(&vault.store).arg("--key-file").arg(&vault.key);
+    ok(add.args(["--new-password-file", &word]), 60);
+    fs::remove_file(&vault.key).expect("remove");
+    fs::copy(&word, &vault.key).expect("copy");
+    let mut mount = Vault::program();
+    mount.arg("mount").arg(&vault.store).arg(&vault.mount_point).arg("--log-file").arg(&vault.log);
+    ok(mount.args(["--password-file", &word]), 60);
+    let served = server(&vault);
+    for part in ["cmdline", "environ"] {
+        let bytes = fs::read(format!("/proc/{served}/{part}")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&bytes).contains(WORD), "{part}");
+    }
+    let limits = fs::read_to_string(format!("/proc/{served}/limits")).expect("limits");
+    let core = limits.lines().find(|l| l.starts_with("Max core file size")).expect("a limit");
+    assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
+    let links = ["cwd", "fd/0", "fd/1", "fd/2"].map(|l| fs::read_link(format!("/proc/{served}/{l}")));
+    if let [Ok(cwd), Ok(input), Ok(output), Ok(error)] = links {
+        assert_eq!(cwd.as_os_str(), "/");
+        assert!([input, output, error].iter().all(|l| l.as_os_str() == "/dev/null"));
+    }
+    fs::write(vault.mount_point.join("a"), "b").expect("write");
+    ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
+    assert!(!vault.log_text().contains(WORD));
+}
+
+/// The process id of what serves the vault.
+fn server(vault: &Vault) -> u32 {
+    let pids = fs::read_dir("/proc").expect("proc").flatten();
+    let number = |name: std::ffi::OsString| name.to_str().and_then(|n| n.parse().ok());
+    let serves = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains("\0serve\0") && line.contains(crate::cli::text(&vault.mount_point))
+    };
+    pids.filter_map(|p| number(p.file_name())).find(serves).expect("a process that serves the mount")
+}

@@ -1,0 +1,150 @@
+//! A user without root's rights: fusermount3 mounts and unmounts, nothing else is needed.
+
+use crate::support::{
+    command::{copy_program, ok, run},
+    mounted::program_path,
+    ready_as_root, skip,
+};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    path::{Path, PathBuf},
+    process::Command,
+};
+use tempfile::TempDir;
+
+/// A directory that belongs to `nobody`, with the program and a key in it.
+pub struct Home {
+    dir: TempDir,
+}
+
+impl Home {
+    pub fn new() -> Home {
+        let dir = TempDir::with_prefix("warpcrypt-user-").expect("temporary directory");
+        let home = Home { dir };
+        copy_program(&program_path(), &home.at("warpcrypt"));
+        fs::write(home.at("key"), [3; 32]).expect("key");
+        fs::create_dir(home.at("mnt")).expect("mkdir");
+        let user = fs::metadata("/proc/self").expect("proc").uid();
+        assert_eq!(user, 0, "needs root");
+        for path in [home.dir.path().to_owned(), home.at("key"), home.at("mnt")] {
+            chown(path, Some(65534), Some(65534)).expect("chown");
+        }
+        fs::set_permissions(home.dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+        home
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A script as `nobody`, in the home.
+    pub fn script(&self, text: &str) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-euc", text]);
+        command.current_dir(self.dir.path()).env("HOME", self.dir.path()).env("LC_ALL", "C");
+        command
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        crate::support::mounted::release(&self.at("mnt"));
+    }
+}
+
+/// Whether `/dev/fuse` is open to everybody, as it is by default.
+pub fn device_for_all() -> bool {
+    let mode = fs::metadata("/dev/fuse").map_or(0, |m| m.mode());
+    mode & 0o666 == 0o666 || skip("needs /dev/fuse with mode 666".into())
+}
+
+#[test]
+fn a_user_mounts_and_unmounts() {
+    if !ready_as_root(&["fusermount3", "setpriv"]) || !device_for_all() {
+        return;
+    }
+    let home = Home::new();
+    ok(&mut home.script("./warpcrypt init vault --key-file key"), 60);
+    let said = ok(
+        &mut home.script(
+            "./warpcrypt mount vault mnt --key-file key
+             echo content > mnt/file; mkdir mnt/dir; chmod 700 mnt/dir; stat -c %U:%a mnt/dir
+             findmnt -n -o FSTYPE,SOURCE mnt
+             cd mnt; if ../warpcrypt umount ../mnt; then exit 9; else echo code $?; fi; cd ..
+             ./warpcrypt umount mnt; ls mnt; rm -r vault.moved 2>/dev/null || true; mv vault vault.moved",
+        ),
+        60,
+    );
+    assert!(
+        said.contains("nobody:700") && said.contains("fuse.warpcrypt") && said.contains("code 23"),
+        "{said}"
+    );
+    assert!(said.contains(home.at("vault").to_str().expect("UTF-8")), "{said}");
+    assert_eq!(fs::metadata(home.at("vault.moved")).expect("vault").uid(), 65534);
+    // The log went to the user's own state directory, or to the system's log where there is one.
+    assert!(Path::new("/dev/log").exists() || home.at(".local/state/warpcrypt/warpcrypt.log").exists());
+    let said = ok(
+        &mut home.script(
+            "./warpcrypt mount vault.moved mnt --key-file key; cat mnt/file; fusermount3 -u mnt
+             for i in 1 2 3 4 5 6 7 8 9; do
+                 if ./warpcrypt mount vault.moved mnt --key-file key 2>/dev/null; then break; else sleep 0.2; fi
+             done
+             cat mnt/file; ./warpcrypt umount mnt",
+        ),
+        60,
+    );
+    assert_eq!(said, "content\ncontent\n");
+}
+
+#[test]
+fn what_belongs_to_another_user_is_named() {
+    if !ready_as_root(&["setpriv"]) {
+        return;
+    }
+    let home = Home::new();
+    ok(&mut home.script("./warpcrypt init vault --key-file key"), 60);
+    fs::create_dir(home.at("roots")).expect("mkdir");
+    let done = run(&mut home.script("exec ./warpcrypt mount vault roots --key-file key"), 60);
+    assert!(done.code() == 1 && done.stderr.contains("belongs to another user (uid 0)"), "{}", done.stderr);
+    let mut root = Command::new(home.at("warpcrypt"));
+    root.current_dir(home.dir.path()).args([
+        "mount",
+        "vault",
+        "mnt",
+        "--key-file",
+        "key",
+        "--log-file",
+        "log",
+    ]);
+    ok(&mut root, 60);
+    let done = run(&mut home.script("exec ./warpcrypt umount mnt"), 60);
+    assert!(done.code() == 1 && done.stderr.contains("mounted by another user (uid 0)"), "{}", done.stderr);
+    ok(Command::new(home.at("warpcrypt")).arg("umount").arg(home.at("mnt")), 60);
+}
+
+#[test]
+fn a_user_can_try() {
+    if !ready_as_root(&["fusermount3", "setpriv"]) || !device_for_all() {
+        return;
+    }
+    let home = Home::new();
+    let said = ok(&mut home.script("mkdir tmp; TMPDIR=$PWD/tmp ./warpcrypt try --from /etc; ls tmp"), 120);
+    assert!(said.ends_with("All is well.\n"), "{said}");
+}
+
+/// Without fusermount3 a user is told what to install.
+pub fn without_the_helper() {
+    if !ready_as_root(&["setpriv"]) || !device_for_all() {
+        return;
+    }
+    let home = Home::new();
+    ok(&mut home.script("./warpcrypt init vault --key-file key"), 60);
+    let done = run(&mut home.script("PATH=/nowhere; exec ./warpcrypt mount vault mnt --key-file key"), 60);
+    assert_eq!(done.code(), 32, "{}", done.stderr);
+    assert!(done.stderr.contains("fuse3"), "{}", done.stderr);
+}

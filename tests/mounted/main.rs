@@ -1,0 +1,27 @@
+//! Tests of a mounted vault, driven by real programs, and of the command line.
+
+mod acl;
+mod anchor;
+mod attacks;
+mod attacks_names;
+mod caching;
+mod cli;
+mod come_and_go;
+mod conformance;
+mod crash;
+mod damage;
+mod durable_names;
+mod filesystem;
+mod freezing;
+mod fsx;
+mod hash;
+mod hostile_store;
+mod locking;
+mod metrics;
+mod programs;
+mod random_tree;
+mod reverse;
+mod shared;
+#[path = "../support/mod.rs"]
+mod support;
+mod users;

@@ -1,0 +1,154 @@
+//! Random operations on a mount and on a filesystem of the kernel in step: nothing may differ.
+
+mod side;
+mod steps;
+
+use crate::support::{
+    disk::Disk,
+    mounted::{Mount, Vault},
+    random::Random,
+    ready, say, setting, skip,
+};
+use proptest::{
+    collection::vec,
+    strategy::{Strategy, ValueTree},
+    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
+};
+use side::{Side, tree};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+use steps::{Op, any_op};
+use warpcrypt::crypto::cipher::Cipher;
+
+/// Sequences for each cipher, and operations in a sequence.
+const SEQUENCES: u32 = 100;
+const LENGTH: usize = 200;
+
+/// The mount and the model, each with a new directory for every sequence.
+struct Pair<'v> {
+    mount: Option<Mount<'v>>,
+    model: PathBuf,
+    runs: u32,
+}
+
+impl Pair<'_> {
+    /// Runs one sequence on both; says at which step they differ.
+    fn run(&mut self, ops: &[Op]) -> Result<(), String> {
+        self.runs += 1;
+        let name = format!("run {}", self.runs);
+        let places = [self.model.join(&name), self.mount_path().join(&name)];
+        let mut sides = places.clone().map(|p| Side::new(&p));
+        for (step, op) in ops.iter().enumerate() {
+            if let Op::Remount = op {
+                sides.iter_mut().for_each(Side::close_all);
+                self.mount = self.mount.take().map(Mount::remount);
+                compare("the tree after a remount", step, tree(&places[0]), tree(&places[1]))?;
+                continue;
+            }
+            let [model, mount] = [0, 1].map(|i: usize| sides[i].apply(op));
+            compare(&format!("{op:?}"), step, model, mount)?;
+        }
+        sides.iter_mut().for_each(Side::close_all);
+        let same = compare("the tree at the end", ops.len(), tree(&places[0]), tree(&places[1]));
+        for place in &places {
+            fs::remove_dir_all(place).map_err(|e| format!("cannot remove {}: {e}", place.display()))?;
+        }
+        same
+    }
+
+    fn mount_path(&self) -> &Path {
+        self.mount.as_ref().expect("mounted").path()
+    }
+}
+
+fn compare<T: PartialEq + std::fmt::Debug>(
+    what: &str,
+    step: usize,
+    model: T,
+    mount: T,
+) -> Result<(), String> {
+    if model == mount {
+        return Ok(());
+    }
+    Err(format!("step {step}, {what}:\n   model: {model:?}\n   mount: {mount:?}"))
+}
+
+fn never_differs(cipher: &str, seed: u64) {
+    if !ready(&[]) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        skip("needs root, to mount a tmpfs".into());
+        return;
+    }
+    let disk = Disk::new("256m");
+    let model = &disk.0;
+    if !side::has_attributes(model.path()) {
+        skip("needs a tmpfs with user attributes".into());
+        return;
+    }
+    let vault = Vault::with(cipher, &[]);
+    let mut pair = Pair { mount: Some(vault.mount()), model: model.path().to_path_buf(), runs: 0 };
+    let mut random = Random::from_seed(seed);
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &random.bytes(32));
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let sequence = vec(any_op(), LENGTH);
+    // For so long instead of a number of sequences.
+    let end = setting("TREE_SECONDS").map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    while end.map_or(pair.runs < SEQUENCES, |end| Instant::now() < end) {
+        let mut ops = steps::start();
+        ops.extend(sequence.new_tree(&mut runner).expect("a sequence").current());
+        if let Err(why) = pair.run(&ops) {
+            let (ops, why) = minimise(&mut pair, ops, why);
+            let lines: Vec<String> = ops.iter().map(|op| format!("  {op:?}\n")).collect();
+            panic!("{cipher}: {why}\nafter these operations:\n{}", lines.concat());
+        }
+    }
+    if let Some(mount) = pair.mount.take() {
+        mount.unmount();
+    }
+    say(format_args!("{cipher}: {} sequences", pair.runs));
+}
+
+/// Leaves operations out for as long as the rest still fails, for about a minute.
+fn minimise(pair: &mut Pair, mut ops: Vec<Op>, mut why: String) -> (Vec<Op>, String) {
+    let end = Instant::now() + Duration::from_secs(60);
+    let mut piece = ops.len() / 2;
+    while piece > 0 {
+        let mut at = 0;
+        while at < ops.len() && Instant::now() < end {
+            let mut fewer = ops.clone();
+            fewer.drain(at..(at + piece).min(ops.len()));
+            match pair.run(&fewer) {
+                Err(e) => (ops, why) = (fewer, e),
+                Ok(()) => at += piece,
+            }
+        }
+        piece /= 2;
+    }
+    (ops, why)
+}
+
+/// A test for each cipher, so that they run side by side.
+macro_rules! never_differs {
+    ($($cipher:ident: $name:ident),+) => {
+        const _: [Cipher; Cipher::ALL.len()] = [$(Cipher::$cipher),+]; // none is left out
+
+        $(
+            #[test]
+            fn $name() {
+                never_differs(Cipher::$cipher.name(), Random::new(concat!("tree, ", stringify!($name))).next());
+            }
+        )+
+    };
+}
+
+never_differs!(
+    Aes128: aes128_never_differs,
+    Aes192: aes192_never_differs,
+    Aes256: aes256_never_differs,
+    Kuznyechik: kuznyechik_never_differs
+);

@@ -1,0 +1,62 @@
+//! Keeps new mount namespaces and unmounting apart.
+//!
+//! A new namespace copies every mount, and keeps it busy until the copy is unmounted there. An unmount in that moment
+//! reports that the mount is in use. So commands that unmount run together, but never beside one that makes a namespace.
+
+use parking_lot::{Condvar, Mutex};
+use std::process::Command;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Unmounts,
+    MakesNamespace,
+}
+
+/// Running commands of each kind.
+struct Running {
+    unmounts: usize,
+    namespaces: usize,
+}
+
+static RUNNING: Mutex<Running> = Mutex::new(Running { unmounts: 0, namespaces: 0 });
+static ENDED: Condvar = Condvar::new();
+
+/// Permission for one command to run, until it is dropped.
+pub struct Turn(Kind);
+
+impl Turn {
+    /// Waits until the command may run. `None`: it does neither.
+    pub fn of(command: &Command) -> Option<Turn> {
+        let line = format!("{command:?}");
+        let kind = if command.get_program() == "unshare" {
+            Kind::MakesNamespace
+        } else if line.contains("umount") || line.contains("fusermount") {
+            Kind::Unmounts
+        } else {
+            return None;
+        };
+        let mut running = RUNNING.lock();
+        match kind {
+            Kind::Unmounts => {
+                ENDED.wait_while(&mut running, |running| running.namespaces > 0);
+                running.unmounts += 1;
+            }
+            Kind::MakesNamespace => {
+                ENDED.wait_while(&mut running, |running| running.namespaces + running.unmounts > 0);
+                running.namespaces += 1;
+            }
+        }
+        Some(Turn(kind))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut running = RUNNING.lock();
+        match self.0 {
+            Kind::Unmounts => running.unmounts -= 1,
+            Kind::MakesNamespace => running.namespaces -= 1,
+        }
+        ENDED.notify_all();
+    }
+}
