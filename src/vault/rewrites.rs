@@ -1,7 +1,7 @@
 //! Files in the vault's root that hold the new form of files while these are rewritten under another key.
 
 use super::{
-    file::{Rewrite, Rewrites},
+    file::{Rewrite, Rewrites, Sectors},
     names::random_name,
 };
 use crate::{
@@ -12,13 +12,11 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use std::{ffi::OsString, io, os::unix::ffi::OsStrExt, sync::Arc};
 
-type Records = [[u8; RECORD]; 2];
-
 /// The new forms that are in the store.
 pub(super) struct StoredRewrites {
     root: StoreDir,
-    /// Those that a crash left, and their records.
-    left: Mutex<Vec<(OsString, Records)>>,
+    /// Those that a crash left, and their record sectors.
+    left: Mutex<Vec<(OsString, Sectors)>>,
 }
 
 impl StoredRewrites {
@@ -67,15 +65,11 @@ impl Rewrites for StoredRewrites {
             self.root.unlink(&entry.name)?;
         }
         self.left.lock().clear();
-        Ok(())
+        self.root.sync()
     }
 
-    fn left(&self, records: &Records) -> io::Result<Option<Rewrite>> {
-        let name = {
-            let left = self.left.lock();
-            let same = |of: &Records| (0..2).any(|i| of[i] == records[i] && of[i] != [0; RECORD]);
-            left.iter().find(|(_, of)| same(of)).map(|(name, _)| name.clone())
-        };
+    fn left(&self, wanted: &dyn Fn(&Sectors) -> bool) -> io::Result<Option<Rewrite>> {
+        let name = self.left.lock().iter().find(|(_, of)| wanted(of)).map(|(name, _)| name.clone());
         let Some(name) = name else { return Ok(None) };
         let store = Arc::new(DirFile::new(self.root.open_file(&name, OFlags::RDONLY)?));
         Ok(Some(Rewrite { name, store }))

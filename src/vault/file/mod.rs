@@ -70,7 +70,7 @@ pub(super) use lease::wait_for;
 pub use lost::is_passing;
 pub use read::{ReadAheadMemory, SmallRead};
 pub use rebuild::Rebuilt;
-pub use rekey::{Rewrite, Rewrites};
+pub use rekey::{Rewrite, Rewrites, Sectors};
 pub use segments::Segment;
 pub(super) use segments::{each_piece, next_range};
 pub use slot_memory::SlotMemory;

@@ -2,8 +2,7 @@
 //!
 //! The new form is made in a file of its own, and is durable there, before anything of the old one is written over. Its records go
 //! first. From then on they say that the new form counts, and `finish` puts the rest in place, now or after a crash. Then the other
-//! file goes. A power cut may bring it back, which does no harm: both records are replaced before anything that is written later
-//! is confirmed.
+//! file is removed, durably. It counts only until the first record that is written after it: `is_unfinished` decides that.
 
 use super::{
     Context, File, Segment,
@@ -12,11 +11,17 @@ use super::{
     rules::{Rule, holds},
     state::{Fault, State},
 };
-use crate::{format::record::RECORD, store::BackingFile, vault::Result};
+use crate::{
+    format::record::{RECORD, Record, RecordError},
+    store::BackingFile,
+    vault::{Result, keys::ContentKeys},
+};
 use std::{ffi::OsString, io, ops::Range, sync::Arc};
 
 /// Bytes of both records.
 const HEADER: usize = 2 * RECORD;
+/// Both record sectors of a file.
+pub type Sectors = [[u8; RECORD]; 2];
 /// Bytes that are copied at once.
 const PIECE: usize = 1 << 20;
 
@@ -42,11 +47,11 @@ pub trait Rewrites: Send + Sync {
     /// # Errors
     /// The store's.
     fn sync(&self) -> io::Result<()>;
-    /// The one that these records were taken from, or one of them, if a crash left it.
+    /// The one that a crash left and whose sectors are `wanted`.
     ///
     /// # Errors
     /// The store's.
-    fn left(&self, records: &[[u8; RECORD]; 2]) -> io::Result<Option<Rewrite>>;
+    fn left(&self, wanted: &dyn Fn(&Sectors) -> bool) -> io::Result<Option<Rewrite>>;
 }
 
 /// The new form of a file that is being rewritten.
@@ -93,14 +98,12 @@ impl File {
             put_in_place(&*rewrite.store, &*self.store)?;
             self.restore_mtime(&st);
         }
-        // An error before counts more; what is left goes when the rotation ends.
-        if let Err(e) = rewrites.remove(&rewrite) {
-            log::debug!("{}: {e}", rewrite.name.display());
-        }
+        let removed = remove(rewrites, &rewrite);
         self.read_anew(&mut st)?;
         made?;
         st.stored.records.written = true; // and put in place with a sync
         st.stored.durable = st.stored.records.newest_bound();
+        removed?;
         Ok(true)
     }
 
@@ -156,6 +159,42 @@ impl File {
     }
 }
 
+impl Context {
+    /// The new form that a file with these records has to be given before it is used, if a crash came between.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(in crate::vault) fn unfinished_rewrite(&self, stored: &Sectors) -> io::Result<Option<Rewrite>> {
+        match &self.rewrites {
+            Some(rewrites) => rewrites.left(&|new| is_unfinished(&self.keys, new, stored)),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Whether the file with the sectors `stored` is being replaced by the form with the sectors `new`.
+///
+/// The clean record of the new form is in both of its sectors, and replaces the sectors of the old form one by one. Until it has,
+/// the other sector is of the old form: under a former key, or never written. Any other record of the present key was written
+/// later, to a file that was whole, and says that the new form no longer counts.
+fn is_unfinished(keys: &ContentKeys, new: &Sectors, stored: &Sectors) -> bool {
+    let is_present = |sector| Record::peek_key(sector).is_ok_and(|key| !keys.are_former(&key));
+    let is_old = |sector| match Record::peek_key(sector) {
+        Ok(key) => keys.are_former(&key),
+        Err(RecordError::Empty) => true,
+        Err(RecordError::Malformed | RecordError::Forged) => false,
+    };
+    let [record, copy] = new;
+    let newer = |sector| holds(Rule::NoNewerRecord) && sector != record && !is_old(sector);
+    record == copy && is_present(record) && stored.contains(record) && !stored.iter().any(newer)
+}
+
+/// Removes a new form durably. If it came back, it would be put in place again, with the times that the file had.
+fn remove(rewrites: &dyn Rewrites, rewrite: &Rewrite) -> io::Result<()> {
+    rewrites.remove(rewrite)?;
+    if holds(Rule::RemovalDurable) { rewrites.sync() } else { Ok(()) }
+}
+
 /// Puts the new form of a file, whose header was just read, in place if that was begun. Returns what holds the content then: the
 /// file, or the new form where nothing may be written. `None` if there was nothing to do.
 ///
@@ -166,15 +205,15 @@ pub(super) fn finish(
     header: &Header,
     context: &Context,
 ) -> Result<Option<Arc<dyn BackingFile>>> {
-    let Some(rewrites) = &context.rewrites else { return Ok(None) };
-    let Some(rewrite) = rewrites.left(&header.records())? else { return Ok(None) };
+    let Some(rewrites) = context.rewrites.as_deref() else { return Ok(None) };
+    let Some(rewrite) = context.unfinished_rewrite(&header.records())? else { return Ok(None) };
     if context.read_only {
         return Ok(Some(rewrite.store));
     }
     put_in_place(&*rewrite.store, &**store)?;
     let (seconds, nanoseconds) = rewrite.store.mtime()?;
     store.set_mtime(seconds, nanoseconds)?;
-    rewrites.remove(&rewrite)?;
+    remove(rewrites, &rewrite)?;
     Ok(Some(store.clone()))
 }
 
@@ -215,4 +254,48 @@ fn clear(store: &dyn BackingFile, range: Range<u64>, piece: &mut [u8]) -> io::Re
         at += len;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret},
+        format::record::{KeyId, Version},
+        vault::file::rules::break_rule,
+    };
+
+    fn kdf(byte: u8) -> FileKdf {
+        FileKdf::new(Secret::new_with(|key| key.fill(byte)), Cipher::Aes128, Integrity::TurboShake128x4)
+    }
+
+    fn sector(generation: u32, sequence: u64) -> [u8; RECORD] {
+        let key = KeyId { generation, salt: [1; 32] };
+        let target = Version { epoch: sequence, size: 0, root: [0; 32] };
+        Record { sequence, key, target, base: None }.encode(&kdf(generation as u8).keys(&key.salt).record)
+    }
+
+    #[test]
+    fn a_new_form_counts_until_a_record_is_written_after_it() {
+        let keys = ContentKeys::after((1, kdf(1)), (2, kdf(2)));
+        let [old, older, new, newer] = [sector(1, 9), sector(1, 8), sector(2, 3), sector(2, 4)];
+        let (empty, garbage) = ([0; RECORD], [7; RECORD]);
+        let counts = |form, stored| is_unfinished(&keys, &form, &stored);
+        for other in [new, old, empty] {
+            assert!(counts([new; 2], [new, other]) && counts([new; 2], [other, new]));
+        }
+        for other in [newer, garbage] {
+            assert!(!counts([new; 2], [new, other]) && !counts([new; 2], [other, new]));
+        }
+        for stored in [[old, older], [empty; 2], [newer; 2]] {
+            assert!(!counts([new; 2], stored));
+        }
+        assert!(!counts([new, empty], [new, old]), "not whole itself");
+        assert!(!counts([old; 2], [old, older]), "left by an earlier rotation");
+        assert!(!counts([empty; 2], [empty; 2]));
+        break_rule(Some(Rule::NoNewerRecord));
+        let found = counts([new; 2], [new, newer]);
+        break_rule(None);
+        assert!(found);
+    }
 }

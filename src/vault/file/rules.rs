@@ -78,6 +78,10 @@ pub(super) enum Rule {
     NewFormDurable,
     /// These records are durable before anything else of the old form changes.
     NewRecordsFirst,
+    /// A new form counts only while neither record of the file is newer.
+    NoNewerRecord,
+    /// The new form is removed durably before the file is used.
+    RemovalDurable,
     /// A record is called durable only after a sync that followed it.
     BoundAfterSync,
     /// A chunk in flight is completed before it is read.

@@ -12,7 +12,7 @@ pub(super) use behind::Behind;
 pub(super) use dir::WhyLeft;
 
 use super::{
-    Context, Dir, Error, Kind, OpenError, Result, StoredName, Vault,
+    Dir, Error, Kind, OpenError, Result, StoredName, Vault,
     anchor::Owner,
     attr::key,
     config_file::{ConfigLock, Configs, put_both},
@@ -190,14 +190,12 @@ impl Vault {
             return Ok(open.file.has_former_key());
         }
         let records = self.stored_records(&node)?;
-        let Context { keys, rewrites, .. } = &**self.files().context();
-        if let Some(rewrites) = rewrites
-            && rewrites.left(&records)?.is_some()
-        {
+        let context = self.files().context();
+        if context.unfinished_rewrite(&records)?.is_some() {
             return Ok(true);
         }
         Ok(records.iter().map(Record::peek_key).any(|key| match key {
-            Ok(id) => keys.are_former(&id),
+            Ok(id) => context.keys.are_former(&id),
             Err(RecordError::Empty) => false,
             Err(_) => true,
         }))
