@@ -73,6 +73,9 @@ struct Pass<'a> {
     report: &'a mut dyn FnMut(Step) -> bool,
     rewritten: bool,
     left: bool,
+    /// It is at an entry whose name authenticates under neither key, or below one. No mount shows that, so it does not keep the
+    /// rotation from ending: anybody who can write to the store can plant such entries.
+    foreign: bool,
 }
 
 /// The rotation was told to stop.
@@ -117,7 +120,8 @@ impl Vault {
         self.renew_lists()?;
         loop {
             let moves = self.moves();
-            let mut pass = Pass { vault: self, report: &mut *report, rewritten: false, left: false };
+            let mut pass =
+                Pass { vault: self, report: &mut *report, rewritten: false, left: false, foreign: false };
             if pass.directory(&self.root).is_err() {
                 return Ok(Rotated::Stopped);
             }
@@ -261,30 +265,41 @@ impl Pass<'_> {
             Err(e) => return self.leave(dir, OsStr::new(""), &e.to_string()),
         };
         for entry in listed.iter().filter(|entry| self.vault.is_entry(&entry.name)) {
-            let name = StoredName(entry.name.clone());
-            match (self.vault.name_of_entry(dir, entry), Kind::from_store(entry.kind)) {
-                (NameOf::Entry(Err(reason)) | NameOf::Unread(reason), _)
-                    if dir.store.stat(&entry.name).is_ok() =>
-                {
+            let exists = || dir.store.stat(&entry.name).is_ok();
+            match self.vault.name_of_entry(dir, entry) {
+                NameOf::Unread(reason) if exists() => self.leave(dir, &entry.name, &reason)?,
+                // Its content may still be the vault's, with a damaged name.
+                NameOf::Entry(Err(reason)) if exists() => {
+                    let outer = std::mem::replace(&mut self.foreign, true);
                     self.leave(dir, &entry.name, &reason)?;
+                    self.entry(dir, entry)?;
+                    self.foreign = outer;
                 }
-                (_, Some(Kind::Dir)) => match self.vault.open_dir(dir, &name) {
-                    Ok(inner) => self.directory(&inner)?,
-                    Err(e) => self.failed(dir, &entry.name, &e)?,
-                },
-                (_, Some(Kind::File)) => match self.file(dir, &name) {
-                    Ok(None) => {}
-                    Ok(Some(bytes)) => {
-                        self.rewritten = true;
-                        self.tell(Step::Rewritten(bytes))?;
-                    }
-                    Err(_) if self.vault.rotation.is_stopped() => return Err(Stop),
-                    Err(e) => self.failed(dir, &entry.name, &e)?,
-                },
-                _ => {}
+                NameOf::Entry(_) | NameOf::Unread(_) | NameOf::Own(_) => self.entry(dir, entry)?,
             }
         }
         self.tell(Step::Directory)
+    }
+
+    /// What an entry holds.
+    fn entry(&mut self, dir: &Arc<Dir>, entry: &Listed) -> std::result::Result<(), Stop> {
+        let name = StoredName(entry.name.clone());
+        match Kind::from_store(entry.kind) {
+            Some(Kind::Dir) => match self.vault.open_dir(dir, &name) {
+                Ok(inner) => self.directory(&inner),
+                Err(e) => self.failed(dir, &entry.name, &e),
+            },
+            Some(Kind::File) => match self.file(dir, &name) {
+                Ok(None) => Ok(()),
+                Ok(Some(bytes)) => {
+                    self.rewritten = true;
+                    self.tell(Step::Rewritten(bytes))
+                }
+                Err(_) if self.vault.rotation.is_stopped() => Err(Stop),
+                Err(e) => self.failed(dir, &entry.name, &e),
+            },
+            _ => Ok(()),
+        }
     }
 
     /// Its size if it was rewritten.
@@ -309,6 +324,11 @@ impl Pass<'_> {
     }
 
     fn leave(&mut self, dir: &Dir, name: &OsStr, reason: &str) -> std::result::Result<(), Stop> {
+        if self.foreign {
+            let path = dir.stored_path(name);
+            self.vault.complain(format!("{path}: is under no key of the vault, and keeps none: {reason}"));
+            return Ok(());
+        }
         self.left = true;
         self.tell(Step::Left(dir.path_in_store(name), reason.to_owned()))
     }

@@ -205,6 +205,46 @@ fn what_is_damaged_keeps_the_former_key() {
     assert_eq!(rotate(&f.vault, usize::MAX), Rotated::Whole { aside: 0 });
 }
 
+/// Copies what is in a directory, links as links.
+fn copy_tree(from: &Path, to: &Path) {
+    let copied = std::process::Command::new("cp").arg("-a").arg(from.join(".")).arg(to).status();
+    assert!(copied.unwrap().success());
+}
+
+/// Who can write to the store plants an entry without a name to keep the former key in use, and then brings a file there that was
+/// written with it.
+#[test]
+fn an_entry_under_no_key_does_not_keep_the_former_one() {
+    let f = Fixture::new();
+    furnish(&f);
+    let before = without_times(everything(&f.vault));
+    f.vault.shut_down().unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    copy_tree(f.dir.path(), copy.path());
+    let planted = |name: &str| f.dir.path().join(name.repeat(43));
+    std::fs::write(planted("A"), [0x5a; 5000]).unwrap();
+    std::fs::create_dir(planted("B")).unwrap();
+    std::fs::write(planted("B").join("C".repeat(43)), [0x5a; 5000]).unwrap();
+    let f = f.reopen();
+    let (config, master) = begin(&f);
+    f.vault.take_up(&config, &master).unwrap();
+    assert_eq!(rotate(&f.vault, usize::MAX), Rotated::Whole { aside: 0 });
+    assert_eq!(without_times(everything(&f.vault)), before);
+
+    let forger = open(copy.path(), false);
+    let (name, _) = forger.lookup(&forger.root(), OsStr::new("small")).unwrap();
+    let forged = forger.open_file(&forger.root(), &name, true).unwrap();
+    forged.file.write(0, b"forged!").unwrap();
+    forger.files().release(forged);
+    forger.shut_down().unwrap();
+    let place = f.stored(&f.root(), "small");
+    f.vault.shut_down().unwrap();
+    std::fs::copy(copy.path().join(&name.0), place).unwrap();
+    let f = f.reopen();
+    let (name, _) = f.vault.lookup(&f.root(), OsStr::new("small")).unwrap();
+    assert!(f.vault.open_file(&f.root(), &name, false).is_err());
+}
+
 /// A crash cut the rewriting of a file short: its records are new, the rest is not in place.
 #[test]
 fn an_unfinished_file_is_finished_before_the_rotation_ends() {
