@@ -25,8 +25,11 @@ pub const EXPORT_HELP: &str = "\
 TARGET becomes the copy: what is in a folder is put into the folder TARGET. A single file gets the name TARGET, or its \
 own name if TARGET is a folder.
 
-Contents, modes, times, links, extended attributes and holes are kept, owners and special files where that is \
-permitted. A file gets its name when all of it is stored. Nothing is removed from TARGET, but other files of the same \
+Contents, permissions, times, links, extended attributes and holes are kept. Types, owners and modes in the store are not \
+authenticated: a writer of the store, who cannot read the vault, can make any file set-user-id root, a device, or \
+somebody else's. So the copy belongs to whoever runs this, without set-user-id and set-group-id bits, file capabilities, \
+pipes, sockets and devices. The summary says what was left out. If nobody else can write to the store, --trust-metadata \
+keeps all of that, as far as it is permitted. Permission bits are the store's, too: choose a TARGET that only you can enter. A file gets its name when all of it is stored. Nothing is removed from TARGET, but other files of the same \
 names are replaced.
 
 Run it again after an interruption: files that are there with the same size and time of modification are skipped. What \
@@ -42,7 +45,8 @@ changes meanwhile may look damaged.
 Examples:
   warpcrypt export ~/vault /mnt/usb/all            everything
   warpcrypt export ~/vault photos/2024 pictures    a folder
-  warpcrypt export ~/vault notes/today .           a file";
+  warpcrypt export ~/vault notes/today .           a file
+  warpcrypt export --trust-metadata /srv/vault /srv/new    as root, with owners, from a store that only root writes to";
 
 /// Shown after the options of `import`.
 pub const IMPORT_HELP: &str = "\
@@ -107,6 +111,9 @@ pub struct ExportArgs {
     /// Where to copy it
     #[arg(required = true)]
     pub target: PathBuf,
+    /// Trust the store's metadata, which is not authenticated: keep owners, set-id bits, capabilities, special files
+    #[arg(long)]
+    pub trust_metadata: bool,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,

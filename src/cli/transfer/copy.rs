@@ -31,11 +31,21 @@ use std::{
 const DUE_MAX: usize = 128;
 const DUE_BYTES: u64 = 64 << 20;
 
+/// Whether owners, set-user-id and set-group-id bits, file capabilities and special files are copied as the source has them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Metadata {
+    Trusted,
+    /// A store's metadata is not authenticated. A writer of the store could otherwise get a set-user-id program, a device, or
+    /// the ownership of plaintext.
+    Untrusted,
+}
+
 /// A copy that is under way.
 pub struct Copy<'a, S: Side, T: Target> {
     pub(super) source: &'a S,
     pub(super) target: &'a T,
     pub(super) interrupt: &'a Interrupt,
+    pub(super) metadata: Metadata,
     pub(super) progress: Late,
     pub(super) report: Report,
     /// The first directory of the target.
@@ -97,6 +107,7 @@ pub(super) struct Job<'l, S: Side, T: Target> {
 pub fn copy<S: Side, T: Target>(
     (source, from): (&S, &Path),
     (target, to): (&T, &Path),
+    metadata: Metadata,
     interrupt: &Interrupt,
 ) -> Outcome<(Report, Outcome)> {
     let (node, stat, dir, name) = begin((source, from), (target, to))?;
@@ -104,6 +115,7 @@ pub fn copy<S: Side, T: Target>(
         source,
         target,
         interrupt,
+        metadata,
         progress: Late::start(),
         report: Report::default(),
         top: Rc::new(dir),

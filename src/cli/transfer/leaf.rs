@@ -1,7 +1,7 @@
 //! Copying what is no directory: files, links and special files. Nothing has its final name before it is whole.
 
 use super::{
-    copy::{Copy, Due, Job, Whole, inode},
+    copy::{Copy, Due, Job, Metadata, Whole, inode},
     names::{damaged_name, temporary},
     report::Problem,
     side::{New, Side, Target},
@@ -12,6 +12,13 @@ use std::{ffi::OsStr, io, ops::Range, path::Path};
 
 /// Bytes that are missing, if it is bytes, and why.
 type Damage = Vec<(Option<Range<u64>>, String)>;
+
+/// The set-user-id and set-group-id bits.
+const SET_ID: u32 = 0o6000;
+/// The attribute that gives a program rights as set-user-id bits do.
+const CAPABILITIES: &str = "security.capability";
+/// Why an export does not keep something.
+const UNTRUSTED: &str = "metadata in the store is not authenticated; --trust-metadata keeps it";
 
 impl<S: Side, T: Target> Copy<'_, S, T> {
     /// Copies anything but a directory. `taken` says whether a name for a damaged file is in use.
@@ -25,6 +32,13 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         }
         let there = self.there(&job)?;
         let whole = match job.stat.kind {
+            Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice
+                if self.metadata == Metadata::Untrusted =>
+            {
+                self.progress.say(&format!("{:?}: a special file, left out", job.path));
+                self.report.special_left_out += 1;
+                return Ok(());
+            }
             _ if there.is_some_and(|there| same(&job.stat, &there)) => {
                 self.report.present += 1;
                 true
@@ -160,20 +174,23 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         Ok((damage, written))
     }
 
-    /// Gives a node its owner, extended attributes, mode and times. Returns which attributes cannot be read.
+    /// Gives a node its owner, extended attributes, mode and times, as far as they are trusted. Returns which attributes cannot be
+    /// read.
     pub(super) fn dress(&mut self, from: &S::Node, stat: &Stat, to: &T::Node) -> io::Result<Vec<String>> {
-        let owned = self.target.set_owner(to, Some(stat.uid), Some(stat.gid));
-        if owned.is_err() {
-            // The group may be one of this user's.
-            let _ = self.target.set_owner(to, None, Some(stat.gid));
-        }
-        // Such a file would run as somebody else.
-        let without = if owned.is_err() && stat.kind != Kind::Dir { 0o6000 } else { 0 };
-        self.keep("owner", owned)?;
+        let without = match self.metadata {
+            Metadata::Trusted => self.own(stat, to)?,
+            Metadata::Untrusted => {
+                self.leave_owner(stat, to)?;
+                SET_ID
+            }
+        };
         let mut unreadable = Vec::new();
         if matches!(stat.kind, Kind::File | Kind::Dir) {
             for (name, value) in self.source.attributes(from)? {
                 match value {
+                    _ if name == CAPABILITIES && self.metadata == Metadata::Untrusted => {
+                        self.report.lose(CAPABILITIES, UNTRUSTED.to_owned());
+                    }
                     Err(e) => unreadable.push(format!("the attribute {name:?}: {e}")),
                     Ok(value) => self.attribute(to, &name, &value)?,
                 }
@@ -186,6 +203,31 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         let times = self.target.set_times(to, stat.atime, stat.mtime);
         self.keep("times", times)?;
         Ok(unreadable)
+    }
+
+    /// Gives a node its owner. Returns the bits of its mode that it must not get.
+    fn own(&mut self, stat: &Stat, to: &T::Node) -> io::Result<u32> {
+        let owned = self.target.set_owner(to, Some(stat.uid), Some(stat.gid));
+        if owned.is_err() {
+            // The group may be one of this user's.
+            let _ = self.target.set_owner(to, None, Some(stat.gid));
+        }
+        // Such a file would run as somebody else.
+        let without = if owned.is_err() && stat.kind != Kind::Dir { SET_ID } else { 0 };
+        self.keep("owner", owned)?;
+        Ok(without)
+    }
+
+    /// Leaves a node to this process's user, and notes what the source says otherwise.
+    fn leave_owner(&mut self, stat: &Stat, to: &T::Node) -> io::Result<()> {
+        let own = self.target.stat(to)?;
+        if (own.uid, own.gid) != (stat.uid, stat.gid) {
+            self.report.lose("owner", UNTRUSTED.to_owned());
+        }
+        if stat.kind != Kind::Symlink && stat.mode & SET_ID != 0 {
+            self.report.lose("set-user-id or set-group-id", UNTRUSTED.to_owned());
+        }
+        Ok(())
     }
 
     /// Sets an attribute, or notes that the target keeps none such. On a full disk it fails: what then got its name without

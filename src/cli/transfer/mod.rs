@@ -25,7 +25,7 @@ use super::{
     unlocking,
 };
 use crate::{hash::Vaulted, vault::OpenOptions};
-use copy::{copy, failed};
+use copy::{Metadata, copy, failed};
 use plain::Plain;
 use report::Report;
 use side::Target;
@@ -39,7 +39,8 @@ pub fn export(args: &ExportArgs) -> Outcome {
     let vault = open(&args.vault, &args.unlock)?;
     let plain = beside(&args.vault, &args.target)?;
     let interrupt = Interrupt::watch()?;
-    let (mut report, copied) = copy((&vault, &args.path), (&plain, &args.target), &interrupt)?;
+    let metadata = if args.trust_metadata { Metadata::Trusted } else { Metadata::Untrusted };
+    let (mut report, copied) = copy((&vault, &args.path), (&plain, &args.target), metadata, &interrupt)?;
     report.names_left_out = vault.0.left_out();
     let stored = plain.finish().map_err(|e| failed(args.target.display(), &e));
     conclude(&report, args.json.then_some("export"), copied.and(stored))
@@ -55,7 +56,7 @@ pub fn import(args: &ImportArgs) -> Outcome {
     let vault = Vaulted(unlocking::open_with(&args.vault, &args.unlock, options)?);
     let interrupt = Interrupt::watch()?;
     let copied = beside(&args.vault, &args.source)
-        .and_then(|plain| copy((&plain, &args.source), (&vault, &args.path), &interrupt));
+        .and_then(|plain| copy((&plain, &args.source), (&vault, &args.path), Metadata::Trusted, &interrupt));
     let stored = vault.finish().map_err(|e| failed(args.vault.display(), &e));
     let (report, copied) = copied?;
     conclude(&report, args.json.then_some("import"), copied.and(stored))

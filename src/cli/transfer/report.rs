@@ -41,6 +41,8 @@ pub struct Report {
     pub problems: Vec<Problem>,
     /// What the target does not keep: how often, and why.
     pub not_kept: BTreeMap<String, (u64, String)>,
+    /// FIFOs, sockets and devices that were not made, because a writer of the store may have put them there.
+    pub special_left_out: u64,
     /// Names that do not verify.
     pub names_left_out: usize,
     /// Whether it ended before everything was copied.
@@ -79,6 +81,12 @@ impl Report {
         for (what, (count, why)) in &self.not_kept {
             text += &format!("Not kept: {what:?} of {} ({why}).\n", HumanCount(*count));
         }
+        if self.special_left_out > 0 {
+            text += &format!(
+                "Left out: {} pipes, sockets and devices (the store may have turned files into them; --trust-metadata copies them).\n",
+                HumanCount(self.special_left_out)
+            );
+        }
         text + &format!(
             "Copied {} files ({}), {} directories and {} others; {} were there already.\n",
             HumanCount(self.files),
@@ -103,6 +111,7 @@ impl Report {
             "present": self.present,
             "problems": self.problems.iter().map(Problem::json).collect::<Value>(),
             "not_kept": not_kept.collect::<Value>(),
+            "special_left_out": self.special_left_out,
             "names_left_out": self.names_left_out,
             "interrupted": self.interrupted,
         });

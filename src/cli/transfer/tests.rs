@@ -2,7 +2,7 @@
 //! were given.
 
 use super::{
-    copy::copy,
+    copy::{Metadata, copy},
     plain::Plain,
     report::Report,
     side::{Attribute, New, Room, Side, Target},
@@ -189,7 +189,8 @@ fn copied(source: &TempDir, target: &TempDir) -> Report {
 fn copied_oddly((source, from): (&TempDir, Odd), (target, to): (&TempDir, Odd)) -> Report {
     let plain = |odd| OddPlain(Plain::beside(Path::new(VAULT)).unwrap(), odd);
     let interrupt = Interrupt::watch().unwrap();
-    let done = copy((&plain(from), source.path()), (&plain(to), target.path()), &interrupt);
+    let done =
+        copy((&plain(from), source.path()), (&plain(to), target.path()), Metadata::Trusted, &interrupt);
     let (report, outcome) = done.unwrap_or_else(|e| panic!("{}", e.message));
     outcome.unwrap_or_else(|e| panic!("{}", e.message));
     report

@@ -125,7 +125,7 @@ fn a_tree_goes_in_and_comes_out_as_it_was() {
         walk(&vault.store).iter().map(|p| fs::symlink_metadata(p).expect("stat").blocks()).sum();
     assert!(stored * 512 < 100 << 20, "holes are stored as holes");
 
-    let (code, value) = json(&mut command("export", &vault, &[&out]));
+    let (code, value) = json(command("export", &vault, &[&out]).arg("--trust-metadata"));
     assert_eq!((code, &value["problems"], &value["not_kept"]), (0, &none, &none));
     assert_equal(&source, &out);
     let huge = fs::metadata(out.join("huge")).expect("stat");
@@ -133,13 +133,91 @@ fn a_tree_goes_in_and_comes_out_as_it_was() {
     ok(Command::new("cmp").arg(source.join("huge")).arg(out.join("huge")), 60);
 
     let directories = counts(&value)[1];
-    for mut again in [command("export", &vault, &[&out]), command("import", &vault, &[&source])] {
+    let mut trusting = command("export", &vault, &[&out]);
+    trusting.arg("--trust-metadata");
+    for mut again in [trusting, command("import", &vault, &[&source])] {
         let (code, value) = json(&mut again);
         assert_eq!((code, counts(&value)), (0, [0, 0, 0, nodes - directories]), "{again:?}");
     }
     assert_equal(&source, &out);
     let listed = json(command("ls", &vault, &[]).arg("-R")).1["entries"].as_array().expect("a list").len();
     assert_eq!(listed as u64, nodes);
+}
+
+/// The entry of the vault's root that a path in a mount leads to.
+fn stored_at(vault: &Vault, mounted: &Path) -> PathBuf {
+    by_inode(&vault.store).remove(&inode(mounted)).expect("stored")
+}
+
+/// Asserts that nothing in a tree has rights or a type that only its metadata gave it.
+fn assert_harmless(tree: &Path) {
+    for path in walk(tree) {
+        let known = fs::symlink_metadata(&path).expect("stat");
+        assert!(known.is_file() || known.is_dir() || known.is_symlink(), "{path:?} is special");
+        assert_eq!((known.uid(), known.gid()), (0, 0), "{path:?}");
+        assert_eq!(known.mode() & 0o6000, 0, "{path:?}");
+        assert!(!attributes(&path).windows(10).any(|name| name == b"capability"), "{path:?}");
+    }
+}
+
+#[test]
+fn what_a_writer_of_the_store_made_of_files_is_not_exported() {
+    if !ready_as_root(&[]) {
+        return;
+    }
+    let vault = Vault::new(CIPHER);
+    let (source, out, trusted) = (place(&vault, "source"), place(&vault, "out"), place(&vault, "trusted"));
+    fs::create_dir_all(source.join("folder")).expect("mkdir");
+    for name in ["shell", "hidden", "waits", "listens", "program", "whole"] {
+        fs::write(source.join(name), name).expect("write");
+    }
+    // CAP_SETUID, effective and permitted, as `setcap cap_setuid+ep` stores it.
+    let capabilities = [1, 0, 0, 2, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    setxattr(source.join("program"), "security.capability", &capabilities, XattrFlags::empty())
+        .expect("attribute");
+    ok(&mut command("import", &vault, &[&source]), 60);
+    let mount = vault.mount();
+    let stored = |name: &str| stored_at(&vault, &mount.join(name));
+    let shell = stored("shell");
+    let is_dir = |path: &PathBuf| path.is_dir();
+    let folder =
+        fs::read_dir(&vault.store).expect("list").map(|entry| entry.expect("entry").path()).find(is_dir);
+    let folder = folder.expect("the only directory");
+    let special = ["hidden", "waits", "listens"].map(stored);
+    mount.unmount();
+    for path in [&shell, &folder] {
+        std::os::unix::fs::chown(path, Some(1234), Some(0)).expect("chown");
+        fs::set_permissions(path, Permissions::from_mode(0o6755)).expect("chmod");
+    }
+    std::os::unix::fs::chown(&shell, Some(0), Some(0)).expect("chown");
+    fs::set_permissions(&shell, Permissions::from_mode(0o4755)).expect("chmod");
+    for (path, kind) in special.iter().zip([FileType::BlockDevice, FileType::Fifo, FileType::Socket]) {
+        fs::remove_file(path).expect("remove");
+        mknodat(CWD, path, kind, Mode::from_raw_mode(0o666), 0x0700).expect("special file");
+    }
+
+    let done = run(&mut command("export", &vault, &[&out]), 60);
+    assert_eq!(done.code(), 0, "{}", done.stderr);
+    assert!(done.text().contains("Left out: 3 pipes, sockets and devices"), "{}", done.text());
+    for what in ["\"owner\" of 1 ", "\"set-user-id or set-group-id\" of 2 ", "\"security.capability\" of 1 "]
+    {
+        assert!(done.text().contains(what), "{what}: {}", done.text());
+    }
+    assert!(done.stderr.contains("\"hidden\": a special file"), "{}", done.stderr);
+    assert_harmless(&out);
+    for name in ["shell", "program", "whole"] {
+        assert_eq!(fs::read(out.join(name)).expect("read"), name.as_bytes());
+    }
+    let folder = fs::metadata(out.join("folder")).expect("stat");
+    assert!((folder.uid(), folder.mode() & 0o6000) == (0, 0) && !out.join("hidden").exists());
+    let (code, value) = json(&mut command("export", &vault, &[&out]));
+    assert_eq!((code, &value["special_left_out"]), (0, &Value::from(3)));
+
+    ok(command("export", &vault, &[&trusted]).arg("--trust-metadata"), 60);
+    assert_eq!(fs::metadata(trusted.join("shell")).expect("stat").mode() & 0o7777, 0o4755);
+    assert_eq!(fs::metadata(trusted.join("folder")).expect("stat").uid(), 1234);
+    assert!(fs::symlink_metadata(trusted.join("hidden")).expect("stat").mode() & 0o170000 == 0o060000);
+    assert!(attributes(&trusted.join("program")).windows(10).any(|name| name == b"capability"));
 }
 
 #[test]
