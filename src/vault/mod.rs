@@ -14,6 +14,7 @@ mod breakable;
 mod check;
 mod config_file;
 mod ctime;
+mod descent;
 mod dir;
 mod dir_id;
 mod dir_lock;

@@ -1,23 +1,28 @@
 //! Directories of the vault's own in its root, whose files belong to nodes elsewhere: long targets of links, lists of attributes.
 
-use super::{Dir, Result, Vault, attr::permissions};
-use crate::store::{DirStream, Listed, StoreDir, is_dots};
+use super::{
+    Dir, Result, Vault,
+    attr::permissions,
+    descent::{Visitor, descend},
+};
+use crate::store::{Listed, StoreDir, is_dots};
 use rustix::fs::FileType;
 use std::{
     collections::HashSet,
     ffi::{OsStr, OsString},
     io,
+    sync::Arc,
 };
 
 /// Names of the files that belong to an entry of a directory of the store.
 pub(super) type FilesOf<'a> = dyn FnMut(&StoreDir, &Listed) -> io::Result<Vec<OsString>> + 'a;
 
-/// A directory that is being read.
-struct Level {
-    dir: StoreDir,
-    names: DirStream,
-    /// Directories in it that were listed, and are still to be read.
-    inner: Vec<OsString>,
+/// A search for files that belong to nothing.
+struct Strike<'a, 'f> {
+    vault: &'a Vault,
+    /// Files that belong to nothing seen so far.
+    left: &'a mut HashSet<OsString>,
+    files_of: &'a mut FilesOf<'f>,
 }
 
 impl Vault {
@@ -57,40 +62,44 @@ impl Vault {
         let Some(dir) = self.own_dir(name)? else { return Ok(None) };
         let listed = self.with_access(&dir.itself(), 0o500, || dir.list())?;
         let mut left: HashSet<_> = listed.into_iter().map(|entry| entry.name).collect();
-        self.strike(&mut left, files_of)?;
+        let top = Arc::new(Dir::new(self.root.store.try_clone()?, None));
+        descend(&mut Strike { vault: self, left: &mut left, files_of }, &top)?;
         Ok(Some((Dir::new(dir, None), left.into_iter().collect())))
     }
+}
 
-    /// Takes out of `left` what belongs to an entry of the store. Not by recursion: the store may be deeper than the stack.
-    fn strike(&self, left: &mut HashSet<OsString>, files_of: &mut FilesOf) -> io::Result<()> {
-        let mut open = vec![self.level(self.root.store.try_clone()?)?];
-        while let Some(Level { dir, names, inner }) = open.last_mut()
-            && !left.is_empty()
-        {
-            if let Some(name) = inner.pop() {
-                let below = self.with_access(&dir.itself(), 0o100, || dir.open_dir(&name))?;
-                open.push(self.level(below)?);
-                continue;
-            }
-            let listed = names.next(dir)?;
+impl Visitor for Strike<'_, '_> {
+    type Stop = io::Error;
+
+    fn visit(&mut self, dir: &Arc<Dir>) -> io::Result<Vec<OsString>> {
+        let mut inner = Vec::new();
+        let mut names = self.vault.with_access(&dir.store.itself(), 0o500, || dir.store.stream())?;
+        while !self.left.is_empty() {
+            let listed = names.next(&dir.store)?;
             if listed.is_empty() {
-                open.pop();
-                continue;
+                return Ok(inner);
             }
             for (_, entry) in listed.into_iter().filter(|(_, entry)| !is_dots(&entry.name)) {
-                for file in files_of(dir, &entry)? {
-                    left.remove(&file);
+                for file in (self.files_of)(&dir.store, &entry)? {
+                    self.left.remove(&file);
                 }
                 if entry.kind == FileType::Directory {
                     inner.push(entry.name);
                 }
             }
         }
-        Ok(())
+        Ok(Vec::new())
     }
 
-    fn level(&self, dir: StoreDir) -> io::Result<Level> {
-        let names = self.with_access(&dir.itself(), 0o500, || dir.stream())?;
-        Ok(Level { dir, names, inner: Vec::new() })
+    fn open(&mut self, dir: &Arc<Dir>, name: OsString) -> io::Result<Option<Arc<Dir>>> {
+        if self.left.is_empty() {
+            return Ok(None);
+        }
+        let store = self.vault.with_access(&dir.store.itself(), 0o100, || dir.store.open_dir(&name))?;
+        Ok(Some(Arc::new(Dir::new(store, None))))
+    }
+
+    fn lost(&mut self, _: &Arc<Dir>, error: io::Error) -> io::Result<()> {
+        Err(error)
     }
 }

@@ -97,6 +97,15 @@ impl StoreDir {
         Ok(StoreDir { fd: openat(self, self.component(name)?, flags, Mode::empty())? })
     }
 
+    /// Opens the directory above this one.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn parent(&self) -> io::Result<Self> {
+        let flags = ALWAYS | OFlags::PATH | OFlags::DIRECTORY;
+        Ok(StoreDir { fd: openat(self, "..", flags, Mode::empty())? })
+    }
+
     /// Opens a file in this directory without ever waiting (a FIFO has no effect on the caller).
     ///
     /// # Errors

@@ -5,8 +5,15 @@ use super::{
     database::{DirState, Writer},
     entry::Identity,
 };
-use crate::vault::{Dir, Error, Result, StoredName, Vault};
-use std::{io, sync::atomic::Ordering};
+use crate::vault::{
+    Dir, Error, Result, Vault,
+    descent::{Visitor, descend},
+};
+use std::{
+    ffi::OsString,
+    io,
+    sync::{Arc, atomic::Ordering},
+};
 
 /// A way through the vault.
 struct Taking<'a, 'w> {
@@ -38,7 +45,7 @@ impl Vault {
             if let Some(id) = self.root.id {
                 writer.set_about(ROOT, &id.0)?;
             }
-            Taking { vault: self, anchor, writer, progress }.directory(&self.root)?;
+            descend(&mut Taking { vault: self, anchor, writer, progress }, &self.root)?;
             // What is trusted has to stay.
             self.root.store.sync_all().map(drop)
         });
@@ -50,9 +57,12 @@ impl Vault {
     }
 }
 
-impl Taking<'_, '_> {
-    fn directory(&mut self, dir: &Dir) -> io::Result<()> {
-        let Some(id) = dir.id else { return Ok(()) };
+impl Visitor for Taking<'_, '_> {
+    type Stop = io::Error;
+
+    fn visit(&mut self, dir: &Arc<Dir>) -> io::Result<Vec<OsString>> {
+        let mut inner = Vec::new();
+        let Some(id) = dir.id else { return Ok(inner) };
         self.writer.set_directory(&id, DirState::Known)?;
         for (name, stored) in self.vault.entries_of(dir)? {
             if !(self.progress)() {
@@ -71,17 +81,21 @@ impl Taking<'_, '_> {
             }
             self.writer.set_name(&self.anchor.keys()?.seal(&id, &name), identity.as_ref())?;
             if let Some(Identity::Dir(_)) = identity {
-                self.inner(dir, &stored)?;
+                inner.push(stored.0);
             }
         }
-        Ok(())
+        Ok(inner)
     }
 
-    fn inner(&mut self, dir: &Dir, stored: &StoredName) -> io::Result<()> {
-        match self.vault.with_id(dir.store.open_dir(&stored.0)?) {
-            Ok(inner) => self.directory(&inner),
-            Err(Error::Damaged(_)) => Ok(()),
+    fn open(&mut self, dir: &Arc<Dir>, name: OsString) -> io::Result<Option<Arc<Dir>>> {
+        match self.vault.with_id(dir.store.open_dir(&name)?) {
+            Ok(inner) => Ok(Some(Arc::new(inner))),
+            Err(Error::Damaged(_)) => Ok(None),
             Err(e) => Err(e.into()),
         }
+    }
+
+    fn lost(&mut self, _: &Arc<Dir>, error: io::Error) -> io::Result<()> {
+        Err(error)
     }
 }

@@ -16,6 +16,7 @@ use super::{
     anchor::Owner,
     attr::key,
     config_file::{ConfigLock, Configs, put_both},
+    descent::{Visitor, descend},
     names::{NameOf, read_up_to, temporary_name},
 };
 use crate::{
@@ -30,7 +31,7 @@ use crate::{
 };
 use rustix::fs::{FlockOperation, OFlags};
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     io,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
@@ -44,7 +45,7 @@ const WAIT: Duration = Duration::from_millis(50);
 /// What a rotation did.
 #[derive(Debug)]
 pub enum Step {
-    /// A directory and all below it was looked at.
+    /// A directory and the files in it were looked at.
     Directory,
     /// A file of so many bytes is under the present key now.
     Rewritten(u64),
@@ -122,7 +123,7 @@ impl Vault {
             let moves = self.moves();
             let mut pass =
                 Pass { vault: self, report: &mut *report, rewritten: false, left: false, foreign: false };
-            if pass.directory(&self.root).is_err() {
+            if descend(&mut pass, &self.root).is_err() {
                 return Ok(Rotated::Stopped);
             }
             if pass.left {
@@ -254,51 +255,90 @@ fn end_in_config(store: &StoreDir, master: &Secret<32>) -> std::result::Result<V
     Ok(config)
 }
 
-impl Pass<'_> {
-    /// Everything in a directory and below.
-    fn directory(&mut self, dir: &Arc<Dir>) -> std::result::Result<(), Stop> {
+impl Visitor for Pass<'_> {
+    type Stop = Stop;
+
+    fn visit(&mut self, dir: &Arc<Dir>) -> std::result::Result<Vec<OsString>, Stop> {
+        let mut inner = Vec::new();
         if let Some(WhyLeft { name, reason }) = self.vault.why_left(dir) {
             self.leave(dir, &name, &reason)?;
         }
         let listed = match self.vault.with_access(&dir.store.itself(), 0o500, || dir.store.list()) {
             Ok(listed) => listed,
-            Err(e) => return self.leave(dir, OsStr::new(""), &e.to_string()),
+            Err(e) => {
+                self.leave(dir, OsStr::new(""), &e.to_string())?;
+                return Ok(inner);
+            }
         };
         for entry in listed.iter().filter(|entry| self.vault.is_entry(&entry.name)) {
             let exists = || dir.store.stat(&entry.name).is_ok();
             match self.vault.name_of_entry(dir, entry) {
                 NameOf::Unread(reason) if exists() => self.leave(dir, &entry.name, &reason)?,
-                // Its content may still be the vault's, with a damaged name.
                 NameOf::Entry(Err(reason)) if exists() => {
-                    let outer = std::mem::replace(&mut self.foreign, true);
-                    self.leave(dir, &entry.name, &reason)?;
-                    self.entry(dir, entry)?;
-                    self.foreign = outer;
+                    self.without_a_name(dir, entry, &reason, &mut inner)?
                 }
-                NameOf::Entry(_) | NameOf::Unread(_) | NameOf::Own(_) => self.entry(dir, entry)?,
+                NameOf::Entry(_) | NameOf::Unread(_) | NameOf::Own(_) => match Kind::from_store(entry.kind) {
+                    Some(Kind::Dir) => inner.push(entry.name.clone()),
+                    Some(Kind::File) => self.content(dir, entry)?,
+                    _ => {}
+                },
             }
         }
-        self.tell(Step::Directory)
+        self.tell(Step::Directory)?;
+        Ok(inner)
     }
 
-    /// What an entry holds.
-    fn entry(&mut self, dir: &Arc<Dir>, entry: &Listed) -> std::result::Result<(), Stop> {
-        let name = StoredName(entry.name.clone());
+    fn open(&mut self, dir: &Arc<Dir>, name: OsString) -> std::result::Result<Option<Arc<Dir>>, Stop> {
+        let name = StoredName(name);
+        match self.vault.open_dir(dir, &name) {
+            Ok(inner) => Ok(Some(inner)),
+            Err(e) => self.failed(dir, &name.0, &e).map(|()| None),
+        }
+    }
+
+    fn lost(&mut self, dir: &Arc<Dir>, error: io::Error) -> std::result::Result<(), Stop> {
+        // Not tried again at once: whoever moves directories in the store could keep the rotation going for ever.
+        self.leave(dir, OsStr::new(""), &error.to_string())
+    }
+}
+
+impl Pass<'_> {
+    /// An entry whose name is under neither key. Its content may still be the vault's. A directory in a foreign one is added
+    /// to `inner`.
+    fn without_a_name(
+        &mut self,
+        dir: &Arc<Dir>,
+        entry: &Listed,
+        reason: &str,
+        inner: &mut Vec<OsString>,
+    ) -> std::result::Result<(), Stop> {
+        let outer = std::mem::replace(&mut self.foreign, true);
+        self.leave(dir, &entry.name, reason)?;
         match Kind::from_store(entry.kind) {
-            Some(Kind::Dir) => match self.vault.open_dir(dir, &name) {
-                Ok(inner) => self.directory(&inner),
-                Err(e) => self.failed(dir, &entry.name, &e),
-            },
-            Some(Kind::File) => match self.file(dir, &name) {
-                Ok(None) => Ok(()),
-                Ok(Some(bytes)) => {
-                    self.rewritten = true;
-                    self.tell(Step::Rewritten(bytes))
+            Some(Kind::Dir) if outer => inner.push(entry.name.clone()),
+            // A walk within a walk. There is never a third.
+            Some(Kind::Dir) => {
+                if let Some(foreign) = self.open(dir, entry.name.clone())? {
+                    descend(self, &foreign)?;
                 }
-                Err(_) if self.vault.rotation.is_stopped() => Err(Stop),
-                Err(e) => self.failed(dir, &entry.name, &e),
-            },
-            _ => Ok(()),
+            }
+            Some(Kind::File) => self.content(dir, entry)?,
+            _ => {}
+        }
+        self.foreign = outer;
+        Ok(())
+    }
+
+    /// What a file holds.
+    fn content(&mut self, dir: &Dir, entry: &Listed) -> std::result::Result<(), Stop> {
+        match self.file(dir, &StoredName(entry.name.clone())) {
+            Ok(None) => Ok(()),
+            Ok(Some(bytes)) => {
+                self.rewritten = true;
+                self.tell(Step::Rewritten(bytes))
+            }
+            Err(_) if self.vault.rotation.is_stopped() => Err(Stop),
+            Err(e) => self.failed(dir, &entry.name, &e),
         }
     }
 

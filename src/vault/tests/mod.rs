@@ -3,6 +3,7 @@
 mod anchor;
 mod concurrent;
 mod config;
+mod deep;
 mod descriptors;
 mod files;
 mod hostile;
