@@ -8,7 +8,7 @@ use super::{
     password,
     progress::Spinner,
 };
-use crate::vault::Unlock;
+use crate::{crypto::machine::any_memory_is_allowed, vault::Unlock};
 use rustix::io::Errno;
 use std::{
     ffi::OsString,
@@ -68,6 +68,9 @@ fn outcome(report: &str, mut child: Child) -> Outcome {
 /// The arguments of the process behind the mount: all but those that the parent has dealt with.
 fn arguments(args: &MountArgs) -> Vec<OsString> {
     let mut line: Vec<OsString> = vec!["serve".into()];
+    if any_memory_is_allowed() {
+        line.push("--any-kdf-memory".into());
+    }
     if args.read_only {
         line.push("--read-only".into());
     }

@@ -16,6 +16,7 @@ pub enum Code {
     ConfigEdited = 14,
     AlreadyMounted = 15,
     InitTargetInUse = 16,
+    TooMuchMemory = 17,
     MountPointMissing = 20,
     MountPointNotDir = 21,
     MountPointNotEmpty = 22,
@@ -32,7 +33,7 @@ pub enum Code {
 
 impl Code {
     /// Every code, in ascending order.
-    pub const ALL: [Code; 21] = [
+    pub const ALL: [Code; 22] = [
         Code::Failed,
         Code::Usage,
         Code::WrongKey,
@@ -42,6 +43,7 @@ impl Code {
         Code::ConfigEdited,
         Code::AlreadyMounted,
         Code::InitTargetInUse,
+        Code::TooMuchMemory,
         Code::MountPointMissing,
         Code::MountPointNotDir,
         Code::MountPointNotEmpty,
@@ -73,6 +75,7 @@ impl Code {
             Code::ConfigEdited => "the vault's configuration is damaged or was edited without the key",
             Code::AlreadyMounted => "the vault is already mounted or in use",
             Code::InitTargetInUse => "init: the directory is already a vault, or not empty",
+            Code::TooMuchMemory => "a password needs more than half of the machine's memory",
             Code::MountPointMissing => "the mount point does not exist",
             Code::MountPointNotDir => "the mount point is not a directory",
             Code::MountPointNotEmpty => "the mount point is not empty",

@@ -44,7 +44,7 @@ mod unheard;
 mod unlocking;
 mod vaults;
 
-use crate::engine;
+use crate::{crypto::machine::allow_any_memory, engine};
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use exit::{Code, Failure, Outcome};
@@ -85,6 +85,9 @@ pub fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(e) => e.exit(),
     };
     begin(c"warpcrypt");
+    if cli.any_kdf_memory {
+        allow_any_memory();
+    }
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

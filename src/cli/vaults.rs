@@ -56,6 +56,7 @@ fn code_of(error: &ConfigError) -> Code {
     match error {
         ConfigError::Recovery(_) => Code::WrongKey,
         ConfigError::NoSuchSlot(_) => Code::NoSuchSlot,
+        ConfigError::Slot(SlotError::TooMuchMemory(_)) => Code::TooMuchMemory,
         ConfigError::Slot(SlotError::CostTooHigh { .. } | SlotError::CostTooLow) => Code::ConfigEdited,
         ConfigError::Slot(SlotError::BadLabel | SlotError::KeyFileSize(_)) | ConfigError::LastSlot => {
             Code::Usage

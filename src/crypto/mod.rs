@@ -40,6 +40,7 @@ mod kuznyechik_planes;
 mod kuznyechik_sbox;
 mod listed;
 pub mod mac;
+pub mod machine;
 mod mlock;
 pub mod random;
 pub mod secret;

@@ -5,6 +5,7 @@ use crate::crypto::{
     cipher::Cipher,
     kdf::{Argon2Cost, argon2id},
     mac::{Mac, MacKey},
+    machine::{TooMuchMemory, check_memory},
     random,
     secret::Secret,
     siv::SivKey,
@@ -50,6 +51,9 @@ pub enum SlotError {
     /// Argon2 failed, for lack of memory for example.
     #[error("argon2id: {0}")]
     Kdf(String),
+    /// A slot asks for more memory than the machine can spare.
+    #[error(transparent)]
+    TooMuchMemory(#[from] TooMuchMemory),
     /// The kernel has no random bytes.
     #[error("no random bytes: {0}")]
     Random(io::Error),
@@ -238,16 +242,14 @@ impl Kdf {
     /// The wrapping key; `None` if the secret is of another kind.
     fn key(&self, secret: &SlotSecret) -> Result<Option<Secret<32>>, SlotError> {
         Ok(Some(match (self, secret) {
-            (Kdf::Password { salt, cost }, SlotSecret::Password(password)) => {
-                argon2id(password, salt, *cost).map_err(SlotError::Kdf)?
-            }
+            (Kdf::Password { salt, cost }, SlotSecret::Password(password)) => stretch(password, salt, *cost)?,
             (Kdf::KeyFile { salt }, SlotSecret::KeyFile(content)) => {
                 check_key_file(content)?;
                 extract(salt, b"warpcrypt v1 key file", content)
             }
             (Kdf::PasswordAndKeyFile { salt, cost }, SlotSecret::PasswordAndKeyFile(password, content)) => {
                 check_key_file(content)?;
-                let stretched = argon2id(password, salt, *cost).map_err(SlotError::Kdf)?;
+                let stretched = stretch(password, salt, *cost)?;
                 extract(stretched.expose(), b"warpcrypt v1 password and key file", content)
             }
             (Kdf::Recovery { salt }, SlotSecret::Recovery(key)) => {
@@ -256,6 +258,12 @@ impl Kdf {
             _ => return Ok(None),
         }))
     }
+}
+
+/// Argon2id of a password, if the machine has the memory: nothing has authenticated the cost.
+fn stretch(password: &[u8], salt: &[u8; SALT], cost: Argon2Cost) -> Result<Secret<32>, SlotError> {
+    check_memory(cost.memory_kib)?;
+    argon2id(password, salt, cost).map_err(SlotError::Kdf)
 }
 
 fn check_key_file(content: &[u8]) -> Result<(), SlotError> {

@@ -38,6 +38,9 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// Try a password even if that takes more than half of the memory of the machine or of its cgroup
+    #[arg(long, global = true)]
+    pub any_kdf_memory: bool,
 }
 
 /// The commands.

@@ -1,6 +1,10 @@
 //! Secrets stay out of sight.
 
-use crate::support::{command::ok, mounted::Vault, ready};
+use crate::support::{
+    command::{ok, run},
+    mounted::{Vault, program_path},
+    ready, ready_as_root,
+};
 use std::fs;
 
 const WORD: &str = "sesame-4711-open";
@@ -36,6 +40,39 @@ fn no_secret_in_arguments_environment_or_log() {
     fs::write(vault.mount_point.join("a"), "b").expect("write");
     ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
     assert!(!vault.log_text().contains(WORD));
+}
+
+/// A configuration that nobody authenticated yet must not make the machine run out of memory.
+#[test]
+fn a_password_that_takes_half_of_the_memory_is_not_tried() {
+    if !ready_as_root(&["unshare"]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let word = crate::cli::file(vault.place_path(), "word", WORD.as_bytes());
+    let mut add = Vault::program();
+    add.args(["key", "add"]).arg(&vault.store).arg("--key-file").arg(&vault.key);
+    ok(add.args(["--new-password-file", &word]), 60);
+    // The password takes 256 MiB.
+    let small = crate::cli::file(vault.place_path(), "meminfo", b"MemTotal:         409600 kB\n");
+    let script = "mount --bind \"$1\" /proc/meminfo; shift; exec \"$@\"";
+    let on_small = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--mount", "sh", "-ec", script, "sh", &small]).arg(program_path()).args(arguments);
+        run(&mut command, 60)
+    };
+    let [store, mount] = [&vault.store, &vault.mount_point].map(|path| crate::cli::text(path));
+    for arguments in [vec!["ls", store], vec!["mount", store, mount], vec!["key", "recovery", store]] {
+        let done = on_small(&[&arguments[..], &["--password-file", &word]].concat());
+        assert!(done.code() == 17 && done.stderr.contains("256 MiB"), "{arguments:?}: {}", done.stderr);
+    }
+    let done = on_small(&["--any-kdf-memory", "ls", store, "--password-file", &word]);
+    assert_eq!(done.code(), 0, "{}", done.stderr);
+    let script = "mount --bind \"$1\" /proc/meminfo; shift; program=$1; shift
+        \"$program\" mount \"$1\" \"$2\" --any-kdf-memory --password-file \"$3\"; \"$program\" umount \"$2\"";
+    let mut both = std::process::Command::new("unshare");
+    both.args(["--mount", "sh", "-ec", script, "sh", &small]).arg(program_path()).args([store, mount, &word]);
+    ok(&mut both, 60);
 }
 
 /// The process id of what serves the vault.
