@@ -10,10 +10,12 @@ use super::{
     signals::Interrupt,
 };
 use crate::fuse::ControlCommand;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::{Mode, OFlags, open, syncfs},
+    process::{Pid, Signal, kill_process},
+};
 use std::{
     ffi::OsString,
-    fs::File,
     io,
     os::unix::process::ExitStatusExt,
     path::Path,
@@ -73,7 +75,10 @@ pub fn thaw(place: &Path) -> Outcome {
 /// Has the kernel hand over what programs changed in mappings. The mount's own process could not: it would wait for itself.
 fn sync(mount: &Mount, interrupt: &Interrupt) -> Outcome {
     let target = mount.target.clone();
-    let synced = patiently(&interrupt.patience(), move || Ok(rustix::fs::syncfs(File::open(target)?)?));
+    // Nothing but a directory is opened: another may be there by now.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let sync = move || Ok(syncfs(open(target, flags, Mode::empty())?)?);
+    let synced = patiently(&interrupt.patience(), sync);
     interrupt.check()?;
     synced.map_err(|e| Failure::io(mount.target.display(), &e))
 }

@@ -1,15 +1,15 @@
 //! Who has a vault's lock, as the kernel tells.
 
-use crate::format::name::LOCK_FILE;
+use crate::{format::name::LOCK_FILE, store::StoreDir};
 use rustix::{
-    fs::{FlockOperation, flock, fstat, major, minor},
+    fs::{FlockOperation, Mode, OFlags, flock, fstat, major, minor, openat},
     io::Errno,
     process::Pid,
 };
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io,
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
@@ -19,17 +19,24 @@ use std::{
 /// # Errors
 /// If the vault cannot be read.
 pub fn held(vault: &Path) -> io::Result<Option<File>> {
-    match open(&vault.join(LOCK_FILE)) {
+    let store = StoreDir::open_path(vault)?;
+    match lock_file(&store) {
         Ok(lock) if is_held(&lock) => return Ok(Some(lock)),
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
-    open(vault).map(|dir| Some(dir).filter(is_held))
+    directory(&store).map(|dir| Some(dir).filter(is_held))
 }
 
-/// Opens what a mount says is its vault's: another user may have put a pipe there, for whose writer nobody is to wait.
-fn open(path: &Path) -> io::Result<File> {
-    File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+/// The lock file of what a mount says is its vault: another user may have put anything there.
+fn lock_file(store: &StoreDir) -> io::Result<File> {
+    store.open_file(OsStr::new(LOCK_FILE), OFlags::RDONLY).map(File::from)
+}
+
+/// The directory itself, to be locked.
+fn directory(store: &StoreDir) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(store, ".", flags, Mode::empty())?.into())
 }
 
 /// Whether somebody has locked this file alone.
@@ -39,7 +46,7 @@ pub fn is_held(lock: &File) -> bool {
 
 /// Whether mounts share the vault.
 pub fn is_shared(vault: &Path) -> bool {
-    let lock = open(&vault.join(LOCK_FILE));
+    let lock = StoreDir::open_path(vault).and_then(|store| lock_file(&store));
     lock.is_ok_and(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK))
 }
 
@@ -53,7 +60,8 @@ pub fn locked_by(lock: &File) -> Option<PathBuf> {
 
 /// Whether a process has locked the vault, alone or with others.
 pub fn has_locked(process: Pid, vault: &Path) -> bool {
-    let files = [open(&vault.join(LOCK_FILE)), open(vault)];
+    let Ok(store) = StoreDir::open_path(vault) else { return false };
+    let files = [lock_file(&store), directory(&store)];
     let files: Vec<String> = files.iter().flatten().filter_map(in_table).collect();
     let table = fs::read_to_string("/proc/locks").unwrap_or_default();
     let process = process.to_string();

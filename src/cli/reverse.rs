@@ -11,12 +11,15 @@ use crate::{
         key_slot::NewSlot,
     },
     reverse::{CONFIG, ReverseKeys, Time, View},
+    store::StoreDir,
     vault::Unlock,
 };
+use rustix::fs::{FlockOperation, OFlags};
 use std::{
-    fs::{File, OpenOptions},
+    ffi::{OsStr, OsString},
+    fs::{File, OpenOptions, Permissions},
     io::{self, Read, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     path::Path,
 };
 
@@ -32,7 +35,8 @@ pub fn read(plain: &Path) -> Outcome<VaultConfig> {
 fn text(plain: &Path) -> Outcome<(Vec<u8>, Time)> {
     let file = plain.join(CONFIG);
     let mut text = Vec::new();
-    let read = File::open(&file).and_then(|f| {
+    let read = StoreDir::open_path(plain).and_then(|dir| {
+        let f = File::from(dir.open_file(OsStr::new(CONFIG), OFlags::RDONLY)?);
         let of = f.metadata()?;
         f.take(TEXT_MAX as u64 + 1).read_to_end(&mut text)?;
         Ok((of.mtime(), of.mtime_nsec() as u64))
@@ -113,32 +117,33 @@ fn change_plain<T>(
 ) -> Outcome<T> {
     let file = plain.join(CONFIG);
     let failed = |e| Failure::io(file.display(), &e);
-    let dir = File::open(plain).map_err(failed)?;
-    dir.lock().map_err(failed)?; // until this returns
+    let store = StoreDir::open_path(plain).map_err(failed)?;
+    let _alone = store.lock(FlockOperation::LockExclusive).map_err(failed)?;
     let mut config = read(plain)?;
     let (opened, master) = vaults::with_secret(unlock, |secret| {
         config.unlock_slot(&secret).map_err(|e| vaults::explain(e.into()))
     })?;
     let result = change(&mut config, opened, &master)?;
-    replace(&file, &config).and_then(|()| dir.sync_all()).map_err(failed)?;
+    replace(&store, &config).map_err(failed)?;
     Ok(result)
 }
 
-/// Puts a new file in the old one's place. Others may write to the directory: its name is one that they cannot know.
-fn replace(file: &Path, config: &VaultConfig) -> io::Result<()> {
-    let old = file.metadata()?;
+/// Puts a new file in the old one's place, durably. Others may write to the directory: its name is one that they cannot know.
+fn replace(store: &StoreDir, config: &VaultConfig) -> io::Result<()> {
+    let old = store.stat(OsStr::new(CONFIG))?;
     let mut random = [0; 8];
     random::fill(&mut random)?;
-    let new = file.with_file_name(format!("{CONFIG}.{:016x}", u64::from_le_bytes(random)));
-    let mut text = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let new = OsString::from(format!("{CONFIG}.{:016x}", u64::from_le_bytes(random)));
+    let mut text = File::from(store.create_file(&new, 0o600)?);
     let mut write = || {
         text.write_all(config.to_json().as_bytes())?;
-        std::os::unix::fs::fchown(&text, Some(old.uid()), Some(old.gid()))?;
-        text.set_permissions(old.permissions())?;
+        std::os::unix::fs::fchown(&text, Some(old.st_uid), Some(old.st_gid))?;
+        text.set_permissions(Permissions::from_mode(old.st_mode & 0o777))?;
         text.sync_all()?;
-        std::fs::rename(&new, file)
+        store.rename(&new, store, OsStr::new(CONFIG))?;
+        store.sync()
     };
-    write().inspect_err(|_| drop(std::fs::remove_file(&new)))
+    write().inspect_err(|_| drop(store.unlink(&new)))
 }
 
 /// Unlocks a plain directory's configuration: its view.

@@ -43,7 +43,7 @@ impl Vault {
         }
         // By its name, as nearly always: the way through a handle takes three calls more, and `/proc`.
         let flags = if self.read_only() { OFlags::RDONLY } else { OFlags::RDWR };
-        if let Ok(fd) = parent.store.open_file(&name.0, flags)
+        if let Ok(fd) = parent.store.open_known(&name.0, flags)
             && let file = DirFile::quiet(fd)
             && let opened = Node::shared(file.fd()).stat()?
             && key(&opened) == key(&raw)

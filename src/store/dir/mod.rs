@@ -106,11 +106,24 @@ impl StoreDir {
         Ok(StoreDir { fd: openat(self, "..", flags, Mode::empty())? })
     }
 
-    /// Opens a file in this directory without ever waiting (a FIFO has no effect on the caller).
+    /// Opens a regular file in this directory. Nothing else is opened: that would wake the other end of a FIFO, or operate a
+    /// device.
+    ///
+    /// # Errors
+    /// ELOOP if `name` is a symbolic link, an error without an errno if it is anything else; else the store's.
+    pub fn open_file(&self, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
+        require_regular(&self.stat(name)?)?;
+        let fd = self.open_known(name, flags)?;
+        // Another node may have taken the name meanwhile.
+        require_regular(&rustix::fs::fstat(&fd)?)?;
+        Ok(fd)
+    }
+
+    /// Opens what the caller has seen to be a regular file, and checks again. Never waits, whatever has the name by then.
     ///
     /// # Errors
     /// ELOOP if `name` is a symbolic link; else the store's.
-    pub fn open_file(&self, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
+    pub fn open_known(&self, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | ALWAYS | OFlags::NONBLOCK | OFlags::NOCTTY;
         Ok(openat(self, self.component(name)?, flags, Mode::empty())?)
     }
@@ -370,6 +383,14 @@ impl StoreDir {
         #[cfg(test)]
         nfs::known(self)?;
         openat(self, ".", ALWAYS | OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+    }
+}
+
+fn require_regular(stat: &Stat) -> io::Result<()> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(()),
+        FileType::Symlink => Err(Errno::LOOP.into()),
+        _ => Err(io::Error::other("not a regular file")),
     }
 }
 
