@@ -115,6 +115,15 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
     if let Some(file) = &args.log_file {
         line.extend(["--log-file".into(), file.into()]);
     }
+    if args.nonempty {
+        line.extend(["-o".into(), "nonempty".into()]);
+    }
+    if args.any_path {
+        line.extend(["-o".into(), "any-path".into()]);
+    }
+    if let Some(user) = args.for_uid {
+        line.extend(["-o".into(), format!("for-uid={user}").into()]);
+    }
     for option in &args.options {
         line.extend(["-o".into(), option.into()]);
     }

@@ -50,6 +50,7 @@ fn in_foreground(args: MountArgs, unlock: Unlock) -> Outcome {
 /// Runs `serve`, the process behind a mount, started by [`run`].
 pub fn serve_for_parent(args: MountArgs) -> Outcome {
     let (unlock, report) = daemon::Report::begin()?;
+    let args = options::absorb(args)?;
     let what = shown(&args);
     log::in_background(args.log_file.as_deref());
     let started = EndSignals::hold().and_then(|signals| Ok((Mounted::start(&plan(args), &unlock)?, signals)));
@@ -89,8 +90,11 @@ fn plan(args: MountArgs) -> Plan {
         sharing: args.shared.then_some(PATIENCE),
         anchor: anchor::wanted(args.anchor.as_deref()),
     };
+    let trust = args.trust();
     Plan {
         vault: args.vault,
+        nonempty: args.nonempty,
+        trust,
         mount: args.mount,
         open,
         reverse: args.reverse,
@@ -111,7 +115,7 @@ fn prepare(args: MountArgs) -> Outcome<(MountArgs, SlotKind)> {
     let config = if args.reverse { reverse::read(&args.vault)? } else { vaults::read(&args.vault)? };
     args.read_only |= args.reverse;
     args.vault = args.vault.canonicalize().map_err(|e| Failure::io(args.vault.display(), &e))?;
-    args.mount = mount_point::check(&args.mount, args.nonempty)?;
+    args.mount = mount_point::check(&args.mount, args.nonempty, args.trust())?;
     if args.vault.starts_with(&args.mount) {
         return Err(Failure::new(
             Code::Usage,

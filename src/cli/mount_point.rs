@@ -6,6 +6,7 @@ use super::{
     note,
     quoting::shell_word,
 };
+use crate::fuse::{MountPoint, PlaceError, Trust};
 use rustix::{
     fs::{Access, access, statfs},
     io::Errno,
@@ -14,7 +15,10 @@ use rustix::{
 use std::{
     fs::{self, Metadata},
     io,
-    os::unix::fs::MetadataExt,
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::fs::MetadataExt,
+    },
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -24,7 +28,7 @@ use std::{
 ///
 /// # Errors
 /// Why it cannot.
-pub fn check(path: &Path, nonempty: bool) -> Outcome<PathBuf> {
+pub fn check(path: &Path, nonempty: bool, trust: Trust) -> Outcome<PathBuf> {
     let shown = path.display();
     let whole = mounts::resolve(path).or_else(|_| std::path::absolute(path));
     let whole = whole.map_err(|e| Failure::io(format!("mount point {shown}"), &e))?;
@@ -45,7 +49,25 @@ pub fn check(path: &Path, nonempty: bool) -> Outcome<PathBuf> {
     })?;
     require_directory(path, &metadata)?;
     require_own(path, &metadata)?;
-    let mut entries = fs::read_dir(path).map_err(|e| Failure::io(format!("mount point {shown}"), &e))?;
+    if trust != Trust::All {
+        // By the path as it was given: it may lead through links.
+        let given = std::path::absolute(path).map_err(|e| Failure::io(format!("mount point {shown}"), &e))?;
+        MountPoint::open(&given, trust).map_err(|e| refused(path, &e))?;
+    }
+    let whole = path.canonicalize().map_err(|e| Failure::io(format!("mount point {shown}"), &e))?;
+    Ok(open(&whole, nonempty, trust)?.path().to_owned())
+}
+
+/// Opens the mount point at `path`, an absolute path without links: from here on its path does not matter. With `nonempty` it
+/// may have content.
+///
+/// # Errors
+/// Why nothing can be mounted there.
+pub fn open(path: &Path, nonempty: bool, trust: Trust) -> Outcome<MountPoint> {
+    let shown = path.display();
+    let place = MountPoint::open(path, trust).map_err(|e| refused(path, &e))?;
+    let inside = format!("/proc/self/fd/{}", place.as_fd().as_raw_fd());
+    let mut entries = fs::read_dir(inside).map_err(|e| Failure::io(format!("mount point {shown}"), &e))?;
     if !nonempty && entries.next().is_some() {
         return Err(Failure::new(
             Code::MountPointNotEmpty,
@@ -53,7 +75,22 @@ pub fn check(path: &Path, nonempty: bool) -> Outcome<PathBuf> {
             "A mount would hide its content. Name an empty directory, or mount with `-o nonempty`.",
         ));
     }
-    path.canonicalize().map_err(|e| Failure::io(format!("mount point {shown}"), &e))
+    Ok(place)
+}
+
+fn refused(path: &Path, error: &PlaceError) -> Failure {
+    let what = format!("mount point {}: {error}", path.display());
+    let advice = match error {
+        PlaceError::System(e) => return Failure::io(format!("mount point {}", path.display()), e),
+        PlaceError::Link(_) => {
+            "Root follows no link to a mount point. Name the directory itself, or mount with `-o any-path`."
+        }
+        PlaceError::Foreign(..) | PlaceError::Shared(_) => {
+            "Its owner could put another directory in the place. Choose one that root alone can change, or mount with \
+             `-o for-uid=UID`, for a user's own mount point, or `-o any-path`."
+        }
+    };
+    Failure::new(Code::Failed, what, advice)
 }
 
 /// Whether `path` lies in a mount whose process was killed.

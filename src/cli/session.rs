@@ -3,10 +3,10 @@
 use super::{
     anchor,
     exit::{Code, Failure, Outcome},
-    reverse, vaults,
+    mount_point, reverse, vaults,
 };
 use crate::{
-    fuse::{self, CacheMode, MountOptions, RingMode, Session},
+    fuse::{self, CacheMode, MountOptions, RingMode, Session, Trust},
     metrics,
     vault::{self, OpenOptions, Unlock, Vault},
 };
@@ -27,8 +27,12 @@ const REQUESTS_SHARE: usize = 16;
 pub struct Plan {
     /// The vault, an absolute path.
     pub vault: PathBuf,
-    /// The mount point, an absolute path.
+    /// The mount point, an absolute path without links.
     pub mount: PathBuf,
+    /// It may have content.
+    pub nonempty: bool,
+    /// Whose directories it may lie in.
+    pub trust: Trust,
     /// How the vault is opened.
     pub open: OpenOptions,
     /// The vault is a plain directory, to be shown in its stored form.
@@ -71,6 +75,7 @@ impl Mounted {
     pub fn start(plan: &Plan, unlock: &Unlock) -> Outcome<Mounted> {
         // The modes of new files follow from the caller's umask, or a default ACL.
         rustix::process::umask(rustix::fs::Mode::empty());
+        let place = mount_point::open(&plan.mount, plan.nonempty, plan.trust)?;
         vault::lift_limits();
         metrics::start();
         let options = MountOptions {
@@ -86,15 +91,13 @@ impl Mounted {
         };
         if plan.reverse {
             let view = reverse::view(&plan.vault, unlock)?;
-            return fuse::mount_reverse(view, &plan.mount, &options)
-                .map(Mounted)
-                .map_err(|e| refused(plan, &e));
+            return fuse::mount_reverse(view, &place, &options).map(Mounted).map_err(|e| refused(plan, &e));
         }
         let vault = Vault::open(&plan.vault, unlock, plan.open.clone()).map_err(vaults::explain)?;
         anchor::take_if_new(&vault, plan.open.anchor.as_ref())?;
         vault.anchor_behind();
         vault.rotate_behind();
-        fuse::mount(vault, &plan.mount, &options).map(Mounted).map_err(|e| refused(plan, &e))
+        fuse::mount(vault, &place, &options).map(Mounted).map_err(|e| refused(plan, &e))
     }
 
     /// Serves until the vault is unmounted or a signal ends the mount.

@@ -3,9 +3,12 @@
 //! fuser could do the former. But it does not notice that a mount has ended, and would unmount anything that is
 //! mounted there by then; and it gives the mount no type of its own.
 
-use super::permissions::{DEFAULT_PERMISSIONS, Judge};
+use super::{
+    permissions::{DEFAULT_PERMISSIONS, Judge},
+    place::MountPoint,
+};
 use rustix::{
-    fs::{Mode, OFlags},
+    fs::{CWD, Mode, OFlags, ResolveFlags, openat2},
     io::Errno,
     mount::{MountFlags, UnmountFlags},
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
@@ -15,10 +18,10 @@ use std::{
     io::{self, IoSliceMut},
     mem::MaybeUninit,
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::{ffi::OsStrExt, net::UnixStream},
     },
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -32,7 +35,7 @@ const HELPER: &str = "fusermount3";
 /// How to mount.
 pub struct Device<'a> {
     /// Where.
-    pub target: &'a Path,
+    pub target: &'a MountPoint,
     /// What is mounted, for the kernel's table.
     pub source: &'a OsStr,
     /// Nothing may be written.
@@ -54,7 +57,9 @@ impl Device<'_> {
         let flags = self.kernel_flags()?;
         let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let data = CString::new(self.kernel_data(&fd))?;
-        match rustix::mount::mount(self.source, self.target, TYPE, flags, data.as_c_str()) {
+        // Its path may lead elsewhere by now.
+        let target = format!("/proc/self/fd/{}", self.target.as_fd().as_raw_fd());
+        match rustix::mount::mount(self.source, target, TYPE, flags, data.as_c_str()) {
             Ok(()) => Ok(fd),
             Err(Errno::PERM | Errno::ACCESS) => self.helper(),
             Err(e) => Err(e.into()),
@@ -124,7 +129,7 @@ impl Device<'_> {
             .arg("-o")
             .arg(self.helper_options())
             .arg("--")
-            .arg(self.target)
+            .arg(self.target.path())
             .env("_FUSE_COMMFD", "0")
             .env("LC_ALL", "C")
             .stdin(OwnedFd::from(its))
@@ -147,10 +152,19 @@ impl Device<'_> {
 /// EBUSY if it is in use.
 pub fn unmount(target: &Path, lazy: bool) -> io::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    match rustix::mount::unmount(target, flags | UnmountFlags::NOFOLLOW) {
+    match unmount_at(target, flags) {
         Err(Errno::PERM | Errno::ACCESS) => helper_unmount(target, lazy),
         other => Ok(other?),
     }
+}
+
+/// Follows no symbolic link on the way: the mount table has none, so somebody put it there.
+fn unmount_at(target: &Path, flags: UnmountFlags) -> rustix::io::Result<()> {
+    let (Some(dir), Some(name)) = (target.parent(), target.file_name()) else { return Err(Errno::INVAL) };
+    let open = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = openat2(CWD, dir, open, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let at = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name);
+    rustix::mount::unmount(at, flags | UnmountFlags::NOFOLLOW)
 }
 
 /// Ends the mount at `target`, whoever uses it: with root's rights alone.
@@ -159,8 +173,8 @@ pub fn unmount(target: &Path, lazy: bool) -> io::Result<()> {
 /// What the kernel said.
 pub fn force_unmount(target: &Path) -> io::Result<()> {
     // The kernel first has every request fail, then the mount is no longer busy, or goes with its last user.
-    let flags = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
-    Ok(rustix::mount::unmount(target, flags)?)
+    let flags = UnmountFlags::FORCE | UnmountFlags::DETACH;
+    Ok(unmount_at(target, flags)?)
 }
 
 /// Has the kernel end a mount with this device number that was detached and is still in use, where the system lets
@@ -231,11 +245,11 @@ fn receive(socket: &UnixStream) -> Option<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::place::Trust, *};
 
-    fn device(flags: &[String]) -> Device<'_> {
+    fn device<'a>(target: &'a MountPoint, flags: &'a [String]) -> Device<'a> {
         Device {
-            target: Path::new("/m"),
+            target,
             source: OsStr::new("/a,b\\c"),
             read_only: true,
             allow_other: true,
@@ -246,17 +260,19 @@ mod tests {
 
     #[test]
     fn devices_and_set_user_id_are_off_unless_asked_for() {
-        let flags = device(&[]).kernel_flags().unwrap();
+        let target = MountPoint::open(Path::new("/proc"), Trust::All).unwrap();
+        let flags = device(&target, &[]).kernel_flags().unwrap();
         assert_eq!(flags, MountFlags::NODEV | MountFlags::NOSUID | MountFlags::RDONLY);
         let names = ["dev", "suid", "noexec"].map(String::from);
-        let flags = device(&names).kernel_flags().unwrap();
+        let flags = device(&target, &names).kernel_flags().unwrap();
         assert_eq!(flags, MountFlags::NOEXEC | MountFlags::RDONLY);
-        assert!(device(&["fsname=x".to_owned()]).kernel_flags().is_err());
+        assert!(device(&target, &["fsname=x".to_owned()]).kernel_flags().is_err());
     }
 
     #[test]
     fn the_helpers_options_cannot_be_extended_by_a_path() {
-        let options = device(&["noexec".to_owned()]).helper_options();
+        let target = MountPoint::open(Path::new("/proc"), Trust::All).unwrap();
+        let options = device(&target, &["noexec".to_owned()]).helper_options();
         assert_eq!(options, "subtype=warpcrypt,ro,default_permissions,allow_other,noexec,fsname=/a\\,b\\\\c");
     }
 }

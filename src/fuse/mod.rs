@@ -9,7 +9,7 @@
 //! - `loops` keeps as many event loops awake as there is work for; `small_reads` does small reads in batches.
 //! - `gate` has requests wait while the vault is locked or frozen; `locking` and `freezing` do that, as `control` is told.
 //! - `reverse` is the other filesystem: a plain directory in its stored form; `reverse_session` mounts it.
-//! - `device` and `session` make a mount and end it; `detached` notices that others took it away.
+//! - `place` opens a mount point, `device` and `session` make a mount and end it; `detached` notices that others took it away.
 
 mod affinity;
 mod attr;
@@ -40,6 +40,7 @@ mod nodes;
 mod pace;
 mod pages;
 mod permissions;
+mod place;
 mod preload;
 mod read_queue;
 mod replies;
@@ -63,6 +64,7 @@ pub use control::{
     Command as ControlCommand, FROZEN, LOCKED, Patience, Status as ControlStatus, hears, process, tell,
 };
 pub use device::unmount;
+pub use place::{MountPoint, PlaceError, Trust};
 pub use reverse_session::mount_reverse;
 pub use session::{MountOptions, RingMode, Session, Unmounter, mount};
 pub use settings::{MOST_PAGES, PAGES, RINGS};

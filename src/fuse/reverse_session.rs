@@ -4,14 +4,14 @@ use super::{
     device::Device,
     gate::Gate,
     permissions::Judge,
+    place::MountPoint,
     reverse::Reversed,
-    session::{MountOptions, Session, Unmounter, device_number, usual_loops},
+    session::{MountOptions, Session, Unmounter, usual_loops},
 };
 use crate::reverse::View;
 use fuser::{Config, SessionACL};
 use std::{
     io,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -19,17 +19,16 @@ use std::{
     thread,
 };
 
-/// Mounts a reverse view at the directory `target`, read-only, and returns once it answers. Of the options those of the
+/// Mounts a reverse view on `target`, read-only, and returns once it answers. Of the options those of the
 /// mount count; the others are about vaults.
 ///
 /// # Errors
 /// What the kernel or fusermount3 said.
-pub fn mount_reverse(view: View, target: &Path, options: &MountOptions) -> io::Result<Session> {
-    let target: Arc<Path> = target.canonicalize()?.into();
+pub fn mount_reverse(view: View, target: &MountPoint, options: &MountOptions) -> io::Result<Session> {
     let count = options.loops.unwrap_or_else(usual_loops).max(1);
     let judge = Judge::on_mount(options.allow_other, &options.flags);
     let device = Device {
-        target: &target,
+        target,
         source: &options.source,
         read_only: true,
         allow_other: options.allow_other,
@@ -39,7 +38,7 @@ pub fn mount_reverse(view: View, target: &Path, options: &MountOptions) -> io::R
     let fd = device.mount()?;
     let ended = Arc::new(AtomicBool::new(false));
     let unmounter = Unmounter {
-        target: target.clone(),
+        target: target.path().into(),
         ended: ended.clone(),
         one_at_a_time: Arc::default(),
         gate: Gate::new(),
@@ -60,7 +59,7 @@ pub fn mount_reverse(view: View, target: &Path, options: &MountOptions) -> io::R
         ended.store(true, Ordering::Release);
         served
     };
-    if let Some(device) = device_number(&target) {
+    if let Some(device) = target.device_number() {
         let _ = unmounter.device.set(device);
     }
     let thread =

@@ -11,6 +11,7 @@ use super::{
     locking::lock_when_idle,
     loops::Loops,
     permissions::Judge,
+    place::MountPoint,
     requests::Requests,
     ring::{Prepared, Rings},
     server::{Server, Transport},
@@ -103,12 +104,11 @@ pub struct Unmounter {
     pub(super) device: Arc<OnceLock<u64>>,
 }
 
-/// Mounts `vault` at the directory `target` and returns once it answers.
+/// Mounts `vault` on `target` and returns once it answers.
 ///
 /// # Errors
 /// If the vault's root cannot be read, or what the kernel or fusermount3 said.
-pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Result<Session> {
-    let target: Arc<Path> = target.canonicalize()?.into();
+pub fn mount(vault: Arc<Vault>, target: &MountPoint, options: &MountOptions) -> io::Result<Session> {
     let usual = options.loops.unwrap_or_else(usual_loops).max(1);
     let prepared = prepare_rings(options.rings)?;
     let count = if prepared.is_some() { FEWEST_LOOPS } else { usual };
@@ -129,7 +129,7 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     )
     .map_err(|e| io::Error::other(e.to_string()))?;
     let device = Device {
-        target: &target,
+        target,
         source: &options.source,
         read_only: server.read_only,
         allow_other: options.allow_other,
@@ -142,7 +142,7 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
     let largest = Largest { read, write: write.max(SMALL_REQUEST) };
     let fd = device.mount()?;
     let ended = Arc::new(AtomicBool::new(false));
-    let (target_of, one_at_a_time) = (target.clone(), Arc::default());
+    let (target_of, one_at_a_time) = (target.path().into(), Arc::default());
     let device = Arc::default();
     let unmounter = Unmounter { target: target_of, ended: ended.clone(), one_at_a_time, gate, device };
     let mut config = Config::default();
@@ -171,7 +171,7 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
         .name("monitor".into())
         .spawn(move || monitored.monitor(|| reader.read_queued()))
         .inspect_err(|_| unmounter.give_up())?;
-    let control = device_number(&target).map(|device| {
+    let control = target.device_number().map(|device| {
         let _ = unmounter.device.set(device); // A mount has one.
         let (device, ending) = (rustix::fs::minor(device), unmounter.clone());
         let _ = server.device.set(device);
@@ -209,7 +209,7 @@ pub fn mount(vault: Arc<Vault>, target: &Path, options: &MountOptions) -> io::Re
             loops.end(); // So does the monitor.
         })?;
     let session = Session { unmounter, thread: Some(thread) };
-    if let Some(advice) = device_number(&target).and_then(settings::raise_read_ahead) {
+    if let Some(advice) = target.device_number().and_then(settings::raise_read_ahead) {
         log::info!("{advice}");
     }
     Ok(session)
@@ -251,7 +251,7 @@ fn begin_rings(
 
 /// The device number of a mount, without a request to it. This process must not wait for its own answers: if it is
 /// killed meanwhile, nobody is left to answer, and it can never end.
-pub(super) fn device_number(target: &Path) -> Option<u64> {
+fn device_number(target: &Path) -> Option<u64> {
     let known = statx(CWD, target, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
     Some(makedev(known.stx_dev_major, known.stx_dev_minor))
 }

@@ -15,6 +15,7 @@ use crate::{
     crypto::{cipher::Cipher, integrity::Integrity},
     engine,
     format::name::NameMode,
+    fuse::Trust,
 };
 use clap::{Args, Parser, Subcommand, value_parser};
 use std::{
@@ -216,20 +217,37 @@ pub struct MountArgs {
     /// Log to this file instead of the system log. A log that cannot be had does not prevent the mount
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
-    /// Mount options, as in fstab: ro, rw, reverse, shared, allow_other, default_permissions, nonempty, noexec, nosuid, nodev, noatime,
+    /// Mount options, as in fstab: ro, rw, reverse, shared, allow_other, default_permissions, nonempty, any-path, for-uid=UID, noexec, nosuid, nodev, noatime,
     /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, io-uring=U, memory=MIB, anchor=F, idle=TIME. In a
-    /// value, write a comma as `\,` and a backslash as `\\`
+    /// value, write a comma as `\,` and a backslash as `\\`. Root refuses a mount point behind a symbolic link or a directory that others
+    /// can write to: for-uid lets that user own them and the mount point, any-path checks nothing
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Whether the mount may hide what is in the directory; an option of `-o` only.
     #[arg(skip)]
     pub nonempty: bool,
+    /// Whether root mounts whatever the path leads through; an option of `-o` only.
+    #[arg(skip)]
+    pub any_path: bool,
+    /// The user whose directories root may pass, and to whom the mount point belongs; an option of `-o` only.
+    #[arg(skip)]
+    pub for_uid: Option<u32>,
     /// What opens the vault.
     #[command(flatten)]
     pub unlock: UnlockArgs,
 }
 
 impl MountArgs {
+    /// Whose directories the mount point may lie in. A user's mounts are checked by fusermount3, and one who is root in a
+    /// user namespace alone does not know who owns what.
+    pub fn trust(&self) -> Trust {
+        match self.for_uid {
+            _ if self.any_path || !is_system_root() => Trust::All,
+            Some(user) => Trust::User(user),
+            None => Trust::Root,
+        }
+    }
+
     /// A private read-write mount with every default.
     pub fn plain(vault: &Path, mount: &Path) -> Self {
         MountArgs {
@@ -250,9 +268,17 @@ impl MountArgs {
             log_file: None,
             options: Vec::new(),
             nonempty: false,
+            any_path: false,
+            for_uid: None,
             unlock: UnlockArgs::default(),
         }
     }
+}
+
+fn is_system_root() -> bool {
+    const WHOLE: [&str; 3] = ["0", "0", "4294967295"];
+    let users = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    rustix::process::geteuid().is_root() && users.split_whitespace().eq(WHOLE)
 }
 
 /// Arguments of `umount`.

@@ -1,0 +1,147 @@
+//! A mount point, opened once: what was checked is what is mounted on, whatever its path leads to by then.
+
+use rustix::{
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxFlags, fstat, makedev, openat, statx},
+    io::Errno,
+};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Component, Path, PathBuf},
+};
+
+/// Others may add entries to such a directory, but replace none of another user.
+const STICKY: u32 = 0o1000;
+/// The group or others may write.
+const WRITABLE: u32 = 0o022;
+
+/// A directory to mount on, and the one that it is in.
+#[derive(Debug)]
+pub struct MountPoint {
+    path: PathBuf,
+    parent: OwnedFd,
+    name: OsString,
+    dir: OwnedFd,
+}
+
+/// Why a path does not lead to a mount point that root may use.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// A component is a symbolic link.
+    #[error("{} is a symbolic link", .0.display())]
+    Link(PathBuf),
+    /// A directory on the way, or the mount point, belongs to somebody who is not trusted.
+    #[error("{path} belongs to uid {uid}", path = .0.display(), uid = .1)]
+    Foreign(PathBuf, u32),
+    /// Others may replace entries of a directory on the way.
+    #[error("{} can be written to by other users", .0.display())]
+    Shared(PathBuf),
+    /// The system's.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// Whose directories root passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// Everybody's.
+    All,
+    /// Root's alone.
+    Root,
+    /// Root's, and those of the user who owns the mount point.
+    User(u32),
+}
+
+impl Trust {
+    fn includes(self, uid: u32) -> bool {
+        uid == 0
+            || match self {
+                Trust::All => true,
+                Trust::Root => false,
+                Trust::User(user) => uid == user,
+            }
+    }
+}
+
+impl MountPoint {
+    /// Opens the directory at `path`, an absolute path. Follows no symbolic link, and passes only directories whose entries
+    /// nobody but those in `trust` can replace.
+    ///
+    /// # Errors
+    /// `Link`, `Foreign`, `Shared`; ENOTDIR, ENOENT, …
+    pub fn open(path: &Path, trust: Trust) -> Result<Self, PlaceError> {
+        let mut way = PathBuf::from("/");
+        let mut names = path.components().filter_map(|part| match part {
+            Component::Normal(name) => Some(name),
+            Component::ParentDir => Some(OsStr::new("..")),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+        });
+        // Nothing is mounted over the root.
+        let mut name = names.next().ok_or_else(|| io::Error::from(Errno::BUSY))?;
+        let mut parent = open(CWD, OsStr::new("/"))?;
+        loop {
+            let around = fstat(&parent).map_err(io::Error::from)?;
+            require_kept(&way, &around, trust)?;
+            way.push(name);
+            let dir = open(&parent, name)?;
+            let stat = fstat(&dir).map_err(io::Error::from)?;
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => {}
+                FileType::Symlink => return Err(PlaceError::Link(way)),
+                _ => return Err(io::Error::from(Errno::NOTDIR).into()),
+            }
+            let is_shared = trust != Trust::All && around.st_mode & WRITABLE != 0;
+            if is_shared && !trust.includes(stat.st_uid) {
+                return Err(PlaceError::Foreign(way, stat.st_uid));
+            }
+            match names.next() {
+                Some(next) => (parent, name) = (dir, next),
+                None => {
+                    if let Trust::User(user) = trust
+                        && stat.st_uid != user
+                    {
+                        return Err(PlaceError::Foreign(way, stat.st_uid));
+                    }
+                    return Ok(MountPoint { path: way, parent, name: name.to_owned(), dir });
+                }
+            }
+        }
+    }
+
+    /// Its path at the time when it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The device number of what is mounted there, without a request to it; `None` if nothing is there any more. The kernel
+    /// keeps the entry of a mount point from being renamed or removed.
+    pub(super) fn device_number(&self) -> Option<u64> {
+        let known = statx(&self.parent, &self.name, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
+        Some(makedev(known.stx_dev_major, known.stx_dev_minor))
+    }
+}
+
+impl AsFd for MountPoint {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+}
+
+fn open(dir: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
+    Ok(openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Refuses a directory whose entries somebody who is not trusted can replace.
+fn require_kept(path: &Path, stat: &Stat, trust: Trust) -> Result<(), PlaceError> {
+    if trust == Trust::All {
+        return Ok(());
+    }
+    if !trust.includes(stat.st_uid) {
+        return Err(PlaceError::Foreign(path.into(), stat.st_uid));
+    }
+    match stat.st_mode & WRITABLE != 0 && stat.st_mode & STICKY == 0 {
+        true => Err(PlaceError::Shared(path.into())),
+        false => Ok(()),
+    }
+}
