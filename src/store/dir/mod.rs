@@ -119,7 +119,8 @@ impl StoreDir {
         Ok(fd)
     }
 
-    /// Opens what the caller has seen to be a regular file, and checks again. Never waits, whatever has the name by then.
+    /// Opens a file for a caller that has seen a regular one there and checks what was opened. Never waits, whatever has the
+    /// name by then.
     ///
     /// # Errors
     /// ELOOP if `name` is a symbolic link; else the store's.

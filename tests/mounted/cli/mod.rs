@@ -15,6 +15,8 @@ mod json;
 mod keys;
 mod logs;
 mod mounts;
+mod places;
+mod planted;
 mod prompts;
 mod repair;
 mod secrets;
