@@ -21,7 +21,7 @@ fn an_unmount_names_the_namespace_that_keeps_the_mount() {
     let vault = Vault::new("aes-256-ctr");
     let mount = vault.mount();
     fs::write(mount.join("f"), b"content").expect("write");
-    let mut other = Running::start(Command::new("unshare").args(["-m", "sleep", "100"]));
+    let mut other = Running::out_of_turn(Command::new("unshare").args(["-m", "sleep", "100"]));
     let table = format!("/proc/{}/mountinfo", other.pid());
     let entered =
         || fs::read_link(format!("/proc/{}/exe", other.pid())).is_ok_and(|exe| !exe.ends_with("unshare"));

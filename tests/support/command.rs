@@ -50,12 +50,19 @@ pub struct Running {
 impl Running {
     /// Starts a command. Its output goes to files, so that a daemon it leaves behind holds nothing up.
     pub fn start(command: &mut Command) -> Running {
+        let turn = Turn::of(command);
+        let mut running = Running::out_of_turn(command);
+        running._turn = turn;
+        running
+    }
+
+    /// Starts a command that makes a mount namespace, for a test that runs alone and unmounts meanwhile.
+    pub fn out_of_turn(command: &mut Command) -> Running {
         let files = [(); 2].map(|()| tempfile::tempfile().expect("temporary file"));
         let [out, err] = [0, 1].map(|i: usize| Stdio::from(files[i].try_clone().expect("descriptor")));
         let line = shown(command);
-        let turn = Turn::of(command);
         let child = command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0).spawn();
-        Running { child: child.unwrap_or_else(|e| panic!("{line}: {e}")), line, files, _turn: turn }
+        Running { child: child.unwrap_or_else(|e| panic!("{line}: {e}")), line, files, _turn: None }
     }
 
     /// The process id.
