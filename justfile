@@ -17,9 +17,10 @@ check:
 test:
     REQUIRE_FUSE=1 cargo test --release
 
-# Nothing confirmed is lost: millions of explored states, then real kills and power cuts (as root)
+# All cases of the tests that otherwise take a sample, millions of explored states, then real kills and power cuts (as root)
 prove kills="1000" cuts="200" beside="":
-    cargo test --release --lib explore -- --include-ignored --skip this_case --skip these_cases --nocapture
+    PROVE=1 REQUIRE_FUSE=1 cargo test --release
+    cargo test --release --lib explore -- --ignored --skip this_case --skip these_cases --nocapture
     cargo test --release --features interleave --lib interleave -- --include-ignored --skip this_program --nocapture
     KILLS={{kills}} CUTS={{cuts}} KILLS_BESIDE={{beside}} KILLS_OUT=target/kills REQUIRE_FUSE=1 cargo test --release --test alone kills -- --nocapture
 

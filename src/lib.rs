@@ -14,3 +14,9 @@ pub mod metrics;
 pub mod reverse;
 pub mod store;
 pub mod vault;
+
+/// How many cases a test takes: a fixed sample, or `whole` where `PROVE` is set, as `just prove` does.
+#[cfg(test)]
+fn cases(sample: u64, whole: u64) -> u64 {
+    if std::env::var_os("PROVE").is_some() { whole } else { sample }
+}

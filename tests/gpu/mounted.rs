@@ -5,6 +5,7 @@ use crate::{
     real,
     support::{
         command::{ok, run, sh},
+        is_proof,
         mounted::{Vault, memory},
         random::Random,
         ready, say, setting,
@@ -136,7 +137,7 @@ fn a_mount_survives_injected_faults() {
         && ready(&["cp", "cmp"])
     {
         let faulty = fake::faulty(&driver.join("libcuda.so.1"));
-        for fault in FAULTS {
+        for fault in FAULTS.into_iter().take(if is_proof() { FAULTS.len() } else { 1 }) {
             let variables = [("FAULT", fault), ("FILE_BYTES", "300000")];
             fake::run_over(faulty.path(), "mounted::over_fake_faults_are_injected", &variables, 400);
         }

@@ -3,7 +3,7 @@
 use crate::{
     batches::{SMALL, all_keys, assert_same, copy, damaged, open, random_batch},
     fake, real,
-    support::{command::run, random::Random, say, setting},
+    support::{command::run, is_proof, random::Random, say, setting},
 };
 use std::{
     fs,
@@ -68,10 +68,13 @@ fn nothing_wrong_passes_on_a_real_gpu() {
 #[ignore = "runs over a driver with planted faults"]
 fn over_planted_nothing_wrong_passes() {
     let (keys, mut random) = (all_keys(), Random::new("planted"));
-    for (fault, name) in FAULTS {
-        for ways in Ways::FORCED {
+    for (number, (fault, name)) in FAULTS.into_iter().enumerate() {
+        for (other, ways) in Ways::FORCED.into_iter().enumerate() {
             // Each batch that is refused costs a test of the device, which takes long on the fake one.
             let is_real = std::env::var_os("PLANTED_FATBIN").is_some();
+            if !is_real && !is_proof() && other != number % Ways::FORCED.len() {
+                continue;
+            }
             let (base, rounds) = if is_real { (Shape::default(), 8) } else { (SMALL, 1) };
             let shape = Shape { ways, ..base };
             let gpu = open(shape, Duration::from_millis(10)).expect("a device");

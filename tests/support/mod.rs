@@ -36,6 +36,11 @@ pub fn ciphers() -> [&'static str; Cipher::ALL.len()] {
 /// The ways that `--cache` takes.
 pub const CACHES: [&str; 4] = ["auto", "kernel", "direct", "write-back"];
 
+/// Whether tests are to do all that they can, as in `just prove`, and not a fixed sample.
+pub fn is_proof() -> bool {
+    std::env::var_os("PROVE").is_some()
+}
+
 /// What the environment's variable `name` says, if it says something of this type.
 pub fn setting<T: FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()

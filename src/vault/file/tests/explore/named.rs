@@ -22,7 +22,7 @@ pub(super) fn ways(text: &str) -> impl Iterator<Item = Case> {
 fn holds(from: usize, text: &str) {
     let contexts = Contexts::new();
     for case in ways(text) {
-        for seed in 0..10 {
+        for seed in 0..crate::cases(2, 10) {
             run(&contexts, &case, seed, Care { from, ..Care::ALL });
         }
     }
