@@ -20,6 +20,7 @@ mod planted;
 mod prompts;
 mod repair;
 mod secrets;
+mod terminal;
 mod transfer;
 mod users;
 

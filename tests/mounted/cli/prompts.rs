@@ -1,12 +1,12 @@
-//! Prompts, on a terminal of their own that `script` makes.
+//! Prompts, on a terminal of their own.
 
 use crate::{
-    cli::{file, text},
+    cli::{file, terminal::typed_to, text},
     support::{
         command::ok,
         command::run,
         mounted::{Vault, program_path},
-        ready, skip, which,
+        ready,
     },
 };
 use std::process::Command;
@@ -22,24 +22,9 @@ fn program(args: &[&str]) -> String {
     format!("{} {}", program_path().display(), quoted.join(" "))
 }
 
-/// The same for a command line of the shell.
-fn typed_to(lines: &[&str], line: &str) -> (i32, String) {
-    // What is typed ahead would be thrown away when echo is switched off: each line waits for its prompt.
-    let typing: Vec<String> = lines.iter().map(|l| format!("sleep 2; printf '%s\\r' '{l}'")).collect();
-    let mut command = Command::new("sh");
-    let text = format!("({}; sleep 20) | script -qefc \"$1\" /dev/null", typing.join("; "));
-    command.args(["-c", &text, "sh", line]);
-    let done = run(&mut command, 90);
-    (done.code(), done.text())
-}
-
-fn terminal() -> bool {
-    which("script").is_some() || skip("needs script".into())
-}
-
 #[test]
 fn a_new_password_is_asked_for_twice_and_not_shown() {
-    if !terminal() || !ready(&[]) {
+    if !ready(&["setsid"]) {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
@@ -57,7 +42,7 @@ fn a_new_password_is_asked_for_twice_and_not_shown() {
 
 #[test]
 fn a_terminal_that_is_only_standard_input_will_do() {
-    if !terminal() || !ready(&[]) {
+    if !ready(&["setsid"]) {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
@@ -70,9 +55,6 @@ fn a_terminal_that_is_only_standard_input_will_do() {
 
 #[test]
 fn the_terminal_shows_what_is_typed_again_after_control_c() {
-    if !terminal() {
-        return;
-    }
     let vault = Vault::new("aes-256-ctr");
     let new = vault.place_path().join("new");
     let line = format!("stty -a; {}; echo code $?; stty -a", program(&["init", text(&new)]));
@@ -97,7 +79,7 @@ fn what_needs_no_password_is_checked_before_it_is_asked_for() {
 
 #[test]
 fn a_recovery_key_opens_what_a_lost_password_does_not() {
-    if !terminal() || !ready(&[]) {
+    if !ready(&["setsid"]) {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
@@ -119,7 +101,7 @@ fn a_recovery_key_opens_what_a_lost_password_does_not() {
 
 #[test]
 fn the_master_secret_opens_a_vault_that_lost_its_configuration() {
-    if !terminal() || !ready(&[]) {
+    if !ready(&["setsid"]) {
         return;
     }
     let vault = Vault::with("kuznyechik-ctr", &["--integrity", "turboshake128x4", "--names", "plain"]);
@@ -148,7 +130,7 @@ fn the_master_secret_opens_a_vault_that_lost_its_configuration() {
 /// A damaged file keeps a rotation from its end.
 #[test]
 fn the_master_secret_keeps_a_rotation_under_way() {
-    if !terminal() || !ready(&[]) {
+    if !ready(&["setsid"]) {
         return;
     }
     let vault = Vault::with("aes-256-ctr", &["--names", "plain"]);

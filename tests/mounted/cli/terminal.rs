@@ -1,0 +1,78 @@
+//! A terminal of its own for a program.
+
+use crate::support::{command::ended, waiting::NEVER};
+use parking_lot::Mutex;
+use rustix::{
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{LocalModes, tcgetattr},
+};
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    process::{Child, Command},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Runs a line of the shell on a terminal and types each of `lines` at its prompt; returns the exit code and all that was
+/// shown.
+pub fn typed_to(lines: &[&str], line: &str) -> (i32, String) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+    grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal");
+    let mut master = File::from(master);
+    let mut child = start(&master, line);
+    let shown = Mutex::new(Vec::new());
+    let status = thread::scope(|scope| {
+        let (mut screen, shown) = (master.try_clone().expect("descriptor"), &shown);
+        scope.spawn(move || {
+            let mut piece = [0; 4096];
+            // It fails when nobody has the terminal any more.
+            while let Ok(len @ 1..) = screen.read(&mut piece) {
+                shown.lock().extend_from_slice(&piece[..len]);
+            }
+        });
+        let mut seen = 0;
+        for typed in lines {
+            wait_for_prompt(&master, &mut child, || shown.lock()[seen..].trim_ascii_end().ends_with(b":"));
+            seen = shown.lock().len();
+            write!(master, "{typed}\r").expect("typing");
+        }
+        let status = ended(&mut child, NEVER);
+        if status.is_none() {
+            child.kill().expect("kill");
+        }
+        status
+    });
+    let shown = String::from_utf8_lossy(&shown.into_inner()).into_owned();
+    let code = status.and_then(|status| status.code());
+    (code.unwrap_or_else(|| panic!("no end, or by a signal: {shown}")), shown)
+}
+
+/// The program's copies of the terminal are the only ones.
+fn start(master: &File, line: &str) -> Child {
+    let name = ptsname(master, Vec::new()).expect("a name").into_string().expect("a name");
+    let options = |file: &mut std::fs::OpenOptions| {
+        file.read(true).write(true).custom_flags(libc::O_NOCTTY).open(&name)
+    };
+    let open = || options(&mut File::options()).expect("a terminal");
+    Command::new("setsid")
+        .args(["--ctty", "--wait", "sh", "-c", line])
+        .stdin(open())
+        .stdout(open())
+        .stderr(open())
+        .spawn()
+        .expect("setsid")
+}
+
+/// What is typed ahead is thrown away when echo is switched off: so that comes first.
+fn wait_for_prompt(terminal: &File, child: &mut Child, is_asked: impl Fn() -> bool) {
+    let end = Instant::now() + NEVER;
+    let echoes = || tcgetattr(terminal).expect("modes").local_modes.contains(LocalModes::ECHO);
+    while !is_asked() || echoes() {
+        if matches!(child.try_wait(), Ok(Some(_))) || Instant::now() > end {
+            return;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
