@@ -1,6 +1,7 @@
-//! Tests that need the whole machine: they measure a process, fill disks, or copy every mount there is. Cargo runs one
-//! test program at a time, and here one test at a time.
+//! Tests that need the whole machine: they measure a process, fill disks, copy every mount there is, or keep the number of
+//! one. Cargo runs one test program at a time, and here one test at a time.
 
+mod detached;
 mod kills;
 mod memory;
 mod namespace;

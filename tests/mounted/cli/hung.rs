@@ -2,15 +2,14 @@
 
 use crate::{
     cli::{
-        eventually, fails, mount_command, text,
+        eventually, fails, text,
         users::{Home, device_for_all},
     },
     support::{
         command::{Running, ok, run, script},
         fake::Fake,
-        mounted::{Mount, Vault, is_mounted, program_path},
+        mounted::{Mount, Vault, program_path},
         ready, ready_as_root,
-        waiting::NEVER,
     },
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -216,36 +215,6 @@ fn a_fake_mount_keeps_no_other_from_being_locked() {
     mount.unmount();
 }
 
-/// Another user's mount says to be the vault that is unmounted, and mounted again.
-#[test]
-fn a_fake_mount_is_not_taken_for_the_vaults() {
-    if !ready_as_root(&["unshare", "umount"]) {
-        return;
-    }
-    let vault = Vault::new("aes-256-ctr");
-    let fake = Fake::new(&vault.store, 65534, |_| String::new());
-    let mount = vault.mount();
-    let stopped = Stopped::of(&mount);
-    let mut umount = Running::start(Vault::program().arg("umount").arg(mount.path()));
-    eventually("it is detached", || !is_mounted(mount.path()));
-    assert!(!umount.ends(Duration::from_secs(5)), "not everything is stored yet");
-    drop(stopped);
-    assert_eq!(umount.finish(NEVER).code(), 0);
-    drop(mount);
-
-    let mount = vault.mount();
-    let stopped = Stopped::of(&mount);
-    ok(Command::new("umount").arg("-l").arg(mount.path()), 60);
-    let mut next = Running::start(&mut mount_command(&vault));
-    assert!(!next.ends(Duration::from_secs(5)), "the one before it has the vault yet");
-    drop(stopped);
-    assert_eq!(next.finish(NEVER).code(), 0);
-    // Its process goes on, and has nothing to store.
-    ok(Vault::program().arg("umount").arg(fake.path()), 10);
-    assert!(fake.heard().iter().all(Vec::is_empty), "it was asked something");
-    ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
-}
-
 /// Root is told that a user has the vault mounted, and waits for that mount, too.
 #[test]
 fn what_a_user_has_mounted_is_no_fake_to_root() {
@@ -256,10 +225,10 @@ fn what_a_user_has_mounted_is_no_fake_to_root() {
     ok(&mut home.script("./warpcrypt init vault --key-file key; mkdir other"), 60);
     ok(&mut home.script("./warpcrypt mount vault mnt --key-file key; echo content >mnt/file"), 60);
     let root = |arguments: &str| script(home.path(), &format!("exec ./warpcrypt {arguments}"));
-    fails(&mut root("mount vault other --key-file key"), 15, "already mounted for writing on");
+    fails(&mut root("mount vault other --key-file key -o any-path"), 15, "already mounted for writing on");
     ok(&mut root("lock mnt"), 60);
     ok(&mut home.script("./warpcrypt unlock mnt --key-file key"), 60);
     ok(&mut root("umount mnt"), 60);
-    ok(&mut root("mount vault other --key-file key --log-file log"), 60);
+    ok(&mut root("mount vault other --key-file key --log-file log -o any-path"), 60);
     ok(&mut root("umount other"), 60);
 }
