@@ -7,7 +7,7 @@ use crate::support::{
     disk::Disk,
     mounted::{Mount, Vault},
     random::Random,
-    ready, say, setting, skip,
+    ready_as_root, say, setting, skip,
 };
 use proptest::{
     collection::vec,
@@ -77,11 +77,8 @@ fn compare<T: PartialEq + std::fmt::Debug>(
 }
 
 fn never_differs(cipher: &str, seed: u64) {
-    if !ready(&[]) {
-        return;
-    }
-    if !rustix::process::geteuid().is_root() {
-        skip("needs root, to mount a tmpfs".into());
+    // To mount a tmpfs.
+    if !ready_as_root(&[]) {
         return;
     }
     let disk = Disk::new("256m");

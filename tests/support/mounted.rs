@@ -6,7 +6,9 @@ use super::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
+    ffi::OsStr,
     fs,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     process::Command,
     sync::mpsc::{RecvTimeoutError, Sender, channel},
@@ -301,9 +303,10 @@ fn server_of(mount_point: &Path) -> Option<Pid> {
     let processes = fs::read_dir("/proc").ok()?;
     let serving = processes.flatten().filter_map(|entry| {
         let number: i32 = entry.file_name().to_str()?.parse().ok()?;
-        let program = fs::read_link(entry.path().join("exe")).ok()?;
-        program.file_name()?.to_str()?.starts_with("warpcrypt").then_some(())?;
+        // Where its program lies, it shows to root alone.
         let line = fs::read(entry.path().join("cmdline")).ok()?;
+        let program = Path::new(OsStr::from_bytes(line.split(|&b| b == 0).next()?));
+        program.file_name()?.to_str()?.starts_with("warpcrypt").then_some(())?;
         line.split(|&b| b == 0).any(|a| a == mount_point.as_os_str().as_encoded_bytes()).then_some(())?;
         let status = fs::read_to_string(entry.path().join("stat")).ok()?;
         let mut fields = status.rsplit(')').next()?.split_whitespace();
