@@ -6,7 +6,7 @@ use crate::support::{
     fake::Fake,
     mounted::{Vault, is_mounted},
     ready_as_root,
-    waiting::{NEVER, wait_for},
+    waiting::{NEVER, stop, wait_for},
 };
 use rustix::process::{Signal, kill_process};
 use std::{process::Command, time::Duration};
@@ -21,7 +21,7 @@ fn a_fake_mount_is_not_taken_for_the_vaults() {
     let vault = Vault::new("aes-256-ctr");
     let fake = Fake::new(&vault.store, 65534, |_| String::new());
     let mount = vault.mount();
-    kill_process(mount.pid, Signal::STOP).expect("stop");
+    stop(mount.pid);
     let mut umount = Running::start(Vault::program().arg("umount").arg(mount.path()));
     wait_for("it is detached", || !is_mounted(mount.path()));
     assert!(!umount.ends(Duration::from_secs(5)), "not everything is stored yet");
@@ -30,7 +30,7 @@ fn a_fake_mount_is_not_taken_for_the_vaults() {
     drop(mount);
 
     let mount = vault.mount();
-    kill_process(mount.pid, Signal::STOP).expect("stop");
+    stop(mount.pid);
     ok(Command::new("umount").arg("-l").arg(mount.path()), 60);
     let mut again = Vault::program();
     again.arg("mount").arg(&vault.store).arg(&vault.mount_point).arg("--key-file").arg(&vault.key);

@@ -3,12 +3,14 @@
 //! The store is a filesystem in an image. Copying the image while it is mounted gives what had reached
 //! the disk at that moment, and nothing of what only the page cache held.
 
-use crate::support::say;
+use crate::support::{say, waiting::NEVER};
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
+    thread::sleep,
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 use warpcrypt::{
@@ -18,7 +20,7 @@ use warpcrypt::{
         key_slot::{DEFAULT_COST, NewSlot, SlotSecret},
         name::NameMode,
     },
-    vault::{Dir, NewNode, OpenOptions, RenameMode, Target, Unlock, Vault},
+    vault::{Dir, NewNode, OpenError, OpenOptions, RenameMode, Target, Unlock, Vault},
 };
 
 const KEY: &[u8] = b"0123456789abcdef";
@@ -91,8 +93,15 @@ impl Disk {
     }
 }
 
+/// A process that another test starts has every lock of this one until it runs its program.
 fn open(path: &Path) -> Arc<Vault> {
-    Vault::open(path, &Unlock::KeyFile(KEY.to_vec().into()), OpenOptions::default()).unwrap()
+    let end = Instant::now() + NEVER;
+    loop {
+        match Vault::open(path, &Unlock::KeyFile(KEY.to_vec().into()), OpenOptions::default()) {
+            Err(OpenError::Locked) if Instant::now() < end => sleep(Duration::from_millis(5)),
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 fn node(mode: u32) -> NewNode<'static> {

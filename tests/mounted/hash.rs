@@ -2,10 +2,12 @@
 
 use crate::support::{
     command::{Done, Running, ok, run, script, sh},
+    disk::Disk,
     mounted::{Vault, program_path},
     random::Random,
-    ready, skip,
+    ready, ready_as_root, skip,
     store::edit,
+    waiting::wait_for_handlers,
     which,
 };
 use std::{
@@ -15,7 +17,7 @@ use std::{
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::Path,
     process::Command,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tempfile::TempDir;
 
@@ -97,11 +99,12 @@ fn openssl_agrees() {
 /// Long files in memory are looked at where they lie; one with a hole is read, and keeps it.
 #[test]
 fn long_files_in_memory_are_hashed_as_others_and_stay_as_they_are() {
-    if rustix::fs::statfs("/dev/shm").map_or(0, |about| about.f_type as u64) != 0x0102_1994 {
-        skip("needs a tmpfs on /dev/shm".into());
+    // To mount a tmpfs.
+    if !ready_as_root(&[]) {
         return;
     }
-    let place = TempDir::with_prefix_in("warpcrypt-test-", "/dev/shm").expect("temporary directory");
+    let disk = Disk::new("100m");
+    let place = &disk.0;
     let noise = Random::from_seed(9).bytes(40 << 20);
     write(place.path(), "whole", [&noise[..], &[0; 1 << 20]].concat());
     write(place.path(), "hole", &noise);
@@ -260,18 +263,8 @@ fn an_interrupt_ends_it_with_its_code() {
     huge.set_len(1 << 40).expect("a sparse file");
     let mut command = Vault::program();
     let running = Running::start(command.args(["hash", "-c", "k12", "huge"]).current_dir(place.path()));
-    // Once it has set up its handlers; the file takes minutes.
-    let begun = Instant::now();
-    let catches = || {
-        let status = fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap_or_default();
-        let mask =
-            status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim().to_owned();
-        u64::from_str_radix(&mask, 16).unwrap_or(0) & 2 != 0
-    };
-    while !catches() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "no handler for SIGINT");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    // The file takes minutes.
+    wait_for_handlers(running.pid());
     let pid = rustix::process::Pid::from_raw(running.pid() as i32).expect("a process id");
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("kill");
     assert_eq!(running.finish(Duration::from_secs(60)).code(), 130);

@@ -5,6 +5,7 @@ use crate::support::{
     mounted::Vault,
     random::Random,
     ready, ready_as_root, store, tree,
+    waiting::stop,
 };
 use rustix::process::{Signal, kill_process};
 use std::{
@@ -414,7 +415,7 @@ fn first_reads_of_large_files_keep_nobody_waiting() {
     let is_large = |p: &PathBuf| p.metadata().is_ok_and(|m| m.len() > 8 << 20);
     let large = store::walk(view.path()).into_iter().find(is_large).expect("the large file");
     let handles: Vec<File> = (0..16).map(|_| File::open(&large).expect("view")).collect();
-    kill_process(slow.pid, Signal::STOP).expect("stop");
+    stop(slow.pid);
     let readers =
         handles.into_iter().map(|mut file| std::thread::spawn(move || file.read_exact(&mut [0; 4096])));
     let readers: Vec<_> = readers.collect();

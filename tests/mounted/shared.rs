@@ -4,7 +4,7 @@ use crate::support::{
     command::{Running, ok, run},
     mounted::{Mount, Vault, is_mounted},
     ready,
-    waiting::{NEVER, wait_for},
+    waiting::{NEVER, stop, wait_for},
 };
 use rustix::process::{Signal, kill_process};
 use std::{
@@ -290,7 +290,7 @@ fn umount_waits_for_the_process_behind_a_mount_that_shares_a_vault() {
     let places = places();
     let [first, second, third] = mount_all(&places);
     fs::write(first.join("file"), "content").unwrap();
-    kill_process(first.pid, Signal::STOP).unwrap();
+    stop(first.pid);
     let mut umount = Running::start(Vault::program().arg("umount").arg(first.path()));
     wait_for("it is unmounted", || !is_mounted(first.path()));
     let early = umount.ends(Duration::from_secs(1));

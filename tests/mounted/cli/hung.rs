@@ -10,6 +10,7 @@ use crate::{
         fake::Fake,
         mounted::{Mount, Vault, program_path},
         ready, ready_as_root,
+        waiting::stop,
     },
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,7 +28,7 @@ struct Stopped(Pid);
 
 impl Stopped {
     fn of(mount: &Mount) -> Stopped {
-        kill_process(mount.pid, Signal::STOP).expect("stop");
+        stop(mount.pid);
         Stopped(mount.pid)
     }
 }

@@ -6,9 +6,10 @@ use crate::{
         command::{Running, ok, run, script, sh},
         mounted::{Vault, is_mounted, program_path},
         ready, ready_as_root,
+        waiting::stop,
     },
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::{
     fs::{self, File},
     path::Path,
@@ -112,7 +113,7 @@ fn a_mount_waits_for_the_one_before_it() {
     let mount = vault.mount();
     fs::write(mount.join("file"), "content").expect("write");
     // A process that is stopped stores nothing, however long it takes.
-    kill_process(mount.pid, Signal::STOP).expect("stop");
+    stop(mount.pid);
     ok(Command::new("umount").arg("-l").arg(mount.path()), 60);
     let said = vault.place_path().join("said");
     let line = "exec \"$1\" mount \"$2\" mnt --key-file key --log-file log 2>said";
@@ -316,7 +317,8 @@ fn a_mount_inside_a_mount_has_to_go_first() {
         return;
     }
     let (outer, inner) = (Vault::new("aes-256-ctr"), Vault::new("aes-256-ctr"));
-    let mount = outer.mount();
+    // fusermount3 looks at the inner mount point as root.
+    let mount = outer.mount_with(if geteuid().is_root() { &[] } else { &["--allow-other"] });
     let below = mount.join("a place's name");
     fs::create_dir(&below).expect("mkdir");
     let mut command = Vault::program();

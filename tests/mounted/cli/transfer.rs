@@ -10,6 +10,7 @@ use crate::{
         ready, ready_as_root,
         store::{by_inode, inode, walk},
         tree,
+        waiting::wait_for_handlers,
     },
 };
 use rustix::{
@@ -254,11 +255,11 @@ fn files_and_folders_alone_go_where_they_are_told() {
     assert!(listed.contains("out/renamed") && !listed.contains("vault/"), "{listed}");
 }
 
-/// Starts a command and interrupts it once so many names are below `watched`, more than before it began: it minds signals
-/// then. True if it was not at its end.
+/// Starts a command and interrupts it once so many names are below `watched`. True if it was not at its end.
 fn interrupt(mut command: Command, watched: &Path, names: usize) -> bool {
     let running = Running::start(&mut command);
     let pid = Pid::from_raw(running.pid() as i32).expect("a process");
+    wait_for_handlers(running.pid());
     let ended =
         || fs::read_to_string(format!("/proc/{}/stat", running.pid())).is_ok_and(|s| s.contains(") Z"));
     while !ended() && (!watched.exists() || walk(watched).len() < names) {
