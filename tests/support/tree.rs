@@ -110,10 +110,15 @@ fn special(dir: &Path, random: &mut Random) {
 
 fn modes(dir: &Path) {
     fs::create_dir(dir).expect("directory");
+    let is_root = rustix::process::geteuid().is_root();
     for mode in [0o600, 0o644, 0o755, 0o000, 0o444, 0o4755, 0o2755, 0o1777, 0o7777] {
+        // An ordinary user cannot copy what nobody may read.
+        if mode == 0 && !is_root {
+            continue;
+        }
         let path = dir.join(format!("{mode:o}"));
         fs::write(&path, format!("{mode:o}")).expect("file");
-        if rustix::process::geteuid().is_root() {
+        if is_root {
             std::os::unix::fs::chown(&path, Some(mode), Some(mode + 1)).expect("owner");
         }
         fs::set_permissions(&path, Permissions::from_mode(mode)).expect("mode");
