@@ -103,7 +103,10 @@ impl WriteLock {
                 Err(OpenError::Shared) if users == Users::One && start.elapsed() < LAST_OF_SEVERAL => {
                     thread::sleep(BETWEEN_TRIES);
                 }
-                Err(OpenError::Locked) if users == Users::Several && start.elapsed() < MOMENT => {
+                // By the time it is asked who kept it, that one may have let the others in.
+                Err(OpenError::Locked | OpenError::Shared)
+                    if users == Users::Several && start.elapsed() < MOMENT =>
+                {
                     thread::sleep(BETWEEN_TRIES);
                 }
                 taken => return taken,
