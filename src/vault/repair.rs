@@ -273,7 +273,7 @@ impl Vault {
     ) -> Result<(Rebuilt, Option<PathBuf>)> {
         self.writable()?;
         let node = dir.store.node(&entry.stored.0)?;
-        if self.files.get(key(&node.stat()?)).is_some() {
+        if self.files.is_in_use(key(&node.stat()?)) {
             return Err(Error::Invalid("the file is in use"));
         }
         let store = Arc::new(DirFile::new(self.with_access(&node, 0o600, || node.reopen(OFlags::RDWR))?));

@@ -301,6 +301,13 @@ impl Files {
         self.let_go(key);
     }
 
+    /// Whether somebody uses a file, or it is still to be cleaned. The flusher has every file for a moment: that is waited for.
+    pub fn is_in_use(&self, key: Key) -> bool {
+        let _between_rounds = self.halted.lock();
+        self.let_go(key);
+        self.get(key).is_some()
+    }
+
     /// Says that the inode's last link is gone: what was not flushed need not be.
     pub fn forget(&self, key: Key) {
         self.ctimes.forget(key);

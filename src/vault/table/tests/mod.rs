@@ -47,6 +47,21 @@ fn the_flusher_goes_on_after_a_fault_of_its_own() {
     }
 }
 
+/// It stays in the table when its last user lets go of it meanwhile.
+#[test]
+fn a_file_that_the_flusher_looks_at_is_not_in_use() {
+    let files = Files::without_flusher(context(), KEY.0, Box::new(|| Ok(())));
+    let file = File::fresh(FaultyFile::new(), files.context.clone());
+    let store = Arc::new(DirFile::new(tempfile::tempfile().unwrap().into()));
+    let open = files.enter(&mut files.shard(KEY).files.lock(), file, store, KEY);
+    assert!(files.is_in_use(KEY));
+    let looked_at = files.all();
+    files.release(open);
+    drop(looked_at);
+    assert!(files.get(KEY).is_some());
+    assert!(!files.is_in_use(KEY));
+}
+
 /// Each has a descriptor, and a slow store takes longer for a sync than programs do to make thousands.
 #[test]
 fn files_that_are_made_while_others_are_cleaned_do_not_count_as_in_use() {
