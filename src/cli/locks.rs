@@ -2,7 +2,7 @@
 
 use crate::{format::name::LOCK_FILE, store::StoreDir};
 use rustix::{
-    fs::{FlockOperation, Mode, OFlags, flock, fstat, major, minor, openat},
+    fs::{FlockOperation, OFlags, flock, fstat, major, minor},
     io::Errno,
     process::Pid,
 };
@@ -35,8 +35,7 @@ fn lock_file(store: &StoreDir) -> io::Result<File> {
 
 /// The directory itself, to be locked.
 fn directory(store: &StoreDir) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(openat(store, ".", flags, Mode::empty())?.into())
+    Ok(store.readable()?.into())
 }
 
 /// Whether somebody has locked this file alone.

@@ -31,7 +31,7 @@ pub struct Plan {
     pub mount: PathBuf,
     /// It may have content.
     pub nonempty: bool,
-    /// Whose directories it may lie in.
+    /// The owners of the directories it may lie in.
     pub trust: Trust,
     /// How the vault is opened.
     pub open: OpenOptions,

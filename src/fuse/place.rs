@@ -42,7 +42,7 @@ pub enum PlaceError {
     System(#[from] io::Error),
 }
 
-/// Whose directories root passes.
+/// The owners of the directories that a path to a mount point may pass through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
     /// Everybody's.
@@ -91,8 +91,7 @@ impl MountPoint {
                 FileType::Symlink => return Err(PlaceError::Link(way)),
                 _ => return Err(io::Error::from(Errno::NOTDIR).into()),
             }
-            let is_shared = trust != Trust::All && around.st_mode & WRITABLE != 0;
-            if is_shared && !trust.includes(stat.st_uid) {
+            if around.st_mode & WRITABLE != 0 && !trust.includes(stat.st_uid) {
                 return Err(PlaceError::Foreign(way, stat.st_uid));
             }
             match names.next() {
@@ -109,16 +108,15 @@ impl MountPoint {
         }
     }
 
-    /// Its path at the time when it was opened.
+    /// Its path when it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The device number of what is mounted there, without a request to it; `None` if nothing is there any more. The kernel
-    /// keeps the entry of a mount point from being renamed or removed.
+    /// The device number of what is mounted there; `None` if nothing is there any more. The kernel keeps the entry of a mount
+    /// point from being renamed or removed.
     pub(super) fn device_number(&self) -> Option<u64> {
-        let known = statx(&self.parent, &self.name, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
-        Some(makedev(known.stx_dev_major, known.stx_dev_minor))
+        device_number(&self.parent, Path::new(&self.name))
     }
 }
 
@@ -126,6 +124,13 @@ impl AsFd for MountPoint {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
+}
+
+/// The device number of a mount, without a request to it. This process must not wait for its own answers: if it is
+/// killed meanwhile, nobody is left to answer, and it can never end.
+pub(super) fn device_number(dir: impl AsFd, path: &Path) -> Option<u64> {
+    let known = statx(dir, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
+    Some(makedev(known.stx_dev_major, known.stx_dev_minor))
 }
 
 fn open(dir: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {

@@ -11,7 +11,7 @@ use super::{
     locking::lock_when_idle,
     loops::Loops,
     permissions::Judge,
-    place::MountPoint,
+    place::{MountPoint, device_number},
     requests::Requests,
     ring::{Prepared, Rings},
     server::{Server, Transport},
@@ -23,7 +23,7 @@ use fuser::{Config, SessionACL};
 use parking_lot::Mutex;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::{AtFlags, CWD, StatxFlags, makedev, statx},
+    fs::CWD,
 };
 use std::{
     ffi::OsString,
@@ -249,13 +249,6 @@ fn begin_rings(
     Ok(rings)
 }
 
-/// The device number of a mount, without a request to it. This process must not wait for its own answers: if it is
-/// killed meanwhile, nobody is left to answer, and it can never end.
-fn device_number(target: &Path) -> Option<u64> {
-    let known = statx(CWD, target, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
-    Some(makedev(known.stx_dev_major, known.stx_dev_minor))
-}
-
 impl Session {
     /// Something that ends the mount from elsewhere.
     pub fn unmounter(&self) -> Unmounter {
@@ -333,7 +326,7 @@ impl Unmounter {
 
     /// Whether another filesystem stands at the mount point: over this one, or in its place.
     fn is_hidden(&self) -> bool {
-        let there = device_number(&self.target);
+        let there = device_number(CWD, &self.target);
         self.device.get().is_some_and(|own| there.is_some_and(|there| there != *own))
     }
 

@@ -8,9 +8,9 @@ use std::{ffi::OsString, io, sync::Arc};
 /// Levels that are kept open. Further down the walk climbs through "..", which finds another directory if one moved meanwhile.
 const KEPT: usize = 64;
 
-/// What a walk does.
+/// Visits each directory of a walk, and decides where it goes on.
 pub(super) trait Visitor {
-    /// What ends the walk.
+    /// Why a visitor ended the walk early.
     type Stop;
 
     /// Looks at a directory, before those in it; returns the stored names of the directories in it to visit.
@@ -36,7 +36,7 @@ struct Above {
 /// Visits `dir` and all below it.
 ///
 /// # Errors
-/// What the visitor stops with.
+/// The visitor's, if it ends the walk.
 pub(super) fn descend<V: Visitor>(visitor: &mut V, dir: &Arc<Dir>) -> Result<(), V::Stop> {
     let mut at = dir.clone();
     let mut rest = visitor.visit(&at)?;

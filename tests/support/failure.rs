@@ -1,5 +1,5 @@
-//! What a failed test leaves behind, so that it can be repeated: the command with its seed and settings, and the log of
-//! its mounts.
+//! Reports a failed test so that it can be repeated: prints the command with its seed and settings, and keeps the log of its
+//! mounts.
 
 use super::{mounted::Vault, say, test_name};
 use std::{cell::Cell, fs, path::PathBuf};

@@ -238,7 +238,7 @@ pub struct MountArgs {
 }
 
 impl MountArgs {
-    /// Whose directories the mount point may lie in. A user's mounts are checked by fusermount3, and one who is root in a
+    /// The owners of the directories that the mount point may lie in. A user's mounts are checked by fusermount3, and one who is root in a
     /// user namespace alone does not know who owns what.
     pub fn trust(&self) -> Trust {
         match self.for_uid {

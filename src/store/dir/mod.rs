@@ -379,8 +379,11 @@ impl StoreDir {
         Ok(name)
     }
 
-    /// A descriptor of the same directory that can be listed and synced.
-    fn readable(&self) -> Result<OwnedFd, Errno> {
+    /// A descriptor of the same directory that can be listed, locked and synced.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn readable(&self) -> Result<OwnedFd, Errno> {
         #[cfg(test)]
         nfs::known(self)?;
         openat(self, ".", ALWAYS | OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())

@@ -329,7 +329,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// What a file holds.
+    /// Rewrites a file if it is under the former key.
     fn content(&mut self, dir: &Dir, entry: &Listed) -> std::result::Result<(), Stop> {
         match self.file(dir, &StoredName(entry.name.clone())) {
             Ok(None) => Ok(()),

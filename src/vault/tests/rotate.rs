@@ -211,8 +211,8 @@ fn copy_tree(from: &Path, to: &Path) {
     assert!(copied.unwrap().success());
 }
 
-/// Who can write to the store plants an entry without a name to keep the former key in use, and then brings a file there that was
-/// written with it.
+/// An attacker who can write to the store plants an entry without a name, to keep the former key in use, and then a file
+/// written with that key.
 #[test]
 fn an_entry_under_no_key_does_not_keep_the_former_one() {
     let f = Fixture::new();

@@ -9,16 +9,22 @@ use std::fs;
 
 const WORD: &str = "sesame-4711-open";
 
+/// Adds the password to a vault, and returns the path of a file with it.
+fn add_password(vault: &Vault) -> String {
+    let word = crate::cli::file(vault.place_path(), "word", WORD.as_bytes());
+    let mut add = Vault::program();
+    add.args(["key", "add"]).arg(&vault.store).arg("--key-file").arg(&vault.key);
+    ok(add.args(["--new-password-file", &word]), 60);
+    word
+}
+
 #[test]
 fn no_secret_in_arguments_environment_or_log() {
     if !ready(&[]) {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
-    let word = crate::cli::file(vault.place_path(), "word", WORD.as_bytes());
-    let mut add = Vault::program();
-    add.args(["key", "add"]).arg(&vault.store).arg("--key-file").arg(&vault.key);
-    ok(add.args(["--new-password-file", &word]), 60);
+    let word = add_password(&vault);
     fs::remove_file(&vault.key).expect("remove");
     fs::copy(&word, &vault.key).expect("copy");
     let mut mount = Vault::program();
@@ -49,10 +55,7 @@ fn a_password_that_takes_half_of_the_memory_is_not_tried() {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
-    let word = crate::cli::file(vault.place_path(), "word", WORD.as_bytes());
-    let mut add = Vault::program();
-    add.args(["key", "add"]).arg(&vault.store).arg("--key-file").arg(&vault.key);
-    ok(add.args(["--new-password-file", &word]), 60);
+    let word = add_password(&vault);
     // The password takes 256 MiB.
     let small = crate::cli::file(vault.place_path(), "meminfo", b"MemTotal:         409600 kB\n");
     let script = "mount --bind \"$1\" /proc/meminfo; shift; exec \"$@\"";

@@ -65,7 +65,7 @@ fn start(master: &File, line: &str) -> Child {
         .expect("setsid")
 }
 
-/// What is typed ahead is thrown away when echo is switched off: so that comes first.
+/// Waits until the program has switched echo off, which throws away anything typed before.
 fn wait_for_prompt(terminal: &File, child: &mut Child, is_asked: impl Fn() -> bool) {
     let end = Instant::now() + NEVER;
     let echoes = || tcgetattr(terminal).expect("modes").local_modes.contains(LocalModes::ECHO);

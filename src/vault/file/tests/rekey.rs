@@ -243,7 +243,7 @@ impl Contents {
     }
 }
 
-/// What a program does, up to a stop. In each round the file is opened anew, and what failed is tried again.
+/// Runs a program up to a stop. In each round it opens the file anew and tries again what failed.
 fn run(world: &World, change: Change, rounds: u64, contents: &mut Contents) -> Result<(), String> {
     let mut number = 0;
     for _ in 0..rounds {
