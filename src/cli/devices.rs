@@ -79,7 +79,7 @@ fn gpu_text(text: &mut String, number: usize, device: &Description, [cpu, gpu]: 
     let _ = writeln!(text, "gpu {number}  {}, driver for CUDA {}\n", device.name, version(device.driver));
     let _ = writeln!(
         text,
-        "{:<16}{:<15}{:<6}{:>10}{:>10}   gpu from",
+        "{:<16}{:<16}{:<6}{:>10}{:>10}   gpu from",
         "cipher", "integrity", "", "cpu GB/s", "gpu GB/s"
     );
     for function in Function::all() {
@@ -90,7 +90,7 @@ fn gpu_text(text: &mut String, number: usize, device: &Description, [cpu, gpu]: 
         let Function { cipher, integrity, op } = function;
         let _ = writeln!(
             text,
-            "{:<16}{:<15}{:<6}{:>10.2}{:>10.2}   {from}",
+            "{:<16}{:<16}{:<6}{:>10.2}{:>10.2}   {from}",
             cipher.name(),
             integrity.name(),
             op.name(),

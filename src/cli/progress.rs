@@ -1,7 +1,10 @@
 //! Progress on a terminal; nothing is drawn elsewhere.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::time::{Duration, Instant};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
 
 /// A spinner with a text, cleared on drop. Draws nothing if standard error is not a terminal.
 pub struct Spinner(ProgressBar);
@@ -32,14 +35,94 @@ pub fn bytes_bar(text: &'static str, total: u64) -> ProgressBar {
     bar
 }
 
-/// A bar over `total` bytes with a message that changes.
-pub fn totals_bar(total: u64) -> ProgressBar {
-    let bar = ProgressBar::new(total);
-    let template = "[{bar:30}] {bytes}/{total_bytes} {msg} {bytes_per_sec} {eta}";
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style.progress_chars("=> "));
+/// What a file costs besides its content, as so many bytes. Without it, the time left of many small files would be far too
+/// long at first, and that of a large one after them too short.
+const FILE_COST: u64 = 64 << 10;
+
+/// A bar over a number of files and their bytes.
+pub struct Totals {
+    bar: ProgressBar,
+    files: AtomicU64,
+    bytes: AtomicU64,
+    all: Option<(u64, u64)>,
+}
+
+impl Totals {
+    /// A bar over so many files and bytes.
+    pub fn start((files, bytes): (u64, u64)) -> Self {
+        let bar = ProgressBar::new(work(files, bytes));
+        if let Ok(style) = ProgressStyle::with_template("[{bar:30}] {msg} {eta} left") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        Totals::over(bar, Some((files, bytes)))
     }
-    bar
+
+    /// Counts for nobody.
+    pub fn hidden() -> Self {
+        Totals::over(ProgressBar::hidden(), None)
+    }
+
+    /// A spinner, for work of unknown size.
+    pub fn unknown() -> Self {
+        Totals::over(ProgressBar::new_spinner(), None)
+    }
+
+    fn over(bar: ProgressBar, all: Option<(u64, u64)>) -> Self {
+        Totals { bar, files: AtomicU64::new(0), bytes: AtomicU64::new(0), all }
+    }
+
+    /// Counts what was done.
+    pub fn add(&self, files: u64, bytes: u64) {
+        let files = self.files.fetch_add(files, Ordering::Relaxed) + files;
+        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        self.show(files, bytes);
+    }
+
+    /// Shows what was counted elsewhere.
+    pub fn show(&self, files: u64, bytes: u64) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        self.bar.set_position(work(files, bytes));
+        self.bar.set_message(match self.all {
+            Some(all) => format!("{}/{}, {files}/{} files,", HumanBytes(bytes), HumanBytes(all.1), all.0),
+            None => format!("{}, {}", counted(files, "file"), HumanBytes(bytes)),
+        });
+    }
+
+    /// Shows that it goes on.
+    pub fn tick(&self) {
+        self.bar.tick();
+    }
+
+    /// Takes it off the screen.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// Prints a line to standard error, above the bar.
+    pub fn say(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+}
+
+impl Drop for Totals {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+fn work(files: u64, bytes: u64) -> u64 {
+    files.saturating_mul(FILE_COST).saturating_add(bytes)
+}
+
+/// A number with its noun: "1 file", "2 files".
+pub fn counted(number: u64, one: &str) -> String {
+    match (number, one.strip_suffix('y')) {
+        (1, _) => format!("1 {one}"),
+        (_, Some(stem)) => format!("{} {stem}ies", HumanCount(number)),
+        (_, None) => format!("{} {one}s", HumanCount(number)),
+    }
 }
 
 /// Work shorter than this shows no progress.
@@ -73,7 +156,7 @@ impl Late {
     /// Counts a file.
     pub fn file(&mut self) {
         self.files += 1;
-        self.bar.set_message(format!("{} files", self.files));
+        self.bar.set_message(counted(self.files, "file"));
         self.bytes(0);
     }
 
@@ -86,5 +169,17 @@ impl Late {
 impl Drop for Late {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_has_no_plural() {
+        assert_eq!(counted(1, "file"), "1 file");
+        assert_eq!(counted(0, "file"), "0 files");
+        assert_eq!(counted(12_345, "directory"), "12,345 directories");
     }
 }

@@ -5,10 +5,9 @@ use super::{
     report::{Finding, Kind},
 };
 use crate::{
-    cli::signals::Interrupt,
+    cli::{progress::Totals, signals::Interrupt},
     vault::{Aside, Dir, DirEntry, Flaw, Mismatch, Part, Vault},
 };
-use indicatif::ProgressBar;
 use parking_lot::{Mutex, MutexGuard};
 use std::{
     ffi::OsStr,
@@ -22,7 +21,7 @@ pub(super) struct Check<'a> {
     pub(super) scope: Scope,
     pub(super) aside: Option<&'a Aside>,
     pub(super) nodes: Nodes,
-    pub(super) bar: &'a ProgressBar,
+    pub(super) progress: &'a Totals,
     pub(super) interrupt: &'a Interrupt,
 }
 

@@ -14,7 +14,7 @@ use super::{
     locks,
     log::utc,
     print,
-    progress::{Spinner, totals_bar},
+    progress::{Spinner, Totals},
     quoting::shell_word,
     signals::Interrupt,
     unlocking, vaults,
@@ -25,7 +25,6 @@ use crate::{
     vault::{self, AnchorUse, Flaw, NewNode, OpenError, OpenOptions, Vault},
 };
 use data_encoding::HEXLOWER;
-use indicatif::ProgressBar;
 use job::{Check, Nodes};
 use report::{Finding, Kind, Report};
 use resume::Saved;
@@ -72,13 +71,13 @@ pub fn run(args: &CheckArgs) -> Outcome {
     let interrupt = Interrupt::watch()?;
     let mut saved = saved.map_or_else(Default::default, |saved| (saved.report, saved.last));
     saved.0.findings.extend(root);
-    let bar = bar(&vault, scope, &interrupt);
-    bar.inc(saved.0.bytes);
+    let progress = progress(&vault, scope, &interrupt);
+    progress.add(saved.0.files, saved.0.bytes);
     let aside = scope.changes().then(|| vault.aside()).transpose().map_err(failed)?;
     let (aside, nodes) = (aside.as_ref(), Nodes::new());
-    let check = Check { vault: &vault, scope, aside, nodes, bar: &bar, interrupt: &interrupt };
+    let check = Check { vault: &vault, scope, aside, nodes, progress: &progress, interrupt: &interrupt };
     let (mut report, last) = walk::run(&check, saved);
-    bar.finish_and_clear();
+    progress.clear();
     if interrupt.check().is_err()
         && let Some(file) = &args.resume
     {
@@ -174,12 +173,12 @@ fn refuse_changing(vault: &Path, before: Writers, report: &Report) -> Outcome {
     Ok(())
 }
 
-fn bar(vault: &Arc<Vault>, scope: Scope, interrupt: &Interrupt) -> ProgressBar {
+fn progress(vault: &Arc<Vault>, scope: Scope, interrupt: &Interrupt) -> Totals {
     if !scope.full {
-        return ProgressBar::new_spinner();
+        return Totals::unknown();
     }
     let _spinner = Spinner::start("counting files");
-    totals_bar(hash::count(&Vaulted(vault.clone()), &[PathBuf::new()], interrupt.flag()).1)
+    Totals::start(hash::count(&Vaulted(vault.clone()), &[PathBuf::new()], interrupt.flag()))
 }
 
 /// Makes repairs durable, and leaves the report in the vault.

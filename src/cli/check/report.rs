@@ -1,7 +1,7 @@
 //! What a check found, for people and as JSON.
 
-use crate::cli::json;
-use indicatif::{HumanBytes, HumanCount};
+use crate::cli::{json, progress::counted};
+use indicatif::HumanBytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{ffi::OsString, fmt::Write, path::Path};
@@ -116,7 +116,7 @@ impl Report {
             }
         }
         let scope = if full { "every byte" } else { "headers, names and trees" };
-        let (directories, files) = (HumanCount(self.directories), HumanCount(self.files));
+        let (directories, files) = (counted(self.directories, "directory"), counted(self.files, "file"));
         let counted = [&[Kind::Damaged, Kind::Repaired, Kind::SetAside], &AGAINST_ANCHOR[..]]
             .concat()
             .into_iter()
@@ -128,7 +128,7 @@ impl Report {
             some => some.join(", "),
         };
         text + &format!(
-            "Checked {scope} of {directories} directories and {files} files ({}): {found}.\n",
+            "Checked {scope} of {directories} and {files} ({}): {found}.\n",
             HumanBytes(self.bytes)
         )
     }

@@ -61,7 +61,7 @@ impl Walk<'_> {
         let mut next = Some(Open { path, stored, dir: self.check.vault.root(), found });
         let mut closed: Vec<(PathBuf, Job)> = Vec::new();
         while let Some(open) = next {
-            self.check.bar.tick();
+            self.check.progress.tick();
             let Some(inner) = self.visit(open) else { return };
             closed.extend(inner.into_iter().rev());
             next = std::iter::from_fn(|| closed.pop()).find_map(|(stored, job)| self.open(stored, job));
@@ -176,6 +176,7 @@ impl Check<'_> {
             if report.findings.iter().all(|found| found.kind != Kind::SetAside) {
                 report.findings.extend(self.node(&job));
             }
+            self.progress.add(1, 0);
             if self.interrupt.check().is_ok() {
                 progress.lock().end(number, report);
             }
@@ -186,14 +187,14 @@ impl Check<'_> {
     fn content(&self, job: &Job, bytes: &mut u64) -> Vec<Flaw> {
         let mut progress = |more| {
             *bytes += more;
-            self.bar.inc(more);
+            self.progress.add(0, more);
             self.interrupt.check().is_ok()
         };
         let flaws = self.vault.check_content(&job.dir, &job.entry, self.scope.full, &mut progress);
         // Holes are counted with the bytes to come.
         let size =
             self.vault.stat(vault::Target::Entry(&job.dir, &job.entry.stored)).map_or(0, |stat| stat.size);
-        self.bar.inc(size.saturating_sub(*bytes));
+        self.progress.add(0, size.saturating_sub(*bytes));
         flaws
     }
 

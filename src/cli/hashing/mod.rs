@@ -123,9 +123,9 @@ fn all<S: Source>(
         gpu,
     };
     mode.begin();
-    place::with_progress(source, roots, &options, mode.prints_as_it_goes(), |bar| {
+    place::with_progress(source, roots, &options, mode.prints_as_it_goes(), |progress| {
         hash::run(source, roots, functions, &options, |record| {
-            mode.take(record, bar);
+            mode.take(record, progress);
             if mode.is_closed() {
                 interrupt.raise();
             }

@@ -9,11 +9,11 @@ use crate::{
         args::HashArgs,
         exit::{Code, Failure, Outcome},
         json,
+        progress::Totals,
     },
     crypto::hash::Digest,
     hash::{Audit, Hashed, Known, Record, Verdict},
 };
-use indicatif::ProgressBar;
 use serde_json::{Map, Value, json};
 use std::{
     collections::HashMap,
@@ -113,7 +113,7 @@ impl Mode {
     }
 
     /// Takes the result of a file.
-    pub fn take(&mut self, record: Record, bar: &ProgressBar) {
+    pub fn take(&mut self, record: Record, progress: &Totals) {
         match record.result {
             Ok(hashed) => self.file(record.path, hashed),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -123,7 +123,7 @@ impl Mode {
                 object.insert("error".into(), json!(e.to_string()));
                 self.output.element(object.into());
                 if !self.silent {
-                    bar.suspend(|| eprintln!("warpcrypt: {}: {e}", record.path.display()));
+                    progress.say(&format!("warpcrypt: {}: {e}", record.path.display()));
                 }
             }
         }

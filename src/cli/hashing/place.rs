@@ -3,11 +3,10 @@
 use crate::{
     cli::{
         args::PlaceArgs,
-        progress::{Spinner, totals_bar},
+        progress::{Spinner, Totals},
     },
     hash::{self, Options, Source},
 };
-use indicatif::ProgressBar;
 use std::{
     io::IsTerminal,
     num::NonZero,
@@ -32,27 +31,25 @@ pub fn with_progress<S: Source>(
     roots: &[PathBuf],
     options: &Options,
     prints: bool,
-    work: impl FnOnce(&ProgressBar),
+    work: impl FnOnce(&Totals),
 ) {
     if !std::io::stderr().is_terminal() || prints && std::io::stdout().is_terminal() {
-        return work(&ProgressBar::hidden());
+        return work(&Totals::hidden());
     }
-    let (files, bytes) = {
+    let progress = {
         let _spinner = Spinner::start("counting files");
-        hash::count(source, roots, options.stop)
+        Totals::start(hash::count(source, roots, options.stop))
     };
-    let bar = totals_bar(bytes);
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
-                bar.set_position(options.progress.bytes.load(Ordering::Relaxed));
-                bar.set_message(format!("{}/{files} files", options.progress.files.load(Ordering::Relaxed)));
+                let done = options.progress;
+                progress.show(done.files.load(Ordering::Relaxed), done.bytes.load(Ordering::Relaxed));
                 thread::sleep(TICK);
             }
         });
-        work(&bar);
+        work(&progress);
         ended.store(true, Ordering::Relaxed);
     });
-    bar.finish_and_clear();
 }

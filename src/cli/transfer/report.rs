@@ -3,6 +3,7 @@
 use crate::cli::{
     exit::{Code, Failure, Outcome},
     json,
+    progress::counted,
 };
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::{Value, json};
@@ -88,11 +89,11 @@ impl Report {
             );
         }
         text + &format!(
-            "Copied {} files ({}), {} directories and {} others; {} were there already.\n",
-            HumanCount(self.files),
+            "Copied {} ({}), {} and {}; there already: {}.\n",
+            counted(self.files, "file"),
             HumanBytes(self.bytes),
-            HumanCount(self.directories),
-            HumanCount(self.others),
+            counted(self.directories, "directory"),
+            counted(self.others, "other"),
             HumanCount(self.present)
         )
     }

@@ -10,7 +10,7 @@ use super::{
     daemon,
     exit::{Code, Failure, Outcome},
     json, mount, print,
-    progress::{Spinner, bytes_bar},
+    progress::{Spinner, bytes_bar, counted},
     signals::Interrupt,
     tell, umount, vaults,
 };
@@ -19,7 +19,7 @@ use crate::{
     format::{config::Settings, key_slot::DEFAULT_COST, name::NameMode},
     vault::{NewPlace, Unlock},
 };
-use indicatif::{HumanBytes, HumanCount, ProgressBar};
+use indicatif::{HumanBytes, ProgressBar};
 use serde_json::{Map, Value, json};
 use std::{
     fs, io,
@@ -117,7 +117,7 @@ fn mounted(
     daemon::start(&MountArgs { log_file: Some(log.clone()), ..MountArgs::plain(vault, mount) }, key)?;
     let worked = work(mount);
     let start = Instant::now();
-    let ended = umount::run(&UmountArgs { mount: mount.to_owned() });
+    let ended = umount::run(&UmountArgs { place: mount.to_owned() });
     let worked = worked?;
     ended.inspect_err(|_| tell(&fs::read_to_string(&log).unwrap_or_default()))?;
     Ok(worked + start.elapsed())
@@ -146,9 +146,11 @@ fn amount(tree: &Tree) -> String {
     let links = tree.nodes.iter().filter(|n| matches!(n.kind, tree::NodeKind::Symlink(_))).count();
     let dirs = tree.nodes.len() - tree.files() - links;
     format!(
-        "{} files ({}), {dirs} directories and {links} links of {}",
-        HumanCount(tree.files() as u64),
+        "{} ({}), {} and {} of {}",
+        counted(tree.files() as u64, "file"),
         HumanBytes(tree.bytes()),
+        counted(dirs as u64, "directory"),
+        counted(links as u64, "link"),
         tree.root.display()
     )
 }
