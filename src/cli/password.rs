@@ -17,10 +17,14 @@ use std::{
     path::Path,
     process::{Command, Stdio},
 };
+use unicode_normalization::{UnicodeNormalization, is_nfc};
 use zeroize::Zeroizing;
 
 /// The longest password in bytes.
 const PASSWORD_MAX: usize = 4096;
+
+/// U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A password or a key, wiped on drop.
 pub type Bytes = Zeroizing<Vec<u8>>;
@@ -45,7 +49,7 @@ pub fn kind(args: &UnlockArgs, slots: &[KeySlot]) -> SlotKind {
 pub fn unlock(args: &UnlockArgs, kind: SlotKind) -> Outcome<Unlock> {
     let password = || match password_of(&args.secret)? {
         Some(password) => Ok(password),
-        None => Ok(into_bytes(terminal::ask("Password: ")?)),
+        None => Ok(normalized(into_bytes(terminal::ask("Password: ")?))),
     };
     Ok(match kind {
         SlotKind::Recovery => Unlock::Recovery(terminal::ask("Recovery key: ")?),
@@ -67,6 +71,19 @@ pub fn first(args: &SecretArgs, both: bool) -> Outcome<Unlock> {
         None => None,
     };
     combined(password, args.key_file.as_deref())
+}
+
+/// The bytes that stand for a password: of text its Unicode normalization form C, so that it is the same from every keyboard
+/// and system.
+fn normalized(password: Bytes) -> Bytes {
+    let Ok(text) = std::str::from_utf8(&password) else { return password };
+    if is_nfc(text) {
+        return password;
+    }
+    // Form C has at most three times the bytes. A buffer that grew would leave a copy behind.
+    let mut composed = Zeroizing::new(String::with_capacity(3 * text.len()));
+    composed.extend(text.nfc());
+    into_bytes(composed)
 }
 
 /// A password that replaces another.
@@ -138,7 +155,7 @@ fn prompt_twice() -> Outcome<Bytes> {
             continue;
         }
         if *terminal::ask("The same again: ")? == *first {
-            return Ok(into_bytes(first));
+            return Ok(normalized(into_bytes(first)));
         }
         eprintln!("The two passwords differ.");
     }
@@ -241,6 +258,10 @@ fn first_line(out: &mut impl Read) -> io::Result<Bytes> {
 
 /// The line without its line break. Further lines are an error: only the first line of a binary key would count.
 fn one_line(mut bytes: Bytes, shown: &str) -> Outcome<Bytes> {
+    // Some editors begin a file with a byte order mark.
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
+    }
     if bytes.last() == Some(&b'\n') {
         bytes.pop();
         if bytes.last() == Some(&b'\r') {
@@ -254,7 +275,7 @@ fn one_line(mut bytes: Bytes, shown: &str) -> Outcome<Bytes> {
     } else if bytes.contains(&b'\n') {
         "has more than one line"
     } else {
-        return Ok(bytes);
+        return Ok(normalized(bytes));
     };
     Err(Failure::new(
         Code::Usage,
@@ -315,6 +336,18 @@ mod tests {
         assert_eq!(line(b"two\nlines\n"), None);
         assert_eq!(line(&[b'x'; PASSWORD_MAX]).map(|l| l.len()), Some(PASSWORD_MAX));
         assert_eq!(line(&[b'x'; PASSWORD_MAX + 1]), None);
+    }
+
+    #[test]
+    fn a_password_is_the_same_however_its_characters_are_composed() {
+        let decomposed = "Mu\u{308}ller \u{212b}\n";
+        assert_eq!(line(decomposed.as_bytes()).as_deref(), Some("M\u{fc}ller \u{c5}".as_bytes()));
+        assert_eq!(line("\u{feff}M\u{fc}ller".as_bytes()).as_deref(), Some("M\u{fc}ller".as_bytes()));
+        assert_eq!(line("\u{feff}".as_bytes()), None);
+        assert_eq!(line(b"\xff\xcc\x88").as_deref(), Some(&b"\xff\xcc\x88"[..]));
+        // The text that grows most.
+        let most = "\u{fb2c}".repeat(1000);
+        assert!(normalized(Zeroizing::new(most.clone().into_bytes())).len() <= 3 * most.len());
     }
 
     #[test]
