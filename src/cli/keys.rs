@@ -19,22 +19,27 @@ use crate::{
     },
     vault::Unlock,
 };
-use std::path::Path;
+use std::{
+    cell::{Cell, OnceCell},
+    path::Path,
+};
 
 /// Runs `key`.
 pub fn run(action: &KeyAction) -> Outcome {
     match action {
         KeyAction::List { vault, json } => info::list(vault, *json),
         KeyAction::Add { vault, label, unlock, new, cost } => {
+            let (early, new) = (new.is_early(), Deferred::new(|| password::new_secret(new)));
+            new.get_if(early)?;
             let present = unlocking::present_for_keys(vault, unlock)?;
-            let new = password::new_secret(new)?;
             let id = changed(vault, &present, |config, _, master, interrupt| {
-                add(config, master, &new, cost.cost(), label.as_deref(), interrupt)
+                add(config, master, new.get()?, cost.cost(), label.as_deref(), interrupt)
             })?;
             tell(&format!("Added key slot {id}.\n"));
             Ok(())
         }
         KeyAction::Remove { vault, slot, unlock } => {
+            reverse::read_either(vault)?.removable(*slot).map_err(|e| vaults::explain(e.into()))?;
             let present = unlocking::present_for_keys(vault, unlock)?;
             changed(vault, &present, |config, _, master, _| remove(config, master, *slot))?;
             tell(&format!("Removed key slot {slot}. Copies of the old warpcrypt.json still open with it.\n"));
@@ -50,14 +55,17 @@ pub fn run(action: &KeyAction) -> Outcome {
 
 /// Runs `passwd`.
 pub fn passwd(args: &PasswdArgs) -> Outcome {
+    let new = Deferred::new(|| password::new_password(&args.new));
+    new.get_if(args.new.is_early())?;
     let present = unlocking::present_for_keys(&args.vault, &args.unlock)?;
-    let new = match (password::new_password(&args.new)?, &present) {
-        (new, Unlock::PasswordAndKeyFile(_, content)) => Unlock::PasswordAndKeyFile(new, content.clone()),
-        (new, _) => Unlock::Password(new),
-    };
     let cost = args.cost.cost();
     let added = changed(&args.vault, &present, |config, opened, master, interrupt| {
-        match replaced_slot(config, opened)? {
+        let replaced = replaced_slot(config, opened)?;
+        let new = match (new.get()?.clone(), &present) {
+            (new, Unlock::PasswordAndKeyFile(_, content)) => Unlock::PasswordAndKeyFile(new, content.clone()),
+            (new, _) => Unlock::Password(new),
+        };
+        match replaced {
             Some(id) => replace(config, master, id, &new, cost, interrupt).map(|()| None),
             None => add(config, master, &new, cost, None, interrupt).map(Some),
         }
@@ -69,15 +77,43 @@ pub fn passwd(args: &PasswdArgs) -> Outcome {
     Ok(())
 }
 
+/// A secret that is read when it is first needed, once: nobody types a new password before the present one is known to be
+/// right.
+struct Deferred<T, F> {
+    read: F,
+    value: OnceCell<T>,
+}
+
+impl<T, F: Fn() -> Outcome<T>> Deferred<T, F> {
+    fn new(read: F) -> Self {
+        Deferred { read, value: OnceCell::new() }
+    }
+
+    fn get(&self) -> Outcome<&T> {
+        if let Some(value) = self.value.get() {
+            return Ok(value);
+        }
+        let value = (self.read)()?;
+        Ok(self.value.get_or_init(|| value))
+    }
+
+    /// Reads it now, if that asks nobody for anything.
+    fn get_if(&self, early: bool) -> Outcome {
+        if early { self.get().map(drop) } else { Ok(()) }
+    }
+}
+
 fn changed<T>(
     vault: &Path,
     present: &Unlock,
     change: impl Fn(&mut VaultConfig, u32, &Secret<32>, &Interrupt) -> Outcome<T>,
 ) -> Outcome<T> {
     let interrupt = Interrupt::watch()?;
-    let _spinner = Spinner::start("unlocking");
+    let spinner = Cell::new(Some(Spinner::start("unlocking")));
     reverse::change_either(vault, present, |config, opened, master| {
         interrupt.check()?;
+        // A new secret may be asked for now.
+        drop(spinner.take());
         change(config, opened, master, &interrupt)
     })
 }
@@ -90,6 +126,7 @@ fn add(
     label: Option<&str>,
     interrupt: &Interrupt,
 ) -> Outcome<u32> {
+    let _spinner = Spinner::start("making the key slot");
     vaults::with_secret(new, |secret| {
         let id = config.add(master, &NewSlot { secret, cost, created: vaults::now(), label });
         interrupt.check()?;
@@ -105,6 +142,7 @@ fn replace(
     cost: Argon2Cost,
     interrupt: &Interrupt,
 ) -> Outcome {
+    let _spinner = Spinner::start("making the key slot");
     vaults::with_secret(new, |secret| {
         let replaced =
             config.replace(master, slot, &NewSlot { secret, cost, created: vaults::now(), label: None });

@@ -3,13 +3,13 @@
 use super::{
     anchor,
     args::{EngineArg, MountArgs},
-    daemon,
+    daemon, doctor,
     exit::{Code, Failure, Outcome},
     holder, log, mount_point, note, options, password,
     progress::Spinner,
     reverse,
     session::{EndSignals, Mounted, Plan},
-    shared_store, unlocking, vaults,
+    shared_store, tell, unlocking, vaults,
 };
 use crate::{
     engine,
@@ -20,16 +20,28 @@ use rustix::{
     fs::{Access, access},
     io::Errno,
 };
-use std::{fs, io};
+use std::{
+    fs,
+    io::{self, IsTerminal},
+};
 
 /// Bytes in the unit of `--memory`.
 const MIB: usize = 1 << 20;
 
 /// Runs `mount`.
 pub fn run(args: MountArgs) -> Outcome {
+    let typed = args.mount.clone();
     let (args, kind) = prepare(args)?;
     let unlock = password::unlock(&args.unlock, kind)?;
-    if args.foreground { in_foreground(args, unlock) } else { daemon::start(&args, &unlock) }
+    if args.foreground {
+        return in_foreground(args, unlock);
+    }
+    daemon::start(&args, &unlock)?;
+    // A script that mounts has nothing to say.
+    if io::stdout().is_terminal() {
+        tell(&format!("Mounted at {}.\n", typed.display()));
+    }
+    Ok(())
 }
 
 fn in_foreground(args: MountArgs, unlock: Unlock) -> Outcome {
@@ -137,6 +149,9 @@ fn prepare(args: MountArgs) -> Outcome<(MountArgs, SlotKind)> {
         engine::gpus().map_err(vaults::no_gpu)?;
     }
     fuse_available()?;
+    if args.allow_other {
+        doctor::require_allow_other()?;
+    }
     if !args.read_only && access(&args.vault, Access::WRITE_OK) == Err(Errno::ROFS) {
         return Err(Failure::read_only_store(args.vault.display()));
     }

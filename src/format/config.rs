@@ -310,13 +310,19 @@ impl VaultConfig {
     /// `Edited` for a master key that is not this vault's; `NoSuchSlot`; `LastSlot`.
     pub fn remove(&mut self, master: &Secret<32>, id: u32) -> Result<(), ConfigError> {
         self.verify(master)?;
-        let at = self.slots.iter().position(|slot| slot.id == id).ok_or(ConfigError::NoSuchSlot(id))?;
-        if self.slots.len() == 1 {
-            return Err(ConfigError::LastSlot);
-        }
+        let at = self.removable(id)?;
         self.slots.remove(at);
         self.changed(master);
         Ok(())
+    }
+
+    /// The index of a slot that can be removed; needs no key.
+    ///
+    /// # Errors
+    /// If there is no such slot, or no other.
+    pub fn removable(&self, id: u32) -> Result<usize, ConfigError> {
+        let at = self.slots.iter().position(|slot| slot.id == id).ok_or(ConfigError::NoSuchSlot(id))?;
+        if self.slots.len() == 1 { Err(ConfigError::LastSlot) } else { Ok(at) }
     }
 
     /// Whether a holder of this master key wrote it.

@@ -49,6 +49,13 @@ pub struct NewPasswordArgs {
     pub new_password_command: Option<String>,
 }
 
+impl NewPasswordArgs {
+    /// Whether it can be read before the present secret is: it is not typed, and not the next line of standard input.
+    pub fn is_early(&self) -> bool {
+        self.new_password_file.is_some() || self.new_password_command.is_some()
+    }
+}
+
 /// Where a new password or key comes from. If none is given: a prompt, twice.
 #[derive(Debug, Default, Clone, Args)]
 pub struct NewSecretArgs {
@@ -61,6 +68,14 @@ pub struct NewSecretArgs {
     /// Ask for a new password besides the new key file: only both together open the slot
     #[arg(long, requires = "new_key_file", conflicts_with = "new")]
     pub both: bool,
+}
+
+impl NewSecretArgs {
+    /// As [`NewPasswordArgs::is_early`].
+    pub fn is_early(&self) -> bool {
+        let key_file_alone = self.new_key_file.is_some() && !self.both && !self.password.new_password_stdin;
+        self.password.is_early() || key_file_alone
+    }
 }
 
 /// What trying a new password costs.

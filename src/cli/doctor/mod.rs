@@ -11,6 +11,7 @@ use super::{
     print,
 };
 use finding::Finding;
+pub use mounting::require_allow_other;
 use serde_json::{Value, json};
 
 /// Runs `doctor`.
