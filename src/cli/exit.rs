@@ -1,4 +1,4 @@
-//! Exit codes: one table. The help text and the man page are made from it. A test compares `docs/exit-codes.md` with it.
+//! Exit codes: one table. The man page is made from it. A test compares `docs/exit-codes.md` with it.
 
 use std::{fmt, io, process::ExitCode};
 

@@ -3,7 +3,7 @@
 
 use super::{
     exit::Outcome,
-    json::document,
+    json::{self, document},
     locking, log,
     mounts::{self, Mount},
     print, reverse, vaults,
@@ -12,6 +12,7 @@ use crate::{
     format::{
         config::{VERSION, VaultConfig},
         key_slot::KeySlot,
+        printable::printable,
     },
     fuse,
 };
@@ -28,8 +29,12 @@ pub fn run(place: &Path, as_json: bool) -> Outcome {
     let config = vaults::read(mount.as_ref().map_or(place, |mount| &mount.source))?;
     // A mount of another user does not say.
     let state = mount.as_ref().and_then(|mount| locking::state(mount).ok());
-    let state = state.as_deref();
-    print(&if as_json { document("info", info_json(&config, state)) } else { info_text(&config, state) })?;
+    let mounted = mount.as_ref().map(|mount| (mount, state.as_deref()));
+    print(&if as_json {
+        document("info", info_json(&config, mounted))
+    } else {
+        info_text(&config, mounted)
+    })?;
     Ok(())
 }
 
@@ -54,9 +59,13 @@ fn hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(bytes)
 }
 
-fn info_json(config: &VaultConfig, state: Option<&str>) -> Value {
+/// A mount, and what programs wait for on it if that is known.
+type Mounted<'a> = Option<(&'a Mount, Option<&'a str>)>;
+
+fn info_json(config: &VaultConfig, mounted: Mounted) -> Value {
     let settings = config.settings();
-    json!({
+    let state = mounted.and_then(|(_, state)| state);
+    let mut value = json!({
         "format": VERSION,
         "vault_id": hex(config.id()),
         "cipher": settings.cipher.name(),
@@ -65,21 +74,34 @@ fn info_json(config: &VaultConfig, state: Option<&str>) -> Value {
         "key_rotation": config.is_rotating(),
         "locked": state.map(|state| state == fuse::LOCKED),
         "frozen": state.map(|state| state == fuse::FROZEN),
+        "read_only": mounted.map(|(mount, _)| mount.read_only),
         "slots": slots_json(config),
-    })
+    });
+    value["mounted_at"] = Value::Null;
+    if let (Some((mount, _)), Some(members)) = (mounted, value.as_object_mut()) {
+        json::put_name(members, "mounted_at", &mount.target);
+    }
+    value
 }
 
-fn info_text(config: &VaultConfig, state: Option<&str>) -> String {
+fn info_text(config: &VaultConfig, mounted: Mounted) -> String {
     let settings = config.settings();
     let rotation =
         if config.is_rotating() { "rotation   under way: some of it is under the former key\n" } else { "" };
-    let held = match state {
-        Some(fuse::LOCKED) => "mount      locked\n",
-        Some(fuse::FROZEN) => "mount      frozen\n",
-        _ => "",
-    };
+    let mounted = mounted.map_or_else(
+        || "not mounted".to_owned(),
+        |(mount, state)| {
+            let read_only = if mount.read_only { ", read-only" } else { "" };
+            let held = match state {
+                Some(fuse::LOCKED) => ", locked",
+                Some(fuse::FROZEN) => ", frozen",
+                Some(_) | None => "",
+            };
+            format!("{}{read_only}{held}", printable(&mount.target.to_string_lossy()))
+        },
+    );
     format!(
-        "format     {VERSION}\nvault id   {}\ncipher     {}\nintegrity  {}\nnames      {}\n{rotation}{held}\n{}",
+        "format     {VERSION}\nvault id   {}\ncipher     {}\nintegrity  {}\nnames      {}\n{rotation}mounted    {mounted}\n\n{}",
         hex(config.id()),
         settings.cipher.name(),
         settings.integrity.name(),

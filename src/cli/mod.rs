@@ -45,7 +45,7 @@ mod unlocking;
 mod vaults;
 
 use crate::{crypto::machine::allow_any_memory, engine};
-use args::{Cli, Command};
+use args::{Cli, Command, OVERVIEW};
 use clap::{CommandFactory, Parser};
 use exit::{Code, Failure, Outcome};
 use std::{
@@ -79,7 +79,12 @@ pub fn main() -> ExitCode {
 
 /// Runs the program with these arguments, of which the first is its name.
 pub fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(with_command(arguments)) {
+    let arguments = with_command(arguments);
+    if arguments.len() < 2 {
+        eprint!("{OVERVIEW}");
+        return ExitCode::from(Code::Usage as u8);
+    }
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         // clap exits with 0 for help and version, and with 2 for wrong usage.
         Err(e) => e.exit(),
@@ -131,7 +136,7 @@ fn run(command: Command) -> Outcome {
         Command::Umount(args) => umount::run(&args),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Completions { shell } => generate::completions(Cli::command(), shell),
-        Command::Man { dir } => generate::man(Cli::command(), &dir),
+        Command::Man { dir } => generate::man(Cli::command().after_help(exit::table()), &dir),
     }
 }
 

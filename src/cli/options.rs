@@ -27,8 +27,19 @@ const KERNEL: [&str; 12] = [
     "default_permissions",
 ];
 /// Options for mount(8), the init system and the readers of fstab; they are ignored here.
-const FOR_OTHERS: [&str; 11] = [
-    "relatime", "defaults", "auto", "noauto", "nofail", "user", "nouser", "users", "owner", "group",
+const FOR_OTHERS: [&str; 13] = [
+    "relatime",
+    "nodiratime",
+    "lazytime",
+    "defaults",
+    "auto",
+    "noauto",
+    "nofail",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
     "_netdev",
 ];
 /// Options of other FUSE filesystems, by their names: how they talk to the kernel, number files and keep things.
@@ -135,7 +146,7 @@ fn take(args: &mut MountArgs, option: String) -> Outcome {
         ("umask", Some(_)) => return Err(no_umask()),
         (name, None) if KERNEL.contains(&name) => args.options.push(option),
         (name, None) if FOR_OTHERS.contains(&name) => {}
-        ("comment", _) | ("", None) => {}
+        ("comment" | "user", _) | ("", None) => {}
         (name, _) if name.starts_with("x-") => {}
         (name, _) => match ignored_because(name) {
             Some(reason) => note(format_args!("the option `{name}` is ignored: {reason}")),
@@ -152,6 +163,10 @@ fn ignored_because(name: &str) -> Option<&'static str> {
         "auto_unmount" => "a mount whose process was killed stays until it is unmounted",
         "allow_root" => "root may enter its own mounts, and those of other users only with `allow_other`",
         "auto_cache" | "direct_io" | "kernel_cache" => "`cache=` says what the kernel caches",
+        "discard" | "nodiscard" => {
+            "a vault has no blocks of its own; the store's filesystem discards what it frees"
+        }
+        "strictatime" | "norelatime" => "times of access are kept as `relatime` has them",
         "uid" | "gid" => "files in a vault have owners of their own",
         name if OF_OTHER_FILESYSTEMS.contains(&name) => "it has no meaning for a vault",
         _ => return None,
@@ -285,6 +300,7 @@ mod tests {
 
     #[test]
     fn options_of_other_filesystems_are_ignored() {
+        assert!(options("nodiratime,lazytime,discard,user=anna,user,strictatime").is_ok());
         let list =
             "fsname=x,subtype=y,comment=z,auto_unmount,allow_root,uid=1,gid=1,nonempty,big_writes,max_read=9";
         let args = options(list).unwrap();

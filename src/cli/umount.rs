@@ -3,6 +3,7 @@
 use super::{
     args::UmountArgs,
     exit::{Code, Failure, Outcome},
+    locking,
     locks::{has_locked, held, is_held},
     mounts::{self, Mount},
     progress::Spinner,
@@ -31,20 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs `umount`.
 pub fn run(args: &UmountArgs) -> Outcome {
-    let shown = args.mount.display();
-    let target = mounts::resolve(&args.mount).map_err(|e| not_mounted(format!("{shown}: {e}")))?;
-    let table = mounts::at(&target).map_err(|e| Failure::io("the mount table", &e))?;
-    let mount = match table {
-        Some(mount) if mount.fs_type == mounts::FS_TYPE => mount,
-        Some(other) => {
-            return Err(not_mounted(format!(
-                "{shown}: the filesystem mounted there is {}, not a vault",
-                other.fs_type
-            )));
-        }
-        None => return Err(not_mounted(format!("{shown}: nothing is mounted there"))),
-    };
-    require_own(&args.mount, &mount)?;
+    let mount = find(&args.place)?;
+    let target = mount.target.clone();
+    require_own(&mount)?;
     // There is no waiting if another user's vault hides its lock, or if the process behind the mount was killed.
     let lock = held(&mount.source);
     // What another user mounted may say to be any vault. It is one if its process has that.
@@ -71,13 +61,41 @@ pub fn run(args: &UmountArgs) -> Outcome {
     }
 }
 
+/// The mount at a place, the topmost if there are several, or the only one of the vault there.
+fn find(place: &Path) -> Outcome<Mount> {
+    let shown = place.display();
+    let whole = mounts::resolve(place).map_err(|e| not_mounted(format!("{shown}: {e}")))?;
+    match mounts::at(&whole).map_err(|e| Failure::io("the mount table", &e))? {
+        Some(mount) if mount.fs_type == mounts::FS_TYPE => return Ok(mount),
+        // A vault may be the root of a filesystem.
+        Some(other) if mounts::of_vault(&whole).is_empty() => {
+            return Err(not_mounted(format!(
+                "{shown}: the filesystem mounted there is {}, not a vault",
+                other.fs_type
+            )));
+        }
+        Some(_) | None => {}
+    }
+    let mount = locking::find(place)?;
+    let mut others =
+        mounts::of_vault(&whole).into_iter().filter(|other| other.is_own() && !other.is_same(&mount));
+    match others.next() {
+        None => Ok(mount),
+        Some(other) => Err(Failure::new(
+            Code::Usage,
+            format!("{shown} is mounted on {} and on {}", mount.target.display(), other.target.display()),
+            "Name the mount point of the one to unmount.",
+        )),
+    }
+}
+
 /// What fusermount3 requires of users without root's rights.
-fn require_own(target: &Path, mount: &Mount) -> Outcome {
+fn require_own(mount: &Mount) -> Outcome {
     let user = rustix::process::geteuid();
     match mount.owner {
         Some(owner) if !user.is_root() && owner != user.as_raw() => Err(Failure::new(
             Code::Failed,
-            format!("{} was mounted by another user (uid {owner})", target.display()),
+            format!("{} was mounted by another user (uid {owner})", mount.target.display()),
             "Only that user and root can unmount it.",
         )),
         _ => Ok(()),

@@ -10,7 +10,7 @@ pub use secrets::{CostArgs, NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockAr
 pub use transfer::{CatArgs, ExportArgs, ImportArgs, ListArgs};
 pub use values::{CacheArg, DurabilityArg, EngineArg, IoUringArg, duration};
 
-use super::{exit, stat};
+use super::stat;
 use crate::{
     crypto::{cipher::Cipher, integrity::Integrity},
     engine,
@@ -32,9 +32,29 @@ pub const MEMORY_MIN_MIB: i64 = 32;
 /// The largest `--memory`, in MiB: a tebibyte.
 pub const MEMORY_MAX_MIB: i64 = 1 << 20;
 
+/// What the program prints that is called without a command.
+pub const OVERVIEW: &str = "\
+An encrypted, authenticated directory for Linux: mount it and forget it.
+
+  warpcrypt init VAULT         create a vault in a new or empty directory
+  warpcrypt mount VAULT DIR    show its files in DIR
+  warpcrypt umount DIR         unmount it once everything is stored
+  warpcrypt info VAULT         show where it is mounted and what opens it
+  warpcrypt check VAULT        look for damage
+  warpcrypt passwd VAULT       change its password
+
+`warpcrypt -h` lists all commands, and `warpcrypt COMMAND -h` the options of one.
+`--help` explains them.
+";
+
+const EXAMPLES: &str = "\
+Examples:
+  warpcrypt init ~/vault && mkdir ~/plain
+  warpcrypt mount ~/vault ~/plain";
+
 /// An encrypted, authenticated directory for Linux: mount it and forget it.
 #[derive(Debug, Parser)]
-#[command(name = "warpcrypt", version, propagate_version = true, after_help = exit::table())]
+#[command(name = "warpcrypt", version, propagate_version = true, after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -52,6 +72,7 @@ pub enum Command {
     /// Mount a vault; returns once the mount answers
     Mount(MountArgs),
     /// Unmount a vault and wait until everything is stored
+    #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
     /// Lock a mounted vault: store everything, forget its keys, and have programs wait until it is unlocked
     Lock(LockArgs),
@@ -174,53 +195,70 @@ pub struct MountArgs {
     #[arg(long, short = 'f')]
     pub foreground: bool,
     /// Change nothing in the vault; it may have several read-only mounts at once
-    #[arg(long, short = 'r')]
+    #[arg(help_heading = "Access", long, short = 'r')]
     pub read_only: bool,
-    /// Show a directory of plain files as the vault that they would be, read-only, to be copied to a place that is not
-    /// trusted: see docs/reverse.md
+    /// Show a directory of plain files as an encrypted vault, read-only
+    ///
+    /// For a copy in a place that is not trusted: see docs/reverse.md.
     #[arg(long)]
     pub reverse: bool,
-    /// Let other machines mount the vault for writing at the same time, all of them with this option. The store has to have locks
-    /// between machines; docs/sharing.md says what one sees of another
-    #[arg(long)]
+    /// Let other machines mount the vault for writing at the same time
+    ///
+    /// All of them need this option, and the store needs locks that work between machines. docs/sharing.md says what one sees of
+    /// another.
+    #[arg(help_heading = "Access", long)]
     pub shared: bool,
     /// Let other users access the mount; file permissions apply
-    #[arg(long)]
+    #[arg(help_heading = "Access", long)]
     pub allow_other: bool,
-    /// Where to encrypt and decrypt. auto: on the CPU or a GPU, whichever is faster
-    #[arg(long, value_enum, default_value_t)]
+    /// Where to encrypt and decrypt
+    ///
+    /// auto: on the CPU or a GPU, whichever is faster.
+    #[arg(help_heading = "Speed", long, value_enum, default_value_t)]
     pub engine: EngineArg,
-    /// strict: a power failure never damages confirmed data; relaxed: overwrites are faster, but a power failure may
-    /// destroy the chunks being overwritten (which is detected)
-    #[arg(long, value_enum, default_value_t)]
+    /// What a power failure may cost
+    ///
+    /// strict: it never damages confirmed data. relaxed: overwrites are faster, but it may destroy the chunks being
+    /// overwritten, which is detected.
+    #[arg(help_heading = "Speed", long, value_enum, default_value_t)]
     pub durability: DurabilityArg,
-    /// Which files' contents the kernel caches. auto: all but files opened only for writing; kernel: all but those
-    /// opened with O_DIRECT; direct: none; write-back: all, and it gathers small writes, with limits that
-    /// docs/limits.md lists
-    #[arg(long, value_enum, default_value_t)]
+    /// Which files' contents the kernel caches
+    ///
+    /// auto: all but files opened only for writing. kernel: all but those opened with O_DIRECT. direct: none. write-back:
+    /// all, and it gathers small writes, with limits that docs/limits.md lists.
+    #[arg(help_heading = "Speed", long, value_enum, default_value_t)]
     pub cache: CacheArg,
-    /// Whether requests come over io_uring: small ones are much faster, a lone stream a little slower. auto: where the
-    /// kernel offers it to FUSE; a mount by root switches that on
-    #[arg(long, value_enum, default_value_t)]
+    /// Whether requests come over io_uring
+    ///
+    /// Small ones are much faster then, a lone stream a little slower. auto: where the kernel offers it to FUSE; a mount by
+    /// root switches that on.
+    #[arg(help_heading = "Speed", long, value_enum, default_value_t)]
     pub io_uring: IoUringArg,
     /// Memory for file contents in transit between programs and the vault, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = MEMORY_DEFAULT_MIB, value_parser = value_parser!(u32).range(MEMORY_MIN_MIB..=MEMORY_MAX_MIB))]
+    #[arg(help_heading = "Speed", long, value_name = "MIB", default_value_t = MEMORY_DEFAULT_MIB, value_parser = value_parser!(u32).range(MEMORY_MIN_MIB..=MEMORY_MAX_MIB))]
     pub memory: u32,
-    /// Compare the vault with this anchor, and keep what is confirmed there: a file outside of the vault, on a disk that you trust. If
-    /// there is none, the vault is trusted as it is, and the file is made
-    #[arg(long, value_name = "FILE")]
+    /// Detect a store that was set back: compare it with this file, and keep what is confirmed there
+    ///
+    /// The file belongs outside of the vault, on a disk that you trust. If there is none, the vault is trusted as it is, and
+    /// the file is made.
+    #[arg(help_heading = "Safety", long, value_name = "FILE")]
     pub anchor: Option<PathBuf>,
-    /// Lock the vault when no program has asked the mount for anything for so long: 30s, 10m, 2h. `warpcrypt unlock`
-    /// unlocks it
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    /// Lock the vault after so long without a request: 30s, 10m, 2h
+    ///
+    /// `warpcrypt unlock` unlocks it.
+    #[arg(help_heading = "Safety", long, value_name = "TIME", value_parser = values::duration)]
     pub idle: Option<Duration>,
-    /// Log to this file instead of the system log. A log that cannot be had does not prevent the mount
+    /// Log to this file instead of the system log
+    ///
+    /// A log that cannot be opened does not prevent the mount.
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
-    /// Mount options, as in fstab: ro, rw, reverse, shared, allow_other, default_permissions, nonempty, any-path, for-uid=UID, noexec, nosuid, nodev, noatime,
+    /// Mount options, as in fstab
+    ///
+    /// They are ro, rw, reverse, shared, allow_other, default_permissions, nonempty, any-path, for-uid=UID, noexec, nosuid, nodev, noatime,
     /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, io-uring=U, memory=MIB, anchor=F, idle=TIME. In a
     /// value, write a comma as `\,` and a backslash as `\\`. Root refuses a mount point behind a symbolic link or a directory that others
-    /// can write to: for-uid lets that user own them and the mount point, any-path checks nothing
+    /// can write to: for-uid lets that user own them and the mount point, any-path checks nothing.
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Whether the mount may hide what is in the directory; an option of `-o` only.
@@ -233,7 +271,7 @@ pub struct MountArgs {
     #[arg(skip)]
     pub for_uid: Option<u32>,
     /// What opens the vault.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Secret")]
     pub unlock: UnlockArgs,
 }
 
@@ -284,8 +322,8 @@ fn is_system_root() -> bool {
 /// Arguments of `umount`.
 #[derive(Debug, Args)]
 pub struct UmountArgs {
-    /// Where the vault is mounted
-    pub mount: PathBuf,
+    /// Where the vault is mounted, or its directory
+    pub place: PathBuf,
 }
 
 /// Arguments of `lock`.

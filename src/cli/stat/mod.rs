@@ -5,8 +5,8 @@ mod show;
 
 use super::{
     exit::{Code, Failure, Outcome},
-    json, mount_point,
-    mounts::{self, Mount},
+    json, locking, mount_point,
+    mounts::Mount,
     patience::patiently,
     print,
     quoting::shell_word,
@@ -19,7 +19,7 @@ use crate::{
     metrics::ATTRIBUTE,
 };
 use clap::Args;
-use rustix::io::Errno;
+use rustix::{fs::statvfs, io::Errno};
 use serde_json::Value;
 use std::{
     fs, io,
@@ -32,14 +32,19 @@ use std::{
 const ROOM: usize = 64 << 10;
 /// An answer that is not there by then does not come.
 const MOST: Duration = Duration::from_secs(10);
+/// The disk is a detail, and a store that hangs should not keep the rest.
+const SOON: Duration = Duration::from_secs(2);
 /// How often a wait checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Arguments of `stat`.
 #[derive(Debug, Args)]
 pub struct StatArgs {
-    /// Where the vault is mounted
-    pub mount: PathBuf,
+    /// Where the vault is mounted, or its directory
+    pub place: PathBuf,
+    /// Show every kind of request, store call, engine and cache
+    #[arg(long)]
+    pub all: bool,
     /// Repeat, by default every second; rates are since the previous output
     #[arg(
         long,
@@ -60,13 +65,13 @@ pub struct StatArgs {
 
 /// Runs `stat`.
 pub fn run(args: &StatArgs) -> Outcome {
-    let mount = mounted(&args.mount)?;
+    let mount = locking::find(&args.place)?;
     let mut last = ask(&mount, &Patience::default())?;
     let Some(seconds) = args.watch else {
-        return deliver(args, &last, None).map(drop);
+        return deliver(args, &mount, &last, None).map(drop);
     };
     if args.prometheus.is_some() {
-        deliver(args, &last, None)?;
+        deliver(args, &mount, &last, None)?;
     }
     let interrupt = Interrupt::watch()?;
     loop {
@@ -76,7 +81,7 @@ pub fn run(args: &StatArgs) -> Outcome {
             thread::sleep(LOOK);
         }
         let now = ask(&mount, &interrupt.patience())?;
-        if !deliver(args, &now, Some(&last))? {
+        if !deliver(args, &mount, &now, Some(&last))? {
             return Ok(());
         }
         last = now;
@@ -84,14 +89,22 @@ pub fn run(args: &StatArgs) -> Outcome {
 }
 
 /// Prints or writes the numbers. Returns false if the reader has gone away.
-fn deliver(args: &StatArgs, now: &Value, before: Option<&Value>) -> Outcome<bool> {
+fn deliver(args: &StatArgs, mount: &Mount, now: &Value, before: Option<&Value>) -> Outcome<bool> {
     match &args.prometheus {
-        Some(file) if file.as_os_str() == "-" => print(&prometheus::text(now, &args.mount)),
-        Some(file) => put(file, &prometheus::text(now, &args.mount)).map(|()| true),
+        Some(file) if file.as_os_str() == "-" => print(&prometheus::text(now, &mount.target)),
+        Some(file) => put(file, &prometheus::text(now, &mount.target)).map(|()| true),
         None if args.json && before.is_some() => print(&json::line("stat", now.clone())),
         None if args.json => print(&json::document("stat", now.clone())),
-        None => print(&show::text(now, before)),
+        None if args.all => print(&show::text(now, before)),
+        None => print(&show::brief(now, before, disk(&mount.source))),
     }
+}
+
+/// The bytes of the disk that the vault lies on, and those that are free; `None` if it does not say so at once.
+fn disk(vault: &Path) -> Option<(u64, u64)> {
+    let vault = vault.to_owned();
+    let asked = patiently(&Patience { most: Some(SOON), stop: None }, move || Ok(statvfs(&vault)?));
+    asked.ok().map(|disk| (disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize))
 }
 
 /// Replaces a file atomically: a reader never sees half of it.
@@ -100,20 +113,6 @@ fn put(file: &Path, text: &str) -> Outcome {
     beside.push(".new");
     let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, file));
     written.map_err(|e| Failure::io(file.display(), &e))
-}
-
-/// The mount, if a vault is mounted there.
-fn mounted(mount: &Path) -> Outcome<Mount> {
-    let shown = mount.display();
-    let not_mounted = |what: String| {
-        Failure::new(Code::NotMounted, what, "`findmnt -t fuse.warpcrypt` lists the mounted vaults.")
-    };
-    let target = mounts::resolve(mount).map_err(|e| not_mounted(format!("{shown}: {e}")))?;
-    let found = mounts::at(&target).map_err(|e| Failure::io("the mount table", &e))?;
-    match found {
-        Some(found) if found.fs_type == mounts::FS_TYPE => Ok(found),
-        _ => Err(not_mounted(format!("{shown}: no vault is mounted there"))),
-    }
 }
 
 fn ask(mount: &Mount, patience: &Patience) -> Outcome<Value> {

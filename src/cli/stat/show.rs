@@ -1,5 +1,6 @@
 //! A mount's numbers as text: totals since it was mounted, or since the previous output.
 
+use crate::cli::progress::counted;
 use indicatif::{BinaryBytes, HumanDuration};
 use serde_json::Value;
 use std::{fmt::Write, time::Duration};
@@ -8,16 +9,7 @@ use std::{fmt::Write, time::Duration};
 /// are dropped.
 pub fn text(now: &Value, before: Option<&Value>) -> String {
     let difference = |path: &[&str]| number(now, path) - before.map_or(0.0, |before| number(before, path));
-    let seconds = difference(&["uptime_seconds"]).max(1e-9);
-    let mut text = head(now);
-    let rates = ["read", "write"].map(|kind| difference(&["requests", kind, "bytes"]) / seconds / 1e6);
-    let _ = writeln!(
-        text,
-        "over {seconds:.1} s: read {:.1} MB/s, written {:.1} MB/s, {:.0} requests/s\n",
-        rates[0],
-        rates[1],
-        members(now, "requests").map(|name| difference(&["requests", name, "count"])).sum::<f64>() / seconds,
-    );
+    let mut text = format!("{}{}\n\n", head(now), rates(now, before));
     let _ = writeln!(
         text,
         "{:<22}{:>12}{:>11}{:>10}{:>11}{:>10}",
@@ -53,8 +45,62 @@ pub fn text(now: &Value, before: Option<&Value>) -> String {
     text
 }
 
+/// A line: whether all is well, for how long it has been mounted, and how full the store's disk is; `disk` has its bytes, and
+/// those that are free. Then a line of rates: since the mount, or since `before`.
+pub fn brief(now: &Value, before: Option<&Value>, disk: Option<(u64, u64)>) -> String {
+    let disk = disk.map_or_else(String::new, |(all, free)| {
+        let used = 100.0 * all.saturating_sub(free) as f64 / all.max(1) as f64;
+        format!("; its disk is {used:.0} % full, {} free", BinaryBytes(free))
+    });
+    let well = state(now);
+    let up = HumanDuration(uptime(now));
+    let open = counted(number(now, &["open_files"]) as u64, "open file");
+    format!("{well}. Mounted for {up}, {open}{disk}.\n{}\n", rates(now, before))
+}
+
+/// What a user should know of first.
+fn state(now: &Value) -> String {
+    let failed = members(now, "requests").filter_map(|name| {
+        let failures = number(now, &["requests", name, "failures"]);
+        (failures > 0.0).then(|| format!("{failures:.0} {name}"))
+    });
+    let failed = Vec::from_iter(failed);
+    let engines = now["engines"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let idle = engines.iter().find(|engine| engine["in_service"] == false);
+    if !failed.is_empty() {
+        return format!("Requests failed ({}); the log says why", failed.join(", "));
+    }
+    if now["locked"] == true {
+        return "Locked: programs wait until it is unlocked".to_owned();
+    }
+    if now["frozen"] == true {
+        return "Frozen: programs wait until it is thawed".to_owned();
+    }
+    match idle {
+        Some(engine) => format!("Engine {} is out of service", engine["name"].as_str().unwrap_or("?")),
+        None => "All is well".to_owned(),
+    }
+}
+
+/// What was read and written a second.
+fn rates(now: &Value, before: Option<&Value>) -> String {
+    let difference = |path: &[&str]| number(now, path) - before.map_or(0.0, |before| number(before, path));
+    let seconds = difference(&["uptime_seconds"]).max(1e-9);
+    let [read, written] =
+        ["read", "write"].map(|kind| difference(&["requests", kind, "bytes"]) / seconds / 1e6);
+    let requests = members(now, "requests").map(|name| difference(&["requests", name, "count"])).sum::<f64>();
+    format!(
+        "over {seconds:.1} s: read {read:.1} MB/s, written {written:.1} MB/s, {:.0} requests/s",
+        requests / seconds
+    )
+}
+
+fn uptime(now: &Value) -> Duration {
+    Duration::try_from_secs_f64(number(now, &["uptime_seconds"])).unwrap_or_default()
+}
+
 fn head(now: &Value) -> String {
-    let up = Duration::try_from_secs_f64(number(now, &["uptime_seconds"])).unwrap_or_default();
+    let up = uptime(now);
     let size = |what: &str| BinaryBytes(number(now, &["memory", what]) as u64).to_string();
     format!(
         "process {}, warpcrypt {}, up {}, {} open files\nbuffers: {} in use, {} at most so far, {} allowed; {} \
@@ -151,11 +197,32 @@ mod tests {
     }
 
     #[test]
+    fn the_first_line_says_what_matters() {
+        let with = |failures: u64, locked: bool, in_service: bool| {
+            json!({
+                "uptime_seconds": 90, "open_files": 1, "locked": locked, "frozen": false,
+                "requests": { "write": { "count": 9, "bytes": 9, "seconds": 0.5, "failures": failures } },
+                "engines": [{ "name": "gpu 0", "in_service": in_service }],
+            })
+        };
+        let first =
+            |now: &Value| brief(now, None, Some((100 << 30, 25 << 30))).lines().next().unwrap().to_owned();
+        assert_eq!(
+            first(&with(0, false, true)),
+            "All is well. Mounted for 90 seconds, 1 open file; its disk is 75 % full, 25.00 GiB free."
+        );
+        assert!(first(&with(3, true, true)).starts_with("Requests failed (3 write); the log says why."));
+        assert!(first(&with(0, true, true)).starts_with("Locked:"));
+        assert!(first(&with(0, false, false)).starts_with("Engine gpu 0 is out of service."));
+    }
+
+    #[test]
     fn an_answer_of_another_shape_is_no_panic() {
         let times = [json!(-1), json!(1e300)].map(|time| json!({ "uptime_seconds": time }));
         for odd in [json!(null), json!([]), json!({ "requests": 1, "engines": [1] })].into_iter().chain(times)
         {
             assert!(text(&odd, Some(&odd)).contains("process"));
+            assert!(brief(&odd, Some(&odd), None).contains("Mounted for"));
         }
     }
 }

@@ -21,16 +21,22 @@ fn documented() -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_help_and_the_page_list_the_same_exit_codes() {
-    let help = warpcrypt(["--help"]).text();
-    let table = help.split("Exit codes:\n").nth(1).expect("a table of exit codes");
-    let shown: Vec<(String, String)> = table
-        .lines()
-        .filter_map(|line| line.trim().split_once(' '))
-        .map(|(number, meaning)| (number.to_owned(), meaning.trim().to_owned()))
-        .collect();
-    assert!(shown.len() > 15, "{table}");
-    assert_eq!(shown, documented());
+fn the_program_alone_shows_a_dozen_lines_and_the_short_help_two_examples() {
+    let alone = warpcrypt(None::<&str>);
+    assert_eq!(alone.code(), 2);
+    let shown = alone.stderr.lines();
+    assert!(shown.clone().count() <= 12 && shown.clone().all(|line| line.len() <= 80), "{}", alone.stderr);
+    for command in ["init", "mount", "umount", "info", "check", "passwd"] {
+        assert!(alone.stderr.contains(&format!("warpcrypt {command} ")), "{command} in\n{}", alone.stderr);
+    }
+    let help = warpcrypt(["-h"]).text();
+    let examples = help.split("Examples:\n").nth(1).expect("examples");
+    assert_eq!(examples.lines().filter(|line| line.contains("warpcrypt")).count(), 2, "{help}");
+    assert!(!help.contains("Exit codes"), "{help}");
+    let mount = warpcrypt(["mount", "-h"]).text();
+    for heading in ["Access:", "Speed:", "Safety:", "Secret:"] {
+        assert!(mount.contains(heading), "{heading} in\n{mount}");
+    }
 }
 
 #[test]
@@ -40,7 +46,9 @@ fn man_pages_cover_every_command_and_the_exit_codes() {
     assert_eq!(done.code(), 0, "{}", done.stderr);
     let page = |name: &str| fs::read_to_string(vault.place_path().join(name)).expect(name);
     let main = page("warpcrypt.1").replace("\\-", "-").replace("\\*(Aq", "'").replace("\\'", "'");
-    for (_, meaning) in documented() {
+    let documented = documented();
+    assert!(documented.len() > 15);
+    for (_, meaning) in documented {
         assert!(main.contains(&meaning), "{meaning} is not in the man page");
     }
     let names = [

@@ -7,6 +7,7 @@ mod check;
 mod codes;
 mod doctor;
 mod documents;
+mod everyday;
 mod fstab;
 mod full;
 mod hung;
