@@ -20,8 +20,7 @@ test:
 # All cases of the tests that otherwise take a sample, millions of explored states, then real kills and power cuts (as root)
 prove kills="1000" cuts="200" beside="":
     PROVE=1 REQUIRE_FUSE=1 cargo test --release
-    cargo test --release --lib explore -- --ignored --skip this_case --skip these_cases --nocapture
-    cargo test --release --features interleave --lib interleave -- --include-ignored --skip this_program --nocapture
+    cargo test --release --lib -- explore interleave --ignored --skip this_ --skip these_ --skip any_program_finds --nocapture
     KILLS={{kills}} CUTS={{cuts}} KILLS_BESIDE={{beside}} KILLS_OUT=target/kills REQUIRE_FUSE=1 cargo test --release --test alone kills -- --nocapture
 
 # Fuzz a target for some seconds, with a nightly compiler and cargo-fuzz

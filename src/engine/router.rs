@@ -74,7 +74,7 @@ impl Router {
     }
 
     /// Where the calling thread does everything.
-    #[cfg(all(test, feature = "interleave"))]
+    #[cfg(test)]
     pub(crate) fn of_one_thread(memory: usize) -> Self {
         Router { cpu: Arc::new(CpuEngine::with_threads(1)), ..Router::of_cpu(memory) }
     }

@@ -17,6 +17,8 @@ pub struct Budget {
     /// Chunks that were written one by one and not flushed yet: from here on the larger files flush theirs,
     /// from twice as many on all do.
     pub behind: usize,
+    /// Of these: what one file has at most. Many: chunks of a group share a page of entries and a digest.
+    pub singles: usize,
     /// What was written and not flushed, in buffers or beside them, up to which a close may leave some.
     pub left_at_close: usize,
     /// Leaves of slots.
@@ -30,6 +32,7 @@ impl Budget {
             buffers: memory / 4 * 3,
             ahead: memory / 4,
             behind: memory / 16,
+            singles: if cfg!(test) { 1 << 20 } else { 16 << 20 },
             left_at_close: memory / 4,
             slots: memory / 16,
         }

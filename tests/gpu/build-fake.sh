@@ -7,6 +7,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 directory=$1 kernels=${2:-$here/../../kernels}
 shift; [ $# = 0 ] || shift
 # The shim leaves stack frames by longjmp, which the fortified one takes for an error.
-g++ -std=c++17 -O2 -U_FORTIFY_SOURCE -shared -fPIC -pthread -x c++ -I "$kernels" -I "$here/../kernels" "$@" \
+g++ -std=c++17 -O2 -U_FORTIFY_SOURCE -shared -fPIC -fvisibility=hidden -pthread -x c++ -I "$kernels" -I "$here/../kernels" "$@" \
     "$here/fake_libcuda.cc" -o "$directory/libcuda.so.1"
 ln -sf libcuda.so.1 "$directory/libcuda.so"

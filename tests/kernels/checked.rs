@@ -6,6 +6,7 @@ use super::{
     layout::{DESK, TABLES},
     runner::{Argument, Geometry, Machine, Runner, on_threads, runners},
 };
+use crate::support::is_proof;
 use warpcrypt::{
     crypto::{cipher::CipherFamily, integrity::Integrity},
     engine::Op,
@@ -136,10 +137,12 @@ fn what_nobody_else_can_check_has_no_verdict() {
 /// All blocks run at once here, and check what is being made.
 #[test]
 fn no_thread_races_another() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let Some(mut runner) = on_threads(folder.path()) else { return };
+    let Some(mut runner) = on_threads() else { return };
     for family in CipherFamily::ALL {
         for op in [Op::Seal, Op::Open] {
+            if !is_proof() && (op == Op::Open) != (family == CipherFamily::Kuznyechik) {
+                continue;
+            }
             let integrity = Integrity::TurboShake128x4;
             let batch = Batch::new(&ciphers_of(family), integrity, &[40, 1300, 7, 16]);
             let left = run(&mut runner, &name(op, family, integrity), &batch, op, 2, 2);

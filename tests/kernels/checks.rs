@@ -5,6 +5,7 @@ use super::{
     layout::{CHECK_DESK, TABLES},
     runner::{Argument, Geometry, Machine, Runner, on_threads, runners},
 };
+use crate::support::is_proof;
 use warpcrypt::{
     crypto::{cipher::CipherFamily, integrity::Integrity},
     engine::Op,
@@ -193,10 +194,12 @@ fn nobody_checks_what_its_own_multiprocessor_made() {
 
 #[test]
 fn no_thread_races_another() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let Some(mut runner) = on_threads(folder.path()) else { return };
+    let Some(mut runner) = on_threads() else { return };
     for family in CipherFamily::ALL {
         for op in [Op::Seal, Op::Open] {
+            if !is_proof() && (op == Op::Open) != (family == CipherFamily::Kuznyechik) {
+                continue;
+            }
             let integrity = Integrity::TurboShake128x4;
             let batch = Batch::new(&ciphers_of(family), integrity, &[40, 1300, 7, 16]);
             let name = format!("check_{}_{}", family.name(), integrity.name());

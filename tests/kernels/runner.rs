@@ -116,10 +116,16 @@ pub fn runners() -> Vec<(Machine, Runner)> {
     programs().iter().map(|(machine, program)| (*machine, start(command(program)))).collect()
 }
 
-/// A runner on threads, built into `folder`. A race ends it with a report on standard error.
-pub fn on_threads(folder: &Path) -> Option<Runner> {
-    let flags = ["-O1", "-g", "-fsanitize=thread", "-pthread", "-DCUDA_ON_THREADS"];
-    let Some(program) = build("tests/kernels/on_cpu.cc", &flags, folder.join("on_threads")) else {
+/// A runner on threads, whose program is built once. A race ends it with a report on standard error.
+pub fn on_threads() -> Option<Runner> {
+    static PROGRAM: OnceLock<Option<(TempDir, PathBuf)>> = OnceLock::new();
+    let built = PROGRAM.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let flags = ["-O1", "-g", "-fsanitize=thread", "-pthread", "-DCUDA_ON_THREADS"];
+        let program = build("tests/kernels/on_cpu.cc", &flags, folder.path().join("on_threads"))?;
+        Some((folder, program))
+    });
+    let Some((_, program)) = built else {
         skip("REQUIRE_GXX", "no g++: the kernels are not searched for races");
         return None;
     };

@@ -22,18 +22,29 @@ use std::{
 
 /// How often the flusher looks at all files.
 const TICK: Duration = Duration::from_secs(1);
-/// Flushing what was closed takes one part in so many of the time, and the store's syncs with it.
-const SHARE_OF_HURRY: u32 = if TIMELESS { 0 } else { 4 };
-/// A file that did not change for so long is cleaned.
-const IDLE: Duration = Duration::from_secs(if TIMELESS { 0 } else { 3 });
-/// Between two rounds of cleaning idle files: each costs the store two syncs.
-const ROUND: Duration = Duration::from_secs(if TIMELESS { 0 } else { 8 });
 /// A file that changes all the time is committed when its oldest uncommitted change is this old.
 const COMMIT_AFTER: Duration = Duration::from_secs(10);
-/// Up to so many files are synced one by one, more by one syncfs.
-const SYNC_EACH: usize = if TIMELESS { 1 } else { 8 };
-/// Where a scheduler decides what comes when, every wait may be over.
-const TIMELESS: bool = cfg!(all(test, feature = "interleave"));
+
+/// How soon the flusher does its work, and how.
+pub(super) struct Pace {
+    /// A file that did not change for so long is cleaned.
+    idle: Duration,
+    /// Between two rounds of cleaning idle files: each costs the store two syncs.
+    round: Duration,
+    /// Flushing what was closed takes one part in so many of the time, and the store's syncs with it.
+    share_of_hurry: u32,
+    /// Up to so many files are synced one by one, more by one syncfs.
+    sync_each: usize,
+}
+
+impl Pace {
+    pub(super) const USUAL: Pace =
+        Pace { idle: Duration::from_secs(3), round: Duration::from_secs(8), share_of_hurry: 4, sync_each: 8 };
+    /// Where a scheduler decides what comes when, every wait may be over.
+    #[cfg(test)]
+    pub(super) const TIMELESS: Pace =
+        Pace { idle: Duration::ZERO, round: Duration::ZERO, share_of_hurry: 0, sync_each: 1 };
+}
 
 /// Files that a program closed while an overwrite, which takes a sync, was still to be flushed. Until it is, a kill of the mount
 /// loses it although what the program did later may stay; so that is soon, but as seldom as the store's syncs are slow.
@@ -110,7 +121,7 @@ impl Files {
             if let Err(e) = self.ctimes.keep(&open, || open.file.flush()) {
                 open.complain(&e);
             }
-            self.hurry.lock().not_before = Some(Instant::now() + SHARE_OF_HURRY * start.elapsed());
+            self.hurry.lock().not_before = Some(Instant::now() + self.pace.share_of_hurry * start.elapsed());
         }
     }
 
@@ -133,7 +144,7 @@ impl Files {
             if open.unlinked.load(Ordering::Relaxed) || open.file.is_clean() || open.file.failed() {
                 continue;
             }
-            if open.file.changed_at().elapsed() >= IDLE {
+            if open.file.changed_at().elapsed() >= self.pace.idle {
                 idle.push(open);
             } else if open.file.uncommitted_for() >= COMMIT_AFTER {
                 busy.push(open);
@@ -144,7 +155,7 @@ impl Files {
                 open.complain(&e);
             }
         }
-        if self.cleaned.lock().elapsed() >= ROUND {
+        if self.cleaned.lock().elapsed() >= self.pace.round {
             self.clean(idle);
         }
         self.reap();
@@ -223,7 +234,7 @@ impl Files {
         files: Vec<(Arc<OpenFile>, CleanStep)>,
         failed: &impl Fn(&OpenFile, Error),
     ) -> Vec<(Arc<OpenFile>, CleanStep)> {
-        let mut each = files.len() <= SYNC_EACH;
+        let mut each = files.len() <= self.pace.sync_each;
         if !each && let Err(e) = (self.sync_store)() {
             if e.kind() != io::ErrorKind::Unsupported {
                 log::error!("the store cannot be synced: {e}");

@@ -90,6 +90,7 @@ pub struct Files {
     count: AtomicUsize,
     departures: AtomicU64,
     crowd: usize,
+    pace: flusher::Pace,
     /// Files that stayed when room was last made, of those that were there: they are in use.
     in_use: AtomicUsize,
     /// Held while unused files are cleaned: whoever makes room meanwhile would take them for used.
@@ -138,6 +139,7 @@ impl Files {
             count: AtomicUsize::new(0),
             departures: AtomicU64::new(0),
             crowd: crowd(),
+            pace: flusher::Pace::USUAL,
             in_use: AtomicUsize::new(0),
             room: Mutex::new(()),
             lost: AtomicBool::new(false),

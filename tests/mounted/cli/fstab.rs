@@ -1,11 +1,13 @@
 //! Mounts as people know them from other filesystems: options after `-o`, mount(8), `/etc/fstab`.
 
 use crate::{
-    cli::{eventually, fails, file, in_namespace, mount_command, text},
+    cli::{fails, file, in_namespace, mount_command, text},
     support::{
         command::{copy_program, ok, run},
         mounted::{Vault, program_path},
-        ready, ready_as_root, source, which,
+        ready, ready_as_root, source,
+        waiting::wait_for,
+        which,
     },
 };
 use std::{fs, process::Command};
@@ -68,7 +70,7 @@ fn options_of_fstab() {
     // An argument relative to the working directory, and with a slash behind it.
     let mut umount = Vault::program();
     ok(umount.current_dir(vault.place_path()).args(["umount", "mnt/"]), 60);
-    eventually("the end is logged", || vault.log_text().contains("all of it is stored"));
+    wait_for("the end is logged", || vault.log_text().contains("all of it is stored"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::{
     cli::{
-        eventually, fails, text,
+        fails, text,
         users::{Home, device_for_all},
     },
     support::{
@@ -10,7 +10,7 @@ use crate::{
         fake::Fake,
         mounted::{Mount, Vault, program_path},
         ready, ready_as_root,
-        waiting::stop,
+        waiting::{stop, wait_for},
     },
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -110,7 +110,7 @@ fn an_interrupt_ends_who_waits_for_a_mount_that_hangs() {
     let mut watch = Vault::program();
     watch.args(["stat", "--watch", "--prometheus"]).arg(&seen).arg(mount.path());
     let watch = Running::start(&mut watch);
-    eventually("it watches", || seen.exists());
+    wait_for("it watches", || seen.exists());
     let stopped = Stopped::of(&mount);
     let rotate = Running::start(&mut rotate(&vault));
     let freeze = Running::start(Vault::program().arg("freeze").arg(mount.path()));
@@ -142,10 +142,10 @@ fn an_interrupted_rotation_leaves_the_vault_unlocked() {
         String::new()
     });
     let running = Running::start(&mut rotate(&vault));
-    eventually("it is told to lock", || fake.heard().last().is_some_and(|command| command == &[1, 1]));
+    wait_for("it is told to lock", || fake.heard().last().is_some_and(|command| command == &[1, 1]));
     is_interrupted(running);
     drop(go_on);
-    eventually("it is told to unlock", || fake.heard().last().is_some_and(|last| last.starts_with(&[1, 3])));
+    wait_for("it is told to unlock", || fake.heard().last().is_some_and(|last| last.starts_with(&[1, 3])));
     assert_eq!(fs::read(vault.store.join("warpcrypt.json")).expect("read"), config);
 }
 

@@ -1,11 +1,12 @@
 //! Where a mount logs to, and what.
 
 use crate::{
-    cli::{eventually, in_namespace, mount_command},
+    cli::{in_namespace, mount_command},
     support::{
         command::{Running, ok, run},
         mounted::{Vault, is_mounted, program_path},
         ready, ready_as_root,
+        waiting::wait_for,
     },
 };
 use std::{fs, time::Duration};
@@ -49,7 +50,7 @@ fn a_mount_in_the_foreground_logs_what_one_in_the_background_does() {
     let mut to_file = mount_command(&vault);
     for (command, to_file) in [(&mut to_terminal, false), (&mut to_file, true)] {
         let running = Running::start(command.arg("-f"));
-        eventually("the mount answers", || is_mounted(&vault.mount_point));
+        wait_for("the mount answers", || is_mounted(&vault.mount_point));
         umount(&vault);
         let done = running.finish(Duration::from_secs(30));
         let what = format!("mounted {} on {}", vault.store.display(), vault.mount_point.display());

@@ -29,14 +29,7 @@ use crate::support::{
     command::{Done, run},
     mounted::Vault,
 };
-use std::{
-    ffi::OsStr,
-    fs,
-    path::Path,
-    process::Command,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{ffi::OsStr, fs, path::Path, process::Command};
 
 /// Runs the program with these arguments.
 fn warpcrypt<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Done {
@@ -59,15 +52,6 @@ fn mount_command(vault: &Vault) -> Command {
     command.arg("mount").arg(&vault.store).arg(&vault.mount_point).arg("--key-file").arg(&vault.key);
     command.arg("--log-file").arg(&vault.log);
     command
-}
-
-/// Waits for something to come true.
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(20), "not so after 20 s: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// A shell script with its arguments to follow, in a mount namespace of its own. The mounts of other tests go there first:

@@ -1,12 +1,12 @@
 //! The life of a mount: every way into it and out of it.
 
 use crate::{
-    cli::{eventually, fails, mount_command, text},
+    cli::{fails, mount_command, text},
     support::{
         command::{Running, ok, run, script, sh},
         mounted::{Vault, is_mounted, program_path},
         ready, ready_as_root,
-        waiting::stop,
+        waiting::{stop, wait_for},
     },
 };
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -99,7 +99,7 @@ fn umount_says_so_where_it_cannot_see_whether_all_is_stored() {
     fs::rename(&vault.store, &moved).expect("move the vault");
     fails(Vault::program().arg("umount").arg(mount.path()), 1, "unmounted, but the vault in");
     fs::rename(&moved, &vault.store).expect("move it back");
-    eventually("the vault can be mounted again", || vault.try_mount(&[]).status.success());
+    wait_for("the vault can be mounted again", || vault.try_mount(&[]).status.success());
     assert_eq!(fs::read(vault.mount_point.join("file")).expect("read"), b"content");
     ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
 }
@@ -122,12 +122,12 @@ fn a_mount_waits_for_the_one_before_it() {
     let next = Running::start(next.arg(&program).arg(&vault.store));
     let waits =
         || fs::read_to_string(&said).is_ok_and(|said| said.contains("waiting for the previous mount of"));
-    eventually("it says that it waits", waits);
+    wait_for("it says that it waits", waits);
     kill_process(mount.pid, Signal::CONT).expect("go on");
     assert_eq!(next.finish(Duration::from_secs(60)).code(), 0);
     assert_eq!(fs::read_to_string(vault.mount_point.join("file")).expect("read"), "content");
     drop(mount);
-    eventually("the vault is free", || {
+    wait_for("the vault is free", || {
         run(Command::new("flock").arg("-n").arg(vault.store.join("warpcrypt.lock")).arg("true"), 30).code()
             == 0
     });
@@ -170,7 +170,7 @@ fn plain_umount_ends_in_a_clean_vault_too() {
         let mount = vault.mount();
         fs::write(mount.join("file"), way).expect("write");
         sh("/", way, &[mount.path()], 30);
-        eventually("the process is gone", || !mount.alive());
+        wait_for("the process is gone", || !mount.alive());
         let mount = vault.mount();
         assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), way);
         mount.unmount();
@@ -187,7 +187,7 @@ fn signals_end_a_mount_cleanly() {
         let mount = vault.mount();
         fs::write(mount.join("file"), format!("{signal:?}")).expect("write");
         kill_process(mount.pid, signal).expect("kill");
-        eventually("the process is gone", || !mount.alive());
+        wait_for("the process is gone", || !mount.alive());
         assert!(!is_mounted(&vault.mount_point));
         let mount = vault.mount();
         assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), format!("{signal:?}"));
@@ -204,9 +204,9 @@ fn a_signal_does_not_wait_for_ever_for_those_who_use_the_mount() {
     let mount = vault.mount();
     let open = fs::File::create(mount.join("file")).expect("create");
     kill_process(mount.pid, Signal::TERM).expect("kill");
-    eventually("the mount is out of sight", || !is_mounted(&vault.mount_point));
+    wait_for("the mount is out of sight", || !is_mounted(&vault.mount_point));
     drop(open);
-    eventually("the process is gone", || !mount.alive());
+    wait_for("the process is gone", || !mount.alive());
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn in_the_foreground() {
     let vault = Vault::new("aes-256-ctr");
     for signal in [Signal::INT, Signal::HUP] {
         let running = Running::start(mount_command(&vault).arg("--foreground"));
-        eventually("the mount answers", || is_mounted(&vault.mount_point));
+        wait_for("the mount answers", || is_mounted(&vault.mount_point));
         fs::write(vault.mount_point.join("file"), "content").expect("write");
         kill_process(Pid::from_raw(running.pid() as i32).expect("a pid"), signal).expect("kill");
         let done = running.finish(Duration::from_secs(30));
@@ -225,7 +225,7 @@ fn in_the_foreground() {
         assert!(!is_mounted(&vault.mount_point));
     }
     let running = Running::start(mount_command(&vault).arg("--foreground"));
-    eventually("the mount answers", || is_mounted(&vault.mount_point));
+    wait_for("the mount answers", || is_mounted(&vault.mount_point));
     ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
     assert_eq!(running.finish(Duration::from_secs(30)).code(), 0);
 }
@@ -343,7 +343,7 @@ fn a_lock_of_a_process_that_has_ended_is_waited_for() {
     let hold = "exec 9>>\"$1\"; flock -x 9; touch \"$2\"; sleep 0.5";
     let (lock, held) = (vault.store.join("warpcrypt.lock"), vault.place_path().join("held"));
     let ending = Running::start(script("/", hold).arg(&lock).arg(&held));
-    eventually("the lock is held", || held.exists());
+    wait_for("the lock is held", || held.exists());
     vault.mount().unmount();
     assert_eq!(ending.finish(Duration::from_secs(20)).code(), 0);
 }
@@ -378,7 +378,7 @@ fn the_trial_run_leaves_nothing_behind() {
 
     // Ctrl-C in the middle of it.
     let running = Running::start(&mut trial(&[]));
-    eventually("it is mounted", || {
+    wait_for("it is mounted", || {
         fs::read_to_string("/proc/self/mounts").is_ok_and(|table| table.contains(text(&temp)))
     });
     kill_process(Pid::from_raw(running.pid() as i32).expect("a pid"), Signal::INT).expect("kill");
@@ -397,7 +397,7 @@ fn the_trial_run_leaves_nothing_behind() {
     };
     // What is in the mount was copied there: before that the mount ends with the trial.
     let begun = |mount: String| fs::read_dir(mount).is_ok_and(|mut entries| entries.next().is_some());
-    eventually("it copies", || trial_mount().is_some_and(begun));
+    wait_for("it copies", || trial_mount().is_some_and(begun));
     kill_process(Pid::from_raw(running.pid() as i32).expect("a pid"), Signal::KILL).expect("kill");
     running.finish(Duration::from_secs(60));
     ok(Vault::program().arg("umount").arg(trial_mount().expect("a mount that still answers")), 60);
@@ -443,7 +443,7 @@ fn what_is_mounted_over_a_vault_stays_when_that_is_told_to_end() {
     let shown = sh("/", over, &[mount.path(), Path::new(&process)], 60);
     assert!(shown.contains("tmpfs"), "{shown}");
     sh("/", "umount \"$1\" && kill -TERM $2", &[mount.path(), Path::new(&process)], 60);
-    eventually("the mount has ended", || !is_mounted(&vault.mount_point));
+    wait_for("the mount has ended", || !is_mounted(&vault.mount_point));
     drop(mount);
     let mount = vault.mount();
     assert_eq!(fs::read(mount.join("file")).expect("read"), b"content");

@@ -18,12 +18,6 @@ use crate::{
 };
 use std::sync::{Arc, atomic::Ordering};
 
-/// Bytes outside extents that a write flushes. Many: chunks of a group share a page of entries and a digest.
-const FLUSH_AT: usize = match (cfg!(test), cfg!(feature = "interleave")) {
-    (true, true) => 64 << 10,
-    (true, false) => 1 << 20,
-    (false, _) => 16 << 20,
-};
 /// How many of them are worth flushing where all files together have used their share of the memory.
 const WORTH_FLUSHING: usize = 1 << 20;
 
@@ -71,7 +65,7 @@ impl File {
         let all = self.context.buffered.single.load(Ordering::Relaxed) * CHUNK;
         let share = self.context.budget.behind;
         let crowded = single >= WORTH_FLUSHING && all >= share || single > 0 && all >= 2 * share;
-        single >= FLUSH_AT || crowded
+        single >= self.context.budget.singles || crowded
     }
 
     /// Loads a write of the chunks below `bound` that are buffered by themselves, if there are any and they may go.

@@ -89,8 +89,10 @@ pub(in crate::vault) fn context() -> Arc<Context> {
     context_with(Cipher::Aes256, Integrity::Kmac128, false)
 }
 
+/// Bytes that flush themselves where a scheduler decides: the programs write little.
+pub(super) const SINGLES_BY_HAND: usize = 64 << 10;
+
 /// A context whose background work is done by hand, by this: one piece of it, if there is some.
-#[cfg(feature = "interleave")]
 pub(in crate::vault) fn context_by_hand() -> (Arc<Context>, impl Fn() -> bool + Send + Sync) {
     let (background, jobs) = Background::by_hand();
     let context = context_of_few(background);
@@ -98,7 +100,8 @@ pub(in crate::vault) fn context_by_hand() -> (Arc<Context>, impl Fn() -> bool + 
     let kdf = FileKdf::new(Secret::new_with(|key| key.fill(7)), Cipher::Aes128, Integrity::TurboShake128x4);
     let keys = ContentKeys::new(0, kdf);
     let work = move || jobs.try_recv().map(|job| job()).is_ok();
-    (Arc::new(Context { keys, router, ..context }), work)
+    let budget = Budget { singles: SINGLES_BY_HAND, ..context.budget };
+    (Arc::new(Context { keys, router, budget, ..context }), work)
 }
 
 pub(super) fn open(store: &Arc<FaultyFile>, context: &Arc<Context>) -> Arc<File> {

@@ -4,7 +4,7 @@
 //! A directory of one name stands for the store. As there, an inode's number is given out again as soon as nobody holds
 //! the inode. Each program writes a chunk of its own, so it knows what it must read.
 
-use super::super::Files;
+use super::super::{Files, flusher::Pace};
 use crate::{
     store::{BackingFile, DirFile, Failure, FaultyFile},
     vault::{
@@ -352,6 +352,7 @@ fn run(counts: &Arc<Counts>) {
     let of_store = store.clone();
     let device = below(2) * DEVICE;
     let mut files = Files::without_flusher(context, device, Box::new(move || of_store.sync()));
+    files.pace = Pace::TIMELESS;
     files.crowd = 1 + below(3) as usize;
     let faulty = below(3) == 0;
     let run = Arc::new(Run { files: Arc::new(files), store, other, faulty, counts: counts.clone() });

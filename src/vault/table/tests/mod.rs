@@ -1,4 +1,3 @@
-#[cfg(feature = "interleave")]
 mod interleave;
 
 use super::*;

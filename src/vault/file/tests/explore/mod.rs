@@ -6,7 +6,6 @@
 
 mod case;
 mod draw;
-#[cfg(feature = "interleave")]
 mod interleave;
 mod life;
 mod look;

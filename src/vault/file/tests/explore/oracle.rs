@@ -182,7 +182,6 @@ impl Oracle {
     }
 
     /// What a read of a segment gives: one of these.
-    #[cfg(feature = "interleave")]
     pub(super) fn now(&self, at: usize) -> &[Value] {
         &self.segments[at].now
     }

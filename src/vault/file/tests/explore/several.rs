@@ -78,6 +78,7 @@ impl Shared {
             buffers: 4 * SPARED,
             ahead: chunks * CHUNK,
             behind: chunks * CHUNK / 2,
+            singles: 1 << 20,
             left_at_close: chunks * CHUNK,
             slots: 20 * LEAF,
         };

@@ -16,7 +16,7 @@ use super::{
             background::Job,
             rules::{Rule, break_rule},
         },
-        context_of_few,
+        SINGLES_BY_HAND, context_of_few,
     },
     case::Op,
     look::{Looker, Torn, rest},
@@ -89,7 +89,8 @@ fn context(durability: Durability) -> (Arc<Context>, Receiver<Job>) {
     let router = Router::of_one_thread(Budget::of(64 << 20).buffers);
     let context = context_of_few(background);
     context.buffered.streams.store(1 << 20, Ordering::Relaxed);
-    (Arc::new(Context { keys, durability, router, ..context }), jobs)
+    let budget = Budget { singles: SINGLES_BY_HAND, ..context.budget };
+    (Arc::new(Context { keys, durability, router, budget, ..context }), jobs)
 }
 
 /// Does jobs of the background until there will be no more.
@@ -491,7 +492,7 @@ fn many_orders() {
     explore(0..10_000, 25);
 }
 
-/// `PROGRAM=7 ORDERS=10 cargo test --release --features interleave --lib this_program -- --ignored`; `RULE=KeepNewer` breaks one.
+/// `PROGRAM=7 ORDERS=10 cargo test --release --lib this_program -- --ignored`; `RULE=KeepNewer` breaks one.
 #[test]
 #[ignore = "needs a program in the environment"]
 fn this_program() {
@@ -542,7 +543,7 @@ fn rule_of(name: &str) -> Rule {
     FOUND_BY.into_iter().map(|(rule, _)| rule).find(|rule| format!("{rule:?}") == name).unwrap()
 }
 
-/// `RULE=KeepNewer PROGRAMS=1000 cargo test --release --features interleave --lib any_program_finds -- --ignored --nocapture`
+/// `RULE=KeepNewer PROGRAMS=1000 cargo test --release --lib any_program_finds -- --ignored --nocapture`
 #[test]
 #[ignore = "needs a rule in the environment"]
 fn any_program_finds() {

@@ -1,0 +1,10 @@
+//! The locks of open files: parking_lot's. In tests, those that are made in a run of a scheduler are the scheduler's,
+//! which decides at each of them which thread continues.
+
+#[cfg(test)]
+mod scheduled;
+
+#[cfg(not(test))]
+pub(super) use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(test)]
+pub(super) use scheduled::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -1,0 +1,196 @@
+//! The locks of the tests. Each is parking_lot's, or, if it is made in a run of shuttle, shuttle's. It stays what it
+//! is: a guard is released where it was taken.
+
+use shuttle_parking_lot_impl as scheduled;
+use std::{
+    ops::{Deref, DerefMut},
+    time::Duration,
+};
+
+/// Whether shuttle runs the calling thread.
+fn is_scheduled() -> bool {
+    shuttle::current::try_get_current_task().is_some()
+}
+
+/// A lock or a guard.
+#[derive(Debug)]
+pub(in crate::vault) enum Either<P, S> {
+    Plain(P),
+    Scheduled(S),
+}
+
+impl<T, P: Deref<Target = T>, S: Deref<Target = T>> Deref for Either<P, S> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match self {
+            Either::Plain(guard) => guard,
+            Either::Scheduled(guard) => guard,
+        }
+    }
+}
+
+impl<T, P: DerefMut<Target = T>, S: DerefMut<Target = T>> DerefMut for Either<P, S> {
+    fn deref_mut(&mut self) -> &mut T {
+        match self {
+            Either::Plain(guard) => guard,
+            Either::Scheduled(guard) => guard,
+        }
+    }
+}
+
+/// As parking_lot's.
+#[derive(Debug)]
+pub(in crate::vault) struct Mutex<T>(Either<parking_lot::Mutex<T>, scheduled::Mutex<T>>);
+
+type MutexGuard<'a, T> = Either<parking_lot::MutexGuard<'a, T>, scheduled::MutexGuard<'a, T>>;
+
+impl<T> Mutex<T> {
+    pub(in crate::vault) fn new(value: T) -> Self {
+        Mutex(match is_scheduled() {
+            false => Either::Plain(parking_lot::Mutex::new(value)),
+            true => Either::Scheduled(scheduled::Mutex::new(value)),
+        })
+    }
+
+    pub(in crate::vault) fn lock(&self) -> MutexGuard<'_, T> {
+        match &self.0 {
+            Either::Plain(lock) => Either::Plain(lock.lock()),
+            Either::Scheduled(lock) => Either::Scheduled(lock.lock()),
+        }
+    }
+
+    pub(in crate::vault) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match &self.0 {
+            Either::Plain(lock) => lock.try_lock().map(Either::Plain),
+            Either::Scheduled(lock) => lock.try_lock().map(Either::Scheduled),
+        }
+    }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Mutex::new(T::default())
+    }
+}
+
+/// As parking_lot's.
+#[derive(Debug)]
+pub(in crate::vault) struct RwLock<T>(Either<parking_lot::RwLock<T>, scheduled::RwLock<T>>);
+
+pub(in crate::vault) type RwLockReadGuard<'a, T> =
+    Either<parking_lot::RwLockReadGuard<'a, T>, scheduled::RwLockReadGuard<'a, T>>;
+pub(in crate::vault) type RwLockWriteGuard<'a, T> =
+    Either<parking_lot::RwLockWriteGuard<'a, T>, scheduled::RwLockWriteGuard<'a, T>>;
+
+impl<T> RwLock<T> {
+    pub(in crate::vault) fn new(value: T) -> Self {
+        RwLock(match is_scheduled() {
+            false => Either::Plain(parking_lot::RwLock::new(value)),
+            true => Either::Scheduled(scheduled::RwLock::new(value)),
+        })
+    }
+
+    pub(in crate::vault) fn read(&self) -> RwLockReadGuard<'_, T> {
+        match &self.0 {
+            Either::Plain(lock) => Either::Plain(lock.read()),
+            Either::Scheduled(lock) => Either::Scheduled(lock.read()),
+        }
+    }
+
+    pub(in crate::vault) fn write(&self) -> RwLockWriteGuard<'_, T> {
+        match &self.0 {
+            Either::Plain(lock) => Either::Plain(lock.write()),
+            Either::Scheduled(lock) => Either::Scheduled(lock.write()),
+        }
+    }
+
+    pub(in crate::vault) fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        match &self.0 {
+            Either::Plain(lock) => lock.try_write().map(Either::Plain),
+            Either::Scheduled(lock) => lock.try_write().map(Either::Scheduled),
+        }
+    }
+}
+
+impl<'a, T> RwLockWriteGuard<'a, T> {
+    pub(in crate::vault) fn downgrade(guard: Self) -> RwLockReadGuard<'a, T> {
+        match guard {
+            Either::Plain(guard) => Either::Plain(parking_lot::RwLockWriteGuard::downgrade(guard)),
+            Either::Scheduled(guard) => Either::Scheduled(scheduled::RwLockWriteGuard::downgrade(guard)),
+        }
+    }
+}
+
+/// As parking_lot's. It is made where its lock is.
+pub(in crate::vault) struct Condvar(Either<parking_lot::Condvar, Waiting>);
+
+/// A condition over the scheduler's.
+#[derive(Default)]
+struct Waiting {
+    waiting: shuttle::sync::Mutex<()>,
+    woken: shuttle::sync::Condvar,
+}
+
+impl Condvar {
+    pub(in crate::vault) fn new() -> Self {
+        Condvar(match is_scheduled() {
+            false => Either::Plain(parking_lot::Condvar::new()),
+            true => Either::Scheduled(Waiting::default()),
+        })
+    }
+
+    pub(in crate::vault) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        match (&self.0, guard) {
+            (Either::Plain(condition), Either::Plain(guard)) => condition.wait(guard),
+            (Either::Scheduled(condition), Either::Scheduled(guard)) => {
+                // A notifier takes this lock, too: nothing is missed between the two.
+                let waiting = condition.waiting.lock().unwrap(); // invariant: nothing panics under it
+                scheduled::MutexGuard::unlocked(guard, || drop(condition.woken.wait(waiting)));
+            }
+            _ => unreachable!("a condition is made where its lock is"),
+        }
+    }
+
+    pub(in crate::vault) fn wait_while<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        mut holds: impl FnMut(&mut T) -> bool,
+    ) {
+        while holds(guard) {
+            self.wait(guard);
+        }
+    }
+
+    /// Time has no length under the scheduler: it may be over at once.
+    pub(in crate::vault) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
+        match (&self.0, guard) {
+            (Either::Plain(condition), Either::Plain(guard)) => {
+                condition.wait_for(guard, timeout);
+            }
+            (Either::Scheduled(_), Either::Scheduled(guard)) => {
+                scheduled::MutexGuard::unlocked(guard, shuttle::thread::yield_now);
+            }
+            _ => unreachable!("a condition is made where its lock is"),
+        }
+    }
+
+    pub(in crate::vault) fn notify_all(&self) {
+        match &self.0 {
+            Either::Plain(condition) => {
+                condition.notify_all();
+            }
+            Either::Scheduled(condition) => {
+                let waiting = condition.waiting.lock().unwrap(); // invariant: nothing panics under it
+                condition.woken.notify_all();
+                drop(waiting);
+            }
+        }
+    }
+}
+
+impl Default for Condvar {
+    fn default() -> Self {
+        Condvar::new()
+    }
+}
