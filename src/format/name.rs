@@ -254,6 +254,22 @@ pub fn is_removed_over_nfs(stored: &[u8]) -> bool {
     !number.is_empty() && number.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'.')
 }
 
+/// Whether file managers and servers leave a file or directory with this name behind, which nobody misses.
+pub fn is_litter(stored: &[u8]) -> bool {
+    const LITTER: [&str; 9] = [
+        ".DS_Store",
+        ".directory",
+        "@eaDir",
+        "Desktop.ini",
+        "Thumbs.db",
+        "Thumbs.db:encryptable",
+        "desktop.ini",
+        "ehthumbs.db",
+        "ehthumbs_vista.db",
+    ];
+    LITTER.iter().any(|name| stored == name.as_bytes()) || is_removed_over_nfs(stored)
+}
+
 fn is_long(stored: &[u8]) -> bool {
     stored.starts_with(LONG.as_bytes()) && stored.len() == LONG.len() + base64_len(HASH)
 }

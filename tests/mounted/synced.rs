@@ -6,6 +6,7 @@
 mod world;
 
 use crate::support::{
+    self,
     disk::{Disk, Ext4},
     mounted::Vault,
     random::Random,
@@ -175,6 +176,44 @@ fn a_name_that_another_program_took_away_does_not_lead_to_the_file_under_its_new
     let appended = OpenOptions::new().append(true).open(mount.join("f"));
     assert!(appended.is_err(), "it was renamed");
     assert_eq!(fs::read(mount.join("g")).unwrap(), b"anew");
+    mount.unmount();
+}
+
+#[test]
+fn what_file_managers_leave_in_a_directory_goes_with_it_and_other_files_are_named() {
+    if !support::ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    let make = || {
+        fs::create_dir(mount.join("d")).unwrap();
+        fs::write(mount.join("d/f"), "f").unwrap();
+        let dir = stored(&vault, &mount.join("d/f")).parent().unwrap().to_path_buf();
+        fs::remove_file(mount.join("d/f")).unwrap();
+        dir
+    };
+    let dir = make();
+    for name in [".DS_Store", "desktop.ini", "Thumbs.db", ".directory", ".nfs0000000000c8a6fd00000001"] {
+        fs::write(dir.join(name), "x").unwrap();
+    }
+    fs::create_dir_all(dir.join("@eaDir/inner")).unwrap();
+    fs::write(dir.join("@eaDir/inner/thumb"), "x").unwrap();
+    fs::remove_dir(mount.join("d")).unwrap();
+    assert!(!dir.exists());
+    let dir = make();
+    fs::write(dir.join("notes.txt"), "x").unwrap();
+    fs::write(dir.join(".DS_Store"), "x").unwrap();
+    let refused = fs::remove_dir(mount.join("d")).unwrap_err();
+    assert_eq!(Errno::from_io_error(&refused), Some(Errno::NOTEMPTY));
+    assert!(vault.log_text().contains("notes.txt"), "{}", vault.log_text());
+    assert!(dir.join(".DS_Store").exists(), "nothing goes unless the directory does");
+    // It is as it was.
+    fs::write(mount.join("d/g"), "g").unwrap();
+    assert_eq!(fs::read(mount.join("d/g")).unwrap(), b"g");
+    fs::remove_file(mount.join("d/g")).unwrap();
+    fs::remove_file(dir.join("notes.txt")).unwrap();
+    fs::remove_dir(mount.join("d")).unwrap();
     mount.unmount();
 }
 
