@@ -235,6 +235,21 @@ pub fn sidecar_name(stored: &[u8]) -> Vec<u8> {
     [stored, SIDECAR.as_bytes()].concat()
 }
 
+/// Parts of a stray's name that have the length and the alphabet of a stored name, the longest first: a program that made a copy
+/// of an entry may have put something before and behind its name. Long names are found by their hash, without the prefix: some
+/// programs put something before what follows the last dot.
+pub fn stored_names_in(stray: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let is_alphabet =
+        |part: &&[u8]| part.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte));
+    let hashes =
+        stray.windows(base64_len(HASH)).filter(is_alphabet).map(|hash| [LONG.as_bytes(), hash].concat());
+    let is_long = stray.windows(LONG.len() - 1).any(|part| part == &LONG.as_bytes()[..LONG.len() - 1]);
+    let hashes = hashes.take(if is_long { usize::MAX } else { 0 });
+    let lengths = (1..=SHORT_MAX / 16).rev().map(|blocks| base64_len(blocks * 16 + SivKey::OVERHEAD));
+    let short = lengths.flat_map(move |len| stray.windows(len).filter(is_alphabet).map(<[u8]>::to_vec));
+    hashes.chain(short)
+}
+
 /// The vault's own file of which a name without the form of the vault's says that it is another program's copy: more
 /// stands behind the whole name, or in front of what follows its last dot, which some programs keep last.
 pub fn copied_from(stored: &[u8]) -> Option<&'static str> {
