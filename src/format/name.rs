@@ -235,6 +235,21 @@ pub fn sidecar_name(stored: &[u8]) -> Vec<u8> {
     [stored, SIDECAR.as_bytes()].concat()
 }
 
+/// Parts of a stray's name that have the length and the alphabet of a stored name, the longest first: a program that made a copy
+/// of an entry may have put something before and behind its name. Long names are found by their hash, without the prefix: some
+/// programs put something before what follows the last dot.
+pub fn stored_names_in(stray: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let is_alphabet =
+        |part: &&[u8]| part.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte));
+    let hashes =
+        stray.windows(base64_len(HASH)).filter(is_alphabet).map(|hash| [LONG.as_bytes(), hash].concat());
+    let is_long = stray.windows(LONG.len() - 1).any(|part| part == &LONG.as_bytes()[..LONG.len() - 1]);
+    let hashes = hashes.take(if is_long { usize::MAX } else { 0 });
+    let lengths = (1..=SHORT_MAX / 16).rev().map(|blocks| base64_len(blocks * 16 + SivKey::OVERHEAD));
+    let short = lengths.flat_map(move |len| stray.windows(len).filter(is_alphabet).map(<[u8]>::to_vec));
+    hashes.chain(short)
+}
+
 /// The vault's own file of which a name without the form of the vault's says that it is another program's copy: more
 /// stands behind the whole name, or in front of what follows its last dot, which some programs keep last.
 pub fn copied_from(stored: &[u8]) -> Option<&'static str> {
@@ -252,6 +267,22 @@ pub fn copied_from(stored: &[u8]) -> Option<&'static str> {
 pub fn is_removed_over_nfs(stored: &[u8]) -> bool {
     let number = stored.strip_prefix(b".nfs").unwrap_or_default();
     !number.is_empty() && number.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'.')
+}
+
+/// Whether file managers and servers leave a file or directory with this name behind, which nobody misses.
+pub fn is_litter(stored: &[u8]) -> bool {
+    const LITTER: [&str; 9] = [
+        ".DS_Store",
+        ".directory",
+        "@eaDir",
+        "Desktop.ini",
+        "Thumbs.db",
+        "Thumbs.db:encryptable",
+        "desktop.ini",
+        "ehthumbs.db",
+        "ehthumbs_vista.db",
+    ];
+    LITTER.iter().any(|name| stored == name.as_bytes()) || is_removed_over_nfs(stored)
 }
 
 fn is_long(stored: &[u8]) -> bool {

@@ -109,6 +109,8 @@ pub struct InUse {
     sent_back: Option<Kept>,
     /// Its size when a handle was closed last, which the kernel goes by.
     size_at_close: Option<u64>,
+    /// The part of its salt that tells it from every other file; `None` before it has one.
+    salt: Option<u64>,
 }
 
 struct Kept(Arc<OpenFile>);
@@ -143,6 +145,14 @@ impl InUse {
     /// Whether a handle may write.
     pub fn has_writers(&self) -> bool {
         self.writers > 0
+    }
+
+    /// Notes the salt of the file that is opened or closed. False if it was another file before.
+    pub fn is_same_file(&mut self, salt: Option<[u8; 32]>) -> bool {
+        let Some(salt) = salt.and_then(|salt| salt.first_chunk().copied()).map(u64::from_ne_bytes) else {
+            return true;
+        };
+        self.salt.replace(salt).is_none_or(|known| known == salt)
     }
 
     /// Whether no handle is left.

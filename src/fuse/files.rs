@@ -67,6 +67,12 @@ impl Server {
         let node = self.inodes.get(number)?;
         let mut in_use = node.in_use.lock();
         let file = self.file_to_open(&node, write)?;
+        let has_left = in_use.is_closed() && node.has_left.load(Ordering::Relaxed);
+        if !in_use.is_same_file(salt(&file)) || has_left {
+            // Somebody wrote another file over the stored one, of which the kernel may have pages, or renamed it.
+            node.was_replaced();
+            return Err(errno::stale());
+        }
         let mut mode = self.open_mode(flags, &in_use);
         if self.caching.gathers() {
             let lost = in_use.is_closed() && node.writes_lost.load(Ordering::Relaxed);
@@ -135,9 +141,9 @@ impl Server {
             Kind::Dir => return Err(errno::is_dir()),
             _ => return Err(Error::Invalid("type of node")),
         }
-        let opened = self.with_name(node, |dir, name| self.vault.open_file(dir, name, write));
+        let opened = self.with_some_name(node, |dir, name| self.vault.open_file(dir, name, write));
         match opened {
-            Ok(file) if file.key == node.key => Ok(file),
+            Ok(file) if self.is_node(node, file.key, Target::File(&file)) => Ok(file),
             Ok(_) => Err(errno::stale()),
             // Without a name it can be reached if it is open already (by way of /proc/PID/fd).
             Err(e) if errno::is_no_entry(&e) => {
@@ -312,6 +318,11 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// The salt of a file, as far as it has one.
+pub(super) fn salt(file: &OpenFile) -> Option<[u8; 32]> {
+    file.file.salt(false).ok().flatten()
 }
 
 fn offset(start: u64, done: u64) -> Result<u64> {

@@ -5,7 +5,7 @@
 
 use super::{caching::InUse, errno, forgotten::Forgotten, pages::Pages};
 use crate::vault::{Kind, OpenFile, Pin, Result, Stat, StoredName, There};
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use std::{
     collections::HashMap,
     sync::{
@@ -163,6 +163,8 @@ pub struct Node {
     pub number: u64,
     /// Where it is in the store.
     pub key: Key,
+    /// Tells its inode from others that have the number before or after it; 0 if the store does not say.
+    generation: u64,
     /// Its type.
     pub kind: Kind,
     /// Where it stands. Locked for reading while a name is used, for writing while one changes, so that
@@ -182,13 +184,18 @@ pub struct Node {
     /// Whether the kernel could not write what it had gathered: it may go by a size that the file never got. Not under the
     /// lock of `in_use`: whoever holds that may wait for a page that is being written.
     pub writes_lost: AtomicBool,
+    /// Whether the next lookup is to find a new node in its place.
+    replaced: AtomicBool,
+    /// Whether somebody renamed it in the store while a program had it open: the kernel may still know it by the former name.
+    pub has_left: AtomicBool,
 }
 
 impl Node {
-    fn new(number: u64, key: Key, kind: Kind) -> Arc<Node> {
+    fn new(number: u64, key: Key, kind: Kind, generation: u64) -> Arc<Node> {
         Arc::new(Node {
             number,
             key,
+            generation,
             kind,
             names: RwLock::default(),
             bare: RwLock::default(),
@@ -197,7 +204,31 @@ impl Node {
             pages: Pages::default(),
             kernel_size: KernelSize::default(),
             writes_lost: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
+            has_left: AtomicBool::new(false),
         })
+    }
+
+    /// Whether an inode is its own, and not a later one with the same number. A `generation` of 0 is unknown.
+    pub fn is_inode(&self, key: Key, generation: u64) -> bool {
+        self.key == key && (generation == self.generation || generation == 0 || self.generation == 0)
+    }
+
+    /// Says that the next lookup is to find a new node: the store has another file in its place although the inode is the same,
+    /// or the kernel reaches it by a name that it does not have any more.
+    pub fn was_replaced(&self) {
+        self.replaced.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether certainly no program has it open.
+    fn is_closed(&self) -> bool {
+        self.in_use.try_lock().is_some_and(|in_use| in_use.is_closed())
+    }
+
+    fn is_of(&self, stat: &Stat, generation: u64) -> bool {
+        self.kind == stat.kind
+            && self.is_inode(key(stat), generation)
+            && !self.replaced.load(Ordering::Relaxed)
     }
 
     /// Says that it was cut to nothing, upon which the kernel drops all of its pages. Where somebody else has it
@@ -255,7 +286,7 @@ pub struct Inodes {
 impl Inodes {
     /// A table that knows the root, which is never forgotten.
     pub fn new(root: Key) -> Self {
-        let known = Known { node: Node::new(ROOT, root, Kind::Dir), lookups: 1, generation: 0 };
+        let known = Known { node: Node::new(ROOT, root, Kind::Dir, 0), lookups: 1, generation: 0 };
         let table =
             Table { nodes: HashMap::from([(ROOT, known)]), foreign: HashMap::new(), next_foreign: FOREIGN };
         Inodes { root, table: Mutex::new(table), forgotten: Forgotten::default() }
@@ -290,20 +321,23 @@ impl Inodes {
     ///
     /// The kernel may ask anew for a name that it knows while that is renamed or removed, so what was found can be out
     /// of date. Such a node is known already: a name that is new to it is noted only if `stands` says, while
-    /// no name of the node changes, that it stands there. `None`, and nothing is counted, if it does not. `generation` is
-    /// asked for a node that was not known. Where others may have renamed it, the name seen last counts (`moves`).
+    /// no name of the node changes, that it stands there. `None`, and nothing is counted, if it does not. A known node
+    /// whose number the store has given to another inode, by its `generation`, is replaced by a new one, and so is a closed
+    /// file that stands under another name than the known ones: by those the kernel would still reach it. In a shared vault
+    /// (`moves`) it does not keep names, and the one seen last counts.
     pub fn found(
         &self,
         stat: &Stat,
         name: Name,
         generation: impl Fn(&Name) -> u64,
-        stands: impl FnOnce(&Name) -> bool,
+        stands: impl Fn(&Name) -> bool,
         moves: bool,
     ) -> Option<Id> {
         let key = key(stat);
-        let Counted { node, generation: known, first } = self.count(key, stat.kind, || generation(&name));
+        let mut now = generation(&name);
+        let Counted { node, generation: known, first } = self.count(key, stat.kind, now);
         let id = Id { number: node.number, generation: known };
-        let is_same = node.kind == stat.kind;
+        let is_same = node.is_of(stat, now);
         if is_same && node.names.read().known.contains(&name) {
             if moves && node.names.read().any() != Some(&name) {
                 node.names.write().seen(&name);
@@ -316,11 +350,20 @@ impl Inodes {
             self.forget(node.number, 1);
             return None;
         }
-        if is_same && names.gone().is_none() {
-            names.add(name);
-            return Some(id);
+        if !first && !is_same {
+            // The name may have led to another inode when its generation was asked for.
+            now = generation(&name);
         }
-        let (node, generation) = self.renew(&node, key, stat.kind, generation(&name));
+        if node.is_of(stat, now) && names.gone().is_none() {
+            // Somebody else renamed it, and the kernel still takes the former name for it.
+            let left = stat.kind == Kind::File && !moves && names.known.iter().any(|known| !stands(known));
+            if !left || !node.is_closed() {
+                node.has_left.fetch_or(left, Ordering::Relaxed);
+                names.add(name);
+                return Some(id);
+            }
+        }
+        let (node, generation) = self.renew(&node, key, stat.kind, now);
         node.names.write().add(name);
         Some(Id { number: node.number, generation })
     }
@@ -328,10 +371,9 @@ impl Inodes {
     /// Counts the first lookup of a node that was made without a name.
     pub fn made_nameless(&self, there: There) -> Id {
         let (key, kind) = (there.inode(), there.stat.kind);
-        let generation = || there.pin.generation().into();
+        let generation = there.pin.generation().into();
         let Counted { node, generation: known, first } = self.count(key, kind, generation);
-        let (node, generation) =
-            if first { (node, known) } else { self.renew(&node, key, kind, generation()) };
+        let (node, generation) = if first { (node, known) } else { self.renew(&node, key, kind, generation) };
         *node.names.write() = Names::none_yet(there);
         Id { number: node.number, generation }
     }
@@ -378,7 +420,7 @@ impl Inodes {
         let number = table.next_foreign;
         table.next_foreign += 1;
         table.foreign.insert(node.key, number);
-        let renumbered = Node::new(number, node.key, node.kind);
+        let renumbered = Node::new(number, node.key, node.kind, node.generation);
         renumbered.in_use.lock().send_back(file);
         table.nodes.insert(number, Known { node: renumbered, lookups: 0, generation: 0 });
     }
@@ -418,13 +460,8 @@ impl Inodes {
         number > ROOT && number < FOREIGN
     }
 
-    fn count(&self, key: Key, kind: Kind, generation: impl FnOnce() -> u64) -> Counted {
+    fn count(&self, key: Key, kind: Kind, generation: u64) -> Counted {
         let mut table = self.table.lock();
-        let mut generation_of_new = 0;
-        if !self.number(&table, key).is_some_and(|number| table.nodes.contains_key(&number)) {
-            // The store is asked, for which nobody has to wait.
-            generation_of_new = MutexGuard::unlocked(&mut table, generation);
-        }
         let number = self.number(&table, key).unwrap_or_else(|| {
             let number = table.next_foreign;
             table.next_foreign += 1;
@@ -432,9 +469,9 @@ impl Inodes {
             number
         });
         let known = table.nodes.entry(number).or_insert_with(|| Known {
-            node: Node::new(number, key, kind),
+            node: Node::new(number, key, kind, generation),
             lookups: 0,
-            generation: generation_of_new,
+            generation,
         });
         known.lookups = known.lookups.saturating_add(1);
         Counted { node: known.node.clone(), generation: known.generation, first: known.lookups == 1 }
@@ -450,8 +487,8 @@ impl Inodes {
             generation: 0,
         });
         if Arc::ptr_eq(&known.node, old) {
-            known.node = Node::new(old.number, key, kind);
-            // Where the store has no generations.
+            known.node = Node::new(old.number, key, kind, generation);
+            // Where the store has no generations, or another file was written over this one.
             let is_same = generation == known.generation;
             known.generation = if is_same { generation + 1 } else { generation };
         }

@@ -165,7 +165,7 @@ impl Server {
         self.writable()?;
         let dir = self.dir(parent)?;
         let spot = self.vault.find(&dir, name)?;
-        let node = spot.there.as_ref().and_then(|there| self.inodes.find(there.inode()));
+        let node = spot.there.as_ref().and_then(|there| self.known(there));
         let mut names = node.as_ref().map(|n| n.names.write());
         removal(&dir, &spot)?;
         let name = Name { parent, stored: spot.stored().clone() };
@@ -197,17 +197,17 @@ impl Server {
         let mode = rename_mode(flags)?;
         let (from_dir, to_dir) = (self.dir(from.0)?, self.dir(to.0)?);
         let (source, target) = (self.vault.find(&from_dir, from.1)?, self.vault.find(&to_dir, to.1)?);
-        let moved = source.there.as_ref().ok_or_else(errno::no_entry)?.inode();
-        let there = target.there.as_ref().map(There::inode);
-        let same = there == Some(moved);
+        let moved = source.there.as_ref().ok_or_else(errno::no_entry)?;
+        let there = target.there.as_ref();
+        let same = there.map(There::inode) == Some(moved.inode());
         match mode {
             // Two links of one inode: rename(2) leaves both.
             RenameMode::Replace | RenameMode::Whiteout { replace: true } if same => return Ok(()),
             RenameMode::Whiteout { replace: false } if same => return Err(Error::os(libc::EEXIST)),
             _ => {}
         }
-        let moved = self.inodes.find(moved);
-        let there = there.filter(|_| !same).and_then(|inode| self.inodes.find(inode));
+        let moved = self.known(moved);
+        let there = there.filter(|_| !same).and_then(|there| self.known(there));
         // Both are locked, in their order, until the table says what the store does.
         let swapped = matches!((&moved, &there), (Some(m), Some(t)) if t.order() < m.order());
         let (mut moved_names, mut there_names);

@@ -5,6 +5,7 @@ use super::{
     caller::Caller,
     dirs::Dirs,
     errno::{self, Answer, Reporter},
+    files::salt,
     gate::{self, Ending, Gate, Pass},
     handles::{FileHandle, Handles},
     held::Held,
@@ -18,7 +19,7 @@ use super::{
 };
 use crate::{
     metrics::{self, Activity},
-    vault::{Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, Vault},
+    vault::{Dir, Error, Kind, OpenFile, Result, Stat, StoredName, Target, There, Vault},
 };
 use fuser::{INodeNo, Notifier};
 use parking_lot::Mutex;
@@ -348,7 +349,10 @@ impl Server {
     pub fn release(&self, handle: u64) -> Result<()> {
         if let Some(FileHandle { node, file, direct_io, write }) = self.handles.remove(handle) {
             // First, so that an open of the file may find it closed: no request of the handle is left.
-            node.in_use.lock().closed(direct_io, write, file.file.size());
+            let mut in_use = node.in_use.lock();
+            in_use.closed(direct_io, write, file.file.size());
+            in_use.is_same_file(salt(&file));
+            drop(in_use);
             self.vault.files().release(file);
         }
         Ok(())
@@ -368,7 +372,10 @@ impl Server {
         stat: &Stat,
         file: Option<&OpenFile>,
     ) -> Option<Id> {
-        let now = |name: &Name| self.vault.stat(Target::Entry(dir, &name.stored));
+        let now = |name: &Name| match name.parent == parent {
+            true => self.vault.stat(Target::Entry(dir, &name.stored)),
+            false => self.vault.stat(Target::Entry(&*self.dir(name.parent)?, &name.stored)),
+        };
         let stands = |name: &Name| now(name).is_ok_and(|now| inodes::key(&now) == inodes::key(stat));
         let generation = |name: &Name| {
             let target = file.map_or(Target::Entry(dir, &name.stored), Target::File);
@@ -399,11 +406,40 @@ impl Server {
         Ok(id)
     }
 
-    /// Does `work` with a name of `node`, which keeps that name meanwhile.
+    /// Whether `target` in the store, whose inode is `key`, is what the kernel knows as `node`.
+    pub fn is_node(&self, node: &Node, key: inodes::Key, target: Target) -> bool {
+        node.is_inode(key, self.vault.generation(target).into())
+    }
+
+    /// The node of what was found in the store, if the kernel knows it.
+    pub fn known(&self, there: &There) -> Option<Arc<Node>> {
+        let generation = || if self.vault.has_generations() { there.pin.generation().into() } else { 0 };
+        self.inodes.find(there.inode()).filter(|node| node.is_inode(there.inode(), generation()))
+    }
+
+    /// Does `work` with a name of `node` that leads to it, which keeps that name meanwhile.
     ///
     /// # Errors
-    /// ENOENT if it has none; ESTALE if another machine took all that are known; what `work` returned.
+    /// ENOENT if it has none; ESTALE if somebody else took all that are known; what `work` returned.
     pub fn with_name<T>(&self, node: &Node, work: impl FnOnce(&Dir, &StoredName) -> Result<T>) -> Result<T> {
+        self.with_one_of_names(node, true, work)
+    }
+
+    /// The same, where `work` finds out by itself whether the name leads to the node.
+    pub fn with_some_name<T>(
+        &self,
+        node: &Node,
+        work: impl FnOnce(&Dir, &StoredName) -> Result<T>,
+    ) -> Result<T> {
+        self.with_one_of_names(node, self.vault.is_shared(), work)
+    }
+
+    fn with_one_of_names<T>(
+        &self,
+        node: &Node,
+        look: bool,
+        work: impl FnOnce(&Dir, &StoredName) -> Result<T>,
+    ) -> Result<T> {
         let names = node.names.read();
         let mut name = names.any().ok_or_else(errno::no_entry)?;
         // The kernel knows the directory of the name that it came by. One that it forgot is searched for in the whole store.
@@ -412,17 +448,26 @@ impl Server {
                 names.latest_first().partition(|name| self.is_at_hand(name.parent));
             known.into_iter().chain(forgotten)
         };
-        if self.vault.is_shared() {
-            let leads_there = |name: &&Name| {
-                let found =
-                    self.dir(name.parent).and_then(|dir| self.vault.stat(Target::Entry(&dir, &name.stored)));
-                found.is_ok_and(|stat| inodes::key(&stat) == node.key)
-            };
-            name = known_first().find(leads_there).ok_or_else(errno::stale)?;
+        if look {
+            name = known_first().find(|name| self.leads_to(name, node)).ok_or_else(errno::stale)?;
         } else if !self.is_at_hand(name.parent) {
             name = known_first().next().unwrap_or(name);
         }
         let dir = self.dir(name.parent)?;
         work(&dir, &name.stored)
+    }
+
+    /// Whether a name leads to a node. Where the store does not say, the work that needs the name meets its error, except
+    /// in a shared vault: there another name may do.
+    fn leads_to(&self, name: &Name, node: &Node) -> bool {
+        let found = self.dir(name.parent).and_then(|dir| {
+            let target = Target::Entry(&dir, &name.stored);
+            let key = inodes::key(&self.vault.stat(target)?);
+            Ok(self.is_node(node, key, target))
+        });
+        match found {
+            Ok(leads) => leads,
+            Err(e) => !self.vault.is_shared() && !errno::is_no_entry(&e),
+        }
     }
 }

@@ -53,8 +53,8 @@ impl Server {
             return Some(self.vault.root());
         }
         let dir = self.dirs.get(number)?;
-        // Another machine may have removed it.
-        if self.vault.is_shared() && self.vault.reuses_numbers() && dir.is_gone() {
+        // Somebody else may have removed it.
+        if self.vault.has_generations() && dir.is_gone() {
             self.dirs.drop_dir(number);
             return None;
         }
@@ -88,11 +88,11 @@ impl Server {
                 Step::Known(node) => {
                     let names = node.names.read();
                     let Some(name) = names.any().filter(|n| n.parent == at) else { return Ok(None) };
-                    (node.number, self.open_inner(&dir, &name.stored, node.number)?)
+                    (node.number, self.open_inner(&dir, &name.stored, node.number, Some(&node))?)
                 }
                 Step::Forgotten(number) => {
                     let Some(name) = self.forgotten_child(&dir, number)? else { return Ok(None) };
-                    (number, self.open_inner(&dir, &name, number)?)
+                    (number, self.open_inner(&dir, &name, number, None)?)
                 }
             };
             dir = opened;
@@ -101,11 +101,12 @@ impl Server {
         Ok(Some(dir))
     }
 
-    /// Opens the directory `number` under its name in `dir`, and keeps it.
-    fn open_inner(&self, dir: &Dir, name: &StoredName, number: u64) -> Result<Arc<Dir>> {
+    /// Opens the directory `number` under its name in `dir`, and keeps it. It is the kernel's `node`, if that is known.
+    fn open_inner(&self, dir: &Dir, name: &StoredName, number: u64, node: Option<&Node>) -> Result<Arc<Dir>> {
         let inner = self.vault.open_dir(dir, name)?;
-        let stat = self.vault.stat(Target::Dir(&inner))?;
-        if self.inodes.number_of(inodes::key(&stat)) != number {
+        let key = inodes::key(&self.vault.stat(Target::Dir(&inner))?);
+        let is_other = |node: &Node| !self.is_node(node, key, Target::Dir(&inner));
+        if self.inodes.number_of(key) != number || node.is_some_and(is_other) {
             return Err(errno::stale());
         }
         // Another machine may put the id of one without back.

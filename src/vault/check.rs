@@ -123,7 +123,11 @@ impl Vault {
                     let (stored, ino) = (StoredName(entry.name), entry.ino);
                     contents.entries.push(DirEntry { name, stored, kind, ino, next: 0 });
                 }
-                NameOf::Entry(Err(reason)) => contents.damaged.push((entry.name, reason)),
+                NameOf::Entry(Err(reason)) => match self.named_after(dir, &entry.name) {
+                    // What was put behind the name has by chance the length that makes it another one.
+                    Some(name) => contents.strays.push((entry.name, Origin::CopyOf(name))),
+                    None => contents.damaged.push((entry.name, reason)),
+                },
                 NameOf::Unread(reason) => contents.unread.push((entry.name, reason)),
             }
         }

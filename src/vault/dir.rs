@@ -94,9 +94,9 @@ impl Vault {
         }
     }
 
-    /// Whether the store may give an inode number away that a removed directory has which is open here, as NFS does. FUSE keeps the
-    /// number as long as it is open, and is not to be asked in vain.
-    pub fn reuses_numbers(&self) -> bool {
+    /// Whether the store tells inodes with the same number apart. FUSE does not, and is not to be asked in vain whether a directory
+    /// that is open was removed.
+    pub fn has_generations(&self) -> bool {
         self.has_generations
     }
 

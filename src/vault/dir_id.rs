@@ -13,7 +13,7 @@ use crate::{
     format::{
         dir_id::DirId,
         layout,
-        name::{Class, DIR_ID_NAME, LONG, LOST},
+        name::{Class, DIR_ID_NAME, LONG, LOST, is_litter},
     },
     store::{BackingFile, DirFile, Listed, StoreDir},
 };
@@ -226,13 +226,26 @@ impl Vault {
     fn strip(&self, dir: &Dir, take_id: impl FnOnce() -> io::Result<()>) -> io::Result<Option<Vec<u8>>> {
         let mut listed = dir.store.list()?;
         let mut id = read_small(dir, OsStr::new(DIR_ID_NAME)).ok();
+        let (strays, rest): (Vec<_>, Vec<_>) = listed.iter().partition(|entry| self.is_stray(&entry.name));
+        let is_in_way = |entry: &&&Listed| !is_litter(entry.name.as_bytes());
+        if rest.iter().all(|entry| self.is_own(&entry.name)) {
+            let in_way: Vec<_> = strays.iter().filter(is_in_way).map(|entry| &entry.name).collect();
+            if !in_way.is_empty() {
+                let path = dir.stored_path(OsStr::new(""));
+                // Debug formatting escapes what would break the line.
+                self.complain(format!("{path}: cannot be removed, because of another program's {in_way:?}"));
+                return Err(Errno::NOTEMPTY.into());
+            }
+            strays.iter().try_for_each(|entry| drop_litter(&dir.store, entry))?;
+            listed.retain(|entry| self.is_own(&entry.name));
+        }
         if !listed.iter().all(|entry| self.is_own(&entry.name)) {
             let has_id = listed.iter().any(|entry| entry.name == DIR_ID_NAME);
             let blank = id.as_ref().is_some_and(|content| is_blank(content));
             if has_id && !blank || !self.is_hollow(&dir.store, DEEPEST, blank) {
                 return Err(Errno::NOTEMPTY.into());
             }
-            clear(&dir.store)?;
+            clear(&dir.store, DEEPEST)?;
             listed.clear();
             id = None;
         }
@@ -255,7 +268,7 @@ impl Vault {
         if !self.is_hollow(&aside, DEEPEST, true) {
             return Err(Errno::NOTEMPTY.into());
         }
-        clear(&aside)?;
+        clear(&aside, DEEPEST)?;
         store.rmdir(&entry.name)
     }
 
@@ -273,6 +286,11 @@ impl Vault {
             _ => self.is_own(&entry.name),
         };
         store.list().is_ok_and(|listed| listed.iter().all(hollow))
+    }
+
+    /// Whether no vault could have written a name: another program's file has it.
+    fn is_stray(&self, stored: &OsStr) -> bool {
+        !self.is_own(stored) && !self.keys().names.has_form(stored.as_bytes())
     }
 
     fn is_own(&self, stored: &OsStr) -> bool {
@@ -295,17 +313,30 @@ impl Vault {
     }
 }
 
-/// Removes all that is in a hollow directory.
-fn clear(store: &StoreDir) -> io::Result<()> {
+/// Removes all that is in a directory, as deep as `depth`.
+///
+/// # Errors
+/// ENOTEMPTY for what lies deeper; else the store's.
+fn clear(store: &StoreDir, depth: usize) -> io::Result<()> {
     for entry in store.list()? {
         if entry.kind == FileType::Directory {
-            clear(&store.open_dir(&entry.name)?)?;
+            let below = depth.checked_sub(1).ok_or(Errno::NOTEMPTY)?;
+            clear(&store.open_dir(&entry.name)?, below)?;
             store.rmdir(&entry.name)?;
         } else {
             store.unlink(&entry.name)?;
         }
     }
     Ok(())
+}
+
+/// Removes what another program left, a directory with all that is in it.
+fn drop_litter(store: &StoreDir, entry: &Listed) -> io::Result<()> {
+    if entry.kind != FileType::Directory {
+        return store.unlink(&entry.name);
+    }
+    clear(&store.open_dir(&entry.name)?, DEEPEST)?;
+    store.rmdir(&entry.name)
 }
 
 /// Removes a sidecar, an unfinished file, or an unfinished directory with nothing but its id file.

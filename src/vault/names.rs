@@ -6,7 +6,7 @@
 
 use super::{Dir, Error, Result, StoredName, Vault, keys::Keys};
 use crate::{
-    format::name::{Class, LONG, LOST, NameError, TEMPORARY, sidecar_name},
+    format::name::{Class, LONG, LOST, NameError, TEMPORARY, sidecar_name, stored_names_in},
     store::{BackingFile, DirFile, Listed, StoreDir},
 };
 use parking_lot::MutexGuard;
@@ -88,23 +88,19 @@ impl Vault {
         NameOf::Entry(name.map(OsString::from_vec))
     }
 
-    /// The name that a stray one is a stored form of, with something behind it that no stored name has, or in the midst of a
-    /// long one: some programs take what follows the last dot for an extension, and keep it last.
+    /// The name whose stored form is a part of a stray one: a program that syncs gave it to a copy.
     pub(super) fn named_after(&self, dir: &Dir, stray: &OsStr) -> Option<OsString> {
-        let is_other = |byte: &u8| !byte.is_ascii_alphanumeric() && !b"-_".contains(byte);
-        let mut parts = stray.as_bytes().split(is_other);
         let id = dir.id().ok()?;
-        let decode = |stored: &[u8], sidecar: Option<&[u8]>| {
-            let decoded = self.keys.open(|keys: &Keys| keys.names.decode(id, stored, sidecar));
-            decoded.ok().map(OsString::from_vec)
-        };
-        if !stray.as_bytes().starts_with(LONG.as_bytes()) {
-            return decode(parts.next()?, None);
+        if !self.keys().names.depend_on_directory() {
+            return None; // Any name could be one.
         }
-        parts.find_map(|part| {
-            let stored = [LONG.as_bytes(), part].concat();
-            let sidecar = read_small(dir, OsStr::from_bytes(&sidecar_name(&stored))).ok()?;
-            decode(&stored, Some(&sidecar))
+        stored_names_in(stray.as_bytes()).filter(|stored| stored != stray.as_bytes()).find_map(|stored| {
+            let sidecar = match stored.starts_with(LONG.as_bytes()) {
+                true => Some(read_small(dir, OsStr::from_bytes(&sidecar_name(&stored))).ok()?),
+                false => None,
+            };
+            let decoded = self.keys.open(|keys: &Keys| keys.names.decode(id, &stored, sidecar.as_deref()));
+            decoded.ok().map(OsString::from_vec)
         })
     }
 

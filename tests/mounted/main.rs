@@ -24,4 +24,5 @@ mod reverse;
 mod shared;
 #[path = "../support/mod.rs"]
 mod support;
+mod synced;
 mod users;

@@ -1,7 +1,11 @@
-//! Filesystems in memory, mounted for one test.
+//! Filesystems mounted for one test: in memory, or in an image.
 
 use super::command::{ok, run};
-use std::process::Command;
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// A filesystem in memory of a given size, mounted for one test.
 pub struct Disk(pub tempfile::TempDir);
@@ -19,5 +23,26 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         run(Command::new("umount").arg("-l").arg(self.0.path()), 30);
+    }
+}
+
+/// A small ext4 in an image, mounted for one test. It gives the number of an inode that went to the next one that is made.
+pub struct Ext4(pub PathBuf);
+
+impl Ext4 {
+    /// In the file `image`, mounted on the new directory `at`; needs root.
+    pub fn at(image: &Path, at: &Path) -> Ext4 {
+        File::create(image).expect("image").set_len(8 << 20).expect("length");
+        let options = ["-q", "-m", "0", "-b", "4096", "-I", "256", "-N", "2048", "-O", "^has_journal"];
+        ok(Command::new("mkfs.ext4").args(options).arg(image), 60);
+        fs::create_dir(at).expect("mkdir");
+        ok(Command::new("mount").args(["-o", "loop"]).arg(image).arg(at), 60);
+        Ext4(at.to_path_buf())
+    }
+}
+
+impl Drop for Ext4 {
+    fn drop(&mut self) {
+        run(Command::new("umount").arg("-l").arg(&self.0), 30);
     }
 }

@@ -79,7 +79,12 @@ impl Vault {
 
     /// The same vault with a mount point and a log of its own, as on another machine.
     pub fn elsewhere(&self) -> Vault {
-        Vault::place(Some(&self.store))
+        self.with_store(&self.store)
+    }
+
+    /// A copy of the vault whose stored directory is `store`, with a mount point and a log of its own.
+    pub fn with_store(&self, store: &Path) -> Vault {
+        Vault::place(Some(store))
     }
 
     fn place(store: Option<&Path>) -> Vault {

@@ -270,6 +270,51 @@ fn a_conflict_copy_is_told_with_its_original() {
     assert!(text.contains("not a file of this vault") && !text.contains("two places"), "{text}");
 }
 
+/// The styles of conflict copies that programs are known to make.
+#[test]
+fn a_conflict_copy_in_any_style_is_told_with_its_original() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = filled(&[3000, 5000]);
+    let long = "l".repeat(200);
+    let mount = vault.mount();
+    fs::rename(mount.join("folder/of 5000"), mount.join("folder").join(&long)).expect("rename");
+    mount.unmount();
+    let files = [3000, 5000].map(|size| stored(&vault, size));
+    let styles = [
+        "NAME-laptop",
+        "NAME_NAS_Oct-11-2026_Conflict",
+        "Copy of NAME",
+        "NAME-nas1-safeBackup-0001",
+        "NAME.sync-conflict-20261127-120000-ABCDEFG",
+        "NAME (conflicted copy 2026-11-27)",
+        "NAME (laptop's conflicted copy 2026-11-27)",
+        "NAME~HOST",
+        "._NAME",
+        "NAME (1)",
+        "NAME.orig",
+        "NAME..path2",
+    ];
+    for (file, plain) in files.iter().zip(["of 3000", &long]) {
+        let name = file.file_name().and_then(|name| name.to_str()).expect("a name");
+        let copies = styles.map(|style| file.with_file_name(style.replace("NAME", name)));
+        for copy in &copies {
+            fs::copy(file, copy).expect("copy");
+        }
+        let done = run(&mut check(&vault, &["--json"]), 60);
+        let report: Value = serde_json::from_str(&done.text()).expect("JSON");
+        let findings = report["findings"].as_array().expect("a list");
+        for copy in &copies {
+            let found = findings.iter().find(|finding| finding["stored"].as_str() == copy.to_str());
+            let found = found.unwrap_or_else(|| panic!("{copy:?} is not found: {report}"));
+            assert_eq!(found["kind"], "stray", "{found}");
+            assert_eq!(found["path"], format!("folder/{plain}"), "{found}");
+        }
+        copies.iter().for_each(|copy| fs::remove_file(copy).expect("remove"));
+    }
+}
+
 /// Syncthing takes what follows the last dot of a stored name for its extension.
 #[test]
 fn a_conflict_copy_of_a_long_name_is_told_with_its_original() {

@@ -2,46 +2,17 @@
 
 use crate::{
     cli::transfer::{command, counts, json, place},
-    support::{
-        command::{ok, run},
-        mounted::Vault,
-        random::Random,
-        ready_as_root,
-    },
+    support::{disk::Ext4, mounted::Vault, random::Random, ready_as_root},
 };
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use serde_json::Value;
-use std::{
-    fs::{self, File},
-    path::Path,
-    process::Command,
-};
+use std::{fs, path::Path};
 
 /// Files with an attribute that takes a block of its own.
 const FILES: u64 = 500;
 const VALUE: usize = 3000;
 /// More than ext4 keeps for one file, whatever room there is.
 const TOO_LONG: usize = 5000;
-
-/// An ext4 in an image; unmounted when it is dropped.
-struct Ext4<'a>(&'a Path);
-
-impl<'a> Ext4<'a> {
-    fn new(image: &Path, at: &'a Path) -> Self {
-        File::create(image).expect("image").set_len(8 << 20).expect("length");
-        let options = ["-q", "-m", "0", "-b", "4096", "-I", "256", "-N", "2048", "-O", "^has_journal"];
-        ok(Command::new("mkfs.ext4").args(options).arg(image), 60);
-        fs::create_dir(at).expect("mkdir");
-        ok(Command::new("mount").args(["-o", "loop"]).arg(image).arg(at), 60);
-        Ext4(at)
-    }
-}
-
-impl Drop for Ext4<'_> {
-    fn drop(&mut self) {
-        run(Command::new("umount").arg("-l").arg(self.0), 30);
-    }
-}
 
 fn set(path: &Path, value: &[u8]) {
     setxattr(path, "user.note", value, XattrFlags::empty()).expect("setxattr");
@@ -62,7 +33,7 @@ fn a_file_whose_attributes_find_no_room_is_not_there_until_they_do() {
         set(&path, &random.bytes(VALUE));
     }
     mount.unmount();
-    let disk = Ext4::new(&image, &out);
+    let disk = Ext4::at(&image, &out);
     let filler = disk.0.join("filler");
     fs::write(&filler, vec![1; 13 << 19]).expect("write");
     let (code, value) = json(&mut command("export", &vault, &[&out]));
