@@ -935,6 +935,9 @@ class CleanContent(Content):
 
     def _group(self, group):
         if group not in self.groups:
+            if group and self._digest(0, group) == bytes(32):
+                self.groups[group] = [None] * chunks_in(group)
+                return self.groups[group]
             end, first = chunks_of(self.size), first_chunk(group)
             current = []
             for place, pair in enumerate(self.stored.slots(group)):
