@@ -20,6 +20,7 @@ mod locking;
 mod metrics;
 mod programs;
 mod random_tree;
+mod reader;
 mod reverse;
 mod shared;
 #[path = "../support/mod.rs"]

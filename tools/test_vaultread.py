@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+"""Compares vaultread.py with the program that WARPCRYPT_TEST_PROGRAM names. tests/mounted/reader.rs runs it."""
+
+import hashlib
+import io
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from contextlib import redirect_stderr
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import vaultread  # noqa: E402
+
+PROGRAM = os.environ.get("WARPCRYPT_TEST_PROGRAM", "warpcrypt")
+PROVE = "PROVE" in os.environ
+KEY = bytes(range(64))
+CIPHERS = ("aes-128-ctr", "aes-192-ctr", "aes-256-ctr", "kuznyechik-ctr")
+INTEGRITY = ("kmac128", "kmac256", "turboshake128x4")
+
+
+def pattern(length, seed=0):
+    return bytes((i * 7 + i // 251 + seed) & 255 for i in range(length))
+
+
+def is_mounted(path):
+    with open("/proc/self/mountinfo", "rb") as table:
+        return any(line.split()[4] == os.fsencode(path) for line in table)
+
+
+class Place:
+    """A vault in a temporary directory."""
+
+    def __init__(self, *options):
+        self.path = tempfile.mkdtemp(prefix="vaultread-")
+        self.store, self.mount_point, self.key = (os.path.join(self.path, name) for name in ("store", "mnt", "key"))
+        os.mkdir(self.mount_point)
+        with open(self.key, "wb") as file:
+            file.write(KEY)
+        self.server = None
+        self.ok("init", self.store, *options)
+
+    def run(self, command, *arguments):
+        log = ("--log-file", os.path.join(self.path, "log")) if command == "mount" else ()
+        return subprocess.run([PROGRAM, command, *arguments, *log, "--key-file", self.key], capture_output=True,
+                              stdin=subprocess.DEVNULL, timeout=120)
+
+    def ok(self, command, *arguments):
+        done = self.run(command, *arguments)
+        if done.returncode:
+            raise AssertionError(f"{command}: {done.returncode}: {done.stderr.decode()}")
+        return done
+
+    def mount(self, *options):
+        self.ok("mount", self.store, self.mount_point, *options)
+        return self.mount_point
+
+    def umount(self):
+        subprocess.run([PROGRAM, "umount", self.mount_point], check=True, capture_output=True, timeout=120)
+
+    def serve(self):
+        """Mounts in the foreground, so that `kill` has a process."""
+        self.server = subprocess.Popen([PROGRAM, "mount", "-f", self.store, self.mount_point, "--key-file", self.key],
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not is_mounted(self.mount_point):
+            if self.server.poll() is not None:
+                raise AssertionError("the mount ended")
+            time.sleep(0.01)
+        return self.mount_point
+
+    def kill(self):
+        self.server.send_signal(signal.SIGKILL)
+        self.server.wait()
+        subprocess.run([PROGRAM, "umount", "--force", self.mount_point], capture_output=True, timeout=120)
+        if is_mounted(self.mount_point):
+            subprocess.run(["umount", "-l", self.mount_point], capture_output=True, timeout=120)
+
+    def vault(self):
+        return vaultread.Vault(self.store, vaultread.Secret(key_file=KEY))
+
+    def close(self):
+        if is_mounted(self.mount_point):
+            subprocess.run(["umount", "-l", self.mount_point], capture_output=True)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class Case(unittest.TestCase):
+    def place(self, *options):
+        place = Place(*options)
+        self.addCleanup(place.close)
+        return place
+
+
+def file_content(vault, directory, entry):
+    content = vault.open_file(directory, entry)
+    return b"".join(content.chunk(i) for i in range(vaultread.chunks_of(content.size)))
+
+
+def read_tree(vault):
+    """What the reader finds, by path; None where it reports damage."""
+    found, reader = {}, vaultread.Reader(vault)
+
+    def visit(path, directory, entry, inner):
+        found[path] = None
+        if entry.kind == "file":
+            value = file_content(vault, directory, entry)
+        elif entry.kind == "link":
+            value = vault.read_link(directory, entry)
+        else:
+            value = entry.kind
+        found[path] = (value, vault.attributes(directory, entry, inner))
+
+    with redirect_stderr(io.StringIO()):
+        reader.walk(visit)
+    return found, reader.damaged
+
+
+def plain_tree(root):
+    """The same of a plain tree."""
+    found = {}
+    root = os.fsencode(root)
+    for at, directories, files in os.walk(root):
+        for name in directories + files:
+            path = os.path.join(at, name)
+            if os.path.islink(path):
+                value = os.readlink(path)
+            elif os.path.isdir(path):
+                value = "directory"
+            else:
+                with open(path, "rb") as file:
+                    value = file.read()
+            names = [n for n in os.listxattr(path, follow_symlinks=False) if n.startswith("user.")]
+            found[os.path.relpath(path, root)] = (value, {os.fsencode(n): os.getxattr(path, n) for n in names})
+    return found
+
+
+class Primitives(unittest.TestCase):
+    """The plain Python functions, against published answers."""
+
+    def test_kuznyechik(self):
+        key = bytes.fromhex("8899aabbccddeeff0011223344556677fedcba98765432100123456789abcdef")
+        block = vaultread._kuznyechik_encryptor(key)(0x1122334455667700FFEEDDCCBBAA9988)
+        self.assertEqual(block, 0x7F679D90BEBC24305A468D42B9D4EDCD)
+
+    def test_aes(self):
+        block = 0x00112233445566778899AABBCCDDEEFF
+        answers = {16: 0x69C4E0D86A7B0430D8CDB78070B4C55A, 24: 0xDDA97CA4864CDFE06EAF70A0EC0D7191,
+                   32: 0x8EA2B7CA516745BFEAFC49904B496089}
+        for length, answer in answers.items():
+            self.assertEqual(vaultread._aes_encryptor(bytes(range(length)))(block), answer)
+
+    def test_keccak(self):
+        for length in (0, 1, 135, 136, 137, 300):
+            data = pattern(length)
+            self.assertEqual(vaultread.sponge(136, 24, data, 0x06, 32), hashlib.sha3_256(data).digest())
+
+    def test_kmac(self):
+        key, custom = bytes(range(0x40, 0x60)), b"My Tagged Application"
+        self.assertEqual(vaultread._kmac(168, key, bytes(range(4)), 32, custom).hex(),
+                         "3b1fba963cd8b0b59e8c1a6d71888b7143651af8ba0a7070c0979e2811324aa5")
+        self.assertEqual(vaultread._kmac(136, key, bytes(range(4)), 64, custom).hex(),
+                         "20c570c31346f703c9ac36c61c03cb64c3970d0cfc787e9b79599d273a68d2f7"
+                         "f69d4cc3de9d104a351689f27cf6f5951f0103f33f4f24871024d9c27773a8dd")
+
+    def test_turboshake(self):
+        self.assertEqual(vaultread.sponge(168, 12, b"", 0x1F, 32).hex(),
+                         "1e415f1c5983aff2169217277d17bb538cd945a397ddec541f1ce41af2c1b74c")
+
+    def test_packages_agree_with_plain_python(self):
+        if vaultread.AES is None:
+            self.skipTest("needs pycryptodome")
+        data, key = pattern(5000), bytes(range(32))
+        self.assertEqual(vaultread.kmac256(key, data, 96, b"x"), vaultread._kmac(136, key, data, 96, b"x"))
+        self.assertEqual(vaultread.kmac128(key, data, 16, b"x"), vaultread._kmac(168, key, data, 16, b"x"))
+
+
+class Matrix(Case):
+    """What a mount shows, the reader reads."""
+
+    def test_every_kind(self):
+        for cipher in CIPHERS:
+            for integrity in INTEGRITY:
+                names = "plain" if (CIPHERS.index(cipher) + INTEGRITY.index(integrity)) % 3 == 0 else "encrypted"
+                with self.subTest(cipher=cipher, integrity=integrity, names=names):
+                    self.one_kind("--cipher", cipher, "--integrity", integrity, "--names", names)
+
+    def one_kind(self, *options):
+        place = self.place(*options)
+        root = place.mount()
+        os.mkdir(f"{root}/directory")
+        for name, content in {"empty": b"", "one": b"x", "chunk": pattern(4096), "chunks": pattern(9000, 3),
+                              "l" * 161: b"long", "warpcrypt.own": b"escaped", "m" * 16: b"16", "directory/ä": b"inner"}.items():
+            with open(f"{root}/{name}", "wb") as file:
+                file.write(content)
+        with open(f"{root}/sparse", "wb") as file:
+            file.seek(300 << 10)
+            file.write(pattern(5000))
+        os.symlink("one", f"{root}/link")
+        os.symlink("t" * 4000, f"{root}/long link")
+        os.setxattr(f"{root}/one", "user.small", b"value")
+        os.setxattr(f"{root}/one", "user.large", pattern(60000))
+        os.setxattr(f"{root}/directory", "user.directory", b"of a directory")
+        with open(f"{root}/cut", "wb") as file:
+            file.write(pattern(20000))
+            file.flush()
+            os.fsync(file.fileno())
+            file.truncate(10001)
+        expected = plain_tree(root)
+        place.umount()
+        self.compare(place, expected)
+
+    def compare(self, place, expected):
+        found, damaged = read_tree(place.vault())
+        self.assertEqual(damaged, 0)
+        self.assertEqual(sorted(found), sorted(expected))
+        for path, value in expected.items():
+            self.assertEqual(found[path], value, path)
+
+
+class Killed(Case):
+    """The reader recovers dirty files in memory as the program does."""
+
+    def test_kills(self):
+        for round_ in range(40 if PROVE else 4):
+            with self.subTest(round=round_):
+                self.one_kill(random.Random(round_))
+
+    def one_kill(self, choice):
+        place = self.place("--integrity", choice.choice(INTEGRITY))
+        root = place.serve()
+        files = []
+        for i in range(6):
+            file = open(f"{root}/file {i}", "w+b", buffering=0)
+            files.append(file)
+            for _ in range(choice.randrange(1, 6)):
+                file.seek(choice.randrange(60000))
+                file.write(pattern(choice.randrange(1, 20000), choice.randrange(256)))
+                step = choice.randrange(4)
+                if step == 0:
+                    os.fsync(file.fileno())
+                elif step == 1:
+                    file.truncate(choice.randrange(60000))
+        for file in files[:3]:
+            file.close()
+        place.kill()
+        for file in files[3:]:
+            try:
+                file.close()
+            except OSError:
+                pass
+        found, damaged = read_tree(place.vault())
+        self.assertEqual(damaged, 0)
+        target = os.path.join(place.path, "exported")
+        place.ok("export", place.store, target)
+        self.assertEqual(found, plain_tree(target))
+
+
+class Flips(Case):
+    """One byte of a stored file is changed: mount, check, cat, export, hash and the reader give one verdict."""
+
+    def test_a_file_of_two_chunks(self):
+        self.flips(lambda file: file.write(pattern(5000)), 150)
+
+    def test_a_file_with_a_node_page_and_a_group_of_holes(self):
+        def write(file):
+            file.seek((48 + 64) * 4096)
+            file.write(b"behind a group of holes")
+
+        self.flips(write, 150, skipped=range(1024, 4096))
+
+    def flips(self, write, sample, skipped=()):
+        """`skipped`: positions about which the program's commands differ: entries of a first group without a slot."""
+        place = self.place()
+        with open(f"{place.mount()}/file", "wb") as file:
+            write(file)
+        place.umount()
+        vault = place.vault()
+        stored = vault.entries(vault.root(), self.fail)[0].stored
+        with open(os.path.join(os.fsencode(place.store), stored), "rb") as file:
+            original = file.read()
+        used = [i for i in range(len(original)) if i < 1024 or any(original[i & ~63:(i | 63) + 1])]
+        choice = random.Random(1)
+        positions = sorted({*(used if PROVE else choice.sample(used, sample)), *choice.sample(range(len(original)), sample),
+                            1, 3072, 4095})
+        positions = [at for at in positions if at not in skipped]
+        variants = []
+        for at in positions:
+            changed = bytearray(original)
+            changed[at] ^= 1 << choice.randrange(8)
+            variants.append(bytes(changed))
+        for at in range(0, len(variants), 512):
+            self.verdicts(variants[at:at + 512], place, positions[at:at + 512])
+
+    def verdicts(self, variants, place=None, labels=None):
+        """Each variant becomes a stored file; all commands must agree on which are damaged, and on what is read."""
+        place = place or self.place()
+        root = place.mount()
+        names = [f"v{i}" for i in range(len(variants))]
+        for name in names:
+            open(f"{root}/{name}", "wb").close()
+        place.umount()
+        vault = place.vault()
+        directory = vault.root()
+        entries = {entry.name.decode(): entry for entry in vault.entries(directory, self.fail)}
+        for name, content in zip(names, variants):
+            path = os.path.join(os.fsencode(place.store), entries[name].stored)
+            with open(path, "wb") as file:
+                for at in range(0, len(content), 4096):
+                    if any(content[at:at + 4096]):
+                        file.seek(at)
+                        file.write(content[at:at + 4096])
+                file.truncate(len(content))
+        answers = {name: {} for name in names}
+        for name in names:
+            try:
+                answers[name]["reader"] = file_content(vault, directory, entries[name])
+            except vaultread.Damage:
+                answers[name]["reader"] = None
+        target = os.path.join(place.path, "exported")
+        place.run("export", place.store, target)
+        check = place.run("check", "--full", place.store)
+        said = (check.stdout + check.stderr).decode()
+        hashed = place.run("hash", "--vault", place.store, "--sum").stdout.decode().split("\n")
+        hashes = {line.split()[-1].rsplit("/", 1)[-1]: line.split()[0] for line in hashed if line}
+        place.mount("--read-only")
+        for name in names:
+            for command, base in (("export", target), ("mount", root)):
+                try:
+                    with open(f"{base}/{name}", "rb") as file:
+                        answers[name][command] = file.read()
+                except OSError:
+                    answers[name][command] = None
+        place.umount()
+        cat_all = names if PROVE else names[:40]
+        for name in cat_all:
+            done = place.run("cat", place.store, name)
+            answers[name]["cat"] = None if done.returncode else done.stdout
+        shutil.rmtree(target, ignore_errors=True)
+        different = []
+        for i, name in enumerate(names):
+            is_damaged = answers[name]["reader"] is None
+            values = set(answers[name].values())
+            in_check = f'"{name}"' in said
+            digest = None if is_damaged else hashlib.sha3_256(answers[name]["reader"]).hexdigest()
+            if len(values) != 1 or in_check != is_damaged or hashes.get(name) != digest:
+                short = {key: value if value is None else len(value) for key, value in answers[name].items()}
+                different.append((labels[i] if labels else i, short, "check: " + ("damaged" if in_check else "well"),
+                                  "hash: " + ("well" if name in hashes else "damaged")))
+        self.assertEqual(different, [], f"{len(different)} of {len(names)}; check said: {said[-600:]}")
+
+
+if __name__ == "__main__":
+    unittest.main()
