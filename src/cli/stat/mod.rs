@@ -119,13 +119,15 @@ fn mounted(mount: &Path) -> Outcome<Mount> {
 fn ask(mount: &Mount, patience: &Patience) -> Outcome<Value> {
     let target = &mount.target;
     // While a vault is locked, the programs that wait for it can keep all requests waiting.
-    let said = match fuse::tell(mount.device, mount.owner.unwrap_or(0), &ControlCommand::Metrics, patience) {
-        Ok((ControlStatus::Done, text)) => text.into_bytes(),
-        Err(e) if [io::ErrorKind::TimedOut, io::ErrorKind::Interrupted].contains(&e.kind()) => {
-            return Err(unheard(mount, &ControlCommand::Metrics, &e));
-        }
-        Ok(_) | Err(_) => attribute(mount, patience)?,
-    };
+    let said =
+        match fuse::tell(mount.device_number(), mount.owner.unwrap_or(0), &ControlCommand::Metrics, patience)
+        {
+            Ok((ControlStatus::Done, text)) => text.into_bytes(),
+            Err(e) if [io::ErrorKind::TimedOut, io::ErrorKind::Interrupted].contains(&e.kind()) => {
+                return Err(unheard(mount, &ControlCommand::Metrics, &e));
+            }
+            Ok(_) | Err(_) => attribute(mount, patience)?,
+        };
     serde_json::from_slice(&said)
         .map(harmless)
         .map_err(|e| Failure::plain(Code::Failed, format!("{}: its answer: {e}", target.display())))

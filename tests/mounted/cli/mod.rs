@@ -9,7 +9,7 @@ mod doctor;
 mod documents;
 mod fstab;
 mod full;
-mod hung;
+pub mod hung;
 mod install;
 mod json;
 mod keys;
