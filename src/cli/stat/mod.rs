@@ -7,6 +7,7 @@ use super::{
     exit::{Code, Failure, Outcome},
     json, mount_point,
     mounts::{self, Mount},
+    named_file,
     patience::patiently,
     print,
     quoting::shell_word,
@@ -19,10 +20,10 @@ use crate::{
     metrics::ATTRIBUTE,
 };
 use clap::Args;
-use rustix::io::Errno;
+use rustix::{fs::Mode, io::Errno};
 use serde_json::Value;
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -94,12 +95,10 @@ fn deliver(args: &StatArgs, now: &Value, before: Option<&Value>) -> Outcome<bool
     }
 }
 
-/// Replaces a file atomically: a reader never sees half of it.
+/// Replaces a file, which a collector of metrics of another user may read.
 fn put(file: &Path, text: &str) -> Outcome {
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(".new");
-    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, file));
-    written.map_err(|e| Failure::io(file.display(), &e))
+    named_file::replace(file, text.as_bytes(), Mode::from_raw_mode(0o644))
+        .map_err(|e| Failure::io(file.display(), &e))
 }
 
 /// The mount, if a vault is mounted there.
