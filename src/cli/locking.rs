@@ -5,6 +5,7 @@ use super::{
     exit::{Code, Failure, Outcome},
     mounts::{self, Mount},
     note,
+    patience::patiently,
     progress::Spinner,
     unheard::unheard,
     unlocking, vaults,
@@ -14,7 +15,7 @@ use crate::{
     fuse::{self, ControlCommand, ControlStatus, Patience},
     vault::Vault,
 };
-use std::{panic::resume_unwind, path::Path, thread, time::Duration};
+use std::{io, panic::resume_unwind, path::Path, thread, time::Duration};
 use zeroize::Zeroizing;
 
 /// How long one of all mounts may take to store everything: any user's filesystem can say that it hears, and do no more.
@@ -38,10 +39,7 @@ fn lock_all(end: bool) -> Outcome {
     // One may be mounted in several places.
     mounts.sort_by_key(|mount| mount.device);
     mounts.dedup_by_key(|mount| mount.device);
-    let lock = |mount: &Mount| {
-        require_hearing(mount)?;
-        lock_one(mount, end, Some(MOST))
-    };
+    let lock = |mount: &Mount| lock_one(mount, end, Some(MOST));
     let failures: Vec<Failure> = thread::scope(|scope| {
         let locks: Vec<_> = mounts.iter().map(|mount| scope.spawn(move || lock(mount))).collect();
         locks
@@ -58,9 +56,44 @@ fn lock_all(end: bool) -> Outcome {
     last
 }
 
+/// Locks or ends a mount. One of several is given up after a while, and only asked first: one that does not answer is not told
+/// what it would do later.
 fn lock_one(mount: &Mount, end: bool, most: Option<Duration>) -> Outcome {
+    require_own(mount, false)?;
+    let owner = mount.owner.unwrap_or(0);
+    let reached = match most {
+        Some(_) => fuse::hears(mount.device_number(), owner),
+        None if end => fuse::process(mount.device_number(), owner).map(drop),
+        None => Ok(()),
+    };
+    match reached {
+        Err(e) if end => return Err(end_unheard(mount, &e)),
+        Err(e) => return Err(unheard(mount, &ControlCommand::Metrics, &e)),
+        Ok(()) => {}
+    }
     let command = if end { ControlCommand::LockAndEnd } else { ControlCommand::Lock };
     tell_within(mount, &command, &Patience { most, stop: None }).map(drop)
+}
+
+/// Ends a mount whose process cannot be told to. Says so: what the process has stored and forgotten is not known.
+fn end_unheard(mount: &Mount, error: &io::Error) -> Failure {
+    let (target, device) = (mount.target.clone(), mount.device_number());
+    let end = move || fuse::end(&target, device);
+    let ended = patiently(&Patience { most: Some(MOST), stop: None }, end);
+    let what = unheard(mount, &ControlCommand::Metrics, error).message;
+    let what = what.lines().next().unwrap_or_default();
+    match ended {
+        Ok(()) => Failure::new(
+            Code::Failed,
+            format!("{what}; unmounted by force"),
+            "What programs had not synced may be lost. If its process still runs, it may still have the keys.",
+        ),
+        Err(e) => Failure::new(
+            Code::Failed,
+            format!("{what}, and the mount does not end: {e}"),
+            "Its process may still have the keys.",
+        ),
+    }
 }
 
 /// Fails for a mount whose process does not answer at all: it is not told what it would do later.
@@ -69,7 +102,7 @@ fn lock_one(mount: &Mount, end: bool, most: Option<Duration>) -> Outcome {
 /// What is known of it.
 pub fn require_hearing(mount: &Mount) -> Outcome {
     require_own(mount, false)?;
-    let heard = fuse::hears(mount.device, mount.owner.unwrap_or(0));
+    let heard = fuse::hears(mount.device_number(), mount.owner.unwrap_or(0));
     heard.map_err(|e| unheard(mount, &ControlCommand::Metrics, &e))
 }
 
@@ -165,7 +198,7 @@ pub fn tell(mount: &Mount, command: &ControlCommand) -> Outcome<String> {
 pub fn tell_within(mount: &Mount, command: &ControlCommand, patience: &Patience) -> Outcome<String> {
     require_own(mount, command.is_secret())?;
     let shown = mount.target.display();
-    let (status, text) = fuse::tell(mount.device, mount.owner.unwrap_or(0), command, patience)
+    let (status, text) = fuse::tell(mount.device_number(), mount.owner.unwrap_or(0), command, patience)
         .map_err(|e| unheard(mount, command, &e))?;
     // Any user's filesystem can pretend to be a vault, and must not steer the terminal.
     let text = printable(&text);

@@ -1,13 +1,17 @@
 //! Writes the log of a mount to a file, the system log, or standard error.
 
-use super::note;
+use super::{
+    named_file::{self, Links},
+    note,
+};
 use crate::format::printable::printable;
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use rustix::fs::Mode;
 use std::{
     env,
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::Write,
-    os::unix::{fs::OpenOptionsExt, net::UnixDatagram},
+    os::unix::net::UnixDatagram,
     path::{Path, PathBuf},
     sync::OnceLock,
     time::{SystemTime, UNIX_EPOCH},
@@ -32,8 +36,8 @@ pub fn to_standard_error() {
 }
 
 /// Logs to `file` if given, else to standard error. Returns whether that is a file.
-pub fn in_foreground(file: Option<&Path>) -> bool {
-    let file = named(file, "standard error");
+pub fn in_foreground(file: Option<&Path>, links: Links) -> bool {
+    let file = named(file, links, "standard error");
     let is_file = file.is_some();
     install(file.unwrap_or(Sink::StandardError), LevelFilter::Info);
     is_file
@@ -41,8 +45,8 @@ pub fn in_foreground(file: Option<&Path>) -> bool {
 
 /// Logs to `file` if given, else to the system log, else to a file in the user's state directory. What is not to be had
 /// is named on standard error: a mount without a log is better than none.
-pub fn in_background(file: Option<&Path>) {
-    let sink = named(file, "the system's log")
+pub fn in_background(file: Option<&Path>, links: Links) {
+    let sink = named(file, links, "the system's log")
         .or_else(|| usual().inspect_err(|e| note(format_args!("the mount has no log: {e}"))).ok());
     if let Some(sink) = sink {
         install(sink, LevelFilter::Info);
@@ -53,7 +57,7 @@ pub fn in_background(file: Option<&Path>) {
 fn usual() -> Result<Sink, String> {
     match syslog() {
         Some(socket) => Ok(Sink::Syslog(socket)),
-        None => state_file().and_then(|path| open(&path)).map(Sink::File),
+        None => state_file().and_then(|path| open(&path, Links::of_caller())).map(Sink::File),
     }
 }
 
@@ -66,8 +70,8 @@ pub fn try_usual() -> Result<(), String> {
 }
 
 /// The file that the user named, if it can be opened.
-fn named(file: Option<&Path>, instead: &str) -> Option<Sink> {
-    let opened = open(file?);
+fn named(file: Option<&Path>, links: Links, instead: &str) -> Option<Sink> {
+    let opened = open(file?, links);
     opened.inspect_err(|e| note(format_args!("{e}: {instead} is used instead"))).ok().map(Sink::File)
 }
 
@@ -85,8 +89,8 @@ fn syslog() -> Option<UnixDatagram> {
     Some(socket)
 }
 
-fn open(path: &Path) -> Result<File, String> {
-    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+fn open(path: &Path, links: Links) -> Result<File, String> {
+    let opened = named_file::append(path, Mode::RUSR | Mode::WUSR, links);
     opened.map_err(|e| format!("log file {}: {e}", path.display()))
 }
 

@@ -25,6 +25,7 @@ mod log;
 mod mount;
 mod mount_point;
 mod mounts;
+mod named_file;
 mod options;
 mod password;
 mod patience;

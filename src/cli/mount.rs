@@ -5,7 +5,9 @@ use super::{
     args::{EngineArg, MountArgs},
     daemon, doctor,
     exit::{Code, Failure, Outcome},
-    holder, log, mount_point, note, options, password,
+    holder, log, mount_point,
+    named_file::Links,
+    note, options, password,
     progress::Spinner,
     reverse,
     session::{EndSignals, Mounted, Plan},
@@ -14,6 +16,7 @@ use super::{
 use crate::{
     engine,
     format::key_slot::SlotKind,
+    fuse::Trust,
     vault::{OpenOptions, PATIENCE, Unlock},
 };
 use rustix::{
@@ -46,7 +49,7 @@ pub fn run(args: MountArgs) -> Outcome {
 
 fn in_foreground(args: MountArgs, unlock: Unlock) -> Outcome {
     let what = shown(&args);
-    let elsewhere = log::in_foreground(args.log_file.as_deref());
+    let elsewhere = log::in_foreground(args.log_file.as_deref(), links(&args));
     let signals = EndSignals::hold()?;
     let mounted = {
         let _spinner = Spinner::start("unlocking and mounting");
@@ -64,7 +67,7 @@ pub fn serve_for_parent(args: MountArgs) -> Outcome {
     let (unlock, report) = daemon::Report::begin()?;
     let args = options::absorb(args)?;
     let what = shown(&args);
-    log::in_background(args.log_file.as_deref());
+    log::in_background(args.log_file.as_deref(), links(&args));
     let started = EndSignals::hold().and_then(|signals| Ok((Mounted::start(&plan(args), &unlock)?, signals)));
     drop(unlock);
     let (mounted, signals) = match started {
@@ -76,6 +79,14 @@ pub fn serve_for_parent(args: MountArgs) -> Outcome {
     };
     report.ready()?;
     serve(mounted, signals, &what)
+}
+
+/// Whether the log may lie behind links: as the mount point.
+fn links(args: &MountArgs) -> Links {
+    match args.trust() {
+        Trust::All => Links::Followed,
+        Trust::Root | Trust::User(_) => Links::Refused,
+    }
 }
 
 fn shown(args: &MountArgs) -> String {

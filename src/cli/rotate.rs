@@ -97,7 +97,7 @@ fn in_mount(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcom
 /// Refuses a mount for reading beside another process that writes, as `import` does: that would go on under the old key. (One for
 /// writing may have been remounted read-only.)
 fn require_writer(mount: &Mount, vault: &Path) -> Outcome {
-    let process = fuse::process(mount.device, mount.owner.unwrap_or(0));
+    let process = fuse::process(mount.device_number(), mount.owner.unwrap_or(0));
     if mount.read_only && !process.is_ok_and(|(process, _)| locks::has_locked(process, vault)) {
         return Err(Failure::new(
             Code::AlreadyMounted,

@@ -6,7 +6,7 @@ use super::{
     mount_point, reverse, vaults,
 };
 use crate::{
-    fuse::{self, CacheMode, MountOptions, RingMode, Session, Trust},
+    fuse::{self, CacheMode, ControlDir, MountOptions, NoControlDir, RingMode, Session, Trust},
     metrics,
     vault::{self, OpenOptions, Unlock, Vault},
 };
@@ -93,11 +93,12 @@ impl Mounted {
             let view = reverse::view(&plan.vault, unlock)?;
             return fuse::mount_reverse(view, &place, &options).map(Mounted).map_err(|e| refused(plan, &e));
         }
+        let control_dir = ControlDir::make().map_err(|e| no_control(&e))?;
         let vault = Vault::open(&plan.vault, unlock, plan.open.clone()).map_err(vaults::explain)?;
         anchor::take_if_new(&vault, plan.open.anchor.as_ref())?;
         vault.anchor_behind();
         vault.rotate_behind();
-        fuse::mount(vault, &place, &options).map(Mounted).map_err(|e| refused(plan, &e))
+        fuse::mount(vault, &place, &control_dir, &options).map(Mounted).map_err(|e| refused(plan, &e))
     }
 
     /// Serves until the vault is unmounted or a signal ends the mount.
@@ -141,6 +142,15 @@ fn refused(plan: &Plan, error: &io::Error) -> Failure {
         ),
         _ => Failure::plain(Code::FuseUnavailable, what),
     }
+}
+
+fn no_control(error: &NoControlDir) -> Failure {
+    Failure::new(
+        Code::Failed,
+        error,
+        "`lock`, `unlock` and `freeze` reach a mount by a socket in a directory that only its user can write to. Have one made \
+         there, or let this user write to /tmp.",
+    )
 }
 
 fn unsaved(error: &io::Error) -> Failure {

@@ -39,7 +39,7 @@ pub fn run(args: &UmountArgs) -> Outcome {
     let lock = held(&mount.source);
     // What another user mounted may say to be any vault. It is one if its process has that.
     let is_behind = |process| mount.is_own() || has_locked(process, &mount.source);
-    let process = fuse::process(mount.device, mount.owner.unwrap_or(0)).ok();
+    let process = fuse::process(mount.device_number(), mount.owner.unwrap_or(0)).ok();
     let process = process.filter(|(process, _)| is_behind(*process)).map(|(_, end)| end);
     detach(&target)?;
     let _spinner = Spinner::start("storing the rest");

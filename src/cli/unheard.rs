@@ -15,7 +15,7 @@ pub fn unheard(mount: &Mount, command: &ControlCommand, error: &io::Error) -> Fa
         Some(Errno::CONNREFUSED | Errno::NOENT) => Failure::new(
             Code::Failed,
             format!("{shown}: the mount's process does not listen"),
-            "It was killed, is of an older version, or runs in another network namespace. Unmounting it locks it, too.",
+            "It was killed, or its socket was removed or is in another mount namespace. Unmounting it locks it, too.",
         ),
         _ if error.kind() == io::ErrorKind::PermissionDenied => Failure::new(
             Code::Failed,

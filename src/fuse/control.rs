@@ -1,29 +1,30 @@
 //! The way to a mount's process beside the kernel's: a socket that takes commands of root and of the user who mounted.
 //!
-//! Requests to the mount would not do: while the vault is locked they wait, and the event loops with them. The socket
-//! has a name in the abstract namespace, made of the mount's device number, which the mount table tells. Both sides ask
-//! the kernel who the other is, as anybody can take such a name.
+//! Requests to the mount would not do: while the vault is locked they wait, and the event loops with them. The socket is in
+//! a directory of the user who mounted and has a name made of the mount's device number, both of which the mount table tells.
+//! Both sides also ask the kernel who the other is.
 //!
 //! A command is a byte for the version, one that says which it is, and its payload, up to the end of the stream. The
 //! answer is a byte that says how it ended, and a text.
 
-use super::{held::Held, locking::UnlockError, server::Server};
+use super::{
+    control_dir::{ControlDir, SocketName, connect_to},
+    held::Held,
+    locking::UnlockError,
+    server::Server,
+};
 use crate::vault::{AnchorError, OpenError};
+use crossbeam_channel::{RecvTimeoutError, bounded};
 use parking_lot::Mutex;
 use rustix::{
-    io::Errno,
-    net::{
-        AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown, socket_with,
-        sockopt::socket_peercred,
-    },
-    process::{Pid, PidfdFlags, geteuid, pidfd_open},
+    net::{Shutdown, shutdown, sockopt::socket_peercred},
+    process::{Pid, PidfdFlags, Uid, geteuid, pidfd_open},
 };
 use std::{
     io::{self, Read, Write},
     os::{
         fd::OwnedFd,
-        linux::net::SocketAddrExt,
-        unix::net::{SocketAddr, UnixListener, UnixStream},
+        unix::net::{UnixListener, UnixStream},
     },
     sync::{
         Arc,
@@ -46,10 +47,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOMENT: Duration = Duration::from_secs(2);
 /// How often who waits for an answer looks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// A name that is not given up by then belongs to somebody else.
-const GIVEN_UP: Duration = Duration::from_secs(3);
-const BETWEEN: Duration = Duration::from_millis(5);
 
 /// What a mount can be told to do.
 pub enum Command {
@@ -189,28 +186,24 @@ pub const LOCKED: &str = "locked";
 /// What it is answered while the vault is frozen.
 pub const FROZEN: &str = "frozen";
 
-fn name(device: u32) -> String {
-    format!("warpcrypt-mount-{device}")
-}
-
-/// The socket of the mount with this device number (the minor one), if a process of root or of the user who calls listens
-/// there. Root reaches those of `owner`, who mounted it, too, but for nothing secret: any user can mount something that
-/// says to be another's vault.
-fn reach(device: u32, owner: u32, secret: bool) -> io::Result<UnixStream> {
-    // One that has as many callers as it takes is not waited for.
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    connect(&socket, &SocketAddrUnix::new_abstract_name(name(device).as_bytes())?).map_err(|e| match e {
-        Errno::AGAIN => io::ErrorKind::TimedOut.into(),
-        _ => io::Error::from(e),
-    })?;
-    let stream = UnixStream::from(socket);
-    stream.set_nonblocking(false)?;
-    let (peer, own) = (socket_peercred(&stream)?.uid, geteuid());
-    let by_owner = own.is_root() && !secret && peer.as_raw() == owner;
-    if !peer.is_root() && peer != own && !by_owner {
-        let uid = peer.as_raw();
-        return Err(io::Error::other(format!("another user's process (uid {uid}) answers in its place")));
+/// The process of `owner`, who mounted it, behind the mount with this device number. An ordinary user reaches their own mounts
+/// alone. Nothing secret goes to another user than root: any user can mount something that says to be another's vault.
+fn reach(device: u64, owner: u32, secret: bool) -> io::Result<UnixStream> {
+    let (owner, own) = (Uid::from_raw(owner), geteuid());
+    if owner != own && !owner.is_root() && (secret || !own.is_root()) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    // The owner could have mounted something over the directory that never answers. The thread ends with this process.
+    let (to, from) = bounded(1);
+    thread::spawn(move || to.send(connect_to(device, owner)));
+    let stream = match from.recv_timeout(PATIENCE) {
+        Ok(connected) => connected?,
+        Err(RecvTimeoutError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
+        Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("an internal error")),
+    };
+    let peer = socket_peercred(&stream)?.uid;
+    if peer != owner {
+        return Err(io::Error::other(format!("another user's process (uid {peer}) answers in its place")));
     }
     Ok(stream)
 }
@@ -219,7 +212,7 @@ fn reach(device: u32, owner: u32, secret: bool) -> io::Result<UnixStream> {
 ///
 /// # Errors
 /// `TimedOut` if it has not answered after ten seconds.
-pub fn hears(device: u32, owner: u32) -> io::Result<()> {
+pub fn hears(device: u64, owner: u32) -> io::Result<()> {
     tell(device, owner, &Command::Metrics, &Patience::default()).map(drop)
 }
 
@@ -227,18 +220,18 @@ pub fn hears(device: u32, owner: u32) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`tell`].
-pub fn process(device: u32, owner: u32) -> io::Result<(Pid, OwnedFd)> {
+pub fn process(device: u64, owner: u32) -> io::Result<(Pid, OwnedFd)> {
     let process = socket_peercred(reach(device, owner, false)?)?.pid;
     Ok((process, pidfd_open(process, PidfdFlags::empty())?))
 }
 
-/// Has the mount with this device number (the minor one) do something. Only a process of root or of the user who calls
-/// is told. Root tells those of `owner`, who mounted it, too, but nothing secret.
+/// Has the mount of `owner` with this device number do something. Only a process of root or of the user who calls is told. Root
+/// tells those of other users, too, but nothing secret.
 ///
 /// # Errors
-/// If nobody listens there, or somebody else; what the system says. `TimedOut` if it has not been answered in time, and
+/// If nobody listens there; what the system says. `TimedOut` if it has not been answered in time, and
 /// `Interrupted` if who waits was told to stop: what is no question may be done all the same, but for a freeze.
-pub fn tell(device: u32, owner: u32, command: &Command, patience: &Patience) -> io::Result<(Status, String)> {
+pub fn tell(device: u64, owner: u32, command: &Command, patience: &Patience) -> io::Result<(Status, String)> {
     let mut stream = reach(device, owner, command.is_secret())?;
     let told = stream.write_all(&command.encode()).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
     let patience = match command.is_question() {
@@ -292,6 +285,7 @@ pub type EndMount = Box<dyn Fn() -> io::Result<()> + Send>;
 
 /// The mount's end of the socket, and the thread that listens there.
 pub struct Control {
+    name: Mutex<Option<SocketName>>,
     listener: Arc<UnixListener>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -300,9 +294,10 @@ impl Control {
     /// Listens for commands to a mount.
     ///
     /// # Errors
-    /// If the name is taken, or what the system says.
-    pub fn start(device: u32, server: Arc<Server>, end: EndMount) -> io::Result<Control> {
-        let listener = Arc::new(listen(device)?);
+    /// What the system says.
+    pub fn start(device: u64, dir: &ControlDir, server: Arc<Server>, end: EndMount) -> io::Result<Control> {
+        let (name, listener) = dir.listen(device)?;
+        let listener = Arc::new(listener);
         let own = listener.clone();
         let thread = thread::Builder::new().name("control".into()).spawn(move || {
             for stream in own.incoming() {
@@ -320,28 +315,17 @@ impl Control {
                 }
             }
         })?;
-        Ok(Control { listener, thread: Mutex::new(Some(thread)) })
+        Ok(Control { name: Mutex::new(Some(name)), listener, thread: Mutex::new(Some(thread)) })
     }
 
     /// Hears no more commands; waits for the one that is being done.
     pub fn end(&self) {
+        drop(self.name.lock().take());
         // One that is shut down already needs it no more.
         let _ = shutdown(&*self.listener, Shutdown::Both);
         if let Some(thread) = self.thread.lock().take() {
             // What it calls answers its own panics, or the listener ends early.
             let _ = thread.join();
-        }
-    }
-}
-
-/// Takes the mount's name. A mount that had the number before may have been unmounted just now: its process gives the name up
-/// as soon as it sees that.
-fn listen(device: u32) -> io::Result<UnixListener> {
-    let end = Instant::now() + GIVEN_UP;
-    loop {
-        match UnixListener::bind_addr(&SocketAddr::from_abstract_name(name(device))?) {
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse && Instant::now() < end => thread::sleep(BETWEEN),
-            bound => return bound,
         }
     }
 }
@@ -402,29 +386,6 @@ fn obey(server: &Arc<Server>, end: &EndMount, command: &Command) -> Result<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_name_of_a_mount_that_is_just_ending_is_waited_for() {
-        let device = u32::MAX - std::process::id();
-        let before = listen(device).expect("nobody has it");
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                thread::sleep(Duration::from_millis(100));
-                drop(before);
-            });
-            listen(device).expect("it is free by then");
-        });
-    }
-
-    #[test]
-    fn a_socket_with_as_many_callers_as_it_takes_is_not_waited_for() {
-        let device = u32::MAX - std::process::id() - (1 << 30);
-        let full = listen(device).expect("nobody has it");
-        rustix::net::listen(&full, 0).expect("room for one");
-        let _first = reach(device, 0, false).expect("the first");
-        let second = reach(device, 0, false).expect_err("there is no room");
-        assert_eq!(second.kind(), io::ErrorKind::TimedOut);
-    }
 
     #[test]
     fn an_answer_without_an_end_is_not_waited_for() {

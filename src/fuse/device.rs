@@ -5,7 +5,7 @@
 
 use super::{
     permissions::{DEFAULT_PERMISSIONS, Judge},
-    place::MountPoint,
+    place::{MountPoint, device_number},
 };
 use rustix::{
     fs::{CWD, Mode, OFlags, ResolveFlags, openat2},
@@ -177,13 +177,28 @@ pub fn force_unmount(target: &Path) -> io::Result<()> {
     Ok(unmount_at(target, flags)?)
 }
 
-/// Has the kernel end a mount with this device number that was detached and is still in use, where the system lets
-/// its user do so.
-pub fn abort(device: u64) {
+/// Has the kernel end a mount with this device number that was detached and is still in use.
+///
+/// # Errors
+/// If the system does not let its user do so.
+pub fn abort(device: u64) -> io::Result<()> {
     let switch = format!("/sys/fs/fuse/connections/{}/abort", rustix::fs::minor(device));
-    if let Err(e) = std::fs::write(switch, "1") {
-        log::info!("the mount ends when the last program lets go of it: {e}");
+    std::fs::write(switch, "1")
+}
+
+/// Ends the mount at `target` with this device number without its process: programs that have something open get errors. One that
+/// another filesystem hides ends, too.
+///
+/// # Errors
+/// What the kernel or the helper said. If it is detached and goes on until the last program lets go of it.
+pub fn end(target: &Path, device: u64) -> io::Result<()> {
+    if device_number(CWD, target) == Some(device) {
+        if force_unmount(target).is_ok() {
+            return Ok(());
+        }
+        unmount(target, true)?;
     }
+    abort(device)
 }
 
 fn helper_unmount(target: &Path, lazy: bool) -> io::Result<()> {
@@ -267,6 +282,31 @@ mod tests {
         let flags = device(&target, &names).kernel_flags().unwrap();
         assert_eq!(flags, MountFlags::NOEXEC | MountFlags::RDONLY);
         assert!(device(&target, &["fsname=x".to_owned()]).kernel_flags().is_err());
+    }
+
+    /// As a user does who wants root to mount over a directory of root.
+    #[test]
+    fn a_mount_point_that_becomes_a_link_is_mounted_on_as_it_was_checked() {
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        let [point, moved, other] = ["point", "moved", "other"].map(|name| place.join(name));
+        for dir in [&point, &other] {
+            std::fs::create_dir(dir).unwrap();
+        }
+        let target = MountPoint::open(&point, Trust::All).unwrap();
+        std::fs::rename(&point, &moved).unwrap();
+        std::os::unix::fs::symlink(&other, &point).unwrap();
+        let fd = device(&target, &[]).mount().unwrap();
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mounted = |at: &Path| table.lines().any(|line| line.split(' ').nth(4) == at.to_str());
+        assert_eq!([&point, &moved, &other].map(|at| mounted(at)), [false, true, false]);
+        // What the path leads to now is not the mount's.
+        assert_eq!(target.device_number(), None);
+        drop(fd);
+        unmount(&moved, true).unwrap();
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! - `inodes` and `handles` hold what the kernel knows; `stale` drops pages that it should not have any more.
 //! - `ring` takes requests over io_uring and answers them there.
 //! - `loops` keeps as many event loops awake as there is work for; `small_reads` does small reads in batches.
-//! - `gate` has requests wait while the vault is locked or frozen; `locking` and `freezing` do that, as `control` is told.
+//! - `gate` has requests wait while the vault is locked or frozen; `locking` and `freezing` do that, as `control` is told; `control_dir` has its socket.
 //! - `reverse` is the other filesystem: a plain directory in its stored form; `reverse_session` mounts it.
 //! - `place` opens a mount point, `device` and `session` make a mount and end it; `detached` notices that others took it away.
 
@@ -18,6 +18,7 @@ mod caching;
 mod caller;
 mod capabilities;
 mod control;
+mod control_dir;
 mod detached;
 mod device;
 mod dirs;
@@ -63,7 +64,8 @@ pub use caching::CacheMode;
 pub use control::{
     Command as ControlCommand, FROZEN, LOCKED, Patience, Status as ControlStatus, hears, process, tell,
 };
-pub use device::unmount;
+pub use control_dir::{ControlDir, NoControlDir, SocketName};
+pub use device::{end, unmount};
 pub use place::{MountPoint, PlaceError, Trust};
 pub use reverse_session::mount_reverse;
 pub use session::{MountOptions, RingMode, Session, Unmounter, mount};

@@ -1,7 +1,10 @@
 //! A mount point, opened once: what was checked is what is mounted on, whatever its path leads to by then.
 
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxFlags, fstat, makedev, openat, statx},
+    fs::{
+        AtFlags, CWD, FileType, Mode, OFlags, Stat, Statx, StatxAttributes, StatxFlags, fstat, makedev,
+        openat, statx,
+    },
     io::Errno,
 };
 use std::{
@@ -113,10 +116,14 @@ impl MountPoint {
         &self.path
     }
 
-    /// The device number of what is mounted there; `None` if nothing is there any more. The kernel keeps the entry of a mount
-    /// point from being renamed or removed.
+    /// The device number of what is mounted there; `None` if nothing is there any more, or if the directory was moved before it
+    /// was mounted on. From then on the kernel keeps its entry from being renamed or removed.
     pub(super) fn device_number(&self) -> Option<u64> {
-        device_number(&self.parent, Path::new(&self.name))
+        let there = status(&self.parent, Path::new(&self.name))?;
+        // Kernels before 5.8 do not tell.
+        let is_mount = !there.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT)
+            || there.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+        is_mount.then(|| makedev(there.stx_dev_major, there.stx_dev_minor))
     }
 }
 
@@ -129,8 +136,11 @@ impl AsFd for MountPoint {
 /// The device number of a mount, without a request to it. This process must not wait for its own answers: if it is
 /// killed meanwhile, nobody is left to answer, and it can never end.
 pub(super) fn device_number(dir: impl AsFd, path: &Path) -> Option<u64> {
-    let known = statx(dir, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
-    Some(makedev(known.stx_dev_major, known.stx_dev_minor))
+    status(dir, path).map(|there| makedev(there.stx_dev_major, there.stx_dev_minor))
+}
+
+fn status(dir: impl AsFd, path: &Path) -> Option<Statx> {
+    statx(dir, path, AtFlags::STATX_DONT_SYNC | AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty()).ok()
 }
 
 fn open(dir: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
@@ -148,5 +158,44 @@ fn require_kept(path: &Path, stat: &Stat, trust: Trust) -> Result<(), PlaceError
     match stat.st_mode & WRITABLE != 0 && stat.st_mode & STICKY == 0 {
         true => Err(PlaceError::Shared(path.into())),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::geteuid;
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, chown, symlink},
+    };
+
+    #[test]
+    fn a_way_that_others_can_change_is_refused_unless_they_are_trusted() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        let [theirs, link, shared] = ["theirs", "link", "shared"].map(|name| place.join(name));
+        for dir in [&theirs, &shared] {
+            fs::create_dir_all(dir.join("mnt")).unwrap();
+        }
+        symlink(&theirs, &link).unwrap();
+        for trust in [Trust::All, Trust::Root] {
+            assert!(
+                matches!(MountPoint::open(&link.join("mnt"), trust), Err(PlaceError::Link(at)) if at == link)
+            );
+        }
+        if !geteuid().is_root() {
+            return;
+        }
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
+        [theirs.clone(), theirs.join("mnt")].iter().for_each(|dir| chown(dir, Some(65_534), None).unwrap());
+        let open = |dir: &Path, trust| MountPoint::open(&dir.join("mnt"), trust).map(drop);
+        for trust in [Trust::Root, Trust::User(1)] {
+            assert!(matches!(open(&theirs, trust), Err(PlaceError::Foreign(..))), "{trust:?}");
+            assert!(matches!(open(&shared, trust), Err(PlaceError::Shared(_))), "{trust:?}");
+        }
+        open(&theirs, Trust::User(65_534)).unwrap();
+        open(&theirs, Trust::All).unwrap();
+        open(&shared, Trust::All).unwrap();
     }
 }

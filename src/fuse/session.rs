@@ -4,6 +4,7 @@ use super::{
     caching::CacheMode,
     capabilities::Largest,
     control::Control,
+    control_dir::ControlDir,
     device,
     device::Device,
     filesystem::Mounted,
@@ -104,11 +105,16 @@ pub struct Unmounter {
     pub(super) device: Arc<OnceLock<u64>>,
 }
 
-/// Mounts `vault` on `target` and returns once it answers.
+/// Mounts `vault` on `target` and returns once it answers, there and on its socket in `control_dir`.
 ///
 /// # Errors
-/// If the vault's root cannot be read, or what the kernel or fusermount3 said.
-pub fn mount(vault: Arc<Vault>, target: &MountPoint, options: &MountOptions) -> io::Result<Session> {
+/// If the vault's root cannot be read or the socket cannot be made, or what the kernel or fusermount3 said.
+pub fn mount(
+    vault: Arc<Vault>,
+    target: &MountPoint,
+    control_dir: &ControlDir,
+    options: &MountOptions,
+) -> io::Result<Session> {
     let usual = options.loops.unwrap_or_else(usual_loops).max(1);
     let prepared = prepare_rings(options.rings)?;
     let count = if prepared.is_some() { FEWEST_LOOPS } else { usual };
@@ -171,13 +177,19 @@ pub fn mount(vault: Arc<Vault>, target: &MountPoint, options: &MountOptions) -> 
         .name("monitor".into())
         .spawn(move || monitored.monitor(|| reader.read_queued()))
         .inspect_err(|_| unmounter.give_up())?;
-    let control = target.device_number().map(|device| {
-        let _ = unmounter.device.set(device); // A mount has one.
-        let (device, ending) = (rustix::fs::minor(device), unmounter.clone());
-        let _ = server.device.set(device);
-        Control::start(device, server.clone(), Box::new(move || ending.end()))
-            .inspect_err(|e| log::warn!("the mount cannot be locked: {e}"))
+    let number =
+        target.device_number().ok_or_else(|| io::Error::other("the mount point was moved meanwhile"));
+    let control = number.and_then(|number| {
+        let _ = unmounter.device.set(number); // A mount has one.
+        let _ = server.device.set(rustix::fs::minor(number));
+        let ending = unmounter.clone();
+        Control::start(number, control_dir, server.clone(), Box::new(move || ending.end()))
+            .map_err(|e| io::Error::other(format!("its control socket: {e}")))
     });
+    let control = control.inspect_err(|_| {
+        unmounter.give_up();
+        loops.end(); // So does the monitor.
+    })?;
     if let Some(idle) = options.idle {
         let server = Arc::downgrade(&server);
         let watch = move || lock_when_idle(&server, idle);
@@ -193,9 +205,7 @@ pub fn mount(vault: Arc<Vault>, target: &MountPoint, options: &MountOptions) -> 
             }
             ended.store(true, Ordering::Release);
             // First: its name is that of the mount, which another mount may have from now on.
-            if let Some(Ok(control)) = control {
-                control.end();
-            }
+            control.end();
             if let Some(rings) = rings {
                 rings.end();
             }
@@ -319,7 +329,8 @@ impl Unmounter {
         }
         // Where the system does not offer it, the mount ends when the last program lets go of it.
         if let Some(number) = self.device.get() {
-            device::abort(*number);
+            device::abort(*number)
+                .unwrap_or_else(|e| log::info!("the mount ends when the last program lets go of it: {e}"));
         }
         Ok(())
     }

@@ -14,12 +14,9 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     net::Shutdown,
-    os::{
-        linux::net::SocketAddrExt,
-        unix::{
-            fs::{FileExt, MetadataExt},
-            net::{SocketAddr, UnixStream},
-        },
+    os::unix::{
+        fs::{FileExt, MetadataExt},
+        net::UnixStream,
     },
     path::{Path, PathBuf},
     process::Command,
@@ -387,9 +384,8 @@ fn a_freeze_whose_answer_nobody_takes_thaws() {
     }
     let vault = Vault::in_memory("aes-256-ctr");
     let mount = vault.mount();
-    let device = rustix::fs::minor(fs::metadata(mount.path()).expect("stat").dev());
-    let address = SocketAddr::from_abstract_name(format!("warpcrypt-mount-{device}")).expect("an address");
-    let mut stream = UnixStream::connect_addr(&address).expect("connect");
+    let minor = rustix::fs::minor(fs::metadata(mount.path()).expect("stat").dev());
+    let mut stream = UnixStream::connect(format!("/run/warpcrypt/mount-0:{minor}")).expect("connect");
     // Nobody takes an answer from here on, and the command has its end.
     stream.shutdown(Shutdown::Read).expect("shut down");
     stream.write_all(&[&[1, 6][..], &600_u64.to_le_bytes()].concat()).expect("write");

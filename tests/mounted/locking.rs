@@ -440,7 +440,7 @@ fn another_user_may_not_lock() {
     let vault = Vault::in_memory("aes-256-ctr");
     let mount = vault.mount();
     fs::write(mount.join("file"), "content").expect("write");
-    let device = rustix::fs::minor(fs::metadata(mount.path()).expect("stat").dev());
+    let device = fs::metadata(mount.path()).expect("stat").dev();
     let told = thread::scope(|scope| {
         let as_other = || {
             let other = Uid::from_raw(65534);

@@ -8,6 +8,7 @@ mod caching;
 mod cli;
 mod come_and_go;
 mod conformance;
+mod control;
 mod crash;
 mod damage;
 mod durable_names;

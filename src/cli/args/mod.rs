@@ -335,7 +335,8 @@ pub struct LockArgs {
     /// All vaults that are mounted; of those of other users only root may
     #[arg(long, conflicts_with = "place")]
     pub all: bool,
-    /// End the mount instead: programs that have something open on it get errors
+    /// End the mount instead: programs that have something open on it get errors. One whose process cannot be reached is unmounted by
+    /// force, and the command fails
     #[arg(long)]
     pub end: bool,
 }

@@ -1,14 +1,13 @@
 //! The file of `--resume`: how far an interrupted check came, and what it had found.
 
 use super::{order::Place, report::Report};
-use crate::cli::exit::{Code, Failure, Outcome};
-use serde::{Deserialize, Serialize};
-use std::{
-    fs::{self, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::Path,
+use crate::cli::{
+    exit::{Code, Failure, Outcome},
+    named_file,
 };
+use rustix::fs::Mode;
+use serde::{Deserialize, Serialize};
+use std::{io, path::Path};
 
 /// Version of the file.
 const VERSION: u32 = 1;
@@ -34,9 +33,9 @@ impl Saved {
     /// What an interrupted check of the same kind left in `path`; `None` if there is no file.
     ///
     /// # Errors
-    /// If the file cannot be read, or is of another check.
+    /// If the file cannot be read, belongs to another user, who could have the check skip files, or is of another check.
     pub fn read(path: &Path, vault: &str, full: bool) -> Outcome<Option<Self>> {
-        let text = match fs::read(path) {
+        let text = match named_file::read_own(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|e| Failure::io(path.display(), &e))?,
         };
@@ -62,16 +61,6 @@ impl Saved {
     pub fn write(&self, path: &Path) -> Outcome {
         let failed = |e: io::Error| Failure::io(path.display(), &e);
         let text = serde_json::to_vec(self).map_err(|e| failed(e.into()))?;
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)
-            .map_err(failed)?;
-        file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed)?;
-        fs::rename(&new, path).map_err(failed)
+        named_file::replace(path, &text, Mode::RUSR | Mode::WUSR).map_err(failed)
     }
 }

@@ -1,15 +1,21 @@
 //! Adds files to a list of known hashes.
 
 use crate::{
-    cli::exit::{Code, Failure, Outcome},
+    cli::{
+        exit::{Code, Failure, Outcome},
+        named_file::{self, Links},
+    },
     crypto::hash::Function,
     hash::{Hashed, list},
 };
+use rustix::fs::Mode;
 use std::{
-    fs::OpenOptions,
     io::{self, Write},
     path::{Path, PathBuf},
 };
+
+/// Of a new list, less the umask: it is no secret.
+const MODE: Mode = Mode::from_raw_mode(0o666);
 
 /// Lines to be added to a list once everything is hashed.
 pub struct Append {
@@ -60,7 +66,7 @@ impl Append {
     /// If the list cannot be written.
     pub fn store(self) -> Outcome {
         let write = || -> io::Result<()> {
-            let mut file = OpenOptions::new().append(true).create(true).open(&self.list)?;
+            let mut file = named_file::append(&self.list, MODE, Links::of_caller())?;
             let before = file.metadata()?.len();
             let written = file.write_all(&self.lines).and_then(|()| file.sync_data());
             if written.is_err() {

@@ -7,6 +7,7 @@ use super::{
     exit::{Code, Failure, Outcome},
     json, locking, mount_point,
     mounts::Mount,
+    named_file,
     patience::patiently,
     print,
     quoting::shell_word,
@@ -19,10 +20,13 @@ use crate::{
     metrics::ATTRIBUTE,
 };
 use clap::Args;
-use rustix::{fs::statvfs, io::Errno};
+use rustix::{
+    fs::{Mode, statvfs},
+    io::Errno,
+};
 use serde_json::Value;
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -107,24 +111,24 @@ fn disk(vault: &Path) -> Option<(u64, u64)> {
     asked.ok().map(|disk| (disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize))
 }
 
-/// Replaces a file atomically: a reader never sees half of it.
+/// Replaces a file, which a collector of metrics of another user may read.
 fn put(file: &Path, text: &str) -> Outcome {
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(".new");
-    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, file));
-    written.map_err(|e| Failure::io(file.display(), &e))
+    named_file::replace(file, text.as_bytes(), Mode::from_raw_mode(0o644))
+        .map_err(|e| Failure::io(file.display(), &e))
 }
 
 fn ask(mount: &Mount, patience: &Patience) -> Outcome<Value> {
     let target = &mount.target;
     // While a vault is locked, the programs that wait for it can keep all requests waiting.
-    let said = match fuse::tell(mount.device, mount.owner.unwrap_or(0), &ControlCommand::Metrics, patience) {
-        Ok((ControlStatus::Done, text)) => text.into_bytes(),
-        Err(e) if [io::ErrorKind::TimedOut, io::ErrorKind::Interrupted].contains(&e.kind()) => {
-            return Err(unheard(mount, &ControlCommand::Metrics, &e));
-        }
-        Ok(_) | Err(_) => attribute(mount, patience)?,
-    };
+    let said =
+        match fuse::tell(mount.device_number(), mount.owner.unwrap_or(0), &ControlCommand::Metrics, patience)
+        {
+            Ok((ControlStatus::Done, text)) => text.into_bytes(),
+            Err(e) if [io::ErrorKind::TimedOut, io::ErrorKind::Interrupted].contains(&e.kind()) => {
+                return Err(unheard(mount, &ControlCommand::Metrics, &e));
+            }
+            Ok(_) | Err(_) => attribute(mount, patience)?,
+        };
     serde_json::from_slice(&said)
         .map(harmless)
         .map_err(|e| Failure::plain(Code::Failed, format!("{}: its answer: {e}", target.display())))

@@ -149,14 +149,15 @@ fn an_interrupted_rotation_leaves_the_vault_unlocked() {
     assert_eq!(fs::read(vault.store.join("warpcrypt.json")).expect("read"), config);
 }
 
-/// `lock --all` in a mount namespace where only these mounts are.
-fn lock_all<'p>(mounts: impl IntoIterator<Item = &'p Path>) -> Command {
+/// `lock --all` with more options in a mount namespace where only these mounts are.
+pub fn lock_all<'p>(mounts: impl IntoIterator<Item = &'p Path>, options: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     let alone = "program=$1; shift
         awk '$3 ~ /^fuse/ { print $2 }' /proc/self/mounts | while read -r other; do
             case \" $* \" in *\" $other \"*) ;; *) umount -i -l \"$other\" 2>/dev/null || true ;; esac
         done
-        exec \"$program\" lock --all";
+        exec \"$program\" lock --all $options";
+    command.env("options", options.join(" "));
     command.args(["-m", "sh", "-euc", alone, "sh"]).arg(program_path());
     command.args(mounts);
     command
@@ -170,7 +171,7 @@ fn a_mount_that_hangs_keeps_no_other_from_being_locked() {
     let vaults = [(); 3].map(|()| Vault::in_memory("aes-256-ctr"));
     let mounts = vaults.each_ref().map(Vault::mount);
     let stopped = Stopped::of(&mounts[1]);
-    let done = run(&mut lock_all(mounts.iter().map(Mount::path)), 60);
+    let done = run(&mut lock_all(mounts.iter().map(Mount::path), &[]), 60);
     assert_eq!(done.code(), 1, "{}", done.stderr);
     let hangs = format!("warpcrypt: {}: the mount's process does not answer", text(mounts[1].path()));
     assert!(done.stderr.starts_with(&hangs), "{}", done.stderr);
@@ -204,7 +205,7 @@ fn a_fake_mount_keeps_no_other_from_being_locked() {
     };
     let fakes = [waits(&[]), waits(&[1, 1])];
     let places = fakes.iter().map(|(fake, _)| fake.path()).chain([mount.path()]);
-    let done = run(&mut lock_all(places), 120);
+    let done = run(&mut lock_all(places, &[]), 120);
     assert_eq!(done.code(), 1, "{}", done.stderr);
     for ((fake, _), says) in fakes.iter().zip(["answer, and was not told", "answer, though it was told"]) {
         let says = format!("{}: the mount's process does not {says}", text(fake.path()));

@@ -10,7 +10,7 @@ mod documents;
 mod everyday;
 mod fstab;
 mod full;
-mod hung;
+pub mod hung;
 mod install;
 mod json;
 mod keys;

@@ -1,7 +1,11 @@
 //! Root runs a command on a store whose owner has put something else in the place of one of its files: nothing of that is
 //! opened, and nothing hangs.
 
-use crate::support::{command::run, mounted::Vault, ready_as_root};
+use crate::support::{
+    command::{run, script},
+    mounted::{Vault, program_path},
+    ready_as_root,
+};
 use rustix::fs::{
     CWD, FileType, Mode, inotify,
     inotify::{CreateFlags, ReadFlags, Reader, WatchFlags},
@@ -113,4 +117,60 @@ fn nothing_that_is_planted_in_a_store_is_opened() {
         }
     }
     assert!(opened.is_empty(), "{}", opened.join("\n"));
+}
+
+/// A log, metrics, the state of a check, a list of hashes and measurements, as root writes them in another user's directory.
+#[test]
+fn root_writes_through_no_link_that_is_planted_in_a_directory() {
+    if !ready_as_root(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let place = vault.place_path().join("theirs");
+    fs::create_dir_all(place.join(".cache/warpcrypt")).expect("mkdir");
+    let aside = vault.place_path().join("aside");
+    fs::write(&aside, "kept").expect("write");
+    for link in ["log", "metrics.new", "metrics", "state.new"] {
+        symlink(&aside, place.join(link)).expect("a link");
+    }
+    for dir in ["", ".cache", ".cache/warpcrypt"] {
+        chown(place.join(dir), Some(USER), Some(USER)).expect("chown");
+    }
+    let says = |done: &str| assert_eq!(fs::read_to_string(&aside).expect("read"), "kept", "{done}");
+    let root = |text: &str| {
+        let text = format!(
+            "program={} vault={} key={} mnt={}; {text}",
+            program_path().display(),
+            vault.store.display(),
+            vault.key.display(),
+            vault.mount_point.display()
+        );
+        run(&mut script(&place, &text), 120)
+    };
+    let mounted = root("\"$program\" mount \"$vault\" \"$mnt\" --key-file \"$key\" --log-file log");
+    assert!(mounted.status.success() && mounted.stderr.contains("log file"), "{}", mounted.stderr);
+    says("mount --log-file");
+    let stat = root("\"$program\" stat --prometheus metrics \"$mnt\"");
+    assert!(stat.status.success(), "{}", stat.stderr);
+    says("stat --prometheus");
+    assert!(fs::read_to_string(place.join("metrics")).expect("read").contains("warpcrypt_uptime_seconds"));
+    root("\"$program\" umount \"$mnt\"");
+    // Another user's state could have a check skip files.
+    fs::write(place.join("state"), "{}").expect("write");
+    chown(place.join("state"), Some(USER), Some(USER)).expect("chown");
+    let check = root("\"$program\" check \"$vault\" --key-file \"$key\" --resume state");
+    assert!(check.code() == 1 && check.stderr.contains("belongs to uid 65534"), "{}", check.stderr);
+    let empty = vault.place_path().join("empty");
+    fs::write(&empty, "").expect("write");
+    symlink(&empty, place.join("list")).expect("a link");
+    let hashed = root("echo a >f; \"$program\" hash -k list --append f");
+    assert!(!hashed.status.success() && hashed.stderr.contains("symbolic links"), "{}", hashed.stderr);
+    assert_eq!(fs::read(&empty).expect("read"), b"");
+    // The name that a process of this number would write.
+    let devices = root(
+        "ln -s ../../../aside .cache/warpcrypt/engines.$$; export HOME=\"$PWD\"; unset XDG_CACHE_HOME
+        exec \"$program\" devices",
+    );
+    assert!(devices.status.success(), "{}", devices.stderr);
+    says("devices");
 }

@@ -1,0 +1,216 @@
+//! The control socket of a mount, which other users try to take, and mounts whose process cannot be reached.
+
+use crate::support::{
+    command::{Done, run},
+    fake::device_of,
+    mounted::{Vault, is_mounted, program_path},
+    ready, ready_as_root,
+    waiting::{stop, wait_for},
+};
+use rustix::{
+    fs::minor,
+    process::{Signal, geteuid, kill_process},
+};
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::{BufRead, BufReader, Write},
+    os::unix::{
+        fs::{chown, symlink},
+        net::UnixListener,
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+use tempfile::TempDir;
+
+const USER: u32 = 65_534;
+
+/// As another user, takes abstract names that a mount could have, for as long as its standard input is open.
+const TAKE: &str = "
+import os, socket, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+taken = []
+for number in range(1, 4000):
+    taken.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+    taken[-1].bind('\\0warpcrypt-mount-%d' % number)
+    taken[-1].listen()
+print('taken', flush=True)
+sys.stdin.read()
+";
+
+/// A network namespace whose abstract names are taken: those of other tests are not touched.
+struct Taken(Child);
+
+impl Taken {
+    fn new() -> Taken {
+        let mut taker = Command::new("unshare");
+        taker.args(["-n", "python3", "-c", TAKE]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut taker = taker.spawn().expect("python3");
+        let mut said = String::new();
+        BufReader::new(taker.stdout.as_mut().expect("a pipe")).read_line(&mut said).expect("read");
+        assert_eq!(said, "taken\n");
+        Taken(taker)
+    }
+
+    /// Runs the program in the namespace.
+    fn run(&self, arguments: &[&OsStr]) -> Done {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.0.id())).arg(program_path()).args(arguments);
+        run(&mut command, 60)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+fn mount(taken: &Taken, vault: &Vault) {
+    let [key, log] = ["--key-file", "--log-file"].map(OsStr::new);
+    let (store, point) = (vault.store.as_os_str(), vault.mount_point.as_os_str());
+    let done =
+        taken.run(&["mount".as_ref(), store, point, key, vault.key.as_os_str(), log, vault.log.as_os_str()]);
+    assert!(done.status.success(), "{}", done.stderr);
+}
+
+#[test]
+fn no_user_keeps_a_mount_from_being_locked() {
+    if !ready_as_root(&["unshare", "nsenter", "python3"]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let taken = Taken::new();
+    mount(&taken, &vault);
+    let point = vault.mount_point.as_os_str();
+    let locked = taken.run(&["lock".as_ref(), point]);
+    assert!(locked.status.success(), "{}", locked.stderr);
+    let ended = taken.run(&["lock".as_ref(), "--end".as_ref(), point]);
+    assert!(ended.status.success(), "{}", ended.stderr);
+    assert!(!is_mounted(Path::new(point)));
+}
+
+/// Runs a script in a mount namespace where nothing can be made in /run. `$0` is the program, then come the vault, the mount point
+/// and the key file.
+fn without_run(vault: &Vault, script: &str) -> Done {
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-euc"]).arg(format!("mount -t tmpfs -o ro,mode=755 none /run\n{script}"));
+    command.arg(program_path()).args([&vault.store, &vault.mount_point, &vault.key]);
+    run(&mut command, 120)
+}
+
+#[test]
+fn what_others_plant_in_tmp_is_not_taken_for_a_mounts_socket() {
+    if !ready_as_root(&["unshare", "mount"]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let planted: Vec<TempDir> =
+        (0..3).map(|_| TempDir::with_prefix_in("warpcrypt-0.", "/tmp").expect("a directory")).collect();
+    let mut listeners = Vec::new();
+    for number in 1..200 {
+        listeners
+            .push(UnixListener::bind(planted[0].path().join(format!("mount-0:{number}"))).expect("bind"));
+    }
+    planted.iter().for_each(|dir| chown(dir.path(), Some(USER), Some(USER)).expect("chown"));
+    fs::remove_dir(planted[1].path()).expect("remove");
+    symlink(planted[0].path(), planted[1].path()).expect("a link");
+    let done = without_run(
+        &vault,
+        "\"$0\" mount \"$1\" \"$2\" --key-file \"$3\"
+        \"$0\" lock \"$2\"
+        \"$0\" unlock \"$2\" --key-file \"$3\"
+        \"$0\" lock --end \"$2\"",
+    );
+    assert!(done.status.success(), "{}", done.stderr);
+    for listener in listeners {
+        listener.set_nonblocking(true).expect("a flag");
+        assert!(listener.accept().is_err(), "a planted socket was connected to");
+    }
+    fs::remove_file(planted[1].path()).expect("remove");
+    fs::create_dir(planted[1].path()).expect("for its own end");
+}
+
+#[test]
+fn a_mount_that_could_not_be_locked_fails() {
+    if !ready_as_root(&["unshare", "mount"]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    if vault.store.starts_with("/tmp") {
+        return;
+    }
+    let done = without_run(
+        &vault,
+        "mount --bind /tmp /tmp; mount -o remount,bind,ro /tmp
+        exec \"$0\" mount \"$1\" \"$2\" --key-file \"$3\"",
+    );
+    assert_eq!(done.code(), 1, "{}", done.stderr);
+    for said in
+        ["no directory for the control socket", "/run/warpcrypt: Read-only", "only its user can write to"]
+    {
+        assert!(done.stderr.contains(said), "{}", done.stderr);
+    }
+    assert!(!is_mounted(&vault.mount_point));
+}
+
+/// The socket of the mount at `point` by the user who calls.
+fn socket(point: &Path) -> PathBuf {
+    let user = geteuid();
+    let name = format!("mount-0:{}", minor(device_of(point)));
+    let usual = if user.is_root() { "/run/warpcrypt".into() } else { format!("/run/user/{user}/warpcrypt") };
+    let temporary = fs::read_dir("/tmp").expect("/tmp").flatten().map(|entry| entry.path());
+    let is_ours = |path: &PathBuf| path.to_string_lossy().starts_with(&format!("/tmp/warpcrypt-{user}."));
+    let dirs = [PathBuf::from(usual)].into_iter().chain(temporary.filter(is_ours));
+    dirs.map(|dir| dir.join(&name)).find(|socket| socket.exists()).expect("no socket")
+}
+
+#[test]
+fn a_mount_whose_process_cannot_be_reached_ends_by_force() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    for (end, says) in [("unlink", "does not listen"), ("kill", "does not listen")] {
+        let mount = vault.mount();
+        fs::write(mount.join("file"), "content").expect("write");
+        let mut file = File::options().append(true).open(mount.join("file")).expect("open");
+        match end {
+            "unlink" => fs::remove_file(socket(mount.path())).expect("remove"),
+            _ => mount.kill_server(),
+        }
+        let lock = |options: &[&str]| run(Vault::program().arg("lock").args(options).arg(mount.path()), 60);
+        let locked = lock(&[]);
+        assert!(locked.code() == 1 && locked.stderr.contains(says), "{end}: {}", locked.stderr);
+        assert!(is_mounted(mount.path()), "{end}: `lock` alone ended it");
+        let ended = lock(&["--end"]);
+        assert!(ended.code() == 1 && ended.stderr.contains("unmounted by force"), "{end}: {}", ended.stderr);
+        assert!(!is_mounted(mount.path()), "{end}");
+        assert!(file.write_all(b"more").is_err(), "{end}: the mount goes on");
+        wait_for("the end of the process, with its keys", || !mount.alive());
+    }
+    let mount = vault.mount();
+    let socket = socket(mount.path());
+    mount.unmount();
+    assert!(!socket.exists(), "a socket is left");
+}
+
+/// As when the machine is about to sleep.
+#[test]
+fn all_mounts_end_although_a_process_is_stopped() {
+    if !ready_as_root(&["unshare", "awk"]) {
+        return;
+    }
+    let vaults = [(); 2].map(|()| Vault::in_memory("aes-256-ctr"));
+    let mounts = vaults.each_ref().map(Vault::mount);
+    stop(mounts[0].pid);
+    let done = run(&mut crate::cli::hung::lock_all(mounts.iter().map(|mount| mount.path()), &["--end"]), 60);
+    assert!(done.code() == 1 && done.stderr.contains("does not answer, and was not told"), "{}", done.stderr);
+    assert!(done.stderr.contains("unmounted by force"), "{}", done.stderr);
+    kill_process(mounts[0].pid, Signal::CONT).expect("go on");
+    for mount in &mounts {
+        wait_for("the end of the process", || !mount.alive());
+    }
+}
