@@ -101,6 +101,12 @@ impl Acl {
             .fold(0, |mode, (tag, rights)| self.shift(*tag).map_or(mode, |shift| mode | rights << shift))
     }
 
+    /// The permission bits of a node that cannot have the list: those of the group are what the list lets the owning group do.
+    pub fn mode_alone(&self) -> u32 {
+        let rights = |wanted| self.0.iter().find(|(tag, _)| *tag == wanted).map_or(7, |(_, rights)| *rights);
+        self.mode() & !0o070 | (rights(Tag::OwningGroup) & rights(Tag::Mask)) << 3
+    }
+
     /// The list after chmod(2) to this mode.
     pub fn with_mode(mut self, mode: u32) -> Self {
         for at in 0..self.0.len() {

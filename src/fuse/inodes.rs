@@ -113,6 +113,18 @@ impl Names {
         *self = Names { known: vec![name], gone: None, pin: None };
     }
 
+    /// Holds the inode of a node whose every name is gone.
+    pub fn pin(&self) -> Option<&Pin> {
+        self.pin.as_ref()
+    }
+
+    /// Attributes of a node whose every name is gone have changed.
+    pub fn changed(&mut self, stat: &Stat) {
+        if let Some(gone) = &mut self.gone {
+            **gone = Stat { nlink: 0, ..*stat };
+        }
+    }
+
     /// The last attributes of a node whose every name is gone.
     pub fn gone(&self) -> Option<&Stat> {
         self.gone.as_deref()

@@ -102,6 +102,9 @@ impl Server {
         }
         let node = self.inodes.get(number)?;
         self.drop_privileges(&mut changes, caller, || self.getattr(number, None))?;
+        if let Some(stat) = self.change_gone(&node, &changes)? {
+            return Ok(stat);
+        }
         if node.kind == Kind::Dir {
             return self.vault.set_attr(Target::Dir(&*self.dir(number)?), &changes);
         }
@@ -109,6 +112,18 @@ impl Server {
         let by_name = self.vault.is_shared() && changes.size.is_some();
         let prefer = if by_name { Prefer::Name } else { Prefer::OpenFile };
         self.with_target(&node, prefer, |target| self.vault.set_attr(target, &changes))
+    }
+
+    /// Changes attributes of a node that is only open any more; `None` for another one, and for files: those have a handle.
+    fn change_gone(&self, node: &Node, changes: &SetAttr) -> Result<Option<Stat>> {
+        if node.kind == Kind::File || node.names.read().gone().is_none() {
+            return Ok(None);
+        }
+        let mut names = node.names.write();
+        let Some(pin) = names.pin() else { return Ok(None) };
+        let stat = self.vault.set_attr_of(pin, changes)?;
+        names.changed(&stat);
+        Ok(names.gone().copied())
     }
 
     /// Target of a symbolic link.
@@ -218,7 +233,9 @@ impl Server {
     /// Whether a node has no extended attribute at all. That is asked once, for as long as nobody but this
     /// mount sets any.
     fn is_bare(&self, node: &Node) -> Result<bool> {
-        if *node.bare.read() {
+        // Attributes of pipes and links are found by a name.
+        let is_gone = || node.names.read().gone().is_some();
+        if *node.bare.read() || !matches!(node.kind, Kind::File | Kind::Dir) && is_gone() {
             return Ok(true);
         }
         let mut bare = node.bare.write();

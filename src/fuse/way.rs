@@ -74,6 +74,11 @@ impl Server {
                 Ok(node) => Step::Known(node),
                 Err(_) => Step::Forgotten(at),
             };
+            if let (Step::Known(node), true) = (&step, below.is_empty())
+                && let Some(pin) = node.names.read().pin()
+            {
+                return Ok(Some(self.vault.gone_dir(pin)?));
+            }
             at = match &step {
                 Step::Known(node) => node.names.read().any().ok_or_else(errno::no_entry)?.parent,
                 Step::Forgotten(number) => self.parent_of_forgotten(*number)?,

@@ -5,7 +5,7 @@ use super::{
     anchor::Identity,
     attr::{key, permissions, stamp},
 };
-use crate::store::{DirFile, Node};
+use crate::store::{DirFile, Node, is_marked};
 use rustix::{
     fs::{FileType, OFlags, Stat as RawStat},
     io::Errno,
@@ -96,8 +96,9 @@ impl Vault {
         }
     }
 
-    /// Does `op`. If the store refuses it although the node is this process's own, the kernel has judged
-    /// by the bits that the caller was granted access to; the owner's `bits` are then added for the moment.
+    /// Does `op`. If the store refuses it although the node is this process's own, its mode was set by another program or by
+    /// root: then it is stored so that its owner may work on it. Where the store cannot have that, the owner's `bits` are added
+    /// for the moment.
     pub(super) fn with_access<T>(
         &self,
         node: &Node,
@@ -109,12 +110,20 @@ impl Vault {
             other => return other,
         };
         let _alone = self.modes.lock();
-        let raw = node.stat()?;
-        // Another machine might take the added bits for the node's own.
-        if self.read_only() || self.is_shared() || raw.st_uid != self.user {
+        let raw = node.stat_behind()?;
+        if self.read_only() || raw.st_uid != self.user {
             return Err(refused);
         }
         let mode = permissions(raw.st_mode);
+        node.set_mode(mode)?;
+        let refused = match op() {
+            Err(e) if e.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => e,
+            other => return other,
+        };
+        // Another machine might take the added bits for the node's own.
+        if is_marked(&node.stat()?) || self.is_shared() {
+            return Err(refused);
+        }
         node.chmod(mode | bits)?;
         let result = op();
         if let Err(e) = node.chmod(mode) {

@@ -49,6 +49,10 @@ impl Inherited {
             return Inherited { mode: new.mode, access: None, default: None };
         };
         let access = default.inherited(new.mode);
+        if !has_attributes(kind) {
+            let mode = new.mode & !RIGHTS | access.mode_alone();
+            return Inherited { mode, access: None, default: None };
+        }
         let mode = new.mode & !RIGHTS | access.mode();
         let access = Some(access).filter(|access| !access.is_mode());
         Inherited {
@@ -142,7 +146,7 @@ impl Vault {
         }
         let Some(access) = &inherited.access else { return Ok(None) };
         match self.put_xattr(target, OsStr::from_bytes(ACL_ACCESS), &access.encode()) {
-            // Special files have no attributes. The mask is no right of the group's: it is left out.
+            // A store without attributes. The mask is no right of the group's: it is left out.
             Err(Error::NotSupported(_)) => return Ok(None),
             other => other?,
         }

@@ -1,7 +1,7 @@
 //! Directories: opening them, and finding what is in them.
 
 use super::{
-    Error, Result, Stat, Target, Vault,
+    Error, Pin, Result, Stat, Target, Vault,
     anchor::{Found, Identity},
     error::is_gone,
 };
@@ -112,6 +112,14 @@ impl Vault {
         let dir = self.compared_entry(parent, name, look, identity)?;
         self.met(&dir)?;
         Ok(Arc::new(dir))
+    }
+
+    /// A directory whose name is gone: it has attributes, and no entries.
+    ///
+    /// # Errors
+    /// ENOTDIR for anything else; else the store's.
+    pub fn gone_dir(&self, pin: &Pin) -> Result<Arc<Dir>> {
+        Ok(Arc::new(Dir::new(StoreDir::of(pin.node())?, None)))
     }
 
     /// Makes a directory's entries durable.

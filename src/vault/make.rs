@@ -6,7 +6,7 @@ use super::{
     attr::{key, permissions, stamp},
     names::temporary_name,
 };
-use crate::store::{DirFile, Listed, Node, StoreDir};
+use crate::store::{DirFile, Listed, Node, StoreDir, is_to_be_marked};
 use rustix::{
     fs::{FileType, Stat as RawStat},
     io::Errno,
@@ -125,7 +125,7 @@ impl Vault {
         parent.store.mkdir(&temporary, 0o700)?;
         let made = self.furnish(parent, &temporary, node).and_then(|dir| {
             parent.store.rename_new(&temporary, &parent.store, &place.stored.0).map_err(is_taken)?;
-            dir.store.itself().stat() // Only now: a store may count the new name as a change.
+            dir.store.itself().stat_behind() // Only now: a store may count the new name as a change.
         });
         match made {
             Ok(raw) => {
@@ -240,7 +240,8 @@ impl Vault {
     fn adopt(&self, parent: &StoreDir, made: &Node, new: NewNode) -> io::Result<RawStat> {
         let raw = made.stat()?;
         let kind = FileType::from_raw_mode(raw.st_mode);
-        let same_mode = kind == FileType::Symlink || permissions(raw.st_mode) == new.mode;
+        let same_mode =
+            kind == FileType::Symlink || permissions(raw.st_mode) == new.mode && !is_to_be_marked(&raw);
         if same_mode && (raw.st_uid, raw.st_gid) == (new.uid, new.gid) {
             return Ok(raw);
         }
@@ -258,12 +259,9 @@ impl Vault {
             // Such a file would run as somebody else than who made it.
             mode &= !(SETUID | SETGID);
         }
-        let raw = made.stat()?;
-        if permissions(raw.st_mode) == mode {
-            return Ok(raw);
-        }
-        made.chmod(mode)?;
-        made.stat()
+        let _alone = self.modes.lock();
+        made.set_mode(mode)?;
+        made.stat_behind()
     }
 }
 

@@ -19,10 +19,12 @@ use std::{
 /// 100 while a GPU is being opened. Nobody opens or makes a file meanwhile.
 const DESCRIPTORS: i32 = 16 << 10;
 
-/// Raises the number of descriptors as far as it goes (every open file and directory holds one), and the size
+/// Raises the number of descriptors as far as it goes (every open file and directory holds one): to the hard limit, or to the
+/// system's where this process may go beyond. The same with the size
 /// of files (the kernel holds who writes to the limit of theirs); keeps keys and plaintext out of core dumps,
 /// and freed memory out of the process. `open` is any descriptor.
 pub(super) fn prepare(open: impl AsFd) {
+    raise_most_descriptors();
     let (files, sizes) = (getrlimit(Resource::Nofile), getrlimit(Resource::Fsize));
     let wishes = [
         (Resource::Nofile, Rlimit { current: files.maximum, maximum: files.maximum }),
@@ -39,6 +41,19 @@ pub(super) fn prepare(open: impl AsFd) {
     keep_little();
     if let Err(e) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         log::warn!("the process stays open to debuggers of its own user: {e}");
+    }
+}
+
+/// Raises the hard limit of descriptors to the most that the system gives a process. Only root may.
+fn raise_most_descriptors() {
+    let system =
+        std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
+    let limit = getrlimit(Resource::Nofile);
+    if let (Some(system), Some(most)) = (system, limit.maximum)
+        && system > most
+    {
+        // Refused to others.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.current, maximum: Some(system) });
     }
 }
 

@@ -78,7 +78,8 @@ impl Vault {
         let place = self.place(parent, name)?;
         let there = match parent.store.node(&place.stored.0) {
             Ok(node) => {
-                let stat = self.with_target_len(self.present(&node.stat()?)?, || Ok(node.readlink()?))?;
+                let stat =
+                    self.with_target_len(self.present(&node.stat_behind()?)?, || Ok(node.readlink()?))?;
                 Some(There { pin: Pin::new(node), stat })
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,

@@ -4,12 +4,19 @@ use super::{
     Dir, Error, Key, Kind, OpenFile, Result, SetAttr, SetTime, Stat, StoredName, Time, Vault,
     attr::{key, permissions, stamp},
 };
-use crate::{format::link, store::Node};
+use crate::{
+    format::link,
+    store::{Node, is_marked},
+};
 use rustix::{
     fs::{FileType, Stat as RawStat},
     io::Errno,
 };
 use std::{ffi::OsString, io};
+
+const SET_ID: u32 = 0o6000;
+const SET_USER_ID: u32 = 0o4000;
+const GROUP_EXECUTES: u32 = 0o010;
 
 /// A node to work on.
 #[derive(Clone, Copy)]
@@ -78,8 +85,8 @@ impl Vault {
     /// Attributes of a node.
     pub fn stat(&self, target: Target) -> Result<Stat> {
         let ask = || match target {
-            Target::Entry(dir, name) => Ok(dir.store.stat(&name.0)?),
-            _ => Ok(target.node()?.stat()?),
+            Target::Entry(dir, name) => Ok(dir.store.stat_behind(&name.0)?),
+            _ => Ok(target.node()?.stat_behind()?),
         };
         self.with_target_len(self.settled(ask)?, || Ok(target.node()?.readlink()?))
     }
@@ -97,7 +104,8 @@ impl Vault {
         }
     }
 
-    /// The store's attributes as an application is to see them, an open file's with what is not flushed.
+    /// The store's attributes, with the mode behind the stored one, as an application is to see them, an open file's with what is
+    /// not flushed.
     pub(super) fn present(&self, raw: &RawStat) -> Result<Stat> {
         let target_len = |stored| link::target_len(usize::try_from(stored).unwrap_or(0)) as u64;
         let mut stat =
@@ -131,7 +139,7 @@ impl Vault {
         let changed = self.change(&target, &node, (kind, inode), changes);
         self.files.changed(inode); // Also where a part failed: what came before it is done.
         changed?;
-        self.with_target_len(self.settled(|| Ok(node.stat()?))?, || Ok(node.readlink()?))
+        self.with_target_len(self.settled(|| Ok(node.stat_behind()?))?, || Ok(node.readlink()?))
     }
 
     fn change(
@@ -142,16 +150,7 @@ impl Vault {
         changes: &SetAttr,
     ) -> Result<()> {
         // In this order: a new owner clears set-user-id, a new size changes the time.
-        if changes.uid.is_some() || changes.gid.is_some() {
-            node.chown(changes.uid, changes.gid)?;
-        }
-        if let Some(mode) = changes.mode {
-            if kind == FileType::Symlink {
-                return Err(Error::NotSupported("mode of a symbolic link"));
-            }
-            let _alone = self.modes.lock();
-            node.chmod(permissions(mode))?;
-        }
+        self.change_owner_and_mode(node, kind, changes)?;
         if let Some(size) = changes.size {
             match kind {
                 FileType::RegularFile => self.resize(target, size)?,
@@ -161,6 +160,56 @@ impl Vault {
         }
         if changes.atime.is_some() || changes.mtime.is_some() {
             self.set_times(node, inode, changes)?;
+        }
+        Ok(())
+    }
+
+    /// As `set_attr`, of a node other than a file whose every name is gone.
+    ///
+    /// # Errors
+    /// `Invalid` for a size; else the store's.
+    pub fn set_attr_of(&self, pin: &Pin, changes: &SetAttr) -> Result<Stat> {
+        self.writable()?;
+        if changes.size.is_some() {
+            return Err(Error::Invalid("size of something that is gone"));
+        }
+        let node = pin.node();
+        let raw = node.stat()?;
+        self.change_owner_and_mode(node, FileType::from_raw_mode(raw.st_mode), changes)?;
+        if changes.atime.is_some() || changes.mtime.is_some() {
+            self.set_times(node, key(&raw), changes)?;
+        }
+        self.with_target_len(self.present(&node.stat_behind()?)?, || Ok(pin.text()?))
+    }
+
+    fn change_owner_and_mode(&self, node: &Node, kind: FileType, changes: &SetAttr) -> Result<()> {
+        if changes.uid.is_some() || changes.gid.is_some() {
+            node.chown(changes.uid, changes.gid)?;
+            if changes.mode.is_none() {
+                self.drop_set_id(node)?;
+            }
+        }
+        if let Some(mode) = changes.mode {
+            if kind == FileType::Symlink {
+                return Err(Error::NotSupported("mode of a symbolic link"));
+            }
+            let _alone = self.modes.lock();
+            node.set_mode(permissions(mode))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the set-id bits that the store does not know from a file with a new owner.
+    fn drop_set_id(&self, node: &Node) -> Result<()> {
+        if !is_marked(&node.stat()?) {
+            return Ok(());
+        }
+        let _alone = self.modes.lock();
+        let raw = node.stat_behind()?;
+        if FileType::from_raw_mode(raw.st_mode) == FileType::RegularFile && raw.st_mode & SET_ID != 0 {
+            // Where the group may not execute, set-group-id stays, as on every filesystem of Linux.
+            let lost = if raw.st_mode & GROUP_EXECUTES != 0 { SET_ID } else { SET_USER_ID };
+            node.set_mode(permissions(raw.st_mode) & !lost)?;
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ mod hash;
 mod hostile_store;
 mod locking;
 mod metrics;
+mod owner;
 mod programs;
 mod random_tree;
 mod reader;

@@ -5,7 +5,8 @@ mod steps;
 
 use crate::support::{
     disk::Disk,
-    mounted::{Mount, Vault},
+    mounted::{Mount, Vault, memory},
+    ordinary::is_ordinary_user,
     random::Random,
     ready_as_root, say, setting, skip,
 };
@@ -14,18 +15,21 @@ use proptest::{
     strategy::{Strategy, ValueTree},
     test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
 };
+use rustix::fs::Mode;
 use side::{Side, tree};
 use std::{
-    fs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
-use steps::{Op, any_op};
+use steps::{Op, any_op, any_op_of_a_user};
 use warpcrypt::crypto::cipher::Cipher;
 
 /// Sequences for each cipher, and operations in a sequence.
 const SEQUENCES: u32 = 100;
 const LENGTH: usize = 200;
+/// The same of an ordinary user.
+const SEQUENCES_OF_A_USER: u32 = 40;
+const LENGTH_OF_A_USER: usize = 400;
 
 /// The mount and the model, each with a new directory for every sequence.
 struct Pair<'v> {
@@ -38,6 +42,9 @@ impl Pair<'_> {
     /// Runs one sequence on both; says at which step they differ.
     fn run(&mut self, ops: &[Op]) -> Result<(), String> {
         self.runs += 1;
+        if !rustix::process::geteuid().is_root() {
+            rustix::process::umask(Mode::from_raw_mode(0o022)); // of the sequence before
+        }
         let name = format!("run {}", self.runs);
         let places = [self.model.join(&name), self.mount_path().join(&name)];
         let mut sides = places.clone().map(|p| Side::new(&p));
@@ -54,7 +61,7 @@ impl Pair<'_> {
         sides.iter_mut().for_each(Side::close_all);
         let same = compare("the tree at the end", ops.len(), tree(&places[0]), tree(&places[1]));
         for place in &places {
-            fs::remove_dir_all(place).map_err(|e| format!("cannot remove {}: {e}", place.display()))?;
+            side::remove(place).map_err(|e| format!("cannot remove {}: {e}", place.display()))?;
         }
         same
     }
@@ -88,26 +95,55 @@ fn never_differs(cipher: &str, seed: u64) {
         return;
     }
     let vault = Vault::with(cipher, &[]);
-    let mut pair = Pair { mount: Some(vault.mount()), model: model.path().to_path_buf(), runs: 0 };
-    let mut random = Random::from_seed(seed);
+    let pair = Pair { mount: Some(vault.mount()), model: model.path().to_path_buf(), runs: 0 };
+    run_all(cipher, pair, Random::from_seed(seed), SEQUENCES, vec(any_op(), LENGTH));
+}
+
+fn run_all(
+    what: &str,
+    mut pair: Pair,
+    mut random: Random,
+    sequences: u32,
+    sequence: impl Strategy<Value = Vec<Op>>,
+) {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &random.bytes(32));
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let sequence = vec(any_op(), LENGTH);
     // For so long instead of a number of sequences.
     let end = setting("TREE_SECONDS").map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    while end.map_or(pair.runs < SEQUENCES, |end| Instant::now() < end) {
+    while end.map_or(pair.runs < sequences, |end| Instant::now() < end) {
         let mut ops = steps::start();
         ops.extend(sequence.new_tree(&mut runner).expect("a sequence").current());
         if let Err(why) = pair.run(&ops) {
             let (ops, why) = minimise(&mut pair, ops, why);
             let lines: Vec<String> = ops.iter().map(|op| format!("  {op:?}\n")).collect();
-            panic!("{cipher}: {why}\nafter these operations:\n{}", lines.concat());
+            panic!("{what}: {why}\nafter these operations:\n{}", lines.concat());
         }
     }
     if let Some(mount) = pair.mount.take() {
         mount.unmount();
     }
-    say(format_args!("{cipher}: {} sequences", pair.runs));
+    say(format_args!("{what}: {} sequences", pair.runs));
+}
+
+/// As an ordinary user, with modes that deny the owner, umasks, groups and ACLs.
+#[test]
+fn a_users_mount_never_differs() {
+    if !is_ordinary_user(&[], 3600) {
+        return;
+    }
+    let Some(model) = memory(64 << 20) else {
+        skip("needs room in /dev/shm".into());
+        return;
+    };
+    if !side::has_attributes(model.path()) {
+        skip("needs a tmpfs with user attributes".into());
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    let pair = Pair { mount: Some(vault.mount()), model: model.path().to_path_buf(), runs: 0 };
+    let random = Random::new("tree of an ordinary user");
+    let sequences = setting("TREE_SEQUENCES").unwrap_or(SEQUENCES_OF_A_USER);
+    run_all("an ordinary user", pair, random, sequences, vec(any_op_of_a_user(), LENGTH_OF_A_USER));
 }
 
 /// Leaves operations out for as long as the rest still fails, for about a minute.

@@ -10,6 +10,7 @@ pub mod failure;
 pub mod fake;
 pub mod images;
 pub mod mounted;
+pub mod ordinary;
 pub mod random;
 pub mod raw;
 pub mod ready;

@@ -198,8 +198,8 @@ impl BackingFile for DirFile {
 
     fn forbid(&self, rights: u32) -> io::Result<()> {
         let node = Node::shared(self.fd());
-        let mode = node.stat()?.st_mode & 0o7777;
-        if mode & rights == 0 { Ok(()) } else { node.chmod(mode & !rights) }
+        let mode = node.stat_behind()?.st_mode & 0o7777;
+        if mode & rights == 0 { Ok(()) } else { node.set_mode(mode & !rights) }
     }
 
     /// By flock(2): a lock of the open file, which goes with it. FUSE would keep one by fcntl(2) when the file is closed.

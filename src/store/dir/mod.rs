@@ -8,6 +8,7 @@ mod generation;
 mod list;
 #[cfg(test)]
 mod lost;
+mod mode;
 #[cfg(test)]
 mod nfs;
 mod node;
@@ -18,6 +19,7 @@ pub use file::DirFile;
 pub use list::{DirStream, Listed, is_dots};
 #[cfg(test)]
 pub use lost::Locks;
+pub use mode::{is_marked, is_to_be_marked};
 #[cfg(test)]
 pub use nfs::{is_kept, like_nfs, sweep};
 pub use node::Node;

@@ -3,7 +3,7 @@
 use super::steps::{ATTRIBUTES, HANDLES, Op, Place};
 use rustix::{
     fs::{
-        self as rfs, AtFlags, CWD, Dir, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Timespec,
+        self as rfs, AtFlags, CWD, Dir, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec,
         Timestamps, XattrFlags,
     },
     io::{self, Errno},
@@ -70,7 +70,15 @@ impl Side {
             | Op::RemoveAttribute { .. } => self.attribute(op),
             Op::StatHandle(handle) => Ok(self.describe(&rfs::fstat(self.handle(handle)?)?)),
             Op::Stat(_) | Op::List(_) | Op::ReadLink(_) | Op::Access { .. } => self.look(op),
-            Op::Mode { .. } | Op::ModeOfHandle { .. } | Op::Times { .. } => self.change(op),
+            Op::Mode { .. } | Op::ModeOfHandle { .. } | Op::Times { .. } | Op::Group { .. } => {
+                self.change(op)
+            }
+            Op::Umask(mask) => {
+                // Both sides have one process.
+                rustix::process::umask(Mode::from_raw_mode(mask.into()));
+                done(Ok(()))
+            }
+            Op::SetAcl { .. } | Op::GetAcl { .. } => self.acl(op),
             _ => self.name(op),
         }
     }
@@ -200,6 +208,25 @@ impl Side {
         }
     }
 
+    /// Of files and directories: others have none in a vault.
+    fn acl(&self, op: &Op) -> Answer {
+        let (Op::SetAcl { at, default, .. } | Op::GetAcl { at, default }) = *op else { unreachable!() };
+        let path = self.at(at);
+        let kind = FileType::from_raw_mode(rfs::stat(&path)?.st_mode);
+        if !matches!(kind, FileType::RegularFile | FileType::Directory) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let name = if default { "system.posix_acl_default" } else { "system.posix_acl_access" };
+        match *op {
+            Op::SetAcl { which, .. } => done(rfs::setxattr(&path, name, &acl(which), XattrFlags::empty())),
+            _ => {
+                let mut value = [0; 1024];
+                let len = rfs::getxattr(&path, name, &mut value[..])?;
+                Ok(format!("{:?}", &value[..len]))
+            }
+        }
+    }
+
     fn look(&mut self, op: &Op) -> Answer {
         match *op {
             Op::Stat(at) => Ok(self.describe(&rfs::lstat(self.at(at))?)),
@@ -217,6 +244,10 @@ impl Side {
             Op::Mode { at, mode } => done(rfs::chmod(self.at(at), Mode::from_raw_mode(mode.into()))),
             Op::ModeOfHandle { handle, mode } => {
                 done(rfs::fchmod(self.handle(handle)?, Mode::from_raw_mode(mode.into())))
+            }
+            Op::Group { at, which } => {
+                let group = Gid::from_raw(group(which));
+                done(rfs::chownat(CWD, self.at(at), None, Some(group), AtFlags::SYMLINK_NOFOLLOW))
             }
             Op::Times { at, seconds, nanoseconds, follow } => {
                 let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
@@ -273,6 +304,77 @@ fn describe(stat: &rfs::Stat, start: i64) -> String {
     }
 }
 
+/// A group that the user is in, or root's.
+fn group(which: u8) -> u32 {
+    let own = rustix::process::getgroups().unwrap_or_default();
+    own.get(which as usize).map_or(0, |group| group.as_raw())
+}
+
+/// ACLs in the form of the kernel. The mask is what the owning group may do: a pipe has no more in a vault.
+fn acl(which: u8) -> Vec<u8> {
+    const OWNER: u16 = 1;
+    const USER: u16 = 2;
+    const OWNING: u16 = 4;
+    const GROUP: u16 = 8;
+    const MASK: u16 = 16;
+    const OTHERS: u16 = 32;
+    let entries: &[(u16, u16, u32)] = match which {
+        0 => &[(OWNER, 7, u32::MAX), (OWNING, 5, u32::MAX), (OTHERS, 4, u32::MAX)],
+        1 => &[
+            (OWNER, 6, u32::MAX),
+            (USER, 4, 1),
+            (OWNING, 4, u32::MAX),
+            (MASK, 4, u32::MAX),
+            (OTHERS, 0, u32::MAX),
+        ],
+        2 => &[
+            (OWNER, 0, u32::MAX),
+            (OWNING, 7, u32::MAX),
+            (GROUP, 7, 61100),
+            (MASK, 7, u32::MAX),
+            (OTHERS, 7, u32::MAX),
+        ],
+        3 => &[
+            (OWNER, 4, u32::MAX),
+            (USER, 7, 1),
+            (OWNING, 0, u32::MAX),
+            (MASK, 0, u32::MAX),
+            (OTHERS, 0, u32::MAX),
+        ],
+        // None.
+        _ => &[(OWNER, 7, u32::MAX)],
+    };
+    let entry = |(tag, rights, id): &(u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    [2_u32.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat()
+}
+
+/// Lets the user read a node that it owns; returns its mode before.
+fn open_up(path: &Path, stat: &rfs::Stat) -> Option<Mode> {
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let has_mode = matches!(kind, FileType::RegularFile | FileType::Directory);
+    let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+    let closed = has_mode && !rustix::process::geteuid().is_root() && !mode.contains(Mode::RWXU);
+    closed.then(|| rfs::chmod(path, mode | Mode::RWXU).expect("an owner's chmod"))?;
+    Some(mode)
+}
+
+/// Removes a tree, whatever the modes in it.
+pub fn remove(root: &Path) -> std::io::Result<()> {
+    let mut open = vec![root.to_path_buf()];
+    while let Some(dir) = open.pop() {
+        rfs::chmod(&dir, Mode::RWXU)?;
+        for entry in fs::read_dir(&dir)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                open.push(entry.path());
+            }
+        }
+    }
+    fs::remove_dir_all(root)
+}
+
 fn done<T: Debug>(result: Result<T, Errno>) -> Answer {
     result.map(|value| format!("{value:?}"))
 }
@@ -326,12 +428,14 @@ pub fn tree(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut files: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     let mut open = vec![PathBuf::new()];
+    let mut closed_dirs = Vec::new();
     while let Some(dir) = open.pop() {
         for entry in fs::read_dir(root.join(&dir)).expect("list").map(|e| e.expect("entry")) {
             let path = dir.join(entry.file_name());
             let whole = root.join(&path);
             let meta = fs::symlink_metadata(&whole).expect("stat");
             let stat = rfs::lstat(&whole).expect("stat");
+            let closed = open_up(&whole, &stat);
             let content = match FileType::from_raw_mode(meta.mode()) {
                 FileType::RegularFile => {
                     digest(&fs::read(&whole).unwrap_or_else(|e| panic!("read {path:?}: {e}")))
@@ -349,7 +453,16 @@ pub fn tree(root: &Path) -> Vec<String> {
             let names = if meta.is_symlink() { Vec::new() } else { attributes(&whole).expect("attributes") };
             // Everything that was not set is of this test's time: see `describe`.
             lines.push(format!("{path:?} {} {content} {names:?}", describe(&stat, 1_600_000_000)));
+            match closed {
+                Some(mode) if meta.is_dir() => closed_dirs.push((whole, mode)),
+                Some(mode) => rfs::chmod(&whole, mode).expect("an owner's chmod"),
+                None => {}
+            }
         }
+    }
+    // The innermost first.
+    for (dir, mode) in closed_dirs.into_iter().rev() {
+        rfs::chmod(dir, mode).expect("an owner's chmod");
     }
     let mut links: Vec<String> = files
         .into_values()

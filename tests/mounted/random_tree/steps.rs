@@ -147,6 +147,20 @@ pub enum Op {
         at: Place,
         how: u8,
     },
+    Umask(u16),
+    Group {
+        at: Place,
+        which: u8,
+    },
+    SetAcl {
+        at: Place,
+        default: bool,
+        which: u8,
+    },
+    GetAcl {
+        at: Place,
+        default: bool,
+    },
     Remount,
 }
 
@@ -200,6 +214,32 @@ fn mode() -> impl Strategy<Value = u16> {
 
 fn times(at: Place, seconds: i64, nanoseconds: u32, follow: bool) -> Op {
     Op::Times { at, seconds, nanoseconds, follow }
+}
+
+/// Permission bits of all kinds, such as deny the owner among them.
+fn any_mode() -> impl Strategy<Value = u16> {
+    prop_oneof![3 => Just(0o755u16), 3 => 0..0o1000u16, 2 => 0..0o10000u16]
+}
+
+/// What an ordinary user does: as `any_op`, and all that has to do with modes, groups and ACLs.
+pub fn any_op_of_a_user() -> impl Strategy<Value = Op> {
+    let h = || 0..HANDLES as u8;
+    let at = || prop_oneof![3 => few_places(), 2 => dir_place(), 1 => place()];
+    let b = any::<bool>;
+    let ops: Vec<(u32, BoxedStrategy<Op>)> = vec![
+        (100, any_op().boxed()),
+        (10, (at(), any_mode()).prop_map(|(at, mode)| Op::Mode { at, mode }).boxed()),
+        (8, (h(), any_mode()).prop_map(|(handle, mode)| Op::ModeOfHandle { handle, mode }).boxed()),
+        // Else hardly anything is left that can be reached.
+        (14, dir_place().prop_map(|at| Op::Mode { at, mode: 0o755 }).boxed()),
+        (6, few_places().prop_map(|at| Op::Mode { at, mode: 0o6755 }).boxed()),
+        (4, (dir_place(), any_mode()).prop_map(|(at, mode)| Op::MakeDir { at, mode }).boxed()),
+        (2, (0..0o1000u16).prop_map(Op::Umask).boxed()),
+        (5, (at(), 0..4u8).prop_map(|(at, which)| Op::Group { at, which }).boxed()),
+        (6, (at(), b(), 0..5u8).prop_map(|(at, default, which)| Op::SetAcl { at, default, which }).boxed()),
+        (4, (at(), b()).prop_map(|(at, default)| Op::GetAcl { at, default }).boxed()),
+    ];
+    Union::new_weighted(ops)
 }
 
 /// Any operation, the useful ones more often.

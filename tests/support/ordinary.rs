@@ -1,0 +1,61 @@
+//! Tests of what an ordinary user meets: each runs in a process of its own, and root's run hands it to such a user.
+
+use super::{
+    command::{copy_program, run},
+    mounted::program_path,
+    ready, say, skip, source, test_name,
+};
+use rustix::process::geteuid;
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    process::Command,
+};
+use tempfile::TempDir;
+
+/// The user, and the groups that it is in when root runs the tests.
+const USER: u32 = 65534;
+const GROUPS: &str = "65534,61100,61101";
+/// Set in the process of such a test.
+const MARK: &str = "WARPCRYPT_TEST_ORDINARY";
+/// Settings that such a test takes over.
+const SETTINGS: [&str; 4] = ["SEED", "TREE_SECONDS", "TREE_SEQUENCES", "LANG"];
+
+/// Whether this is the process of an ordinary user in which the calling test is to run. Otherwise the test has run there when
+/// this returns, unless the machine lacks something: see `ready`.
+pub fn is_ordinary_user(programs: &[&str], seconds: u64) -> bool {
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let root = geteuid().is_root();
+    let needed: Vec<&str> = programs.iter().copied().chain(root.then_some("setpriv")).collect();
+    let closed = root && fs::metadata("/dev/fuse").is_ok_and(|device| device.mode() & 0o666 != 0o666);
+    if !ready(&needed) || closed && !skip("needs /dev/fuse with mode 666".into()) {
+        return false;
+    }
+    let place = TempDir::with_prefix("warpcrypt-user-").expect("temporary directory");
+    let [tests, program] = ["tests", "warpcrypt"].map(|name| place.path().join(name));
+    copy_program(&std::env::current_exe().expect("this program"), &tests);
+    copy_program(&program_path(), &program);
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
+    let mut command = Command::new(if root { "setpriv" } else { "env" });
+    if root {
+        chown(place.path(), Some(USER), Some(USER)).expect("owner");
+        let user = [format!("--reuid={USER}"), format!("--regid={USER}"), format!("--groups={GROUPS}")];
+        command.args(user).arg("env");
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.arg("-i").arg(format!("PATH={path}")).arg(format!("HOME={}", place.path().display()));
+    command.args([format!("{MARK}=1"), "REQUIRE_FUSE=user".into()]);
+    command.arg(format!("WARPCRYPT_TEST_PROGRAM={}", program.display()));
+    command.arg(format!("WARPCRYPT_TEST_SOURCES={}", source("").display()));
+    for name in SETTINGS {
+        command.args(std::env::var(name).map(|value| format!("{name}={value}")).ok());
+    }
+    let name = test_name();
+    command.arg(tests).args(["--exact", "--nocapture", &name]).current_dir(place.path());
+    let done = run(&mut command, seconds);
+    assert!(done.status.success() && done.text().contains("1 passed"), "{}\n{}", done.text(), done.stderr);
+    say(done.stderr.trim_end());
+    false
+}
