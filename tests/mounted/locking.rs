@@ -198,7 +198,7 @@ fn a_wrong_key_unlocks_nothing() {
     assert_eq!(done.code(), 10, "{}", done.stderr);
     // `info` says so, asked by the vault or the mount point, and does not wait.
     for place in [&vault.store, &vault.mount_point] {
-        assert!(info(place).contains("mount      locked\n"), "{place:?}");
+        assert!(info(place).contains(", locked\n"), "{place:?}");
     }
     // One who waits is held, and ends when it is killed.
     let mut reader = Running::start(Command::new("cat").arg(mount.join("file")));
@@ -482,7 +482,7 @@ fn a_mount_of_another_user_is_told_no_key() {
 
     // It does not stand in the way of the vault's own mount.
     let mount = locked(&vault);
-    assert!(info(&vault.store).contains("mount      locked\n"));
+    assert!(info(&vault.store).contains(", locked\n"));
     ok(Vault::program().arg("unlock").arg(&vault.store).args(key), 60);
     assert_eq!(fs::read_to_string(mount.join("file")).expect("read"), "content");
     mount.unmount();

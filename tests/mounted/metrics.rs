@@ -79,7 +79,7 @@ fn what_was_written_and_read_is_counted() {
     assert!(cpu(&after, "failed") == 0 && after["engines"][0]["in_service"] == true);
     assert!(after["uptime_seconds"].as_f64() > before["uptime_seconds"].as_f64());
 
-    let shown = ok(&mut stat(mount.path(), &[]), 60);
+    let shown = ok(&mut stat(mount.path(), &["--all"]), 60);
     assert!(
         shown.contains("requests read") && shown.contains("crypto batch") && shown.contains("engine cpu ("),
         "{shown}"

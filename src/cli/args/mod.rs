@@ -43,8 +43,8 @@ An encrypted, authenticated directory for Linux: mount it and forget it.
   warpcrypt check VAULT        look for damage
   warpcrypt passwd VAULT       change its password
 
-`warpcrypt -h` lists all commands, and `warpcrypt COMMAND -h` the options of one.
-`--help` explains them.
+`warpcrypt -h` lists all commands, `warpcrypt COMMAND -h` the options of one,
+and `--help` explains them.
 ";
 
 const EXAMPLES: &str = "\
