@@ -209,7 +209,7 @@ mod tests {
             |now: &Value| brief(now, None, Some((100 << 30, 25 << 30))).lines().next().unwrap().to_owned();
         assert_eq!(
             first(&with(0, false, true)),
-            "All is well. Mounted for 90 seconds, 1 open file; its disk is 75 % full, 25.00 GiB free."
+            "All is well. Mounted for 2 minutes, 1 open file; its disk is 75 % full, 25.00 GiB free."
         );
         assert!(first(&with(3, true, true)).starts_with("Requests failed (3 write); the log says why."));
         assert!(first(&with(0, true, true)).starts_with("Locked:"));

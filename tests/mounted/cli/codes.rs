@@ -28,7 +28,7 @@ fn command(args: &[&str]) -> Command {
 
 #[test]
 fn usage() {
-    fails(&mut command(&[]), 2, "Usage");
+    fails(&mut command(&[]), 2, "warpcrypt mount VAULT DIR");
     fails(&mut command(&["mount"]), 2, "required");
     fails(&mut command(&["init", "v", "--cipher", "rot13"]), 2, "possible values");
     let vault = Vault::new(CIPHER);
@@ -208,7 +208,7 @@ fn busy_and_not_mounted() {
     }
     let vault = Vault::new(CIPHER);
     let point = text(&vault.mount_point);
-    fails(&mut command(&["umount", point]), 24, "nothing is mounted");
+    fails(&mut command(&["umount", point]), 24, "no vault is mounted there");
     fails(&mut command(&["umount", "/no/such/place"]), 24, "/no/such/place");
     fails(&mut command(&["umount", "/proc"]), 24, "not a vault");
     let mount = vault.mount();
