@@ -3,7 +3,7 @@
 use super::{
     anchor,
     args::{EngineArg, MountArgs},
-    daemon, doctor,
+    daemon,
     exit::{Code, Failure, Outcome},
     holder, log, mount_point,
     named_file::Links,
@@ -161,7 +161,7 @@ fn prepare(args: MountArgs) -> Outcome<(MountArgs, SlotKind)> {
     }
     fuse_available()?;
     if args.allow_other {
-        doctor::require_allow_other()?;
+        require_allow_other()?;
     }
     if !args.read_only && access(&args.vault, Access::WRITE_OK) == Err(Errno::ROFS) {
         return Err(Failure::read_only_store(args.vault.display()));
@@ -178,6 +178,28 @@ fn prepare(args: MountArgs) -> Outcome<(MountArgs, SlotKind)> {
 
 fn working_dir(e: io::Error) -> Failure {
     Failure::io("the working directory", &e)
+}
+
+/// Whether fusermount3 lets users choose `allow_other`.
+///
+/// # Errors
+/// If its configuration cannot be read.
+pub fn others_allowed() -> io::Result<bool> {
+    let conf = fs::read_to_string("/etc/fuse.conf")?;
+    Ok(conf.lines().any(|line| line.trim() == "user_allow_other"))
+}
+
+/// Fails for an ordinary user if fusermount3 is known to refuse `allow_other`. It may have been built to look elsewhere than
+/// in /etc.
+fn require_allow_other() -> Outcome {
+    if rustix::process::geteuid().is_root() || others_allowed().unwrap_or(true) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Code::FuseUnavailable,
+        "only root may let others use a mount: `user_allow_other` is not in /etc/fuse.conf",
+        "Add that line there (as root), or leave out --allow-other.",
+    ))
 }
 
 /// Checks that FUSE is available, before any other work.

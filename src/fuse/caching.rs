@@ -148,7 +148,8 @@ impl InUse {
     }
 
     /// Notes the salt of the file that is opened or closed. False if it was another file before.
-    pub fn is_same_file(&mut self, salt: Option<[u8; 32]>) -> bool {
+    pub fn is_same_file(&mut self, file: &OpenFile) -> bool {
+        let salt = file.file.salt(false).ok().flatten();
         let Some(salt) = salt.and_then(|salt| salt.first_chunk().copied()).map(u64::from_ne_bytes) else {
             return true;
         };

@@ -198,7 +198,10 @@ pub fn end(target: &Path, device: u64) -> io::Result<()> {
         }
         unmount(target, true)?;
     }
-    abort(device)
+    abort(device).map_err(|e| {
+        let goes_on = format!("it is detached, and goes on until the last program lets go of it ({e})");
+        io::Error::new(e.kind(), goes_on)
+    })
 }
 
 fn helper_unmount(target: &Path, lazy: bool) -> io::Result<()> {

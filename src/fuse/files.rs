@@ -68,7 +68,7 @@ impl Server {
         let mut in_use = node.in_use.lock();
         let file = self.file_to_open(&node, write)?;
         let has_left = in_use.is_closed() && node.has_left.load(Ordering::Relaxed);
-        if !in_use.is_same_file(salt(&file)) || has_left {
+        if !in_use.is_same_file(&file) || has_left {
             // Somebody wrote another file over the stored one, of which the kernel may have pages, or renamed it.
             node.was_replaced();
             return Err(errno::stale());
@@ -318,11 +318,6 @@ impl Server {
         }
         Ok(())
     }
-}
-
-/// The salt of a file, as far as it has one.
-pub(super) fn salt(file: &OpenFile) -> Option<[u8; 32]> {
-    file.file.salt(false).ok().flatten()
 }
 
 fn offset(start: u64, done: u64) -> Result<u64> {

@@ -5,7 +5,6 @@ use super::{
     caller::Caller,
     dirs::Dirs,
     errno::{self, Answer, Reporter},
-    files::salt,
     gate::{self, Ending, Gate, Pass},
     handles::{FileHandle, Handles},
     held::Held,
@@ -351,7 +350,7 @@ impl Server {
             // First, so that an open of the file may find it closed: no request of the handle is left.
             let mut in_use = node.in_use.lock();
             in_use.closed(direct_io, write, file.file.size());
-            in_use.is_same_file(salt(&file));
+            in_use.is_same_file(&file);
             drop(in_use);
             self.vault.files().release(file);
         }

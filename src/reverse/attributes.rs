@@ -15,6 +15,9 @@ use std::{
     path::Path,
 };
 
+/// The attribute of a stored node that tells its mode.
+const STORED_MODE: &str = "user.warpcrypt.mode.behind";
+
 /// What attributes of a node are bound to.
 enum Identity {
     File([u8; 32]),
@@ -44,7 +47,9 @@ impl View {
             let stored = stored.and_then(|name| self.keys.attributes.encode_name(name))?;
             Some(if matches!(identity, Identity::Link(_)) { of_others(&stored) } else { stored }.into())
         };
-        Ok(self.plain.attributes(path)?.into_iter().filter_map(stored).collect())
+        let mut all: Vec<OsString> = self.plain.attributes(path)?.into_iter().filter_map(stored).collect();
+        all.extend(self.stored_mode(path)?.map(|_| STORED_MODE.into()));
+        Ok(all)
     }
 
     /// The stored value of the attribute with this stored name.
@@ -53,6 +58,9 @@ impl View {
     /// ENODATA if there is none; those of the plain directory.
     pub fn attribute(&self, node: &Node, stored: &OsStr) -> io::Result<Vec<u8>> {
         let (path, identity) = self.identity(node)?.ok_or(Errno::NODATA)?;
+        if stored == STORED_MODE {
+            return self.stored_mode(path)?.ok_or(Errno::NODATA.into());
+        }
         let common = match identity {
             Identity::Link(_) => from_others(stored.as_bytes()).ok_or(Errno::NODATA)?,
             Identity::File(_) | Identity::Dir(_) => stored.as_bytes().to_vec(),
@@ -63,6 +71,19 @@ impl View {
         }
         let value = self.plain.attribute(path, OsStr::from_bytes(&name))?;
         Ok(self.keys.attribute(identity.owner(), &name, &value))
+    }
+
+    /// What says that a mode means itself. Without it, a stored file that is sticky or a stored directory with set-user-id hides
+    /// a mode.
+    fn stored_mode(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        let stat = self.plain.stat(path)?;
+        let mark = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => libc::S_ISVTX,
+            FileType::Directory => libc::S_ISUID,
+            _ => 0,
+        };
+        let mode = stat.st_mode & 0o7777;
+        Ok((mode & mark != 0).then(|| format!("{mode:o}={mode:o}").into_bytes()))
     }
 
     /// The plain path of a node that can have attributes, and what they are bound to.

@@ -10,7 +10,6 @@ pub use secrets::{CostArgs, NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockAr
 pub use transfer::{CatArgs, ExportArgs, ImportArgs, ListArgs};
 pub use values::{CacheArg, DurabilityArg, EngineArg, IoUringArg, duration};
 
-use super::stat;
 use crate::{
     crypto::{cipher::Cipher, integrity::Integrity},
     engine,
@@ -86,7 +85,7 @@ pub enum Command {
         place: PathBuf,
     },
     /// Show the activity of a mount: throughput, requests, times, caches, memory, errors
-    Stat(stat::StatArgs),
+    Stat(StatArgs),
     /// Show a vault's parameters and key slots; needs no password
     Info(InfoArgs),
     /// Change a vault's password
@@ -372,6 +371,32 @@ pub struct InfoArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `stat`.
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// Where the vault is mounted, or its directory
+    pub place: PathBuf,
+    /// Show every kind of request, store call, engine and cache
+    #[arg(long)]
+    pub all: bool,
+    /// Repeat, by default every second; rates are since the previous output
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    pub watch: Option<u64>,
+    /// Print JSON; with --watch one line each time
+    #[arg(long)]
+    pub json: bool,
+    /// Write the numbers in the format of Prometheus to this file, atomically; `-` prints them
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub prometheus: Option<PathBuf>,
 }
 
 /// Arguments of `check`.

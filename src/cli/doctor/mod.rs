@@ -11,7 +11,6 @@ use super::{
     print,
 };
 use finding::Finding;
-pub use mounting::require_allow_other;
 use serde_json::{Value, json};
 
 /// Runs `doctor`.

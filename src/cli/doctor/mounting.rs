@@ -1,12 +1,9 @@
 //! What a mount needs of the system: FUSE, its helpers, the mount table, a log.
 
 use super::finding::Finding;
-use crate::cli::{
-    exit::{Code, Failure, Outcome},
-    log, mount,
-};
+use crate::cli::{exit::Code, log, mount};
 use rustix::process::geteuid;
-use std::{env, fs, io, path::Path};
+use std::{env, fs, path::Path};
 
 const ONLY_ROOT: &str = "only root can mount";
 
@@ -53,33 +50,11 @@ fn mtab() -> Finding {
 
 fn allow_other() -> Finding {
     const NAME: &str = "user_allow_other";
-    if others_allowed().unwrap_or(false) {
+    if mount::others_allowed().unwrap_or(false) {
         return Finding::ok(NAME, "in /etc/fuse.conf");
     }
     let mend = "as root: echo user_allow_other >> /etc/fuse.conf";
     Finding::ok(NAME, "not in /etc/fuse.conf").missing("only root can use --allow-other", mend)
-}
-
-/// Whether fusermount3 lets users choose `allow_other`.
-fn others_allowed() -> io::Result<bool> {
-    let conf = fs::read_to_string("/etc/fuse.conf")?;
-    Ok(conf.lines().any(|line| line.trim() == "user_allow_other"))
-}
-
-/// Fails for an ordinary user if fusermount3 is known to refuse `allow_other`. It may have been built to look elsewhere than
-/// in /etc.
-///
-/// # Errors
-/// How to mend that.
-pub fn require_allow_other() -> Outcome {
-    if geteuid().is_root() || others_allowed().unwrap_or(true) {
-        return Ok(());
-    }
-    Err(Failure::new(
-        Code::FuseUnavailable,
-        "only root may let others use a mount: `user_allow_other` is not in /etc/fuse.conf",
-        "Add that line there (as root), or leave out --allow-other.",
-    ))
 }
 
 /// What mount(8) and umount(8) call.

@@ -4,6 +4,7 @@ mod prometheus;
 mod show;
 
 use super::{
+    args::StatArgs,
     exit::{Code, Failure, Outcome},
     json, locking, mount_point,
     mounts::Mount,
@@ -19,7 +20,6 @@ use crate::{
     fuse::{self, ControlCommand, ControlStatus, Patience},
     metrics::ATTRIBUTE,
 };
-use clap::Args;
 use rustix::{
     fs::{Mode, statvfs},
     io::Errno,
@@ -27,7 +27,7 @@ use rustix::{
 use serde_json::Value;
 use std::{
     io,
-    path::{Path, PathBuf},
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -40,32 +40,6 @@ const MOST: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_secs(2);
 /// How often a wait checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// Arguments of `stat`.
-#[derive(Debug, Args)]
-pub struct StatArgs {
-    /// Where the vault is mounted, or its directory
-    pub place: PathBuf,
-    /// Show every kind of request, store call, engine and cache
-    #[arg(long)]
-    pub all: bool,
-    /// Repeat, by default every second; rates are since the previous output
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "1",
-        value_parser = clap::value_parser!(u64).range(1..=86_400)
-    )]
-    pub watch: Option<u64>,
-    /// Print JSON; with --watch one line each time
-    #[arg(long)]
-    pub json: bool,
-    /// Write the numbers in the format of Prometheus to this file, atomically; `-` prints them
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
-    pub prometheus: Option<PathBuf>,
-}
 
 /// Runs `stat`.
 pub fn run(args: &StatArgs) -> Outcome {
