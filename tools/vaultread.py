@@ -847,12 +847,35 @@ class Record:
         if self.keys.record(raw[:480]) != raw[480:]:
             raise Damage("a record does not authenticate")
         self.target, self.base = Version(raw[56:104]), Version(raw[104:152])
-        self.is_clean = state == 0
-        if (state > 1 or any(raw[152:480]) or self.sequence >= MAX_SEQUENCE
-                or max(self.target.size, self.base.size) > MAX_SIZE or self.target.epoch >= MAX_EPOCH
-                or self.base.epoch >= MAX_EPOCH
-                or (any(raw[104:152]) if self.is_clean else self.base.epoch >= self.target.epoch)):
+        self.is_clean, self.is_recovery = state == 0, state == 2
+        # Newest first: what was flushed before the target, and the newest of those that overwrote data of the base.
+        self.since_base = [Version(raw[at:at + 48]) for at in (152, 200)] if state == 1 else []
+        self.limit = int.from_bytes(raw[152:160], "big")
+        self.unreadable = [int.from_bytes(raw[at:at + 8], "big") - 1 for at in range(160, 480, 8)]
+        if state > 2 or self.sequence >= MAX_SEQUENCE or not self._is_plausible(raw):
             raise Damage("a record with values out of range")
+        self.since_base = [version for version in self.since_base if version.epoch]
+        self.unreadable = {chunk for chunk in self.unreadable if chunk >= 0}
+
+    def _is_plausible(self, raw):
+        versions = [self.target, *self.since_base, self.base]
+        if any(version.size > MAX_SIZE or version.epoch >= MAX_EPOCH for version in versions):
+            return False
+        if self.is_clean:
+            return not any(raw[104:480])
+        if self.is_recovery:
+            named = [chunk for chunk in self.unreadable if chunk >= 0]
+            return (self.base.epoch <= self.limit < self.target.epoch
+                    and self.unreadable == sorted(set(named)) + [-1] * (40 - len(named))
+                    and all(chunk < chunks_of(self.target.size) for chunk in named))
+        previous, barrier = self.since_base
+        if any(raw[248:480]) or barrier.epoch and not previous.epoch:
+            return False
+        if any(not version.epoch and (version.size or any(version.root)) for version in self.since_base):
+            return False
+        epochs = [version.epoch for version in (self.base, barrier, previous, self.target)
+                  if version.epoch or version is self.base]
+        return all(lower < higher for lower, higher in zip(epochs, epochs[1:]))
 
 
 class Stored:
@@ -966,13 +989,7 @@ class RecoveredContent(Content):
         self.chosen = chosen
 
     def slot(self, chunk):
-        slot = self.chosen[chunk]
-        if slot is LOST:
-            raise Damage(f"chunk {chunk}: no proven version says what it was")
-        return slot
-
-
-LOST = object()
+        return self.chosen[chunk]
 
 
 def root_of(keys, size, slot_of):
@@ -990,75 +1007,69 @@ def root_of(keys, size, slot_of):
     return digests[0]
 
 
-def recover(stored, newest, other):
-    """R1 and R2 of format.md: the content of a file whose newest record is dirty."""
-    keys, base = newest.keys, newest.base
-    versions = [newest.target]
-    if other and base.epoch < other.target.epoch < newest.target.epoch:
-        versions.append(other.target)
-    versions.append(base)
-    cache = {}
+class Slots:
+    """The slots of a file that is not clean."""
 
-    def slots(chunk):
+    def __init__(self, stored, newest):
+        self.stored, self.keys, self.base, self.groups = stored, newest.keys, newest.base, {}
+
+    def at(self, epoch, chunk):
+        """The newest slot not above an epoch, if it is above the base or the chunk is in the base."""
         group, place = group_of(chunk)
-        if group not in cache:
-            cache[group] = stored.slots(group)
-        return [slot for slot in cache[group][place] if slot.epoch]
+        if group not in self.groups:
+            self.groups[group] = self.stored.slots(group)
+        found = max((slot for slot in self.groups[group][place] if 0 < slot.epoch <= epoch),
+                    key=lambda slot: slot.epoch, default=None)
+        return found if found and (self.is_above_base(found) or chunk < chunks_of(self.base.size)) else None
 
-    def slot_in(version, chunk):
-        """R1: the slot that counts at the version."""
-        found = max((slot for slot in slots(chunk) if slot.epoch <= version.epoch), key=lambda s: s.epoch, default=None)
-        if found and (found.epoch > base.epoch or chunk < chunks_of(base.size)):
-            return found
-        return None
+    def is_above_base(self, slot):
+        return slot is not None and slot.epoch > self.base.epoch
 
-    def verifying(chunk, length):
-        """The newest slot above the base under which the stored bytes verify at this length."""
-        for slot in sorted(slots(chunk), key=lambda s: -s.epoch):
-            if base.epoch < slot.epoch <= newest.target.epoch:
-                try:
-                    stored.verified(keys, chunk, slot, length)
-                    return slot
-                except Damage:
-                    pass
-        return None
+    def verifies(self, chunk, slot, length):
+        try:
+            self.stored.verified(self.keys, chunk, slot, length)
+            return True
+        except Damage:
+            return False
 
-    proven = [v for v in versions if root_of(keys, v.size, lambda chunk, v=v: slot_in(v, chunk)) == v.root]
+
+def recover(stored, newest):
+    """R1 and R2 of format.md: the content of a file whose newest record is dirty."""
+    slots = Slots(stored, newest)
+    proven = [version for version in (newest.target, *newest.since_base, newest.base)
+              if root_of(newest.keys, version.size, lambda chunk: slots.at(version.epoch, chunk)) == version.root]
     if not proven:
         raise Damage("dirty, and no version is proven")
-    best, chosen, size = proven[0], [], None
+    best, chosen = proven[0], []
     for chunk in range(chunks_of(best.size)):
-        length = length_of(chunk, best.size)
-        own = slot_in(best, chunk)
-        slot = verifying(chunk, length)
-        if slot is None and (own is None or own.epoch <= base.epoch):
-            slot = own
-        elif slot is None:
-            older = next((v for v in proven[1:] if slot_in(v, chunk) is not own), None)
-            if older is None:
-                slot = LOST
-            elif chunk >= chunks_of(older.size):
-                size = chunk * CHUNK
-                break
-            else:
-                slot = slot_in(older, chunk)
+        length, slot = length_of(chunk, best.size), slots.at(best.epoch, chunk)
+        if slots.is_above_base(slot) and not slots.verifies(chunk, slot, length):
+            older = next((v for v in proven[1:] if slots.at(v.epoch, chunk) is not slot), None)
+            if older and chunk >= chunks_of(older.size):
+                return RecoveredContent(stored, newest, chunk * CHUNK, chosen)
+            if older and length_of(chunk, older.size) <= length:
+                slot = slots.at(older.epoch, chunk)
                 if length_of(chunk, older.size) < length:
-                    chosen.append(slot)
-                    size = older.size
-                    break
+                    return RecoveredContent(stored, newest, older.size, [*chosen, slot])
         chosen.append(slot)
-    if size is None:
-        size = best.size
-        for chunk in range(best.size // CHUNK, chunks_of(newest.target.size)):
-            length = length_of(chunk, newest.target.size)
-            if chunk * CHUNK + length <= best.size:
-                continue
-            slot = verifying(chunk, length)
-            if slot is None:
-                break
-            chosen[chunk:] = [slot]
-            size = chunk * CHUNK + length
-    return RecoveredContent(stored, newest, size, chosen)
+    return RecoveredContent(stored, newest, best.size, chosen)
+
+
+def recover_again(stored, newest):
+    """The content of a file whose newest record says that recovery was writing down what it chose."""
+    slots, target = Slots(stored, newest), newest.target
+
+    def chosen(chunk):
+        slot = slots.at(newest.limit, chunk)
+        if (not slots.is_above_base(slot) or chunk in newest.unreadable
+                or slots.verifies(chunk, slot, length_of(chunk, target.size))):
+            return slot
+        return slots.at(newest.base.epoch, chunk)
+
+    every = [chosen(chunk) for chunk in range(chunks_of(target.size))]
+    if root_of(newest.keys, target.size, lambda chunk: every[chunk]) != target.root:
+        raise Damage("its recovery was cut short, and what it chose is not there")
+    return RecoveredContent(stored, newest, target.size, every)
 
 
 def open_content(stored, keys):
@@ -1071,14 +1082,15 @@ def open_content(stored, keys):
     if not any(any(sector) for sector in sectors):
         return EmptyContent
     records = [Record(sector, keys) for sector in sectors if any(sector)]
-    newest, other = max(records, key=lambda r: r.sequence), None
-    if len(records) == 2:
-        other = min(records, key=lambda r: r.sequence) if records[0].sequence != records[1].sequence else records[1]
-        if (newest.salt, newest.generation) != (other.salt, other.generation):
+    newest = max(records, key=lambda record: record.sequence)
+    for record in records:
+        if (record.salt, record.generation) != (newest.salt, newest.generation):
             raise Damage("records of two files")
-        if newest.sequence == other.sequence and newest.raw != other.raw:
+        if record.sequence == newest.sequence and record.raw != newest.raw:
             raise Damage("two records with one sequence number")
-    return CleanContent(stored, newest) if newest.is_clean else recover(stored, newest, other)
+    if newest.is_clean:
+        return CleanContent(stored, newest)
+    return recover_again(stored, newest) if newest.is_recovery else recover(stored, newest)
 
 
 def salvage(stored, keys_of_salt):

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use warpcrypt::{
     format::{
         layout::{CHUNK, chunks},
-        record::Record,
+        record::{Claim, Record},
     },
     store::FaultyFile,
     vault::{Error, File},
 };
 use warpcrypt_fuzz::{
-    past::{CONTEXTS, PASTS, newest_record, rest, stored},
+    past::{CONTEXTS, PASTS, Past, newest_record, rest, stored},
     tamper::{Tamper, tamper},
 };
 
@@ -141,28 +141,28 @@ fn judge(reading: &Reading, image: &[u8], record: Option<&Record>) {
         assert!(reading.is_empty(), "contents without a record");
         return;
     };
-    let mut may_be: Vec<&[u8]> = Vec::new();
-    for past in PASTS.iter().filter(|past| past.record.key == record.key) {
-        let is =
-            |size: u64, root: [u8; 32]| past.record.target.size == size && past.record.target.root == root;
-        let target = is(record.target.size, record.target.root);
-        let unfinished = record
-            .base
-            .is_some_and(|base| is(base.size, base.root) || past.record.target.epoch == record.target.epoch);
-        if target || unfinished {
-            may_be.push(&past.content);
-        }
+    let mut versions = vec![record.target];
+    versions.extend(record.base());
+    if let Claim::Dirty { between, .. } = &record.claim {
+        versions.extend(between.previous);
+        versions.extend(between.barrier);
     }
-    if record.base.is_some_and(|base| base.size == 0) {
+    let names = |past: &Past| {
+        let of = past.record.target;
+        versions.iter().any(|version| (version.size, version.root) == (of.size, of.root))
+    };
+    let same_key = PASTS.iter().filter(|past| past.record.key == record.key);
+    let mut may_be: Vec<&[u8]> = same_key.filter(|past| names(past)).map(|past| &past.content[..]).collect();
+    if record.base().is_some_and(|base| base.size == 0) {
         may_be.push(&[]);
     }
     // A dirty file may end earlier in what was being added.
     let sizes = || may_be.iter().map(|content| chunks(content.len() as u64));
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
     let ends = reading.len() as u64;
-    let fits = least <= ends && ends <= most && (record.base.is_some() || sizes().any(|size| size == ends));
+    let fits = least <= ends && ends <= most && (record.base().is_some() || sizes().any(|size| size == ends));
     assert!(fits, "{ends} chunks, but it had {least} to {most}: {record:?}");
-    if record.base.is_none() {
+    if record.base().is_none() {
         may_be.truncate(1);
     }
     for (index, chunk) in reading.iter().enumerate() {

@@ -5,19 +5,24 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use warpcrypt::{
     crypto::integrity::{Integrity, IntegrityKey},
-    format::record::{KeyId, RECORD, Record, Version},
+    format::record::{Between, Claim, KeyId, RECORD, Record, Recovery, Version},
 };
 use warpcrypt_fuzz::{Edit, edited};
 
 static KEY: LazyLock<IntegrityKey> =
     LazyLock::new(|| IntegrityKey::new(Integrity::Kmac128, &[1; 32], b"fuzz"));
 
-fuzz_target!(|input: (bool, Vec<Edit>)| {
-    let (dirty, edits) = input;
+fuzz_target!(|input: (u8, Vec<Edit>)| {
+    let (claim, edits) = input;
     let version = |epoch| Version { epoch, size: 100_000, root: [4; 32] };
-    let base = dirty.then(|| version(7));
+    let between = Between { previous: Some(version(7)), barrier: Some(version(6)) };
+    let claim = match claim % 3 {
+        0 => Claim::Clean,
+        1 => Claim::Dirty { base: version(5), between },
+        _ => Claim::Recovery(Recovery { base: version(5), limit: 7, unreadable: vec![0, 9] }),
+    };
     let written =
-        Record { sequence: 3, key: KeyId { generation: 1, salt: [5; 32] }, target: version(8), base };
+        Record { sequence: 3, key: KeyId { generation: 1, salt: [5; 32] }, target: version(8), claim };
     let written = written.encode(&KEY);
     let changed = edited(&written, &edits);
     let Some((head, _)) = changed.split_first_chunk::<{ RECORD - 32 }>() else { return };

@@ -20,31 +20,10 @@ pub struct Past {
     pub content: Vec<u8>,
     /// The record that counted.
     pub record: Record,
-    /// The number of the file or copy.
-    life: u8,
 }
 
 /// Moments of a file, of a copy of it that went on separately, and of another file.
-pub static PASTS: LazyLock<Vec<Past>> = LazyLock::new(|| {
-    loop {
-        let pasts = lives();
-        // One time in hundreds the random numbers let the versions of copies mix. That is a limit that the format states.
-        if !may_mix(&pasts) {
-            return pasts;
-        }
-    }
-});
-
-/// Whether a moment has versions above its base that are another life's.
-fn may_mix(pasts: &[Past]) -> bool {
-    let above =
-        |past: &Past| past.record.base.map_or(0..0, |base| base.epoch + 1..past.record.target.epoch + 1);
-    pasts.iter().any(|one| {
-        let others =
-            pasts.iter().filter(|other| other.life != one.life && other.record.key == one.record.key);
-        others.into_iter().any(|other| above(one).any(|epoch| above(other).contains(&epoch)))
-    })
-}
+pub static PASTS: LazyLock<Vec<Past>> = LazyLock::new(lives);
 
 fn lives() -> Vec<Past> {
     let mut one = Life::new(FaultyFile::new(), Vec::new(), 1);
@@ -200,6 +179,6 @@ impl Life {
         let image = self.store.bytes();
         let record = newest_record(&image).expect("a record");
         assert_eq!(record.target.size, self.content.len() as u64);
-        self.pasts.push(Past { image, content: self.content.clone(), record, life: self.number });
+        self.pasts.push(Past { image, content: self.content.clone(), record });
     }
 }

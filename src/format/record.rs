@@ -12,23 +12,31 @@ pub const VERSION: u16 = 1;
 /// Sequence numbers are below this, so that the next one always exists.
 pub const SEQUENCE_LIMIT: u64 = 1 << 63;
 
-/// State of a clean record, and of a dirty one.
+/// The claims of a clean record, of a dirty one, and of a recovery record.
 const CLEAN: u16 = 0;
 const DIRTY: u16 = 1;
+const RECOVERY: u16 = 2;
 /// Where each field starts.
 const VERSION_AT: usize = 8;
-const STATE_AT: usize = 10;
+const CLAIM_AT: usize = 10;
 const KEY_GENERATION_AT: usize = 12;
 const SEQUENCE_AT: usize = 16;
 const SALT_AT: usize = 24;
 const TARGET_AT: usize = 56;
 const BASE_AT: usize = 104;
-const RESERVED_AT: usize = 152;
+const PREVIOUS_AT: usize = 152;
+const BARRIER_AT: usize = 200;
+/// Where the zeros of a dirty record start.
+const RESERVED_AT: usize = 248;
+const LIMIT_AT: usize = 152;
+const UNREADABLE_AT: usize = 160;
 const MAC_AT: usize = 480;
 /// Bytes of the MAC.
 pub const MAC_LEN: usize = RECORD - MAC_AT;
 /// Bytes of a version: epoch, size, root.
 const VERSION_LEN: usize = 48;
+/// Chunks that a recovery record can name.
+pub const MOST_UNREADABLE: usize = (MAC_AT - UNREADABLE_AT) / 8;
 
 /// One version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,9 +58,8 @@ pub struct KeyId {
     pub salt: [u8; 32],
 }
 
-/// A commit record. Clean: all of `target` is durable and nothing newer was begun. Dirty: `target` is
-/// being written over the durable `base`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A commit record.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The higher one counts; below 2^63.
     pub sequence: u64,
@@ -60,8 +67,45 @@ pub struct Record {
     pub key: KeyId,
     /// The version that the record is about.
     pub target: Version,
-    /// The durable version under a dirty record, of a lower epoch; `None` for a clean one.
-    pub base: Option<Version>,
+    /// What became of it.
+    pub claim: Claim,
+}
+
+/// What a record says of its target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claim {
+    /// All of it is durable, and nothing newer was begun.
+    Clean,
+    /// It is being written over the durable base.
+    Dirty {
+        /// Of a lower epoch.
+        base: Version,
+        /// Versions between the two.
+        between: Between,
+    },
+    /// Recovery put it together, and is writing that down.
+    Recovery(Recovery),
+}
+
+/// Versions between a dirty record's target and its base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Between {
+    /// The one that was flushed before the target.
+    pub previous: Option<Version>,
+    /// The newest one that was flushed over data of the base; `None` if that is the previous one. Of a lower epoch than that.
+    pub barrier: Option<Version>,
+}
+
+/// What a recovery record says besides the version that was put together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovery {
+    /// The durable version below it, of a lower epoch.
+    pub base: Version,
+    /// Slots of a higher epoch do not count; not below the base's epoch, and below the target's.
+    pub limit: u64,
+    /// Chunks whose slot above the base counts although their data does not verify: ascending, in the file, at most
+    /// `MOST_UNREADABLE`.
+    pub unreadable: Vec<u64>,
 }
 
 /// Why a sector is no record.
@@ -100,6 +144,11 @@ impl Record {
         (u64::from_be_bytes(field(sector, SEQUENCE_AT)), field(sector, MAC_AT))
     }
 
+    /// Whether a sector that holds a record says that the file is clean; so does one that was never written.
+    pub fn peek_clean(sector: &[u8; RECORD]) -> bool {
+        field(sector, CLAIM_AT) == CLEAN.to_be_bytes()
+    }
+
     /// Verifies and decodes a sector.
     ///
     /// # Errors
@@ -109,19 +158,28 @@ impl Record {
         if !ct_eq(&key.digest(&[], &sector[..MAC_AT]), &sector[MAC_AT..]) {
             return Err(RecordError::Forged);
         }
-        let dirty = match u16::from_be_bytes(field(sector, STATE_AT)) {
-            CLEAN => false,
-            DIRTY => true,
+        let (claim, reserved_from) = match u16::from_be_bytes(field(sector, CLAIM_AT)) {
+            CLEAN => (Claim::Clean, BASE_AT),
+            DIRTY => {
+                let between = Between {
+                    previous: Version::decode_some(sector, PREVIOUS_AT),
+                    barrier: Version::decode_some(sector, BARRIER_AT),
+                };
+                (Claim::Dirty { base: Version::decode(sector, BASE_AT), between }, RESERVED_AT)
+            }
+            RECOVERY => {
+                let recovery = Recovery::decode(sector);
+                let end = UNREADABLE_AT + recovery.unreadable.len() * 8;
+                (Claim::Recovery(recovery), end)
+            }
             _ => return Err(RecordError::Malformed),
         };
-        let base = dirty.then(|| Version::decode(sector, BASE_AT));
         let record = Record {
             sequence: u64::from_be_bytes(field(sector, SEQUENCE_AT)),
             key: key_id,
             target: Version::decode(sector, TARGET_AT),
-            base,
+            claim,
         };
-        let reserved_from = if dirty { RESERVED_AT } else { BASE_AT };
         if sector[reserved_from..MAC_AT].iter().any(|byte| *byte != 0) || !record.in_range() {
             return Err(RecordError::Malformed);
         }
@@ -133,25 +191,99 @@ impl Record {
         debug_assert!(self.in_range(), "{self:?}");
         let mut out = [0; RECORD];
         out[..VERSION_AT].copy_from_slice(&MAGIC);
-        out[VERSION_AT..STATE_AT].copy_from_slice(&VERSION.to_be_bytes());
-        let state = if self.base.is_some() { DIRTY } else { CLEAN };
-        out[STATE_AT..KEY_GENERATION_AT].copy_from_slice(&state.to_be_bytes());
+        out[VERSION_AT..CLAIM_AT].copy_from_slice(&VERSION.to_be_bytes());
+        let claim = match self.claim {
+            Claim::Clean => CLEAN,
+            Claim::Dirty { .. } => DIRTY,
+            Claim::Recovery(_) => RECOVERY,
+        };
+        out[CLAIM_AT..KEY_GENERATION_AT].copy_from_slice(&claim.to_be_bytes());
         out[KEY_GENERATION_AT..SEQUENCE_AT].copy_from_slice(&self.key.generation.to_be_bytes());
         out[SEQUENCE_AT..SALT_AT].copy_from_slice(&self.sequence.to_be_bytes());
         out[SALT_AT..TARGET_AT].copy_from_slice(&self.key.salt);
-        self.target.encode(&mut out[TARGET_AT..BASE_AT]);
-        if let Some(base) = &self.base {
-            base.encode(&mut out[BASE_AT..RESERVED_AT]);
+        self.target.encode(&mut out, TARGET_AT);
+        if let Some(base) = self.base() {
+            base.encode(&mut out, BASE_AT);
+        }
+        match &self.claim {
+            Claim::Clean => {}
+            Claim::Dirty { between: Between { previous, barrier }, .. } => {
+                for (version, at) in [(previous, PREVIOUS_AT), (barrier, BARRIER_AT)] {
+                    if let Some(version) = version {
+                        version.encode(&mut out, at);
+                    }
+                }
+            }
+            Claim::Recovery(recovery) => recovery.encode(&mut out),
         }
         let mac = key.digest(&[], &out[..MAC_AT]);
         out[MAC_AT..].copy_from_slice(&mac);
         out
     }
 
+    /// The durable version under the target; `None` if the record is clean.
+    pub fn base(&self) -> Option<Version> {
+        match &self.claim {
+            Claim::Clean => None,
+            Claim::Dirty { base, .. } => Some(*base),
+            Claim::Recovery(recovery) => Some(recovery.base),
+        }
+    }
+
+    /// The largest epoch that a slot may have to count.
+    pub fn limit(&self) -> u64 {
+        match &self.claim {
+            Claim::Clean | Claim::Dirty { .. } => self.target.epoch,
+            Claim::Recovery(recovery) => recovery.limit,
+        }
+    }
+
     /// Whether every number is one that a writer may write.
     fn in_range(&self) -> bool {
-        let base_below = self.base.is_none_or(|base| base.in_range() && base.epoch < self.target.epoch);
-        self.sequence < SEQUENCE_LIMIT && self.target.in_range() && base_below
+        let Record { sequence, target, claim, .. } = self;
+        let between = match claim {
+            Claim::Clean => true,
+            Claim::Dirty { base, between: Between { previous, barrier } } => {
+                let all = [Some(base), barrier.as_ref(), previous.as_ref(), Some(target)];
+                let all: Vec<&Version> = all.into_iter().flatten().collect();
+                let ascending = all.is_sorted_by(|a, b| a.epoch < b.epoch);
+                ascending && all.iter().all(|v| v.in_range()) && (previous.is_some() || barrier.is_none())
+            }
+            Claim::Recovery(recovery) => recovery.in_range(target),
+        };
+        *sequence < SEQUENCE_LIMIT && target.in_range() && between
+    }
+}
+
+impl Recovery {
+    fn decode(sector: &[u8; RECORD]) -> Self {
+        let indices =
+            sector[UNREADABLE_AT..MAC_AT].as_chunks().0.iter().map(|index| u64::from_be_bytes(*index));
+        Recovery {
+            base: Version::decode(sector, BASE_AT),
+            limit: u64::from_be_bytes(field(sector, LIMIT_AT)),
+            unreadable: indices.take_while(|index| *index > 0).map(|index| index - 1).collect(),
+        }
+    }
+
+    /// All but the base.
+    fn encode(&self, out: &mut [u8; RECORD]) {
+        out[LIMIT_AT..UNREADABLE_AT].copy_from_slice(&self.limit.to_be_bytes());
+        for (place, index) in
+            out[UNREADABLE_AT..MAC_AT].as_chunks_mut::<8>().0.iter_mut().zip(&self.unreadable)
+        {
+            *place = (index + 1).to_be_bytes();
+        }
+    }
+
+    fn in_range(&self, target: &Version) -> bool {
+        let Recovery { base, limit, unreadable } = self;
+        base.in_range()
+            && base.epoch <= *limit
+            && *limit < target.epoch
+            && unreadable.len() <= MOST_UNREADABLE
+            && unreadable.is_sorted_by(|a, b| a < b)
+            && unreadable.last().is_none_or(|last| *last < layout::chunks(target.size))
     }
 }
 
@@ -168,8 +300,14 @@ impl Version {
         }
     }
 
-    fn encode(&self, out: &mut [u8]) {
-        debug_assert_eq!(out.len(), VERSION_LEN);
+    /// `None` for zeros: a version between two others has an epoch above 0.
+    fn decode_some(sector: &[u8; RECORD], at: usize) -> Option<Self> {
+        let is_there = sector[at..at + VERSION_LEN].iter().any(|byte| *byte != 0);
+        is_there.then(|| Version::decode(sector, at))
+    }
+
+    fn encode(&self, out: &mut [u8; RECORD], at: usize) {
+        let out = &mut out[at..at + VERSION_LEN];
         out[..8].copy_from_slice(&self.epoch.to_be_bytes());
         out[8..16].copy_from_slice(&self.size.to_be_bytes());
         out[16..].copy_from_slice(&self.root);
@@ -202,12 +340,27 @@ mod tests {
             sequence: 6,
             key: KeyId { generation: 3, salt: [2; 32] },
             target: version(10, 4097),
-            base: None,
+            claim: Claim::Clean,
         }
     }
 
     fn dirty() -> Record {
-        Record { base: Some(version(9, 77)), ..clean() }
+        let between = Between { previous: Some(version(9, 5)), barrier: Some(version(8, 900_000)) };
+        Record { claim: Claim::Dirty { base: version(7, 77), between }, ..clean() }
+    }
+
+    fn recovery(unreadable: Vec<u64>) -> Record {
+        let recovery = Recovery { base: version(7, 77), limit: 9, unreadable };
+        Record { target: version(10, 1 << 40), claim: Claim::Recovery(recovery), ..clean() }
+    }
+
+    fn all() -> [Record; 6] {
+        let between = Between { previous: Some(version(9, 5)), barrier: None };
+        let one = Record { claim: Claim::Dirty { base: version(7, 77), between }, ..clean() };
+        let none =
+            Record { claim: Claim::Dirty { base: version(0, 0), between: Between::default() }, ..clean() };
+        let most = (1000..).take(MOST_UNREADABLE).collect();
+        [clean(), dirty(), one, none, recovery(vec![0, 5]), recovery(most)]
     }
 
     /// A sector with the bytes at `at` replaced and a MAC that verifies all the same.
@@ -220,8 +373,8 @@ mod tests {
     }
 
     #[test]
-    fn both_states_survive_a_round_trip() {
-        for record in [clean(), dirty()] {
+    fn every_state_survives_a_round_trip() {
+        for record in all() {
             let sector = record.encode(&key());
             assert_eq!(Record::decode(&sector, &key()), Ok(record));
             assert_eq!(Record::peek_key(&sector), Ok(KeyId { generation: 3, salt: [2; 32] }));
@@ -230,7 +383,7 @@ mod tests {
 
     #[test]
     fn every_changed_byte_is_refused() {
-        for record in [clean(), dirty()] {
+        for record in all() {
             let sector = record.encode(&key());
             for at in 0..RECORD {
                 for flip in [1, 0x80, 0xff] {
@@ -259,7 +412,7 @@ mod tests {
     fn authentic_nonsense_is_malformed() {
         let mut cases = vec![
             ("version", forge(&clean(), VERSION_AT, &[0, 2])),
-            ("state", forge(&clean(), STATE_AT, &[0, 2])),
+            ("state", forge(&clean(), CLAIM_AT, &[0, 3])),
             ("epoch of 2^48", forge(&clean(), TARGET_AT, &EPOCH_LIMIT.to_be_bytes())),
             ("size", forge(&clean(), TARGET_AT + 8, &(layout::MAX_SIZE + 1).to_be_bytes())),
             ("base size", forge(&dirty(), BASE_AT + 8, &u64::MAX.to_be_bytes())),
@@ -267,6 +420,20 @@ mod tests {
             ("base epoch above", forge(&dirty(), BASE_AT, &11u64.to_be_bytes())),
             ("sequence", forge(&clean(), SEQUENCE_AT, &SEQUENCE_LIMIT.to_be_bytes())),
             ("base in a clean record", forge(&clean(), BASE_AT, &[1])),
+            ("previous not below the target", forge(&dirty(), PREVIOUS_AT, &10u64.to_be_bytes())),
+            ("previous without an epoch", forge(&all()[3], PREVIOUS_AT + 47, &[1])),
+            ("barrier not below the previous", forge(&dirty(), BARRIER_AT, &9u64.to_be_bytes())),
+            ("barrier not above the base", forge(&dirty(), BARRIER_AT, &7u64.to_be_bytes())),
+            ("barrier without a previous", forge(&dirty(), PREVIOUS_AT, &[0; VERSION_LEN])),
+            ("limit below the base", forge(&recovery(vec![]), LIMIT_AT, &6u64.to_be_bytes())),
+            ("limit not below the target", forge(&recovery(vec![]), LIMIT_AT, &10u64.to_be_bytes())),
+            ("chunks that descend", forge(&recovery(vec![3, 8]), UNREADABLE_AT, &20u64.to_be_bytes())),
+            ("a chunk twice", forge(&recovery(vec![3, 8]), UNREADABLE_AT + 8, &4u64.to_be_bytes())),
+            ("a chunk behind a gap", forge(&recovery(vec![3]), UNREADABLE_AT + 23, &[9])),
+            (
+                "a chunk past the end",
+                forge(&recovery(vec![3]), UNREADABLE_AT, &((1u64 << 28) + 1).to_be_bytes()),
+            ),
         ];
         cases.extend((RESERVED_AT..MAC_AT).map(|at| ("reserved", forge(&dirty(), at, &[1]))));
         for (what, sector) in cases {
@@ -280,6 +447,8 @@ mod tests {
             let mut sector: [u8; RECORD] = bytes.try_into().unwrap();
             if prefix {
                 sector[..10].copy_from_slice(&clean().encode(&key())[..10]);
+                let claim = u16::from(sector[CLAIM_AT] % 3);
+                sector[CLAIM_AT..KEY_GENERATION_AT].copy_from_slice(&claim.to_be_bytes());
                 let mac = key().digest(&[], &sector[..MAC_AT]);
                 sector[MAC_AT..].copy_from_slice(&mac);
             }

@@ -17,7 +17,7 @@ use crate::{
             CHUNK, FANOUT, GROUP0_ENTRIES, MAX_LEVELS, MAX_SIZE, PAGE, RECORD, chunk_offset, entries_in,
             entries_offset, first_chunk, group_of, groups, levels, node_offset, plain_size, stored_size,
         },
-        record::{Record, Version},
+        record::{Claim, Record, Version},
         tree::{ALL_HOLES, Digest, node_digest},
     },
 };
@@ -173,7 +173,7 @@ impl Content {
     fn record(&self, made: &Made) -> Record {
         let root = made.levels.last().and_then(|top| top.first()).copied().unwrap_or(ALL_HOLES);
         let target = Version { epoch: EPOCH, size: made.size, root };
-        Record { sequence: 1, key: self.keys.id, target, base: None }
+        Record { sequence: 1, key: self.keys.id, target, claim: Claim::Clean }
     }
 
     /// A group, as the tree has it, for a reader who wants what is stored up to `end`.

@@ -23,7 +23,7 @@ use warpcrypt::{
         master_secret::MasterSecret,
         name::{self, NameKeys, NameMode},
         printed,
-        record::{KeyId, RECORD, Record, SEQUENCE_LIMIT, Version},
+        record::{Between, Claim, KeyId, MOST_UNREADABLE, RECORD, Record, Recovery, SEQUENCE_LIMIT, Version},
         recovery_key::RecoveryKey,
         tree::{leaf_digest, node_digest},
         xattr::{Owner, XattrKeys},
@@ -63,10 +63,14 @@ fn compare<V: PartialEq + Debug>(mark: &str, code: &[(&str, V)], parse: impl Fn(
 
 /// A table of fields: offset, length, what. They follow each other without gaps.
 fn fields(mark: &str, total: usize) -> Vec<(usize, usize, &'static str)> {
+    fields_from(mark, 0, total)
+}
+
+fn fields_from(mark: &str, start: usize, total: usize) -> Vec<(usize, usize, &'static str)> {
     let rows = table(mark);
     let fields: Vec<_> =
         rows.iter().map(|row| (number(row[0]) as usize, number(row[1]) as usize, row[2])).collect();
-    let mut end = 0;
+    let mut end = start;
     for (offset, length, what) in &fields {
         assert_eq!(*offset, end, "{mark}: {what}");
         end += length;
@@ -268,19 +272,26 @@ fn a_record() {
     let fields = fields("record", RECORD);
     let version = |byte: u8| Version { epoch: byte.into(), size: u64::from(byte) << 8, root: [byte; 32] };
     let key = IntegrityKey::new(Integrity::Kmac128, &[9; 32], b"warpcrypt v1 record");
-    for base in [None, Some(version(4))] {
+    let zero = Version { epoch: 0, size: 0, root: [0; 32] };
+    let between = Between { previous: Some(version(3)), barrier: Some(version(2)) };
+    let dirty = Claim::Dirty { base: version(1), between };
+    for (state, claim, named) in
+        [(0, Claim::Clean, [zero; 3]), (1, dirty, [version(1), version(3), version(2)])]
+    {
         let bytes =
-            Record { sequence: 6, key: KeyId { generation: 3, salt: [7; 32] }, target: version(5), base };
+            Record { sequence: 6, key: KeyId { generation: 3, salt: [7; 32] }, target: version(5), claim };
         let bytes = bytes.encode(&key);
         let at = |what: &str| field(&bytes, &fields, what).to_vec();
         assert_eq!(at("magic"), b"warpfile");
         assert_eq!(at("version"), 1_u16.to_be_bytes());
-        assert_eq!(at("state"), u16::from(base.is_some()).to_be_bytes());
+        assert_eq!(at("state"), u16::to_be_bytes(state));
         assert_eq!(at("sequence"), 6_u64.to_be_bytes());
         assert_eq!(at("key generation"), 3_u32.to_be_bytes());
         assert_eq!(at("salt"), [7; 32]);
-        let zero = Version { epoch: 0, size: 0, root: [0; 32] };
-        for (name, version) in [("target", version(5)), ("base", base.unwrap_or(zero))] {
+        let [base, previous, barrier] = named;
+        for (name, version) in
+            [("target", version(5)), ("base", base), ("previous", previous), ("barrier", barrier)]
+        {
             assert_eq!(at(&format!("{name}: epoch")), version.epoch.to_be_bytes());
             assert_eq!(at(&format!("{name}: plaintext size")), version.size.to_be_bytes());
             assert_eq!(at(&format!("{name}: root")), version.root);
@@ -291,6 +302,17 @@ fn a_record() {
         let (start, ..) = fields.iter().find(|f| f.2.starts_with("MAC")).unwrap();
         assert_eq!(at("MAC"), key.digest(&[], &bytes[..*start]));
     }
+    let rest = fields_from("recovery record", 152, 480);
+    let recovery = Recovery { base: version(1), limit: 4, unreadable: vec![0, 6] };
+    let claim = Claim::Recovery(recovery);
+    let bytes =
+        Record { sequence: 6, key: KeyId { generation: 3, salt: [7; 32] }, target: version(5), claim };
+    let bytes = bytes.encode(&key);
+    assert_eq!(field(&bytes, &fields, "state"), [0, 2]);
+    assert_eq!(field(&bytes, &rest, "limit"), 4_u64.to_be_bytes());
+    let chunks = field(&bytes, &rest, "unreadable chunks");
+    assert_eq!(chunks[..24], [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert!(chunks.len() / 8 == MOST_UNREADABLE && chunks[24..].iter().all(|byte| *byte == 0));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::{
     state::{Fault, State},
 };
 use crate::{
-    format::layout,
+    format::{layout, record::Record},
     vault::{
         Error, Result, Time,
         sharing::{Rule, holds},
@@ -187,9 +187,9 @@ impl File {
         if is_known(&st, stored, &header) {
             return Ok(true);
         }
-        // Where both are one record, it is a clean one; or there was never any.
+        // A clean record is in both; or there was never any.
         let [one, other] = header.records();
-        if one != other {
+        if one != other || !Record::peek_clean(&one) {
             return Ok(false);
         }
         self.store.drop_cached(0);

@@ -107,11 +107,11 @@ impl Records {
         self.written = true;
     }
 
-    /// Notes that a clean record is in both sectors.
-    pub(super) fn accept_clean(&mut self, record: NewRecord) {
+    /// Notes that a record is in both sectors.
+    pub(super) fn accept_twice(&mut self, record: NewRecord, on_disk: OnDisk) {
         self.sectors = [record.sector; 2];
         self.sequence = record.sequence;
-        self.on_disk = OnDisk::Clean;
+        self.on_disk = on_disk;
         self.written = true;
     }
 }

@@ -261,7 +261,7 @@ mod tests {
     use super::*;
     use crate::{
         crypto::{cipher::Cipher, integrity::Integrity, kdf::FileKdf, secret::Secret},
-        format::record::{KeyId, Version},
+        format::record::{Claim, KeyId, Version},
         vault::file::rules::break_rule,
     };
 
@@ -272,7 +272,8 @@ mod tests {
     fn sector(generation: u32, sequence: u64) -> [u8; RECORD] {
         let key = KeyId { generation, salt: [1; 32] };
         let target = Version { epoch: sequence, size: 0, root: [0; 32] };
-        Record { sequence, key, target, base: None }.encode(&kdf(generation as u8).keys(&key.salt).record)
+        Record { sequence, key, target, claim: Claim::Clean }
+            .encode(&kdf(generation as u8).keys(&key.salt).record)
     }
 
     #[test]

@@ -58,8 +58,14 @@ pub(super) enum Rule {
     BurnSequence,
     /// After a failed sync the file takes no writes.
     StopAfterFailedSync,
-    /// Recovery also tries the version of the other record.
-    TryOtherRecord,
+    /// A record with the base as its target, too, stands in both sectors.
+    BaseRecordTwice,
+    /// A dirty record names the version that was flushed before.
+    NamePrevious,
+    /// A dirty record names the newest version that was flushed over data of the base.
+    NameBarrier,
+    /// A slot above the base counts only at a version that the slots prove.
+    OnlyProven,
     /// Recovery keeps a slot above the base only where the stored bytes verify under it.
     VerifyData,
     /// A chunk without a slot is a hole only where a proven version says so; else the file ends before it.
@@ -70,10 +76,14 @@ pub(super) enum Rule {
     RewriteData,
     /// Recovery erases the slots that it rejects.
     EraseRejected,
-    /// Recovery has a record with the recovered version as the base before it erases older slots.
+    /// A recovery record is durable before recovery erases slots.
     RecordBeforeErasing,
-    /// The recovered version's epoch is above all that were used.
-    EpochAboveAll,
+    /// At a recovery record a slot above the base counts only where the stored bytes verify under it.
+    VerifyAtRecovery,
+    /// At a recovery record no slot counts that is newer than the version that recovery began with.
+    LimitOfRecovery,
+    /// A recovery record names the chunks that are lost.
+    NameUnreadable,
     /// The new form of a file that is rewritten is durable before its records replace those of the old one.
     NewFormDurable,
     /// These records are durable before anything else of the old form changes.
@@ -110,7 +120,7 @@ breakable!();
 
 /// All that matter to one thread alone; the explorer of interleavings has the others.
 #[cfg(test)]
-pub(super) const ALL: [Rule; 35] = {
+pub(super) const ALL: [Rule; 39] = {
     use Rule::*;
     [
         OneSlotAboveBase,
@@ -138,14 +148,18 @@ pub(super) const ALL: [Rule; 35] = {
         CleanTwice,
         BurnSequence,
         StopAfterFailedSync,
-        TryOtherRecord,
+        BaseRecordTwice,
+        NamePrevious,
+        NameBarrier,
+        OnlyProven,
         VerifyData,
         ProvenHoles,
         RewriteSlots,
         RewriteData,
         EraseRejected,
         RecordBeforeErasing,
-        EpochAboveAll,
+        VerifyAtRecovery,
+        LimitOfRecovery,
         TakeInLoaded,
         FailureVoidsCleanStep,
     ]

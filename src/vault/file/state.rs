@@ -11,8 +11,11 @@ use super::{
     tree::Tree,
 };
 use crate::{
-    crypto::random,
-    format::{entry::EPOCH_LIMIT, record::Version, tree::ALL_HOLES},
+    format::{
+        entry::EPOCH_LIMIT,
+        record::{Between, Claim, Version},
+        tree::ALL_HOLES,
+    },
     vault::{Damage, Error, Result, Time},
 };
 use std::{
@@ -65,6 +68,8 @@ pub(super) struct Stored {
     pub(super) base_is_recorded: bool,
     /// A durable record does.
     pub(super) base_is_named: bool,
+    /// The newest version that was flushed over data of the base. Its slots are durable.
+    pub(super) barrier: Option<Version>,
     /// Slots, root and size of the version that was flushed last.
     pub(super) tree: Tree,
     /// The largest epoch number ever used, or given up by a flush that failed.
@@ -148,6 +153,7 @@ impl State {
             base,
             base_is_recorded: true,
             base_is_named: false,
+            barrier: None,
             tree: Tree::new(&base, &context.slots),
             last_epoch: base.epoch,
             leftover: None,
@@ -206,6 +212,7 @@ impl State {
         if !self.stored.is_committed() {
             self.stored.base = self.stored.flushed();
             (self.stored.base_is_recorded, self.stored.base_is_named) = (false, false);
+            self.stored.barrier = None;
             self.stored.uncommitted = 0;
             self.times.uncommitted_since = (!self.dirty.buffer.is_empty()).then(Instant::now);
         }
@@ -240,26 +247,13 @@ impl Stored {
         self.tree.resident = true;
     }
 
-    /// Steps over a random number of epochs: copies of a file that were restored do not share them.
-    ///
-    /// # Errors
-    /// If the system has no random numbers.
-    pub(super) fn skip_epochs(&mut self) -> Result<()> {
-        let mut step = [0; 2];
-        random::fill(&mut step)?;
-        self.last_epoch += u64::from(u16::from_le_bytes(step));
-        Ok(())
-    }
-
-    /// Gives the base, which is all there is, an epoch of its own.
-    ///
-    /// # Errors
-    /// `Invalid` if there is none left.
-    pub(super) fn raise_base(&mut self) -> Result<()> {
-        let epoch = self.next_epoch()?;
-        self.base.epoch = epoch;
-        self.tree.raise(epoch);
-        Ok(())
+    /// What a dirty record says of a version of `epoch` that follows `previous`.
+    pub(super) fn over_base(&self, epoch: u64, previous: Version) -> Claim {
+        let between = |version: &Version| self.base.epoch < version.epoch && version.epoch < epoch;
+        let previous = Some(previous).filter(|_| holds(Rule::NamePrevious));
+        let barrier = self.barrier.filter(|barrier| Some(*barrier) != previous && holds(Rule::NameBarrier));
+        let mut named = previous.into_iter().chain(barrier).filter(between);
+        Claim::Dirty { base: self.base, between: Between { previous: named.next(), barrier: named.next() } }
     }
 
     /// Uses up an epoch that nothing was written in.

@@ -52,6 +52,7 @@ impl File {
         groups.extend(self.spoiled_groups(st)?);
 
         let source = self.source(identity);
+        let previous = st.stored.flushed();
         st.stored.tree.begin(write.epoch);
         if size > st.stored.tree.size() {
             st.stored.tree.grow(source, size)?;
@@ -60,7 +61,8 @@ impl File {
         let overwrites_base = !overwritten.is_empty() || !punched.is_empty();
         st.stored.tree.update(source, &groups)?;
         let target = Version { epoch: write.epoch, size, root: st.stored.tree.root() };
-        let record = self.encode_record(st, identity, target, false);
+        let claim = st.stored.over_base(write.epoch, previous);
+        let record = self.encode_record(st, identity, target, claim);
 
         // Also where a power cut may damage what is overwritten: without a record of the base the file would end there.
         let strict = self.context.durability == Durability::Strict;

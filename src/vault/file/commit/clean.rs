@@ -1,7 +1,7 @@
 //! The way to a clean record, in steps between which the caller syncs: one sync can serve many files.
 
 use crate::{
-    format::layout,
+    format::{layout, record::Claim},
     vault::{
         Result,
         file::{
@@ -177,7 +177,7 @@ impl File {
     pub(in crate::vault::file) fn write_clean_record(&self, st: &mut State) -> Result<()> {
         let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
         let base = st.stored.base;
-        let record = self.encode_record(st, &identity, base, true);
+        let record = self.encode_record(st, &identity, base, Claim::Clean);
         self.remember_mtime(st)?;
         st.stored.records.on_disk = OnDisk::DirtyOrClean;
         let written = if holds(Rule::CleanTwice) {
@@ -188,11 +188,11 @@ impl File {
         };
         self.restore_mtime(st);
         written?;
-        st.stored.records.accept_clean(record);
+        st.stored.records.accept_twice(record, OnDisk::Clean);
         st.stored.base_is_recorded = true;
         st.stored.overhangs = false;
         st.stored.tree.set_clean();
-        st.stored.skip_epochs()
+        Ok(())
     }
 }
 

@@ -45,8 +45,9 @@ impl File {
             Some(_) => self.begin_epoch(st, &identity)?,
             None => st.stored.next_epoch()?, // no slot is written: the record itself comes first
         };
+        let previous = st.stored.flushed();
         st.stored.tree.begin(epoch);
-        if let Err(e) = self.write_cut(st, &identity, size, epoch, shortened) {
+        if let Err(e) = self.write_cut(st, &identity, size, previous, shortened) {
             st.stored.undo([layout::groups(size) - 1]);
             self.restore_mtime(st);
             return Err(e);
@@ -71,16 +72,18 @@ impl File {
         st: &mut State,
         identity: &Identity,
         size: u64,
-        epoch: u64,
+        previous: Version,
         shortened: Option<(u64, Slot)>,
     ) -> Result<()> {
+        let epoch = st.stored.tree.epoch();
         if let Some((index, slot)) = shortened {
             let slot = self.retag(st, identity, index, Slot { epoch, ..slot }, size)?;
             set_slots(st, &[(index, slot)])?;
         }
         st.stored.tree.shrink(self.source(identity), size)?;
         let target = Version { epoch, size, root: st.stored.tree.root() };
-        let record = self.encode_record(st, identity, target, false);
+        let claim = st.stored.over_base(epoch, previous);
+        let record = self.encode_record(st, identity, target, claim);
         // T3
         self.write_record(st, record)?;
         if let Some((index, _)) = shortened {

@@ -2,7 +2,7 @@
 
 use crate::{
     crypto::random,
-    format::record::{KeyId, Record, Version},
+    format::record::{Claim, KeyId, Record, Version},
     vault::{
         Error, Result, Time,
         file::{
@@ -99,12 +99,12 @@ impl File {
     }
 
     /// The sector of the next record, for `write_record`. Its sequence number is used up.
-    pub(super) fn encode_record(
+    pub(in crate::vault::file) fn encode_record(
         &self,
         st: &mut State,
         identity: &Identity,
         target: Version,
-        clean: bool,
+        claim: Claim,
     ) -> NewRecord {
         let records = &mut st.stored.records;
         let sequence = records.sequence + 1;
@@ -112,13 +112,12 @@ impl File {
             records.sequence = sequence;
         }
         let place = 1 - records.newest;
-        let base = (!clean).then_some(st.stored.base);
-        let record = Record { sequence, key: identity.id, target, base };
+        let record = Record { sequence, key: identity.id, target, claim };
         NewRecord { place, sequence, sector: record.encode(&identity.keys.record) }
     }
 
-    /// Writes a dirty record by itself.
-    pub(super) fn write_record(&self, st: &mut State, record: NewRecord) -> Result<()> {
+    /// Writes a dirty record, or one of recovery, by itself.
+    pub(in crate::vault::file) fn write_record(&self, st: &mut State, record: NewRecord) -> Result<()> {
         self.remember_mtime(st)?;
         self.store.write_at(&record.sector, record.offset())?;
         st.stored.records.accept(record);
@@ -127,14 +126,13 @@ impl File {
     }
 
     /// W2: uses up an epoch for a version that is about to be written over the base. Where a clean record may be, a dirty one
-    /// is made durable first: no slot may be written before. Its base has the first of the epochs behind those that were
-    /// skipped, so that no slot of a copy that went on separately is above it.
+    /// is made durable first: no slot may be written before.
     pub(super) fn begin_epoch(&self, st: &mut State, identity: &Identity) -> Result<u64> {
         if st.stored.records.on_disk.may_be_clean() {
-            st.stored.raise_base()?;
             let epoch = st.stored.next_epoch()?;
             let target = Version { epoch, ..st.stored.base };
-            let record = self.encode_record(st, identity, target, false);
+            let claim = st.stored.over_base(epoch, st.stored.base);
+            let record = self.encode_record(st, identity, target, claim);
             self.write_record(st, record)?;
             if holds(Rule::DirtyRecordFirst) {
                 self.sync_store(st)?;

@@ -112,7 +112,10 @@ fn accept(st: &mut State, plan: Plan, write: &InFlight) -> Vec<(u64, u64)> {
     stored.tree.keep();
     stored.leftover = None;
     stored.base_is_recorded = true;
-    stored.base_is_named |= plan.overwrites_base && plan.barrier;
+    if plan.overwrites_base && plan.barrier {
+        stored.base_is_named = true;
+        stored.barrier = Some(stored.flushed());
+    }
     stored.uncommitted += write.chunks as u64 * layout::CHUNK;
     st.times.note_change();
     plan.freed

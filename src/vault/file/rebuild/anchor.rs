@@ -43,7 +43,7 @@ impl File {
             let alone = records.iter().all(|other| other.key == record.key);
             if alone || self.any_chunk_is_of(&identity)? {
                 let whole = sectors.iter().all(|sector| self.authentic(sector).is_some());
-                let recorded = record.base.is_none() && sectors[0] == sectors[1];
+                let recorded = record.base().is_none() && sectors[0] == sectors[1];
                 return Ok(Some(Anchor { recorded, ..self.anchored(identity, record, whole)? }));
             }
         }
@@ -57,7 +57,8 @@ impl File {
 
     /// What a record proves. Where the other sector is damaged, that may have been the newer one: the slots are then asked.
     fn anchored(&self, identity: Arc<Identity>, record: &Record, whole: bool) -> Result<Anchor> {
-        let Record { sequence, target, base, .. } = *record;
+        let Record { sequence, target, .. } = *record;
+        let base = record.base();
         let clean = base.is_none();
         let size = if clean && !whole && self.root(&identity, target.size, target.epoch)? != target.root {
             layout::plain_size(self.store.len()?)
@@ -65,7 +66,7 @@ impl File {
             base.map_or(target.size, |base| base.size.max(target.size))
         };
         let proven = clean && size == target.size;
-        let epoch = if whole { target.epoch } else { EPOCH_LIMIT - 1 };
+        let epoch = if whole { record.limit() } else { EPOCH_LIMIT - 1 };
         let epoch = if proven { target.epoch } else { epoch };
         Ok(Anchor { identity, sequence, size, epoch, root: proven.then_some(target.root), recorded: false })
     }

@@ -16,7 +16,7 @@ use crate::{
     format::{
         entry::{ENTRY, Entry, Slot},
         layout,
-        record::{Record, Version},
+        record::{Claim, Record, Version},
     },
     store::BackingFile,
     vault::Result,
@@ -89,8 +89,9 @@ impl File {
         }
         self.store.sync_data()?;
         let Identity { id, keys } = &*anchor.identity;
-        let record = Record { sequence: anchor.sequence + 1, key: *id, target: plan.version, base: None }
-            .encode(&keys.record);
+        let record =
+            Record { sequence: anchor.sequence + 1, key: *id, target: plan.version, claim: Claim::Clean }
+                .encode(&keys.record);
         self.store.write_at([record; 2].as_flattened(), 0)?;
         self.store.sync_data()?;
         if !plan.nodes.is_empty() {

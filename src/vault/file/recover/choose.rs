@@ -1,17 +1,18 @@
-//! R2: which slot each chunk is read with: the newest one whose data is there, else what a proven version says.
+//! R2: which slot each chunk is read with: that of the newest proven version if its data is there, else what an older proven version
+//! says. At a recovery record: what it says was chosen.
 //!
-//! A slot above the base is proven by its tag, whatever became of its version: only a flush after the last commit made it for
-//! this chunk. That there is none, and where the file ends, is proven by a version's root alone.
+//! No slot counts by its tag alone. Of a file that was copied, the tags of what both copies were given since verify; only a root tells
+//! which of them belong together.
 
 use super::{Dirty, File, Proven, indexed};
 use crate::{
     format::{
-        entry::{Entry, Slot},
+        entry::Slot,
         layout,
-        record::Version,
+        record::{Recovery, Version},
     },
     vault::{
-        Result,
+        Damage, Result,
         file::{
             record::Identity,
             rules::{Rule, holds},
@@ -30,108 +31,66 @@ enum Fallback {
     Damaged,
 }
 
-/// A slot above the base, and its place in the entry.
-type Placed = (usize, Slot);
-
-/// The scan over all chunks, ascending.
-struct Scan<'a> {
-    file: &'a File,
-    identity: &'a Identity,
-    /// What the newest record says, proven or not.
-    newest: Version,
-    /// Proven, newest first.
-    versions: &'a [Version],
-    recovered: Recovered,
-    /// The file ends before the newest version does.
-    ended: bool,
-    unreadable: u64,
-}
-
 impl File {
-    /// Chooses, and counts the chunks that cannot be read.
-    pub(super) fn choose(&self, dirty: &Dirty, proven: &Proven) -> Result<(Recovered, u64)> {
-        let mut scan = Scan {
-            file: self,
-            identity: &dirty.identity,
-            newest: dirty.versions[0],
-            versions: &proven.versions,
-            recovered: Recovered::new(dirty.base, proven.versions[0].size),
-            ended: false,
-            unreadable: 0,
-        };
+    /// Puts together what the newest proven version has, as far as it is there.
+    pub(super) fn choose(&self, dirty: &Dirty, proven: &Proven) -> Result<Recovered> {
+        let version = proven.versions[0];
+        let limit = if holds(Rule::OnlyProven) { version.epoch } else { dirty.versions[0].epoch };
+        let mut recovered = Recovered::new(dirty.base, version.size, limit);
         for group in &proven.groups {
             for (index, entry) in indexed(*group, &read_entries(&*self.store, *group)?) {
-                if scan.ended {
-                    return Ok((scan.recovered, scan.unreadable));
+                let Some((place, slot)) = recovered.above_base(index, &entry) else { continue };
+                let len = layout::chunk_len(version.size, index);
+                if !holds(Rule::VerifyData) || self.verifies(&dirty.identity, index, slot, len)? {
+                    recovered.keep(index, place);
+                    continue;
                 }
-                scan.take(index, &entry)?;
-            }
-        }
-        Ok((scan.recovered, scan.unreadable))
-    }
-}
-
-impl Scan<'_> {
-    fn take(&mut self, index: u64, entry: &Entry) -> Result<()> {
-        let version = self.versions[0];
-        let mut slots: Vec<Placed> = Vec::new();
-        for (place, slot) in entry.0.iter().enumerate() {
-            let counts =
-                |slot: &&Slot| self.recovered.base().epoch < slot.epoch && slot.epoch <= self.newest.epoch;
-            slots.extend(slot.as_ref().filter(counts).map(|slot| (place, *slot)));
-        }
-        slots.sort_by_key(|(_, slot)| std::cmp::Reverse(slot.epoch));
-        let end = layout::chunks(version.size);
-        if index + 1 >= end && self.extend(index, &slots)? || index >= end {
-            return Ok(());
-        }
-        for (place, slot) in &slots {
-            if self.verifies(index, *slot, layout::chunk_len(version.size, index))? {
-                self.recovered.keep(index, *place);
-                return Ok(());
-            }
-        }
-        // The version's own, then, if it is above the base.
-        match slots.iter().find(|(_, slot)| slot.epoch <= version.epoch) {
-            None => {}
-            Some((place, slot)) => match fallback(index, *slot, self.versions) {
-                Fallback::Older => {}
-                Fallback::End(size) => (self.recovered.size, self.ended) = (size, true),
-                Fallback::Damaged => {
-                    self.recovered.keep(index, *place);
-                    self.unreadable += 1;
-                }
-            },
-        }
-        Ok(())
-    }
-
-    /// Lets the file go on behind the proven version's end, or in a last chunk that has grown, as far as the data is there
-    /// without a gap. Whether it does here.
-    fn extend(&mut self, index: u64, slots: &[Placed]) -> Result<bool> {
-        let size = self.recovered.size;
-        let (start, len) = (index * layout::CHUNK, layout::chunk_len(self.newest.size, index));
-        if size > start + layout::CHUNK || start + len as u64 <= size {
-            return Ok(false);
-        }
-        if size >= start {
-            for (place, slot) in slots {
-                if self.verifies(index, *slot, len)? {
-                    self.recovered.keep(index, *place);
-                    self.recovered.size = start + len as u64;
-                    return Ok(true);
+                match fallback(index, slot, &proven.versions) {
+                    Fallback::Older => {}
+                    Fallback::End(size) => {
+                        recovered.size = size;
+                        return Ok(recovered);
+                    }
+                    Fallback::Damaged => recovered.keep_unreadable(index, place),
                 }
             }
         }
-        Ok(false)
+        Ok(recovered)
     }
 
-    /// Whether the stored bytes of a chunk are those of the slot, `len` of them.
-    fn verifies(&self, index: u64, slot: Slot, len: usize) -> Result<bool> {
-        if !holds(Rule::VerifyData) {
-            return Ok(true);
+    /// What an earlier recovery of this file put together and wrote down as `target`.
+    ///
+    /// # Errors
+    /// `Damaged` if that is not there any more. Nothing older is taken: a part of it may be erased.
+    pub(super) fn resume(
+        &self,
+        identity: &Identity,
+        target: &Version,
+        recovery: &Recovery,
+    ) -> Result<Recovered> {
+        let limit = if holds(Rule::LimitOfRecovery) { recovery.limit } else { target.epoch };
+        let mut recovered = Recovered::new(recovery.base, target.size, limit);
+        let mut chosen = Vec::new();
+        self.each_group(layout::groups(target.size), |group, raw| {
+            for (index, entry) in indexed(group, raw) {
+                let Some((place, slot)) = recovered.above_base(index, &entry) else { continue };
+                let unreadable = recovery.unreadable.binary_search(&index).is_ok();
+                let len = layout::chunk_len(target.size, index);
+                let counts = unreadable
+                    || !holds(Rule::VerifyAtRecovery)
+                    || self.verifies(identity, index, slot, len)?;
+                chosen.extend(counts.then_some((index, place, unreadable)));
+            }
+            Ok(())
+        })?;
+        for (index, place, unreadable) in chosen {
+            if unreadable { recovered.keep_unreadable(index, place) } else { recovered.keep(index, place) }
         }
-        self.file.verifies(self.identity, index, slot, len)
+        if self.each_node(identity, &recovered, &mut |_, _, _: &_| Ok(()))? != target.root {
+            let reason = "give not what a recovery that was cut short had put together";
+            return Err(Damage { what: "entries".into(), reason }.into());
+        }
+        Ok(recovered)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Opening: what the commit records say, and what a crash left to decide.
 //!
-//! `docs/format.md`, "Recovery", has the argument. In short: a dirty record names a target version over a durable base.
-//! `prove` finds the versions that the stored slots prove, `choose` which slots count, and `redo` writes that down. All of it
-//! takes the file group by group, and holes of the store not at all.
+//! `docs/format.md`, "Recovery", has the argument. In short: a dirty record names a target version over a durable base, and versions
+//! between them. `prove` finds those that the stored slots prove, `choose` which slots count, and `redo` writes that down, first of
+//! all in a recovery record. All of it takes the file group by group, and holes of the store not at all.
 
 mod choose;
 mod header;
@@ -13,15 +13,14 @@ use super::{
     Context, File,
     bound::Bound,
     record::{Identity, OnDisk, Records},
-    rules::{Rule, holds},
     state::{Fault, State},
     tree::{NodePage, Recovered, RootBuilder, Sink, Tree, decode_entries, read_entries},
 };
 use crate::{
     format::{
-        entry::Entry,
+        entry::{EPOCH_LIMIT, Entry},
         layout,
-        record::{RECORD, Record, RecordError, Version},
+        record::{Between, Claim, MOST_UNREADABLE, RECORD, Record, RecordError, Version},
         tree::{Digest, leaf_digest},
     },
     store::BackingFile,
@@ -31,7 +30,7 @@ pub(super) use header::Header;
 use prove::Proven;
 use std::sync::Arc;
 
-/// A dirty file: whose it is, and the versions that its records name.
+/// A dirty file: whose it is, and the versions that its newest record names.
 struct Dirty {
     identity: Arc<Identity>,
     /// Newest first; the base is the last.
@@ -39,12 +38,11 @@ struct Dirty {
     base: Version,
 }
 
-/// The newest record, and the other one if it says something else.
+/// The newest record, and its sector.
 struct Found {
     identity: Arc<Identity>,
     place: usize,
     newest: Record,
-    other: Option<Record>,
 }
 
 impl File {
@@ -79,24 +77,29 @@ impl File {
         if sectors.iter().all(|s| *s == [0; RECORD]) {
             return Ok(());
         }
-        let Found { identity, place, newest, other } = self.read_records(&sectors)?;
+        let Found { identity, place, newest } = self.read_records(&sectors)?;
         if let (Some(bounds), Some(found)) = (&self.context.bounds, Bound::of(&sectors[place])) {
             bounds.check(&found)?;
         }
-        let on_disk = if newest.base.is_some() { OnDisk::Dirty } else { OnDisk::Clean };
+        let on_disk = if newest.base().is_some() { OnDisk::Dirty } else { OnDisk::Clean };
         let records = Records { sectors, newest: place, sequence: newest.sequence, on_disk, written: false };
-        match newest.base {
-            None => {
-                self.load_clean(st, identity, records, newest.target, stored)?;
+        let target = newest.target;
+        match newest.claim {
+            Claim::Clean => {
+                self.load_clean(st, identity, records, target, stored)?;
                 st.stored.tree.keep_header(page);
                 Ok(())
             }
-            Some(base) => {
-                // The version before: an interrupted flush leaves it whole.
-                let before = other.map(|other| other.target).filter(|_| holds(Rule::TryOtherRecord));
-                let before = before.filter(|v| base.epoch < v.epoch && v.epoch < newest.target.epoch);
-                let versions = [Some(newest.target), before, Some(base)].into_iter().flatten().collect();
-                self.recover(st, records, Dirty { identity, versions, base })
+            // The other record does not count: it may be of a copy that went on separately.
+            Claim::Dirty { base, between: Between { previous, barrier } } => {
+                let versions = [Some(target), previous, barrier, Some(base)].into_iter().flatten().collect();
+                let dirty = Dirty { identity, versions, base };
+                let recovered = self.choose(&dirty, &self.prove(&dirty)?)?;
+                self.recover(st, dirty.identity, records, target.epoch, recovered)
+            }
+            Claim::Recovery(recovery) => {
+                let recovered = self.resume(&identity, &target, &recovery)?;
+                self.recover(st, identity, records, target.epoch, recovered)
             }
         }
     }
@@ -134,16 +137,14 @@ impl File {
             }
         }
         found.sort_by_key(|(_, record)| record.sequence);
-        match found[..] {
-            [(place, newest)] => Ok(Found { identity, place, newest, other: None }),
-            [(_, other), (place, newest)] if other.sequence < newest.sequence => {
-                Ok(Found { identity, place, newest, other: Some(other) })
-            }
-            [(_, one), (place, newest)] if one == newest => {
-                Ok(Found { identity, place, newest, other: None })
-            }
-            _ => Err(bad_record("stands there twice")),
+        if let [(_, one), (_, other)] = &found[..]
+            && one.sequence == other.sequence
+            && one != other
+        {
+            return Err(bad_record("stands there twice"));
         }
+        let (place, newest) = found.pop().ok_or_else(|| bad_record("is missing"))?;
+        Ok(Found { identity, place, newest })
     }
 
     fn load_clean(
@@ -155,7 +156,6 @@ impl File {
         stored: u64,
     ) -> Result<()> {
         *st = State::clean(Some(identity), records, version, &self.context);
-        st.stored.skip_epochs()?;
         if stored != layout::stored_size(version.size) {
             let intact = layout::plain_size(stored).min(version.size.saturating_sub(1));
             st.fault = Some(Fault::WrongLength(intact / layout::CHUNK * layout::CHUNK));
@@ -180,16 +180,23 @@ impl File {
         Ok(())
     }
 
-    fn recover(&self, st: &mut State, mut records: Records, dirty: Dirty) -> Result<()> {
+    /// Takes what was put together, above all of which no record has an epoch but `newest`.
+    fn recover(
+        &self,
+        st: &mut State,
+        identity: Arc<Identity>,
+        records: Records,
+        newest: u64,
+        recovered: Recovered,
+    ) -> Result<()> {
         let (seconds, nanoseconds) = self.store.mtime()?;
-        let proven = self.prove(&dirty)?;
-        let (recovered, unreadable) = self.choose(&dirty, &proven)?;
+        let unreadable = recovered.unreadable().len();
         if unreadable > 0 {
             log::error!("recovery left {unreadable} unreadable chunks");
         }
         let recovered = Arc::new(recovered);
         let mut nodes: Vec<NodePage> = Vec::new();
-        let root = self.each_node(&dirty.identity, &recovered, &mut |level, k, children: &_| {
+        let root = self.each_node(&identity, &recovered, &mut |level, k, children: &_| {
             let mut page = [0; layout::PAGE as usize];
             let read = self.store.read_at(&mut page, layout::node_offset(level, k))?;
             if read < page.len() || page != children.as_flattened() {
@@ -197,13 +204,20 @@ impl File {
             }
             Ok(())
         })?;
-        let epoch = if holds(Rule::EpochAboveAll) { proven.newest_epoch } else { proven.versions[0].epoch };
+        let epoch = newest + 1;
+        if epoch >= EPOCH_LIMIT {
+            return Err(Error::Invalid("the file has used up its epochs"));
+        }
         let version = Version { epoch, size: recovered.size, root };
-        records.on_disk = OnDisk::Dirty;
-        *st = State::clean(Some(dirty.identity.clone()), records, version, &self.context);
+        *st = State::clean(Some(identity), records, version, &self.context);
         st.stored.tree = Tree::recovered(&version, recovered.clone(), nodes, &self.context.slots);
         st.times.mtime = Some(Time { seconds, nanoseconds });
         if !self.may_write() {
+            return Ok(());
+        }
+        if unreadable > MOST_UNREADABLE {
+            log::error!("a file can be read, but not written, until it is repaired");
+            st.fault = Some(Fault::NotRecovered);
             return Ok(());
         }
         let written = self.redo(st, &recovered);

@@ -1,4 +1,4 @@
-//! R1: which of the versions that the records name is the one that the stored slots make up.
+//! R1: which of the versions that the newest record names are those that the stored slots make up.
 
 use super::{Dirty, File, indexed};
 use crate::{
@@ -11,18 +11,12 @@ use crate::{
     vault::{Damage, Result, file::tree::RootBuilder},
 };
 
-/// Slots this much newer than the newest record may be what a power cut took the record of; no writer leaves newer
-/// ones, whose epochs would use up those that there are.
-const NEWER: u64 = 1 << 16;
-
 /// What the stored slots say.
 pub(super) struct Proven {
     /// The versions whose root they give, newest first; at least one.
     pub(super) versions: Vec<Version>,
     /// Groups with slots above the base, ascending.
     pub(super) groups: Vec<u64>,
-    /// The largest epoch in records and slots.
-    pub(super) newest_epoch: u64,
 }
 
 /// The slot of a chunk that counts at a version over `base`, which may be the base itself.
@@ -44,13 +38,11 @@ impl File {
             versions.iter().map(|version| RootBuilder::new(&identity.keys, version.size)).collect();
         let sizes = || versions.iter().map(|version| version.size);
         let (smallest, largest) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
-        let (mut groups, mut newest_epoch) = (Vec::new(), versions[0].epoch);
+        let mut groups = Vec::new();
         self.each_group(layout::groups(largest), |group, raw| {
             let entries = Vec::from_iter(indexed(group, raw));
-            let epochs = || entries.iter().flat_map(|(_, entry)| entry.0).flatten().map(|slot| slot.epoch);
-            newest_epoch =
-                epochs().filter(|epoch| *epoch <= versions[0].epoch + NEWER).fold(newest_epoch, u64::max);
-            if epochs().any(|epoch| epoch > base.epoch) {
+            let mut epochs = entries.iter().flat_map(|(_, entry)| entry.0).flatten().map(|slot| slot.epoch);
+            if epochs.any(|epoch| epoch > base.epoch) {
                 groups.push(group);
             }
             let digest = |version: &Version| -> Digest {
@@ -73,10 +65,10 @@ impl File {
             }
         }
         if proven.is_empty() {
-            let reason = "give none of the versions that the commit records name";
+            let reason = "give none of the versions that the commit record names";
             return Err(Damage { what: "entries".into(), reason }.into());
         }
-        Ok(Proven { versions: proven, groups, newest_epoch })
+        Ok(Proven { versions: proven, groups })
     }
 }
 

@@ -6,9 +6,10 @@ use crate::{
     format::{
         entry::{ENTRY, Entry},
         layout,
+        record::{Claim, MOST_UNREADABLE, Recovery},
     },
     vault::{
-        Result,
+        Damage, Result,
         file::{
             record::Identity,
             rules::{Rule, holds},
@@ -21,9 +22,13 @@ impl File {
     /// Makes the recovered version durable, then says so. If it fails, it can be done again.
     ///
     /// # Errors
-    /// The store's.
+    /// The store's; `Damaged`, with nothing written, if more chunks are unreadable than a record can name.
     pub(super) fn redo(&self, st: &mut State, recovered: &Recovered) -> Result<()> {
         let Some(identity) = st.stored.identity.clone() else { return Ok(()) };
+        if recovered.unreadable().len() > MOST_UNREADABLE {
+            let reason = "left more unreadable chunks than can be written down: repair the file";
+            return Err(Damage { what: "recovery".into(), reason }.into());
+        }
         // R3
         if holds(Rule::RewriteSlots) {
             self.store.write_at(st.stored.records.sectors.as_flattened(), 0)?;
@@ -37,22 +42,33 @@ impl File {
             self.sync_store(st)?;
         }
         // R4
+        if holds(Rule::RecordBeforeErasing) {
+            self.write_recovery_record(st, &identity, recovered)?;
+            self.sync_store(st)?;
+        }
+        // R5
         if holds(Rule::EraseRejected) {
-            self.erase(recovered, |index, stored| recovered.retained(index, stored))?;
+            self.erase(recovered)?;
         }
         self.write_exact(st, &identity, recovered)?;
         self.sync_store(st)?;
-        // R5
-        if holds(Rule::RecordBeforeErasing) {
-            self.write_base_record(st)?;
-            self.sync_store(st)?;
-        }
-        if self.erase(recovered, |index, stored| recovered.current(index, stored))? {
-            self.sync_store(st)?;
-        }
         // R6
         st.stored.tree = Tree::new(&st.stored.base, &self.context.slots);
         self.write_clean_record(st)
+    }
+
+    /// Writes down what was put together, over the older record. From then on nothing else counts.
+    fn write_recovery_record(
+        &self,
+        st: &mut State,
+        identity: &Identity,
+        recovered: &Recovered,
+    ) -> Result<()> {
+        let unreadable =
+            if holds(Rule::NameUnreadable) { recovered.unreadable().to_vec() } else { Vec::new() };
+        let recovery = Recovery { base: recovered.base(), limit: recovered.limit(), unreadable };
+        let record = self.encode_record(st, identity, st.stored.base, Claim::Recovery(recovery));
+        self.write_record(st, record)
     }
 
     /// The stored length, and all node pages: nobody knows which of them are durable.
@@ -67,22 +83,18 @@ impl File {
         Ok(())
     }
 
-    /// Makes the entries of every group what `entry` makes of them, and all bytes of empty slots zeros; whether that
-    /// changed any.
-    fn erase(&self, recovered: &Recovered, entry: impl Fn(u64, &Entry) -> Entry) -> Result<bool> {
-        let mut changed = false;
+    /// Leaves nothing in the entries but the slots that count, and zeros.
+    fn erase(&self, recovered: &Recovered) -> Result<()> {
         self.each_group(layout::groups(recovered.size), |group, raw| {
             let mut bytes = vec![0; raw.len()];
             for ((index, stored), out) in indexed(group, raw).zip(bytes.as_chunks_mut::<ENTRY>().0) {
-                entry(index, &stored).encode(out);
+                recovered.current(index, &stored).encode(out);
             }
             if bytes != raw {
                 self.store.write_at(&bytes, layout::entries_offset(group))?;
-                changed = true;
             }
             Ok(())
-        })?;
-        Ok(changed)
+        })
     }
 
     /// The data that kept slots are of; whether there is any.

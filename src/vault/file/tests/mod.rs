@@ -20,6 +20,7 @@ mod faults;
 mod hostile;
 mod model;
 mod rebuild;
+mod recovered;
 mod rekey;
 mod several;
 mod single;

@@ -137,11 +137,6 @@ impl Tree {
         self.epoch
     }
 
-    /// Gives the version, which stays what it is, a later epoch.
-    pub(super) fn raise(&mut self, epoch: u64) {
-        self.epoch = epoch;
-    }
-
     /// Gives it the header page that was read for the records: the entries in it need not be read again. They are
     /// verified when they are needed.
     pub(super) fn keep_header(&mut self, page: &[u8; layout::PAGE as usize]) {

@@ -12,30 +12,39 @@ pub(in crate::vault::file) struct Recovered {
     base: Version,
     /// Plaintext bytes.
     pub(in crate::vault::file) size: u64,
+    /// Slots of a higher epoch do not count.
+    limit: u64,
     /// Of each group the slots above the base that are kept: a bit for each chunk, by the slot's place in its entry.
     kept: HashMap<u64, [u64; 2]>,
+    /// Chunks of which such a slot is kept although its data is not there, ascending.
+    unreadable: Vec<u64>,
 }
 
 impl Recovered {
     /// Nothing above the base is kept yet of a file of `size` bytes.
-    pub(in crate::vault::file) fn new(base: Version, size: u64) -> Self {
-        Recovered { base, size, kept: HashMap::new() }
+    pub(in crate::vault::file) fn new(base: Version, size: u64, limit: u64) -> Self {
+        Recovered { base, size, limit, kept: HashMap::new(), unreadable: Vec::new() }
     }
 
     /// The version that was durable before the crash.
-    pub(in crate::vault::file) fn base(&self) -> &Version {
-        &self.base
+    pub(in crate::vault::file) fn base(&self) -> Version {
+        self.base
     }
 
-    /// The entry of a chunk with nothing but the base's slot and the newer one that is kept, each in its place.
-    pub(in crate::vault::file) fn retained(&self, index: u64, stored: &Entry) -> Entry {
-        self.only(stored, [self.base_place(index, stored), self.kept_place(index, stored)])
+    /// Slots of a higher epoch do not count.
+    pub(in crate::vault::file) fn limit(&self) -> u64 {
+        self.limit
     }
 
-    /// The same once the recovery is written down: the newer one, or the only one.
+    /// Chunks that are lost, and whose slot says so.
+    pub(in crate::vault::file) fn unreadable(&self) -> &[u64] {
+        &self.unreadable
+    }
+
+    /// The entry of a chunk with nothing but the slot that counts, in its place: the newer one that is kept, or the base's.
     pub(in crate::vault::file) fn current(&self, index: u64, stored: &Entry) -> Entry {
-        let kept = self.kept_place(index, stored);
-        self.only(stored, [kept.or_else(|| self.base_place(index, stored)), None])
+        let counts = self.kept_place(index, stored).or_else(|| self.base_place(index, stored));
+        Entry([0, 1].map(|place| stored.0[place].filter(|_| counts == Some(place))))
     }
 
     /// The slot above the base that is kept of a chunk.
@@ -43,8 +52,10 @@ impl Recovered {
         stored.0[self.kept_place(index, stored)?]
     }
 
-    fn only(&self, stored: &Entry, places: [Option<usize>; 2]) -> Entry {
-        Entry([0, 1].map(|place| stored.0[place].filter(|_| places.contains(&Some(place)))))
+    /// The newest slot that counts at the version which is recovered, if that is above the base, and its place.
+    pub(in crate::vault::file) fn above_base(&self, index: u64, stored: &Entry) -> Option<(usize, Slot)> {
+        let newest = stored.current(Some(self.limit), None).filter(|_| index < layout::chunks(self.size));
+        newest.filter(|(_, slot)| slot.epoch > self.base.epoch)
     }
 
     fn base_place(&self, index: u64, stored: &Entry) -> Option<usize> {
@@ -62,5 +73,11 @@ impl Recovered {
     pub(in crate::vault::file) fn keep(&mut self, index: u64, place: usize) {
         let kept = self.kept.entry(layout::group_of(index)).or_default();
         kept[place] |= 1 << layout::place_in_group(index);
+    }
+
+    /// The same, although its data is not there. Chunks come in ascending order.
+    pub(in crate::vault::file) fn keep_unreadable(&mut self, index: u64, place: usize) {
+        self.keep(index, place);
+        self.unreadable.push(index);
     }
 }

@@ -186,6 +186,7 @@ impl<'a> Life<'a> {
         if at >= self.care.from && !matches!(end, End::Skipped) {
             self.look(&states[states.len() - 1..])?;
             self.tamper(step.op, &states[states.len() - 1])?;
+            self.splice(&states[states.len() - 1])?;
         }
         Ok(())
     }
@@ -204,6 +205,14 @@ impl<'a> Life<'a> {
         let Some(view) = self.oracle.known() else { return Ok(()) };
         self.looker.damage(&view, state)?;
         if at_rest { self.looker.meddle(&view, state) } else { Ok(()) }
+    }
+
+    /// Has copies go on separately, from a file without a failure so far.
+    fn splice(&mut self, state: &Snapshot) -> Verdict {
+        if self.store.failed() == 0 && self.torn.is_empty() && self.looker.chance(16) {
+            self.looker.splice(state)?;
+        }
+        Ok(())
     }
 
     /// Opens the file where the operation needs one.
@@ -449,6 +458,9 @@ impl<'a> Life<'a> {
             let told = |e| format!("{e} (call {at} of {})", states.len());
             if all || self.looker.chance(2) {
                 self.looker.crash(&self.oracle, state, false, &torn, self.care.depth).map_err(told)?;
+            }
+            if torn.is_empty() && self.looker.chance(8) {
+                self.looker.wear(state).map_err(told)?;
             }
             if state.unsynced() {
                 for _ in 0..self.care.cuts {

@@ -34,6 +34,8 @@ pub(super) struct Counts {
     pub(super) crashed: u64,
     /// States that somebody changed.
     pub(super) damaged: u64,
+    /// Parts of two copies that were put together.
+    pub(super) spliced: u64,
     /// States that were opened, recovered and compared.
     pub(super) states: u64,
     /// Of these: after a failure and another operation.
@@ -50,6 +52,7 @@ impl Counts {
         self.refused += more.refused;
         self.crashed += more.crashed;
         self.damaged += more.damaged;
+        self.spliced += more.spliced;
         self.states += more.states;
         self.beyond += more.beyond;
     }

@@ -5,6 +5,7 @@
 //! knows what may be read. `several` lets files share their memory. `draw` makes cases, `report` runs them on all cores and shortens those that find something.
 
 mod case;
+mod copies;
 mod draw;
 mod interleave;
 mod life;

@@ -16,7 +16,7 @@ use std::{
 };
 
 /// For each rule a short case that finds that it is broken; `?` as in `named`.
-const SHORTEST: [(Rule, &str); 35] = [
+const SHORTEST: [(Rule, &str); 39] = [
     (Rule::OneSlotAboveBase, "strict small: append 1; sync; write 0 1; flush; write 0 1; flush"),
     (Rule::DirtyRecordFirst, "strict small: append 4; rest; append 3; flush"),
     (Rule::KeepBaseSlot, "strict small: append 1; sync; write 0 1; sync"),
@@ -42,14 +42,18 @@ const SHORTEST: [(Rule, &str); 35] = [
     (Rule::CleanTwice, "strict small: append 1; rest"),
     (Rule::BurnSequence, "strict small: append 2; rest ?; append 1; sync"),
     (Rule::StopAfterFailedSync, "strict small: append 2; sync !4x1:nospc; append 1; sync"),
-    (Rule::TryOtherRecord, "strict small: truncate 8; flush; append 2; sync"),
+    (Rule::BaseRecordTwice, "strict small: append 4; sync"),
+    (Rule::NamePrevious, "strict small: truncate 8; flush; append 2; sync"),
+    (Rule::NameBarrier, "strict small: append 3; sync; write 0 1; flush; append 2; flush; append 2; flush"),
+    (Rule::OnlyProven, "strict small: append 4; sync; append 2; flush"),
     (Rule::VerifyData, "strict small: append 2; sync"),
     (Rule::ProvenHoles, "strict small: append 4; flush"),
     (Rule::RewriteSlots, "strict inline: append 2; sync; write 7 9; sync !4x1:eio:lost"),
     (Rule::RewriteData, "strict small: append 4; sync; append 3; sync !6x1:eio:lost"),
     (Rule::EraseRejected, "strict small: append 4; sync; append 3; flush"),
     (Rule::RecordBeforeErasing, "strict small: append 4; sync; append 3; flush"),
-    (Rule::EpochAboveAll, "strict small: append 6; sync; write 0 2; append 2; sync"),
+    (Rule::VerifyAtRecovery, "strict small: append 4; sync; append 3; flush"),
+    (Rule::LimitOfRecovery, "strict inline: truncate 9; sync; write 5 9; flush"),
     (Rule::TakeInLoaded, "strict groups: append 9; rest; drop; read 4 5; read 6 7; write 6 7; sync"),
     (
         Rule::FailureVoidsCleanStep,

@@ -18,7 +18,8 @@ use crate::{
 type Verdict<T = ()> = Result<T, String>;
 
 impl Looker {
-    /// Changes a byte of a chunk after a kill: that chunk, and no other, cannot be read then.
+    /// Changes a byte of a chunk after a kill, perhaps with one of the records blanked: that chunk, and no other, cannot be read
+    /// then.
     pub(super) fn damage(&mut self, wanted: &View, state: &Snapshot) -> Verdict {
         let data = |value: &&(usize, &Option<u32>)| value.1.is_some_and(|value| value != ZEROS);
         let all: Vec<usize> = wanted
@@ -36,6 +37,10 @@ impl Looker {
         let chunk = self.marks[all[self.rng.below(all.len() as u64) as usize]] / layout::CHUNK;
         let store = FaultyFile::killed(state);
         self.flip(&store, chunk, wanted.size)?;
+        if self.chance(2) {
+            let record = self.rng.below(2) * layout::RECORD;
+            store.write_at(&[0; RECORD], record).map_err(|e| e.to_string())?;
+        }
         self.counts.damaged += 1;
         let file = File::open(store, self.context.clone());
         let file = file.map_err(|e| format!("damaged chunk {chunk}: does not open: {e}"))?;
@@ -76,6 +81,40 @@ impl Looker {
         };
         let all = (0..layout::chunks(wanted.size)).collect();
         same(&self.view(&file, &all)?, wanted, "with a blank record")
+    }
+
+    /// Changes a byte of a chunk after a crash: a recovery of that which is cut short, and done again, comes to the same.
+    pub(super) fn wear(&mut self, state: &Snapshot) -> Verdict {
+        let store = if self.chance(2) { self.cut(state, false).0 } else { FaultyFile::at(state) };
+        let chunks = self.marks[self.marks.len() - 1].div_ceil(layout::CHUNK);
+        let size = layout::plain_size(store.len().map_err(|e| e.to_string())?);
+        let chunk = self.rng.below(chunks);
+        if layout::chunk_len(size, chunk) == 0 {
+            return Ok(());
+        }
+        self.flip(&store, chunk, size)?;
+        self.counts.damaged += 1;
+        let store = FaultyFile::at(&store.snapshot());
+        store.record();
+        let file = match File::open(store.clone(), self.context.clone()) {
+            Err(Error::Damaged(_)) => return Ok(()),
+            opened => opened.map_err(|e| format!("worn: does not open: {e}"))?,
+        };
+        let all = (0..chunks).collect();
+        let view = self.view(&file, &all)?;
+        let states = store.recorded();
+        for _ in 0..3 {
+            let state = &states[self.rng.below(states.len() as u64) as usize];
+            let store = if self.chance(2) { self.cut(state, false).0 } else { FaultyFile::killed(state) };
+            let again = File::open(store, self.other.clone());
+            let again = again.map_err(|e| format!("worn, recovered twice: does not open: {e}"))?;
+            let found = self.view(&again, &all)?;
+            if found != view {
+                let (found, view) = (found.values, view.values);
+                return Err(format!("worn, recovered twice: other content: {found:?}, not {view:?}"));
+            }
+        }
+        Ok(())
     }
 
     fn flip(&mut self, store: &FaultyFile, chunk: u64, size: u64) -> Verdict {

@@ -2,12 +2,13 @@
 //! records in the file allow, or fails.
 
 use super::*;
-use past::{Allowed, Content, History, Past, allowed};
+use past::{Allowed, Content, History, Past, Version, allowed};
 use std::{
     ops::AddAssign,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+mod copies;
 mod past;
 
 /// Distinct earlier and later bytes of one place that are tried in it.

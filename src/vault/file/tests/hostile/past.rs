@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     format::{
-        record::{RECORD, Record, RecordError},
+        record::{Between, Claim, RECORD, Record, RecordError},
         tree::Digest,
     },
     vault::file::state::NO_VERSION,
@@ -18,6 +18,7 @@ pub(super) struct Content {
 }
 
 /// A version of a file.
+#[derive(Clone)]
 pub(super) struct Version {
     epoch: u64,
     root: Digest,
@@ -26,14 +27,14 @@ pub(super) struct Version {
 
 /// A file that is being written, and its model.
 pub(super) struct History {
-    context: Arc<Context>,
-    store: Arc<FaultyFile>,
-    file: Arc<File>,
-    rng: Rng,
-    content: Content,
-    versions: Vec<Version>,
-    states: Vec<Arc<FaultyFile>>,
-    bases: Vec<(&'static str, Arc<FaultyFile>)>,
+    pub(super) context: Arc<Context>,
+    pub(super) store: Arc<FaultyFile>,
+    pub(super) file: Arc<File>,
+    pub(super) rng: Rng,
+    pub(super) content: Content,
+    pub(super) versions: Vec<Version>,
+    pub(super) states: Vec<Arc<FaultyFile>>,
+    pub(super) bases: Vec<(&'static str, Arc<FaultyFile>)>,
 }
 
 /// What is left of a history.
@@ -54,8 +55,8 @@ pub(super) enum Allowed<'a> {
     Empty,
     /// The version of a clean record, of its size.
     One(&'a Version),
-    /// Per chunk the base of a dirty record or a version up to its target; the end may be any chunk's or version's between
-    /// the smallest and the largest.
+    /// Per chunk one of the versions that a dirty record names; the end may be any chunk's or version's between the smallest and the
+    /// largest.
     Between(Vec<&'a Version>),
 }
 
@@ -90,7 +91,7 @@ impl Content {
 
 impl Version {
     /// The present version of an open file.
-    fn of(file: &File, content: &Content) -> Version {
+    pub(super) fn of(file: &File, content: &Content) -> Version {
         let st = file.state.read();
         assert_eq!(st.stored.tree.size(), content.size);
         Version { epoch: st.stored.tree.epoch(), root: st.stored.tree.root(), content: content.clone() }
@@ -237,9 +238,8 @@ impl Past {
         self.versions.len()
     }
 
-    fn version(&self, version: &crate::format::record::Version) -> &Version {
-        let named = |own: &&Version| own.size() == version.size && own.root == version.root;
-        self.versions.iter().find(named).unwrap_or_else(|| panic!("a version that nobody wrote: {version:?}"))
+    fn version(&self, version: &crate::format::record::Version) -> Option<&Version> {
+        self.versions.iter().find(|own| own.size() == version.size && own.root == version.root)
     }
 }
 
@@ -266,12 +266,20 @@ pub(super) fn allowed<'a>(pasts: &'a [Past], context: &Context, image: &FaultyFi
     records.sort_by_key(|record| std::cmp::Reverse(record.sequence));
     let newest = match records[..] {
         [] => return Allowed::Empty,
-        [a, b] if a.key != b.key || a.sequence == b.sequence && a != b => return Allowed::Refused,
-        [newest, ..] => newest,
+        [ref a, ref b] if a.key != b.key || a.sequence == b.sequence && a != b => return Allowed::Refused,
+        [ref newest, ..] => newest.clone(),
     };
-    let past = pasts.iter().find(|past| past.salt == newest.key.salt).expect("a file of this test");
-    let Some(base) = newest.base else { return Allowed::One(past.version(&newest.target)) };
-    let between = |version: &&Version| base.epoch < version.epoch && version.epoch <= newest.target.epoch;
-    let versions = past.versions.iter().filter(between);
-    Allowed::Between([past.version(&base)].into_iter().chain(versions).collect())
+    // Which of two copies it is of, the versions tell.
+    let find = |wanted: crate::format::record::Version| {
+        let found =
+            pasts.iter().filter(|past| past.salt == newest.key.salt).find_map(|past| past.version(&wanted));
+        found.unwrap_or_else(|| panic!("a version that nobody wrote: {wanted:?}"))
+    };
+    Allowed::Between(match newest.claim {
+        Claim::Clean => return Allowed::One(find(newest.target)),
+        Claim::Dirty { base, between: Between { previous, barrier } } => {
+            [Some(newest.target), previous, barrier, Some(base)].into_iter().flatten().map(find).collect()
+        }
+        Claim::Recovery(_) => vec![find(newest.target)],
+    })
 }
