@@ -77,9 +77,8 @@ fn info_json(config: &VaultConfig, mounted: Mounted) -> Value {
         "read_only": mounted.map(|(mount, _)| mount.read_only),
         "slots": slots_json(config),
     });
-    value["mounted_at"] = Value::Null;
-    if let (Some((mount, _)), Some(members)) = (mounted, value.as_object_mut()) {
-        json::put_name(members, "mounted_at", &mount.target);
+    if let Some(members) = value.as_object_mut() {
+        json::put_if_named(members, "mounted_at", mounted.map(|(mount, _)| mount.target.as_path()));
     }
     value
 }

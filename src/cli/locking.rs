@@ -144,9 +144,6 @@ pub fn find_for_key(place: &Path) -> Outcome<Mount> {
 /// If there is none.
 pub fn find(place: &Path) -> Outcome<Mount> {
     let shown = place.display();
-    let not_mounted = |what: String| {
-        Failure::new(Code::NotMounted, what, "`findmnt -t fuse.warpcrypt` lists the mounted vaults.")
-    };
     let whole = mounts::resolve(place).map_err(|e| not_mounted(format!("{shown}: {e}")))?;
     let mut ours = mounts::ours();
     if let Some(at) = ours.iter().rposition(|mount| mount.target == whole) {
@@ -163,6 +160,11 @@ pub fn find(place: &Path) -> Outcome<Mount> {
         ),
         None => not_mounted(format!("{shown}: no vault is mounted there, nor is it one that is mounted")),
     })
+}
+
+/// The failure of a command for which nothing is mounted.
+pub fn not_mounted(what: String) -> Failure {
+    Failure::new(Code::NotMounted, what, "`findmnt -t fuse.warpcrypt` lists the mounted vaults.")
 }
 
 fn another_user(mount: &Mount) -> String {

@@ -1,6 +1,7 @@
 //! Files that the command line names and that a command writes. Their directories may belong to another user, who must not be able
 //! to have root write somewhere else: nothing goes through a link that was planted there.
 
+use super::mounts;
 use crate::crypto::random;
 use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, renameat, unlinkat},
@@ -12,7 +13,7 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     os::fd::OwnedFd,
-    path::{Component, Path},
+    path::Path,
 };
 
 /// Whether links on the way to a file are followed.
@@ -37,8 +38,8 @@ impl Links {
 /// Opens a file to append to, or makes it with this mode.
 ///
 /// # Errors
-/// What the system says. If links are refused: ELOOP, and an error for what is neither a regular file nor a character device,
-/// which only root can make, or has several names.
+/// The system's. If links are refused: ELOOP, and an error for what is neither a regular file nor a character device, which
+/// only root can make, or has several names.
 pub fn append(path: &Path, mode: Mode, links: Links) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
     if links == Links::Followed {
@@ -58,7 +59,7 @@ pub fn append(path: &Path, mode: Mode, links: Links) -> io::Result<File> {
 /// Replaces a file atomically, with this mode: a reader never sees half of it. A link in its place is replaced, not followed.
 ///
 /// # Errors
-/// What the system says.
+/// The system's.
 pub fn replace(path: &Path, content: &[u8], mode: Mode) -> io::Result<()> {
     let name = path.file_name().ok_or(Errno::ISDIR)?;
     let dir = directory(path)?;
@@ -79,7 +80,7 @@ pub fn replace(path: &Path, content: &[u8], mode: Mode) -> io::Result<()> {
 /// Reads a file that must be regular and belong to the user who calls, not by a link.
 ///
 /// # Errors
-/// `NotFound`; if it is another's; what the system says.
+/// `NotFound`; if it is another's; the system's.
 pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let name = path.file_name().ok_or(Errno::ISDIR)?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -98,9 +99,7 @@ pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
 
 /// The directory of a file; from here on its path does not matter.
 fn directory(path: &Path) -> io::Result<OwnedFd> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or_else(|| Path::new(Component::CurDir.as_os_str()));
-    Ok(openat(CWD, parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(openat(CWD, mounts::parent(path), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::{
     args::UmountArgs,
     exit::{Code, Failure, Outcome},
-    locking,
+    locking::{self, not_mounted},
     locks::{has_locked, held, is_held},
     mounts::{self, Mount},
     progress::Spinner,
@@ -179,10 +179,6 @@ fn refuse_kept(by: Option<String>) -> Outcome {
         format!("unmounted here, but process {process} still has the mount in a mount namespace of its own"),
         "End that process (a container, for example). Then the rest is stored.",
     ))
-}
-
-fn not_mounted(what: String) -> Failure {
-    Failure::new(Code::NotMounted, what, "`findmnt -t fuse.warpcrypt` lists the mounted vaults.")
 }
 
 /// Unmounts. Retries for a moment if the mount is busy.
