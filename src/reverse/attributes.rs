@@ -7,7 +7,10 @@ use crate::format::{
     dir_id::DirId,
     xattr::{ACL_ACCESS, ACL_DEFAULT, Owner, from_others, of_others},
 };
-use rustix::{fs::FileType, io::Errno};
+use rustix::{
+    fs::{FileType, Stat},
+    io::Errno,
+};
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -41,14 +44,14 @@ impl View {
     /// # Errors
     /// Those of the plain directory.
     pub fn attributes(&self, node: &Node) -> io::Result<Vec<OsString>> {
-        let Some((path, identity)) = self.identity(node)? else { return Ok(Vec::new()) };
+        let Some((path, stat, identity)) = self.identity(node)? else { return Ok(Vec::new()) };
         let stored = |name: OsString| {
             let stored = Some(name.as_bytes()).filter(|name| is_kept(name));
             let stored = stored.and_then(|name| self.keys.attributes.encode_name(name))?;
             Some(if matches!(identity, Identity::Link(_)) { of_others(&stored) } else { stored }.into())
         };
         let mut all: Vec<OsString> = self.plain.attributes(path)?.into_iter().filter_map(stored).collect();
-        all.extend(self.stored_mode(path)?.map(|_| STORED_MODE.into()));
+        all.extend(stored_mode(&stat).map(|_| STORED_MODE.into()));
         Ok(all)
     }
 
@@ -57,9 +60,9 @@ impl View {
     /// # Errors
     /// ENODATA if there is none; those of the plain directory.
     pub fn attribute(&self, node: &Node, stored: &OsStr) -> io::Result<Vec<u8>> {
-        let (path, identity) = self.identity(node)?.ok_or(Errno::NODATA)?;
+        let (path, stat, identity) = self.identity(node)?.ok_or(Errno::NODATA)?;
         if stored == STORED_MODE {
-            return self.stored_mode(path)?.ok_or(Errno::NODATA.into());
+            return stored_mode(&stat).ok_or(Errno::NODATA.into());
         }
         let common = match identity {
             Identity::Link(_) => from_others(stored.as_bytes()).ok_or(Errno::NODATA)?,
@@ -73,21 +76,8 @@ impl View {
         Ok(self.keys.attribute(identity.owner(), &name, &value))
     }
 
-    /// What says that a mode means itself. Without it, a stored file that is sticky or a stored directory with set-user-id hides
-    /// a mode.
-    fn stored_mode(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
-        let stat = self.plain.stat(path)?;
-        let mark = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => libc::S_ISVTX,
-            FileType::Directory => libc::S_ISUID,
-            _ => 0,
-        };
-        let mode = stat.st_mode & 0o7777;
-        Ok((mode & mark != 0).then(|| format!("{mode:o}={mode:o}").into_bytes()))
-    }
-
-    /// The plain path of a node that can have attributes, and what they are bound to.
-    fn identity<'a>(&self, node: &'a Node) -> io::Result<Option<(&'a Path, Identity)>> {
+    /// The plain path of a node that can have attributes, its status, and what they are bound to.
+    fn identity<'a>(&self, node: &'a Node) -> io::Result<Option<(&'a Path, Stat, Identity)>> {
         let Node::Plain(path) = node else { return Ok(None) };
         let stat = self.plain.stat(path)?;
         let identity = match FileType::from_raw_mode(stat.st_mode) {
@@ -100,8 +90,20 @@ impl View {
             | FileType::BlockDevice
             | FileType::Unknown => return Ok(None),
         };
-        Ok(Some((path, identity)))
+        Ok(Some((path, stat, identity)))
     }
+}
+
+/// The value that says of a mode that it means itself. Without it, a stored file that is sticky or a stored directory with
+/// set-user-id hides another.
+fn stored_mode(stat: &Stat) -> Option<Vec<u8>> {
+    let mark = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => libc::S_ISVTX,
+        FileType::Directory => libc::S_ISUID,
+        _ => 0,
+    };
+    let mode = stat.st_mode & 0o7777;
+    (mode & mark != 0).then(|| format!("{mode:o}={mode:o}").into_bytes())
 }
 
 /// Whether a vault keeps attributes of this name: of `system.` there are ACLs alone.
