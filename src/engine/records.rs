@@ -128,8 +128,8 @@ fn require_own(dir: &OwnedFd) -> io::Result<()> {
 }
 
 fn read() -> Vec<Kept> {
-    let content = || serde_json::from_slice::<Vec<Kept>>(&content(&open_dir(false).ok()?).ok()?).ok();
-    content().unwrap_or_default().into_iter().filter(|kept| kept.profile.is_sound()).collect()
+    let kept = || serde_json::from_slice::<Vec<Kept>>(&content(&open_dir(false).ok()?).ok()?).ok();
+    kept().unwrap_or_default().into_iter().filter(|kept| kept.profile.is_sound()).collect()
 }
 
 fn content(dir: &OwnedFd) -> io::Result<Vec<u8>> {

@@ -241,10 +241,9 @@ pub fn sidecar_name(stored: &[u8]) -> Vec<u8> {
 pub fn stored_names_in(stray: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let is_alphabet =
         |part: &&[u8]| part.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte));
-    let hashes =
-        stray.windows(base64_len(HASH)).filter(is_alphabet).map(|hash| [LONG.as_bytes(), hash].concat());
     let is_long = stray.windows(LONG.len() - 1).any(|part| part == &LONG.as_bytes()[..LONG.len() - 1]);
-    let hashes = hashes.take(if is_long { usize::MAX } else { 0 });
+    let hashes = is_long.then(|| stray.windows(base64_len(HASH))).into_iter().flatten();
+    let hashes = hashes.filter(is_alphabet).map(|hash| [LONG.as_bytes(), hash].concat());
     let lengths = (1..=SHORT_MAX / 16).rev().map(|blocks| base64_len(blocks * 16 + SivKey::OVERHEAD));
     let short = lengths.flat_map(move |len| stray.windows(len).filter(is_alphabet).map(<[u8]>::to_vec));
     hashes.chain(short)

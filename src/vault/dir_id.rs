@@ -236,7 +236,10 @@ impl Vault {
                 self.complain(format!("{path}: cannot be removed, because of another program's {in_way:?}"));
                 return Err(Errno::NOTEMPTY.into());
             }
-            strays.iter().try_for_each(|entry| drop_litter(&dir.store, entry))?;
+            strays.iter().try_for_each(|entry| match entry.kind {
+                FileType::Directory => drop_dir(&dir.store, entry, DEEPEST),
+                _ => dir.store.unlink(&entry.name),
+            })?;
             listed.retain(|entry| self.is_own(&entry.name));
         }
         if !listed.iter().all(|entry| self.is_own(&entry.name)) {
@@ -319,23 +322,17 @@ impl Vault {
 /// ENOTEMPTY for what lies deeper; else the store's.
 fn clear(store: &StoreDir, depth: usize) -> io::Result<()> {
     for entry in store.list()? {
-        if entry.kind == FileType::Directory {
-            let below = depth.checked_sub(1).ok_or(Errno::NOTEMPTY)?;
-            clear(&store.open_dir(&entry.name)?, below)?;
-            store.rmdir(&entry.name)?;
-        } else {
-            store.unlink(&entry.name)?;
+        match entry.kind {
+            FileType::Directory => drop_dir(store, &entry, depth.checked_sub(1).ok_or(Errno::NOTEMPTY)?)?,
+            _ => store.unlink(&entry.name)?,
         }
     }
     Ok(())
 }
 
-/// Removes what another program left, a directory with all that is in it.
-fn drop_litter(store: &StoreDir, entry: &Listed) -> io::Result<()> {
-    if entry.kind != FileType::Directory {
-        return store.unlink(&entry.name);
-    }
-    clear(&store.open_dir(&entry.name)?, DEEPEST)?;
+/// Removes a directory and all that is in it, as `clear` does.
+fn drop_dir(store: &StoreDir, entry: &Listed, depth: usize) -> io::Result<()> {
+    clear(&store.open_dir(&entry.name)?, depth)?;
     store.rmdir(&entry.name)
 }
 

@@ -19,6 +19,12 @@ pub(in crate::vault) enum Either<P, S> {
     Scheduled(S),
 }
 
+impl<P, S> Either<P, S> {
+    fn made<T>(value: T, plain: impl FnOnce(T) -> P, scheduled: impl FnOnce(T) -> S) -> Self {
+        if is_scheduled() { Either::Scheduled(scheduled(value)) } else { Either::Plain(plain(value)) }
+    }
+}
+
 impl<T, P: Deref<Target = T>, S: Deref<Target = T>> Deref for Either<P, S> {
     type Target = T;
 
@@ -47,10 +53,7 @@ type MutexGuard<'a, T> = Either<parking_lot::MutexGuard<'a, T>, scheduled::Mutex
 
 impl<T> Mutex<T> {
     pub(in crate::vault) fn new(value: T) -> Self {
-        Mutex(match is_scheduled() {
-            false => Either::Plain(parking_lot::Mutex::new(value)),
-            true => Either::Scheduled(scheduled::Mutex::new(value)),
-        })
+        Mutex(Either::made(value, parking_lot::Mutex::new, scheduled::Mutex::new))
     }
 
     pub(in crate::vault) fn lock(&self) -> MutexGuard<'_, T> {
@@ -85,10 +88,7 @@ pub(in crate::vault) type RwLockWriteGuard<'a, T> =
 
 impl<T> RwLock<T> {
     pub(in crate::vault) fn new(value: T) -> Self {
-        RwLock(match is_scheduled() {
-            false => Either::Plain(parking_lot::RwLock::new(value)),
-            true => Either::Scheduled(scheduled::RwLock::new(value)),
-        })
+        RwLock(Either::made(value, parking_lot::RwLock::new, scheduled::RwLock::new))
     }
 
     pub(in crate::vault) fn read(&self) -> RwLockReadGuard<'_, T> {
@@ -134,10 +134,7 @@ struct Waiting {
 
 impl Condvar {
     pub(in crate::vault) fn new() -> Self {
-        Condvar(match is_scheduled() {
-            false => Either::Plain(parking_lot::Condvar::new()),
-            true => Either::Scheduled(Waiting::default()),
-        })
+        Condvar(Either::made((), |()| parking_lot::Condvar::new(), |()| Waiting::default()))
     }
 
     pub(in crate::vault) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
