@@ -29,11 +29,11 @@ pub fn run(action: &KeyAction) -> Outcome {
     match action {
         KeyAction::List { vault, json } => info::list(vault, *json),
         KeyAction::Add { vault, label, unlock, new, cost } => {
-            let (early, new) = (new.is_early(), Deferred::new(|| password::new_secret(new)));
-            new.get_if(early)?;
+            let secret = Deferred::new(|| password::new_secret(new));
+            secret.get_if(new.is_early())?;
             let present = unlocking::present_for_keys(vault, unlock)?;
             let id = changed(vault, &present, |config, _, master, interrupt| {
-                add(config, master, new.get()?, cost.cost(), label.as_deref(), interrupt)
+                add(config, master, secret.get()?, cost.cost(), label.as_deref(), interrupt)
             })?;
             tell(&format!("Added key slot {id}.\n"));
             Ok(())
@@ -112,7 +112,7 @@ fn changed<T>(
     let spinner = Cell::new(Some(Spinner::start("unlocking")));
     reverse::change_either(vault, present, |config, opened, master| {
         interrupt.check()?;
-        // A new secret may be asked for now.
+        // `change` may ask for the new secret: nothing is to be drawn over the prompt.
         drop(spinner.take());
         change(config, opened, master, &interrupt)
     })

@@ -1,7 +1,11 @@
 //! What a person meets every day: places, first lines, and questions in the right order.
 
 use crate::{
-    cli::{fails, file, terminal::typed_to, text, warpcrypt},
+    cli::{
+        fails, file,
+        terminal::{program, typed},
+        text, warpcrypt,
+    },
     support::{
         command::ok,
         mounted::{Vault, program_path},
@@ -9,6 +13,16 @@ use crate::{
     },
 };
 use std::process::Command;
+
+/// A vault that opens with the password `word`, too.
+fn with_password() -> Vault {
+    let vault = Vault::new("aes-256-ctr");
+    let word = file(vault.place_path(), "word", b"word\n");
+    let args =
+        ["key", "add", text(&vault.store), "--key-file", text(&vault.key), "--new-password-file", &word];
+    ok(Vault::program().args(args), 60);
+    vault
+}
 
 #[test]
 fn every_command_takes_the_vault_or_the_mount_point() {
@@ -41,14 +55,10 @@ fn of_a_vault_with_several_mounts_the_one_to_unmount_is_named() {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
-    let second = vault.place_path().join("second");
-    std::fs::create_dir(&second).expect("mkdir");
-    for point in [&vault.mount_point, &second] {
-        let args = ["mount", "--read-only", text(&vault.store), text(point), "--key-file", text(&vault.key)];
-        ok(Vault::program().args(args), 60);
-    }
+    let second = vault.elsewhere();
+    let [_first, second] = [&vault, &second].map(|vault| vault.mount_with(&["--read-only"]));
     fails(Vault::program().args(["umount", text(&vault.store)]), 2, "Name the mount point");
-    ok(Vault::program().args(["umount", text(&second)]), 60);
+    second.unmount();
     ok(Vault::program().args(["umount", text(&vault.store)]), 60);
 }
 
@@ -58,28 +68,18 @@ fn on_a_terminal_a_mount_says_where_it_is() {
         return;
     }
     let vault = Vault::new("aes-256-ctr");
-    let mount = format!(
-        "{} mount {} {} --key-file {}",
-        program_path().display(),
-        text(&vault.store),
-        text(&vault.mount_point),
-        text(&vault.key)
-    );
-    let (code, said) = typed_to(&[], &mount);
+    let mount = ["mount", text(&vault.store), text(&vault.mount_point), "--key-file", text(&vault.key)];
+    let (code, said) = typed(&[], &mount);
     assert_eq!(code, 0, "{said}");
     assert!(said.contains(&format!("Mounted at {}.", text(&vault.mount_point))), "{said}");
     ok(Vault::program().args(["umount", text(&vault.mount_point)]), 60);
-    assert_eq!(ok(Command::new("sh").args(["-c", &mount]), 60), "", "a script hears nothing");
+    assert_eq!(ok(Command::new("sh").args(["-c", &program(&mount)]), 60), "", "a script hears nothing");
     ok(Vault::program().args(["umount", text(&vault.mount_point)]), 60);
 }
 
 #[test]
 fn a_mistake_is_told_before_a_password_is_asked_for() {
-    let vault = Vault::new("aes-256-ctr");
-    let word = file(vault.place_path(), "word", b"word\n");
-    let args =
-        ["key", "add", text(&vault.store), "--key-file", text(&vault.key), "--new-password-file", &word];
-    ok(Vault::program().args(args), 60);
+    let vault = with_password();
     // Without a terminal, a question would end it with 2.
     let asked = |args: &[&str]| {
         let mut command = Command::new("setsid");
@@ -100,17 +100,13 @@ fn a_new_password_is_asked_for_once_the_old_one_is_known_to_be_right() {
     if !ready(&["setsid"]) {
         return;
     }
-    let vault = Vault::new("aes-256-ctr");
-    let word = file(vault.place_path(), "word", b"word\n");
-    let args =
-        ["key", "add", text(&vault.store), "--key-file", text(&vault.key), "--new-password-file", &word];
-    ok(Vault::program().args(args), 60);
-    let line = |command: &str| format!("{} {command} {}", program_path().display(), text(&vault.store));
-    for command in ["passwd", "key add"] {
-        let (code, said) = typed_to(&["wrong"], &line(command));
+    let vault = with_password();
+    let store = text(&vault.store);
+    for command in [&["passwd", store][..], &["key", "add", store]] {
+        let (code, said) = typed(&["wrong"], command);
         assert!(code == 10 && !said.contains("New password"), "{said}");
     }
-    let (code, said) = typed_to(&["word", "next", "next"], &line("passwd"));
+    let (code, said) = typed(&["word", "next", "next"], &["passwd", store]);
     assert!(code == 0 && said.contains("Changed the password"), "{said}");
 }
 

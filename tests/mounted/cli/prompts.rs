@@ -1,7 +1,11 @@
 //! Prompts, on a terminal of their own.
 
 use crate::{
-    cli::{file, terminal::typed_to, text},
+    cli::{
+        file,
+        terminal::{program, typed, typed_to},
+        text,
+    },
     support::{
         command::ok,
         command::run,
@@ -10,17 +14,6 @@ use crate::{
     },
 };
 use std::process::Command;
-
-/// Types the lines into a terminal on which the program runs; returns the exit code and all it printed.
-fn typed(lines: &[&str], args: &[&str]) -> (i32, String) {
-    typed_to(lines, &program(args))
-}
-
-/// The program with these arguments, as a shell reads it.
-fn program(args: &[&str]) -> String {
-    let quoted: Vec<String> = args.iter().map(|a| format!("'{a}'")).collect();
-    format!("{} {}", program_path().display(), quoted.join(" "))
-}
 
 #[test]
 fn a_new_password_is_asked_for_twice_and_not_shown() {

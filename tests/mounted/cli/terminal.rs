@@ -1,6 +1,6 @@
 //! A terminal of its own for a program.
 
-use crate::support::{command::ended, waiting::NEVER};
+use crate::support::{command::ended, mounted::program_path, waiting::NEVER};
 use parking_lot::Mutex;
 use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
@@ -14,6 +14,17 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+
+/// Types the lines into a terminal on which the program runs; returns the exit code and all it printed.
+pub fn typed(lines: &[&str], args: &[&str]) -> (i32, String) {
+    typed_to(lines, &program(args))
+}
+
+/// The program with these arguments, as a shell reads it.
+pub fn program(args: &[&str]) -> String {
+    let quoted: Vec<String> = args.iter().map(|a| format!("'{a}'")).collect();
+    format!("{} {}", program_path().display(), quoted.join(" "))
+}
 
 /// Runs a line of the shell on a terminal and types each of `lines` at its prompt; returns the exit code and all that was
 /// shown.
