@@ -35,8 +35,8 @@ pub fn bytes_bar(text: &'static str, total: u64) -> ProgressBar {
     bar
 }
 
-/// What a file costs besides its content, as so many bytes. Without it, the time left of many small files would be far too
-/// long at first, and that of a large one after them too short.
+/// The work that a file takes besides its content, in bytes of content. Without it, the estimate for many small files would
+/// be far too long at first, and that for a large one after them too short.
 const FILE_COST: u64 = 64 << 10;
 
 /// A bar over a number of files and their bytes.

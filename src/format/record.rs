@@ -26,7 +26,7 @@ const TARGET_AT: usize = 56;
 const BASE_AT: usize = 104;
 const PREVIOUS_AT: usize = 152;
 const BARRIER_AT: usize = 200;
-/// Where the zeros of a dirty record start.
+/// Start of the zeros of a dirty record.
 const RESERVED_AT: usize = 248;
 const LIMIT_AT: usize = 152;
 const UNREADABLE_AT: usize = 160;

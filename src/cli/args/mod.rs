@@ -31,7 +31,7 @@ pub const MEMORY_MIN_MIB: i64 = 32;
 /// The largest `--memory`, in MiB: a tebibyte.
 pub const MEMORY_MAX_MIB: i64 = 1 << 20;
 
-/// What the program prints that is called without a command.
+/// Printed when the program is called without a command.
 pub const OVERVIEW: &str = "\
 An encrypted, authenticated directory for Linux: mount it and forget it.
 
@@ -210,18 +210,18 @@ pub struct MountArgs {
     /// Let other users access the mount; file permissions apply
     #[arg(help_heading = "Access", long)]
     pub allow_other: bool,
-    /// Where to encrypt and decrypt
+    /// Engine that encrypts and decrypts
     ///
     /// auto: on the CPU or a GPU, whichever is faster.
     #[arg(help_heading = "Speed", long, value_enum, default_value_t)]
     pub engine: EngineArg,
-    /// What a power failure may cost
+    /// Protection from power failures
     ///
     /// strict: it never damages confirmed data. relaxed: overwrites are faster, but it may destroy the chunks being
     /// overwritten, which is detected.
     #[arg(help_heading = "Speed", long, value_enum, default_value_t)]
     pub durability: DurabilityArg,
-    /// Which files' contents the kernel caches
+    /// Files whose contents the kernel caches
     ///
     /// auto: all but files opened only for writing. kernel: all but those opened with O_DIRECT. direct: none. write-back:
     /// all, and it gathers small writes, with limits that docs/limits.md lists.
@@ -321,7 +321,7 @@ fn is_system_root() -> bool {
 /// Arguments of `umount`.
 #[derive(Debug, Args)]
 pub struct UmountArgs {
-    /// Where the vault is mounted, or its directory
+    /// The mount point, or the vault's directory
     pub place: PathBuf,
 }
 
@@ -376,7 +376,7 @@ pub struct InfoArgs {
 /// Arguments of `stat`.
 #[derive(Debug, Args)]
 pub struct StatArgs {
-    /// Where the vault is mounted, or its directory
+    /// The mount point, or the vault's directory
     pub place: PathBuf,
     /// Show every kind of request, store call, engine and cache
     #[arg(long)]

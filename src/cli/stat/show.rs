@@ -58,7 +58,7 @@ pub fn brief(now: &Value, before: Option<&Value>, disk: Option<(u64, u64)>) -> S
     format!("{well}. Mounted for {up}, {open}{disk}.\n{}\n", rates(now, before))
 }
 
-/// What a user should know of first.
+/// The state of the mount: failures first.
 fn state(now: &Value) -> String {
     let failed = members(now, "requests").filter_map(|name| {
         let failures = number(now, &["requests", name, "failures"]);
@@ -82,7 +82,7 @@ fn state(now: &Value) -> String {
     }
 }
 
-/// What was read and written a second.
+/// Bytes and requests a second.
 fn rates(now: &Value, before: Option<&Value>) -> String {
     let difference = |path: &[&str]| number(now, path) - before.map_or(0.0, |before| number(before, path));
     let seconds = difference(&["uptime_seconds"]).max(1e-9);
