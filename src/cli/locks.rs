@@ -40,13 +40,22 @@ fn directory(store: &StoreDir) -> io::Result<File> {
 
 /// Whether somebody has locked this file alone.
 pub fn is_held(lock: &File) -> bool {
-    flock(lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+    is_refused(lock, FlockOperation::NonBlockingLockShared)
+}
+
+/// Whether this lock is kept from being taken; it is let go of at once.
+fn is_refused(lock: &File, operation: FlockOperation) -> bool {
+    match flock(lock, operation) {
+        // Closing the file would not do where another thread is starting a process.
+        Ok(()) => flock(lock, FlockOperation::Unlock).is_err(),
+        Err(e) => e == Errno::WOULDBLOCK,
+    }
 }
 
 /// Whether mounts share the vault.
 pub fn is_shared(vault: &Path) -> bool {
     let lock = StoreDir::open_path(vault).and_then(|store| lock_file(&store));
-    lock.is_ok_and(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK))
+    lock.is_ok_and(|lock| is_refused(&lock, FlockOperation::NonBlockingLockExclusive))
 }
 
 /// The folder of the process that has locked this file, if it can be seen from here.

@@ -5,7 +5,9 @@ mod dir;
 mod faulty;
 mod file;
 
-pub use dir::{DirFile, DirStream, Filesystem, Listed, Node, StoreDir, is_dots, is_marked, is_to_be_marked};
+pub use dir::{
+    DirFile, DirStream, Filesystem, Flock, Listed, Node, StoreDir, is_dots, is_marked, is_to_be_marked,
+};
 #[cfg(test)]
 pub use dir::{Locks, is_kept, like_nfs, scarce, sweep};
 #[cfg(any(test, feature = "faulty-store"))]

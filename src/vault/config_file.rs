@@ -9,13 +9,12 @@ use crate::{
         key_slot::SlotSecret,
         name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE, TEMPORARY},
     },
-    store::{BackingFile, DirFile, Node, StoreDir},
+    store::{BackingFile, DirFile, Flock, Node, StoreDir},
 };
 use rustix::fs::{FileType, FlockOperation, OFlags};
 use std::{
     ffi::{OsStr, OsString},
     io,
-    os::fd::OwnedFd,
     path::Path,
 };
 
@@ -259,7 +258,7 @@ pub(super) fn mend_for(
 pub struct ConfigLock {
     store: StoreDir,
     name: &'static OsStr,
-    file: OwnedFd,
+    file: Flock,
 }
 
 impl std::fmt::Debug for ConfigLock {
@@ -279,8 +278,7 @@ impl ConfigLock {
                 io::ErrorKind::PermissionDenied => store.open_file(name, OFlags::RDONLY),
                 _ => Err(e),
             })?;
-            rustix::fs::flock(&file, how)?;
-            let lock = ConfigLock { store: store.try_clone()?, name, file };
+            let lock = ConfigLock { store: store.try_clone()?, name, file: Flock::take(file, how)? };
             if lock.counts()? {
                 return Ok(lock);
             }

@@ -2,7 +2,6 @@
 
 use super::{
     Damage, Dir, Error, Result, Vault,
-    dir_lock::DirLock,
     keys::Former,
     names::{Place, is_set_aside, random_name, read_small},
     ownerless::drop_ownerless,
@@ -15,7 +14,7 @@ use crate::{
         layout,
         name::{Class, DIR_ID_NAME, LONG, LOST, is_litter},
     },
-    store::{BackingFile, DirFile, Listed, StoreDir},
+    store::{BackingFile, DirFile, Flock, Listed, StoreDir},
 };
 use rustix::{
     fs::{FileType, OFlags},
@@ -189,7 +188,7 @@ impl Vault {
     pub(super) fn take_away(
         &self,
         (parent, place): (&Dir, &Place),
-        (dir, locked): (&Dir, Option<DirLock>),
+        (dir, locked): (&Dir, Option<Flock>),
         remove: impl FnOnce() -> io::Result<()>,
     ) -> Result<()> {
         let _alone = self.dir_ids.write();

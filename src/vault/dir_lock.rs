@@ -11,19 +11,16 @@ use super::{
     names::Place,
     sharing::{Rule, holds},
 };
-use crate::format::name::DIR_ID_NAME;
+use crate::{format::name::DIR_ID_NAME, store::Flock};
 use rustix::{
-    fs::{FlockOperation, OFlags, flock, fstat},
+    fs::{FlockOperation, OFlags, fstat},
     io::Errno,
 };
-use std::{ffi::OsStr, io, os::fd::OwnedFd, time::Duration};
+use std::{ffi::OsStr, io, time::Duration};
 
 /// How often a directory without its id file is looked at, and for how long: who removes it may be about to put that back.
 const BETWEEN: Duration = Duration::from_millis(20);
 const FOR_AN_ID: Duration = Duration::from_secs(1);
-
-/// Keeps others from changing a directory.
-pub(super) struct DirLock(OwnedFd);
 
 /// How a directory is to be locked.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,14 +56,6 @@ impl LockMode {
     }
 }
 
-impl Drop for DirLock {
-    /// Closing alone would not do: see `WriteLock`.
-    fn drop(&mut self) {
-        // What cannot be unlocked is closed.
-        let _ = flock(&self.0, FlockOperation::Unlock);
-    }
-}
-
 impl Vault {
     /// Whether other machines may write to the vault.
     pub fn is_shared(&self) -> bool {
@@ -78,7 +67,7 @@ impl Vault {
     ///
     /// # Errors
     /// EAGAIN if others do not let go of it in time; ENOENT if it is gone; else the store's.
-    pub(super) fn lock_dir(&self, dir: &Dir, is_long: bool) -> Result<Option<DirLock>> {
+    pub(super) fn lock_dir(&self, dir: &Dir, is_long: bool) -> Result<Option<Flock>> {
         let Some(patience) = self.sharing.filter(|_| holds(Rule::LockDirectory)) else { return Ok(None) };
         let operation = match is_long {
             true => FlockOperation::NonBlockingLockExclusive,
@@ -96,7 +85,7 @@ impl Vault {
     ///
     /// # Errors
     /// As there.
-    pub(super) fn lock_long_name(&self, dir: &Dir, place: &Place) -> Result<Option<DirLock>> {
+    pub(super) fn lock_long_name(&self, dir: &Dir, place: &Place) -> Result<Option<Flock>> {
         if place.is_long() { self.lock_dir(dir, true) } else { Ok(None) }
     }
 
@@ -108,7 +97,7 @@ impl Vault {
     pub(super) fn lock_dirs<const N: usize>(
         &self,
         wanted: [(&Dir, LockMode); N],
-    ) -> Result<[Option<DirLock>; N]> {
+    ) -> Result<[Option<Flock>; N]> {
         let mut locks = [const { None }; N];
         if !self.is_shared() {
             return Ok(locks);
@@ -135,7 +124,7 @@ impl Vault {
     }
 
     /// `None` if another has it, or has put another id file there.
-    fn try_lock_dir(&self, dir: &Dir, operation: FlockOperation) -> io::Result<Option<DirLock>> {
+    fn try_lock_dir(&self, dir: &Dir, operation: FlockOperation) -> io::Result<Option<Flock>> {
         let name = OsStr::new(DIR_ID_NAME);
         // Over NFS an exclusive lock takes a descriptor that may write.
         let open =
@@ -147,14 +136,13 @@ impl Vault {
             }
             opened => opened?,
         };
-        match flock(&file, operation) {
-            Err(Errno::WOULDBLOCK) => return Ok(None),
+        let lock = match Flock::take(file, operation) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             locked => locked?,
-        }
-        let lock = DirLock(file);
+        };
         match dir.store.stat(name) {
             Ok(there) => {
-                let own = fstat(&lock.0)?;
+                let own = fstat(&lock)?;
                 Ok(((own.st_dev, own.st_ino) == (there.st_dev, there.st_ino)).then_some(lock))
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),

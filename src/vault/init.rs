@@ -11,7 +11,7 @@ use crate::{
         key_slot::NewSlot,
         name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE, NameMode, TEMPORARY},
     },
-    store::{DirFile, StoreDir},
+    store::{DirFile, Flock, StoreDir},
 };
 use rustix::{
     fs::{FlockOperation, OFlags, StatVfsMountFlags},
@@ -21,10 +21,7 @@ use std::{
     ffi::OsStr,
     fs::{DirBuilder, File},
     io,
-    os::{
-        fd::OwnedFd,
-        unix::{ffi::OsStrExt, fs::DirBuilderExt},
-    },
+    os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
     path::{Path, PathBuf},
 };
 
@@ -38,7 +35,7 @@ pub struct NewPlace {
     is_new: bool,
     was_empty: bool,
     /// Not there where the store locks no directories.
-    _alone: Option<OwnedFd>,
+    _alone: Option<Flock>,
 }
 
 impl Vault {

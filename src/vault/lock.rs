@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     format::name::{LOCK_FILE, RESERVED},
-    store::{BackingFile, DirFile, StoreDir},
+    store::{BackingFile, DirFile, Flock, StoreDir},
 };
 use parking_lot::Mutex;
 use rustix::{
@@ -28,10 +28,8 @@ use rustix::{
 use std::{
     ffi::OsStr,
     io,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
+    ops::Deref,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::Path,
     sync::atomic::{AtomicBool, AtomicI64, Ordering},
     thread,
@@ -72,7 +70,7 @@ impl Users {
 pub(super) struct WriteLock {
     users: Users,
     /// Goes before the lock file does: whoever waits for that finds the directory free.
-    directory: Option<OwnedFd>,
+    directory: Option<Flock>,
     held: Mutex<Held>,
     /// When that was seen to be so.
     seen: AtomicI64,
@@ -86,8 +84,26 @@ pub(super) struct WriteLock {
 
 struct Held {
     /// The lock file of this name, or the one that is there now.
-    file: DirFile,
+    file: LockFile,
     mark: Mark,
+}
+
+/// The lock file, locked: as [`Flock`], it is unlocked when this is dropped.
+struct LockFile(DirFile);
+
+impl Deref for LockFile {
+    type Target = DirFile;
+
+    fn deref(&self) -> &DirFile {
+        &self.0
+    }
+}
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        // What cannot be unlocked is closed.
+        let _ = rustix::fs::flock(&*self.fd(), FlockOperation::Unlock);
+    }
 }
 
 impl WriteLock {
@@ -310,16 +326,6 @@ impl WriteLock {
     }
 }
 
-impl Drop for WriteLock {
-    /// Closing alone would not do: a process that is just being started has the same open files until it runs its own program.
-    fn drop(&mut self) {
-        let unlock = |fd: BorrowedFd| rustix::fs::flock(fd, FlockOperation::Unlock);
-        // What cannot be unlocked is closed.
-        let _ = self.directory.take().map(|directory| unlock(directory.as_fd()));
-        let _ = unlock(self.held.get_mut().file.fd().as_fd());
-    }
-}
-
 /// Who keeps the vault from being locked: one who has it alone, or several.
 fn who_has(root: &StoreDir) -> OpenError {
     match lock_file(root, Users::Several) {
@@ -363,13 +369,13 @@ fn mark_of_several(file: &DirFile) -> io::Result<Mark> {
 }
 
 /// The lock file, locked, and whether it was made. EWOULDBLOCK if another holds it.
-fn lock_file(root: &StoreDir, users: Users) -> io::Result<(DirFile, bool)> {
+fn lock_file(root: &StoreDir, users: Users) -> io::Result<(LockFile, bool)> {
     let mut any_made = false;
     for _ in 0..TRIES {
         let (fd, made) = open(root)?;
         any_made |= made;
         rustix::fs::flock(&fd, users.lock())?;
-        let file = DirFile::new(fd);
+        let file = LockFile(DirFile::new(fd));
         if is_in_place(root, &file) {
             return Ok((file, any_made));
         }

@@ -1,10 +1,7 @@
 //! Removing names, and moving them.
 
-use super::{
-    Dir, Kind, Pin, Result, Stat, StoredName, Vault,
-    dir_lock::{DirLock, LockMode},
-    names::Place,
-};
+use super::{Dir, Kind, Pin, Result, Stat, StoredName, Vault, dir_lock::LockMode, names::Place};
+use crate::store::Flock;
 use rustix::io::Errno;
 use std::{
     ffi::OsStr,
@@ -205,7 +202,7 @@ impl Vault {
     fn replace(
         &self,
         at: (&Dir, &Place),
-        (replaced, locked): (Option<Dir>, Option<DirLock>),
+        (replaced, locked): (Option<Dir>, Option<Flock>),
         rename: impl FnOnce() -> io::Result<()>,
     ) -> Result<()> {
         match replaced {

@@ -4,6 +4,7 @@
 //! directory can be reached whatever a caller passes.
 
 mod file;
+mod flock;
 mod generation;
 mod list;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod node;
 pub mod scarce;
 
 pub use file::DirFile;
+pub use flock::Flock;
 pub use list::{DirStream, Listed, is_dots};
 #[cfg(test)]
 pub use lost::Locks;
@@ -329,14 +331,12 @@ impl StoreDir {
         Ok(rustix::fs::fsync(self.readable()?)?)
     }
 
-    /// Locks the directory itself, as long as the descriptor lives.
+    /// Locks the directory itself.
     ///
     /// # Errors
     /// EWOULDBLOCK if another has it locked; EBADF, ENOLCK and others where the store locks no directories.
-    pub fn lock(&self, operation: FlockOperation) -> io::Result<OwnedFd> {
-        let fd = self.readable()?;
-        rustix::fs::flock(&fd, operation)?;
-        Ok(fd)
+    pub fn lock(&self, operation: FlockOperation) -> io::Result<Flock> {
+        Flock::take(self.readable()?, operation)
     }
 
     /// Makes all of the filesystem that it is on durable; false where that cannot be asked for (FUSE).

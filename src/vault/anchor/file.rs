@@ -1,9 +1,9 @@
 //! The file of an anchor: where it may be, and who has it.
 
 use super::error::AnchorError;
-use crate::store::{BackingFile, DirFile};
+use crate::store::{BackingFile, DirFile, Flock};
 use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::FlockOperation;
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read},
@@ -13,21 +13,22 @@ use std::{
 };
 
 /// Opens an anchor to write to it, alone; makes an empty file if there is none.
-pub(super) fn to_write(path: &Path) -> Result<Arc<dyn BackingFile>, AnchorError> {
+pub(super) fn to_write(path: &Path) -> Result<(Arc<dyn BackingFile>, Flock), AnchorError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = locked(&options, path, FlockOperation::NonBlockingLockExclusive)?;
+    let (file, lock) = locked(&options, path, FlockOperation::NonBlockingLockExclusive)?;
     let at = |e| AnchorError::at(path, e);
     if file.metadata().map_err(at)?.len() == 0 {
         File::open(above(path)).and_then(|above| above.sync_all()).map_err(at)?;
     }
-    Ok(Arc::new(DirFile::new(file.into())))
+    Ok((Arc::new(DirFile::new(file.into())), lock))
 }
 
 /// A copy of an anchor in memory: what is only read is not changed, and a database that a crash left needs to be.
 pub(super) fn to_read(path: &Path) -> Result<Arc<dyn BackingFile>, AnchorError> {
     let mut content = Vec::new();
-    let mut file = locked(OpenOptions::new().read(true), path, FlockOperation::NonBlockingLockShared)?;
+    let (mut file, _lock) =
+        locked(OpenOptions::new().read(true), path, FlockOperation::NonBlockingLockShared)?;
     file.read_to_end(&mut content).map_err(|e| AnchorError::at(path, e))?;
     Ok(Arc::new(Copy(Mutex::new(content))))
 }
@@ -54,15 +55,21 @@ fn above(path: &Path) -> &Path {
     }
 }
 
-fn locked(options: &OpenOptions, path: &Path, lock: FlockOperation) -> Result<File, AnchorError> {
+/// The file, and its lock.
+fn locked(
+    options: &OpenOptions,
+    path: &Path,
+    operation: FlockOperation,
+) -> Result<(File, Flock), AnchorError> {
     let file = options.open(path).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => AnchorError::Missing(path.to_owned()),
         _ => AnchorError::at(path, e),
     })?;
-    match flock(&file, lock) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(AnchorError::InUse(path.to_owned())),
-        Err(e) => Err(AnchorError::at(path, e.into())),
+    let lock = file.try_clone().and_then(|same| Flock::take(same.into(), operation));
+    match lock {
+        Ok(lock) => Ok((file, lock)),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(AnchorError::InUse(path.to_owned())),
+        Err(e) => Err(AnchorError::at(path, e)),
     }
 }
 

@@ -40,7 +40,7 @@ use crate::{
         config::{VAULT_ID, VaultConfig},
         dir_id::DirId,
     },
-    store::{BackingFile, StoreDir},
+    store::{BackingFile, Flock, StoreDir},
 };
 use changes::{Changes, Looked, Settled};
 use database::{Database, DirState, Reader};
@@ -108,6 +108,8 @@ pub(super) struct Anchor {
     queue: Mutex<HashMap<Salt, Bound>>,
     /// Held by who writes the queue: whoever waits for it finds what he wanted done.
     committing: Mutex<()>,
+    /// Of its file, if that may be written to. It outlives the database.
+    _lock: Option<Flock>,
 }
 
 /// What an anchor begins with that takes a vault as it is: its key, and the table `about`.
@@ -148,8 +150,11 @@ impl Anchor {
     ) -> std::result::Result<Self, AnchorError> {
         let path = &wanted.file;
         let writable = !read_only || wanted.accept;
-        let file = if writable { file::to_write(path)? } else { file::to_read(path)? };
-        let anchor = Self::over(file, (path, writable), owner)?;
+        let (file, lock) = match writable {
+            true => file::to_write(path).map(|(file, lock)| (file, Some(lock)))?,
+            false => (file::to_read(path)?, None),
+        };
+        let anchor = Anchor { _lock: lock, ..Self::over(file, (path, writable), owner)? };
         let made = anchor.is_made();
         if !made && !writable {
             return Err(AnchorError::Missing(path.clone()));
@@ -200,6 +205,7 @@ impl Anchor {
             count: AtomicU64::default(),
             queue: Mutex::default(),
             committing: Mutex::default(),
+            _lock: None,
         })
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use std::os::fd::AsFd;
 
 #[test]
 fn a_process_that_is_being_started_keeps_no_lock() {
@@ -7,7 +8,7 @@ fn a_process_that_is_being_started_keeps_no_lock() {
     let lock = WriteLock::take(&root, dir.path(), Users::One).unwrap();
     // What it has between fork and exec.
     let file = lock.held.lock().file.fd().try_clone().unwrap();
-    let directory = lock.directory.as_ref().map(|directory| directory.try_clone().unwrap());
+    let directory = lock.directory.as_ref().map(|directory| directory.as_fd().try_clone_to_owned().unwrap());
     drop(lock);
     assert!(WriteLock::take(&root, dir.path(), Users::One).is_ok());
     drop((file, directory));

@@ -12,6 +12,7 @@ use super::{settings, slot, unlock};
 use crate::{
     engine::EngineChoice,
     format::name::NameMode,
+    store::Flock,
     vault::{Dir, Kind, OpenError, OpenOptions, Vault, sharing},
 };
 use std::{ffi::OsStr, path::Path, sync::Arc, time::Duration};
@@ -93,7 +94,7 @@ fn name(text: &str) -> &OsStr {
 
 impl Vault {
     /// Has the root, as another machine while it makes a long name in it.
-    pub(crate) fn lock_root(&self) -> impl Drop {
+    pub(crate) fn lock_root(&self) -> Flock {
         self.lock_dir(&self.root, true).unwrap().unwrap()
     }
 }
