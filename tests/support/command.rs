@@ -4,7 +4,7 @@ use super::turns::Turn;
 use std::{
     fs::File,
     io::{Read, Seek},
-    os::unix::process::CommandExt,
+    os::unix::{fs::FileExt, process::CommandExt},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -78,6 +78,13 @@ impl Running {
             panic!("not done after {limit:?}: {}\n{said}", self.line);
         };
         Done { status, stdout: self.output(0).into_bytes(), stderr: self.output(1) }
+    }
+
+    /// What it has written to standard error so far.
+    pub fn said(&self) -> String {
+        let mut bytes = vec![0; 1 << 16];
+        let len = self.files[1].read_at(&mut bytes, 0).expect("output");
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
     }
 
     /// Whether it ends by itself, within `limit`.

@@ -4,7 +4,7 @@ use crate::{
     cli::{in_namespace, mount_command},
     support::{
         command::{Running, ok, run},
-        mounted::{Vault, is_mounted, program_path},
+        mounted::{Vault, program_path},
         ready, ready_as_root,
         waiting::wait_for,
     },
@@ -50,10 +50,10 @@ fn a_mount_in_the_foreground_logs_what_one_in_the_background_does() {
     let mut to_file = mount_command(&vault);
     for (command, to_file) in [(&mut to_terminal, false), (&mut to_file, true)] {
         let running = Running::start(command.arg("-f"));
-        wait_for("the mount answers", || is_mounted(&vault.mount_point));
+        let what = format!("mounted {} on {}", vault.store.display(), vault.mount_point.display());
+        wait_for("it says that it is mounted", || running.said().contains(&what));
         umount(&vault);
         let done = running.finish(Duration::from_secs(30));
-        let what = format!("mounted {} on {}", vault.store.display(), vault.mount_point.display());
         assert!(done.stderr.contains(&format!("warpcrypt: {what}\n")), "{}", done.stderr);
         let log = if to_file { fs::read_to_string(&vault.log).expect("the log") } else { done.stderr };
         assert!(log.contains(&what) && log.contains(&format!("un{what}; all of it is stored")), "{log}");

@@ -4,17 +4,17 @@ use crate::support::{
     CACHES,
     mounted::{Mount, Vault},
     ready,
+    waiting::wait_for,
 };
-use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, Stat, Timespec, Timestamps, futimens, lstat, open, stat, utimensat,
+use rustix::{
+    fs::{AtFlags, CWD, Mode, OFlags, Stat, Timespec, Timestamps, futimens, lstat, open, stat, utimensat},
+    time::{ClockId, clock_gettime},
 };
 use std::{
     fs::{self, File},
     io::{Read, Write},
     os::unix::fs::symlink,
     path::Path,
-    thread::sleep,
-    time::Duration,
 };
 
 #[test]
@@ -92,9 +92,10 @@ fn a_time_of_access_that_was_set_stays() {
     }
 }
 
-/// Lets the clock of the kernel's filesystems go on.
+/// Waits until the clock of the kernel's filesystems has passed this moment.
 fn tick() {
-    sleep(Duration::from_millis(20));
+    let now = clock_gettime(ClockId::Realtime);
+    wait_for("the clock goes on", || clock_gettime(ClockId::RealtimeCoarse) > now);
 }
 
 /// What programs see of times of access, as mail programs and cleaners go by them.
