@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Compares vaultread.py with the program that WARPCRYPT_TEST_PROGRAM names. tests/mounted/reader.rs runs it."""
 
+import errno
 import hashlib
 import io
 import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -271,23 +273,72 @@ class Flips(Case):
             file.seek((48 + 64) * 4096)
             file.write(b"behind a group of holes")
 
-        self.flips(write, 150, skipped=range(1024, 4096))
+        self.flips(write, 150)
 
-    def flips(self, write, sample, skipped=()):
-        """`skipped`: positions about which the program's commands differ: entries of a first group without a slot."""
+    def test_files_with_other_tags_and_ciphers(self):
+        for cipher, integrity in (("aes-128-ctr", "kmac128"), ("kuznyechik-ctr", "kmac256")):
+            with self.subTest(cipher=cipher, integrity=integrity):
+                self.flips(lambda file: file.write(pattern(5000)), 60, "--cipher", cipher, "--integrity", integrity)
+
+    def test_an_empty_file_that_was_committed(self):
+        def write(file):
+            file.write(b"x")
+            file.flush()
+            os.fsync(file.fileno())
+            file.truncate(0)
+
+        self.flips(write, 150)
+
+    def test_a_dirty_file(self):
+        place = self.place()
+        with open(f"{place.serve()}/file", "w+b", buffering=0) as file:
+            file.write(pattern(9000))
+            os.fsync(file.fileno())
+            file.seek(4096)
+            file.write(pattern(6000, 5))
+            os.fsync(file.fileno())
+            place.kill()
+            try:
+                file.close()
+            except OSError:
+                pass
+        original = self.only_stored(place)
+        self.assertFalse(vaultread.Record(original[:512], place.vault().file_keys).is_clean)
+        self.flips_of(place, original, 150)
+
+    def test_a_file_that_was_never_committed(self):
+        """Zeros are an empty file. A mount reads anything else as empty, as a crash may have left it; no command vouches for it."""
         place = self.place()
         with open(f"{place.mount()}/file", "wb") as file:
-            write(file)
+            file.write(pattern(5000))
         place.umount()
+        whole = self.only_stored(place)
+        zeros = bytes(len(whole))
+        lengths = [*range(1, 4096)] if PROVE else [1, 8, 511, 512, 1024, 1025, 4095]
+        self.verdicts([b"", zeros[:4096], zeros, *(zeros[:length] for length in lengths)], place)
+        cut = [whole[:length] for length in lengths]
+        blank = [zeros[:1024] + whole[1024:], zeros[:4095] + b"x", zeros[:4096] + whole[4096:]]
+        self.verdicts([*cut, zeros[:4094] + b"x", *blank], place, mount_shows=b"")
+
+    def only_stored(self, place):
+        """The stored bytes of the only file of a vault."""
         vault = place.vault()
         stored = vault.entries(vault.root(), self.fail)[0].stored
         with open(os.path.join(os.fsencode(place.store), stored), "rb") as file:
-            original = file.read()
+            return file.read()
+
+    def flips(self, write, sample, *options):
+        place = self.place(*options)
+        with open(f"{place.mount()}/file", "wb") as file:
+            write(file)
+        place.umount()
+        self.flips_of(place, self.only_stored(place), sample)
+
+    def flips_of(self, place, original, sample):
         used = [i for i in range(len(original)) if i < 1024 or any(original[i & ~63:(i | 63) + 1])]
         choice = random.Random(1)
         positions = sorted({*(used if PROVE else choice.sample(used, sample)), *choice.sample(range(len(original)), sample),
                             1, 3072, 4095})
-        positions = [at for at in positions if at not in skipped]
         variants = []
         for at in positions:
             changed = bytearray(original)
@@ -296,9 +347,9 @@ class Flips(Case):
         for at in range(0, len(variants), 512):
             self.verdicts(variants[at:at + 512], place, positions[at:at + 512])
 
-    def verdicts(self, variants, place=None, labels=None):
-        """Each variant becomes a stored file; all commands must agree on which are damaged, and on what is read."""
-        place = place or self.place()
+    def verdicts(self, variants, place, labels=None, mount_shows=None):
+        """Each variant becomes a stored file; all commands must agree on which are damaged, and on what is read. `mount_shows` is
+        what a mount reads instead."""
         root = place.mount()
         names = [f"v{i}" for i in range(len(variants))]
         for name in names:
@@ -343,6 +394,8 @@ class Flips(Case):
         shutil.rmtree(target, ignore_errors=True)
         different = []
         for i, name in enumerate(names):
+            if mount_shows is not None:
+                self.assertEqual(answers[name].pop("mount"), mount_shows)
             is_damaged = answers[name]["reader"] is None
             values = set(answers[name].values())
             in_check = f'"{name}"' in said
@@ -352,6 +405,209 @@ class Flips(Case):
                 different.append((labels[i] if labels else i, short, "check: " + ("damaged" if in_check else "well"),
                                   "hash: " + ("well" if name in hashes else "damaged")))
         self.assertEqual(different, [], f"{len(different)} of {len(names)}; check said: {said[-600:]}")
+
+
+def shown_tree(root):
+    """What programs can read below `root`, by path; None in place of what fails with EIO."""
+    def attempt(function):
+        try:
+            return function()
+        except OSError as e:
+            if e.errno != errno.EIO:
+                raise
+            return None
+
+    def content(path):
+        with open(path, "rb") as file:
+            return file.read()
+
+    def attributes(path):
+        names = [n for n in os.listxattr(path, follow_symlinks=False) if n.startswith("user.")]
+        return {os.fsencode(n): os.getxattr(path, n, follow_symlinks=False) for n in names}
+
+    root = os.fsencode(root)
+    found, pending = {}, [root]
+    while pending:
+        at = pending.pop()
+        for name in attempt(lambda: os.listdir(at)) or []:
+            path = os.path.join(at, name)
+            mode = attempt(lambda: os.lstat(path).st_mode)
+            if mode is None:
+                value = None
+            elif stat.S_ISLNK(mode):
+                value = attempt(lambda: os.readlink(path))
+            elif stat.S_ISDIR(mode):
+                value = "directory" if attempt(lambda: os.listdir(path)) is not None else None
+                if value:
+                    pending.append(path)
+            else:
+                value = attempt(lambda: content(path))
+            listed = attempt(lambda: attributes(path)) if value is not None else None
+            found[os.path.relpath(path, root)] = (value, listed)
+    return found
+
+
+class Nodes(Case):
+    """One byte of what is not the content of a file is changed: all commands give one verdict."""
+
+    def small_vault(self):
+        place = self.place()
+        root = place.mount()
+        with open(f"{root}/file", "wb") as file:
+            file.write(b"content")
+        os.setxattr(f"{root}/file", "user.small", b"value")
+        os.setxattr(f"{root}/file", "user.large", pattern(60000))
+        with open(f"{root}/{'l' * 200}", "wb") as file:
+            file.write(b"under a long name")
+        os.mkdir(f"{root}/directory")
+        with open(f"{root}/directory/inner", "wb") as file:
+            file.write(b"inner")
+        os.symlink("target", f"{root}/link")
+        os.symlink("t" * 4000, f"{root}/long link")
+        place.umount()
+        return place
+
+    def test_configuration(self):
+        place = self.small_vault()
+        with open(f"{place.store}/warpcrypt.json", "rb") as file:
+            original = file.read()
+
+        def write(content):
+            for name in ("warpcrypt.json", "warpcrypt.json.copy"):
+                with open(f"{place.store}/{name}", "wb") as file:
+                    file.write(content)
+
+        for at, changed in self.flipped(original, 30):
+            write(changed)
+            self.agree(place, f"configuration, byte {at}")
+        write(original)
+        self.assertEqual(self.agree(place, "unchanged"), (True, False))
+
+    def test_ids_sidecars_lists_and_long_links(self):
+        place = self.small_vault()
+        for at, names, files in os.walk(os.fsencode(place.store)):
+            for name in files:
+                path = os.path.join(at, name)
+                if (name.startswith(b"warpcrypt.") and not name.startswith((b"warpcrypt.json", b"warpcrypt.lock"))
+                        and os.path.getsize(path) and (not name.startswith(b"warpcrypt.long.") or name.endswith(b".name"))
+                        or b"warpcrypt.links" in at or b"warpcrypt.xattrs" in at):
+                    self.content_flips(place, path)
+
+    def content_flips(self, place, path):
+        with open(path, "rb") as file:
+            original = file.read()
+        for at, changed in self.flipped(original, 6):
+            with open(path, "wb") as file:
+                file.write(changed)
+            answer = self.agree(place, f"{os.fsdecode(path)}, byte {at}")
+            self.assertNotEqual(answer, (True, False), f"undetected: {path}, byte {at}")
+        with open(path, "wb") as file:
+            file.write(original)
+
+    def test_names(self):
+        place = self.small_vault()
+        for at, names, files in os.walk(os.fsencode(place.store)):
+            if b"warpcrypt." in at[len(place.store):]:
+                continue
+            for name in names + files:
+                is_short = not name.startswith(b"warpcrypt.")
+                if not is_short and not name.startswith(b"warpcrypt.long."):
+                    continue
+                for byte, changed in self.flipped(name, 4 if is_short else 8):
+                    if b"/" in changed or b"\0" in changed:
+                        continue
+                    os.rename(os.path.join(at, name), os.path.join(at, changed))
+                    answer = self.agree(place, f"name {name}, byte {byte}")
+                    if is_short:
+                        self.assertEqual(answer, (True, True), f"undetected: {name}, byte {byte}")
+                    os.rename(os.path.join(at, changed), os.path.join(at, name))
+
+    def test_names_of_other_programs(self):
+        place = self.small_vault()
+        vault = place.vault()
+        stored = vault.entries(vault.root(), self.fail)[0].stored
+        for name in (b".DS_Store", stored + b" (conflicted copy)", stored + b" (conflicted copy 12)", stored + b"x" * 21):
+            path = os.path.join(os.fsencode(place.store), name)
+            with open(path, "wb") as file:
+                file.write(b"x")
+            self.assertEqual(self.agree(place, name), (True, False))
+            os.unlink(path)
+
+    def test_links_and_attributes(self):
+        place = self.small_vault()
+        store = os.fsencode(place.store)
+        for name in os.listdir(store):
+            path = os.path.join(store, name)
+            if os.path.islink(path):
+                original = os.readlink(path)
+                for at, changed in self.flipped(original, 6):
+                    if b"\0" in changed or changed.startswith(b"warpcrypt.") and not changed.startswith(b"warpcrypt.link."):
+                        continue  # another form, which is reserved
+                    os.unlink(path)
+                    os.symlink(changed, path)
+                    self.assertEqual(self.agree(place, f"link {original}, byte {at}"), (True, True), f"{original}, byte {at}")
+                os.unlink(path)
+                os.symlink(original, path)
+                continue
+            for attribute in os.listxattr(path):
+                original = os.getxattr(path, attribute)
+                if attribute.startswith("user.warpcrypt.") and len(attribute) > 40:
+                    for at, changed in self.flipped(original, 6):
+                        os.setxattr(path, attribute, changed)
+                        answer = self.agree(place, f"attribute {attribute}, byte {at}")
+                        self.assertEqual(answer, (True, True), f"attribute, byte {at}")
+                    os.setxattr(path, attribute, original)
+
+    def flipped(self, original, sample):
+        """Positions with what `original` becomes if a bit there is flipped: all with PROVE, else some and the last."""
+        choice = random.Random(len(original))
+        every = range(len(original))
+        for at in every if PROVE else sorted({*choice.sample(every, min(sample, len(every))), len(original) - 1}):
+            changed = bytearray(original)
+            changed[at] ^= 1 << choice.randrange(8)
+            yield at, bytes(changed)
+
+    def agree(self, place, label):
+        """Whether the vault opens, and whether something is damaged, if all agree on that and on what they read."""
+        target = os.path.join(place.path, "exported")
+        codes = {"check": place.run("check", "--full", place.store).returncode,
+                 "export": place.run("export", place.store, target).returncode,
+                 "cat": place.run("cat", place.store, "file").returncode}
+        hashed = place.run("hash", "--vault", place.store, "--sum")
+        codes["hash"] = hashed.returncode
+        mounted = place.run("mount", place.store, place.mount_point, "--read-only")
+        codes["mount"] = mounted.returncode
+        try:
+            found, damaged = read_tree(place.vault())
+        except (vaultread.VaultError, vaultread.Damage) as e:
+            found, damaged = None, str(e)
+        try:
+            if found is None:
+                self.assertTrue(all(code not in (0, 41) or name == "check" and code for name, code in codes.items()),
+                                f"{label}: reader refuses ({damaged}), {codes}, {mounted.stderr}")
+                return False, True
+            shown = shown_tree(place.mount_point)
+            exported = shown_tree(target)
+        finally:
+            if codes["mount"] == 0:
+                place.umount()
+            shutil.rmtree(target, ignore_errors=True)
+        self.assertEqual(codes["mount"], 0, f"{label}: {codes}, {mounted.stderr}")
+        told = (label, codes, {path: value is None for path, value in found.items()}, damaged)
+        for path in {*found, *shown}:
+            if found.get(path) is None:
+                self.assertIn(None, shown.get(path, (None, None)), told)
+            else:
+                # The filesystem that is exported to may have no room for attributes.
+                self.assertEqual((shown.get(path), exported.get(path, (None,))[0]), (found[path], found[path][0]), told)
+        self.assertEqual((codes["check"], codes["export"]), (41, 41) if damaged else (0, 0), told)
+        contents = {path: value[0] for path, value in shown.items() if value[0] not in (None, "directory") and b"link" not in path}
+        hashes = dict(line.split(b"  ", 1)[::-1] for line in hashed.stdout.split(b"\n") if line)
+        self.assertEqual({os.path.basename(path): digest for path, digest in hashes.items()},
+                         {os.path.basename(path): hashlib.sha3_256(value).hexdigest().encode() for path, value in contents.items()}, told)
+        self.assertEqual(codes["cat"] == 0, b"file" in contents, told)
+        self.assertTrue(damaged or codes["hash"] == 0, told)
+        return True, bool(damaged)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,10 @@ class Damage(Exception):
     """Stored bytes that do not authenticate, or that no writer leaves."""
 
 
+class Reserved(Exception):
+    """A form that format.md reserves: no damage, but nothing that this reader can read."""
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Keccak, KMAC (SP 800-185), TurboSHAKE (RFC 9861)
 
@@ -476,7 +480,7 @@ def be(n, size):
 
 
 def prefixed(x):
-    """T(x) of format.md."""
+    """prefixed(x) of format.md."""
     return be(len(x), 4) + x
 
 
@@ -894,6 +898,18 @@ class Stored:
             parts += part
         return parts
 
+    def has_more_than_zeros(self):
+        at = 0
+        while at < self.size:
+            try:
+                at = os.lseek(self.fd, at, os.SEEK_DATA)
+            except OSError:
+                return False
+            if any(self.read(at, min(1 << 20, self.size - at))):
+                return True
+            at += 1 << 20
+        return False
+
     def slots(self, group):
         """For each chunk of the group its two slots; those of epoch 0 too."""
         raw = self.read(entries_at(group), ENTRY * chunks_in(group))
@@ -939,6 +955,8 @@ class CleanContent(Content):
         self.version, self.groups, self.nodes = record.target, {}, {}
         if stored.size != stored_size(self.size):
             raise Damage(f"stored length {stored.size}, not {stored_size(self.size)}")
+        if self.size == 0:
+            self._group(0)
 
     def _node(self, level, page):
         """Child digests of a node page, proven by those above."""
@@ -1080,6 +1098,8 @@ def open_content(stored, keys):
         return EmptyContent
     sectors = [stored.read(at, RECORD) for at in (0, RECORD)]
     if not any(any(sector) for sector in sectors):
+        if stored.has_more_than_zeros():
+            raise Damage("its header is blank, and what follows is not")
         return EmptyContent
     records = [Record(sector, keys) for sector in sectors if any(sector)]
     newest = max(records, key=lambda record: record.sequence)
@@ -1128,6 +1148,7 @@ def _salvaged(stored, keys, chunk, slots, lengths):
 OWN, LONG, PLAIN, LINK = b"warpcrypt.", b"warpcrypt.long.", b"warpcrypt.plain.", b"warpcrypt.link."
 REWRITE = b"warpcrypt.rewrite."
 MAX_NAME, MAX_SHORT, MAX_TARGET, MAX_SHORT_TARGET, MAX_LIST = 255, 160, 4095, 3039, 1 << 20
+STORED_LENGTHS = [-(-4 * (16 * blocks + 16) // 3) for blocks in range(10, 0, -1)]
 NODE_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link", stat.S_IFIFO: "p",
               stat.S_IFSOCK: "s", stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
 
@@ -1338,8 +1359,23 @@ class Vault:
 
         return self._under_any(check)
 
+    def _is_foreign(self, directory, stored):
+        """Whether a name that does not authenticate is another program's, which is no damage."""
+        if self.config.names == "plain" or stored.startswith(LONG):
+            return False
+        if len(stored) not in STORED_LENGTHS:
+            return True
+        for length in STORED_LENGTHS:
+            for at in range(len(stored) - length + 1 if length < len(stored) else 0):
+                try:
+                    if self._name(directory, stored[at:at + length]):
+                        return True
+                except Damage:
+                    pass
+        return False
+
     def entries(self, directory, problem):
-        """Entries by name. `problem(stored name, Damage)` is told of those without one."""
+        """Entries by name. `problem(stored name, Damage)` is told of those that lost it."""
         found = []
         for stored in sorted(os.listdir(b"/proc/self/fd/%d" % directory.fd)):
             try:
@@ -1348,7 +1384,8 @@ class Vault:
                     status = os.stat(stored, dir_fd=directory.fd, follow_symlinks=False)
                     found.append(Entry(named[0], stored, status, named[1]))
             except Damage as e:
-                problem(stored, e)
+                if not self._is_foreign(directory, stored):
+                    problem(stored, e)
         return sorted(found, key=lambda entry: entry.name)
 
     def enter(self, directory, entry):
@@ -1391,7 +1428,7 @@ class Vault:
                 raise Damage("a long link without its target")
             context, length = [b"long", data[:16]], int.from_bytes(data[16:], "big")
         elif stored.startswith(OWN):
-            raise Damage("a link of a form that this reader does not know")
+            raise Reserved("a link of a form that this reader does not know")
         else:
             data = from_base64url(stored)
             context, sealed, length = [data[:16]], data[16:], len(data) - 32
@@ -1528,6 +1565,8 @@ class Reader:
             if entry.kind == "directory":
                 inner = self.vault.enter(directory, entry)
             visit(path, directory, entry, inner)
+        except Reserved as e:
+            print(f"vaultread: {os.fsdecode(path)}: {e}", file=sys.stderr)
         except (Damage, OSError) as e:
             self.report(path, e)
         return (path, inner) if inner else None

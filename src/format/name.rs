@@ -199,11 +199,13 @@ impl NameKeys {
         }
     }
 
-    /// Whether a stored name looks like one that this vault could have written: otherwise some other program made it.
+    /// Whether a stored name looks like one that this vault could have written, or like one that was damaged: otherwise some other
+    /// program made it.
     pub fn has_form(&self, stored: &[u8]) -> bool {
         match self.classify(stored) {
+            // Its characters do not count: a damaged name should not pass for another program's.
             Class::Entry if self.mode == NameMode::Encrypted => {
-                from_base64(stored).is_some_and(|sealed| sealed.len() > 16 && sealed.len().is_multiple_of(16))
+                short_lengths().any(|len| stored.len() == len)
             }
             Class::Own if stored.starts_with(LONG.as_bytes()) => {
                 stored.strip_suffix(SIDECAR.as_bytes()).is_some_and(is_long)
@@ -244,8 +246,8 @@ pub fn stored_names_in(stray: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let is_long = stray.windows(LONG.len() - 1).any(|part| part == &LONG.as_bytes()[..LONG.len() - 1]);
     let hashes = is_long.then(|| stray.windows(base64_len(HASH))).into_iter().flatten();
     let hashes = hashes.filter(is_alphabet).map(|hash| [LONG.as_bytes(), hash].concat());
-    let lengths = (1..=SHORT_MAX / 16).rev().map(|blocks| base64_len(blocks * 16 + SivKey::OVERHEAD));
-    let short = lengths.flat_map(move |len| stray.windows(len).filter(is_alphabet).map(<[u8]>::to_vec));
+    let short =
+        short_lengths().flat_map(move |len| stray.windows(len).filter(is_alphabet).map(<[u8]>::to_vec));
     hashes.chain(short)
 }
 
@@ -282,6 +284,11 @@ pub fn is_litter(stored: &[u8]) -> bool {
         "ehthumbs_vista.db",
     ];
     LITTER.iter().any(|name| stored == name.as_bytes()) || is_removed_over_nfs(stored)
+}
+
+/// The lengths of stored names without a sidecar, the longest first.
+fn short_lengths() -> impl Iterator<Item = usize> {
+    (1..=SHORT_MAX / 16).rev().map(|blocks| base64_len(blocks * 16 + SivKey::OVERHEAD))
 }
 
 fn is_long(stored: &[u8]) -> bool {

@@ -30,7 +30,7 @@ pub(super) fn set_headless_aside(root: &StoreDir, file: &dyn BackingFile) -> io:
 ///
 /// # Errors
 /// The store's.
-pub(super) fn is_blank(file: &dyn BackingFile) -> io::Result<bool> {
+pub(super) fn is_all_zeros(file: &dyn BackingFile) -> io::Result<bool> {
     Ok(next_piece(file, 0, &mut vec![0; PIECE])?.is_none())
 }
 

@@ -32,6 +32,7 @@ impl Vault {
         self.come_to_rest()?;
         self.files.put_away();
         self.told.lock().clear();
+        self.told_of_strays.lock().clear();
         let context = self.files.context();
         context.background.finish_jobs();
         context.keys.wipe();

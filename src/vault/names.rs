@@ -9,12 +9,13 @@ use crate::{
     format::name::{Class, LONG, LOST, NameError, TEMPORARY, sidecar_name, stored_names_in},
     store::{BackingFile, DirFile, Listed, StoreDir},
 };
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::{
     fs::{FileType, OFlags},
     io::Errno,
 };
 use std::{
+    collections::HashSet,
     ffi::{OsStr, OsString},
     io,
     os::unix::ffi::{OsStrExt, OsStringExt},
@@ -112,13 +113,27 @@ impl Vault {
             // Removed since it was listed, with its sidecar.
             NameOf::Entry(Err(_)) | NameOf::Unread(_) if dir.store.stat(&entry.name).is_err() => None,
             NameOf::Entry(Err(reason)) | NameOf::Unread(reason) => {
-                self.complain(format!("{}: left out of the listing: {reason}", dir.stored_path(&entry.name)));
+                let complaint =
+                    format!("{}: left out of the listing: {reason}", dir.stored_path(&entry.name));
+                // Asked last: it may try hundreds of names.
+                if !self.told.lock().contains(&complaint) && self.is_foreign(dir, &entry.name) {
+                    tell_once(&self.told_of_strays, complaint);
+                } else {
+                    self.complain(complaint);
+                }
                 None
             }
         }
     }
 
-    /// How many reasons to leave something out listings met so far, of those that are still known to be logged.
+    /// Whether an entry whose name does not authenticate is another program's: no vault could have written the name, or what was
+    /// put behind the name of an entry has by chance the length that makes it look like one.
+    pub(super) fn is_foreign(&self, dir: &Dir, stored: &OsStr) -> bool {
+        !self.keys().names.has_form(stored.as_bytes()) || self.named_after(dir, stored).is_some()
+    }
+
+    /// How many reasons to leave something out listings met so far, of those that are still known to be logged. Files of other
+    /// programs are none.
     pub fn left_out(&self) -> usize {
         self.told.lock().len()
     }
@@ -199,14 +214,7 @@ impl Vault {
 
     /// Logs what a directory's listing leaves out, once for each reason.
     pub(super) fn complain(&self, complaint: String) {
-        let mut told = self.told.lock();
-        if told.len() >= TOLD_MOST {
-            told.clear();
-        }
-        if !told.contains(&complaint) {
-            log::warn!("{complaint}");
-            told.insert(complaint);
-        }
+        tell_once(&self.told, complaint);
     }
 }
 
@@ -218,6 +226,18 @@ impl Place {
 
     fn sidecar_name(&self) -> OsString {
         OsString::from_vec(sidecar_name(self.stored.0.as_bytes()))
+    }
+}
+
+/// Logs a complaint, unless that was done before.
+fn tell_once(told: &Mutex<HashSet<String>>, complaint: String) {
+    let mut told = told.lock();
+    if told.len() >= TOLD_MOST {
+        told.clear();
+    }
+    if !told.contains(&complaint) {
+        log::warn!("{complaint}");
+        told.insert(complaint);
     }
 }
 

@@ -150,6 +150,8 @@ pub struct Vault {
     pub(super) anchoring: Anchoring,
     /// What was logged already, so that a foreign file is not reported at each listing.
     pub(super) told: Mutex<HashSet<String>>,
+    /// The same of files that are none of the vault's, which are no damage.
+    pub(super) told_of_strays: Mutex<HashSet<String>>,
     read_only: bool,
     /// As [`OpenOptions`] has it.
     pub(super) sharing: Option<Duration>,
@@ -266,6 +268,7 @@ impl Vault {
             anchor,
             anchoring: Anchoring::default(),
             told: Mutex::default(),
+            told_of_strays: Mutex::default(),
             read_only: options.read_only,
             sharing: options.sharing,
             lock,

@@ -2,7 +2,7 @@
 
 use super::{
     Damage, Dir, DirEntry, Error, File, OpenError, Rebuilt, Result, StoredName, Target, Unlock, Vault,
-    aside::{is_blank, set_aside},
+    aside::{is_all_zeros, set_aside},
     attr::key,
     config_file::{failed, in_place, open_vault},
     keys::{ContentKeys, KeyRing},
@@ -75,7 +75,7 @@ impl Aside {
 
     /// A copy of a stored file; `None` if all of it is zeros, which nobody misses.
     fn copy(&self, file: &dyn BackingFile) -> io::Result<Option<PathBuf>> {
-        if is_blank(file)? {
+        if is_all_zeros(file)? {
             return Ok(None);
         }
         self.put_new(|folder, name| set_aside(folder, name, file).map(drop)).map(Some)

@@ -31,6 +31,11 @@ fn the_reader_recovers_killed_files_as_the_program_does() {
 }
 
 #[test]
-fn every_flipped_byte_gets_one_verdict() {
+fn every_flipped_byte_of_a_file_gets_one_verdict() {
     agree("Flips", 300);
+}
+
+#[test]
+fn every_flipped_byte_of_what_is_no_content_gets_one_verdict() {
+    agree("Nodes", 300);
 }

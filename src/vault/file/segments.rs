@@ -46,6 +46,12 @@ pub(in crate::vault) fn next_range(file: &File, mut at: u64) -> Option<(Range<u6
         let next = layout::first_chunk(layout::group_of(at / layout::CHUNK) + 1);
         file.size().min(next.saturating_mul(layout::CHUNK))
     };
+    if at == 0
+        && let Err(e) = file.check_group(0)
+    {
+        // A read finds that out also where the digest says that the group is a hole; `seek` passes over it.
+        return (file.size() > 0).then(|| (0..behind_group(0), Some(e.to_string())));
+    }
     loop {
         match file.seek(at, true) {
             // Where a later group does not verify, this one has data up to its end.

@@ -23,9 +23,10 @@ impl Header {
         Ok(Header { page, is_whole })
     }
 
-    /// All of it, unless the stored file ends before.
-    pub(in crate::vault::file) fn whole(&self) -> Option<&[u8; layout::PAGE as usize]> {
-        self.is_whole.then_some(&self.page)
+    /// All of it; `None` if nothing was committed: both records are zeros, or the file is shorter than this page. A power cut may
+    /// keep a later record of a new file and lose the rest of its first page.
+    pub(in crate::vault::file) fn committed(&self) -> Option<&[u8; layout::PAGE as usize]> {
+        (self.is_whole && self.records() != [[0; RECORD]; 2]).then_some(&self.page)
     }
 
     /// Both records.

@@ -71,12 +71,8 @@ impl File {
 
     /// The same, where a recovery that the store refuses is an error.
     pub(super) fn load_header(&self, st: &mut State, stored: u64, header: &Header) -> Result<()> {
-        let Some(page) = header.whole() else { return Ok(()) };
+        let Some(page) = header.committed() else { return Ok(()) };
         let sectors = header.records();
-        // Whatever else the page holds: without a record nothing was committed.
-        if sectors.iter().all(|s| *s == [0; RECORD]) {
-            return Ok(());
-        }
         let Found { identity, place, newest } = self.read_records(&sectors)?;
         if let (Some(bounds), Some(found)) = (&self.context.bounds, Bound::of(&sectors[place])) {
             bounds.check(&found)?;
@@ -87,8 +83,7 @@ impl File {
         match newest.claim {
             Claim::Clean => {
                 self.load_clean(st, identity, records, target, stored)?;
-                st.stored.tree.keep_header(page);
-                Ok(())
+                st.stored.tree.keep_header(page)
             }
             // The other record does not count: it may be of a copy that went on separately.
             Claim::Dirty { base, between: Between { previous, barrier } } => {
@@ -110,10 +105,10 @@ impl File {
     /// `Damaged`, or the store's.
     pub fn newest_record(store: Arc<dyn BackingFile>, context: Arc<Context>) -> Result<Option<Bound>> {
         let header = Header::read(&*store)?;
-        let sectors = header.records();
-        if header.whole().is_none() || sectors.iter().all(|s| *s == [0; RECORD]) {
+        if header.committed().is_none() {
             return Ok(None);
         }
+        let sectors = header.records();
         let found = File::over(store, context).read_records(&sectors)?;
         Ok(Bound::of(&sectors[found.place]))
     }

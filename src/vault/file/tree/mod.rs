@@ -138,9 +138,17 @@ impl Tree {
     }
 
     /// Gives it the header page that was read for the records: the entries in it need not be read again. They are
-    /// verified when they are needed.
-    pub(super) fn keep_header(&mut self, page: &[u8; layout::PAGE as usize]) {
-        self.first = Some(page[layout::GROUP0_ENTRIES as usize..].to_vec());
+    /// verified when they are needed, and at once in an empty file, of which nothing is ever read.
+    ///
+    /// # Errors
+    /// `Damaged` if an empty file has any.
+    pub(super) fn keep_header(&mut self, page: &[u8; layout::PAGE as usize]) -> Result<()> {
+        let entries = &page[layout::GROUP0_ENTRIES as usize..];
+        if self.size == 0 && entries.iter().any(|byte| *byte != 0) {
+            return Err(damaged_leaf(0, "has entries, and the file is empty"));
+        }
+        self.first = Some(entries.to_vec());
+        Ok(())
     }
 
     /// The root over the current slots.
