@@ -353,6 +353,55 @@ fn keys_of_a_file_and_what_they_authenticate() {
     }
 }
 
+#[test]
+fn vectors() {
+    let (salt, id) = ([3; 32], ChunkId { index: 50, epoch: 5, nonce: [4; 10] });
+    let contents = keys::contents_key(&master());
+    let all: [u8; 96] = kmac256(contents.expose(), &salt, "warpcrypt v1 file keys");
+    let plain = [0x5a; 3100];
+    let mut sealed = [0; 3100];
+    let file_keys =
+        |integrity| FileKdf::new(keys::contents_key(&master()), Cipher::Aes256, integrity).keys(&salt);
+    file_keys(Integrity::Kmac128).chunk.seal(&id, &plain, &mut sealed);
+    let mut found = vec![
+        ("any", "sub-key of the contents".to_owned(), contents.expose().to_vec()),
+        ("any", "encryption key".to_owned(), all[..32].to_vec()),
+        ("any", "chunk MAC key".to_owned(), all[32..64].to_vec()),
+        ("any", "tree key".to_owned(), all[64..].to_vec()),
+        ("any", "first 16 bytes of the ciphertext".to_owned(), sealed[..16].to_vec()),
+    ];
+    for integrity in Integrity::ALL {
+        let keys = file_keys(integrity);
+        let tag = keys.chunk.seal(&id, &plain, &mut sealed);
+        let mut slots = [None; 64];
+        let slot = Slot { nonce: id.nonce, epoch: id.epoch, tag };
+        slots[2] = Some(&slot);
+        let leaf = leaf_digest(&keys, 1, slots.into_iter());
+        let mut children = [[0; 32]; 128];
+        children[1] = leaf;
+        let root = node_digest(&keys, 1, 0, &children);
+        let target = Version { epoch: 5, size: 50 * 4096 + 3100, root };
+        let record = Record { sequence: 9, key: KeyId { generation: 0, salt }, target, claim: Claim::Clean };
+        let mut add =
+            |what: &str, value: &[u8]| found.push((integrity.name(), what.to_owned(), value.to_vec()));
+        if integrity == Integrity::TurboShake128x4 {
+            let lane_mac = MacKey::new(Mac::TurboShake128, &all[32..64], b"warpcrypt v1 lane");
+            for (lane, number) in sealed.chunks_exact(1000).zip(1..) {
+                add(&format!("lane {number} of the chunk"), &lane_mac.digest(&[lane]));
+            }
+        }
+        add("tag", &tag);
+        add("hole tag", &keys.chunk.hole_tag(&ChunkId { nonce: [0; 10], ..id }));
+        add("leaf digest", &leaf);
+        add("node digest", &root);
+        add("record MAC", &record.encode(&keys.record)[480..]);
+    }
+    let rows = table("vectors");
+    let rows: Vec<_> =
+        rows.iter().map(|row| (row[0], row[1].to_owned(), hex(&Value::from(row[2])))).collect();
+    assert_eq!(rows, found);
+}
+
 /// The integrity functions as the document words them.
 fn integrity_function<const L: usize>(
     integrity: Integrity,
