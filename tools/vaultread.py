@@ -168,7 +168,7 @@ LANE = 1000
 
 def turboshake128x4(key, head, data, length, custom):
     lanes = min(4, len(data) // LANE)
-    values = b"".join(turboshake_mac(key, data[i * LANE:(i + 1) * LANE], 32, b"warpcrypt v1 lane") for i in range(lanes))
+    values = b"".join(turboshake_mac(key, data[i * LANE:(i + 1) * LANE], 32, b"warpcrypt v2 lane") for i in range(lanes))
     return turboshake_mac(key, data[lanes * LANE:] + values + head + bytes([lanes]), length, custom)
 
 
@@ -339,7 +339,7 @@ def ctr(cipher, key, counter, data):
 
 
 def subkey(key, label):
-    return kmac256(key, label.encode(), 32, b"warpcrypt v1 subkey")
+    return kmac256(key, label.encode(), 32, b"warpcrypt v2 subkey")
 
 
 @lru_cache(256)
@@ -349,7 +349,7 @@ def _siv_keys(key):
 
 def _siv_iv(key, context, text):
     parts = b"".join(struct.pack(">Q", len(part)) + part for part in context)
-    return kmac256(_siv_keys(key)[0], struct.pack(">Q", len(context)) + parts + text, 16, b"warpcrypt v1 siv")
+    return kmac256(_siv_keys(key)[0], struct.pack(">Q", len(context)) + parts + text, 16, b"warpcrypt v2 siv")
 
 
 def siv_open(cipher, key, context, sealed):
@@ -561,13 +561,13 @@ class Slot:
         if self.kind != secret.kind:
             return None
         if self.kind == "recovery":
-            return kmac256(self.salt, secret.recovery, 32, b"warpcrypt v1 recovery key")
+            return kmac256(self.salt, secret.recovery, 32, b"warpcrypt v2 recovery key")
         if self.kind == "key-file":
-            return kmac256(self.salt, secret.key_file, 32, b"warpcrypt v1 key file")
+            return kmac256(self.salt, secret.key_file, 32, b"warpcrypt v2 key file")
         key = argon2id(secret.password, self.salt, *self.cost)
         if self.kind == "password":
             return key
-        return kmac256(key, secret.key_file, 32, b"warpcrypt v1 password and key file")
+        return kmac256(key, secret.key_file, 32, b"warpcrypt v2 password and key file")
 
 
 class Secret:
@@ -596,11 +596,11 @@ class Config:
             raise Damage(f"not JSON: {e}") from None
         if not isinstance(value, dict) or "format" not in value:
             raise Damage("not a configuration")
-        if type(value["format"]) is int and value["format"] != 1:
-            raise VaultError(f"format {value['format']}: this reader knows format 1", EXIT_FORMAT)
+        if type(value["format"]) is int and value["format"] != 2:
+            raise VaultError(f"format {value['format']}: this reader knows format 2", EXIT_FORMAT)
         _fields(value, ("format", "vault_id", "generation", "cipher", "integrity", "names", "key_generation",
                         "former_keys", "next_slot", "slots", "mac"))
-        _number(value["format"], 1, 2)
+        _number(value["format"], 2, 3)
         self.vault_id = _hex(value["vault_id"], 16)
         self.generation = _number(value["generation"], 1, 1 << 63)
         self.cipher = _one_of(value["cipher"], CIPHERS)
@@ -620,7 +620,7 @@ class Config:
         self.mac = _hex(value["mac"], 32)
 
     def mac_under(self, master):
-        m = be(1, 4) + self.vault_id + be(self.generation, 8)
+        m = be(2, 4) + self.vault_id + be(self.generation, 8)
         m += b"".join(prefixed(x.encode()) for x in (self.cipher, self.integrity, self.names))
         m += be(self.key_generation, 4) + be(len(self.former), 4)
         m += b"".join(be(generation, 4) + wrapped for generation, wrapped in self.former)
@@ -628,7 +628,7 @@ class Config:
         for slot in self.slots:
             m += be(slot.id, 4) + be(slot.created, 8) + be(slot.label is not None, 1)
             m += prefixed(slot.label or b"") + prefixed(slot.kdf) + slot.wrapped
-        return kmac256(subkey(master, "configuration"), m, 32, b"warpcrypt v1 configuration")
+        return kmac256(subkey(master, "configuration"), m, 32, b"warpcrypt v2 configuration")
 
     def unlock(self, secret):
         """The master key, or None if no slot opens."""
@@ -636,7 +636,7 @@ class Config:
             key = slot.wrapping_key(secret)
             if key is None:
                 continue
-            context = b"warpcrypt v1 key slot" + self.vault_id + be(slot.id, 4) + slot.kdf
+            context = b"warpcrypt v2 key slot" + self.vault_id + be(slot.id, 4) + slot.kdf
             try:
                 return siv_open("aes-256-ctr", key, [context], slot.wrapped)
             except Damage:
@@ -647,7 +647,7 @@ class Config:
         """Master keys by key generation."""
         keys = {self.key_generation: master}
         for generation, wrapped in self.former:
-            context = b"warpcrypt v1 former master key" + self.vault_id + be(generation, 4)
+            context = b"warpcrypt v2 former master key" + self.vault_id + be(generation, 4)
             keys[generation] = siv_open("aes-256-ctr", subkey(master, "former keys"), [context], wrapped)
         return keys
 
@@ -790,16 +790,16 @@ class FileKeys:
     """The keys of a file, and all that is computed with them."""
 
     def __init__(self, config, master, salt):
-        keys = kmac256(subkey(master, "contents"), salt, 96, b"warpcrypt v1 file keys")
+        keys = kmac256(subkey(master, "contents"), salt, 96, b"warpcrypt v2 file keys")
         self.encryption, self.chunk_mac, self.tree = keys[:32], keys[32:64], keys[64:]
         self.cipher, self.integrity = config.cipher, INTEGRITY[config.integrity]
 
     def tag(self, chunk, nonce, epoch, ciphertext):
         head = nonce + be(chunk, 8) + be(epoch, 8)
         if nonce == bytes(10):
-            return self.integrity(self.chunk_mac, head + be(0, 4), b"", 16, b"warpcrypt v1 hole")
+            return self.integrity(self.chunk_mac, head + be(0, 4), b"", 16, b"warpcrypt v2 hole")
         head += be(len(ciphertext), 4)
-        return self.integrity(self.chunk_mac, head, ciphertext, 16, b"warpcrypt v1 chunk")
+        return self.integrity(self.chunk_mac, head, ciphertext, 16, b"warpcrypt v2 chunk")
 
     def decrypt(self, chunk, nonce, ciphertext):
         return ctr(self.cipher, self.encryption, nonce + be(256 * chunk, 6), ciphertext)
@@ -808,15 +808,15 @@ class FileKeys:
         """Digest of a group, from its current slots with zeros where there is none."""
         if not any(slots):
             return bytes(32)
-        return self.integrity(self.tree, be(group, 8), slots, 32, b"warpcrypt v1 leaf")
+        return self.integrity(self.tree, be(group, 8), slots, 32, b"warpcrypt v2 leaf")
 
     def node(self, level, page, digests):
         if not any(digests):
             return bytes(32)
-        return self.integrity(self.tree, be(level, 4) + be(page, 8), digests, 32, b"warpcrypt v1 node")
+        return self.integrity(self.tree, be(level, 4) + be(page, 8), digests, 32, b"warpcrypt v2 node")
 
     def record(self, content):
-        return self.integrity(self.tree, b"", content, 32, b"warpcrypt v1 record")
+        return self.integrity(self.tree, b"", content, 32, b"warpcrypt v2 record")
 
 
 class SlotValue:
@@ -844,7 +844,7 @@ class Record:
         """`keys` gives a file's keys by key generation and salt. Raises Damage."""
         self.raw = raw
         magic, version, state, self.generation, self.sequence = struct.unpack(">8sHHIQ", raw[:24])
-        if magic != b"warpfile" or version != 1:
+        if magic != b"warpfile" or version != 2:
             raise Damage("a record that is none")
         self.salt = raw[24:56]
         self.keys = keys(self.generation, self.salt)
@@ -1318,7 +1318,7 @@ class Vault:
 
         def check(master):
             key = subkey(master, "directory ids")
-            if kmac256(key, content[:16], 16, b"warpcrypt v1 directory id") != content[16:]:
+            if kmac256(key, content[:16], 16, b"warpcrypt v2 directory id") != content[16:]:
                 raise Damage("the directory's id does not authenticate")
             return content[:16]
 
@@ -1348,7 +1348,7 @@ class Vault:
 
         def check(master):
             if is_long:
-                digest = kmac256(subkey(master, "long names"), sealed, 32, b"warpcrypt v1 long name")
+                digest = kmac256(subkey(master, "long names"), sealed, 32, b"warpcrypt v2 long name")
                 if stored != LONG + base64url(digest):
                     raise Damage("a long name of another sidecar")
             text = siv_open(self.config.cipher, subkey(master, "names"), [directory.id], sealed)

@@ -38,7 +38,7 @@ static KEYS: LazyLock<Keys> = LazyLock::new(|| {
         plain: NameKeys::derive(&master, cipher, NameMode::Plain),
         ids: DirIdKey::derive(&master),
         sealing: SivKey::new(cipher, &subkey(&master, keys::NAMES)),
-        hash: MacKey::new(Mac::Kmac256, long.expose(), b"warpcrypt v1 long name"),
+        hash: MacKey::new(Mac::Kmac256, long.expose(), b"warpcrypt v2 long name"),
     }
 });
 

@@ -19,9 +19,9 @@ pub type Nonce = [u8; 10];
 pub type Tag = [u8; 16];
 
 /// Customisation string of a chunk's tag.
-pub(super) const CHUNK_CUSTOM: &[u8] = b"warpcrypt v1 chunk";
+pub(super) const CHUNK_CUSTOM: &[u8] = b"warpcrypt v2 chunk";
 /// Customisation string of a punched hole's tag.
-pub(super) const HOLE_CUSTOM: &[u8] = b"warpcrypt v1 hole";
+pub(super) const HOLE_CUSTOM: &[u8] = b"warpcrypt v2 hole";
 
 /// What a tag binds besides the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,7 @@ pub const LANE: usize = 1000;
 /// Lanes at most; what is left of the data belongs to the final input.
 pub const LANES: usize = 4;
 /// Customisation string of the lanes' values.
-const LANE_CUSTOM: &[u8] = b"warpcrypt v1 lane";
+const LANE_CUSTOM: &[u8] = b"warpcrypt v2 lane";
 
 listed! {
     /// The integrity function of a vault.
@@ -218,7 +218,7 @@ mod tests {
                 let count = (data.len() / 1000).min(4);
                 let (lanes, rest) = data.split_at(1000 * count);
                 let values: Vec<u8> =
-                    lanes.chunks(1000).flat_map(|lane| mac(b"warpcrypt v1 lane").digest(&[lane])).collect();
+                    lanes.chunks(1000).flat_map(|lane| mac(b"warpcrypt v2 lane").digest(&[lane])).collect();
                 mac(custom).digest(&[rest, &values, head, &[count as u8]])
             }
         }

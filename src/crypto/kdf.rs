@@ -12,16 +12,16 @@ use std::sync::Arc;
 use zeroize::{Zeroize, Zeroizing};
 
 /// Customisation string of sub-keys.
-const SUBKEY_CUSTOM: &[u8] = b"warpcrypt v1 subkey";
+const SUBKEY_CUSTOM: &[u8] = b"warpcrypt v2 subkey";
 /// Customisation string of a file's keys.
-const FILE_CUSTOM: &[u8] = b"warpcrypt v1 file keys";
+const FILE_CUSTOM: &[u8] = b"warpcrypt v2 file keys";
 /// Customisation strings of the MACs under a file's tree key.
-const LEAF_CUSTOM: &[u8] = b"warpcrypt v1 leaf";
-const NODE_CUSTOM: &[u8] = b"warpcrypt v1 node";
-const RECORD_CUSTOM: &[u8] = b"warpcrypt v1 record";
+const LEAF_CUSTOM: &[u8] = b"warpcrypt v2 leaf";
+const NODE_CUSTOM: &[u8] = b"warpcrypt v2 node";
+const RECORD_CUSTOM: &[u8] = b"warpcrypt v2 record";
 
 /// The sub-key of `parent` for one use: KMAC256 (SP 800-185), key `parent`, input `label`,
-/// customisation string "warpcrypt v1 subkey".
+/// customisation string "warpcrypt v2 subkey".
 pub fn subkey(parent: &Secret<32>, label: &str) -> Secret<32> {
     let mac = MacKey::new(Mac::Kmac256, parent.expose(), SUBKEY_CUSTOM);
     Secret::new_with(|out| mac.mac(&[label.as_bytes()], out))
@@ -91,7 +91,7 @@ impl FileKdf {
     }
 
     /// The keys of the file with this salt: 96 bytes of KMAC256 with the contents key, the input `salt` and
-    /// the customisation string "warpcrypt v1 file keys". Bytes 0..32 are the encryption key (its first
+    /// the customisation string "warpcrypt v2 file keys". Bytes 0..32 are the encryption key (its first
     /// `cipher.key_len()` bytes), 32..64 the chunk MAC key, 64..96 the tree key of leaf digests, node digests
     /// and records.
     pub fn keys(&self, salt: &[u8; 32]) -> FileKeys {

@@ -11,7 +11,7 @@ use super::{
 use zeroize::Zeroize;
 
 /// Customisation string of the PRF.
-const CUSTOM: &[u8] = b"warpcrypt v1 siv";
+const CUSTOM: &[u8] = b"warpcrypt v2 siv";
 
 /// Keys of one use; wiped on drop.
 pub struct SivKey {

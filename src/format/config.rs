@@ -22,7 +22,7 @@ use std::io;
 use zeroize::Zeroizing;
 
 /// The format's version.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of a vault id.
 pub const VAULT_ID: usize = 16;
 /// Slots that a configuration may have.
@@ -119,7 +119,7 @@ fn former_key(master: &Secret<32>) -> SivKey {
 }
 
 fn former_context(vault: &[u8; VAULT_ID], generation: u32) -> Vec<u8> {
-    [b"warpcrypt v1 former master key", &vault[..], &generation.to_be_bytes()].concat()
+    [b"warpcrypt v2 former master key", &vault[..], &generation.to_be_bytes()].concat()
 }
 
 /// A vault's configuration.
@@ -350,7 +350,7 @@ impl VaultConfig {
 
     pub(super) fn compute_mac(&self, master: &Secret<32>) -> [u8; 32] {
         let key = subkey(master, keys::CONFIG);
-        MacKey::new(Mac::Kmac256, key.expose(), b"warpcrypt v1 configuration").digest(&[&self.canonical()])
+        MacKey::new(Mac::Kmac256, key.expose(), b"warpcrypt v2 configuration").digest(&[&self.canonical()])
     }
 
     /// Everything but the MAC as bytes: numbers big-endian, what varies in length behind its length.

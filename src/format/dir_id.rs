@@ -40,7 +40,7 @@ impl DirIdKey {
     /// The vault's.
     pub fn derive(master: &Secret<32>) -> Self {
         let key = subkey(master, keys::DIR_IDS);
-        DirIdKey(MacKey::new(Mac::Kmac256, key.expose(), b"warpcrypt v1 directory id"))
+        DirIdKey(MacKey::new(Mac::Kmac256, key.expose(), b"warpcrypt v2 directory id"))
     }
 
     /// Content of the id file.

@@ -245,15 +245,15 @@ impl Kdf {
             (Kdf::Password { salt, cost }, SlotSecret::Password(password)) => stretch(password, salt, *cost)?,
             (Kdf::KeyFile { salt }, SlotSecret::KeyFile(content)) => {
                 check_key_file(content)?;
-                extract(salt, b"warpcrypt v1 key file", content)
+                extract(salt, b"warpcrypt v2 key file", content)
             }
             (Kdf::PasswordAndKeyFile { salt, cost }, SlotSecret::PasswordAndKeyFile(password, content)) => {
                 check_key_file(content)?;
                 let stretched = stretch(password, salt, *cost)?;
-                extract(stretched.expose(), b"warpcrypt v1 password and key file", content)
+                extract(stretched.expose(), b"warpcrypt v2 password and key file", content)
             }
             (Kdf::Recovery { salt }, SlotSecret::Recovery(key)) => {
-                extract(salt, b"warpcrypt v1 recovery key", key.expose())
+                extract(salt, b"warpcrypt v2 recovery key", key.expose())
             }
             _ => return Ok(None),
         }))
@@ -281,7 +281,7 @@ fn wrapping(key: &Secret<32>) -> SivKey {
 
 /// What a wrapped key is bound to: moved to another vault, slot or set of parameters it does not open.
 fn context(vault: &[u8; 16], id: u32, kdf: &Kdf) -> Vec<u8> {
-    [b"warpcrypt v1 key slot", &vault[..], &id.to_be_bytes(), &kdf.encode()].concat()
+    [b"warpcrypt v2 key slot", &vault[..], &id.to_be_bytes(), &kdf.encode()].concat()
 }
 
 /// Refuses a cost that would exhaust the machine, and one that Argon2 does not define.

@@ -1,4 +1,4 @@
-//! The vault format v1: bytes to checked types and back. `docs/format.md` is the normative text.
+//! The vault format, version 2: bytes to checked types and back. `docs/format.md` is the normative text.
 //!
 //! Nothing here does I/O: callers read and write, these modules say what the bytes are.
 

@@ -132,7 +132,7 @@ impl NameKeys {
         NameKeys {
             mode,
             siv: SivKey::new(cipher, &subkey(master, keys::NAMES)),
-            hash: MacKey::new(Mac::Kmac256, hash.expose(), b"warpcrypt v1 long name"),
+            hash: MacKey::new(Mac::Kmac256, hash.expose(), b"warpcrypt v2 long name"),
         }
     }
 

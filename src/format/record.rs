@@ -8,7 +8,7 @@ pub const RECORD: usize = layout::RECORD as usize;
 /// First bytes of a record.
 pub const MAGIC: [u8; 8] = *b"warpfile";
 /// Version of the record's layout.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Sequence numbers are below this, so that the next one always exists.
 pub const SEQUENCE_LIMIT: u64 = 1 << 63;
 
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn authentic_nonsense_is_malformed() {
         let mut cases = vec![
-            ("version", forge(&clean(), VERSION_AT, &[0, 2])),
+            ("version", forge(&clean(), VERSION_AT, &[0, 1])),
             ("state", forge(&clean(), CLAIM_AT, &[0, 3])),
             ("epoch of 2^48", forge(&clean(), TARGET_AT, &EPOCH_LIMIT.to_be_bytes())),
             ("size", forge(&clean(), TARGET_AT + 8, &(layout::MAX_SIZE + 1).to_be_bytes())),

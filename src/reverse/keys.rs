@@ -19,13 +19,13 @@ use crate::{
 };
 
 /// Customisation strings of what is derived from the key of reverse views.
-const DIR_CUSTOM: &[u8] = b"warpcrypt v1 reverse directory";
-const SALT_CUSTOM: &[u8] = b"warpcrypt v1 reverse salt";
-const LINKED_CUSTOM: &[u8] = b"warpcrypt v1 reverse linked salt";
-const LINK_CUSTOM: &[u8] = b"warpcrypt v1 reverse link";
-const ATTRIBUTE_CUSTOM: &[u8] = b"warpcrypt v1 reverse attribute";
-const NONCE_KEY_CUSTOM: &[u8] = b"warpcrypt v1 reverse nonce key";
-const NONCE_CUSTOM: &[u8] = b"warpcrypt v1 reverse nonce";
+const DIR_CUSTOM: &[u8] = b"warpcrypt v2 reverse directory";
+const SALT_CUSTOM: &[u8] = b"warpcrypt v2 reverse salt";
+const LINKED_CUSTOM: &[u8] = b"warpcrypt v2 reverse linked salt";
+const LINK_CUSTOM: &[u8] = b"warpcrypt v2 reverse link";
+const ATTRIBUTE_CUSTOM: &[u8] = b"warpcrypt v2 reverse attribute";
+const NONCE_KEY_CUSTOM: &[u8] = b"warpcrypt v2 reverse nonce key";
+const NONCE_CUSTOM: &[u8] = b"warpcrypt v2 reverse nonce";
 
 /// The keys of a view.
 pub struct ReverseKeys {

@@ -3,7 +3,10 @@
 use super::{AnchorError, Damage};
 use crate::{
     engine::EngineError,
-    format::{config::ConfigError, key_slot::SlotKind},
+    format::{
+        config::{ConfigError, VERSION},
+        key_slot::SlotKind,
+    },
 };
 use std::{io, path::PathBuf};
 
@@ -19,8 +22,8 @@ pub enum OpenError {
     /// The configuration belongs to another vault.
     #[error("the configuration is not that of the vault in {}: the vault's root directory does not authenticate with it", .0.display())]
     OtherVault(PathBuf),
-    /// The configuration is of a later format.
-    #[error("the vault has format version {0}, which this program does not know: use a newer warpcrypt")]
+    /// The configuration is of another format.
+    #[error("the vault has format version {0}, which this program does not know: {advice}", advice = advice(*.0))]
     UnknownVersion(u64),
     /// The configuration is no configuration.
     #[error("warpcrypt.json is malformed ({0}): restore it from a backup")]
@@ -88,6 +91,15 @@ pub enum OpenError {
     /// The chosen engine is not to be had.
     #[error("{0}")]
     Engine(#[from] EngineError),
+}
+
+/// What helps with a vault of another format version.
+fn advice(version: u64) -> &'static str {
+    if version < u64::from(VERSION) {
+        "it was made before the first release. Copy its files out with the program that made it, and into a new vault"
+    } else {
+        "use a newer warpcrypt"
+    }
 }
 
 impl From<ConfigError> for OpenError {

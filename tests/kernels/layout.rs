@@ -52,7 +52,7 @@ pub fn key_slot(cipher: Cipher, integrity: Integrity, encryption: &[u8], mac: &[
     slot.resize(240, 0);
     slot.extend(keys.rounds.to_le_bytes());
     slot.resize(256, 0);
-    let tags = IntegrityKey::new(integrity, mac, b"warpcrypt v1 chunk");
+    let tags = IntegrityKey::new(integrity, mac, b"warpcrypt v2 chunk");
     for sponge in std::iter::once(tags.whole()).chain(tags.lane()) {
         slot.extend(sponge.state().iter().flat_map(|lane| lane.to_le_bytes()));
     }

@@ -121,7 +121,7 @@ fn lock_under_load(options: &[&str]) {
         }
         let of_file =
             |ending: &str| before.keys().any(|name| name.starts_with("file ") && name.ends_with(ending));
-        for ending in ["key, to encrypt", "state of warpcrypt v1 chunk", "state of warpcrypt v1 record"] {
+        for ending in ["key, to encrypt", "state of warpcrypt v2 chunk", "state of warpcrypt v2 record"] {
             assert!(of_file(ending), "the search does not find {ending}: {before:?}");
         }
 

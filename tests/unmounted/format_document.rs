@@ -215,7 +215,7 @@ fn labels_of_sub_keys() {
     ];
     assert_eq!(documented, code);
     for label in documented {
-        let expected: [u8; 32] = kmac256(master().expose(), label.as_bytes(), "warpcrypt v1 subkey");
+        let expected: [u8; 32] = kmac256(master().expose(), label.as_bytes(), "warpcrypt v2 subkey");
         assert_eq!(*subkey(&master(), label).expose(), expected);
     }
 }
@@ -271,7 +271,7 @@ fn a_slot() {
 fn a_record() {
     let fields = fields("record", RECORD);
     let version = |byte: u8| Version { epoch: byte.into(), size: u64::from(byte) << 8, root: [byte; 32] };
-    let key = IntegrityKey::new(Integrity::Kmac128, &[9; 32], b"warpcrypt v1 record");
+    let key = IntegrityKey::new(Integrity::Kmac128, &[9; 32], b"warpcrypt v2 record");
     let zero = Version { epoch: 0, size: 0, root: [0; 32] };
     let between = Between { previous: Some(version(3)), barrier: Some(version(2)) };
     let dirty = Claim::Dirty { base: version(1), between };
@@ -283,7 +283,7 @@ fn a_record() {
         let bytes = bytes.encode(&key);
         let at = |what: &str| field(&bytes, &fields, what).to_vec();
         assert_eq!(at("magic"), b"warpfile");
-        assert_eq!(at("version"), 1_u16.to_be_bytes());
+        assert_eq!(at("version"), 2_u16.to_be_bytes());
         assert_eq!(at("state"), u16::to_be_bytes(state));
         assert_eq!(at("sequence"), 6_u64.to_be_bytes());
         assert_eq!(at("key generation"), 3_u32.to_be_bytes());
@@ -318,12 +318,12 @@ fn a_record() {
 #[test]
 fn keys_of_a_file_and_what_they_authenticate() {
     let custom: Vec<_> = table("custom").into_iter().map(|row| row[0]).collect();
-    let ["warpcrypt v1 chunk", "warpcrypt v1 hole", leaf, node, record, ..] = custom[..] else {
+    let ["warpcrypt v2 chunk", "warpcrypt v2 hole", leaf, node, record, ..] = custom[..] else {
         panic!("{custom:?}")
     };
     let contents = keys::contents_key(&master());
     let salt = [3; 32];
-    let all: [u8; 96] = kmac256(contents.expose(), &salt, "warpcrypt v1 file keys");
+    let all: [u8; 96] = kmac256(contents.expose(), &salt, "warpcrypt v2 file keys");
     let (encryption, mac, tree) = (&all[..32], &all[32..64], &all[64..]);
     let id = ChunkId { index: 0x1_0203, epoch: 0x0506, nonce: [4; 10] };
     let slot = Slot { nonce: [4; 10], epoch: 0x0506, tag: [8; 16] };
@@ -357,7 +357,7 @@ fn keys_of_a_file_and_what_they_authenticate() {
 fn vectors() {
     let (salt, id) = ([3; 32], ChunkId { index: 50, epoch: 5, nonce: [4; 10] });
     let contents = keys::contents_key(&master());
-    let all: [u8; 96] = kmac256(contents.expose(), &salt, "warpcrypt v1 file keys");
+    let all: [u8; 96] = kmac256(contents.expose(), &salt, "warpcrypt v2 file keys");
     let plain = [0x5a; 3100];
     let mut sealed = [0; 3100];
     let file_keys =
@@ -385,7 +385,7 @@ fn vectors() {
         let mut add =
             |what: &str, value: &[u8]| found.push((integrity.name(), what.to_owned(), value.to_vec()));
         if integrity == Integrity::TurboShake128x4 {
-            let lane_mac = MacKey::new(Mac::TurboShake128, &all[32..64], b"warpcrypt v1 lane");
+            let lane_mac = MacKey::new(Mac::TurboShake128, &all[32..64], b"warpcrypt v2 lane");
             for (lane, number) in sealed.chunks_exact(1000).zip(1..) {
                 add(&format!("lane {number} of the chunk"), &lane_mac.digest(&[lane]));
             }
@@ -418,7 +418,7 @@ fn integrity_function<const L: usize>(
         Integrity::TurboShake128x4 => {
             let count = (data.len() / 1000).min(4);
             let (lanes, rest) = data.split_at(1000 * count);
-            let lane = mac(Mac::TurboShake128, "warpcrypt v1 lane");
+            let lane = mac(Mac::TurboShake128, "warpcrypt v2 lane");
             let values: Vec<u8> = lanes.chunks(1000).flat_map(|one| lane.digest(&[one])).collect();
             mac(Mac::TurboShake128, custom).mac(&[rest, &values, head, &[count as u8]], &mut out);
         }
@@ -458,7 +458,7 @@ fn the_synthetic_iv() {
     let encryption = subkey(&key, "siv encryption");
     let be64 = |n: u64| n.to_be_bytes();
     let input = [&be64(2)[..], &be64(3), b"one", &be64(0), b"text"].concat();
-    let iv: [u8; 16] = kmac256(iv.expose(), &input, "warpcrypt v1 siv");
+    let iv: [u8; 16] = kmac256(iv.expose(), &input, "warpcrypt v2 siv");
     for cipher in Cipher::ALL {
         let mut expected = [iv.as_slice(), b"text"].concat();
         let stream = CipherKey::new(cipher, &encryption.expose()[..cipher.key_len()]);
@@ -473,7 +473,7 @@ fn a_directory_id() {
     let bytes = DirIdKey::derive(&master()).encode(&DirId([5; 16]));
     assert_eq!(field(&bytes, &fields, "id"), [5; 16]);
     let key = subkey(&master(), "directory ids");
-    let mac: [u8; 16] = kmac256(key.expose(), &[5; 16], "warpcrypt v1 directory id");
+    let mac: [u8; 16] = kmac256(key.expose(), &[5; 16], "warpcrypt v2 directory id");
     assert_eq!(field(&bytes, &fields, "MAC"), mac);
 }
 
@@ -498,7 +498,7 @@ fn a_long_name_and_its_hash() {
     let padded = [&plain[..], &[0; 8]].concat();
     let sealed = SivKey::new(Cipher::Kuznyechik, &subkey(&master(), "names")).seal(&[&dir.0], &padded);
     let key = subkey(&master(), "long names");
-    let hash: [u8; 32] = kmac256(key.expose(), &sealed, "warpcrypt v1 long name");
+    let hash: [u8; 32] = kmac256(key.expose(), &sealed, "warpcrypt v2 long name");
     let stored = "warpcrypt.long.".to_owned() + &data_encoding::BASE64URL_NOPAD.encode(&hash);
     let encoded = names.encode(&dir, &plain).unwrap();
     assert_eq!((encoded.stored, encoded.sidecar), (stored.into_bytes(), Some(sealed)));
@@ -577,7 +577,7 @@ fn a_configuration() {
     let text = |value: &Value| t(value.as_str().unwrap_or_default().as_bytes());
     let generation = json["generation"].as_u64().unwrap();
     assert_eq!((generation, be32(&json["key_generation"])), (4, [0; 4]));
-    let mut m = [&1_u32.to_be_bytes()[..], &vault_id, &generation.to_be_bytes()].concat();
+    let mut m = [&2_u32.to_be_bytes()[..], &vault_id, &generation.to_be_bytes()].concat();
     m.extend(["cipher", "integrity", "names"].into_iter().flat_map(|field| text(&json[field])));
     m.extend(be32(&json["key_generation"]));
     m.extend((json["former_keys"].as_array().unwrap().len() as u32).to_be_bytes());
@@ -585,7 +585,7 @@ fn a_configuration() {
     m.extend(4_u32.to_be_bytes());
     for slot in json["slots"].as_array().unwrap() {
         let (kdf, wrapping) = kdf_and_key(&slot["kdf"]);
-        let context = [b"warpcrypt v1 key slot", &vault_id[..], &be32(&slot["id"]), &kdf].concat();
+        let context = [b"warpcrypt v2 key slot", &vault_id[..], &be32(&slot["id"]), &kdf].concat();
         let wrapped = hex(&slot["wrapped"]);
         let opened = SivKey::new(Cipher::Aes256, &wrapping).open(&[&context], &wrapped);
         assert_eq!(opened.as_deref(), Ok(&master.expose()[..]));
@@ -595,7 +595,7 @@ fn a_configuration() {
         m.extend([text(&slot["label"]), t(&kdf), wrapped].concat());
     }
     let key = subkey(&master, "configuration");
-    let mac: [u8; 32] = kmac256(key.expose(), &m, "warpcrypt v1 configuration");
+    let mac: [u8; 32] = kmac256(key.expose(), &m, "warpcrypt v2 configuration");
     assert_eq!(hex(&json["mac"]), mac);
 }
 
@@ -603,7 +603,7 @@ fn a_configuration() {
 fn a_former_key() {
     let (id, contents) = ([3; 16], Secret::new_with(|key| key.fill(9)));
     let wrapped = FormerKey::wrap(&master(), &id, 5, &contents).wrapped;
-    let context = [b"warpcrypt v1 former master key", &id[..], &5_u32.to_be_bytes()].concat();
+    let context = [b"warpcrypt v2 former master key", &id[..], &5_u32.to_be_bytes()].concat();
     let key = SivKey::new(Cipher::Aes256, &subkey(&master(), "former keys"));
     assert_eq!(key.open(&[&context], &wrapped), Ok(vec![9; 32]));
 }
@@ -625,14 +625,14 @@ fn kdf_and_key(kdf: &Value) -> (Vec<u8>, Secret<32>) {
             let (kind, key) = match kind.as_str() {
                 "password" => (1, stretched),
                 _ => {
-                    let key = kmac256(stretched.expose(), &[4; 16], "warpcrypt v1 password and key file");
+                    let key = kmac256(stretched.expose(), &[4; 16], "warpcrypt v2 password and key file");
                     (4, Secret::new_with(|out| *out = key))
                 }
             };
             ([&[kind][..], &be32(memory_kib), &be32(passes), &be32(lanes), &salt].concat(), key)
         }
-        "key-file" => extract(2, &[4; 16], "warpcrypt v1 key file"),
-        _ => extract(3, &[0; 32], "warpcrypt v1 recovery key"),
+        "key-file" => extract(2, &[4; 16], "warpcrypt v2 key file"),
+        _ => extract(3, &[0; 32], "warpcrypt v2 recovery key"),
     }
 }
 

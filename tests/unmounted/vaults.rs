@@ -1,7 +1,7 @@
 //! Vaults that were made when the format became final, one of every cipher, integrity function and name mode: they
 //! open, and hold what they held.
 //!
-//! Each is a file in `tests/vaults/`: what stands in the store, as JSON, without the zeros. They are never made anew;
+//! Each is a file in `tests/vaults/`: what stands in the store, as JSON, without the zeros. Those of a released format are never made anew;
 //! `cargo test --test unmounted vaults -- --ignored` makes them where there are none.
 
 use crate::support::say;

@@ -152,7 +152,7 @@ def integrity_of(function, key, custom, head, data, mac_len):
     if function != "turboshake128x4":
         return keyed(function, key, custom, head + data, mac_len)
     count = min(4, len(data) // 1000)
-    values = b"".join(keyed("turboshake128", key, b"warpcrypt v1 lane", data[1000 * i:1000 * (i + 1)], 32)
+    values = b"".join(keyed("turboshake128", key, b"warpcrypt v2 lane", data[1000 * i:1000 * (i + 1)], 32)
                       for i in range(count))
     return keyed("turboshake128", key, custom, data[1000 * count:] + values + head + bytes([count]), mac_len)
 
@@ -186,7 +186,7 @@ KEY_LENGTHS = {"aes-128-ctr": 16, "aes-192-ctr": 24, "aes-256-ctr": 32, "kuznyec
 def file_cases():
     """File keys, a chunk, a hole, and the tree's MACs, as src/crypto/{kdf,chunk}.rs describe them."""
     contents, salt, nonce = pattern(1, 32), pattern(2, 32), pattern(3, 10)
-    keys = keyed("kmac256", contents, b"warpcrypt v1 file keys", salt, 96)
+    keys = keyed("kmac256", contents, b"warpcrypt v2 file keys", salt, 96)
     mac_key, tree_key = keys[32:64], keys[64:]
     for cipher, key_len in KEY_LENGTHS.items():
         for integrity in INTEGRITIES:
@@ -195,9 +195,9 @@ def file_cases():
                 counter = int.from_bytes(nonce, "big") << 48 | index * 256
                 sealed = ctr_mode(cipher, keys[:key_len], counter, pattern(n, n))
                 header = nonce + be(index, 8) + be(epoch, 8)
-                tag = integrity_of(integrity, mac_key, b"warpcrypt v1 chunk", header + be(n, 4), sealed, 16)
-                hole = integrity_of(integrity, mac_key, b"warpcrypt v1 hole", header + be(0, 4), b"", 16)
-                tree = [integrity_of(integrity, tree_key, b"warpcrypt v1 " + use, pattern(5, 12), sealed, 32).hex()
+                tag = integrity_of(integrity, mac_key, b"warpcrypt v2 chunk", header + be(n, 4), sealed, 16)
+                hole = integrity_of(integrity, mac_key, b"warpcrypt v2 hole", header + be(0, 4), b"", 16)
+                tree = [integrity_of(integrity, tree_key, b"warpcrypt v2 " + use, pattern(5, 12), sealed, 32).hex()
                         for use in [b"leaf", b"node", b"record"]]
                 yield {"cipher": cipher, "integrity": integrity, "contents": contents.hex(), "salt": salt.hex(),
                        "nonce": nonce.hex(), "index": index, "epoch": epoch, "len": n,
@@ -207,14 +207,14 @@ def file_cases():
 def siv_cases():
     """Sub-keys and deterministic encryption, as src/crypto/{kdf,siv}.rs describe them."""
     key = pattern(4, 32)
-    prf, encryption = [keyed("kmac256", key, b"warpcrypt v1 subkey", label, 32)
+    prf, encryption = [keyed("kmac256", key, b"warpcrypt v2 subkey", label, 32)
                        for label in [b"siv prf", b"siv encryption"]]
     for cipher, key_len in KEY_LENGTHS.items():
         for context in [[], [b""], [b"directory"], [b"one", b"", b"three"]]:
             for n in [0, 1, 16, 255]:
                 plain = pattern(n, n)
                 encoded = be(len(context), 8) + b"".join(be(len(part), 8) + part for part in context)
-                iv = keyed("kmac256", prf, b"warpcrypt v1 siv", encoded + plain, 16)
+                iv = keyed("kmac256", prf, b"warpcrypt v2 siv", encoded + plain, 16)
                 sealed = iv + ctr_mode(cipher, encryption[:key_len], int.from_bytes(iv, "big"), plain)
                 yield {"cipher": cipher, "key": key.hex(), "context": [part.hex() for part in context], "len": n,
                        "sealed": sealed.hex()}

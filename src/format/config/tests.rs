@@ -190,8 +190,8 @@ fn every_changed_byte_is_refused_or_changes_nothing() {
 #[test]
 fn another_version_is_named() {
     let text = sample().0.to_json();
-    for version in [0, 2, 18_446_744_073_709_551_615_u64] {
-        let other = text.replace("\"format\": 1", &format!("\"format\": {version}"));
+    for version in [0, 1, 3, 18_446_744_073_709_551_615_u64] {
+        let other = text.replace("\"format\": 2", &format!("\"format\": {version}"));
         assert!(
             matches!(VaultConfig::parse(other.as_bytes()), Err(ConfigError::UnknownVersion(v)) if v == version)
         );
@@ -212,7 +212,7 @@ fn what_is_no_configuration_is_damaged() {
         ("nothing", String::new()),
         ("no JSON", "warpcrypt".to_owned()),
         ("no version", "{}".to_owned()),
-        ("version as text", text.replace("\"format\": 1", "\"format\": \"1\"")),
+        ("version as text", text.replace("\"format\": 2", "\"format\": \"2\"")),
         ("cut", text[..text.len() - 3].to_owned()),
         ("unknown field", text.replacen('{', "{\"extra\": 1,", 1)),
         ("unknown field of a slot", text.replacen("\"created\"", "\"extra\": 1, \"created\"", 1)),

@@ -19,7 +19,7 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
 };
 
-const CONTEXT: &[u8] = b"warpcrypt v1 anchor key";
+const CONTEXT: &[u8] = b"warpcrypt v2 anchor key";
 
 /// What an anchor's key gives.
 pub(super) struct AnchorKeys {
@@ -45,7 +45,7 @@ impl AnchorKeys {
             targets: MacKey::new(
                 Mac::Kmac256,
                 subkey(&root, "targets").expose(),
-                b"warpcrypt v1 anchor target",
+                b"warpcrypt v2 anchor target",
             ),
             root,
         }

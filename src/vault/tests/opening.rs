@@ -90,8 +90,8 @@ fn wrong_secrets_and_changed_configurations_are_told_apart() {
     };
     replace("aes-256-ctr", "aes-128-ctr");
     assert!(matches!(try_open(path, &unlock(), false), Err(OpenError::Edited)));
-    replace("\"format\": 1", "\"format\": 2");
-    assert!(matches!(try_open(path, &unlock(), false), Err(OpenError::UnknownVersion(2))));
+    replace("\"format\": 2", "\"format\": 3");
+    assert!(matches!(try_open(path, &unlock(), false), Err(OpenError::UnknownVersion(3))));
     for bad in ["", "{}", "no json", &"[".repeat(1 << 20)] {
         write_both(path, bad);
         assert!(matches!(try_open(path, &unlock(), false), Err(OpenError::Malformed(_))));
@@ -289,12 +289,12 @@ fn a_copy_of_a_later_version_is_not_written_over() {
     for name in CONFIGS {
         let file = dir.path().join(name);
         let good = std::fs::read(&file).unwrap();
-        std::fs::write(&file, "{\"format\": 2}").unwrap();
+        std::fs::write(&file, "{\"format\": 3}").unwrap();
         assert!(
-            matches!(try_open(dir.path(), &unlock(), false), Err(OpenError::UnknownVersion(2))),
+            matches!(try_open(dir.path(), &unlock(), false), Err(OpenError::UnknownVersion(3))),
             "{name}"
         );
-        assert_eq!(std::fs::read(&file).unwrap(), b"{\"format\": 2}");
+        assert_eq!(std::fs::read(&file).unwrap(), b"{\"format\": 3}");
         std::fs::write(&file, good).unwrap();
     }
 }

@@ -128,14 +128,16 @@ fn edit_config(vault: &Vault, from: &str, to: &str) {
 #[test]
 fn unknown_version() {
     let vault = Vault::new(CIPHER);
-    edit_configs(&vault, |bytes| {
-        let mut config: serde_json::Value = serde_json::from_slice(bytes).expect("JSON");
-        let version = config.as_object_mut().expect("an object").get_mut("format");
-        *version.expect("a version") = 2.into();
-        *bytes = config.to_string().into_bytes();
-    });
-    fails(&mut command(&["info", text(&vault.store)]), 13, "version 2");
-    fails(&mut mount_command(&vault), 13, "version 2");
+    for (version, advice) in [(3, "use a newer warpcrypt"), (1, "it was made before")] {
+        edit_configs(&vault, |bytes| {
+            let mut config: serde_json::Value = serde_json::from_slice(bytes).expect("JSON");
+            config["format"] = version.into();
+            *bytes = config.to_string().into_bytes();
+        });
+        let says = format!("version {version}, which this program does not know: {advice}");
+        fails(&mut command(&["info", text(&vault.store)]), 13, &says);
+        fails(&mut mount_command(&vault), 13, &says);
+    }
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn info_and_key_list_speak_json() {
     let parse =
         |args: &[&str]| -> serde_json::Value { serde_json::from_str(&warpcrypt(args).text()).expect("JSON") };
     let info = parse(&["info", text(&vault.store), "--json"]);
-    assert_eq!(info["format"], 1);
+    assert_eq!(info["format"], 2);
     assert_eq!(info["cipher"], "kuznyechik-ctr");
     assert_eq!(info["integrity"], "turboshake128x4");
     assert_eq!(info["names"], "plain");

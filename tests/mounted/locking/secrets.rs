@@ -83,17 +83,17 @@ impl Secrets {
         let read = File::open(stored).and_then(|file| file.read_exact_at(&mut sector, 0));
         let Some(id) = read.ok().and_then(|()| Record::peek_key(&sector).ok()) else { return };
         let mut keys = [[0; 32]; 3];
-        let kdf = MacKey::new(Mac::Kmac256, contents.expose(), b"warpcrypt v1 file keys");
+        let kdf = MacKey::new(Mac::Kmac256, contents.expose(), b"warpcrypt v2 file keys");
         kdf.mac(&[&id.salt], keys.as_flattened_mut());
         self.add_key(&format!("{name}: encryption key"), &keys[0]);
         self.add(&format!("{name}: chunk key"), &keys[1]);
         self.add(&format!("{name}: tree key"), &keys[2]);
         for (key, custom) in [
-            (&keys[1], "warpcrypt v1 chunk"),
-            (&keys[1], "warpcrypt v1 hole"),
-            (&keys[2], "warpcrypt v1 leaf"),
-            (&keys[2], "warpcrypt v1 node"),
-            (&keys[2], "warpcrypt v1 record"),
+            (&keys[1], "warpcrypt v2 chunk"),
+            (&keys[1], "warpcrypt v2 hole"),
+            (&keys[2], "warpcrypt v2 leaf"),
+            (&keys[2], "warpcrypt v2 node"),
+            (&keys[2], "warpcrypt v2 record"),
         ] {
             let tags = IntegrityKey::new(Integrity::TurboShake128x4, key, custom.as_bytes());
             let lane = tags.lane().expect("it has lanes");
