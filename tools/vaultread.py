@@ -898,18 +898,6 @@ class Stored:
             parts += part
         return parts
 
-    def has_more_than_zeros(self):
-        at = 0
-        while at < self.size:
-            try:
-                at = os.lseek(self.fd, at, os.SEEK_DATA)
-            except OSError:
-                return False
-            if any(self.read(at, min(1 << 20, self.size - at))):
-                return True
-            at += 1 << 20
-        return False
-
     def slots(self, group):
         """For each chunk of the group its two slots; those of epoch 0 too."""
         raw = self.read(entries_at(group), ENTRY * chunks_in(group))
@@ -1092,15 +1080,13 @@ def recover_again(stored, newest):
 
 def open_content(stored, keys):
     """The content of a stored file. Raises Damage if nothing of it can be proven."""
-    if stored.size < PAGE:
-        if any(stored.read(0, stored.size)):
-            raise Damage("shorter than a page, and not zeros")
+    if not stored.size:
         return EmptyContent
+    if stored.size < PAGE:
+        raise Damage("shorter than a page")
     sectors = [stored.read(at, RECORD) for at in (0, RECORD)]
     if not any(any(sector) for sector in sectors):
-        if stored.has_more_than_zeros():
-            raise Damage("its header is blank, and what follows is not")
-        return EmptyContent
+        raise Damage("its header is blank")
     records = [Record(sector, keys) for sector in sectors if any(sector)]
     newest = max(records, key=lambda record: record.sequence)
     for record in records:

@@ -46,7 +46,7 @@ pub(super) mod tests;
 mod tree;
 mod write;
 
-use super::{Error, Result, Time, aside::is_all_zeros, keys::ContentKeys, resources::Budget, sync::Mutex};
+use super::{Error, Result, Time, keys::ContentKeys, resources::Budget, sync::Mutex};
 use crate::{engine::Router, store::BackingFile};
 use commit::SyncKind;
 use lease::Lease;
@@ -175,10 +175,10 @@ impl File {
         File { context, store, lease: Lease::default(), state, ahead }
     }
 
-    /// Whether nothing was ever committed to it, although the store has more than zeros.
+    /// Whether nothing was ever committed to it, although the store has more than nothing.
     pub fn is_blank(&self) -> bool {
         self.state.read().stored.records.on_disk == OnDisk::Nothing
-            && is_all_zeros(&*self.store).is_ok_and(|zeros| !zeros)
+            && self.store.is_empty().is_ok_and(|empty| !empty)
     }
 
     /// Plaintext bytes.
