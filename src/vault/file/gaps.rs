@@ -28,6 +28,11 @@ impl Gaps {
         self.0.clear();
     }
 
+    /// Whether nothing is to come.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Where the first one begins; the end of any file if there is none.
     pub(super) fn first(&self) -> u64 {
         self.0.iter().map(|gap| gap.start).min().unwrap_or(u64::MAX)

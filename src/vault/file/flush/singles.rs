@@ -34,7 +34,10 @@ impl File {
         let bound = |st: &State| {
             (st.dirty.size.min(st.dirty.gaps.first()) / layout::CHUNK).min(first_new_in_extents(st))
         };
-        if st.dirty.buffer.single(0..bound(st)).is_empty() {
+        if st.dirty.buffer.single(0..bound(st)).is_empty() && !st.dirty.gaps.is_empty() {
+            if !st.dirty.write_failed && self.may_wait_behind_gap(st) {
+                return Ok(());
+            }
             // So much behind a gap: it is a hole.
             st.dirty.gaps.clear();
         }
@@ -66,6 +69,13 @@ impl File {
         let share = self.context.budget.behind;
         let crowded = single >= WORTH_FLUSHING && all >= share || single > 0 && all >= 2 * share;
         single >= self.context.budget.singles || crowded
+    }
+
+    /// Whether a full buffer may stay so until the kernel fills a gap. What other files have is the reason to flush only where
+    /// that is half as much again as makes all of them flush: the kernel is usually about to fill it.
+    fn may_wait_behind_gap(&self, st: &State) -> bool {
+        let all = self.context.buffered.single.load(Ordering::Relaxed) * CHUNK;
+        st.dirty.buffer.single_bytes() < self.context.budget.singles && all < 3 * self.context.budget.behind
     }
 
     /// Loads a write of the chunks below `bound` that are buffered by themselves, if there are any and they may go.
