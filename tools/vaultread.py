@@ -888,6 +888,9 @@ class Stored:
     def __init__(self, fd):
         self.fd, self.size = fd, os.fstat(fd).st_size
 
+    def __del__(self):
+        os.close(self.fd)
+
     def read(self, at, length):
         """Zeros behind the end."""
         parts = b""
