@@ -13,10 +13,11 @@ use super::{
 };
 use crate::{
     crypto::secret::Secret,
+    engine::EngineChoice,
     format::{config::VaultConfig, key_slot::NewSlot, name::NameMode},
     fuse::{self, ControlCommand},
     reverse::ReverseKeys,
-    vault::{ConfigLock, OpenError, OpenOptions, Rotated, Step, Unlock, Vault},
+    vault::{Begun, ConfigLock, OpenError, OpenOptions, Rotated, Step, Unlock, Vault},
 };
 use std::{path::Path, sync::Arc};
 use zeroize::Zeroizing;
@@ -46,7 +47,8 @@ fn here(args: &RotateArgs, unlock: &Unlock, vault: &Arc<Vault>, interrupt: &Inte
     if vault.is_rotating() {
         tell("Going on with the rotation that was begun.\n");
     } else {
-        let new = prepare(args, unlock, interrupt)?;
+        let mut new = prepare(args, unlock, interrupt)?;
+        new.list(vault, interrupt)?;
         new.write(&args.vault)?;
         vault.take_up(&new.config, &new.master).map_err(|e| Failure::plain(Code::Failed, e))?;
     }
@@ -76,13 +78,16 @@ fn in_mount(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcom
     if let Some(held) = held {
         return Err(Failure::plain(Code::Failed, held));
     }
-    let new = prepare(args, unlock, interrupt)?;
+    let mut new = prepare(args, unlock, interrupt)?;
     let locked = say(&ControlCommand::Lock);
     // One that has not answered does what it is told in turn: it may lock the vault yet.
     if locked.as_ref().is_err_and(|failure| failure.code != Code::Interrupted) {
         return locked.map(drop);
     }
-    let written = locked.and_then(|_| interrupt.check()).and_then(|()| new.write(&args.vault));
+    let written = locked
+        .and_then(|_| interrupt.check())
+        .and_then(|()| new.list_beside_mount(&args.vault, unlock, interrupt))
+        .and_then(|()| new.write(&args.vault));
     let master = if written.is_ok() { &new.master } else { &new.former };
     let unlocked = say(&ControlCommand::Unlock(Zeroizing::new(*master.expose())));
     written?;
@@ -117,6 +122,36 @@ struct New {
 }
 
 impl New {
+    /// Lists what stays accepted under the former key.
+    fn list(&mut self, vault: &Vault, interrupt: &Interrupt) -> Outcome {
+        let late = Late::start();
+        let begun = vault.list_for_rotation(&mut self.config, &self.master, &mut |step| {
+            match step {
+                Step::Left(path, reason) | Step::Stray(path, reason) => {
+                    late.say(&format!("{}: {reason}", path.display()));
+                }
+                Step::Directory | Step::Rewritten(_) => late.bytes(0),
+            }
+            interrupt.check().is_ok()
+        });
+        match begun.map_err(|e| Failure::plain(Code::Failed, e))? {
+            Begun::Listed => Ok(()),
+            Begun::Stopped => Err(Failure::new(Code::Interrupted, "Interrupted.", "Nothing has changed.")),
+            Begun::Refused => Err(Failure::new(
+                Code::Unreadable,
+                "under another key, what is said above would be lost",
+                "Nothing has changed. Mend it with `warpcrypt check --repair`, or remove it, and try again.",
+            )),
+        }
+    }
+
+    /// The same for a vault whose mount is locked, so that nothing of it changes.
+    fn list_beside_mount(&mut self, vault: &Path, unlock: &Unlock, interrupt: &Interrupt) -> Outcome {
+        let options = OpenOptions { read_only: true, engine: EngineChoice::Cpu, ..OpenOptions::default() };
+        let opened = Vault::open(vault, unlock, options).map_err(vaults::explain)?;
+        self.list(&opened, interrupt)
+    }
+
     fn write(&self, vault: &Path) -> Outcome {
         self.alone.write(vault, &self.config).map_err(vaults::explain)
     }
@@ -174,6 +209,9 @@ fn rewrite(vault: &Arc<Vault>, interrupt: &Interrupt) -> Outcome<Rotated> {
                 late.file();
             }
             Step::Left(path, reason) => late.say(&format!("{}: {reason}", path.display())),
+            Step::Stray(path, reason) => {
+                late.say(&format!("{}: is under no key of the vault any more: {reason}", path.display()));
+            }
         }
         interrupt.check().is_ok()
     });
@@ -191,7 +229,8 @@ fn conclude(vault: &Path, rotated: Rotated) -> Outcome {
         Rotated::Whole { aside } => {
             tell(
                 "Everything is under a new master key. What was copied before opens with the old one still: copies of the vault, \
-                 backups of its configuration, printed master secrets. Print a new master secret.\n",
+                 backups of its configuration, printed master secrets. Choose another password with `warpcrypt passwd`, and print a new \
+                 master secret.\n",
             );
             if aside > 0 {
                 tell(&format!(

@@ -95,6 +95,7 @@ impl Mounted {
         }
         let control_dir = ControlDir::make().map_err(|e| no_control(&e))?;
         let vault = Vault::open(&plan.vault, unlock, plan.open.clone()).map_err(vaults::explain)?;
+        vault.require_a_name().map_err(|e| Failure::plain(Code::Failed, e))?;
         anchor::take_if_new(&vault, plan.open.anchor.as_ref())?;
         vault.anchor_behind();
         vault.rotate_behind();

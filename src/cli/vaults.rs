@@ -25,9 +25,11 @@ pub fn explain(error: OpenError) -> Failure {
     let code = match &error {
         OpenError::NotAVault(_) => Code::NotAVault,
         OpenError::UnknownVersion(_) => Code::UnknownVersion,
-        OpenError::Malformed(_) | OpenError::Edited | OpenError::NoConfig(_) | OpenError::CopiesDiffer => {
-            Code::ConfigEdited
-        }
+        OpenError::Malformed(_)
+        | OpenError::Edited
+        | OpenError::NoConfig(_)
+        | OpenError::CopiesDiffer
+        | OpenError::TwoHistories(..) => Code::ConfigEdited,
         OpenError::WrongSecret(_) => Code::WrongKey,
         OpenError::NoSlot(_) => Code::NoSuchSlot,
         OpenError::Config(error) => code_of(error),

@@ -4,6 +4,7 @@
 //! key, so a configuration that unlocks is one that a holder of the master key wrote.
 
 use super::{
+    former_list::{LIST_ID, ListId},
     key_slot::{KeySlot, NewSlot, SlotError, SlotKind, SlotSecret, WRAPPED},
     keys,
     name::NameMode,
@@ -96,15 +97,23 @@ pub struct FormerKey {
     pub generation: u32,
     /// The key, sealed.
     pub wrapped: [u8; WRAPPED],
+    /// What is accepted under it.
+    pub list: ListId,
 }
 
 impl FormerKey {
     /// Wraps the master key of a generation for the vault with this id.
-    pub fn wrap(master: &Secret<32>, vault: &[u8; VAULT_ID], generation: u32, former: &Secret<32>) -> Self {
+    pub fn wrap(
+        master: &Secret<32>,
+        vault: &[u8; VAULT_ID],
+        generation: u32,
+        former: &Secret<32>,
+        list: ListId,
+    ) -> Self {
         let sealed = former_key(master).seal(&[&former_context(vault, generation)], former.expose());
         let mut wrapped = [0; WRAPPED];
         wrapped.copy_from_slice(&sealed);
-        FormerKey { generation, wrapped }
+        FormerKey { generation, wrapped, list }
     }
 
     fn open(&self, master: &Secret<32>, vault: &[u8; VAULT_ID]) -> Option<Secret<32>> {
@@ -163,7 +172,7 @@ impl VaultConfig {
 
     /// Another master key, and the configuration with it; the caller writes that. `slot` is its only key slot, with the same
     /// number and label, and opens with what `new` says. The present master key is a former one there, until
-    /// `end_rotation`.
+    /// `end_rotation`. Nothing is accepted under it before `accept`.
     ///
     /// # Errors
     /// `Rotating`; `Edited` for a master key that is not this vault's; `NoSuchSlot`; what a slot can fail with; `Random`.
@@ -183,12 +192,31 @@ impl VaultConfig {
         let new = NewSlot { label: old.label.as_deref(), ..*new };
         let mut config = VaultConfig {
             key_generation,
-            former: vec![FormerKey::wrap(&next, &self.id, self.key_generation, master)],
+            former: vec![FormerKey::wrap(
+                &next,
+                &self.id,
+                self.key_generation,
+                master,
+                ListId { id: [0; LIST_ID], items: 0 },
+            )],
             slots: vec![KeySlot::make(slot, &self.id, &next, &new)?],
             ..self.clone()
         };
         config.changed(&next);
         Ok((config, next))
+    }
+
+    /// Names the list of what is accepted under the former key. The configuration was not written yet.
+    pub fn accept(&mut self, master: &Secret<32>, list: ListId) {
+        for key in &mut self.former {
+            key.list = list;
+        }
+        self.mac = self.compute_mac(master);
+    }
+
+    /// The list of what is accepted under the former key, if there is one.
+    pub fn former_list(&self) -> Option<ListId> {
+        self.former.last().map(|key| key.list)
     }
 
     /// Whether there are parts of the vault under a former master key.
@@ -366,6 +394,8 @@ impl VaultConfig {
         for key in &self.former {
             out.extend_from_slice(&key.generation.to_be_bytes());
             out.extend_from_slice(&key.wrapped);
+            out.extend_from_slice(&key.list.id);
+            out.extend_from_slice(&key.list.items.to_be_bytes());
         }
         out.extend_from_slice(&self.next_slot.to_be_bytes());
         out.extend_from_slice(&(self.slots.len() as u32).to_be_bytes());

@@ -5,6 +5,7 @@ use super::{
         ConfigError, FORMER_MAX, FormerKey, GENERATION_LIMIT, SLOTS_MAX, Settings, TEXT_MAX, VAULT_ID,
         VERSION, VaultConfig,
     },
+    former_list::{LIST_ID, ListId},
     key_slot::{Kdf, KeySlot, SALT, SlotError, WRAPPED, check_cost, check_label},
     name::NameMode,
     printable::printable,
@@ -40,6 +41,8 @@ struct Text {
 struct FormerText {
     generation: u32,
     wrapped: Hex<WRAPPED>,
+    list: Hex<LIST_ID>,
+    items: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -85,10 +88,11 @@ impl VaultConfig {
         };
         let slots: Vec<KeySlot> = text.slots.into_iter().map(KeySlot::try_from).collect::<Result<_, _>>()?;
         check_ids(&slots, text.next_slot)?;
-        let former = text
-            .former_keys
-            .into_iter()
-            .map(|key| FormerKey { generation: key.generation, wrapped: key.wrapped.0 });
+        let former = text.former_keys.into_iter().map(|key| FormerKey {
+            generation: key.generation,
+            wrapped: key.wrapped.0,
+            list: ListId { id: key.list.0, items: key.items },
+        });
         let config = VaultConfig {
             id: text.vault_id.0,
             generation: text.generation,
@@ -133,7 +137,12 @@ impl From<&VaultConfig> for Text {
 
 impl From<&FormerKey> for FormerText {
     fn from(key: &FormerKey) -> Self {
-        FormerText { generation: key.generation, wrapped: Hex(key.wrapped) }
+        FormerText {
+            generation: key.generation,
+            wrapped: Hex(key.wrapped),
+            list: Hex(key.list.id),
+            items: key.list.items,
+        }
     }
 }
 

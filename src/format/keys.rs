@@ -8,6 +8,8 @@ pub const CONTENTS: &str = "contents";
 pub const CONFIG: &str = "configuration";
 /// Wrapping of the former master key while a rotation is under way.
 pub const FORMER: &str = "former keys";
+/// MACs of the list of what is accepted under that.
+pub const FORMER_LIST: &str = "former list";
 /// Encryption of names.
 pub const NAMES: &str = "names";
 /// Hash that stands for a long name.

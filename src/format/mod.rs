@@ -8,6 +8,7 @@ pub mod config;
 mod config_json;
 pub mod dir_id;
 pub mod entry;
+pub mod former_list;
 pub mod key_slot;
 pub mod keys;
 pub mod layout;

@@ -32,6 +32,8 @@ pub const TEMPORARY: &str = "warpcrypt.tmp.";
 pub const ASIDE: &str = "warpcrypt.aside.";
 /// Prefix of the new form of a file that is being rewritten, in the vault's root.
 pub const REWRITE: &str = "warpcrypt.rewrite.";
+/// Prefix of the list of what is accepted under the former key, in the vault's root.
+pub const FORMER_LIST: &str = "warpcrypt.former.";
 /// Prefix of a directory with entries whose directory's id is lost.
 pub const LOST: &str = "warpcrypt.lost.";
 /// Directory of the long targets of symbolic links, in the vault's root.
@@ -214,7 +216,7 @@ impl NameKeys {
                 let begins = |prefix: &str| stored.starts_with(prefix.as_bytes());
                 let is = |name: &str| stored == name.as_bytes();
                 FILES.into_iter().chain([LINKS, LISTS]).any(is)
-                    || [ASIDE, REWRITE, LOST].into_iter().any(begins)
+                    || [ASIDE, REWRITE, FORMER_LIST, LOST].into_iter().any(begins)
             }
             Class::Entry | Class::Long | Class::Temporary => true,
         }

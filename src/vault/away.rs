@@ -4,12 +4,13 @@ use super::{
     Error, OpenError, Vault,
     anchor::Owner,
     config_file::{Configs, mend_for, opens_root, read_text},
+    former_list::FormerList,
     open_file::Key,
     process,
 };
 use crate::{crypto::secret::Secret, format::name::DIR_ID_NAME, store::DirFile};
 use rustix::fs::OFlags;
-use std::{ffi::OsStr, path::Path};
+use std::{ffi::OsStr, path::Path, sync::Arc};
 
 /// What keeps a vault from being locked, or brought to rest.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +78,8 @@ impl Vault {
         if let Some(anchor) = &self.anchor {
             anchor.refuse_old(&owner)?;
         }
-        if !opens_root(&config, master, &id) {
+        let list = FormerList::open(&self.root.store, &config, master).map(Arc::new);
+        if !opens_root(&config, master, list.as_ref(), &id) {
             return Err(other());
         }
         if !self.read_only() && self.sharing.is_none() && !configs.agree_on(&config) {
@@ -92,8 +94,8 @@ impl Vault {
         }
         // Nothing fails from here on: there are all keys or none.
         let context = self.files.context();
-        context.keys.replace(&config, master);
-        self.keys.replace(&config, master);
+        context.keys.replace(&config, master, list.as_ref());
+        self.keys.replace(&config, master, list.as_ref());
         context.router.bring_back();
         self.files.bring_back();
         *self.anchoring.halted.lock() = false;

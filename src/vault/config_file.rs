@@ -1,7 +1,7 @@
 //! The configuration in the store: two files with the same content, so that the loss of one is not the loss of the
 //! vault. The newer one that authenticates counts; the other is mended when the vault is opened for writing.
 
-use super::{OpenError, Unlock, Vault, keys::KeyRing, names::temporary_name};
+use super::{OpenError, Unlock, Vault, former_list::FormerList, keys::KeyRing, names::temporary_name};
 use crate::{
     crypto::secret::Secret,
     format::{
@@ -16,6 +16,7 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     path::Path,
+    sync::Arc,
 };
 
 type Result<T> = std::result::Result<T, OpenError>;
@@ -114,15 +115,21 @@ pub(super) fn require_root(
     config: &VaultConfig,
     master: &Secret<32>,
 ) -> Result<()> {
-    match opens_root(config, master, &root_id(store, path)?) {
+    let list = FormerList::open(store, config, master).map(Arc::new);
+    match opens_root(config, master, list.as_ref(), &root_id(store, path)?) {
         true => Ok(()),
         false => Err(OpenError::OtherVault(path.into())),
     }
 }
 
 /// Whether the sealed id of the root is under this key or, while a rotation is under way, the one before.
-pub(super) fn opens_root(config: &VaultConfig, master: &Secret<32>, id: &[u8]) -> bool {
-    KeyRing::of(config, master).open(|keys| keys.dir_ids.decode(id)).is_ok()
+pub(super) fn opens_root(
+    config: &VaultConfig,
+    master: &Secret<32>,
+    list: Option<&Arc<FormerList>>,
+    id: &[u8],
+) -> bool {
+    KeyRing::of(config, master, list).open(|keys| keys.open_dir_id(id)).is_ok()
 }
 
 /// Whether a configuration is from before the rotation that another one says is under way. Its key may open the root
@@ -191,12 +198,31 @@ impl Configs {
         for config in self.by_age() {
             match (config.unlock_slot(secret), refused.take()) {
                 (Ok((_, master)), Some((newer, e))) if newer.is_authentic(&master) => return Err(e.into()),
-                (Ok((slot, master)), _) => return Ok((config.clone(), slot, master)),
+                (Ok((slot, master)), _) => {
+                    self.require_one_history(config, &master, secret)?;
+                    return Ok((config.clone(), slot, master));
+                }
                 (Err(_), Some(first)) => refused = Some(first),
                 (Err(e), None) => refused = Some((config, e)),
             }
         }
         Err(refused.map_or(OpenError::Edited, |(_, e)| e.into()))
+    }
+
+    /// Refuses a file that no change of the vault leaves beside this configuration: whoever has a former key can write one that
+    /// opens with an old secret. One that opens with nothing was edited or damaged, and is mended.
+    fn require_one_history(
+        &self,
+        config: &VaultConfig,
+        master: &Secret<32>,
+        secret: &SlotSecret,
+    ) -> Result<()> {
+        let is_apart =
+            |other: &&VaultConfig| !follows(config, master, other) && other.unlock_slot(secret).is_ok();
+        match self.0.iter().flatten().find(is_apart) {
+            Some(other) => Err(OpenError::TwoHistories(config.generation(), other.generation())),
+            None => Ok(()),
+        }
     }
 
     /// Whether both are `config`. What is not is logged.
@@ -211,6 +237,12 @@ impl Configs {
         }
         self.0.iter().all(|found| found.as_ref().is_ok_and(|found| found == config))
     }
+}
+
+/// Whether a configuration comes after another one, or before it: both are under this master key, or the other one is under the
+/// former key that this one names.
+fn follows(config: &VaultConfig, master: &Secret<32>, other: &VaultConfig) -> bool {
+    other.is_authentic(master) || config.former(master).is_some_and(|(_, former)| other.is_authentic(&former))
 }
 
 /// Puts the newest configuration in place of one that is older, damaged or missing. Its key is known to open the root.
@@ -428,7 +460,7 @@ fn stored_text(store: &StoreDir, name: &str) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// The file whose owner and permissions a new one gets.
-fn like(store: &StoreDir) -> io::Result<Option<Node<'static>>> {
+pub(super) fn like(store: &StoreDir) -> io::Result<Option<Node<'static>>> {
     let mut found = NAMES.iter().map(|name| store.node(OsStr::new(name)));
     match found.find(|node| !matches!(node, Err(e) if e.kind() == io::ErrorKind::NotFound)) {
         Some(node) => node.map(Some),
@@ -465,14 +497,18 @@ pub(super) fn in_place(store: &StoreDir, temporary: &OsStr, name: &str) -> io::R
 
 fn fill(file: &DirFile, content: &[u8], like: Option<&Node>) -> io::Result<()> {
     file.write_at(content, 0)?;
-    if let Some(like) = like {
-        let (like, node) = (like.stat()?, Node::shared(file.fd()));
-        match node.chown(Some(like.st_uid), Some(like.st_gid)) {
-            Err(e) if e.kind() != io::ErrorKind::PermissionDenied => return Err(e),
-            _ => node.chmod(like.st_mode & 0o777)?,
-        }
-    }
+    give_owner(file, like)?;
     Ok(rustix::fs::fsync(&*file.fd())?)
+}
+
+/// Gives a new file the owner and permissions of another one, as far as this process may.
+pub(super) fn give_owner(file: &DirFile, like: Option<&Node>) -> io::Result<()> {
+    let Some(like) = like else { return Ok(()) };
+    let (like, node) = (like.stat()?, Node::shared(file.fd()));
+    match node.chown(Some(like.st_uid), Some(like.st_gid)) {
+        Err(e) if e.kind() != io::ErrorKind::PermissionDenied => Err(e),
+        _ => node.chmod(like.st_mode & 0o777),
+    }
 }
 
 /// A directory or configuration that is not there is another mistake than one that cannot be read.

@@ -3,7 +3,7 @@
 use super::{
     Damage, Dir, Error, Result, Vault,
     keys::Former,
-    names::{Place, is_set_aside, random_name, read_small},
+    names::{NameOf, Place, is_set_aside, random_name, read_small},
     ownerless::drop_ownerless,
     sharing::{Rule, holds},
     taken_id::TakenId,
@@ -92,6 +92,26 @@ impl Vault {
         self.with_id(root.store.try_clone()?)
     }
 
+    /// Refuses a root in which there are encrypted names and none authenticates. `check` opens it all the same, to repair it.
+    ///
+    /// # Errors
+    /// `Damaged`, or the store's.
+    pub fn require_a_name(&self) -> Result<()> {
+        match !self.keys().names.depend_on_directory() || self.opens_a_name(&self.root)? {
+            true => Ok(()),
+            false => Err(damaged(&self.root, "none of the names in it authenticates")),
+        }
+    }
+
+    /// Whether a name in a directory authenticates, or there is none that could. If not, the id is not that of the directory:
+    /// whoever has a former key may have made one.
+    fn opens_a_name(&self, dir: &Dir) -> Result<bool> {
+        let mut listed = self.with_access(&dir.store.itself(), 0o500, || dir.store.list())?;
+        listed.retain(|e| self.is_entry(&e.name) && self.keys().names.has_form(e.name.as_bytes()));
+        let opens = |entry: &Listed| !matches!(self.name_of_entry(dir, entry), NameOf::Entry(Err(_)));
+        Ok(listed.is_empty() || listed.iter().any(opens))
+    }
+
     /// Gives a directory a new id if it may have one; `None` if nothing may be written.
     fn replace_id(&self, dir: &Dir) -> Result<Option<DirId>> {
         let _alone = self.dir_ids.write();
@@ -170,8 +190,7 @@ impl Vault {
     }
 
     fn find_former_id(&self, content: &[u8]) -> Found {
-        let id =
-            self.keys.former().and_then(|former| Some((former.keys.dir_ids.decode(content).ok()?, former)));
+        let id = self.keys.former().and_then(|former| Some((former.keys.open_dir_id(content).ok()?, former)));
         match id {
             Some((id, former)) => Found::Former(id, former),
             None => Found::Damaged("the directory's id does not authenticate"),
@@ -206,7 +225,7 @@ impl Vault {
             Some(id) if stays => self.return_id(taken, &id),
             Some(id) => {
                 if self.anchor.is_some()
-                    && let Ok(gone) = self.keys.open(|keys| keys.dir_ids.decode(&id))
+                    && let Ok(gone) = self.keys.open(|keys| keys.open_dir_id(&id))
                 {
                     self.directory_went(&gone, parent, &place.name);
                 }

@@ -121,7 +121,7 @@ impl Vault {
                 return Err(Error::NotSupported("the form of a link's target, which a later version made"));
             }
             None => {
-                let target = self.keys.open(|keys| keys.links.decode(text.as_bytes()));
+                let target = self.keys.open(|keys| keys.open_link(text.as_bytes()));
                 target.map_err(|_| damage("link target does not authenticate"))?
             }
         };
@@ -133,7 +133,7 @@ impl Vault {
         let name = long.file_name();
         let file = DirFile::new(dir.open_file(&name, OFlags::RDONLY)?);
         let sealed = read_up_to(&file, link::LONG_MAX + 1)?;
-        let opened = self.keys.open(|keys| keys.links.decode_long(long, &sealed));
+        let opened = self.keys.open(|keys| keys.open_long_target(long, &sealed));
         Ok(opened.map_err(|_| Damage { what: String::new(), reason: "does not authenticate" })?)
     }
 

@@ -6,7 +6,10 @@
 
 use super::{Dir, Error, Result, StoredName, Vault, keys::Keys};
 use crate::{
-    format::name::{Class, LONG, LOST, NameError, TEMPORARY, sidecar_name, stored_names_in},
+    format::{
+        former_list::Listed as Accepted,
+        name::{Class, LONG, LOST, NameError, TEMPORARY, sidecar_name, stored_names_in},
+    },
     store::{BackingFile, DirFile, Listed, StoreDir},
 };
 use parking_lot::{Mutex, MutexGuard};
@@ -53,7 +56,8 @@ impl Vault {
         // A directory that is not renewed may have names under both keys.
         match self.keys.former().filter(|_| self.read_only() || self.why_left(dir).is_some()) {
             Some(former) if dir.store.stat(&place.stored.0).is_err() => {
-                self.place_under(&former.keys, dir, name)
+                let old = self.place_under(&former.keys, dir, name)?;
+                Ok(if former.keys.accept(Accepted::Name, old.stored.0.as_bytes()) { old } else { place })
             }
             Some(_) | None => Ok(place),
         }
@@ -83,7 +87,7 @@ impl Vault {
             },
         };
         let name = dir.id().map_err(|e| e.to_string()).and_then(|id| {
-            let decode = |keys: &Keys| keys.names.decode(id, stored, sidecar.as_deref());
+            let decode = |keys: &Keys| keys.open_name(id, stored, sidecar.as_deref());
             self.keys.open(decode).map_err(|e| e.to_string())
         });
         NameOf::Entry(name.map(OsString::from_vec))
@@ -100,7 +104,7 @@ impl Vault {
                 true => Some(read_small(dir, OsStr::from_bytes(&sidecar_name(&stored))).ok()?),
                 false => None,
             };
-            let decoded = self.keys.open(|keys: &Keys| keys.names.decode(id, &stored, sidecar.as_deref()));
+            let decoded = self.keys.open(|keys: &Keys| keys.open_name(id, &stored, sidecar.as_deref()));
             decoded.ok().map(OsString::from_vec)
         })
     }

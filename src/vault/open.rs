@@ -6,6 +6,7 @@ use super::{
     aside::set_headless_aside,
     config_file::{self, Configs, open_vault},
     file::{Background, Bounds, Buffered, Context, SlotMemory},
+    former_list::FormerList,
     init::{is_store_read_only, require_case},
     keys::{ContentKeys, KeyRing, Keys},
     lock::{Users, WriteLock},
@@ -219,8 +220,9 @@ impl Vault {
         // Weak: the lock goes with the vault.
         let guard = lock.as_ref().map(Arc::downgrade).unwrap_or_default();
         let rewrites = StoredRewrites::open(store.try_clone().map_err(failed)?, config.is_rotating());
+        let list = FormerList::open(&store, &config, &master).map(Arc::new);
         let context = Context {
-            keys: ContentKeys::of(&config, &master),
+            keys: ContentKeys::of(&config, &master, list.as_ref()),
             router,
             durability: options.durability,
             read_only: options.read_only,
@@ -251,7 +253,7 @@ impl Vault {
             left: Mutex::default(),
             moves: AtomicU64::default(),
             id: *config.id(),
-            keys: KeyRing::of(&config, &master),
+            keys: KeyRing::of(&config, &master, list.as_ref()),
             root: Arc::new(Dir::new(store.try_clone().map_err(failed)?, None)),
             files,
             pending: Pending::new(of_names, process::descriptors()),

@@ -44,6 +44,11 @@ pub enum OpenError {
         "warpcrypt.json and warpcrypt.json.copy differ: mount the vault for writing, which makes them equal, and try again"
     )]
     CopiesDiffer,
+    /// Only one of them can be the vault's.
+    #[error(
+        "warpcrypt.json and warpcrypt.json.copy are of different histories (generation {0} opens with this, the other one has {1}): one of them came from a backup or from somebody who has an old key; move the wrong one out of the vault, and try again"
+    )]
+    TwoHistories(u64, u64),
     /// Another problem with a secret, or with a change to the configuration.
     #[error("{0}")]
     Config(ConfigError),

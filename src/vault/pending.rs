@@ -343,7 +343,7 @@ impl Vault {
     /// Whether a small file has what it must have.
     fn is_right(&self, name: &OsStr, content: &[u8]) -> bool {
         if name == DIR_ID_NAME {
-            self.keys.open(|keys| keys.dir_ids.decode(content)).is_ok()
+            self.keys.open(|keys| keys.open_dir_id(content)).is_ok()
         } else {
             let is_sidecar = |keys: &Keys| keys.names.is_sidecar(name.as_encoded_bytes(), content);
             self.keys.open(|keys| is_sidecar(keys).then_some(()).ok_or(())).is_ok()

@@ -5,6 +5,7 @@ use super::{
     aside::{is_all_zeros, set_aside},
     attr::key,
     config_file::{failed, in_place, open_vault},
+    former_list::FormerList,
     keys::{ContentKeys, KeyRing},
     lock::{Users, WriteLock},
     names::{is_link, random_name, read_small, temporary_name},
@@ -12,6 +13,7 @@ use super::{
 use crate::{
     format::{
         dir_id::{DIR_ID_FILE, DirId},
+        former_list::Listed as Accepted,
         name::{ASIDE, Class, DIR_ID_NAME, sidecar_name},
         record::{RECORD, Record},
     },
@@ -111,8 +113,8 @@ impl Aside {
 }
 
 /// Puts a new id file in place of a damaged or missing one, durably: with the damaged id if a name in the directory opens with
-/// that, else with a new one, with which no name does. While a rotation is under way the new file is under the former key: what is
-/// in the directory may be, and is renewed with it. The old file is copied first, and there until the new one is. `None` if the id
+/// that, else with a new one, with which no name does. While a rotation is under way, an id that the directory had when that began
+/// is put back under the former key: what is in the directory is renewed with it. The old file is copied first, and there until the new one is. `None` if the id
 /// is not damaged.
 ///
 /// # Errors
@@ -131,7 +133,7 @@ fn mend_id(
         Err(e) if is_link(&e) => Some(Vec::new()), // It has no id.
         Err(e) => return Err(e.into()),
     };
-    if old.as_deref().is_some_and(|old| keys.open(|keys| keys.dir_ids.decode(old)).is_ok()) {
+    if old.as_deref().is_some_and(|old| keys.open(|keys| keys.open_dir_id(old)).is_ok()) {
         return Ok(None);
     }
     let kept = old.as_deref().and_then(|old| old.first_chunk()).map(|id| DirId(*id));
@@ -143,9 +145,10 @@ fn mend_id(
         }
         Some(_) | None => DirId::random()?,
     };
-    let content = match keys.former() {
-        Some(former) => former.keys.dir_ids.encode(&id),
-        None => keys.present().dir_ids.encode(&id),
+    let former = keys.former().map(|former| (former.keys.dir_ids.encode(&id), former));
+    let content = match former {
+        Some((content, former)) if former.keys.accept(Accepted::Directory, &content) => content,
+        Some(_) | None => keys.present().dir_ids.encode(&id),
     };
     if old.is_some() {
         aside.copy_id(&dir.store)?;
@@ -199,13 +202,16 @@ fn has_record(keys: &ContentKeys, dir: &Dir, name: &OsStr) -> io::Result<bool> {
     DirFile::new(dir.store.open_file(name, OFlags::RDONLY)?).read_at(&mut records, 0)?;
     Ok(records.as_chunks::<RECORD>().0.iter().any(|sector| {
         let derive = Record::peek_key(sector).ok().and_then(|id| keys.of_file(id));
-        derive.is_some_and(|derive| Record::decode(sector, &derive().1.record).is_ok())
+        derive.is_some_and(|derive| {
+            let (id, of) = derive();
+            Record::decode(sector, &of.record).is_ok() && keys.accept(&id, sector)
+        })
     }))
 }
 
 fn has_id(keys: &KeyRing, dir: &Dir, name: &OsStr) -> io::Result<bool> {
     let id = read_small(&Dir::new(dir.store.open_dir(name)?, None), OsStr::new(DIR_ID_NAME))?;
-    Ok(keys.open(|keys| keys.dir_ids.decode(&id)).is_ok())
+    Ok(keys.open(|keys| keys.open_dir_id(&id)).is_ok())
 }
 
 /// Whether a stored name in the directory opens with this id.
@@ -221,7 +227,7 @@ fn opens_a_name(keys: &KeyRing, dir: &Dir, id: &DirId) -> io::Result<bool> {
             },
             Class::Temporary | Class::Own => continue,
         };
-        if keys.open(|keys| keys.names.decode(id, name, sidecar.as_deref())).is_ok() {
+        if keys.open(|keys| keys.open_name(id, name, sidecar.as_deref())).is_ok() {
             return Ok(true);
         }
     }
@@ -240,7 +246,9 @@ impl Vault {
         let store = open_vault(path)?;
         let lock = WriteLock::take(&store, path, Users::One)?;
         let root = Dir::new(store, None);
-        let (keys, contents) = (KeyRing::of(&config, &master), ContentKeys::of(&config, &master));
+        let list = FormerList::open(&root.store, &config, &master).map(Arc::new);
+        let keys = KeyRing::of(&config, &master, list.as_ref());
+        let contents = ContentKeys::of(&config, &master, list.as_ref());
         let aside = Aside::new(root.store.clone());
         let mended = mend_id(&keys, &root, &aside, || is_of(&keys, &contents, &root));
         let failed = failed("cannot repair", path);

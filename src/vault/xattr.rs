@@ -100,7 +100,7 @@ impl Vault {
         sealed: &[u8],
     ) -> Result<Vec<u8>> {
         let damage = || Damage { what: describe(target), reason: "attribute does not authenticate" };
-        let decode = |keys: &Keys| keys.xattrs.decode_value(identity.owner(), name.as_bytes(), sealed);
+        let decode = |keys: &Keys| keys.open_attribute(identity.owner(), name.as_bytes(), sealed);
         Ok(self.keys.open(decode).map_err(|_| damage())?)
     }
 
@@ -175,7 +175,7 @@ impl Vault {
         let others = is_other(&node)?;
         let decoded = |stored: OsString| {
             let common = common_name(&stored, others)?;
-            let name = self.keys.open(|keys| keys.xattrs.decode_name(&common));
+            let name = self.keys.open(|keys| keys.open_attribute_name(&common));
             Some((stored, name.ok().map(OsString::from_vec)))
         };
         Ok(stored.into_iter().filter_map(decoded).collect())

@@ -17,6 +17,7 @@ use warpcrypt::{
         config::{FORMER_MAX, FormerKey, SLOTS_MAX, Settings, TEXT_MAX, VaultConfig},
         dir_id::{DirId, DirIdKey},
         entry::{ENTRY, EPOCH_LIMIT, SLOT, Slot},
+        former_list::{LIST_ID, ListId},
         key_slot::{DEFAULT_COST, KEY_FILE_LEN, LABEL_MAX, MAX_COST, NewSlot, SlotSecret},
         keys, layout,
         link::{self, LinkKey},
@@ -187,6 +188,7 @@ fn reserved_names() {
         name::LONG,
         name::TEMPORARY,
         name::REWRITE,
+        name::FORMER_LIST,
         name::ASIDE,
         name::LOST,
         name::LINKS,
@@ -204,6 +206,7 @@ fn labels_of_sub_keys() {
         keys::CONTENTS,
         keys::CONFIG,
         keys::FORMER,
+        keys::FORMER_LIST,
         keys::NAMES,
         keys::LONG_NAMES,
         keys::DIR_IDS,
@@ -602,7 +605,8 @@ fn a_configuration() {
 #[test]
 fn a_former_key() {
     let (id, contents) = ([3; 16], Secret::new_with(|key| key.fill(9)));
-    let wrapped = FormerKey::wrap(&master(), &id, 5, &contents).wrapped;
+    let wrapped =
+        FormerKey::wrap(&master(), &id, 5, &contents, ListId { id: [0; LIST_ID], items: 0 }).wrapped;
     let context = [b"warpcrypt v2 former master key", &id[..], &5_u32.to_be_bytes()].concat();
     let key = SivKey::new(Cipher::Aes256, &subkey(&master(), "former keys"));
     assert_eq!(key.open(&[&context], &wrapped), Ok(vec![9; 32]));

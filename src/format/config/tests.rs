@@ -9,6 +9,7 @@ use crate::{
 use proptest::prelude::*;
 
 const TINY: Argon2Cost = Argon2Cost { memory_kib: 8, passes: 1, lanes: 1 };
+const LIST: ListId = ListId { id: [5; LIST_ID], items: 1 };
 const PASSWORD: SlotSecret = SlotSecret::Password(b"correct horse");
 const KEY_FILE: SlotSecret = SlotSecret::KeyFile(b"0123456789abcdef");
 
@@ -369,7 +370,7 @@ fn the_former_key_is_bound_to_its_vault_and_generation() {
     for (vault, generation) in [([9; VAULT_ID], 0), (config.id, 1)] {
         let mut moved = config.clone();
         moved.former =
-            vec![FormerKey { generation: 0, ..FormerKey::wrap(&master, &vault, generation, &old) }];
+            vec![FormerKey { generation: 0, ..FormerKey::wrap(&master, &vault, generation, &old, LIST) }];
         assert!(matches!(moved.unlock(&PASSWORD), Err(ConfigError::Edited)));
         moved.changed(&master);
         assert!(matches!(moved.unlock(&PASSWORD), Err(ConfigError::Damaged { .. })));
@@ -390,7 +391,8 @@ fn the_former_key_is_bound_to_its_vault_and_generation() {
     }
     let mut many = config;
     many.key_generation = 1000;
-    many.former = (0..=FORMER_MAX as u32).map(|n| FormerKey::wrap(&master, &many.id, n, &old)).collect();
+    many.former =
+        (0..=FORMER_MAX as u32).map(|n| FormerKey::wrap(&master, &many.id, n, &old, LIST)).collect();
     assert!(matches!(VaultConfig::parse(many.to_json().as_bytes()), Err(ConfigError::Damaged { .. })));
 }
 

@@ -155,6 +155,7 @@ impl File {
             None => store,
         };
         let file = File::over(store, context);
+        file.require_accepted(&header)?;
         file.load(&mut file.state.write(), file.store.len()?, &header)?;
         Ok(Arc::new(file))
     }

@@ -12,9 +12,12 @@ use super::{
     state::{Fault, State},
 };
 use crate::{
-    format::record::{RECORD, Record, RecordError},
+    format::{
+        record::{RECORD, Record, RecordError},
+        tree::Digest,
+    },
     store::BackingFile,
-    vault::{Result, keys::ContentKeys},
+    vault::{Damage, Result, keys::ContentKeys},
 };
 use std::{ffi::OsString, io, ops::Range, sync::Arc};
 
@@ -68,38 +71,57 @@ impl File {
         self.has_former(&self.state.read())
     }
 
-    /// Rewrites the file under the present key; its salt stays. Whoever uses it waits. What was written to it is durable then.
-    /// False if there was nothing to do. As long as the old form is whole, it asks whether to `go_on`.
+    /// Rewrites the file under the present key, durably; its salt stays. Whoever uses it waits. False if there was nothing to do:
+    /// no write waits under a former key, as each puts the file under the present one first. As long as the old form is whole, it asks whether to `go_on`.
     ///
     /// # Errors
     /// EINTR if it was not to go on, with nothing changed; `Damaged` if a part of it cannot be read; the store's. If the old
     /// form is not whole any more, the file fails until it is opened again.
     pub fn rekey(self: &Arc<Self>, go_on: &dyn Fn() -> bool) -> Result<bool> {
-        let mut st = self.state.write();
-        let Some(rewrites) = self.context.rewrites.as_deref().filter(|_| self.has_former(&st)) else {
+        self.rekey_locked(&mut self.state.write(), go_on)
+    }
+
+    /// Puts the file under the present key before it changes: nothing is written under the former one, which others may have.
+    ///
+    /// # Errors
+    /// As `rekey`.
+    pub(super) fn renew(&self, st: &mut State) -> Result<()> {
+        let to_go = |identity: &Arc<Identity>| self.context.keys.are_to_go(&identity.id);
+        if st.is_clean() && st.stored.identity.as_ref().is_some_and(to_go) {
+            self.rekey_locked(st, &|| true)?;
+        }
+        Ok(())
+    }
+
+    fn rekey_locked(&self, st: &mut State, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        let Some(rewrites) = self.context.rewrites.as_deref().filter(|_| self.has_former(st)) else {
             return Ok(false);
         };
-        self.begin_change(&mut st)?;
+        self.begin_change(st)?;
         if !st.is_clean() {
-            self.flush_all(&mut st)?;
-            self.commit(&mut st)?;
+            self.flush_all(st)?;
+            self.commit(st)?;
         }
         let Some(identity) = st.stored.identity.clone() else { return Ok(false) };
         if st.stored.records.on_disk == OnDisk::Nothing {
             st.stored.identity = None; // another salt is drawn with the first record
             return Ok(true);
         }
-        self.remember_mtime(&mut st)?;
+        self.remember_mtime(st)?;
         let rewrite = rewrites.begin()?;
+        let known = (st.stored.tree.size(), st.stored.tree.root());
         // From here on the store alone tells what the file is.
         st.fault = Some(Fault::Broken);
-        let made = self.make_new_form(&rewrite, rewrites, identity.id.salt, go_on);
+        let made = self.make_new_form(&rewrite, rewrites, identity.id.salt, known, go_on);
         if made.is_ok() {
             put_in_place(&*rewrite.store, &*self.store)?;
-            self.restore_mtime(&st);
+            self.restore_mtime(st);
         }
         let removed = remove(rewrites, &rewrite);
-        self.read_anew(&mut st)?;
+        self.read_anew(st)?;
+        if made.is_err() && (st.stored.tree.size(), st.stored.tree.root()) != known {
+            st.fault = Some(Fault::Broken); // It was exchanged for another one, which nobody compared with the list.
+        }
         made?;
         st.stored.records.written = true; // and put in place with a sync
         st.stored.durable = st.stored.records.newest_bound();
@@ -117,9 +139,20 @@ impl File {
         rewrite: &Rewrite,
         rewrites: &dyn Rewrites,
         salt: [u8; 32],
+        known: (u64, Digest),
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
-        let old = File::open(self.store.clone(), self.context.clone())?;
+        let old = Arc::new(File::over(self.store.clone(), self.context.clone()));
+        {
+            let mut st = old.state.write();
+            old.load(&mut st, self.store.len()?, &Header::read(&*self.store)?)?;
+            // Whoever has the former key may have written another version meanwhile.
+            if (st.stored.tree.size(), st.stored.tree.root()) != known {
+                return Err(
+                    Damage { what: "commit record".into(), reason: "is not that which was read" }.into()
+                );
+            }
+        }
         let new = File::fresh(rewrite.store.clone(), self.context.clone());
         new.state.write().stored.identity = Some(Identity::new(|| self.context.keys.of_new(salt)));
         old.each_segment(&mut |segment| match segment {

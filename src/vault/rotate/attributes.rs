@@ -1,10 +1,11 @@
 //! Extended attributes get another key: under another name in the store, or, as ACLs, under the same.
 
 use crate::{
-    format::xattr::{Owner, XattrKeys, of_others},
+    format::xattr::{Owner, of_others},
     store::Node,
     vault::{
         Result,
+        keys::Keys,
         xattr_owner::{common_name, is_other},
     },
 };
@@ -15,7 +16,7 @@ use std::{
 };
 
 /// The former keys and the present ones.
-pub(super) type BothKeys<'a> = (&'a XattrKeys, &'a XattrKeys);
+pub(super) type BothKeys<'a> = (&'a Keys, &'a Keys);
 
 /// Puts the attributes of a node under the present key. What does not authenticate stays as it is.
 ///
@@ -26,8 +27,10 @@ pub(super) fn renew(node: &Node, owner: Owner, (former, present): BothKeys) -> R
     for stored in own(node.list_xattr()?, others) {
         let Some(value) = node.get_xattr(&stored.name)? else { continue };
         let Some((name, content)) = open(former, owner, &stored, &value) else { continue };
-        let sealed = present.encode_value(owner, &name, &content)?;
-        let Some(new) = present.encode_name(&name).map(|new| stored_name(new, others)) else { continue };
+        let sealed = present.xattrs.encode_value(owner, &name, &content)?;
+        let Some(new) = present.xattrs.encode_name(&name).map(|new| stored_name(new, others)) else {
+            continue;
+        };
         if new == stored.name {
             node.set_xattr(&new, &sealed, XattrFlags::empty())?;
         } else {
@@ -41,7 +44,7 @@ pub(super) fn renew(node: &Node, owner: Owner, (former, present): BothKeys) -> R
 ///
 /// # Errors
 /// The store's.
-pub(super) fn any(node: &Node, owner: Owner, former: &XattrKeys) -> Result<bool> {
+pub(super) fn any(node: &Node, owner: Owner, former: &Keys) -> Result<bool> {
     for stored in own(node.list_xattr()?, is_other(node)?) {
         if let Some(value) = node.get_xattr(&stored.name)?
             && open(former, owner, &stored, &value).is_some()
@@ -69,8 +72,8 @@ pub(super) fn copy(
         let Some((name, content)) = opened.or_else(|| open(present, owner, &stored, &value)) else {
             continue;
         };
-        let Some(new) = present.encode_name(&name).map(|new| stored_name(new, true)) else { continue };
-        to.set_xattr(&new, &present.encode_value(new_owner, &name, &content)?, XattrFlags::empty())?;
+        let Some(new) = present.xattrs.encode_name(&name).map(|new| stored_name(new, true)) else { continue };
+        to.set_xattr(&new, &present.xattrs.encode_value(new_owner, &name, &content)?, XattrFlags::empty())?;
     }
     Ok(())
 }
@@ -90,9 +93,9 @@ fn own(listed: Vec<OsString>, others: bool) -> impl Iterator<Item = Stored> {
 }
 
 /// Name and content under these keys.
-fn open(keys: &XattrKeys, owner: Owner, stored: &Stored, value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-    let name = keys.decode_name(&stored.common).ok()?;
-    let content = keys.decode_value(owner, &name, value).ok()?;
+fn open(keys: &Keys, owner: Owner, stored: &Stored, value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let name = keys.open_attribute_name(&stored.common).ok()?;
+    let content = keys.open_attribute(owner, &name, value).ok()?;
     Some((name, content))
 }
 

@@ -59,8 +59,14 @@ impl Vault {
     fn rotate_until(&self, stop: &AtomicBool) {
         log::info!("the vault gets another key: rewriting what is under the former one");
         let rotated = self.rotate(&mut |step| {
-            if let Step::Left(path, reason) = step {
-                log::warn!("{}: stays under the former key: {reason}", path.display());
+            match step {
+                Step::Left(path, reason) => {
+                    log::warn!("{}: stays under the former key: {reason}", path.display());
+                }
+                Step::Stray(path, reason) => {
+                    log::warn!("{}: is under no key of the vault, and keeps none: {reason}", path.display());
+                }
+                Step::Directory | Step::Rewritten(_) => {}
             }
             !stop.load(Ordering::Relaxed)
         });

@@ -118,11 +118,11 @@ impl Vault {
     pub(in crate::vault) fn renew_attributes(&self, node: &Node, owner: Owner) -> Result<()> {
         let Some(former) = self.keys.former() else { return Ok(()) };
         // Of a new node, whose maker may have locks that come later.
-        if !self.with_access(node, 0o400, || Ok(attributes::any(node, owner, &former.keys.xattrs)?))? {
+        if !self.with_access(node, 0o400, || Ok(attributes::any(node, owner, &former.keys)?))? {
             return Ok(());
         }
         let _alone = self.renewing.lock();
-        self.renew_attributes_alone(node, owner, (&former.keys.xattrs, &self.keys().xattrs))
+        self.renew_attributes_alone(node, owner, (&former.keys, &self.keys()))
     }
 
     /// The same; the caller holds `renewing`.
@@ -176,6 +176,11 @@ impl<'a> Renewal<'a> {
         self.at.take();
         self.remove_old_sidecars(&listed)?;
         self.sync(beside)?;
+        if self.vault.keys.former().is_some_and(|former| former.has_damaged_list()) {
+            return Err(Error::Store(io::Error::other(
+                "the list of what is accepted under the former key is damaged",
+            )));
+        }
         let like = self.dir.store.node(OsStr::new(DIR_ID_NAME))?;
         let id = write_temporary(&self.dir.store, &self.present.dir_ids.encode(&self.id), Some(&like))?;
         Ok(in_place(&self.dir.store, &id, DIR_ID_NAME)?)
@@ -201,7 +206,7 @@ impl<'a> Renewal<'a> {
         if self.present.names.decode(&self.id, stored, sidecar.as_deref()).is_ok() {
             return Ok(None);
         }
-        let new = match self.former.names.decode(&self.id, stored, sidecar.as_deref()) {
+        let new = match self.former.open_name(&self.id, stored, sidecar.as_deref()) {
             Ok(plain) => self.present.names.encode(&self.id, &plain),
             Err(e) => Err(e),
         };
@@ -269,7 +274,7 @@ impl<'a> Renewal<'a> {
             return Ok(false);
         }
         let text = self.dir.store.readlink(&entry.name)?;
-        Ok(LongLink::parse(text.as_bytes()).is_none() && self.former.links.decode(text.as_bytes()).is_ok())
+        Ok(LongLink::parse(text.as_bytes()).is_none() && self.former.open_link(text.as_bytes()).is_ok())
     }
 
     /// A link cannot be changed: another one takes its place. Long targets are not in the link, which stays.
@@ -281,7 +286,7 @@ impl<'a> Renewal<'a> {
         if self.present.links.decode(text.as_bytes()).is_ok() {
             return Ok(());
         }
-        let Ok(target) = self.former.links.decode(text.as_bytes()) else {
+        let Ok(target) = self.former.open_link(text.as_bytes()) else {
             self.complain(name, "its target does not authenticate");
             return Ok(());
         };
@@ -300,14 +305,14 @@ impl<'a> Renewal<'a> {
             Err(e) if e.kind() != io::ErrorKind::PermissionDenied => return Err(e.into()),
             _ => {}
         }
-        let keys = (&self.former.xattrs, &self.present.xattrs);
+        let keys = (self.former, &*self.present);
         attributes::copy(&old, Owner::Link(text.as_bytes()), &made, Owner::Link(new.as_bytes()), keys)?;
         set_times(&made, &stat)?;
         Ok(self.dir.store.rename(temporary, &self.dir.store, name)?)
     }
 
     fn renew_attributes(&self, node: &Node, owner: Owner) -> Result<()> {
-        self.vault.renew_attributes_alone(node, owner, (&self.former.xattrs, &self.present.xattrs))
+        self.vault.renew_attributes_alone(node, owner, (self.former, &*self.present))
     }
 
     fn sync(&self, beside: bool) -> Result<()> {

@@ -5,9 +5,11 @@
 //! one by one, whoever uses them.
 
 mod attributes;
+mod begin;
 mod behind;
 mod dir;
 
+pub use begin::Begun;
 pub(super) use behind::Behind;
 pub(super) use dir::WhyLeft;
 
@@ -17,13 +19,16 @@ use super::{
     attr::key,
     config_file::{ConfigLock, Configs, put_both},
     descent::{Visitor, descend},
+    former_list::{FormerList, remove_others},
+    keys::Keys,
     names::{NameOf, read_up_to, temporary_name},
 };
 use crate::{
     crypto::secret::Secret,
     format::{
         config::VaultConfig,
-        link::{LONG_MAX, LinkKey},
+        former_list::Listed as Accepted,
+        link::LONG_MAX,
         name::{ASIDE, LINKS},
         record::{RECORD, Record, RecordError},
     },
@@ -51,6 +56,8 @@ pub enum Step {
     Rewritten(u64),
     /// Something stays under the former key, and why; where it is in the store.
     Left(PathBuf, String),
+    /// Something is under no key of the vault, and why; where it is in the store. It keeps none.
+    Stray(PathBuf, String),
 }
 
 /// How far a rotation came.
@@ -98,8 +105,9 @@ impl Vault {
         if let Some(anchor) = &self.anchor {
             anchor.take_up(&Owner { config, master })?;
         }
-        self.keys.replace(config, master);
-        self.files().context().keys.replace(config, master);
+        let list = FormerList::open(&self.root.store, config, master).map(Arc::new);
+        self.keys.replace(config, master, list.as_ref());
+        self.files().context().keys.replace(config, master, list.as_ref());
         self.renew(&self.root);
         Ok(())
     }
@@ -126,7 +134,8 @@ impl Vault {
             if descend(&mut pass, &self.root).is_err() {
                 return Ok(Rotated::Stopped);
             }
-            if pass.left {
+            // What was passed over may be on a part of the list that cannot be read just now.
+            if pass.left || self.keys.former().is_some_and(|former| former.has_damaged_list()) {
                 return Ok(Rotated::Left);
             }
             // What was moved meanwhile may have been in no place at the right time.
@@ -153,8 +162,9 @@ impl Vault {
             OpenError::Store { source, .. } => source,
             other => io::Error::other(other.to_string()),
         })?;
-        self.keys.replace(&config, &former.master);
-        self.files().context().keys.replace(&config, &former.master);
+        self.keys.replace(&config, &former.master, None);
+        self.files().context().keys.replace(&config, &former.master, None);
+        remove_others(store, &config)?;
         if let Some(rewrites) = &self.files().context().rewrites {
             rewrites.clear()?;
         }
@@ -182,7 +192,7 @@ impl Vault {
         let Some(former) = self.keys.former() else { return Ok(()) };
         let Some(dir) = self.own_dir(LINKS)? else { return Ok(()) };
         for entry in dir.list()? {
-            renew_long_target(&dir, &entry.name, (&former.keys.links, &self.keys().links))?;
+            renew_long_target(&dir, &entry.name, (&former.keys, &self.keys()))?;
         }
         Ok(dir.sync()?)
     }
@@ -230,9 +240,12 @@ impl Vault {
 }
 
 /// Puts a file with a long target under the present key, the other one, durably but for its name.
-fn renew_long_target(dir: &StoreDir, name: &OsStr, keys: (&LinkKey, &LinkKey)) -> io::Result<()> {
+fn renew_long_target(dir: &StoreDir, name: &OsStr, (former, present): (&Keys, &Keys)) -> io::Result<()> {
     let sealed = read_up_to(&DirFile::new(dir.open_file(name, OFlags::RDONLY)?), LONG_MAX + 1)?;
-    let Some(new) = keys.0.reseal_long(keys.1, name.as_bytes(), &sealed) else { return Ok(()) };
+    let Some(new) = former.links.reseal_long(&present.links, name.as_bytes(), &sealed) else { return Ok(()) };
+    if !former.accept(Accepted::LongTarget, &sealed) {
+        return Ok(());
+    }
     let temporary = temporary_name()?;
     let file = DirFile::new(dir.create_file(&temporary, 0o644)?);
     let replaced = file
@@ -338,8 +351,27 @@ impl Pass<'_> {
                 self.tell(Step::Rewritten(bytes))
             }
             Err(_) if self.vault.rotation.is_stopped() => Err(Stop),
+            Err(e @ Error::Damaged(_)) if self.is_no_longer_the_vaults(dir, entry) => {
+                self.tell(Step::Stray(dir.path_in_store(&entry.name), e.to_string()))
+            }
             Err(e) => self.failed(dir, &entry.name, &e),
         }
+    }
+
+    /// Whether a file is neither under the present key nor on the list of the former one's: it was put there since, or was damaged
+    /// so that nobody can tell it from one that was.
+    fn is_no_longer_the_vaults(&self, dir: &Dir, entry: &Listed) -> bool {
+        let node = dir.store.node(&entry.name);
+        let records = node.and_then(|node| self.vault.stored_records(&node));
+        let keys = &self.vault.files().context().keys;
+        let counts = |sector: &[u8; RECORD]| {
+            let derived = Record::peek_key(sector).ok().and_then(|id| keys.of_file(id));
+            derived.is_some_and(|derive| {
+                let (id, of) = derive();
+                Record::decode(sector, &of.record).is_ok() && keys.accept(&id, sector)
+            })
+        };
+        records.is_ok_and(|records| !records.iter().any(counts))
     }
 
     /// Its size if it was rewritten.
@@ -365,9 +397,7 @@ impl Pass<'_> {
 
     fn leave(&mut self, dir: &Dir, name: &OsStr, reason: &str) -> std::result::Result<(), Stop> {
         if self.foreign {
-            let path = dir.stored_path(name);
-            self.vault.complain(format!("{path}: is under no key of the vault, and keeps none: {reason}"));
-            return Ok(());
+            return self.tell(Step::Stray(dir.path_in_store(name), reason.to_owned()));
         }
         self.left = true;
         self.tell(Step::Left(dir.path_in_store(name), reason.to_owned()))

@@ -269,11 +269,11 @@ fn an_old_configuration_that_was_put_back_while_locked_is_refused() {
 fn a_configuration_from_before_a_rotation_is_refused_as_old() {
     let (dir, anchors) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     Vault::init(dir.path(), settings(NameMode::Encrypted), &slot()).unwrap();
-    let (old, id, former) = Vault::unlock_config(dir.path(), &unlock()).unwrap();
+    let (old, _, former) = Vault::unlock_config(dir.path(), &unlock()).unwrap();
     let anchor = anchors.path().join("anchor");
     let vault = open_anchored(dir.path(), &anchor);
     vault.put_away().unwrap();
-    let (new, master) = old.rotate(&former, id, &slot()).unwrap();
+    let (new, master) = rotate::list_at(dir.path());
     Vault::lock_config(dir.path()).unwrap().write(dir.path(), &new).unwrap();
     vault.bring_back(master.expose()).unwrap();
     vault.rotate(&mut |_| true).unwrap();

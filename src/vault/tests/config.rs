@@ -1,6 +1,6 @@
 //! The configuration while somebody changes it, and what a change leaves that does not come to its end.
 
-use super::{Fixture, KEY, TempDir, open, settings, slot, unlock};
+use super::{Fixture, KEY, TempDir, open, rotate::list_at, settings, slot, unlock};
 use crate::{
     format::{
         key_slot::{NewSlot, SlotSecret},
@@ -33,8 +33,7 @@ fn cut_short() -> (TempDir, String, String) {
     let dir = Fixture::new().close();
     with_second_slot(dir.path());
     let old = text(dir.path(), FILES[1]);
-    let (config, id, master) = Vault::unlock_config(dir.path(), &unlock()).unwrap();
-    let (config, _) = config.rotate(&master, id, &slot()).unwrap();
+    let (config, _) = list_at(dir.path());
     std::fs::write(dir.path().join(FILES[0]), config.to_json()).unwrap();
     (dir, old, config.to_json())
 }
@@ -61,9 +60,8 @@ fn an_unlock_writes_the_second_file_of_a_rotation_that_was_cut_short() {
     let dir = Fixture::new().close();
     with_second_slot(dir.path());
     let vault = open(dir.path(), false);
-    let (config, id, master) = Vault::unlock_config(dir.path(), &unlock()).unwrap();
     vault.put_away().unwrap();
-    let (config, master) = config.rotate(&master, id, &slot()).unwrap();
+    let (config, master) = list_at(dir.path());
     std::fs::write(dir.path().join(FILES[0]), config.to_json()).unwrap();
     vault.bring_back(master.expose()).unwrap();
     assert_eq!(text(dir.path(), FILES[1]), config.to_json());
@@ -79,12 +77,14 @@ fn a_copy_from_before_a_rotation_that_has_ended_is_not_put_in_place() {
     vault.shut_down().unwrap();
     drop(vault);
     assert!(!Vault::read_config(path).unwrap().is_rotating());
-    // The new one does not authenticate under the former key, so it may as well be damaged.
     std::fs::write(path.join(FILES[1]), &old).unwrap();
     let new = text(path, FILES[0]);
     let refused = |e: OpenError| matches!(e, OpenError::OtherVault(_));
     assert!(Vault::lock_config(path).unwrap().unlock(path, &second()).is_err_and(refused));
     assert!(Vault::open(path, &second(), OpenOptions::default()).is_err());
+    let refused = |e: OpenError| matches!(e, OpenError::TwoHistories(..));
+    assert!(Vault::lock_config(path).unwrap().unlock(path, &unlock()).is_err_and(refused));
+    assert!(Vault::open(path, &unlock(), OpenOptions::default()).is_err_and(refused));
     assert_eq!((text(path, FILES[0]), text(path, FILES[1])), (new, old));
 }
 

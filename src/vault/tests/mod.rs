@@ -6,6 +6,7 @@ mod config;
 mod deep;
 mod descriptors;
 mod files;
+mod former;
 mod hostile;
 mod listing;
 mod memory;

@@ -7,14 +7,14 @@ use super::{
 use crate::{
     crypto::secret::Secret,
     format::{config::VaultConfig, master_secret::MasterSecret},
-    vault::{OpenError, OpenFile, Rotated, SetAttr, Step, Target, Time},
+    vault::{Begun, OpenError, OpenFile, Rotated, SetAttr, Step, Target, Time},
 };
 use std::collections::BTreeMap;
 
 const LONG: usize = 200;
 
 /// What stands at each path: type, content or target, attributes, time of the last change.
-type Everything = BTreeMap<PathBuf, (Kind, Vec<u8>, Vec<(OsString, Vec<u8>)>, Time)>;
+pub(super) type Everything = BTreeMap<PathBuf, (Kind, Vec<u8>, Vec<(OsString, Vec<u8>)>, Time)>;
 
 fn write(f: &Fixture, dir: &Dir, name: &str, content: &[u8]) {
     f.touch(dir, name).unwrap();
@@ -32,7 +32,7 @@ fn set(f: &Fixture, dir: &Dir, name: &str, attribute: &str, value: &[u8]) {
 }
 
 /// A tree with one of each.
-fn furnish(f: &Fixture) {
+pub(super) fn furnish(f: &Fixture) {
     let root = f.root();
     write(f, &root, "small", b"content");
     write(f, &root, &"l".repeat(LONG), &[7; 9000]);
@@ -83,31 +83,57 @@ fn look(vault: &Vault, dir: &Arc<Dir>, path: &Path, all: &mut Everything) {
     }
 }
 
-fn everything(vault: &Vault) -> Everything {
+pub(super) fn everything(vault: &Vault) -> Everything {
     let mut all = BTreeMap::new();
     look(vault, &vault.root(), Path::new(""), &mut all);
     all
 }
 
 /// The same without times.
-fn without_times(mut all: Everything) -> Everything {
+pub(super) fn without_times(mut all: Everything) -> Everything {
     all.values_mut().for_each(|(.., time)| *time = Time { seconds: 0, nanoseconds: 0 });
     all
 }
 
 /// Writes the configuration with another master key.
-fn begin(f: &Fixture) -> (VaultConfig, Secret<32>) {
+pub(super) fn begin(f: &Fixture) -> (VaultConfig, Secret<32>) {
+    f.vault.files().store_all().unwrap();
     begin_at(f.dir.path())
 }
 
-fn begin_at(path: &Path) -> (VaultConfig, Secret<32>) {
-    let (config, id, master) = Vault::unlock_config(path, &unlock()).unwrap();
-    let rotated = config.rotate(&master, id, &slot()).unwrap();
+pub(super) fn begin_at(path: &Path) -> (VaultConfig, Secret<32>) {
+    begin_with(&open(path, true), path)
+}
+
+fn begin_with(vault: &Vault, path: &Path) -> (VaultConfig, Secret<32>) {
+    let rotated = list_with(vault, path);
     Vault::lock_config(path).unwrap().write(path, &rotated.0).unwrap();
     rotated
 }
 
-fn rotate(vault: &Vault, mut steps: usize) -> Rotated {
+/// Everything that comes before the new configuration, which is not written.
+pub(super) fn list_at(path: &Path) -> (VaultConfig, Secret<32>) {
+    list_with(&open(path, true), path)
+}
+
+fn list_with(vault: &Vault, path: &Path) -> (VaultConfig, Secret<32>) {
+    let mut rotated = prepare_at(path);
+    let mut told = Vec::new();
+    let begun = vault.list_for_rotation(&mut rotated.0, &rotated.1, &mut |step| {
+        told.extend(if let Step::Left(path, reason) = step { Some((path, reason)) } else { None });
+        true
+    });
+    assert_eq!(begun.unwrap(), Begun::Listed, "{told:?}");
+    rotated
+}
+
+/// Another master key, and a configuration that accepts nothing under the present one, which is not written.
+pub(super) fn prepare_at(path: &Path) -> (VaultConfig, Secret<32>) {
+    let (config, id, master) = Vault::unlock_config(path, &unlock()).unwrap();
+    config.rotate(&master, id, &slot()).unwrap()
+}
+
+pub(super) fn rotate(vault: &Vault, mut steps: usize) -> Rotated {
     let mut go_on = |step| {
         if let Step::Left(path, reason) = step {
             println!("{}: {reason}", path.display());
@@ -126,7 +152,9 @@ fn nothing_is_left_over(f: &Fixture) {
         let entries = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap());
         for (path, name) in entries.map(|e| (e.path(), e.file_name().into_string().unwrap())) {
             assert!(
-                !["warpcrypt.tmp.", "warpcrypt.rewrite."].iter().any(|own| name.starts_with(own)),
+                !["warpcrypt.tmp.", "warpcrypt.rewrite.", "warpcrypt.former."]
+                    .iter()
+                    .any(|own| name.starts_with(own)),
                 "{name}"
             );
             if let Some(long) = name.strip_suffix(".name") {
@@ -142,7 +170,7 @@ fn nothing_is_left_over(f: &Fixture) {
 }
 
 #[test]
-fn everything_stays_what_it_was() {
+pub(super) fn everything_stays_what_it_was() {
     for names in [NameMode::Encrypted, NameMode::Plain] {
         let f = Fixture::with(names);
         furnish(&f);
@@ -206,7 +234,7 @@ fn what_is_damaged_keeps_the_former_key() {
 }
 
 /// Copies what is in a directory, links as links.
-fn copy_tree(from: &Path, to: &Path) {
+pub(super) fn copy_tree(from: &Path, to: &Path) {
     let copied = std::process::Command::new("cp").arg("-a").arg(from.join(".")).arg(to).status();
     assert!(copied.unwrap().success());
 }
@@ -339,7 +367,8 @@ fn attributes_of_what_its_owner_may_not_write_are_renewed() {
         };
         chmod_files(&|name| u32::from_str_radix(name, 8).unwrap());
         chmod(&vault, &vault.root(), &stored, 0o500);
-        let (config, master) = begin_at(path);
+        vault.files().store_all().unwrap();
+        let (config, master) = begin_with(&vault, path);
         vault.take_up(&config, &master).unwrap();
         assert_eq!(rotate(&vault, usize::MAX), Rotated::Whole { aside: 0 });
         chmod_files(&|_| 0o644);

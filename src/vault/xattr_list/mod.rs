@@ -8,6 +8,7 @@ mod on_store;
 mod rules;
 
 use super::{Damage, Error, Result, names::temporary_name};
+use crate::crypto::AuthError;
 use crate::format::{
     name::LISTS,
     xattr::XattrKeys,
@@ -40,6 +41,8 @@ trait Places {
     fn is_linked(&self) -> io::Result<bool>;
     /// Content of a file in the directory.
     fn read(&self, name: &OsStr) -> io::Result<Option<Vec<u8>>>;
+    /// Whether a list under the former key counts.
+    fn accept_former(&self, sealed: &[u8]) -> bool;
     /// Makes a file.
     fn write(&self, name: &OsStr, content: &[u8]) -> io::Result<()>;
     /// Makes the content of a file durable.
@@ -73,14 +76,20 @@ struct Attributes<'a, P> {
 impl<P: Places> Attributes<'_, P> {
     /// The list, if there is one.
     fn list(&self) -> Result<Option<XattrList>> {
-        for keys in std::iter::once(self.keys).chain(self.former) {
+        for (keys, is_former) in
+            std::iter::once((self.keys, false)).chain(self.former.map(|keys| (keys, true)))
+        {
             let name = keys.list_name(&self.owner);
             if let Some(sealed) = self.places.read(OsStr::new(&name))? {
                 let damage = |_| Damage {
                     what: format!("{LISTS}/{name}"),
                     reason: "the list of attributes does not authenticate",
                 };
-                return Ok(Some(keys.decode_list(&self.owner, &sealed).map_err(damage)?));
+                let list = keys.decode_list(&self.owner, &sealed);
+                let accepted = !is_former || self.places.accept_former(&sealed);
+                return Ok(Some(
+                    list.and_then(|list| accepted.then_some(list).ok_or(AuthError)).map_err(damage)?,
+                ));
             }
         }
         Ok(None)

@@ -3,6 +3,7 @@
 use super::{Attribute, Attributes, Places};
 use crate::{
     format::{
+        former_list::Listed as Accepted,
         name::{DIR_ID_NAME, LISTS},
         xattr::{STORED_NAMES_MAX, name_len_at_most},
         xattr_list::{ListOwner, SEALED_MAX, XattrList},
@@ -86,6 +87,10 @@ impl Places for OnStore<'_> {
 
     fn is_linked(&self) -> io::Result<bool> {
         Ok(self.node.stat()?.st_nlink > 0)
+    }
+
+    fn accept_former(&self, sealed: &[u8]) -> bool {
+        self.vault.keys.former().is_some_and(|former| former.keys.accept(Accepted::Attributes, sealed))
     }
 
     fn read(&self, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
@@ -289,7 +294,7 @@ impl Vault {
 
     /// After a directory with this id file went from `dir`.
     pub(in crate::vault) fn list_of_dir_went(&self, id: &[u8], gone: &Node, dir: &StoreDir) {
-        if let Ok(id) = self.keys.open(|keys| keys.dir_ids.decode(id)) {
+        if let Ok(id) = self.keys.open(|keys| keys.open_dir_id(id)) {
             self.list_went(ListOwner::Dir(id), gone, dir);
         }
     }
@@ -354,7 +359,7 @@ impl Vault {
     fn owner_by_id_file(&self, dir: &StoreDir) -> io::Result<Option<ListOwner>> {
         let open = || dir.open_file(OsStr::new(DIR_ID_NAME), OFlags::RDONLY);
         let content = read_opened(&DirFile::new(self.with_access(&dir.itself(), 0o100, open)?))?;
-        Ok(self.keys.open(|keys| keys.dir_ids.decode(&content)).ok().map(ListOwner::Dir))
+        Ok(self.keys.open(|keys| keys.open_dir_id(&content)).ok().map(ListOwner::Dir))
     }
 
     /// Names that a list may have: under the present key, and under the former one.

@@ -121,6 +121,10 @@ impl Store {
 }
 
 impl Places for &Store {
+    fn accept_former(&self, _: &[u8]) -> bool {
+        true
+    }
+
     fn attribute(&self, stored: &OsStr) -> io::Result<Option<Vec<u8>>> {
         self.call(|| Ok(self.now().attributes.get(stored).cloned()))
     }

@@ -52,7 +52,8 @@ impl File {
 
     fn authentic(&self, sector: &[u8; RECORD]) -> Option<Record> {
         let id = Record::peek_key(sector).ok()?;
-        Record::decode(sector, &self.derive(id)?.keys.record).ok()
+        let record = Record::decode(sector, &self.derive(id)?.keys.record).ok()?;
+        self.context.keys.accept(&id, sector).then_some(record)
     }
 
     /// What a record proves. Where the other sector is damaged, that may have been the newer one: the slots are then asked.
@@ -77,7 +78,8 @@ impl File {
             let Some((salt, _)) = sector[SALT_AT..].split_first_chunk() else { continue };
             for derive in self.context.keys.any_of(*salt) {
                 let identity = Identity::new(derive);
-                if self.any_chunk_is_of(&identity)? {
+                // Whoever has the former key could have written the chunk.
+                if !self.context.keys.are_former(&identity.id) && self.any_chunk_is_of(&identity)? {
                     let size = layout::plain_size(self.store.len()?);
                     let epoch = EPOCH_LIMIT - 1;
                     return Ok(Some(Anchor {

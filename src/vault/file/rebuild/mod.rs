@@ -19,7 +19,7 @@ use crate::{
         record::{Claim, Record, Version},
     },
     store::BackingFile,
-    vault::Result,
+    vault::{Error, Result},
 };
 use anchor::Anchor;
 use std::{io, sync::Arc};
@@ -63,6 +63,12 @@ impl File {
     ) -> Result<Rebuilt> {
         let file = File::over(store, context);
         let Some(anchor) = file.anchor()? else { return Ok(Rebuilt::Foreign) };
+        // A new record under that key would not be on the list of those that count.
+        if file.context.keys.are_to_go(&anchor.identity.id) {
+            return Err(Error::Invalid(
+                "the file is under the vault's former key: copy what can be read of it, and remove it",
+            ));
+        }
         let plan = match file.exact(&anchor)? {
             Some(plan) => plan,
             None => file.salvage(&anchor)?,

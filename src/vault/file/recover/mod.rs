@@ -30,6 +30,11 @@ pub(super) use header::Header;
 use prove::Proven;
 use std::sync::Arc;
 
+const NO_SUCH_KEY: &str =
+    "is of a key that this vault does not have; if it came from a backup, that was made before `key rotate`";
+const NOT_LISTED: &str = "is of the vault's former key, and not as it was when `key rotate` began: it was put there since, \
+                          from a backup or by somebody who has that key";
+
 /// A dirty file: whose it is, and the versions that its newest record names.
 struct Dirty {
     identity: Arc<Identity>,
@@ -108,9 +113,28 @@ impl File {
         if header.committed().is_none() {
             return Ok(None);
         }
+        let file = File::over(store, context);
+        file.require_accepted(&header)?;
         let sectors = header.records();
-        let found = File::over(store, context).read_records(&sectors)?;
+        let found = file.read_records(&sectors)?;
         Ok(Bound::of(&sectors[found.place]))
+    }
+
+    /// Refuses a file under the former key that the rotation did not begin with.
+    ///
+    /// # Errors
+    /// `Damaged`.
+    pub(super) fn require_accepted(&self, header: &Header) -> Result<()> {
+        let (sectors, keys) = (header.records(), &self.context.keys);
+        let is_former = |sector| Record::peek_key(sector).is_ok_and(|key| keys.are_former(&key));
+        if header.committed().is_none() || !sectors.iter().any(is_former) {
+            return Ok(());
+        }
+        let found = self.read_records(&sectors)?;
+        match keys.accept(&found.identity.id, &sectors[found.place]) {
+            true => Ok(()),
+            false => Err(bad_record(NOT_LISTED)),
+        }
     }
 
     fn read_records(&self, sectors: &[[u8; RECORD]; 2]) -> Result<Found> {
@@ -121,7 +145,7 @@ impl File {
             return Err(bad_record("belongs to another file"));
         }
         let identity = self.derive(keys[0]);
-        let identity = identity.ok_or_else(|| bad_record("is of a key that this vault does not have"))?;
+        let identity = identity.ok_or_else(|| bad_record(NO_SUCH_KEY))?;
         let mut found: Vec<(usize, Record)> = Vec::new();
         for (place, bytes) in sectors.iter().enumerate() {
             match Record::decode(bytes, &identity.keys.record) {

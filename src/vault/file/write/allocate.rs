@@ -13,6 +13,7 @@ impl File {
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let end = offset.checked_add(len).filter(|end| *end <= layout::MAX_SIZE).ok_or(Error::TooLarge)?;
         let mut st = self.state_to_change()?;
+        self.renew(&mut st)?;
         self.complete_all(&mut st);
         self.begin_change(&mut st)?;
         self.remember_mtime(&mut st)?;

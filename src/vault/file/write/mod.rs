@@ -28,6 +28,7 @@ impl File {
     /// `data` was taken.
     pub fn write(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
         let mut st = self.state_to_change()?;
+        self.renew(&mut st)?;
         let written = self.write_locked(&mut st, offset, data, Times::note_write);
         self.suspecting(&mut st, written)
     }
@@ -39,6 +40,7 @@ impl File {
     /// As `write`.
     pub fn write_gathered(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
         let mut st = self.state_to_change()?;
+        self.renew(&mut st)?;
         let (end, written) = (st.dirty.size, offset..offset.saturating_add(data.len() as u64));
         if end < offset && !data.is_empty() {
             st.dirty.gaps.add(end..offset);
@@ -56,6 +58,7 @@ impl File {
     /// As `write`.
     pub fn append(self: &Arc<Self>, data: &[u8]) -> Result<u64> {
         let mut st = self.state_to_change()?;
+        self.renew(&mut st)?;
         let offset = st.dirty.size;
         let written = self.write_locked(&mut st, offset, data, Times::note_write);
         self.suspecting(&mut st, written).map(|()| offset)

@@ -18,6 +18,7 @@ impl File {
     /// As `write`.
     pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
         let mut st = self.state_to_change()?;
+        self.renew(&mut st)?;
         self.complete_all(&mut st);
         self.begin_change(&mut st)?;
         let end = offset.saturating_add(len).min(st.dirty.size);

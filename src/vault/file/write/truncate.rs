@@ -18,6 +18,7 @@ impl File {
             return Err(Error::TooLarge);
         }
         let mut st = self.state_to_change()?;
+        self.renew(&mut st)?;
         let resized = self.resize(&mut st, size);
         self.suspecting(&mut st, resized)
     }

@@ -1,0 +1,127 @@
+//! The list of what the vault accepts under its former key, in a file of the root. It is written before a rotation begins, and
+//! removed when it has ended. What cannot be read of it is not accepted.
+
+use super::config_file::{give_owner, like};
+use crate::{
+    crypto::secret::Secret,
+    format::{
+        config::VaultConfig,
+        former_list::{BLOCK, ITEMS, Item, LIST_ID, ListId, ListKeys, Listed},
+        name::FORMER_LIST,
+    },
+    store::{BackingFile, DirFile, StoreDir},
+};
+use data_encoding::HEXLOWER;
+use rustix::fs::OFlags;
+use std::{
+    cmp::Ordering as Order,
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::ffi::OsStrExt,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// The list of a rotation that is under way.
+pub(super) struct FormerList {
+    /// None if it could not be opened.
+    file: Option<DirFile>,
+    keys: ListKeys,
+    list: ListId,
+    unread: AtomicBool,
+}
+
+impl FormerList {
+    /// That of a configuration; `None` if no rotation is under way.
+    pub(super) fn open(store: &StoreDir, config: &VaultConfig, master: &Secret<32>) -> Option<Self> {
+        let list = config.former_list()?;
+        let name = file_name(&list.id);
+        let opened = store.open_file(&name, OFlags::RDONLY).map(DirFile::new);
+        let file = opened.inspect_err(|e| {
+            log::error!("{}: {e}: nothing under the vault's former key is accepted", name.display());
+        });
+        let unread = AtomicBool::new(false);
+        Some(FormerList { file: file.ok(), keys: ListKeys::derive(master), list, unread })
+    }
+
+    /// Whether what is stored so was there when the rotation began.
+    pub(super) fn accepts(&self, kind: Listed, stored: &[u8]) -> bool {
+        let item = self.keys.item(kind, stored);
+        let (mut low, mut high) = (0, self.list.blocks());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let mut block = [0; BLOCK];
+            let Some(items) = self.block(middle, &mut block) else { return false };
+            match (item.cmp(&items[0]), item.cmp(&items[ITEMS - 1])) {
+                (Order::Less, _) => high = middle,
+                (_, Order::Greater) => low = middle + 1,
+                _ => return items.binary_search(&item).is_ok(),
+            }
+        }
+        false
+    }
+
+    /// Whether something was looked for where the list could not be read, or did not authenticate.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.unread.load(Ordering::Relaxed)
+    }
+
+    fn block<'a>(&self, index: u64, block: &'a mut [u8; BLOCK]) -> Option<&'a [Item]> {
+        let read = self.file.as_ref().map(|file| file.read_at(block, index * BLOCK as u64));
+        let items = match read {
+            Some(Ok(BLOCK)) => self.keys.open(&self.list, index, block),
+            Some(Ok(_) | Err(_)) | None => None,
+        };
+        if items.is_none() && !self.unread.swap(true, Ordering::Relaxed) {
+            let name = file_name(&self.list.id);
+            log::error!(
+                "{}: block {index} cannot be read or does not authenticate: what it lists is not accepted",
+                name.display()
+            );
+        }
+        items
+    }
+}
+
+/// Writes a list durably. The configuration that names it is not written yet.
+///
+/// # Errors
+/// The store's; then there is no list.
+pub(super) fn write(store: &StoreDir, keys: &ListKeys, mut items: Vec<Item>) -> io::Result<ListId> {
+    items.sort_unstable();
+    items.dedup();
+    let mut id = [0; LIST_ID];
+    crate::crypto::random::fill(&mut id)?;
+    let list = ListId { id, items: items.len() as u64 };
+    let name = file_name(&id);
+    let file = DirFile::new(store.create_file(&name, 0o600)?);
+    let fill = || {
+        for (index, items) in (0..).zip(items.chunks(ITEMS)) {
+            file.write_at(&keys.seal(&list, index, items), index * BLOCK as u64)?;
+        }
+        // Whoever may read the configuration may have to read the list.
+        give_owner(&file, like(store)?.as_ref())?;
+        rustix::fs::fsync(&*file.fd())?;
+        store.sync()
+    };
+    fill().inspect_err(|_| drop(store.unlink(&name)))?;
+    Ok(list)
+}
+
+/// Removes all lists but that of this configuration.
+///
+/// # Errors
+/// The store's.
+pub(super) fn remove_others(store: &StoreDir, config: &VaultConfig) -> io::Result<()> {
+    let present = config.former_list().map(|list| file_name(&list.id));
+    let is_list = |name: &OsStr| name.as_bytes().starts_with(FORMER_LIST.as_bytes());
+    for entry in store.list()?.iter().filter(|entry| is_list(&entry.name)) {
+        if Some(&entry.name) != present.as_ref() {
+            store.unlink(&entry.name)?;
+        }
+    }
+    store.sync()
+}
+
+fn file_name(id: &[u8; LIST_ID]) -> OsString {
+    (FORMER_LIST.to_owned() + &HEXLOWER.encode(id)).into()
+}
