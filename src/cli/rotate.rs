@@ -34,6 +34,7 @@ pub fn run(args: &RotateArgs) -> Outcome {
     };
     match opened {
         Ok(vault) => {
+            vault.require_a_name().map_err(|e| Failure::plain(Code::Failed, e))?;
             anchor::take_if_new(&vault, anchor::wanted(args.anchor.as_deref()).as_ref())?;
             here(args, &unlock, &vault, &interrupt)
         }
@@ -88,6 +89,7 @@ fn in_mount(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcom
         .and_then(|_| interrupt.check())
         .and_then(|()| new.list_beside_mount(&args.vault, unlock, interrupt))
         .and_then(|()| new.write(&args.vault));
+    drop(new.alone);
     let master = if written.is_ok() { &new.master } else { &new.former };
     let unlocked = say(&ControlCommand::Unlock(Zeroizing::new(*master.expose())));
     written?;

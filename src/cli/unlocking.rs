@@ -49,6 +49,7 @@ pub fn open_with(vault: &Path, args: &UnlockArgs, options: OpenOptions) -> Outco
         let _spinner = Spinner::start("unlocking");
         Vault::open(vault, &unlock, options).map_err(vaults::explain)?
     };
+    opened.require_a_name().map_err(|e| Failure::plain(Code::Failed, e))?;
     anchor::take_if_new(&opened, wanted.as_ref())?;
     Ok(opened)
 }

@@ -33,7 +33,7 @@ pub fn explain(error: OpenError) -> Failure {
         OpenError::WrongSecret(_) => Code::WrongKey,
         OpenError::NoSlot(_) => Code::NoSuchSlot,
         OpenError::Config(error) => code_of(error),
-        OpenError::Locked | OpenError::Shared => Code::AlreadyMounted,
+        OpenError::Locked | OpenError::Changing | OpenError::Shared => Code::AlreadyMounted,
         OpenError::NotShared(_) => Code::Usage,
         OpenError::ReadOnlyStore => Code::ReadOnlyStore,
         OpenError::NotEmpty(_) | OpenError::AlreadyVault(_) => Code::InitTargetInUse,

@@ -6,10 +6,10 @@ mod faulty;
 mod file;
 
 pub use dir::{
-    DirFile, DirStream, Filesystem, Flock, Listed, Node, StoreDir, is_dots, is_marked, is_to_be_marked,
+    DirFile, DirStream, Filesystem, Flock, Listed, Node, StoreDir, fsync, is_dots, is_marked, is_to_be_marked,
 };
 #[cfg(test)]
-pub use dir::{Locks, is_kept, like_nfs, scarce, sweep};
+pub use dir::{Locks, after_power_cut, cut_power_after, is_kept, like_nfs, scarce, sweep};
 #[cfg(any(test, feature = "faulty-store"))]
 pub use faulty::{Call, Failure, FaultyFile, SECTOR, Snapshot};
 pub use file::BackingFile;

@@ -3,14 +3,15 @@
 use super::{
     Error, OpenError, Vault,
     anchor::Owner,
-    config_file::{Configs, mend_for, opens_root, read_text},
+    config_file::{Configs, mend_for, read_text, require_settled},
     former_list::FormerList,
+    keys::KeyRing,
     open_file::Key,
     process,
 };
 use crate::{crypto::secret::Secret, format::name::DIR_ID_NAME, store::DirFile};
 use rustix::fs::OFlags;
-use std::{ffi::OsStr, path::Path, sync::Arc};
+use std::{ffi::OsStr, io, path::Path, sync::Arc};
 
 /// What keeps a vault from being locked, or brought to rest.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +53,8 @@ impl Vault {
     /// before: then a rotation was begun meanwhile.
     ///
     /// # Errors
-    /// `OtherVault` if it is not; those of a configuration that cannot be read; `Anchor` if that is older than was confirmed.
+    /// `OtherVault` if it is not; those of a configuration that cannot be read; `Changing` while another process changes that;
+    /// `Anchor` if it is older than was confirmed; `DamagedRoot` if the root has names, and the key opens none.
     /// The vault stays locked, and nothing of the key in memory.
     pub fn bring_back(&self, master: &[u8; 32]) -> Result<(), OpenError> {
         self.take_back(master).inspect_err(|_| {
@@ -66,6 +68,9 @@ impl Vault {
         let path = Path::new("the mounted vault");
         let other = || OpenError::OtherVault(path.into());
         let failed = |source| OpenError::Store { action: "cannot read", path: path.into(), source };
+        if !self.read_only() {
+            require_settled(&self.root.store)?;
+        }
         let configs = Configs::read(&self.root.store, path)?;
         let config = configs.authentic(master).map_err(|_| other())?;
         let id = self.root.store.open_file(OsStr::new(DIR_ID_NAME), OFlags::RDONLY).map_err(failed)?;
@@ -79,9 +84,15 @@ impl Vault {
             anchor.refuse_old(&owner)?;
         }
         let list = FormerList::open(&self.root.store, &config, master).map(Arc::new);
-        if !opens_root(&config, master, list.as_ref(), &id) {
+        let keys = KeyRing::of(&config, master, list.as_ref());
+        if keys.open(|keys| keys.open_dir_id(&id)).is_err() {
             return Err(other());
         }
+        self.require_a_name_under(&keys).map_err(|e| match e {
+            Error::Damaged(damage) => OpenError::DamagedRoot(damage),
+            Error::Store(e) => failed(e),
+            e => failed(io::Error::other(e.to_string())),
+        })?;
         if !self.read_only() && self.sharing.is_none() && !configs.agree_on(&config) {
             mend_for(&config, &self.root.store, path, master)?;
         }

@@ -1,7 +1,13 @@
 //! The configuration in the store: two files with the same content, so that the loss of one is not the loss of the
 //! vault. The newer one that authenticates counts; the other is mended when the vault is opened for writing.
 
-use super::{OpenError, Unlock, Vault, former_list::FormerList, keys::KeyRing, names::temporary_name};
+use super::{
+    Dir, OpenError, Unlock, Vault,
+    former_list::FormerList,
+    keys::KeyRing,
+    lock::{BETWEEN_TRIES, MOMENT},
+    names::{NamesIn, names_in, temporary_name},
+};
 use crate::{
     crypto::secret::Secret,
     format::{
@@ -9,7 +15,7 @@ use crate::{
         key_slot::SlotSecret,
         name::{CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE, TEMPORARY},
     },
-    store::{BackingFile, DirFile, Flock, Node, StoreDir},
+    store::{BackingFile, DirFile, Flock, Node, StoreDir, fsync},
 };
 use rustix::fs::{FileType, FlockOperation, OFlags};
 use std::{
@@ -17,6 +23,8 @@ use std::{
     io,
     path::Path,
     sync::Arc,
+    thread,
+    time::Instant,
 };
 
 type Result<T> = std::result::Result<T, OpenError>;
@@ -105,7 +113,8 @@ fn root_id(store: &StoreDir, path: &Path) -> Result<Vec<u8>> {
     read_text(DirFile::new(id)).map_err(failed("cannot read the root's id of", path))
 }
 
-/// Whether this configuration's key opens the vault's root: it is the vault's, and not from before a rotation.
+/// Whether this configuration's key opens the vault's root: it is the vault's, and not from before a rotation. With that one
+/// somebody could have made the root's id, so it has to open a name, too, if there is one.
 ///
 /// # Errors
 /// `OtherVault` if it does not; `NotAVault`, `Store`.
@@ -116,20 +125,15 @@ pub(super) fn require_root(
     master: &Secret<32>,
 ) -> Result<()> {
     let list = FormerList::open(store, config, master).map(Arc::new);
-    match opens_root(config, master, list.as_ref(), &root_id(store, path)?) {
-        true => Ok(()),
-        false => Err(OpenError::OtherVault(path.into())),
+    let (id, keys) = (root_id(store, path)?, KeyRing::of(config, master, list.as_ref()));
+    let other = || OpenError::OtherVault(path.into());
+    let id = keys.open(|keys| keys.open_dir_id(&id)).map_err(|_| other())?;
+    let root = Dir::new(store.try_clone().map_err(failed("cannot open", path))?, None);
+    match names_in(&keys, &root, &id) {
+        Ok(NamesIn::Foreign) => Err(other()),
+        // Where the root cannot be read, its id has to do.
+        Ok(NamesIn::None | NamesIn::Authentic) | Err(_) => Ok(()),
     }
-}
-
-/// Whether the sealed id of the root is under this key or, while a rotation is under way, the one before.
-pub(super) fn opens_root(
-    config: &VaultConfig,
-    master: &Secret<32>,
-    list: Option<&Arc<FormerList>>,
-    id: &[u8],
-) -> bool {
-    KeyRing::of(config, master, list).open(|keys| keys.open_dir_id(id)).is_ok()
 }
 
 /// Whether a configuration is from before the rotation that another one says is under way. Its key may open the root
@@ -223,6 +227,12 @@ impl Configs {
             Some(other) => Err(OpenError::TwoHistories(config.generation(), other.generation())),
             None => Ok(()),
         }
+    }
+
+    /// Whether this one, opened with its key, could be another than the vault's.
+    fn is_in_doubt(&self, config: &VaultConfig, master: &Secret<32>) -> Result<bool> {
+        let is_apart = |other: &VaultConfig| !follows(config, master, other);
+        Ok(self.newest()? != config || self.0.iter().flatten().any(is_apart))
     }
 
     /// Whether both are `config`. What is not is logged.
@@ -330,7 +340,7 @@ impl ConfigLock {
     pub fn unlock(&self, path: &Path, unlock: &Unlock) -> Result<Unlocked> {
         let configs = Configs::read(&self.store, path)?;
         let unlocked = unlock.with_secret(|secret| configs.unlock(&secret))??;
-        if configs.newest()? != &unlocked.0 {
+        if configs.is_in_doubt(&unlocked.0, &unlocked.2)? {
             require_root(&self.store, path, &unlocked.0, &unlocked.2)?;
         }
         Ok(unlocked)
@@ -342,7 +352,7 @@ impl ConfigLock {
     /// As [`Vault::read_config`], and `OtherVault`.
     pub fn is_still(&self, path: &Path, config: &VaultConfig, master: &Secret<32>) -> Result<bool> {
         let configs = Configs::read(&self.store, path)?;
-        if configs.newest()? != config {
+        if configs.is_in_doubt(config, master)? {
             require_root(&self.store, path, config, master)?;
         }
         Ok(configs.authentic(master).is_ok_and(|newest| newest == *config))
@@ -380,6 +390,28 @@ impl ConfigLock {
         }
         require_root(&self.store, path, config, master)?;
         self.write(path, config)
+    }
+}
+
+/// Waits a moment for another process that is changing the configuration. Called by a process that is to write to the vault, before
+/// it reads the configuration: `key rotate` holds the lock while it lists what the new one accepts, and a file that is written
+/// meanwhile would not be on the list.
+///
+/// # Errors
+/// `Changing` if the other process is still at it.
+pub(super) fn require_settled(store: &StoreDir) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        match ConfigLock::take(store, FlockOperation::NonBlockingLockShared) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                if start.elapsed() >= MOMENT {
+                    return Err(OpenError::Changing);
+                }
+                thread::sleep(BETWEEN_TRIES);
+            }
+            // Where nothing can be locked, nobody changes a configuration.
+            Ok(_) | Err(_) => return Ok(()),
+        }
     }
 }
 
@@ -497,18 +529,8 @@ pub(super) fn in_place(store: &StoreDir, temporary: &OsStr, name: &str) -> io::R
 
 fn fill(file: &DirFile, content: &[u8], like: Option<&Node>) -> io::Result<()> {
     file.write_at(content, 0)?;
-    give_owner(file, like)?;
-    Ok(rustix::fs::fsync(&*file.fd())?)
-}
-
-/// Gives a new file the owner and permissions of another one, as far as this process may.
-pub(super) fn give_owner(file: &DirFile, like: Option<&Node>) -> io::Result<()> {
-    let Some(like) = like else { return Ok(()) };
-    let (like, node) = (like.stat()?, Node::shared(file.fd()));
-    match node.chown(Some(like.st_uid), Some(like.st_gid)) {
-        Err(e) if e.kind() != io::ErrorKind::PermissionDenied => Err(e),
-        _ => node.chmod(like.st_mode & 0o777),
-    }
+    like.map_or(Ok(()), |like| file.give_owner(like))?;
+    fsync(&*file.fd())
 }
 
 /// A directory or configuration that is not there is another mistake than one that cannot be read.

@@ -2,8 +2,8 @@
 
 use super::{
     Damage, Dir, Error, Result, Vault,
-    keys::Former,
-    names::{NameOf, Place, is_set_aside, random_name, read_small},
+    keys::{Former, KeyRing},
+    names::{NamesIn, Place, is_set_aside, names_in, random_name, read_small},
     ownerless::drop_ownerless,
     sharing::{Rule, holds},
     taken_id::TakenId,
@@ -92,24 +92,25 @@ impl Vault {
         self.with_id(root.store.try_clone()?)
     }
 
-    /// Refuses a root in which there are encrypted names and none authenticates. `check` opens it all the same, to repair it.
+    /// Refuses a root in which there are encrypted names and none authenticates: its id is not the one that it had. Only `check` opens
+    /// it all the same, to repair it.
     ///
     /// # Errors
     /// `Damaged`, or the store's.
     pub fn require_a_name(&self) -> Result<()> {
-        match !self.keys().names.depend_on_directory() || self.opens_a_name(&self.root)? {
-            true => Ok(()),
-            false => Err(damaged(&self.root, "none of the names in it authenticates")),
-        }
+        self.require_a_name_under(&self.keys)
     }
 
-    /// Whether a name in a directory authenticates, or there is none that could. If not, the id is not that of the directory:
-    /// whoever has a former key may have made one.
-    fn opens_a_name(&self, dir: &Dir) -> Result<bool> {
-        let mut listed = self.with_access(&dir.store.itself(), 0o500, || dir.store.list())?;
-        listed.retain(|e| self.is_entry(&e.name) && self.keys().names.has_form(e.name.as_bytes()));
-        let opens = |entry: &Listed| !matches!(self.name_of_entry(dir, entry), NameOf::Entry(Err(_)));
-        Ok(listed.is_empty() || listed.iter().any(opens))
+    /// The same with keys that are not in use yet.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn require_a_name_under(&self, keys: &KeyRing) -> Result<()> {
+        let Some(id) = self.root.id else { return Ok(()) };
+        match self.with_access(&self.root.store.itself(), 0o500, || names_in(keys, &self.root, &id))? {
+            NamesIn::None | NamesIn::Authentic => Ok(()),
+            NamesIn::Foreign => Err(damaged(&self.root, "none of the names in it authenticates")),
+        }
     }
 
     /// Gives a directory a new id if it may have one; `None` if nothing may be written.

@@ -1,7 +1,6 @@
 //! The list of what the vault accepts under its former key, in a file of the root. It is written before a rotation begins, and
 //! removed when it has ended. What cannot be read of it is not accepted.
 
-use super::config_file::{give_owner, like};
 use crate::{
     crypto::secret::Secret,
     format::{
@@ -9,7 +8,7 @@ use crate::{
         former_list::{BLOCK, ITEMS, Item, LIST_ID, ListId, ListKeys, Listed},
         name::FORMER_LIST,
     },
-    store::{BackingFile, DirFile, StoreDir},
+    store::{BackingFile, DirFile, Node, StoreDir, fsync},
 };
 use data_encoding::HEXLOWER;
 use rustix::fs::OFlags;
@@ -82,11 +81,16 @@ impl FormerList {
     }
 }
 
-/// Writes a list durably. The configuration that names it is not written yet.
+/// Writes a list durably, with the owner and permissions of `like`. The configuration that names it is not written yet.
 ///
 /// # Errors
 /// The store's; then there is no list.
-pub(super) fn write(store: &StoreDir, keys: &ListKeys, mut items: Vec<Item>) -> io::Result<ListId> {
+pub(super) fn write(
+    store: &StoreDir,
+    keys: &ListKeys,
+    mut items: Vec<Item>,
+    like: Option<&Node>,
+) -> io::Result<ListId> {
     items.sort_unstable();
     items.dedup();
     let mut id = [0; LIST_ID];
@@ -99,8 +103,8 @@ pub(super) fn write(store: &StoreDir, keys: &ListKeys, mut items: Vec<Item>) -> 
             file.write_at(&keys.seal(&list, index, items), index * BLOCK as u64)?;
         }
         // Whoever may read the configuration may have to read the list.
-        give_owner(&file, like(store)?.as_ref())?;
-        rustix::fs::fsync(&*file.fd())?;
+        like.map_or(Ok(()), |like| file.give_owner(like))?;
+        fsync(&*file.fd())?;
         store.sync()
     };
     fill().inspect_err(|_| drop(store.unlink(&name)))?;

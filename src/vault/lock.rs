@@ -41,8 +41,8 @@ const TRIES: u32 = 8;
 /// So long a mount that shared a vault may take to end after it was unmounted.
 const LAST_OF_SEVERAL: Duration = Duration::from_secs(1);
 /// So long one may have a lock who only asks for it, or writes the mark of several.
-const MOMENT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 1000 });
-const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+pub(super) const MOMENT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 1000 });
+pub(super) const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 /// So often those who share a vault look for the mark of the first of them. Who only asks for the lock keeps it for a moment.
 const TRIES_FOR_MARK: u32 = 50;
 /// The lock was not lost if it was there so many milliseconds ago.

@@ -4,9 +4,13 @@
 //! left-over. All changes of long names happen under one lock: without it a removal could take away the
 //! sidecar of a name that was made again meanwhile.
 
-use super::{Dir, Error, Result, StoredName, Vault, keys::Keys};
+use super::{
+    Dir, Error, Result, StoredName, Vault,
+    keys::{KeyRing, Keys},
+};
 use crate::{
     format::{
+        dir_id::DirId,
         former_list::Listed as Accepted,
         name::{Class, LONG, LOST, NameError, TEMPORARY, sidecar_name, stored_names_in},
     },
@@ -47,6 +51,49 @@ pub(super) enum NameOf {
     Entry(std::result::Result<OsString, String>),
     /// That of an entry whose sidecar cannot be read: nothing says that it is damaged.
     Unread(String),
+}
+
+/// The encrypted names in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NamesIn {
+    /// There are none.
+    None,
+    /// One authenticates at least.
+    Authentic,
+    /// None of them authenticates.
+    Foreign,
+}
+
+/// The encrypted names in a directory, if its id is this one.
+///
+/// # Errors
+/// The store's, if none authenticates: one that cannot be read might.
+pub(super) fn names_in(keys: &KeyRing, dir: &Dir, id: &DirId) -> io::Result<NamesIn> {
+    let present = keys.present();
+    if !present.names.depend_on_directory() {
+        return Ok(NamesIn::None);
+    }
+    let mut found = Ok(NamesIn::None);
+    for entry in dir.store.list()?.iter().filter(|entry| present.names.has_form(entry.name.as_bytes())) {
+        let name = entry.name.as_bytes();
+        let sidecar = match present.names.classify(name) {
+            Class::Entry => None,
+            Class::Long => match read_small(dir, OsStr::from_bytes(&sidecar_name(name))) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound || is_link(&e) => Some(Vec::new()),
+                Ok(sidecar) => Some(sidecar),
+                Err(e) => {
+                    found = Err(e);
+                    continue;
+                }
+            },
+            Class::Temporary | Class::Own => continue,
+        };
+        if keys.open(|keys| keys.open_name(id, name, sidecar.as_deref())).is_ok() {
+            return Ok(NamesIn::Authentic);
+        }
+        found = found.map(|_| NamesIn::Foreign);
+    }
+    found
 }
 
 impl Vault {

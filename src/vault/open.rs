@@ -4,7 +4,7 @@ use super::{
     AnchorUse, Dir, Durability, Error, Files, OpenError, OpenFile, Result, StatFs,
     anchor::{Anchor, Behind as Anchoring, Owner, refuse_inside},
     aside::set_headless_aside,
-    config_file::{self, Configs, open_vault},
+    config_file::{self, Configs, open_vault, require_settled},
     file::{Background, Bounds, Buffered, Context, SlotMemory},
     former_list::FormerList,
     init::{is_store_read_only, require_case},
@@ -42,6 +42,7 @@ use std::{
 };
 
 /// What opens a key slot.
+#[derive(Clone)]
 pub enum Unlock {
     /// A password (no trailing newline).
     Password(zeroize::Zeroizing<Vec<u8>>),
@@ -184,6 +185,14 @@ impl Vault {
         let users = if options.sharing.is_some() { Users::Several } else { Users::One };
         let lock =
             if options.read_only { None } else { Some(Arc::new(WriteLock::take(&store, path, users)?)) };
+        // Before another process had the vault, it may have had another configuration.
+        let configs = match &lock {
+            Some(_) => {
+                require_settled(&store)?;
+                Configs::read(&store, path)?
+            }
+            None => configs,
+        };
         process::prepare(store.itself());
         let budget = Budget::of(options.memory);
         // First: a GPU is opened meanwhile, and is often there once the key is derived from a password.

@@ -55,6 +55,11 @@ pub enum OpenError {
     /// Another process has it open for writing.
     #[error("the vault is already mounted for writing: unmount it first, or mount it with --read-only")]
     Locked,
+    /// Another process is changing the keys, and may be about to give the vault another one.
+    #[error(
+        "another process is changing the vault's keys, with `warpcrypt passwd` or `warpcrypt key`: try again when it has ended"
+    )]
+    Changing,
     /// Other machines, or mounts of this one, share it.
     #[error(
         "the vault is mounted with --shared: unmount it everywhere first, or mount it with --shared or --read-only"

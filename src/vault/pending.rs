@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     format::name::{DIR_ID_NAME, LONG, sidecar_name},
-    store::{BackingFile, DirFile, Filesystem, StoreDir, is_dots},
+    store::{BackingFile, DirFile, Filesystem, StoreDir, fsync, is_dots},
 };
 use parking_lot::{Mutex, MutexGuard};
 use rustix::{
@@ -142,7 +142,7 @@ impl Pending {
     pub(super) fn sync_file(&self, dir: &StoreDir, name: &OsStr) -> io::Result<()> {
         self.fail()?;
         let file = dir.open_file(name, OFlags::RDONLY);
-        match file.and_then(|file| Ok(rustix::fs::fsync(file)?)).and_then(|()| dir.sync()) {
+        match file.and_then(fsync).and_then(|()| dir.sync()) {
             Err(e) if is_gone(&e) => Ok(()),
             // A directory that even its owner may not read or search now: only the whole store can be asked.
             Err(e) if is_refusal(&e) => self.filesystem.sync(),
@@ -334,7 +334,7 @@ impl Vault {
         file.set_len(content.len() as u64)?;
         if sync {
             self.pending.fail()?;
-            rustix::fs::fsync(&*file.fd())?;
+            fsync(&*file.fd())?;
             dir.sync()?;
         }
         Ok(false)

@@ -4,23 +4,23 @@ use super::{
     Damage, Dir, DirEntry, Error, File, OpenError, Rebuilt, Result, StoredName, Target, Unlock, Vault,
     aside::{is_all_zeros, set_aside},
     attr::key,
-    config_file::{failed, in_place, open_vault},
+    config_file::{failed, in_place, open_vault, require_settled},
     former_list::FormerList,
     keys::{ContentKeys, KeyRing},
     lock::{Users, WriteLock},
-    names::{is_link, random_name, read_small, temporary_name},
+    names::{NamesIn, is_link, names_in, random_name, read_small, temporary_name},
 };
 use crate::{
     format::{
         dir_id::{DIR_ID_FILE, DirId},
         former_list::Listed as Accepted,
-        name::{ASIDE, Class, DIR_ID_NAME, sidecar_name},
+        name::{ASIDE, Class, DIR_ID_NAME},
         record::{RECORD, Record},
     },
-    store::{BackingFile, DirFile, Listed, Node, StoreDir},
+    store::{BackingFile, DirFile, Listed, Node, StoreDir, fsync},
 };
 use parking_lot::Mutex;
-use rustix::fs::{FileType, OFlags, fsync};
+use rustix::fs::{FileType, OFlags};
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -114,8 +114,8 @@ impl Aside {
 
 /// Puts a new id file in place of a damaged or missing one, durably: with the damaged id if a name in the directory opens with
 /// that, else with a new one, with which no name does. While a rotation is under way, an id that the directory had when that began
-/// is put back under the former key: what is in the directory is renewed with it. The old file is copied first, and there until the new one is. `None` if the id
-/// is not damaged.
+/// is put back under the former key: what is in the directory is renewed with it. The old file is copied first, and there until
+/// the new one is. `None` if the id is not damaged.
 ///
 /// # Errors
 /// The store's: what cannot be read may be whole. `Damaged` if the file is as long as one is, and `is_own` says that nothing shows
@@ -138,7 +138,7 @@ fn mend_id(
     }
     let kept = old.as_deref().and_then(|old| old.first_chunk()).map(|id| DirId(*id));
     let id = match kept {
-        Some(id) if opens_a_name(keys, dir, &id)? => id,
+        Some(id) if names_in(keys, dir, &id)? == NamesIn::Authentic => id,
         Some(_) if old.as_deref().is_some_and(may_be_whole) && !is_own()? => {
             let reason = "nothing in the directory is under the vault's key";
             return Err(Damage { what: "the directory's id".to_owned(), reason }.into());
@@ -173,7 +173,7 @@ fn id_file(dir: &StoreDir, content: &[u8]) -> io::Result<OsString> {
         // Without root's rights it belongs to this process's user.
         let _ = node.chown(Some(above.st_uid), Some(above.st_gid));
         node.chmod(0o644)?;
-        Ok(fsync(&*file.fd())?)
+        fsync(&*file.fd())
     };
     fill().inspect_err(|_: &io::Error| drop(dir.unlink(&name)))?;
     Ok(name)
@@ -214,26 +214,6 @@ fn has_id(keys: &KeyRing, dir: &Dir, name: &OsStr) -> io::Result<bool> {
     Ok(keys.open(|keys| keys.open_dir_id(&id)).is_ok())
 }
 
-/// Whether a stored name in the directory opens with this id.
-fn opens_a_name(keys: &KeyRing, dir: &Dir, id: &DirId) -> io::Result<bool> {
-    let present = keys.present();
-    for entry in dir.store.list()?.iter().filter(|_| present.names.depend_on_directory()) {
-        let name = entry.name.as_bytes();
-        let sidecar = match present.names.classify(name) {
-            Class::Entry => None,
-            Class::Long => match read_small(dir, OsStr::from_bytes(&sidecar_name(name))) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound || is_link(&e) => continue,
-                read => Some(read?),
-            },
-            Class::Temporary | Class::Own => continue,
-        };
-        if keys.open(|keys| keys.open_name(id, name, sidecar.as_deref())).is_ok() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
 impl Vault {
     /// Gives the root of the vault at `path` an id again, if it has none: without, the vault does not open. The old file is set
     /// aside. Whether it had none.
@@ -242,9 +222,10 @@ impl Vault {
     /// Those of a secret that does not open the vault; the store's. `OtherVault` if nothing shows that the root is of this
     /// configuration: with that of another vault, or an old one, its id would not authenticate either, and all names would be lost.
     pub fn repair_root_id(path: &Path, unlock: &Unlock) -> std::result::Result<bool, OpenError> {
-        let (config, _, master) = Vault::unlock_config(path, unlock)?;
         let store = open_vault(path)?;
         let lock = WriteLock::take(&store, path, Users::One)?;
+        require_settled(&store)?;
+        let (config, _, master) = Vault::unlock_config(path, unlock)?;
         let root = Dir::new(store, None);
         let list = FormerList::open(&root.store, &config, &master).map(Arc::new);
         let keys = KeyRing::of(&config, &master, list.as_ref());

@@ -54,6 +54,18 @@ impl DirFile {
         }
     }
 
+    /// Gives it the owner and permissions of another one, as far as this process may.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn give_owner(&self, like: &Node) -> io::Result<()> {
+        let (like, node) = (like.stat()?, Node::shared(self.fd()));
+        match node.chown(Some(like.st_uid), Some(like.st_gid)) {
+            Err(e) if e.kind() != io::ErrorKind::PermissionDenied => Err(e),
+            _ => node.chmod(like.st_mode & 0o777),
+        }
+    }
+
     /// Whether the descriptor may write.
     pub fn writable(&self) -> bool {
         rustix::fs::fcntl_getfl(&*self.fd()).is_ok_and(|flags| flags.contains(OFlags::RDWR))
@@ -93,6 +105,8 @@ impl BackingFile for DirFile {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        #[cfg(test)]
+        super::power::call()?;
         let _counted = Counted::start(Activity::StoreWrite, buf.len());
         let fd = self.fd();
         let mut done = 0;
@@ -107,6 +121,8 @@ impl BackingFile for DirFile {
     }
 
     fn write_vectored_at(&self, pieces: &[io::IoSlice], offset: u64) -> io::Result<()> {
+        #[cfg(test)]
+        super::power::call()?;
         let fd = self.fd();
         let counted = Counted::start(Activity::StoreWrite, pieces.iter().map(|piece| piece.len()).sum());
         let written = retry_on_intr(|| rustix::io::pwritev(&*fd, pieces, offset))?;
@@ -126,6 +142,8 @@ impl BackingFile for DirFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
+        #[cfg(test)]
+        super::power::call()?;
         Ok(retry_on_intr(|| rustix::fs::ftruncate(&*self.fd(), len))?)
     }
 
@@ -137,12 +155,17 @@ impl BackingFile for DirFile {
     fn sync_data(&self) -> io::Result<()> {
         let _counted = Counted::start(Activity::StoreSync, 0);
         // EINTR is not retried: whether a second call still reports a failed write is not known.
-        Ok(rustix::fs::fdatasync(&*self.fd())?)
+        #[cfg(test)]
+        super::power::call()?;
+        rustix::fs::fdatasync(&*self.fd())?;
+        #[cfg(test)]
+        super::power::synced(&*self.fd());
+        Ok(())
     }
 
     fn sync_whole(&self) -> io::Result<()> {
         let _counted = Counted::start(Activity::StoreSync, 0);
-        Ok(rustix::fs::fsync(&*self.fd())?) // As above.
+        super::fsync(&*self.fd()) // As above.
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {

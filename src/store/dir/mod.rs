@@ -14,6 +14,8 @@ mod mode;
 mod nfs;
 mod node;
 #[cfg(test)]
+mod power;
+#[cfg(test)]
 pub mod scarce;
 
 pub use file::DirFile;
@@ -25,6 +27,8 @@ pub use mode::{is_marked, is_to_be_marked};
 #[cfg(test)]
 pub use nfs::{is_kept, like_nfs, sweep};
 pub use node::Node;
+#[cfg(test)]
+pub use power::{after_power_cut, cut_power_after};
 
 use crate::metrics::{Activity, Counted};
 use rustix::{
@@ -328,7 +332,7 @@ impl StoreDir {
     /// The store's.
     pub fn sync(&self) -> io::Result<()> {
         let _counted = Counted::start(Activity::StoreSync, 0);
-        Ok(rustix::fs::fsync(self.readable()?)?)
+        fsync(self.readable()?)
     }
 
     /// Locks the directory itself.
@@ -473,8 +477,26 @@ impl Filesystem {
                 self.fd.get_or_init(|| fd)
             }
         };
-        Ok(rustix::fs::syncfs(fd)?)
+        #[cfg(test)]
+        power::call()?;
+        rustix::fs::syncfs(fd)?;
+        #[cfg(test)]
+        power::all_synced();
+        Ok(())
     }
+}
+
+/// Makes a file or a directory durable, by its descriptor.
+///
+/// # Errors
+/// The store's.
+pub fn fsync(fd: impl AsFd) -> io::Result<()> {
+    #[cfg(test)]
+    power::call()?;
+    rustix::fs::fsync(&fd)?;
+    #[cfg(test)]
+    power::synced(&fd);
+    Ok(())
 }
 
 #[cfg(test)]

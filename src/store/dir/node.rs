@@ -179,6 +179,8 @@ impl<'a> Node<'a> {
     /// # Errors
     /// EEXIST and ENODATA as `flags` ask; ENOSPC or E2BIG for a value the store cannot hold; else the store's.
     pub fn set_xattr(&self, name: &OsStr, value: &[u8], flags: XattrFlags) -> io::Result<()> {
+        #[cfg(test)]
+        super::power::call()?;
         Ok(rustix::fs::setxattr(self.path(), name, value, flags)?)
     }
 
@@ -187,6 +189,8 @@ impl<'a> Node<'a> {
     /// # Errors
     /// The store's.
     pub fn remove_xattr(&self, name: &OsStr) -> io::Result<bool> {
+        #[cfg(test)]
+        super::power::call()?;
         match rustix::fs::removexattr(self.path(), name) {
             Ok(()) => Ok(true),
             Err(Errno::NODATA) => Ok(false),

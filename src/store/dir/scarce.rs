@@ -52,6 +52,9 @@ pub fn end() -> bool {
 
 /// Counts a call.
 pub(super) fn ask(call: Call) -> Result<(), Errno> {
+    if call == Call::Change {
+        super::power::call()?;
+    }
     let Some(mut plan) = PLAN.get().filter(|plan| plan.call == call) else { return Ok(()) };
     let fails = plan.before == 0 && !(call == Call::Open && plan.has_failed);
     plan.before = plan.before.saturating_sub(1);

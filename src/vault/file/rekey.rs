@@ -72,7 +72,8 @@ impl File {
     }
 
     /// Rewrites the file under the present key, durably; its salt stays. Whoever uses it waits. False if there was nothing to do:
-    /// no write waits under a former key, as each puts the file under the present one first. As long as the old form is whole, it asks whether to `go_on`.
+    /// no write waits under a former key, as each puts the file under the present one first. As long as the old form is whole, it
+    /// asks whether to `go_on`.
     ///
     /// # Errors
     /// EINTR if it was not to go on, with nothing changed; `Damaged` if a part of it cannot be read; the store's. If the old

@@ -15,6 +15,7 @@ use crate::{
     store::{DirFile, Listed, Node, StoreDir},
     vault::{
         Dir, Result, StoredName, Vault,
+        config_file::like,
         descent::{Visitor, descend},
         former_list::{remove_others, write},
         names::{NameOf, read_small},
@@ -79,7 +80,7 @@ impl Vault {
         listing.add_all_in(LINKS, Kind::LongTarget, LONG_MAX)?;
         listing.add_all_in(LISTS, Kind::Attributes, SEALED_MAX)?;
         let store = &self.root.store;
-        config.accept(master, write(store, &listing.keys, listing.items)?);
+        config.accept(master, write(store, &listing.keys, listing.items, like(store)?.as_ref())?);
         // Of a rotation that was not begun after all.
         remove_others(store, config)?;
         Ok(Begun::Listed)

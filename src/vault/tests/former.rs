@@ -1,7 +1,7 @@
 //! Attacks of somebody who has a vault's former master key, and can write to the store.
 
 use super::{
-    rotate::{begin, copy_tree, everything, furnish, prepare_at, rotate, without_times},
+    rotate::{begin, copy_tree, everything, furnish, list_at, prepare_at, rotate, without_times},
     *,
 };
 use crate::{
@@ -16,7 +16,7 @@ fn flip(path: &Path, at: usize) {
 }
 
 /// What a file reads as, if it can be read.
-fn content_of(vault: &Vault, name: &str) -> Result<Vec<u8>> {
+pub(super) fn content_of(vault: &Vault, name: &str) -> Result<Vec<u8>> {
     let stored = vault.lookup(&vault.root(), OsStr::new(name))?.0;
     let open = vault.open_file(&vault.root(), &stored, false)?;
     let mut content = vec![0; open.file.size() as usize];
@@ -31,7 +31,7 @@ fn a_rotation_that_is_held_open_accepts_no_forgery() {
     let f = Fixture::new();
     furnish(&f);
     let small = f.stored(&f.root(), "small");
-    flip(&f.stored(&f.root(), &"l".repeat(200)), 4096);
+    flip(&f.stored(&f.root(), "l".repeat(200)), 4096);
     f.vault.shut_down().unwrap();
     let copy = tempfile::tempdir().unwrap();
     copy_tree(f.dir.path(), copy.path());
@@ -181,6 +181,66 @@ fn a_file_that_is_written_before_its_turn_is_renewed_first() {
     assert_eq!(content_of(&vault, "small").unwrap(), b"con!ent");
     assert_eq!(content_of(&vault, &name).unwrap()[..5], [7, 7, 7, b'!', 7]);
     vault.shut_down().unwrap();
+}
+
+/// Under the former key it would not be on the list, and lost.
+#[test]
+fn nobody_writes_to_the_vault_while_its_keys_are_changed() {
+    let f = Fixture::new();
+    furnish(&f);
+    let before = without_times(everything(&f.vault));
+    let path = f.dir.path();
+    let former = Vault::unlock_config(path, &unlock()).unwrap().2;
+    f.vault.put_away().unwrap();
+    let alone = Vault::lock_config(path).unwrap();
+    let (config, master) = list_at(path);
+    let refused = f.vault.bring_back(former.expose());
+    assert!(matches!(refused, Err(OpenError::Changing)), "{refused:?}");
+    alone.write(path, &config).unwrap();
+    let refused = f.vault.bring_back(master.expose());
+    assert!(matches!(refused, Err(OpenError::Changing)), "{refused:?}");
+    drop(alone);
+    f.vault.bring_back(master.expose()).unwrap();
+    let f = f.reopen();
+    assert_eq!(rotate(&f.vault, usize::MAX), Rotated::Whole { aside: 0 });
+    assert_eq!(without_times(everything(&f.vault)), before);
+    // The mount may end meanwhile, and another one begin.
+    let dir = f.close();
+    let alone = Vault::lock_config(dir.path()).unwrap();
+    let refused = Vault::open(dir.path(), &unlock(), OpenOptions::default());
+    assert!(matches!(refused, Err(OpenError::Changing)));
+    open(dir.path(), true);
+    drop(alone);
+    open(dir.path(), false);
+}
+
+/// The key that somebody unlocks with is the right one, and so is the id, but no name in the root is under it.
+#[test]
+fn a_vault_is_not_unlocked_over_a_root_of_which_no_name_authenticates() {
+    let f = Fixture::new();
+    furnish(&f);
+    let master = Vault::unlock_config(f.dir.path(), &unlock()).unwrap().2;
+    f.vault.put_away().unwrap();
+    let names = stored_names_in(f.dir.path());
+    let aside = tempfile::tempdir().unwrap();
+    let move_all = |from: &Path, to: &Path| {
+        names.iter().for_each(|name| std::fs::rename(from.join(name), to.join(name)).unwrap());
+    };
+    move_all(f.dir.path(), aside.path());
+    let foreign = f.dir.path().join("A".repeat(43));
+    std::fs::write(&foreign, "").unwrap();
+    let refused = f.vault.bring_back(master.expose());
+    assert!(matches!(refused, Err(OpenError::DamagedRoot(_))), "{refused:?}");
+    std::fs::remove_file(&foreign).unwrap();
+    move_all(aside.path(), f.dir.path());
+    f.vault.bring_back(master.expose()).unwrap();
+    assert_eq!(content_of(&f.vault, "small").unwrap(), b"content");
+}
+
+fn stored_names_in(dir: &Path) -> Vec<OsString> {
+    let all = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+    let is_entry = |name: &str| !name.starts_with("warpcrypt.") || name.starts_with("warpcrypt.long.");
+    all.filter(|name| is_entry(name.to_str().unwrap())).collect()
 }
 
 /// A file from a backup made before the rotation is under the former key, as what somebody forges is.

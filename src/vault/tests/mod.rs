@@ -20,6 +20,7 @@ mod renames;
 mod repair;
 mod rest;
 mod rotate;
+mod rotate_crashes;
 mod sharing;
 mod users;
 mod xattr_lists;

@@ -335,6 +335,7 @@ fn nothing_is_mended_while_the_configuration_changes() {
     let copy = dir.path().join(CONFIGS[1]);
     let _lock = Vault::lock_config(dir.path()).unwrap();
     std::fs::remove_file(&copy).unwrap();
-    drop(open(dir.path(), false));
+    let refused = Vault::open(dir.path(), &unlock(), OpenOptions::default());
+    assert!(matches!(refused, Err(OpenError::Changing)));
     assert!(!copy.exists());
 }

@@ -8,7 +8,7 @@ use crate::{
         xattr::{STORED_NAMES_MAX, name_len_at_most},
         xattr_list::{ListOwner, SEALED_MAX, XattrList},
     },
-    store::{BackingFile, DirFile, Node, StoreDir},
+    store::{BackingFile, DirFile, Node, StoreDir, fsync},
     vault::{
         Dir, Error, Kind, Result, Target, Vault,
         attr::key,
@@ -82,7 +82,7 @@ impl Places for OnStore<'_> {
 
     fn sync_attributes(&self) -> io::Result<()> {
         let fd = self.vault.with_access(self.node, 0o400, || self.node.reopen(OFlags::RDONLY))?;
-        Ok(rustix::fs::fsync(fd)?)
+        fsync(fd)
     }
 
     fn is_linked(&self) -> io::Result<bool> {
