@@ -77,7 +77,8 @@ TOOLS = [
     each(
         "a new master key for what is there",
         NOTHING,
-        WARPCRYPT + 'with_file; warpcrypt key rotate $W "$S"; attach; cmp $M/file $D/file',
+        WARPCRYPT + """with_file; echo other >$D/other; warpcrypt key rotate $W --new-password-file $D/other --kdf-memory 8 "$S"
+        warpcrypt passwd --password-file $D/other --new-password-file $P/password --kdf-memory 8 "$S"; attach; cmp $M/file $D/file""",
         NOTHING,
     ),
     each(

@@ -3,6 +3,7 @@
 use super::{
     args::{KeyAction, PasswdArgs, UnlockArgs},
     backup,
+    deferred::Deferred,
     exit::{Code, Failure, Outcome},
     info, password,
     progress::Spinner,
@@ -19,10 +20,7 @@ use crate::{
     },
     vault::Unlock,
 };
-use std::{
-    cell::{Cell, OnceCell},
-    path::Path,
-};
+use std::{cell::Cell, path::Path};
 
 /// Runs `key`.
 pub fn run(action: &KeyAction) -> Outcome {
@@ -61,10 +59,7 @@ pub fn passwd(args: &PasswdArgs) -> Outcome {
     let cost = args.cost.cost();
     let added = changed(&args.vault, &present, |config, opened, master, interrupt| {
         let replaced = replaced_slot(config, opened)?;
-        let new = match (new.get()?.clone(), &present) {
-            (new, Unlock::PasswordAndKeyFile(_, content)) => Unlock::PasswordAndKeyFile(new, content.clone()),
-            (new, _) => Unlock::Password(new),
-        };
+        let new = password::in_place_of(&present, Unlock::Password(new.get()?.clone()));
         match replaced {
             Some(id) => replace(config, master, id, &new, cost, interrupt).map(|()| None),
             None => add(config, master, &new, cost, None, interrupt).map(Some),
@@ -75,32 +70,6 @@ pub fn passwd(args: &PasswdArgs) -> Outcome {
         Some(id) => tell(&format!("Added key slot {id}. The old secret still opens the vault.\n")),
     }
     Ok(())
-}
-
-/// A secret that is read when it is first needed, once: nobody types a new password before the present one is known to be
-/// right.
-struct Deferred<T, F> {
-    read: F,
-    value: OnceCell<T>,
-}
-
-impl<T, F: Fn() -> Outcome<T>> Deferred<T, F> {
-    fn new(read: F) -> Self {
-        Deferred { read, value: OnceCell::new() }
-    }
-
-    fn get(&self) -> Outcome<&T> {
-        if let Some(value) = self.value.get() {
-            return Ok(value);
-        }
-        let value = (self.read)()?;
-        Ok(self.value.get_or_init(|| value))
-    }
-
-    /// Reads it now, if that asks nobody for anything.
-    fn get_if(&self, early: bool) -> Outcome {
-        if early { self.get().map(drop) } else { Ok(()) }
-    }
 }
 
 fn changed<T>(

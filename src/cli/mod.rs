@@ -6,6 +6,7 @@ mod backup;
 mod bench;
 mod check;
 mod daemon;
+mod deferred;
 mod descriptors;
 mod devices;
 mod doctor;

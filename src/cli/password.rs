@@ -111,6 +111,16 @@ pub fn new_secret(args: &NewSecretArgs) -> Outcome<Unlock> {
     combined(password, args.new_key_file.as_deref())
 }
 
+/// What opens a slot instead of `present`: a new password alone takes the place of the one beside a key file.
+pub fn in_place_of(present: &Unlock, new: Unlock) -> Unlock {
+    match (new, present) {
+        (Unlock::Password(new), Unlock::PasswordAndKeyFile(_, content)) => {
+            Unlock::PasswordAndKeyFile(new, content.clone())
+        }
+        (new, _) => new,
+    }
+}
+
 /// The secret that a password and a key file make; there is one of them at least.
 fn combined(password: Option<Bytes>, file: Option<&Path>) -> Outcome<Unlock> {
     let content = file.map(key_file).transpose()?;

@@ -1,11 +1,13 @@
-//! `key rotate`: another master key for a vault.
+//! `key rotate`: another master key for a vault, and another secret that opens it.
 
 use super::{
     anchor,
     args::RotateArgs,
+    deferred::Deferred,
     exit::{Code, Failure, Outcome},
     locking, locks, log,
     mounts::Mount,
+    password,
     progress::{Late, Spinner},
     quoting::shell_word,
     signals::Interrupt,
@@ -14,7 +16,11 @@ use super::{
 use crate::{
     crypto::secret::Secret,
     engine::EngineChoice,
-    format::{config::VaultConfig, key_slot::NewSlot, name::NameMode},
+    format::{
+        config::{ConfigError, VaultConfig},
+        key_slot::{NewSlot, SlotSecret},
+        name::NameMode,
+    },
     fuse::{self, ControlCommand},
     reverse::ReverseKeys,
     vault::{Begun, ConfigLock, OpenError, OpenOptions, Rotated, Step, Unlock, Vault},
@@ -25,8 +31,20 @@ use zeroize::Zeroizing;
 /// Runs `key rotate`.
 pub fn run(args: &RotateArgs) -> Outcome {
     log::to_standard_error();
-    let unlock = unlocking::present(&args.vault, &args.unlock)?;
+    let begun = vaults::read(&args.vault)?.is_rotating();
+    let of_begun = |failure: Failure| match failure.code {
+        Code::WrongKey | Code::NoSuchSlot if begun => Failure::new(
+            failure.code,
+            failure.message,
+            "A rotation was begun: the vault opens with the secret that was chosen for it.",
+        ),
+        _ => failure,
+    };
+    let chosen = Deferred::new(|| password::new_secret(&args.new));
+    chosen.get_if(args.new.is_early() && !begun)?;
+    let unlock = unlocking::present(&args.vault, &args.unlock).map_err(of_begun)?;
     let interrupt = Interrupt::watch()?;
+    let prepare = || prepare(args, &unlock, chosen.get()?, &interrupt);
     let opened = {
         let _spinner = Spinner::start("unlocking");
         let anchor = anchor::wanted(args.anchor.as_deref());
@@ -36,19 +54,24 @@ pub fn run(args: &RotateArgs) -> Outcome {
         Ok(vault) => {
             vault.require_a_name().map_err(|e| Failure::plain(Code::Failed, e))?;
             anchor::take_if_new(&vault, anchor::wanted(args.anchor.as_deref()).as_ref())?;
-            here(args, &unlock, &vault, &interrupt)
+            here(args, &vault, prepare, &interrupt)
         }
-        Err(OpenError::Locked) => in_mount(args, &unlock, &interrupt),
-        Err(e) => Err(vaults::explain(e)),
+        Err(OpenError::Locked) => in_mount(args, &unlock, prepare, &interrupt),
+        Err(e) => Err(of_begun(vaults::explain(e))),
     }
 }
 
 /// Rewrites everything in this process.
-fn here(args: &RotateArgs, unlock: &Unlock, vault: &Arc<Vault>, interrupt: &Interrupt) -> Outcome {
+fn here(
+    args: &RotateArgs,
+    vault: &Arc<Vault>,
+    prepare: impl FnOnce() -> Outcome<New>,
+    interrupt: &Interrupt,
+) -> Outcome {
     if vault.is_rotating() {
         tell("Going on with the rotation that was begun.\n");
     } else {
-        let mut new = prepare(args, unlock, interrupt)?;
+        let mut new = prepare()?;
         new.list(vault, interrupt)?;
         new.write(&args.vault)?;
         vault.take_up(&new.config, &new.master).map_err(|e| Failure::plain(Code::Failed, e))?;
@@ -59,8 +82,14 @@ fn here(args: &RotateArgs, unlock: &Unlock, vault: &Arc<Vault>, interrupt: &Inte
     stored
 }
 
-/// Has the mount take up the new key. Programs wait while it does, and until then nothing is written under the old one.
-fn in_mount(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcome {
+/// Has the mount take up the new key. Programs wait while it does, and until then nothing is written under the old one: the
+/// configuration is locked all the time, and without that nobody unlocks the mount or opens the vault for writing.
+fn in_mount(
+    args: &RotateArgs,
+    unlock: &Unlock,
+    prepare: impl FnOnce() -> Outcome<New>,
+    interrupt: &Interrupt,
+) -> Outcome {
     let mount = locking::find_for_key(&args.vault)?;
     require_writer(&mount, &args.vault)?;
     if vaults::read(&args.vault)?.is_rotating() {
@@ -79,7 +108,7 @@ fn in_mount(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcom
     if let Some(held) = held {
         return Err(Failure::plain(Code::Failed, held));
     }
-    let mut new = prepare(args, unlock, interrupt)?;
+    let mut new = prepare()?;
     let locked = say(&ControlCommand::Lock);
     // One that has not answered does what it is told in turn: it may lock the vault yet.
     if locked.as_ref().is_err_and(|failure| failure.code != Code::Interrupted) {
@@ -159,29 +188,52 @@ impl New {
     }
 }
 
-fn prepare(args: &RotateArgs, unlock: &Unlock, interrupt: &Interrupt) -> Outcome<New> {
+/// Makes another master key, which opens with `chosen`. Keys are derived before the configuration is locked, as in `vaults::change`.
+fn prepare(args: &RotateArgs, unlock: &Unlock, chosen: &Unlock, interrupt: &Interrupt) -> Outcome<New> {
     let _spinner = Spinner::start("making a new key");
-    let alone = Vault::lock_config(&args.vault).map_err(vaults::explain)?;
-    let (config, opened, former) = alone.unlock(&args.vault, unlock).map_err(vaults::explain)?;
-    refuse_copy(&args.vault, &config, &former)?;
+    loop {
+        let (present, opened, former) = Vault::unlock_config(&args.vault, unlock).map_err(vaults::explain)?;
+        refuse_copy(&args.vault, &present, &former)?;
+        refuse_other_slots(args, &present, opened)?;
+        let chosen = password::in_place_of(unlock, chosen.clone());
+        let (config, master) = vaults::with_secret(&chosen, |secret| {
+            refuse_known(&present, &secret)?;
+            let new = NewSlot { secret, cost: args.cost.cost(), created: vaults::now(), label: None };
+            present.rotate(&former, opened, &new).map_err(|e| vaults::explain(e.into()))
+        })?;
+        interrupt.check()?;
+        let alone = Vault::lock_config(&args.vault).map_err(vaults::explain)?;
+        if alone.is_still(&args.vault, &present, &former).map_err(vaults::explain)? {
+            return Ok(New { config, master, former, alone });
+        }
+    }
+}
+
+fn refuse_other_slots(args: &RotateArgs, config: &VaultConfig, opened: u32) -> Outcome {
     let others = config.slots().iter().filter(|slot| slot.id != opened).map(|slot| slot.id.to_string());
     let others: Vec<String> = others.collect();
-    if !others.is_empty() && !args.drop_other_slots {
-        return Err(Failure::new(
-            Code::Usage,
-            format!(
-                "the vault has other key slots ({}), which would not open it any more",
-                others.join(", ")
-            ),
-            "With --drop-other-slots they go. Add new ones afterwards with `warpcrypt key add` or `warpcrypt key recovery`.",
-        ));
+    if others.is_empty() || args.drop_other_slots {
+        return Ok(());
     }
-    let (config, master) = vaults::with_secret(unlock, |secret| {
-        let new = NewSlot { secret, cost: args.cost.cost(), created: vaults::now(), label: None };
-        config.rotate(&former, opened, &new).map_err(|e| vaults::explain(e.into()))
-    })?;
-    interrupt.check()?;
-    Ok(New { config, master, former, alone })
+    Err(Failure::new(
+        Code::Usage,
+        format!("the vault has other key slots ({}), which would not open it any more", others.join(", ")),
+        "With --drop-other-slots they go. Add new ones afterwards with `warpcrypt key add` or `warpcrypt key recovery`.",
+    ))
+}
+
+/// Refuses a secret that opens the vault already. Somebody who has the old master key can make a configuration with one of its
+/// slots, and the secret would open that, too.
+fn refuse_known(config: &VaultConfig, secret: &SlotSecret) -> Outcome {
+    match config.unlock_slot(secret) {
+        Err(ConfigError::WrongSecret(_) | ConfigError::NoSlotOfThatKind(_)) => Ok(()),
+        Err(e) => Err(vaults::explain(e.into())),
+        Ok(_) => Err(Failure::new(
+            Code::Usage,
+            "the new secret opens the vault already",
+            "Choose another one: somebody who has the old master key could make an old vault open with this one.",
+        )),
+    }
 }
 
 /// Refuses a copy of a reverse view where names are plain. The next rsync would put back the configuration, with which the new key
@@ -223,7 +275,7 @@ fn rewrite(vault: &Arc<Vault>, interrupt: &Interrupt) -> Outcome<Rotated> {
 fn conclude(vault: &Path, rotated: Rotated) -> Outcome {
     let again = |what: &str| {
         format!(
-            "{what} The vault can be used as always, and `warpcrypt key rotate {}` goes on.",
+            "{what} The vault can be used as always, with its new secret, and `warpcrypt key rotate {}` goes on.",
             shell_word(vault)
         )
     };
@@ -231,8 +283,7 @@ fn conclude(vault: &Path, rotated: Rotated) -> Outcome {
         Rotated::Whole { aside } => {
             tell(
                 "Everything is under a new master key. What was copied before opens with the old one still: copies of the vault, \
-                 backups of its configuration, printed master secrets. Choose another password with `warpcrypt passwd`, and print a new \
-                 master secret.\n",
+                 backups of its configuration, printed master secrets. Print a new master secret.\n",
             );
             if aside > 0 {
                 tell(&format!(

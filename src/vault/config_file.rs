@@ -333,19 +333,6 @@ impl ConfigLock {
         Ok((own.st_dev, own.st_ino) == (there.st_dev, there.st_ino))
     }
 
-    /// The vault's configuration, unlocked, to be changed: it is known to be the vault's of today.
-    ///
-    /// # Errors
-    /// As [`Vault::unlock_config`], and `OtherVault`.
-    pub fn unlock(&self, path: &Path, unlock: &Unlock) -> Result<Unlocked> {
-        let configs = Configs::read(&self.store, path)?;
-        let unlocked = unlock.with_secret(|secret| configs.unlock(&secret))??;
-        if configs.is_in_doubt(&unlocked.0, &unlocked.2)? {
-            require_root(&self.store, path, &unlocked.0, &unlocked.2)?;
-        }
-        Ok(unlocked)
-    }
-
     /// Whether the vault's configuration is still this one, which this key has opened. That takes no time, as unlocking does.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ mod programs;
 mod random_tree;
 mod reader;
 mod reverse;
+mod rotation;
 mod shared;
 #[path = "../support/mod.rs"]
 mod support;

@@ -535,16 +535,12 @@ fn a_copy_with_plain_names_gets_no_other_key() {
     let mut init = Vault::program();
     init.args(["init", "--reverse", "--names", "plain"]).arg(&vault.store).arg("--key-file").arg(&vault.key);
     ok(&mut init, 60);
-    let rotate = |of: &Vault| {
-        let mut rotate = Vault::program();
-        command::run(rotate.args(["key", "rotate"]).arg(&of.store).arg("--key-file").arg(&of.key), 120)
-    };
     let copy = copied(&vault, RSYNC);
-    let done = rotate(&copy);
+    let done = copy.rotate(&[]);
     assert!(done.code() == 1 && done.stderr.contains("copy of a reverse view"), "{}", done.stderr);
     check(&copy);
     // Any other vault with plain names does.
-    let done = rotate(&Vault::with("aes-256-ctr", &["--names", "plain"]));
+    let done = Vault::with("aes-256-ctr", &["--names", "plain"]).rotate(&[]);
     assert_eq!(done.code(), 0, "{}", done.stderr);
 }
 

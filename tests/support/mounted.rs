@@ -111,6 +111,35 @@ impl Vault {
         add
     }
 
+    /// Runs `key rotate` with another key file. If that begins a rotation, `key` has its content afterwards.
+    pub fn rotate(&self, options: &[&str]) -> Done {
+        let generation = || {
+            let text = fs::read_to_string(self.store.join("warpcrypt.json")).expect("configuration");
+            text.lines()
+                .find(|line| line.contains("\"key_generation\""))
+                .expect("a key generation")
+                .to_owned()
+        };
+        let new = self.key.with_file_name("new-key");
+        let content: Vec<u8> =
+            fs::read(&self.key).expect("key").iter().map(|byte| byte.wrapping_add(1)).collect();
+        fs::write(&new, content).expect("key file");
+        let before = generation();
+        let done = run(self.rotate_to(&new).args(options), 120);
+        if generation() != before {
+            fs::rename(&new, &self.key).expect("rename");
+        }
+        done
+    }
+
+    /// A command that gives the vault another master key, and the content of the file `new` as its key.
+    pub fn rotate_to(&self, new: &Path) -> Command {
+        let mut rotate = Vault::program();
+        rotate.args(["key", "rotate"]).arg(&self.store).arg("--key-file").arg(&self.key);
+        rotate.arg("--new-key-file").arg(new);
+        rotate
+    }
+
     /// The program under test.
     pub fn program() -> Command {
         Command::new(program_path())

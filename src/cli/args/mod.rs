@@ -510,7 +510,7 @@ pub enum KeyAction {
     },
     /// Put a configuration back that was lost, from a backup or with the master secret
     Restore(RestoreArgs),
-    /// Give the vault a new master key, and rewrite everything under it; interrupted, it goes on when run again
+    /// Give the vault a new master key and a new password or key file, and rewrite everything; interrupted, it goes on when run again
     Rotate(RotateArgs),
     /// Print the master secret, which opens the vault whatever becomes of its configuration and passwords
     Master {
@@ -533,9 +533,12 @@ pub struct RotateArgs {
     /// Remove all key slots but the one that opens the vault now: they are of no use for the new key
     #[arg(long)]
     pub drop_other_slots: bool,
-    /// What opens the vault, before and after.
+    /// What opens the vault now.
     #[command(flatten)]
     pub unlock: UnlockArgs,
+    /// What opens it from then on. It must open no key slot of today: the old master key opens those that somebody copied.
+    #[command(flatten)]
+    pub new: NewSecretArgs,
     /// What its password costs.
     #[command(flatten)]
     pub cost: CostArgs,

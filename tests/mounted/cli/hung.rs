@@ -78,16 +78,10 @@ fn nobody_waits_for_the_answer_of_a_mount_that_hangs() {
     fails(Vault::program().arg("stat").arg(mount.path()), 1, hangs);
     fails(Vault::program().arg("freeze").arg(mount.path()), 1, hangs);
     fails(Vault::program().arg("thaw").arg(mount.path()), 1, hangs);
-    fails(&mut rotate(&vault), 1, hangs);
+    fails(&mut vault.rotate_to(&vault.key), 1, hangs);
     drop(stopped);
     ok(Vault::program().arg("stat").arg(mount.path()), 60);
     mount.unmount();
-}
-
-fn rotate(vault: &Vault) -> Command {
-    let mut command = Vault::program();
-    command.args(["key", "rotate"]).arg(&vault.store).arg("--key-file").arg(&vault.key);
-    command
 }
 
 /// A signal as Ctrl-C sends it ends a command long before it would give up.
@@ -112,7 +106,7 @@ fn an_interrupt_ends_who_waits_for_a_mount_that_hangs() {
     let watch = Running::start(&mut watch);
     wait_for("it watches", || seen.exists());
     let stopped = Stopped::of(&mount);
-    let rotate = Running::start(&mut rotate(&vault));
+    let rotate = Running::start(&mut vault.rotate_to(&vault.key));
     let freeze = Running::start(Vault::program().arg("freeze").arg(mount.path()));
     // By then they have asked.
     thread::sleep(Duration::from_secs(2));
@@ -141,7 +135,9 @@ fn an_interrupted_rotation_leaves_the_vault_unlocked() {
         }
         String::new()
     });
-    let running = Running::start(&mut rotate(&vault));
+    let new = vault.place_path().join("new-key");
+    fs::write(&new, [7; 64]).expect("key file");
+    let running = Running::start(&mut vault.rotate_to(&new));
     wait_for("it is told to lock", || fake.heard().last().is_some_and(|command| command == &[1, 1]));
     is_interrupted(running);
     drop(go_on);

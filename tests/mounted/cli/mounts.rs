@@ -422,9 +422,7 @@ fn a_mount_for_reading_rewrites_nothing_under_another_key() {
     let mount = vault.mount_with(&["--read-only"]);
     let config = || fs::read(vault.store.join("warpcrypt.json")).expect("configuration");
     let before = config();
-    let mut rotate = Vault::program();
-    rotate.args(["key", "rotate"]).arg(&vault.store).arg("--key-file").arg(&vault.key);
-    fails(&mut rotate, 15, "another process writes");
+    fails(&mut vault.rotate_to(&vault.key), 15, "another process writes");
     assert!(config() == before);
     mount.unmount();
 }

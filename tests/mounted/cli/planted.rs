@@ -95,8 +95,16 @@ fn nothing_that_is_planted_in_a_store_is_opened() {
         if at.exists() {
             fs::rename(&at, &kept).expect("rename");
         }
-        for command in [&["check"][..], &["check", "--full"], &["ls"], &["key", "rotate"], &["key", "list"]] {
+        for command in [&["check"][..], &["check", "--full"], &["ls"], &["key", "list"]] {
             check(command[0], command, command != ["key", "list"], &vault.store);
+        }
+        let new = vault.place_path().join("new-key");
+        fs::write(&new, format!("{kind} in the place of {file}")).expect("key file");
+        let to_new = ["key", "rotate", "--new-key-file", new.to_str().expect("UTF-8")];
+        check("rotate", &to_new, true, &vault.store);
+        let mut list = Vault::program();
+        if run(list.arg("ls").arg(&vault.store).arg("--key-file").arg(&vault.key), 60).code() != 0 {
+            fs::rename(&new, &vault.key).expect("rename");
         }
         check("info", &["info"], false, &vault.store);
         let mount = |options: &[&str]| {
