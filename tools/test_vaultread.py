@@ -263,6 +263,127 @@ class Killed(Case):
         self.assertEqual(found, plain_tree(target))
 
 
+class Rotated(Case):
+    """A rotation that is killed at any moment: the reader tells apart what is accepted under which key, as the program does."""
+
+    def furnished(self, *options):
+        place = self.place(*options)
+        root = place.mount()
+        for i in range(3):
+            directory = f"{root}/directory {i}"
+            os.mkdir(directory)
+            for name, content in {"chunks": pattern(9000, i), "l" * 161: b"long", "empty": b""}.items():
+                with open(f"{directory}/{name}", "wb") as file:
+                    file.write(content)
+            os.symlink("chunks", f"{directory}/link")
+            os.symlink("t" * 4000, f"{directory}/long link")
+            os.setxattr(f"{directory}/chunks", "user.small", b"value")
+            os.setxattr(directory, "user.directory", b"of a directory")
+        with open(f"{root}/file", "wb") as file:
+            file.write(b"the text")
+        os.setxattr(f"{root}/file", "user.large", pattern(20000))
+        expected = plain_tree(root)
+        place.umount()
+        return place, expected
+
+    def begin(self, place, pause=None):
+        """Begins a rotation, and kills it so many seconds after it is in force; None: lets it come as far as it does."""
+        new = os.path.join(place.path, "new key")
+        with open(new, "wb") as file:
+            file.write(KEY[::-1])
+        command = [PROGRAM, "key", "rotate", place.store, "--key-file", place.key, "--new-key-file", new]
+        rotate = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while rotate.poll() is None and not self.is_rotating(place):
+            time.sleep(0.001)
+        if pause is not None:
+            time.sleep(pause)
+            rotate.kill()
+        rotate.wait(120)
+        os.rename(new, place.key)
+        return self.is_rotating(place)
+
+    def is_rotating(self, place):
+        with open(os.path.join(place.store, "warpcrypt.json.copy"), "rb") as file:
+            return b'"wrapped"' in file.read().partition(b'"former_keys"')[2].partition(b"]")[0]
+
+    def vault(self, place):
+        return vaultread.Vault(place.store, vaultread.Secret(key_file=KEY[::-1]))
+
+    def test_kills(self):
+        unfinished = 0
+        for round_ in range(30 if PROVE else 3):
+            with self.subTest(round=round_):
+                choice = random.Random(round_)
+                place, expected = self.furnished("--names", "plain" if round_ % 3 == 2 else "encrypted")
+                unfinished += self.begin(place, choice.choice((0, 0.01, 0.03)))
+                found, damaged = read_tree(self.vault(place))
+                self.assertEqual((damaged, found), (0, expected))
+                target = os.path.join(place.path, "exported")
+                place.ok("export", place.store, target)
+                # Not every filesystem has room for the attributes.
+                self.assertEqual(self.contents(plain_tree(target)), self.contents(expected))
+        self.assertGreater(unfinished, 0)
+
+    def contents(self, tree):
+        return {path: value[0] for path, value in tree.items() if value}
+
+    def test_an_older_file_is_not_accepted(self):
+        place, _ = self.furnished()
+        stored = self.stored(place, place.vault(), b"file")
+        with open(stored, "rb") as file:
+            older = file.read()
+        with open(f"{place.mount()}/file", "r+b") as file:
+            file.write(b"other")
+        place.umount()
+        # A damaged file keeps the rotation from its end.
+        vault = place.vault()
+        directory = vault.root()
+        inner = vault.enter(directory, vault.entries(directory, self.fail)[0])
+        entry = next(entry for entry in vault.entries(inner, self.fail) if entry.name == b"chunks")
+        with open(os.path.join(b"/proc/self/fd/%d" % inner.fd, entry.stored), "r+b") as file:
+            file.seek(4096)
+            file.write(b"damage")
+        self.assertTrue(self.begin(place))
+        with open(self.stored(place, self.vault(place), b"file"), "r+b") as file:
+            file.truncate(0)
+            file.write(older)
+        vault = self.vault(place)
+        directory = vault.root()
+        entry = next(entry for entry in vault.entries(directory, self.fail) if entry.name == b"file")
+        with self.assertRaisesRegex(vaultread.Damage, "not as it was"):
+            vault.open_file(directory, entry)
+        self.assertNotEqual(place.run("cat", place.store, "file").returncode, 0)
+
+    def stored(self, place, vault, name):
+        entry = next(entry for entry in vault.entries(vault.root(), self.fail) if entry.name == name)
+        return os.path.join(os.fsencode(place.store), entry.stored)
+
+    def test_without_its_list_nothing_is_accepted(self):
+        place, _ = self.furnished()
+        while not self.begin(place, 0):
+            place.close()
+            place, _ = self.furnished()
+        lists = [name for name in os.listdir(place.store) if name.startswith("warpcrypt.former.")]
+        self.assertEqual(len(lists), 1)
+        with open(os.path.join(place.store, lists[0]), "r+b") as file:
+            for at in range(4095, os.path.getsize(file.name), 4096):
+                file.seek(at)
+                byte = file.read(1)
+                file.seek(at)
+                file.write(bytes([byte[0] ^ 1]))
+        found, damaged = {}, 1
+        try:
+            found, damaged = read_tree(self.vault(place))
+        except vaultread.Damage:
+            pass
+        target = os.path.join(place.path, "exported")
+        done = place.run("export", place.store, target)
+        self.assertEqual(damaged > 0, done.returncode != 0)
+        exported = plain_tree(target) if os.path.isdir(target) else {}
+        read, exported = self.contents(found), self.contents(exported)
+        self.assertEqual(read, {path: exported.get(path) for path in read})
+
+
 class Flips(Case):
     """One byte of a stored file is changed: mount, check, cat, export, hash and the reader give one verdict."""
 

@@ -523,6 +523,16 @@ def _one_of(value, choices):
     return value
 
 
+class FormerKey:
+    """A former master key, wrapped, and the list of what is accepted under it."""
+
+    def __init__(self, value, key_generation):
+        _fields(value, ("generation", "wrapped", "list", "items"))
+        self.generation = _number(value["generation"], 0, key_generation)
+        self.wrapped, self.list = _hex(value["wrapped"], 48), _hex(value["list"], 12)
+        self.items = _number(value["items"], 0, 1 << 64)
+
+
 class Slot:
     """A key slot."""
 
@@ -610,8 +620,7 @@ class Config:
         former, slots = value["former_keys"], value["slots"]
         if not isinstance(former, list) or len(former) > 1 or not isinstance(slots, list) or not 1 <= len(slots) <= 32:
             raise Damage("too many former keys, or no or too many slots")
-        self.former = [(_number(_fields(key, ("generation", "wrapped"))["generation"], 0, self.key_generation),
-                        _hex(key["wrapped"], 48)) for key in former]
+        self.former = [FormerKey(key, self.key_generation) for key in former]
         self.next_slot = _number(value["next_slot"], 1, 1 << 32)
         self.slots = [Slot(slot) for slot in slots]
         ids = [slot.id for slot in self.slots] + [self.next_slot]
@@ -623,7 +632,7 @@ class Config:
         m = be(2, 4) + self.vault_id + be(self.generation, 8)
         m += b"".join(prefixed(x.encode()) for x in (self.cipher, self.integrity, self.names))
         m += be(self.key_generation, 4) + be(len(self.former), 4)
-        m += b"".join(be(generation, 4) + wrapped for generation, wrapped in self.former)
+        m += b"".join(be(key.generation, 4) + key.wrapped + key.list + be(key.items, 8) for key in self.former)
         m += be(self.next_slot, 4) + be(len(self.slots), 4)
         for slot in self.slots:
             m += be(slot.id, 4) + be(slot.created, 8) + be(slot.label is not None, 1)
@@ -646,10 +655,17 @@ class Config:
     def master_keys(self, master):
         """Master keys by key generation."""
         keys = {self.key_generation: master}
-        for generation, wrapped in self.former:
-            context = b"warpcrypt v2 former master key" + self.vault_id + be(generation, 4)
-            keys[generation] = siv_open("aes-256-ctr", subkey(master, "former keys"), [context], wrapped)
+        for key in self.former:
+            context = b"warpcrypt v2 former master key" + self.vault_id + be(key.generation, 4)
+            keys[key.generation] = siv_open("aes-256-ctr", subkey(master, "former keys"), [context], key.wrapped)
         return keys
+
+    def follows(self, other, master):
+        """Whether another configuration is under this one's master key, or under the former one that it names."""
+        try:
+            return any(other.mac_under(key) == other.mac for key in self.master_keys(master).values())
+        except Damage:
+            return other.mac_under(master) == other.mac
 
 
 def choose_config(texts, secret):
@@ -674,7 +690,9 @@ def choose_config(texts, secret):
     config, own, master = max(authentic, key=lambda found: found[0].generation)
     if own != master:
         raise VaultError("the key opens an older configuration alone", EXIT_KEY)
-    return config, master
+    if any(master is not None and not config.follows(other, own) for other, master in opened):
+        raise VaultError("the two configurations are of different histories", EXIT_CONFIG)
+    return config, own
 
 
 BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -1081,8 +1099,8 @@ def recover_again(stored, newest):
     return RecoveredContent(stored, newest, target.size, every)
 
 
-def open_content(stored, keys):
-    """The content of a stored file. Raises Damage if nothing of it can be proven."""
+def open_content(stored, keys, accepts):
+    """The content of a stored file, whose newest record `accepts` may refuse. Raises Damage if nothing of it can be proven."""
     if not stored.size:
         return EmptyContent
     if stored.size < PAGE:
@@ -1097,6 +1115,8 @@ def open_content(stored, keys):
             raise Damage("records of two files")
         if record.sequence == newest.sequence and record.raw != newest.raw:
             raise Damage("two records with one sequence number")
+    if not accepts(newest):
+        raise Damage("under the former key, and not as it was when the rotation began")
     if newest.is_clean:
         return CleanContent(stored, newest)
     return recover_again(stored, newest) if newest.is_recovery else recover(stored, newest)
@@ -1200,6 +1220,33 @@ def read_at(directory, name, limit):
         os.close(fd)
 
 
+FILE, DIRECTORY, NAME, LINK_TARGET, LONG_TARGET, ATTRIBUTE_NAME, ATTRIBUTE, ATTRIBUTES = range(1, 9)
+
+
+class FormerList:
+    """What is accepted under the former key. A block that is missing or damaged lists nothing."""
+
+    def __init__(self, root, master, former):
+        self.key, self.items = subkey(master, "former list"), set()
+        try:
+            fd = open_at(root, b"warpcrypt.former." + former.list.hex().encode())
+        except OSError:
+            return
+        try:
+            for k in range(-(-former.items // 255)):
+                block = os.pread(fd, 4096, 4096 * k)
+                bound = former.list + be(former.items, 8) + be(k, 8) + block[:4080]
+                if len(block) < 4096:
+                    break
+                if kmac256(self.key, bound, 16, b"warpcrypt v2 former block") == block[4080:]:
+                    self.items.update(block[at:at + 16] for at in range(0, 4080, 16))
+        finally:
+            os.close(fd)
+
+    def accepts(self, kind, stored):
+        return kmac256(self.key, bytes([kind]) + stored, 16, b"warpcrypt v2 former item") in self.items
+
+
 class Entry:
     """A named entry of a directory; `master` is the key that its name authenticates under."""
 
@@ -1235,6 +1282,9 @@ class Vault:
         except Damage:
             raise VaultError("the former key does not open", EXIT_CONFIG) from None
         self.file_keys = lru_cache(256)(self._file_keys)
+        self.former_list = None
+        if self.config.former:
+            self.former_list = FormerList(self.root_fd, self.master, self.config.former[0])
         self.rewrites = self._rewrites()
 
     # Rotation: what is accepted under which key.
@@ -1248,15 +1298,23 @@ class Vault:
         """Master keys that names, links, ids and attributes may be under, the present one first."""
         return [self.masters[generation] for generation in sorted(self.masters, reverse=True)]
 
-    def _under_any(self, function):
-        """The first answer of `function(master)`; the last Damage if there is none."""
+    def _under_any(self, kind, stored, function):
+        """The first answer of `function(master)` for something of this kind that is stored so; the last Damage if there is
+        none."""
         problem = None
         for master in self._name_masters():
             try:
-                return function(master)
+                answer = function(master)
+                if master != self.master and not self.former_list.accepts(kind, stored):
+                    raise Damage("under the former key, and not on its list")
+                return answer
             except Damage as e:
                 problem = e
         raise problem
+
+    def _accepts_record(self, record):
+        """Whether a file may have this as its newest record."""
+        return record.generation == self.config.key_generation or self.former_list.accepts(FILE, record.raw)
 
     def _rewrites(self):
         """Rewrite files whose two sectors are one record of the present key generation: name by sector."""
@@ -1311,7 +1369,7 @@ class Vault:
                 raise Damage("the directory's id does not authenticate")
             return content[:16]
 
-        return self._under_any(check)
+        return self._under_any(DIRECTORY, content, check)
 
     def _name(self, directory, stored):
         """Name and its master key, None for an entry of the vault's own. Raises Damage."""
@@ -1346,7 +1404,7 @@ class Vault:
                 raise Damage("a name in the wrong form")
             return name, master
 
-        return self._under_any(check)
+        return self._under_any(NAME, stored, check)
 
     def _is_foreign(self, directory, stored):
         """Whether a name that does not authenticate is another program's, which is no damage."""
@@ -1393,11 +1451,15 @@ class Vault:
     # Files, links, attributes
 
     def open_file(self, directory, entry):
-        return open_content(self._in_place_of(Stored(open_at(directory.fd, entry.stored))), self.file_keys)
+        stored = self._in_place_of(Stored(open_at(directory.fd, entry.stored)))
+        return open_content(stored, self.file_keys, self._accepts_record)
 
     def salvage(self, directory, entry):
         stored = Stored(open_at(directory.fd, entry.stored))
-        return salvage(stored, lambda salt: [self.file_keys(generation, salt) for generation in self.masters])
+        generations = [self.config.key_generation]
+        if self.former_list and any(self.former_list.accepts(FILE, stored.read(at, RECORD)) for at in (0, RECORD)):
+            generations = self.masters
+        return salvage(stored, lambda salt: [self.file_keys(generation, salt) for generation in generations])
 
     def read_link(self, directory, entry):
         stored = os.readlink(entry.stored, dir_fd=directory.fd)
@@ -1416,13 +1478,15 @@ class Vault:
             if sealed is None:
                 raise Damage("a long link without its target")
             context, length = [b"long", data[:16]], int.from_bytes(data[16:], "big")
+            listed = LONG_TARGET, sealed
         elif stored.startswith(OWN):
             raise Reserved("a link of a form that this reader does not know")
         else:
             data = from_base64url(stored)
             context, sealed, length = [data[:16]], data[16:], len(data) - 32
+            listed = LINK_TARGET, stored
         target = self._under_any(
-            lambda master: siv_open(self.config.cipher, subkey(master, "symlinks"), context, sealed))
+            *listed, lambda master: siv_open(self.config.cipher, subkey(master, "symlinks"), context, sealed))
         if len(target) != length or not target or b"\0" in target:
             raise Damage("a link to nothing")
         return target
@@ -1462,14 +1526,16 @@ class Vault:
                 continue
             else:
                 sealed = from_base64url(form)
-                name = self._under_any(lambda m: unpadded(siv_open(self.config.cipher, subkey(m, "xattr names"), [], sealed)))
-            found[name] = self._attribute_value([*context, name], value)
+                name = self._under_any(
+                    ATTRIBUTE_NAME, b"user.warpcrypt." + form,
+                    lambda m: unpadded(siv_open(self.config.cipher, subkey(m, "xattr names"), [], sealed)))
+            found[name] = self._attribute_value(ATTRIBUTE, [*context, name], value)
         if context[0] in (b"file", b"directory"):
             found.update(self._listed_attributes(context))
         return found
 
-    def _attribute_value(self, context, stored):
-        return self._under_any(lambda master: siv_open(
+    def _attribute_value(self, kind, context, stored):
+        return self._under_any(kind, stored, lambda master: siv_open(
             self.config.cipher, subkey(master, "xattr values"), [*context, stored[:16]], stored[16:]))
 
     def _listed_attributes(self, context):
@@ -1486,7 +1552,7 @@ class Vault:
             os.close(lists)
         if content is None:
             return {}
-        text = self._attribute_value([b"list", *context], content)
+        text = self._attribute_value(ATTRIBUTES, [b"list", *context], content)
         found, at = {}, 0
         while at < len(text):
             end = at + 2 + int.from_bytes(text[at:at + 2], "big")

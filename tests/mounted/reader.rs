@@ -31,6 +31,11 @@ fn the_reader_recovers_killed_files_as_the_program_does() {
 }
 
 #[test]
+fn the_reader_accepts_under_a_former_key_what_the_program_does() {
+    agree("Rotated", 300);
+}
+
+#[test]
 fn every_flipped_byte_of_a_file_gets_one_verdict() {
     agree("Flips", 300);
 }
