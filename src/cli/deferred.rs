@@ -4,7 +4,7 @@
 use super::exit::Outcome;
 use std::cell::OnceCell;
 
-/// What `read` reads.
+/// A secret that `read` reads.
 pub struct Deferred<T, F> {
     read: F,
     value: OnceCell<T>,
@@ -31,7 +31,7 @@ impl<T, F: Fn() -> Outcome<T>> Deferred<T, F> {
     /// Reads it now, if that asks nobody for anything.
     ///
     /// # Errors
-    /// As `get`.
+    /// If it cannot be had.
     pub fn get_if(&self, early: bool) -> Outcome {
         if early { self.get().map(drop) } else { Ok(()) }
     }

@@ -111,7 +111,7 @@ pub fn new_secret(args: &NewSecretArgs) -> Outcome<Unlock> {
     combined(password, args.new_key_file.as_deref())
 }
 
-/// What opens a slot instead of `present`: a new password alone takes the place of the one beside a key file.
+/// The secret that a slot opens with instead of `present`: a new password alone takes the place of the one beside a key file.
 pub fn in_place_of(present: &Unlock, new: Unlock) -> Unlock {
     match (new, present) {
         (Unlock::Password(new), Unlock::PasswordAndKeyFile(_, content)) => {

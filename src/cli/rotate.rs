@@ -176,7 +176,7 @@ impl New {
         }
     }
 
-    /// The same for a vault whose mount is locked, so that nothing of it changes.
+    /// Lists it for a vault whose mount is locked, so that nothing of the vault changes.
     fn list_beside_mount(&mut self, vault: &Path, unlock: &Unlock, interrupt: &Interrupt) -> Outcome {
         let options = OpenOptions { read_only: true, engine: EngineChoice::Cpu, ..OpenOptions::default() };
         let opened = Vault::open(vault, unlock, options).map_err(vaults::explain)?;

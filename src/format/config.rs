@@ -97,7 +97,7 @@ pub struct FormerKey {
     pub generation: u32,
     /// The key, sealed.
     pub wrapped: [u8; WRAPPED],
-    /// What is accepted under it.
+    /// The list of what is accepted under it.
     pub list: ListId,
 }
 

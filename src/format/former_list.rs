@@ -20,13 +20,13 @@ pub const ITEMS: usize = (BLOCK - MAC) / ITEM;
 /// Bytes of a block's MAC, which ends it.
 const MAC: usize = 16;
 
-/// What stands for one thing.
+/// Stands for one thing.
 pub type Item = [u8; ITEM];
 
 /// A list as the configuration has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListId {
-    /// What tells it from others; its file's name ends with it.
+    /// Tells it from other lists; the name of its file ends with it.
     pub id: [u8; LIST_ID],
     /// How many items it has.
     pub items: u64,
@@ -39,7 +39,7 @@ impl ListId {
     }
 }
 
-/// Which kind of thing an item stands for.
+/// The kind of thing that an item stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listed {
     /// A file: its clean record.
@@ -89,7 +89,7 @@ impl ListKeys {
         ListKeys { items: of(b"warpcrypt v2 former item"), blocks: of(b"warpcrypt v2 former block") }
     }
 
-    /// What stands for a thing with these stored bytes.
+    /// The item of a thing with these stored bytes.
     pub fn item(&self, kind: Listed, stored: &[u8]) -> Item {
         self.items.tag(&[&[kind.number()], stored])
     }

@@ -533,10 +533,10 @@ pub struct RotateArgs {
     /// Remove all key slots but the one that opens the vault now: they are of no use for the new key
     #[arg(long)]
     pub drop_other_slots: bool,
-    /// What opens the vault now.
+    /// The secret that opens the vault now.
     #[command(flatten)]
     pub unlock: UnlockArgs,
-    /// What opens it from then on. It must open no key slot of today: the old master key opens those that somebody copied.
+    /// The secret that opens it from then on. It must open no key slot of today: the old master key opens those that somebody copied.
     #[command(flatten)]
     pub new: NewSecretArgs,
     /// What its password costs.
