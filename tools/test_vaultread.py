@@ -286,8 +286,10 @@ class Rotated(Case):
         place.umount()
         return place, expected
 
-    def begin(self, place, pause=None):
-        """Begins a rotation, and kills it so many seconds after it is in force; None: lets it come as far as it does."""
+    def begin(self, place, pause=None, until=None):
+        """Begins a rotation, and kills it so many seconds after it is in force, or when a condition holds.
+
+        With neither it comes as far as it does."""
         new = os.path.join(place.path, "new key")
         with open(new, "wb") as file:
             file.write(KEY[::-1])
@@ -295,8 +297,10 @@ class Rotated(Case):
         rotate = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while rotate.poll() is None and not self.is_rotating(place):
             time.sleep(0.001)
-        if pause is not None:
-            time.sleep(pause)
+        while until and rotate.poll() is None and not until():
+            pass
+        if pause is not None or until:
+            time.sleep(pause or 0)
             rotate.kill()
         rotate.wait(120)
         os.rename(new, place.key)
@@ -323,6 +327,26 @@ class Rotated(Case):
                 # Not every filesystem has room for the attributes.
                 self.assertEqual(self.contents(plain_tree(target)), self.contents(expected))
         self.assertGreater(unfinished, 0)
+
+    def test_a_rewrite_that_is_left_at_any_length(self):
+        def rewrites():
+            return [name for name in os.listdir(place.store) if name.startswith("warpcrypt.rewrite.")]
+
+        left = []
+        while not left:
+            place, _ = self.furnished()
+            with open(f"{place.mount()}/chunks", "wb") as file:
+                file.write(pattern(1 << 20) * 16)
+            place.umount()
+            self.begin(place, until=rewrites)
+            left = rewrites()
+        # The header decides, so neither a byte nor the greatest size is read to the end.
+        for length in (0, 1, 511, 1023, 1024, 1 << 40):
+            os.truncate(os.path.join(place.store, left[0]), length)
+            vault = self.vault(place)
+            entry = next(entry for entry in vault.entries(vault.root(), self.fail) if entry.name == b"file")
+            self.assertEqual(file_content(vault, vault.root(), entry), b"the text")
+            self.assertEqual(place.ok("cat", place.store, "file").stdout, b"the text")
 
     def contents(self, tree):
         return {path: value[0] for path, value in tree.items() if value}

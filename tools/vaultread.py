@@ -1198,24 +1198,52 @@ def open_at(directory, name, flags=0):
     return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=directory)
 
 
-def read_at(directory, name, limit):
-    """Content of a regular file, None if there is none. Raises Damage if it is something else or too long."""
+def open_file_at(directory, name):
+    """Descriptor of a regular file, None if there is none. Raises Damage if it is something else."""
     try:
         fd = open_at(directory, name)
     except FileNotFoundError:
         return None
     except OSError as e:
         raise Damage(f"{os.fsdecode(name)}: {e.strerror}") from None
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise Damage(f"{os.fsdecode(name)} is no file")
+
+
+def first_bytes(fd, length):
+    """The first bytes of a file, fewer where it ends."""
+    content = b""
+    while len(content) < length:
+        part = os.pread(fd, length - len(content), len(content))
+        if not part:
+            break
+        content += part
+    return content
+
+
+def read_at(directory, name, limit):
+    """Content of a regular file, None if there is none. Raises Damage if it is something else or too long."""
+    fd = open_file_at(directory, name)
+    if fd is None:
+        return None
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise Damage(f"{os.fsdecode(name)} is no file")
-        content = b""
-        while len(content) <= limit:
-            part = os.read(fd, limit + 1 - len(content))
-            if not part:
-                return content
-            content += part
+        content = first_bytes(fd, limit + 1)
+    finally:
+        os.close(fd)
+    if len(content) > limit:
         raise Damage(f"{os.fsdecode(name)} is too long")
+    return content
+
+
+def header_at(directory, name):
+    """The first two sectors of a stored file. Raises Damage if it is no file or is gone."""
+    fd = open_file_at(directory, name)
+    if fd is None:
+        raise Damage(f"{os.fsdecode(name)} is gone")
+    try:
+        return first_bytes(fd, 2 * RECORD)
     finally:
         os.close(fd)
 
@@ -1324,7 +1352,7 @@ class Vault:
         for name in os.listdir(b"/proc/self/fd/%d" % self.root_fd):
             if name.startswith(REWRITE):
                 try:
-                    header = (read_at(self.root_fd, name, MAX_SIZE) or b"")[:2 * RECORD]
+                    header = header_at(self.root_fd, name)
                     record = Record(header[:RECORD], self.file_keys)
                 except (Damage, struct.error):
                     continue
