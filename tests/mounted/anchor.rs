@@ -1,11 +1,12 @@
 //! A mount with an anchor, through real tools: what somebody puts back, takes away, adds or exchanges in the store is refused and named, and
 //! no kill makes the anchor refuse what is right.
 //!
-//! `ANCHOR_KILLS` is how often a mount is killed (40 if not given).
+//! `ANCHOR_KILLS` is how often a mount is killed (16 if not given, 40 with `PROVE=1`).
 
 use crate::support::{
     command::{Done, ok, run, sh},
     disk::Disk,
+    is_proof,
     mounted::{Mount, Vault},
     random::Random,
     ready, ready_as_root, setting,
@@ -562,7 +563,7 @@ fn no_kill_makes_the_anchor_refuse_what_is_right() {
     }
     let a = Anchored::new();
     let mut random = Random::new("anchor");
-    for round in 0..setting("ANCHOR_KILLS").unwrap_or(40) {
+    for round in 0..setting("ANCHOR_KILLS").unwrap_or(if is_proof() { 40 } else { 16 }) {
         let mount = a.mount();
         let (stop, seeds) = (AtomicBool::new(false), [random.next(), random.next()]);
         scope(|scope| {
