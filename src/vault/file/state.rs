@@ -24,7 +24,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::Instant,
 };
 
 /// Why a file takes no more writes.
@@ -288,8 +288,7 @@ impl Times {
 
     /// Notes that the application changed something just now.
     pub(super) fn note_write(&mut self) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.mtime = Some(Time { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() });
+        self.mtime = Some(Time::now());
         self.written_at = self.mtime;
         self.note_change();
     }

@@ -7,7 +7,10 @@ use crate::support::{
     waiting::wait_for,
 };
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, Stat, Timespec, Timestamps, futimens, lstat, open, stat, utimensat},
+    fs::{
+        AtFlags, CWD, FileType, Mode, OFlags, Stat, Timespec, Timestamps, futimens, lstat, mknodat, open,
+        stat, utimensat,
+    },
     time::{ClockId, clock_gettime},
 };
 use std::{
@@ -61,6 +64,43 @@ fn a_new_directory_keeps_its_times() {
         let first = times();
         assert!(fs::create_dir(&dir).is_err());
         assert_eq!(times(), first, "{n}");
+    }
+    mount.unmount();
+}
+
+/// As make and rsync compare times: what is made after a file was written is not older.
+#[test]
+fn what_is_made_after_a_file_is_not_older() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    let modified = |path: &Path| {
+        let stat = lstat(path).unwrap();
+        (stat.st_mtime, stat.st_mtime_nsec)
+    };
+    for n in 0..300 {
+        let [file, link, dir, pipe] =
+            ["file", "link", "dir", "pipe"].map(|name| mount.join(format!("{name} {n}")));
+        fs::write(&file, "content").unwrap();
+        let written = modified(&file);
+        let later = match n % 3 {
+            0 => {
+                symlink("target", &link).unwrap();
+                link
+            }
+            1 => {
+                fs::create_dir(&dir).unwrap();
+                dir
+            }
+            _ => {
+                mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+                pipe
+            }
+        };
+        assert!(written <= modified(&later), "{n}: {written:?}, {later:?}");
+        assert!(modified(&file) <= modified(&later), "{n}: {later:?}");
     }
     mount.unmount();
 }
