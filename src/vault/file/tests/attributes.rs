@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::{
+    cases,
     format::xattr::{Owner, XattrKeys},
     vault::{Result, ownerless::drop_ownerless},
 };
@@ -266,7 +267,7 @@ impl Case {
     }
 }
 
-/// Every sequence of up to four operations, with every call of each failing once. What is found first, and how much was not.
+/// Sequences of up to four operations, with every call of each failing once. What is found first, and how much was not.
 fn explore(world: &World) -> (Option<String>, usize) {
     for ops in sequences() {
         let run = |fault| {
@@ -294,13 +295,18 @@ fn explore(world: &World) -> (Option<String>, usize) {
     (None, world.states.get())
 }
 
-/// The first one changes the file: nothing else matters to one that was just made.
+/// All of up to three operations and a sample of those of four. The first one changes the file: nothing else matters to one
+/// that was just made.
 fn sequences() -> Vec<Vec<Op>> {
     let longer = |all: &Vec<Vec<Op>>| {
         all.iter().flat_map(|ops| OPS.map(|op| [&ops[..], &[op]].concat())).collect::<Vec<_>>()
     };
     let first = vec![vec![Op::Set], vec![Op::Write]];
-    std::iter::successors(Some(first), |all| Some(longer(all))).take(4).flatten().collect()
+    let mut by_length: Vec<_> = std::iter::successors(Some(first), |all| Some(longer(all))).take(4).collect();
+    let longest = &mut by_length[3];
+    // Prime to the number of operations, so that each is the last one as often.
+    *longest = longest.iter().step_by(cases(4, 1) as usize).cloned().collect();
+    by_length.concat()
 }
 
 #[test]

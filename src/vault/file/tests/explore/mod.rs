@@ -42,7 +42,7 @@ fn random_cases() {
 #[test]
 fn short_cases() {
     let all = all_short();
-    let every = 40;
+    let every = 80;
     println!("{} short cases", all.len());
     let care = |from| Care { instants: usize::MAX, cuts: 3, from, depth: 1 };
     let next = |at: u64| all.get(at as usize * every).map(|(case, from)| (case.clone(), care(*from)));
