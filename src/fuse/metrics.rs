@@ -5,6 +5,9 @@ use crate::metrics;
 use serde_json::{Value, json};
 use std::{ffi::OsStr, sync::atomic::Ordering};
 
+/// An attribute holds 64 KiB at most, and a complaint has a path.
+const MOST_COMPLAINTS: usize = 8;
+
 /// Whether the numbers are meant: by the attribute's name, on the root.
 pub fn is_metrics(number: u64, name: &OsStr) -> bool {
     number == ROOT && name == metrics::ATTRIBUTE
@@ -52,6 +55,8 @@ impl Server {
         });
         all.insert("engines".to_owned(), engines.collect());
         all.insert("open_files".to_owned(), json!(self.vault.files().open_count()));
+        let (some, count) = self.vault.complaints(MOST_COMPLAINTS);
+        all.insert("complaints".to_owned(), json!({ "count": count, "some": some }));
         Value::Object(all).to_string()
     }
 }

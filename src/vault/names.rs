@@ -189,6 +189,18 @@ impl Vault {
         self.told.lock().len()
     }
 
+    /// The complaints that are still known to be logged, at most `most` of them in order, and how many there are. They name stored
+    /// paths.
+    pub fn complaints(&self, most: usize) -> (Vec<String>, usize) {
+        let told = self.told.lock();
+        let mut some = Vec::from_iter(told.iter().cloned());
+        drop(told);
+        some.sort_unstable();
+        let count = some.len();
+        some.truncate(most);
+        (some, count)
+    }
+
     /// Whether a stored name carries an entry: it is neither the vault's own nor a left-over.
     pub(super) fn is_entry(&self, stored: &OsStr) -> bool {
         matches!(self.keys().names.classify(stored.as_bytes()), Class::Entry | Class::Long)

@@ -7,6 +7,7 @@ mod world;
 
 use crate::support::{
     self,
+    command::ok,
     disk::{Disk, Ext4},
     mounted::Vault,
     random::Random,
@@ -214,6 +215,11 @@ fn what_file_managers_leave_in_a_directory_goes_with_it_and_other_files_are_name
     let refused = fs::remove_dir(mount.join("d")).unwrap_err();
     assert_eq!(Errno::from_io_error(&refused), Some(Errno::NOTEMPTY));
     assert!(vault.log_text().contains("notes.txt"), "{}", vault.log_text());
+    let told = ok(Vault::program().arg("stat").arg(mount.path()), 60);
+    assert!(
+        told.starts_with("Something in the store is in the way.") && told.contains("notes.txt"),
+        "{told}"
+    );
     assert!(dir.join(".DS_Store").exists(), "nothing goes unless the directory does");
     // It is as it was.
     fs::write(mount.join("d/g"), "g").unwrap();

@@ -1,6 +1,6 @@
 //! A mount's numbers as text: totals since it was mounted, or since the previous output.
 
-use crate::cli::progress::counted;
+use crate::{cli::progress::counted, format::printable::printable};
 use indicatif::{BinaryBytes, HumanDuration};
 use serde_json::Value;
 use std::{fmt::Write, time::Duration};
@@ -46,7 +46,7 @@ pub fn text(now: &Value, before: Option<&Value>) -> String {
 }
 
 /// A line: whether all is well, for how long it has been mounted, and how full the store's disk is; `disk` has its bytes, and
-/// those that are free. Then a line of rates: since the mount, or since `before`.
+/// those that are free. Then a line of rates: since the mount, or since `before`, and what the vault complained of.
 pub fn brief(now: &Value, before: Option<&Value>, disk: Option<(u64, u64)>) -> String {
     let disk = disk.map_or_else(String::new, |(all, free)| {
         let used = 100.0 * all.saturating_sub(free) as f64 / all.max(1) as f64;
@@ -55,7 +55,22 @@ pub fn brief(now: &Value, before: Option<&Value>, disk: Option<(u64, u64)>) -> S
     let well = state(now);
     let up = HumanDuration(uptime(now));
     let open = counted(number(now, &["open_files"]) as u64, "open file");
-    format!("{well}. Mounted for {up}, {open}{disk}.\n{}\n", rates(now, before))
+    format!("{well}. Mounted for {up}, {open}{disk}.\n{}\n{}", rates(now, before), complaints(now))
+}
+
+/// A line for each complaint that is told, and one for the others.
+fn complaints(now: &Value) -> String {
+    let all = &now["complaints"];
+    let some = all["some"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut text = String::new();
+    for complaint in some.iter().filter_map(Value::as_str) {
+        let _ = writeln!(text, "  {}", printable(complaint));
+    }
+    let more = (all["count"].as_u64().unwrap_or(0)).saturating_sub(some.len() as u64);
+    if more > 0 {
+        let _ = writeln!(text, "  and {more} more, which the log has");
+    }
+    text
 }
 
 /// The state of the mount: failures first.
@@ -78,6 +93,9 @@ fn state(now: &Value) -> String {
     }
     match idle {
         Some(engine) => format!("Engine {} is out of service", engine["name"].as_str().unwrap_or("?")),
+        None if number(now, &["complaints", "count"]) > 0.0 => {
+            "Something in the store is in the way".to_owned()
+        }
         None => "All is well".to_owned(),
     }
 }
@@ -214,6 +232,23 @@ mod tests {
         assert!(first(&with(3, true, true)).starts_with("Requests failed (3 write); the log says why."));
         assert!(first(&with(0, true, true)).starts_with("Locked:"));
         assert!(first(&with(0, false, false)).starts_with("Engine gpu 0 is out of service."));
+    }
+
+    #[test]
+    fn complaints_follow_and_cannot_steer_the_terminal() {
+        let mut now = json!({ "uptime_seconds": 90, "complaints": { "count": 0, "some": [] } });
+        assert!(
+            brief(&now, None, None).starts_with("All is well.")
+                && brief(&now, None, None).lines().count() == 2
+        );
+        now["complaints"] = json!({ "count": 3, "some": ["/a: missing", "/b\u{1b}[2J: missing"] });
+        let told = brief(&now, None, None);
+        assert!(told.starts_with("Something in the store is in the way."), "{told}");
+        assert!(
+            told.contains("\n  /a: missing\n") && told.ends_with("\n  and 1 more, which the log has\n"),
+            "{told}"
+        );
+        assert!(!told.contains('\u{1b}'), "{told:?}");
     }
 
     #[test]
