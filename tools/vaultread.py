@@ -1648,9 +1648,7 @@ class Reader:
             if entry.kind == "directory":
                 inner = self.vault.enter(directory, entry)
             visit(path, directory, entry, inner)
-        except Reserved as e:
-            print(f"vaultread: {os.fsdecode(path)}: {e}", file=sys.stderr)
-        except (Damage, OSError) as e:
+        except (Damage, Reserved, OSError) as e:
             self.report(path, e)
         return (path, inner) if inner else None
 
