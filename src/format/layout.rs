@@ -130,6 +130,11 @@ pub const fn plain_size(stored: u64) -> u64 {
     first_chunk(group) * CHUNK + stored.saturating_sub(leaf_offset(group) + PAGE)
 }
 
+/// Bytes of plaintext that so many stored bytes have room for, in one file or in several of the greatest size.
+pub const fn room_for_contents(stored: u64) -> u64 {
+    stored / MAX_STORED * MAX_SIZE + plain_size(stored % MAX_STORED)
+}
+
 /// Offset of the leaf page of `group` (1 and up).
 const fn leaf_offset(group: u64) -> u64 {
     GROUP0_END + (group - 1) * GROUP_SPAN + nodes_through(group) * PAGE

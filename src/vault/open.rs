@@ -25,6 +25,7 @@ use crate::{
         config::{VAULT_ID, VaultConfig},
         dir_id::DirId,
         key_slot::SlotSecret,
+        layout,
         name::{LISTS, NAME_MAX},
         recovery_key::RecoveryKey,
     },
@@ -333,13 +334,16 @@ impl Vault {
         self.root.clone()
     }
 
-    /// Space of the store. Sizes are the store's: a file takes a page and 1/64 more there.
+    /// Space of the store, as contents that it has room for if they are one file: what is free can be allocated at once.
     pub fn statfs(&self) -> Result<StatFs> {
         let space = self.root.store.space()?;
+        let contents = |blocks: u64| {
+            layout::room_for_contents(blocks.saturating_mul(space.f_frsize)) / space.f_frsize.max(1)
+        };
         Ok(StatFs {
-            blocks: space.f_blocks,
-            bfree: space.f_bfree,
-            bavail: space.f_bavail,
+            blocks: contents(space.f_blocks),
+            bfree: contents(space.f_bfree),
+            bavail: contents(space.f_bavail),
             files: space.f_files,
             ffree: space.f_ffree,
             bsize: u32::try_from(space.f_bsize).unwrap_or(u32::MAX),

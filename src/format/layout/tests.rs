@@ -99,6 +99,16 @@ fn a_million_random_sizes_invert() {
 }
 
 #[test]
+fn room_is_what_its_files_fill() {
+    for stored in [0, PAGE, 1 << 30, MAX_STORED - 1, MAX_STORED, 3 * MAX_STORED + (1 << 40), u64::MAX] {
+        let plain = room_for_contents(stored);
+        let (whole, rest) = (plain / MAX_SIZE, plain % MAX_SIZE);
+        assert!(whole * MAX_STORED + if rest == 0 { 0 } else { stored_size(rest) } <= stored, "{stored}");
+        assert!(stored < PAGE || stored - plain <= stored / 60 + PAGE, "{stored}");
+    }
+}
+
+#[test]
 fn worked_sizes() {
     for (plain, stored, level) in [
         (0, 4096, 0),

@@ -1,11 +1,19 @@
-//! Resource limits: those of a program hold on a mount, those of the shell that mounts do not.
+//! Limits: those of a program hold on a mount, those of the shell that mounts do not, and what a mount says is free can be used.
 
 use crate::support::{
     command::{ok, script},
+    disk::Disk,
     mounted::Vault,
-    ready,
+    ready, ready_as_root,
+    waiting::wait_for,
 };
-use std::{fs, path::Path, process::Command};
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::Path,
+    process::Command,
+};
 
 /// Files of at most 8 blocks of 1 KiB. A shell says 128 + 25 of a program that SIGXFSZ ended.
 const LIMITED: &str = r#"
@@ -73,5 +81,34 @@ fn a_mount_inherits_no_limits() {
     fs::write(mount.join("large"), vec![7; 5 << 20]).unwrap();
     let mount = mount.remount();
     assert_eq!(fs::read(mount.join("large")).unwrap(), vec![7; 5 << 20]);
+    mount.unmount();
+}
+
+/// As installers and databases do it, which ask how much is free first.
+#[test]
+fn what_is_free_can_be_allocated_and_written() {
+    if !ready_as_root(&[]) {
+        return;
+    }
+    let disk = Disk::new("64m");
+    let vault = Vault::at(&disk.0.path().join("vault"), "aes-256-ctr");
+    let mount = vault.mount();
+    for way in ["allocated", "written"] {
+        let free = || {
+            let space = statvfs(mount.path()).expect("statvfs");
+            space.f_bavail * space.f_frsize
+        };
+        // The kernel tells of the last close later.
+        wait_for("what was removed is free", || free() > 60 << 20);
+        let free = free() - (512 << 10);
+        let file = File::create(mount.join(way)).expect("create");
+        match way {
+            "allocated" => fallocate(&file, FallocateFlags::empty(), 0, free).expect(way),
+            _ => (&file).write_all(&vec![7; free as usize]).expect(way),
+        }
+        file.sync_all().expect("fsync");
+        drop(file);
+        fs::remove_file(mount.join(way)).expect("remove");
+    }
     mount.unmount();
 }
