@@ -14,6 +14,7 @@ use super::{
     shared_store, tell, unlocking, vaults,
 };
 use crate::{
+    crypto::machine::allow_any_memory,
     engine,
     format::key_slot::SlotKind,
     fuse::Trust,
@@ -133,6 +134,9 @@ fn plan(args: MountArgs) -> Plan {
 /// that is needed, too.
 fn prepare(args: MountArgs) -> Outcome<(MountArgs, SlotKind)> {
     let mut args = options::absorb(args)?;
+    if args.any_kdf_memory {
+        allow_any_memory(); // The process behind the mount gets it as an argument.
+    }
     args.log_file = args.log_file.as_deref().map(std::path::absolute).transpose().map_err(working_dir)?;
     args.anchor = args.anchor.as_deref().map(std::path::absolute).transpose().map_err(working_dir)?;
     let config = if args.reverse { reverse::read(&args.vault)? } else { vaults::read(&args.vault)? };

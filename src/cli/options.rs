@@ -131,6 +131,7 @@ fn take(args: &mut MountArgs, option: String) -> Outcome {
         ("shared", None) => args.shared = true,
         ("nonempty", None) => args.nonempty = true,
         ("any-path", None) => args.any_path = true,
+        ("any-kdf-memory", None) => args.any_kdf_memory = true,
         ("for-uid", Some(uid)) => args.for_uid = Some(uid.parse().map_err(|_| unknown(&option))?),
         ("password-file", Some(file)) => args.unlock.secret.password_file = Some(PathBuf::from(file)),
         ("password-command", Some(line)) => args.unlock.secret.password_command = Some(line.to_owned()),

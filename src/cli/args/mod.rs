@@ -254,7 +254,7 @@ pub struct MountArgs {
     pub log_file: Option<PathBuf>,
     /// Mount options, as in fstab
     ///
-    /// They are ro, rw, reverse, shared, allow_other, default_permissions, nonempty, any-path, for-uid=UID, noexec, nosuid, nodev, noatime,
+    /// They are ro, rw, reverse, shared, allow_other, default_permissions, nonempty, any-path, any-kdf-memory, for-uid=UID, noexec, nosuid, nodev, noatime,
     /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, io-uring=U, memory=MIB, anchor=F, idle=TIME. In a
     /// value, write a comma as `\,` and a backslash as `\\`. Root refuses a mount point behind a symbolic link or a directory that others
     /// can write to: for-uid lets that user own them and the mount point, any-path checks nothing.
@@ -266,6 +266,9 @@ pub struct MountArgs {
     /// Whether root mounts whatever the path leads through; an option of `-o` only.
     #[arg(skip)]
     pub any_path: bool,
+    /// Whether a password may take any memory, as the option of that name allows it; here an option of `-o` only.
+    #[arg(skip)]
+    pub any_kdf_memory: bool,
     /// The user whose directories root may pass, and to whom the mount point belongs; an option of `-o` only.
     #[arg(skip)]
     pub for_uid: Option<u32>,
@@ -306,6 +309,7 @@ impl MountArgs {
             options: Vec::new(),
             nonempty: false,
             any_path: false,
+            any_kdf_memory: false,
             for_uid: None,
             unlock: UnlockArgs::default(),
         }
