@@ -46,6 +46,53 @@ fn a_tree_comes_back_as_it_went_in() {
     mount.unmount();
 }
 
+/// Files of one size change places within a second, with their attributes: by whole seconds and sizes nothing changed. A tick of
+/// the clock is between any two writes: the time tells them apart.
+#[test]
+fn a_copy_of_a_store_that_rsync_brings_up_to_date_is_whole() {
+    if !ready(&["rsync", "setfattr", "getfattr"]) {
+        return;
+    }
+    let mut random = Random::new("rsync of a store");
+    let vault = Vault::new("aes-256-ctr");
+    let copy = vault.place_path().join("copy");
+    for round in 0..4 {
+        let mount = vault.mount();
+        let change = |step| {
+            let [a, b] = [(); 2].map(|()| random.below(12));
+            match random.below(3) {
+                0 => format!("sleep 0.02; printf %08d {step} >{a}; setfattr -n user.is -v {step} {a}\n"),
+                1 => format!(
+                    "sleep 0.02; printf %08d {step} >new; setfattr -n user.is -v {step} new; mv new {a}\n"
+                ),
+                _ => format!("mv {a} other && if mv {b} {a}; then mv other {b}; else mv other {a}; fi\n"),
+            }
+        };
+        let changes: String = (0..60).map(change).collect();
+        sh(mount.path(), &format!("{{ {changes} true; }} 2>/dev/null"), &[], 60);
+        let shown = "for f in *; do echo \"$f $(cat $f) $(getfattr --only-values -n user.is $f 2>&1)\"; done";
+        let expected = sh(mount.path(), shown, &[], 60);
+        mount.unmount();
+        sh("/", "rsync -aHX --delete --modify-window=-1 \"$1/\" \"$2/\"", &[&vault.store, &copy], 60);
+        let check =
+            Vault::program().arg("check").arg("--full").arg(&copy).arg("--key-file").arg(&vault.key).output();
+        let check = check.expect("check");
+        assert!(check.status.success(), "{round}: {}", String::from_utf8_lossy(&check.stdout));
+        ok(
+            Vault::program()
+                .arg("mount")
+                .arg(&copy)
+                .arg(&vault.mount_point)
+                .arg("--key-file")
+                .arg(&vault.key),
+            60,
+        );
+        let found = sh(&vault.mount_point, shown, &[], 60);
+        ok(Vault::program().arg("umount").arg(&vault.mount_point), 60);
+        assert_eq!(found, expected, "{round}");
+    }
+}
+
 #[test]
 fn a_stored_tree_shows_no_plaintext() {
     if !ready(&["grep"]) {
