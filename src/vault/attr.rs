@@ -2,10 +2,8 @@
 
 use super::file::Stamp;
 use crate::format::layout;
-use rustix::{
-    fs::{FileType, Timespec, UTIME_NOW, UTIME_OMIT},
-    time::{ClockId, clock_gettime},
-};
+use rustix::fs::{FileType, Timespec, UTIME_NOW, UTIME_OMIT};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Seconds and nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -172,11 +170,11 @@ impl Stat {
 }
 
 impl Time {
-    /// The present, by the coarse clock that the kernel's filesystems use: a link or directory, which the store
-    /// stamps, is never older than a file that was written before it.
+    /// The present, by the system's clock.
     pub(super) fn now() -> Self {
-        let now = clock_gettime(ClockId::RealtimeCoarse);
-        Time { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
+        // A clock before 1970 is no clock.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Time { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() }
     }
 
     /// From the fields of a `stat` structure.

@@ -1,7 +1,7 @@
 //! Making files, directories and special files, and giving them to their owner.
 
 use super::{
-    Dir, Error, Kind, OpenFile, Pin, Result, Stat, StoredName, Target, There, Vault,
+    Dir, Error, Kind, OpenFile, Pin, Result, SetTime, Stat, StoredName, Target, There, Time, Vault,
     acl::{Acl, Inherited},
     attr::{key, permissions, stamp},
     names::temporary_name,
@@ -238,8 +238,14 @@ impl Vault {
     /// Sets owner, group and mode of a new node as open(2) and mkdir(2) do for the caller, and returns its
     /// attributes.
     fn adopt(&self, parent: &StoreDir, made: &Node, new: NewNode) -> io::Result<RawStat> {
-        let raw = made.stat()?;
+        let mut raw = made.stat()?;
         let kind = FileType::from_raw_mode(raw.st_mode);
+        if kind != FileType::RegularFile {
+            // Files get the time of each write, and the store's own clock is coarse: this would be older than one written before.
+            let now = SetTime::to_store(Some(SetTime::At(Time::now())));
+            let _ = made.set_times(now, now); // not every store has times of links
+            raw = made.stat()?;
+        }
         let same_mode =
             kind == FileType::Symlink || permissions(raw.st_mode) == new.mode && !is_to_be_marked(&raw);
         if same_mode && (raw.st_uid, raw.st_gid) == (new.uid, new.gid) {
