@@ -329,7 +329,16 @@ class Rotated(Case):
 
     def test_a_rewrite_that_is_left_at_any_length(self):
         def rewrites():
-            return [name for name in os.listdir(place.store) if name.startswith("warpcrypt.rewrite.")]
+            """Those of the large file: another one may be all that is left of a file."""
+            found = []
+            for name in os.listdir(place.store):
+                try:
+                    path = os.path.join(place.store, name)
+                    if name.startswith("warpcrypt.rewrite.") and os.path.getsize(path) > 1 << 20:
+                        found.append(path)
+                except FileNotFoundError:
+                    pass  # it took the place of the file
+            return found
 
         left = []
         while not left:
@@ -341,7 +350,7 @@ class Rotated(Case):
             left = rewrites()
         # The header decides, so neither a byte nor the greatest size is read to the end.
         for length in (0, 1, 511, 1023, 1024, 1 << 40):
-            os.truncate(os.path.join(place.store, left[0]), length)
+            os.truncate(left[0], length)
             vault = self.vault(place)
             entry = next(entry for entry in vault.entries(vault.root(), self.fail) if entry.name == b"file")
             self.assertEqual(file_content(vault, vault.root(), entry), b"the text")
