@@ -642,10 +642,18 @@ class Nodes(Case):
         for at, names, files in os.walk(os.fsencode(place.store)):
             for name in files:
                 path = os.path.join(at, name)
-                if (name.startswith(b"warpcrypt.") and not name.startswith((b"warpcrypt.json", b"warpcrypt.lock"))
+                unbound = (b"warpcrypt.json", b"warpcrypt.lock", b"warpcrypt.times")
+                if (name.startswith(b"warpcrypt.") and not name.startswith(unbound)
                         and os.path.getsize(path) and (not name.startswith(b"warpcrypt.long.") or name.endswith(b".name"))
                         or b"warpcrypt.links" in at or b"warpcrypt.xattrs" in at):
                     self.content_flips(place, path)
+
+    def test_change_times(self):
+        place = self.small_vault()
+        for content in (b"", b"x", bytes(100)):
+            with open(f"{place.store}/warpcrypt.times", "wb") as file:
+                file.write(content)
+            self.assertEqual(self.agree(place, f"change times: {content}"), (True, False))
 
     def content_flips(self, place, path):
         with open(path, "rb") as file:

@@ -22,6 +22,8 @@ pub const LINKS: &str = "symlinks";
 pub const XATTR_NAMES: &str = "xattr names";
 /// Encryption of extended attribute values.
 pub const XATTR_VALUES: &str = "xattr values";
+/// Encryption of change times.
+pub const CHANGE_TIMES: &str = "change times";
 /// Parent of what a reverse view derives.
 pub const REVERSE: &str = "reverse";
 /// Wrapping of the key of an anchor, which is no part of the vault.

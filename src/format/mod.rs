@@ -4,6 +4,7 @@
 
 pub mod acl;
 mod bytes;
+pub mod change_times;
 pub mod config;
 mod config_json;
 pub mod dir_id;

@@ -26,6 +26,8 @@ pub const CONFIG_COPY: &str = "warpcrypt.json.copy";
 pub const DIR_ID_NAME: &str = "warpcrypt.dir";
 /// The write lock, in the vault's root.
 pub const LOCK_FILE: &str = "warpcrypt.lock";
+/// Change times that are shown in place of the store's, in the vault's root.
+pub const TIMES_FILE: &str = "warpcrypt.times";
 /// Prefix of a file that is not in place yet; whatever a crash leaves of them can go.
 pub const TEMPORARY: &str = "warpcrypt.tmp.";
 /// Prefix of what stood behind the blank header of a file, in the vault's root; no part of the plaintext tree.
@@ -47,7 +49,7 @@ pub const SIDECAR: &str = ".name";
 /// Prefix that keeps a plain name clear of the reserved ones.
 pub const PLAIN: &str = "warpcrypt.plain.";
 /// The vault's own files that have one name each.
-const FILES: [&str; 4] = [CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE];
+const FILES: [&str; 5] = [CONFIG_COPY, CONFIG_FILE, DIR_ID_NAME, LOCK_FILE, TIMES_FILE];
 /// The longest name, plain or stored.
 pub const NAME_MAX: usize = 255;
 /// The longest name that is stored without a sidecar.

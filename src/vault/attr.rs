@@ -1,7 +1,7 @@
 //! Attributes of a node as an application sees them.
 
 use super::file::Stamp;
-use crate::format::layout;
+use crate::format::{change_times::Moment, layout};
 use rustix::fs::{FileType, Timespec, UTIME_NOW, UTIME_OMIT};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -175,6 +175,16 @@ impl Time {
         // A clock before 1970 is no clock.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Time { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() }
+    }
+
+    /// The form used in `format`.
+    pub(super) fn moment(self) -> Moment {
+        (self.seconds, self.nanoseconds)
+    }
+
+    /// From the form used in `format`.
+    pub(super) fn from_moment((seconds, nanoseconds): Moment) -> Self {
+        Time { seconds, nanoseconds }
     }
 
     /// From the fields of a `stat` structure.

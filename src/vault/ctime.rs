@@ -4,22 +4,24 @@
 //! modification time can. What an application wrote reaches the store when it closes the file, and the
 //! clean record some seconds later: the file would seem changed each time, and programs that keep a file's
 //! change time to know it again (git) would find it dirty. So it is remembered what the application is to
-//! see instead, for as long as the vault is open.
+//! see instead: while the vault is open here, and from one mount to the next in a file (`ctime_file`).
 
 use super::{
     Time,
     open_file::{Key, OpenFile},
 };
+use crate::format::change_times::{ChangeTime, TIMES_MAX};
 use parking_lot::RwLock;
 use std::{collections::HashMap, os::fd::AsFd};
 
-/// Files remembered at most; beyond, all are forgotten, and seem changed once.
-const MOST_PINS: usize = 200_000;
+/// Maximum number of files remembered. Beyond it, the half that changed longest ago is forgotten, and seems changed once.
+const MOST_PINS: usize = TIMES_MAX;
 
-/// What is shown in place of every change time from `shown` to `last`, and of every later one while work
-/// on the file is under way.
+/// `shown` replaces every change time from `first` to `last`, and every later one while work on the file is
+/// under way.
 struct Pin {
     shown: Time,
+    first: Time,
     last: Time,
     /// Pieces of work under way.
     working: usize,
@@ -50,10 +52,11 @@ impl ChangeTimes {
     fn begin(&self, key: Key, before: Time, written: Option<Time>) {
         let mut pins = self.pins.write();
         if pins.len() >= MOST_PINS {
-            pins.retain(|_, pin| pin.working > 0);
+            forget_half(&mut pins);
         }
-        let pin = pins.entry(key).or_insert(Pin { shown: before, last: before, working: 0 });
+        let pin = pins.entry(key).or_insert(Pin { shown: before, first: before, last: before, working: 0 });
         pin.shown = pin.seen(before).max(written.unwrap_or_default());
+        pin.first = pin.shown.min(before); // the store's stamp of a write can precede the noted time of that write
         pin.last = pin.last.max(before);
         pin.working += 1;
     }
@@ -63,7 +66,7 @@ impl ChangeTimes {
         let Some(pin) = pins.get_mut(&key) else { return }; // the inode is gone
         pin.last = pin.last.max(after);
         pin.working = pin.working.saturating_sub(1);
-        if pin.working == 0 && pin.last <= pin.shown {
+        if pin.working == 0 && pin.last == pin.shown {
             pins.remove(&key);
         }
     }
@@ -88,13 +91,45 @@ impl ChangeTimes {
     pub(super) fn forget(&self, key: Key) {
         self.pins.write().remove(&key);
     }
+
+    /// The remembered times of files on `device` that no work is under way on, sorted by inode number.
+    pub(super) fn remembered(&self, device: u64) -> Vec<ChangeTime> {
+        let pins = self.pins.read();
+        let at_rest = pins.iter().filter(|((of, _), pin)| *of == device && pin.working == 0);
+        let mut times = Vec::from_iter(at_rest.map(|((_, inode), pin)| ChangeTime {
+            inode: *inode,
+            stored: pin.last.moment(),
+            shown: pin.shown.moment(),
+        }));
+        times.sort_unstable_by_key(|time| time.inode);
+        times
+    }
+
+    /// Loads the times that an earlier opening remembered. Nothing may be remembered yet.
+    pub(super) fn recall(&self, device: u64, times: &[ChangeTime]) {
+        let pin = |time: &ChangeTime| {
+            // With any other stored change time, another program has changed the file.
+            let stored = Time::from_moment(time.stored);
+            let pin = Pin { shown: Time::from_moment(time.shown), first: stored, last: stored, working: 0 };
+            ((device, time.inode), pin)
+        };
+        *self.pins.write() = times.iter().map(pin).collect();
+    }
 }
 
 impl Pin {
     fn seen(&self, stored: Time) -> Time {
-        let ours = self.shown <= stored && (self.working > 0 || stored <= self.last);
+        let ours = self.first <= stored && (self.working > 0 || stored <= self.last);
         if ours { self.shown } else { stored }
     }
+}
+
+/// Forgets the half of the files that changed longest ago.
+fn forget_half(pins: &mut HashMap<Key, Pin>) {
+    let mut shown = Vec::from_iter(pins.values().map(|pin| pin.shown));
+    let middle = shown.len() / 2;
+    let (_, median, _) = shown.select_nth_unstable(middle);
+    pins.retain(|_, pin| pin.working > 0 || pin.shown > *median);
 }
 
 fn stored(open: &OpenFile) -> Option<Time> {
@@ -153,6 +188,65 @@ mod tests {
         times.end(KEY, later);
         let shown = times.shown(KEY, later);
         assert!(before <= shown && shown < later);
+    }
+
+    #[test]
+    fn a_stamp_from_before_the_write_is_not_seen() {
+        let times = ChangeTimes::default();
+        times.begin(KEY, at(10), Some(at(11)));
+        times.end(KEY, at(10));
+        assert_eq!([9, 10, 12].map(|t| times.shown(KEY, at(t))), [9, 11, 12].map(at));
+        times.begin(KEY, at(10), Some(at(11)));
+        times.end(KEY, at(15));
+        assert_eq!([10, 15, 16].map(|t| times.shown(KEY, at(t))), [11, 11, 16].map(at));
+    }
+
+    #[test]
+    fn what_another_opening_remembered_counts_for_the_very_same_change() {
+        let times = ChangeTimes::default();
+        times.begin(KEY, at(10), Some(at(12)));
+        times.end(KEY, at(20));
+        times.begin((1, 1), at(30), None);
+        times.end((1, 1), at(31));
+        times.begin((7, 7), at(1), None);
+        times.end((7, 7), at(2));
+        times.begin((1, 5), at(1), None);
+        let remembered = times.remembered(1);
+        let [one, other] = [(1, 31, 30), (2, 20, 12)].map(|(inode, stored, shown)| ChangeTime {
+            inode,
+            stored: (stored, 0),
+            shown: (shown, 0),
+        });
+        assert_eq!(remembered, [one, other], "not of another device, nor of what is under way");
+
+        let times = ChangeTimes::default();
+        times.recall(1, &remembered);
+        assert_eq!(times.remembered(1), remembered);
+        assert_eq!([19, 20, 21].map(|t| times.shown(KEY, at(t))), [19, 12, 21].map(at));
+        times.begin(KEY, at(20), None);
+        times.end(KEY, at(25));
+        assert_eq!([20, 25, 26].map(|t| times.shown(KEY, at(t))), [12, 12, 26].map(at));
+        times.begin((1, 1), at(40), None);
+        times.end((1, 1), at(41));
+        assert_eq!(
+            [31, 41].map(|t| times.shown((1, 1), at(t))),
+            [31, 40].map(at),
+            "it was changed meanwhile"
+        );
+    }
+
+    #[test]
+    fn those_that_changed_last_are_remembered_longest() {
+        let times = ChangeTimes::default();
+        for inode in 0..MOST_PINS as u64 + 1 {
+            let changed = at(2 * inode as i64);
+            times.begin((9, inode), changed, None);
+            times.end((9, inode), at(2 * inode as i64 + 1));
+        }
+        let left = times.remembered(9);
+        assert!(left.len() >= MOST_PINS / 2 && left.len() < MOST_PINS);
+        assert_eq!(left.last().unwrap().inode, MOST_PINS as u64);
+        assert_eq!(left[0].inode, MOST_PINS as u64 + 1 - left.len() as u64);
     }
 
     #[test]

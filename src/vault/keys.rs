@@ -9,6 +9,7 @@ use crate::{
         secret::Secret,
     },
     format::{
+        change_times::ChangeTimesKey,
         config::{Settings, VaultConfig},
         dir_id::{DirId, DirIdKey},
         former_list::Listed,
@@ -29,6 +30,7 @@ pub(super) struct Keys {
     pub dir_ids: DirIdKey,
     pub links: LinkKey,
     pub xattrs: XattrKeys,
+    pub change_times: ChangeTimesKey,
     /// All that they open; `None` for the present key.
     only: Option<Arc<FormerList>>,
 }
@@ -41,6 +43,7 @@ impl Keys {
             dir_ids: DirIdKey::derive(master),
             links: LinkKey::derive(master, cipher),
             xattrs: XattrKeys::derive(master, cipher),
+            change_times: ChangeTimesKey::derive(master, cipher),
             only,
         }
     }
@@ -167,6 +170,11 @@ impl KeyRing {
     /// While the vault is locked.
     pub(super) fn present(&self) -> Arc<Keys> {
         self.ring().present
+    }
+
+    /// As `present`; `None` while the vault is locked.
+    pub(super) fn unless_locked(&self) -> Option<Arc<Keys>> {
+        self.0.read().as_ref().map(|ring| ring.present.clone())
     }
 
     /// Those of what is not rewritten yet; `None` if no rotation is under way.

@@ -14,6 +14,7 @@ mod breakable;
 mod check;
 mod config_file;
 mod ctime;
+mod ctime_file;
 mod descent;
 mod dir;
 mod dir_id;

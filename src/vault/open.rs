@@ -303,6 +303,7 @@ impl Vault {
         if let Some(anchor) = &vault.anchor {
             anchor.meet_root(&vault.root)?;
         }
+        vault.recall_ctimes();
         Ok(Arc::new(vault))
     }
 
@@ -382,6 +383,7 @@ impl Vault {
         store?;
         anchored?;
         self.anchor_files()?;
+        self.store_ctimes();
         self.lock.as_ref().map_or(Ok(()), |lock| Ok(lock.finish()?))
     }
 }

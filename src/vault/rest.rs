@@ -31,6 +31,7 @@ impl Vault {
         drop(halted);
         self.files.halt();
         self.files.context().background.finish_jobs();
+        self.store_ctimes();
         Ok(())
     }
 

@@ -5,6 +5,7 @@ mod anchor;
 mod attacks;
 mod attacks_names;
 mod caching;
+mod change_times;
 mod cli;
 mod come_and_go;
 mod conformance;

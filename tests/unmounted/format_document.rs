@@ -14,6 +14,7 @@ use warpcrypt::{
         siv::SivKey,
     },
     format::{
+        change_times::{ChangeTime, ChangeTimesKey},
         config::{FORMER_MAX, FormerKey, SLOTS_MAX, Settings, TEXT_MAX, VaultConfig},
         dir_id::{DirId, DirIdKey},
         entry::{ENTRY, EPOCH_LIMIT, SLOT, Slot},
@@ -184,6 +185,7 @@ fn reserved_names() {
         name::CONFIG_FILE,
         name::CONFIG_COPY,
         name::LOCK_FILE,
+        name::TIMES_FILE,
         name::DIR_ID_NAME,
         name::LONG,
         name::TEMPORARY,
@@ -213,6 +215,7 @@ fn labels_of_sub_keys() {
         keys::LINKS,
         keys::XATTR_NAMES,
         keys::XATTR_VALUES,
+        keys::CHANGE_TIMES,
         keys::REVERSE,
         keys::ANCHOR,
     ];
@@ -478,6 +481,21 @@ fn a_directory_id() {
     let key = subkey(&master(), "directory ids");
     let mac: [u8; 16] = kmac256(key.expose(), &[5; 16], "warpcrypt v2 directory id");
     assert_eq!(field(&bytes, &fields, "MAC"), mac);
+}
+
+#[test]
+fn a_change_time() {
+    let fields = fields("change time", 32);
+    let time = ChangeTime { inode: 5, stored: (-2, 7), shown: (3, 999_999_999) };
+    let sealed = ChangeTimesKey::derive(&master(), Cipher::Aes256).seal(&[time, time]);
+    let key = SivKey::new(Cipher::Aes256, &subkey(&master(), "change times"));
+    let bytes = key.open(&[], &sealed).unwrap();
+    let moment =
+        |seconds: i64, nanoseconds: u32| [&seconds.to_be_bytes()[..], &nanoseconds.to_be_bytes()].concat();
+    assert_eq!((bytes.len(), &bytes[..32]), (64, &bytes[32..]));
+    assert_eq!(field(&bytes, &fields, "inode number"), 5_u64.to_be_bytes());
+    assert_eq!(field(&bytes, &fields, "stored"), moment(-2, 7));
+    assert_eq!(field(&bytes, &fields, "shown"), moment(3, 999_999_999));
 }
 
 #[test]

@@ -134,6 +134,7 @@ fn copies_of_own_files_are_told_from_them() {
         ("warpcrypt (conflicted copy).dir", Some(DIR_ID_NAME)),
         ("warpcrypt.dir..path1", Some(DIR_ID_NAME)),
         ("warpcrypt.sync-conflict-20260101-120000-ABCDEFG.lock", Some(LOCK_FILE)),
+        ("warpcrypt.times.orig", Some(TIMES_FILE)),
         ("warpcrypt2.json", None),
         ("warpcrypt.jsonl", None),
         ("warpcrypt.dirt", None),

@@ -156,6 +156,8 @@ impl Vault {
         let Some(former) = self.keys.former() else { return Ok(Rotated::Whole { aside: 0 }) };
         let store = &self.root.store;
         self.make_names_durable()?;
+        // A mount that took up the new key may still have the list that it wrote under the former one.
+        self.store_ctimes();
         store.sync_all()?;
         let Some(_alone) = self.lock_config_unless_stopped()? else { return Ok(Rotated::Stopped) };
         let config = end_in_config(store, &former.master).map_err(|e| match e {

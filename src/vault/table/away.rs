@@ -18,7 +18,8 @@ impl Files {
         }
         let left: Vec<_> = self.all().into_iter().filter(|open| !open.file.is_clean()).collect();
         let failed = |open: &Arc<OpenFile>, e| (open.key, e);
-        left.iter().try_for_each(|open| open.file.flush().map_err(|e| failed(open, e)))?;
+        let flush = |open: &Arc<OpenFile>| self.ctimes.keep(open, || open.file.flush());
+        left.iter().try_for_each(|open| flush(open).map_err(|e| failed(open, e)))?;
         let why = self.clean(left.clone());
         match left.iter().find(|open| !open.file.is_clean()) {
             None => Ok(()),

@@ -284,10 +284,13 @@ impl Files {
             .into_iter()
             .filter(|o| !o.unlinked.load(Ordering::Relaxed) && !o.file.is_clean())
             .collect();
-        let flushed: Result<()> = left.iter().try_for_each(|open| open.file.flush());
+        let flushed: Result<()> =
+            left.iter().try_for_each(|open| self.ctimes.keep(open, || open.file.flush()));
         self.clean(left.clone());
         // What could not be cleaned may be durable all the same.
-        let durable = left.iter().filter(|o| !o.file.is_clean()).try_for_each(|o| o.file.sync());
+        let mut unclean = left.iter().filter(|o| !o.file.is_clean());
+        let durable = unclean.try_for_each(|o| self.ctimes.keep(o, || o.file.sync()));
+        drop(unclean);
         drop(left);
         self.reap();
         flushed.and(durable)?;

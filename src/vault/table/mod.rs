@@ -17,7 +17,10 @@ use super::{
     sharing::{Rule, holds},
     sync::{Condvar, Mutex},
 };
-use crate::store::{BackingFile, DirFile};
+use crate::{
+    format::change_times::ChangeTime,
+    store::{BackingFile, DirFile},
+};
 use flusher::Hurry;
 use std::{
     collections::HashMap,
@@ -354,6 +357,16 @@ impl Files {
     /// Says that an application changed a file's attributes or links: its change time is the store's again.
     pub fn changed(&self, key: Key) {
         self.ctimes.changed(key);
+    }
+
+    /// The change times to show at the next opening of the vault.
+    pub(super) fn remembered_ctimes(&self) -> Vec<ChangeTime> {
+        self.ctimes.remembered(self.device)
+    }
+
+    /// Loads the change times that the last opening remembered. Call before any file is used.
+    pub(super) fn recall_ctimes(&self, times: &[ChangeTime]) {
+        self.ctimes.recall(self.device, times);
     }
 
     /// What a close of a file does: see [`File::flush_at_close`].

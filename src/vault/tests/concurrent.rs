@@ -34,7 +34,7 @@ fn one_of_many_wins_a_name() {
     }
     assert_eq!(
         raw_names(f.dir.path()),
-        ["warpcrypt.dir", "warpcrypt.json", "warpcrypt.json.copy", "warpcrypt.lock"]
+        ["warpcrypt.dir", "warpcrypt.json", "warpcrypt.json.copy", "warpcrypt.lock", "warpcrypt.times"]
     );
 }
 

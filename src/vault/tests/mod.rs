@@ -1,6 +1,7 @@
 //! The namespace on a directory of the store, without a mount.
 
 mod anchor;
+mod change_times;
 mod concurrent;
 mod config;
 mod deep;

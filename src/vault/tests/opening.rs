@@ -167,7 +167,7 @@ fn a_new_configuration_replaces_the_old_and_keeps_its_permissions() {
     for key in [&b"another key file"[..], KEY] {
         try_open(path, &Unlock::KeyFile(key.to_vec().into()), true).unwrap();
     }
-    assert_eq!(raw_names(path).len(), 4);
+    assert_eq!(raw_names(path).len(), 5);
     let [main, copy] = CONFIGS.map(|name| std::fs::read(path.join(name)).unwrap());
     assert_eq!(main, copy);
 }

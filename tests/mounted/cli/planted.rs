@@ -25,8 +25,14 @@ use std::{
 };
 
 const USER: u32 = 65_534;
-const FILES: [&str; 5] =
-    ["warpcrypt.lock", "warpcrypt.json", "warpcrypt.json.copy", "warpcrypt.dir", ".warpcrypt.reverse.json"];
+const FILES: [&str; 6] = [
+    "warpcrypt.lock",
+    "warpcrypt.json",
+    "warpcrypt.json.copy",
+    "warpcrypt.dir",
+    "warpcrypt.times",
+    ".warpcrypt.reverse.json",
+];
 const KINDS: [&str; 4] = ["pipe", "link", "socket", "device"];
 
 /// Puts something there, and watches whether it is opened.

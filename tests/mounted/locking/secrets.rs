@@ -48,6 +48,7 @@ impl Secrets {
             keys::LINKS,
             keys::XATTR_NAMES,
             keys::XATTR_VALUES,
+            keys::CHANGE_TIMES,
         ];
         for label in labels {
             all.add_key(&format!("sub-key {label}"), subkey(&master, label).expose());
