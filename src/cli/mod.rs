@@ -25,6 +25,7 @@ mod locks;
 mod log;
 mod mount;
 mod mount_point;
+mod mounter;
 mod mounts;
 mod named_file;
 mod options;
@@ -135,6 +136,7 @@ fn run(command: Command) -> Outcome {
         Command::Mount(args) => mount::run(args),
         Command::Serve(args) => mount::serve_for_parent(args),
         Command::GpuWorker => gpu_worker::run(),
+        Command::Mounter(args) => mounter::run(args),
         Command::Umount(args) => umount::run(&args),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Completions { shell } => generate::completions(Cli::command(), shell),

@@ -6,7 +6,10 @@ use super::{
     mount_point, reverse, vaults,
 };
 use crate::{
-    fuse::{self, CacheMode, ControlDir, MountOptions, NoControlDir, RingMode, Session, Trust},
+    fuse::{
+        self, CacheMode, ControlDir, MountOptions, Mounter, MounterTask, NoControlDir, RingMode, Session,
+        Trust,
+    },
     metrics,
     vault::{self, OpenOptions, Unlock, Vault},
 };
@@ -89,9 +92,12 @@ impl Mounted {
             requests: plan.open.memory / REQUESTS_SHARE,
             idle: plan.idle,
         };
+        let mounter = Mounter::start(&place, &task(plan)).map_err(|e| refused(plan, &e))?;
         if plan.reverse {
             let view = reverse::view(&plan.vault, unlock)?;
-            return fuse::mount_reverse(view, &place, &options).map(Mounted).map_err(|e| refused(plan, &e));
+            return fuse::mount_reverse(view, &place, mounter, &options)
+                .map(Mounted)
+                .map_err(|e| refused(plan, &e));
         }
         let control_dir = ControlDir::make().map_err(|e| no_control(&e))?;
         let vault = Vault::open(&plan.vault, unlock, plan.open.clone()).map_err(vaults::explain)?;
@@ -99,7 +105,9 @@ impl Mounted {
         anchor::take_if_new(&vault, plan.open.anchor.as_ref())?;
         vault.anchor_behind();
         vault.rotate_behind();
-        fuse::mount(vault, &place, &control_dir, &options).map(Mounted).map_err(|e| refused(plan, &e))
+        fuse::mount(vault, &place, mounter, &control_dir, &options)
+            .map(Mounted)
+            .map_err(|e| refused(plan, &e))
     }
 
     /// Serves until the vault is unmounted or a signal ends the mount.
@@ -126,6 +134,16 @@ impl Mounted {
 fn wait() -> bool {
     thread::sleep(PAUSE);
     false
+}
+
+/// What the process that mounts is told.
+fn task(plan: &Plan) -> MounterTask {
+    MounterTask {
+        target: plan.mount.clone(),
+        source: plan.vault.clone().into(),
+        allow_other: plan.allow_other,
+        flags: plan.flags.clone(),
+    }
 }
 
 fn refused(plan: &Plan, error: &io::Error) -> Failure {

@@ -4,21 +4,20 @@
 //! mounted there by then; and it gives the mount no type of its own.
 
 use super::{
+    handing::receive,
     permissions::{DEFAULT_PERMISSIONS, Judge},
-    place::{MountPoint, device_number},
+    place::device_number,
 };
 use rustix::{
     fs::{CWD, Mode, OFlags, ResolveFlags, openat2},
     io::Errno,
     mount::{MountFlags, UnmountFlags},
-    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
 };
 use std::{
     ffi::{CString, OsStr, OsString},
-    io::{self, IoSliceMut},
-    mem::MaybeUninit,
+    io,
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::{AsRawFd, BorrowedFd, OwnedFd},
         unix::{ffi::OsStrExt, net::UnixStream},
     },
     path::{Path, PathBuf},
@@ -35,7 +34,9 @@ const HELPER: &str = "fusermount3";
 /// How to mount.
 pub struct Device<'a> {
     /// Where.
-    pub target: &'a MountPoint,
+    pub dir: BorrowedFd<'a>,
+    /// Its path.
+    pub target: &'a Path,
     /// What is mounted, for the kernel's table.
     pub source: &'a OsStr,
     /// Nothing may be written.
@@ -58,7 +59,7 @@ impl Device<'_> {
         let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let data = CString::new(self.kernel_data(&fd))?;
         // Its path may lead elsewhere by now.
-        let target = format!("/proc/self/fd/{}", self.target.as_fd().as_raw_fd());
+        let target = format!("/proc/self/fd/{}", self.dir.as_raw_fd());
         match rustix::mount::mount(self.source, target, TYPE, flags, data.as_c_str()) {
             Ok(()) => Ok(fd),
             Err(Errno::PERM | Errno::ACCESS) => self.helper(),
@@ -129,7 +130,7 @@ impl Device<'_> {
             .arg("-o")
             .arg(self.helper_options())
             .arg("--")
-            .arg(self.target.path())
+            .arg(self.target)
             .env("_FUSE_COMMFD", "0")
             .env("LC_ALL", "C")
             .stdin(OwnedFd::from(its))
@@ -137,7 +138,7 @@ impl Device<'_> {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(no_helper)?;
-        let received = receive(&ours);
+        let received = receive(&ours, &mut [0]).ok().and_then(|(_, fd)| fd);
         let output = child.wait_with_output()?;
         match received {
             Some(fd) if output.status.success() => Ok(fd),
@@ -242,32 +243,18 @@ fn escaped(value: &OsStr) -> OsString {
     std::os::unix::ffi::OsStringExt::from_vec(out)
 }
 
-/// The descriptor that the helper sends; `None` if it ended without.
-fn receive(socket: &UnixStream) -> Option<OwnedFd> {
-    let mut byte = [0];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut data = [IoSliceMut::new(&mut byte)];
-    loop {
-        match recvmsg(socket, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            Err(_) => return None,
-            Ok(_) => break,
-        }
-    }
-    control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{super::place::Trust, *};
+    use super::{
+        super::place::{MountPoint, Trust},
+        *,
+    };
+    use std::os::fd::AsFd;
 
     fn device<'a>(target: &'a MountPoint, flags: &'a [String]) -> Device<'a> {
         Device {
-            target,
+            dir: target.as_fd(),
+            target: target.path(),
             source: OsStr::new("/a,b\\c"),
             read_only: true,
             allow_other: true,

@@ -9,7 +9,7 @@
 //! - `loops` keeps as many event loops awake as there is work for; `small_reads` does small reads in batches.
 //! - `gate` has requests wait while the vault is locked or frozen; `locking` and `freezing` do that, as `control` is told; `control_dir` has its socket.
 //! - `reverse` is the other filesystem: a plain directory in its stored form; `reverse_session` mounts it.
-//! - `place` opens a mount point, `device` and `session` make a mount and end it; `detached` notices that others took it away.
+//! - `place` opens a mount point, `mounter` is the process that mounts and unmounts it, as `device` does that, for `session`; `detached` notices that others took it away.
 
 mod affinity;
 mod attr;
@@ -29,6 +29,7 @@ mod forgotten;
 mod freezing;
 mod fuser_replies;
 mod gate;
+mod handing;
 mod handles;
 mod held;
 mod inodes;
@@ -36,6 +37,7 @@ mod listing;
 mod locking;
 mod loops;
 mod metrics;
+mod mounter;
 mod names;
 mod nodes;
 mod pace;
@@ -66,6 +68,7 @@ pub use control::{
 };
 pub use control_dir::{ControlDir, NoControlDir, SocketName};
 pub use device::{end, unmount};
+pub use mounter::{COMMAND as MOUNTER_COMMAND, Mounter, Task as MounterTask, serve_mounter};
 pub use place::{MountPoint, PlaceError, Trust};
 pub use reverse_session::mount_reverse;
 pub use session::{MountOptions, RingMode, Session, Unmounter, mount};

@@ -1,8 +1,8 @@
 //! A mount of a reverse view.
 
 use super::{
-    device::Device,
     gate::Gate,
+    mounter::Mounter,
     permissions::Judge,
     place::MountPoint,
     reverse::Reversed,
@@ -19,29 +19,27 @@ use std::{
     thread,
 };
 
-/// Mounts a reverse view on `target`, read-only, and returns once it answers. Of the options those of the
-/// mount count; the others are about vaults.
+/// Mounts a reverse view on `target`, for which `mounter` was started, read-only, and returns once it answers. Of the
+/// options those of the mount count; the others are about vaults.
 ///
 /// # Errors
 /// What the kernel or fusermount3 said.
-pub fn mount_reverse(view: View, target: &MountPoint, options: &MountOptions) -> io::Result<Session> {
+pub fn mount_reverse(
+    view: View,
+    target: &MountPoint,
+    mounter: Mounter,
+    options: &MountOptions,
+) -> io::Result<Session> {
     let count = options.loops.unwrap_or_else(usual_loops).max(1);
     let judge = Judge::on_mount(options.allow_other, &options.flags);
-    let device = Device {
-        target,
-        source: &options.source,
-        read_only: true,
-        allow_other: options.allow_other,
-        judge,
-        flags: &options.flags,
-    };
-    let fd = device.mount()?;
+    let fd = mounter.mount(true)?;
     let ended = Arc::new(AtomicBool::new(false));
     let unmounter = Unmounter {
         target: target.path().into(),
         ended: ended.clone(),
         one_at_a_time: Arc::default(),
         gate: Gate::new(),
+        mounter: Arc::new(mounter),
         device: Arc::default(),
     };
     let mut config = Config::default();

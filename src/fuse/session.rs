@@ -5,12 +5,11 @@ use super::{
     capabilities::Largest,
     control::Control,
     control_dir::ControlDir,
-    device,
-    device::Device,
     filesystem::Mounted,
     gate::Gate,
     locking::lock_when_idle,
     loops::Loops,
+    mounter::{Mounter, Order},
     permissions::Judge,
     place::{MountPoint, device_number},
     requests::Requests,
@@ -101,17 +100,20 @@ pub struct Unmounter {
     pub(super) ended: Arc<AtomicBool>,
     pub(super) one_at_a_time: Arc<Mutex<()>>,
     pub(super) gate: Arc<Gate>,
+    pub(super) mounter: Arc<Mounter>,
     /// The mount's device number, once it answers.
     pub(super) device: Arc<OnceLock<u64>>,
 }
 
-/// Mounts `vault` on `target` and returns once it answers, there and on its socket in `control_dir`.
+/// Mounts `vault` on `target`, for which `mounter` was started, and returns once it answers, there and on its socket in
+/// `control_dir`.
 ///
 /// # Errors
 /// If the vault's root cannot be read or the socket cannot be made, or what the kernel or fusermount3 said.
 pub fn mount(
     vault: Arc<Vault>,
     target: &MountPoint,
+    mounter: Mounter,
     control_dir: &ControlDir,
     options: &MountOptions,
 ) -> io::Result<Session> {
@@ -134,23 +136,17 @@ pub fn mount(
         open_dirs,
     )
     .map_err(|e| io::Error::other(e.to_string()))?;
-    let device = Device {
-        target,
-        source: &options.source,
-        read_only: server.read_only,
-        allow_other: options.allow_other,
-        judge,
-        flags: &options.flags,
-    };
     let most = if prepared.is_some() { LARGEST_OF_RINGS } else { u32::MAX };
     let read = settings::raise_largest_request().min(most);
     let write = read.min(u32::try_from(options.requests / usual).unwrap_or(u32::MAX));
     let largest = Largest { read, write: write.max(SMALL_REQUEST) };
-    let fd = device.mount()?;
+    let fd = mounter.mount(server.read_only)?;
     let ended = Arc::new(AtomicBool::new(false));
     let (target_of, one_at_a_time) = (target.path().into(), Arc::default());
     let device = Arc::default();
-    let unmounter = Unmounter { target: target_of, ended: ended.clone(), one_at_a_time, gate, device };
+    let mounter = Arc::new(mounter);
+    let unmounter =
+        Unmounter { target: target_of, ended: ended.clone(), one_at_a_time, gate, mounter, device };
     let mut config = Config::default();
     // The kernel keeps out who may not enter. Whoever is given an open file may close it, too.
     config.acl = SessionACL::All;
@@ -306,7 +302,7 @@ impl Unmounter {
         if self.is_hidden() {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
-        device::unmount(&self.target, lazy)?;
+        self.mounter.order(if lazy { Order::Detach } else { Order::Unmount })?;
         // Nobody could unlock the vault any more for those that wait, or would.
         self.gate.end();
         Ok(())
@@ -320,7 +316,7 @@ impl Unmounter {
         let hidden = self.is_hidden();
         {
             let _turn = self.one_at_a_time.lock();
-            if self.ended.load(Ordering::Acquire) || !hidden && device::force_unmount(&self.target).is_ok() {
+            if self.ended.load(Ordering::Acquire) || !hidden && self.mounter.order(Order::Force).is_ok() {
                 return Ok(());
             }
         }
@@ -329,7 +325,8 @@ impl Unmounter {
         }
         // Where the system does not offer it, the mount ends when the last program lets go of it.
         if let Some(number) = self.device.get() {
-            device::abort(*number)
+            self.mounter
+                .order(Order::Abort(*number))
                 .unwrap_or_else(|e| log::info!("the mount ends when the last program lets go of it: {e}"));
         }
         Ok(())

@@ -23,7 +23,7 @@ use report::Report;
 use std::{env, path::PathBuf, process::ExitCode};
 use warpcrypt::{
     cli::lab::{Failure, Outcome, begin, completions, main_with, man, print},
-    engine,
+    engine, fuse,
 };
 
 /// With this as its first argument, the laboratory is the program that it measures.
@@ -91,8 +91,10 @@ fn main() -> ExitCode {
     let mut arguments = env::args_os().skip(1).peekable();
     match arguments.peek().and_then(|first| first.to_str()) {
         Some(PROGRAM) => return main_with(arguments),
-        // Whatever uses a GPU starts it.
-        Some(engine::GPU_COMMAND) => return main_with([PROGRAM.into()].into_iter().chain(arguments)),
+        // Whatever uses a GPU or mounts starts it.
+        Some(engine::GPU_COMMAND | fuse::MOUNTER_COMMAND) => {
+            return main_with([PROGRAM.into()].into_iter().chain(arguments));
+        }
         _ => {}
     }
     let command = Cli::parse().command;

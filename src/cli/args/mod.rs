@@ -14,7 +14,7 @@ use crate::{
     crypto::{cipher::Cipher, integrity::Integrity},
     engine,
     format::name::NameMode,
-    fuse::Trust,
+    fuse::{self, Trust},
 };
 use clap::{Args, Parser, Subcommand, value_parser};
 use std::{
@@ -152,6 +152,24 @@ pub enum Command {
     /// The process that uses a GPU; started by other commands
     #[command(hide = true, name = engine::GPU_COMMAND)]
     GpuWorker,
+    /// The process that mounts and unmounts; started by the one behind a mount
+    #[command(hide = true, name = fuse::MOUNTER_COMMAND)]
+    Mounter(MounterArgs),
+}
+
+/// Arguments of the process that mounts and unmounts.
+#[derive(Debug, Args)]
+pub struct MounterArgs {
+    /// Other users may enter
+    #[arg(long)]
+    pub allow_other: bool,
+    /// A mount flag
+    #[arg(short = 'o')]
+    pub flags: Vec<String>,
+    /// What the kernel's table shows
+    pub source: OsString,
+    /// The mount point
+    pub target: PathBuf,
 }
 
 /// Arguments of `init`.

@@ -1,0 +1,251 @@
+//! The process that mounts and unmounts for the one behind a mount, so that that needs no right to.
+//!
+//! It reads nothing but its arguments and orders of a few bytes, holds no key, and ends when the process behind the mount does. It
+//! mounts once, on the directory that it was started with, and ends only that mount.
+
+use super::{
+    device::{self, Device},
+    handing::{receive, send},
+    permissions::Judge,
+    place::MountPoint,
+};
+use parking_lot::Mutex;
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    process::setsid,
+};
+use std::{
+    ffi::OsString,
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+/// The hidden command that it is started with.
+pub const COMMAND: &str = "mounter";
+/// Bytes of an answer: a number and a text.
+const ANSWER_MAX: usize = 4096;
+/// Before the text.
+const NUMBER: usize = size_of::<i32>();
+/// An error that has no number of the system.
+const OTHER: i32 = -1;
+/// The helper of users without root's rights is not there.
+const NOT_FOUND: i32 = -2;
+
+/// All that it is told when it is started.
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// Where the mount point is, an absolute path without links.
+    pub target: PathBuf,
+    /// What is mounted, for the kernel's table.
+    pub source: OsString,
+    /// Other users may enter.
+    pub allow_other: bool,
+    /// Flags by their names in mount(8).
+    pub flags: Vec<String>,
+}
+
+/// What it is asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Mount; nothing may be written if it is read-only.
+    Mount { read_only: bool },
+    /// End the mount unless it is in use.
+    Unmount,
+    /// Detach the mount.
+    Detach,
+    /// End the mount, whoever uses it.
+    Force,
+    /// Have the kernel end the mount with this device number after it was detached.
+    Abort(u64),
+}
+
+impl Order {
+    fn encode(self) -> [u8; 9] {
+        let (code, number) = match self {
+            Order::Mount { read_only } => (1, u64::from(read_only)),
+            Order::Unmount => (2, 0),
+            Order::Detach => (3, 0),
+            Order::Force => (4, 0),
+            Order::Abort(device) => (5, device),
+        };
+        let mut bytes = [code; 9];
+        bytes[1..].copy_from_slice(&number.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (code, number) = bytes.split_first()?;
+        let number = u64::from_le_bytes(number.try_into().ok()?);
+        match code {
+            1 => Some(Order::Mount { read_only: number != 0 }),
+            2 => Some(Order::Unmount),
+            3 => Some(Order::Detach),
+            4 => Some(Order::Force),
+            5 => Some(Order::Abort(number)),
+            _ => None,
+        }
+    }
+}
+
+/// Such a process, as the one behind the mount sees it. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Mounter {
+    socket: Mutex<OwnedFd>,
+}
+
+impl Mounter {
+    /// Starts it, with this program, for a mount on `place`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start(place: &MountPoint, task: &Task) -> io::Result<Self> {
+        let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("warpcrypt").arg(COMMAND);
+        if task.allow_other {
+            command.arg("--allow-other");
+        }
+        for flag in &task.flags {
+            command.args(["-o", flag]);
+        }
+        command.arg("--").arg(&task.source).arg(&task.target);
+        command.stdin(its).stdout(place.as_fd().try_clone_to_owned()?).stderr(Stdio::null());
+        // Not waited for: it ends after this process, or by force.
+        command.spawn()?;
+        Ok(Mounter { socket: Mutex::new(ours) })
+    }
+
+    /// Mounts, and returns the device that the kernel's requests come from.
+    pub(super) fn mount(&self, read_only: bool) -> io::Result<OwnedFd> {
+        self.ask(Order::Mount { read_only })?.ok_or_else(gone)
+    }
+
+    /// Has it do what gives nothing back.
+    pub(super) fn order(&self, order: Order) -> io::Result<()> {
+        self.ask(order).map(drop)
+    }
+
+    fn ask(&self, order: Order) -> io::Result<Option<OwnedFd>> {
+        let socket = self.socket.lock();
+        send(&*socket, &order.encode(), None).map_err(|_| gone())?;
+        let mut bytes = [0; ANSWER_MAX];
+        let (length, device) = receive(&*socket, &mut bytes)?;
+        let (number, text) = bytes[..length].split_at_checked(NUMBER).ok_or_else(gone)?;
+        match i32::from_le_bytes(number.try_into().map_err(|_| gone())?) {
+            0 => Ok(device),
+            OTHER => Err(io::Error::other(String::from_utf8_lossy(text).into_owned())),
+            NOT_FOUND => {
+                Err(io::Error::new(io::ErrorKind::NotFound, String::from_utf8_lossy(text).into_owned()))
+            }
+            number => Err(io::Error::from_raw_os_error(number)),
+        }
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the process that mounts and unmounts is gone")
+}
+
+/// Does what the other end of `socket` asks for, until that is closed. `place` is the directory to mount on.
+///
+/// # Errors
+/// If the socket fails.
+pub fn serve_mounter(socket: impl AsFd, place: impl AsFd, task: &Task) -> io::Result<()> {
+    let mut place = Some(place);
+    let judge = Judge::on_mount(task.allow_other, &task.flags);
+    loop {
+        let mut bytes = [0; 16];
+        let length = match receive(&socket, &mut bytes)? {
+            (0, _) => return Ok(()),
+            (length, _) => length,
+        };
+        let done = match Order::decode(&bytes[..length]) {
+            // A mount has one: the directory is let go of with the first.
+            Some(Order::Mount { read_only }) => match place.take() {
+                Some(place) => {
+                    let (target, source, flags) = (&task.target, &task.source, &task.flags);
+                    let allow_other = task.allow_other;
+                    let device =
+                        Device { dir: place.as_fd(), target, source, read_only, allow_other, judge, flags }
+                            .mount();
+                    // Not before: at a mount point of autofs only the process group of its daemon may mount. Without a
+                    // terminal nobody's keys reach it, whose mount may go on in the background.
+                    device.inspect(|_| _ = setsid()).map(Some)
+                }
+                None => Err(Errno::BUSY.into()),
+            },
+            Some(Order::Unmount) => device::unmount(&task.target, false).map(|()| None),
+            Some(Order::Detach) => device::unmount(&task.target, true).map(|()| None),
+            Some(Order::Force) => device::force_unmount(&task.target).map(|()| None),
+            Some(Order::Abort(device)) => device::abort(device).map(|()| None),
+            None => Err(Errno::INVAL.into()),
+        };
+        let answered = match done {
+            Ok(device) => send(&socket, &0i32.to_le_bytes(), device.as_ref().map(AsFd::as_fd)),
+            Err(e) => match e.raw_os_error() {
+                Some(number) => send(&socket, &number.to_le_bytes(), None),
+                None => {
+                    let number = if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { OTHER };
+                    let mut answer = [&number.to_le_bytes(), e.to_string().as_bytes()].concat();
+                    answer.truncate(ANSWER_MAX);
+                    send(&socket, &answer, None)
+                }
+            },
+        };
+        // The other end may have gone meanwhile: the next order does not come then.
+        let _ = answered;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{path::Path, thread};
+
+    #[test]
+    fn orders_pass_through_the_socket() {
+        for order in [
+            Order::Mount { read_only: true },
+            Order::Mount { read_only: false },
+            Order::Unmount,
+            Order::Detach,
+            Order::Force,
+            Order::Abort(u64::MAX),
+        ] {
+            assert_eq!(Order::decode(&order.encode()), Some(order));
+        }
+        for bad in [&[][..], &[1], &[0; 9], &[6; 9], &[2; 10]] {
+            assert_eq!(Order::decode(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn errors_come_back_as_the_system_numbers_them_and_the_end_of_the_asker_ends_it() {
+        let (ours, its) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let task = Task {
+            target: "/proc/no such mount".into(),
+            source: "vault".into(),
+            allow_other: false,
+            flags: vec!["no such flag".into()],
+        };
+        let served = thread::spawn(move || {
+            let place = std::fs::File::open(Path::new("/proc")).unwrap();
+            serve_mounter(its, place, &task)
+        });
+        let mounter = Mounter { socket: Mutex::new(ours) };
+        let error = mounter.mount(false).expect_err("an unknown flag");
+        assert!(error.to_string().contains("no such flag"), "{error}");
+        let again = mounter.mount(false).expect_err("it mounts once");
+        assert_eq!(again.raw_os_error(), Some(Errno::BUSY.raw_os_error()));
+        assert!(mounter.order(Order::Force).expect_err("nothing is there").raw_os_error().is_some());
+        drop(mounter);
+        served.join().unwrap().unwrap();
+    }
+}
