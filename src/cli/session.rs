@@ -6,6 +6,7 @@ use super::{
     mount_point, reverse, vaults,
 };
 use crate::{
+    engine::{EngineChoice, load_driver},
     fuse::{
         self, CacheMode, ControlDir, MountOptions, Mounter, MounterTask, NoControlDir, RingMode, Session,
         Trust,
@@ -93,6 +94,10 @@ impl Mounted {
             idle: plan.idle,
         };
         let mounter = Mounter::start(&place, &task(plan)).map_err(|e| refused(plan, &e))?;
+        if plan.open.engine != EngineChoice::Cpu {
+            load_driver();
+        }
+        fuse::confine();
         if plan.reverse {
             let view = reverse::view(&plan.vault, unlock)?;
             return fuse::mount_reverse(view, &place, mounter, &options)

@@ -1,6 +1,6 @@
 //! The mount's numbers, as the kernel's clients get them.
 
-use super::{inodes::ROOT, server::Server};
+use super::{confinement, inodes::ROOT, server::Server};
 use crate::metrics;
 use serde_json::{Value, json};
 use std::{ffi::OsStr, sync::atomic::Ordering};
@@ -32,6 +32,8 @@ impl Server {
         let frozen = self.frozen.load(Ordering::Relaxed);
         all.insert("locked".to_owned(), json!(self.gate.is_closed() && !frozen));
         all.insert("frozen".to_owned(), json!(frozen));
+        let confined = confinement::in_force().map_or(Value::Null, |all| all.json());
+        all.insert("confinement".to_owned(), confined);
         let memory = self.vault.memory();
         let buffers = json!({
             "in_use": memory.buffers,

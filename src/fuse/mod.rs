@@ -9,7 +9,7 @@
 //! - `loops` keeps as many event loops awake as there is work for; `small_reads` does small reads in batches.
 //! - `gate` has requests wait while the vault is locked or frozen; `locking` and `freezing` do that, as `control` is told; `control_dir` has its socket.
 //! - `reverse` is the other filesystem: a plain directory in its stored form; `reverse_session` mounts it.
-//! - `place` opens a mount point, `mounter` is the process that mounts and unmounts it, as `device` does that, for `session`; `detached` notices that others took it away.
+//! - `confinement` takes rights from the process; `place` opens a mount point, `mounter` is the process that mounts and unmounts it, as `device` does that, for `session`; `detached` notices that others took it away.
 
 mod affinity;
 mod attr;
@@ -17,6 +17,7 @@ mod by_number;
 mod caching;
 mod caller;
 mod capabilities;
+mod confinement;
 mod control;
 mod control_dir;
 mod detached;
@@ -63,6 +64,7 @@ mod way;
 mod workers;
 
 pub use caching::CacheMode;
+pub use confinement::confine;
 pub use control::{
     Command as ControlCommand, FROZEN, LOCKED, Patience, Status as ControlStatus, hears, process, tell,
 };

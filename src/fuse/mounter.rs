@@ -1,4 +1,4 @@
-//! The process that mounts and unmounts for the one behind a mount, so that that needs no right to.
+//! The process that mounts and unmounts for the one behind a mount, which has given up the rights to do so.
 //!
 //! It reads nothing but its arguments and orders of a few bytes, holds no key, and ends when the process behind the mount does. It
 //! mounts once, on the directory that it was started with, and ends only that mount.

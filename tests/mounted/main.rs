@@ -8,6 +8,7 @@ mod caching;
 mod change_times;
 mod cli;
 mod come_and_go;
+mod confinement;
 mod conformance;
 mod control;
 mod crash;

@@ -132,7 +132,19 @@ fn head(now: &Value) -> String {
         size("bound"),
         size("ahead_of_readers"),
         size("behind_writers"),
-    )
+    ) + &confinement(&now["confinement"])
+}
+
+/// What the mount's process has given up.
+fn confinement(of: &Value) -> String {
+    let privileges = match &of["no_new_privileges"] {
+        Value::Bool(true) => "programs that it starts get no more rights than it has",
+        _ => "programs that it starts may get more rights than it has",
+    };
+    let capabilities: Vec<&str> =
+        of["capabilities"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let capabilities = if capabilities.is_empty() { "none".to_owned() } else { capabilities.join(", ") };
+    format!("{privileges}; capabilities: {capabilities}\n")
 }
 
 /// A line for each engine.

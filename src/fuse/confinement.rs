@@ -1,0 +1,125 @@
+//! The rights that the process behind a mount gives up before it reads anything of a vault: it holds the keys, and reads what
+//! others may have written, for months. Every thread and process that it starts later inherits what is given up.
+//!
+//! It mounts and unmounts through `mounter`, which keeps its rights.
+
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
+use serde_json::{Value, json};
+use std::{fs, io, sync::OnceLock};
+
+/// The capabilities that a mount for several users needs, of those that it was started with.
+const KEPT: CapabilitySet = CapabilitySet::CHOWN // Files belong to who made them.
+    .union(CapabilitySet::DAC_OVERRIDE) // They are in the store as their owners keep them.
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID) // Set-group-ID on what belongs to another group.
+    .union(CapabilitySet::MKNOD)
+    .union(CapabilitySet::SYS_ADMIN) // Attributes in `trusted.`.
+    .union(CapabilitySet::SYS_RESOURCE) // Limits, quotas, and the blocks that a filesystem holds back.
+    .union(CapabilitySet::IPC_LOCK) // Keys stay out of swap.
+    .union(CapabilitySet::SYS_NICE); // Priority of threads that serve requests.
+
+static IN_FORCE: OnceLock<Confinement> = OnceLock::new();
+
+/// What a process has given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confinement {
+    /// No program that it starts gets more rights than it has (`no_new_privs`).
+    pub no_new_privileges: bool,
+    /// The capabilities that it has left, by their names without `CAP_`.
+    pub capabilities: Vec<&'static str>,
+}
+
+impl Confinement {
+    /// As `stat` shows it.
+    pub fn json(&self) -> Value {
+        json!({ "no_new_privileges": self.no_new_privileges, "capabilities": self.capabilities })
+    }
+}
+
+/// Of this process; `None` before [`confine`].
+pub fn in_force() -> Option<&'static Confinement> {
+    IN_FORCE.get()
+}
+
+/// Gives up rights, for the thread that calls and all that it starts from here on. What cannot be given up is logged.
+pub fn confine() {
+    let no_new_privileges = set_no_new_privs(true)
+        .inspect_err(|e| log::warn!("programs that the mount starts may get more rights than it has: {e}"))
+        .is_ok();
+    if let Err(e) = drop_capabilities() {
+        log::warn!("the mount keeps capabilities that it does not need: {e}");
+    }
+    let left = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
+    let capabilities = left.iter_names().map(|(name, _)| name).collect();
+    let _ = IN_FORCE.set(Confinement { no_new_privileges, capabilities }); // A process is confined once.
+}
+
+fn drop_capabilities() -> io::Result<()> {
+    let kept = if hides_processes() { KEPT.union(CapabilitySet::SYS_PTRACE) } else { KEPT };
+    for capability in CapabilitySet::all().difference(kept).iter() {
+        // Refused to ordinary users, who have none to begin with.
+        let _ = remove_capability_from_bounding_set(capability);
+    }
+    // A kernel before 4.3 has no such set.
+    let _ = clear_ambient_capability_set();
+    let now = capabilities(None)?;
+    let effective = now.effective.intersection(kept);
+    let permitted = now.permitted.intersection(kept);
+    set_capabilities(None, CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() })?;
+    Ok(())
+}
+
+/// Whether /proc shows a process only those that it may trace (`hidepid`). The groups of who makes a request are read there.
+fn hides_processes() -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mounts.lines().any(hides)
+}
+
+/// The same for a line of the mount table.
+fn hides(line: &str) -> bool {
+    let mut fields = line.split(' ').skip(1);
+    let (target, kind, options) = (fields.next(), fields.next(), fields.next().unwrap_or_default());
+    let hidden =
+        |option: &str| option.strip_prefix("hidepid=").is_some_and(|how| !["0", "off"].contains(&how));
+    (target, kind) == (Some("/proc"), Some("proc")) && options.split(',').any(hidden)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn a_confined_thread_has_no_right_that_a_mount_does_not_need() {
+        // On a thread of its own: it is for good.
+        thread::spawn(|| {
+            confine();
+            assert_eq!(rustix::thread::no_new_privs(), Ok(true));
+            let sets = capabilities(None).expect("capabilities");
+            assert!(KEPT.union(CapabilitySet::SYS_PTRACE).contains(sets.permitted), "{sets:?}");
+            assert!(sets.permitted.contains(sets.effective) && sets.inheritable.is_empty(), "{sets:?}");
+            if !rustix::process::geteuid().is_root() {
+                assert!(sets.permitted.is_empty(), "{sets:?}");
+            }
+        })
+        .join()
+        .expect("no panic");
+    }
+
+    #[test]
+    fn a_proc_that_hides_processes_is_told_by_its_options() {
+        for (line, hidden) in [
+            ("proc /proc proc rw,nosuid,hidepid=invisible 0 0", true),
+            ("proc /proc proc rw,hidepid=2,gid=5 0 0", true),
+            ("proc /proc proc rw,hidepid=off 0 0", false),
+            ("proc /proc proc rw,relatime 0 0", false),
+            ("x /mnt fuse rw,hidepid=2 0 0", false),
+        ] {
+            assert_eq!(hides(line), hidden, "{line}");
+        }
+    }
+}
