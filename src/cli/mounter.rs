@@ -6,7 +6,10 @@ use super::{
     descriptors,
     exit::{Code, Failure, Outcome},
 };
-use crate::fuse::{MounterTask, serve_mounter};
+use crate::{
+    engine,
+    fuse::{MounterTask, serve_mounter},
+};
 use rustix::{
     fs::{FileType, fstat},
     io::fcntl_dupfd_cloexec,
@@ -41,5 +44,6 @@ pub fn run(args: MounterArgs) -> Outcome {
     dup2_stdout(&null).map_err(|e| failed(e.into()))?;
     rustix::process::chdir("/").map_err(|e| failed(e.into()))?;
     let MounterArgs { allow_other, flags, source, target } = args;
-    serve_mounter(socket, place, &MounterTask { target, source, allow_other, flags }).map_err(failed)
+    let task = MounterTask { target, source, allow_other, flags };
+    serve_mounter(socket, place, &task, engine::start_gpu_process).map_err(failed)
 }

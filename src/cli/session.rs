@@ -6,7 +6,7 @@ use super::{
     mount_point, reverse, vaults,
 };
 use crate::{
-    engine::{EngineChoice, load_driver},
+    engine::{self, EngineChoice},
     fuse::{
         self, CacheMode, ControlDir, MountOptions, Mounter, MounterTask, NoControlDir, RingMode, Session,
         Trust,
@@ -18,7 +18,7 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
-use std::{io, path::PathBuf, thread, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, thread, time::Duration};
 
 /// How long an unmount requested by a signal waits for users of the mount before it detaches the mount anyway.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -93,9 +93,10 @@ impl Mounted {
             requests: plan.open.memory / REQUESTS_SHARE,
             idle: plan.idle,
         };
-        let mounter = Mounter::start(&place, &task(plan)).map_err(|e| refused(plan, &e))?;
+        let mounter = Arc::new(Mounter::start(&place, &task(plan)).map_err(|e| refused(plan, &e))?);
         if plan.open.engine != EngineChoice::Cpu {
-            load_driver();
+            let starter = mounter.clone();
+            engine::start_gpus_through(move |socket| starter.start_gpu(socket));
         }
         fuse::confine();
         if plan.reverse {

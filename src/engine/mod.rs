@@ -19,7 +19,9 @@ pub use batch::{Batch, ChunkJob, Engine, EngineError, Op};
 pub use buffer::{Buffer, BufferPool, Usage};
 pub use calibration::{Calibration, Measured, calibrate};
 pub use cpu::CpuEngine;
-pub use gpu::{COMMAND as GPU_COMMAND, load_driver, serve as serve_gpu, start_gpus_with};
+pub use gpu::{
+    COMMAND as GPU_COMMAND, serve as serve_gpu, start_gpu_process, start_gpus_through, start_gpus_with,
+};
 pub use gpu::{
     ChannelError, Description, DriverError, Fault, GpuEngine, Patience, Shape, Ways, devices as gpus, driver,
 };

@@ -1,7 +1,8 @@
 //! The process that mounts and unmounts for the one behind a mount, which has given up the rights to do so.
 //!
 //! It reads nothing but its arguments and orders of a few bytes, holds no key, and ends when the process behind the mount does. It
-//! mounts once, on the directory that it was started with, and ends only that mount.
+//! mounts once, on the directory that it was started with, and ends only that mount. The processes that use GPUs are its children,
+//! too: the driver needs more rights than the mount has.
 
 use super::{
     device::{self, Device},
@@ -19,7 +20,7 @@ use std::{
     ffi::OsString,
     io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::process::CommandExt,
     },
     path::PathBuf,
@@ -63,6 +64,8 @@ pub(super) enum Order {
     Force,
     /// Have the kernel end the mount with this device number after it was detached.
     Abort(u64),
+    /// Start a process that uses a GPU; the socket that comes along is its standard input.
+    Gpu,
 }
 
 impl Order {
@@ -73,6 +76,7 @@ impl Order {
             Order::Detach => (3, 0),
             Order::Force => (4, 0),
             Order::Abort(device) => (5, device),
+            Order::Gpu => (6, 0),
         };
         let mut bytes = [code; 9];
         bytes[1..].copy_from_slice(&number.to_le_bytes());
@@ -88,6 +92,7 @@ impl Order {
             3 => Some(Order::Detach),
             4 => Some(Order::Force),
             5 => Some(Order::Abort(number)),
+            6 => Some(Order::Gpu),
             _ => None,
         }
     }
@@ -121,6 +126,14 @@ impl Mounter {
         Ok(Mounter { socket: Mutex::new(ours) })
     }
 
+    /// Has a process started by the hidden command that uses a GPU, with its end of a socket, and returns a handle of it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start_gpu(&self, socket: OwnedFd) -> io::Result<OwnedFd> {
+        self.ask_with(Order::Gpu, Some(socket.as_fd()))?.ok_or_else(gone)
+    }
+
     /// Mounts, and returns the device that the kernel's requests come from.
     pub(super) fn mount(&self, read_only: bool) -> io::Result<OwnedFd> {
         self.ask(Order::Mount { read_only })?.ok_or_else(gone)
@@ -132,8 +145,12 @@ impl Mounter {
     }
 
     fn ask(&self, order: Order) -> io::Result<Option<OwnedFd>> {
+        self.ask_with(order, None)
+    }
+
+    fn ask_with(&self, order: Order, handed: Option<BorrowedFd<'_>>) -> io::Result<Option<OwnedFd>> {
         let socket = self.socket.lock();
-        send(&*socket, &order.encode(), None).map_err(|_| gone())?;
+        send(&*socket, &order.encode(), handed).map_err(|_| gone())?;
         let mut bytes = [0; ANSWER_MAX];
         let (length, device) = receive(&*socket, &mut bytes)?;
         let (number, text) = bytes[..length].split_at_checked(NUMBER).ok_or_else(gone)?;
@@ -152,18 +169,24 @@ fn gone() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, "the process that mounts and unmounts is gone")
 }
 
-/// Does what the other end of `socket` asks for, until that is closed. `place` is the directory to mount on.
+/// Does what the other end of `socket` asks for, until that is closed. `place` is the directory to mount on; `start_gpu` starts a
+/// process that uses a GPU, with its end of a socket, and returns a handle of it.
 ///
 /// # Errors
 /// If the socket fails.
-pub fn serve_mounter(socket: impl AsFd, place: impl AsFd, task: &Task) -> io::Result<()> {
+pub fn serve_mounter(
+    socket: impl AsFd,
+    place: impl AsFd,
+    task: &Task,
+    start_gpu: impl Fn(OwnedFd) -> io::Result<OwnedFd>,
+) -> io::Result<()> {
     let mut place = Some(place);
     let judge = Judge::on_mount(task.allow_other, &task.flags);
     loop {
         let mut bytes = [0; 16];
-        let length = match receive(&socket, &mut bytes)? {
+        let (length, handed) = match receive(&socket, &mut bytes)? {
             (0, _) => return Ok(()),
-            (length, _) => length,
+            received => received,
         };
         let done = match Order::decode(&bytes[..length]) {
             // A mount has one: the directory is let go of with the first.
@@ -184,6 +207,7 @@ pub fn serve_mounter(socket: impl AsFd, place: impl AsFd, task: &Task) -> io::Re
             Some(Order::Detach) => device::unmount(&task.target, true).map(|()| None),
             Some(Order::Force) => device::force_unmount(&task.target).map(|()| None),
             Some(Order::Abort(device)) => device::abort(device).map(|()| None),
+            Some(Order::Gpu) => handed.ok_or_else(|| Errno::INVAL.into()).and_then(&start_gpu).map(Some),
             None => Err(Errno::INVAL.into()),
         };
         let answered = match done {
@@ -217,10 +241,11 @@ mod tests {
             Order::Detach,
             Order::Force,
             Order::Abort(u64::MAX),
+            Order::Gpu,
         ] {
             assert_eq!(Order::decode(&order.encode()), Some(order));
         }
-        for bad in [&[][..], &[1], &[0; 9], &[6; 9], &[2; 10]] {
+        for bad in [&[][..], &[1], &[0; 9], &[7; 9], &[2; 10]] {
             assert_eq!(Order::decode(bad), None, "{bad:?}");
         }
     }
@@ -237,7 +262,7 @@ mod tests {
         };
         let served = thread::spawn(move || {
             let place = std::fs::File::open(Path::new("/proc")).unwrap();
-            serve_mounter(its, place, &task)
+            serve_mounter(its, place, &task, Ok)
         });
         let mounter = Mounter { socket: Mutex::new(ours) };
         let error = mounter.mount(false).expect_err("an unknown flag");
@@ -245,6 +270,8 @@ mod tests {
         let again = mounter.mount(false).expect_err("it mounts once");
         assert_eq!(again.raw_os_error(), Some(Errno::BUSY.raw_os_error()));
         assert!(mounter.order(Order::Force).expect_err("nothing is there").raw_os_error().is_some());
+        let (one, _other) = rustix::pipe::pipe().unwrap();
+        mounter.start_gpu(one).expect("what the process that uses a GPU is started with comes back here");
         drop(mounter);
         served.join().unwrap().unwrap();
     }

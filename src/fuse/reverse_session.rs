@@ -27,7 +27,7 @@ use std::{
 pub fn mount_reverse(
     view: View,
     target: &MountPoint,
-    mounter: Mounter,
+    mounter: Arc<Mounter>,
     options: &MountOptions,
 ) -> io::Result<Session> {
     let count = options.loops.unwrap_or_else(usual_loops).max(1);
@@ -39,7 +39,7 @@ pub fn mount_reverse(
         ended: ended.clone(),
         one_at_a_time: Arc::default(),
         gate: Gate::new(),
-        mounter: Arc::new(mounter),
+        mounter,
         device: Arc::default(),
     };
     let mut config = Config::default();

@@ -113,7 +113,7 @@ pub struct Unmounter {
 pub fn mount(
     vault: Arc<Vault>,
     target: &MountPoint,
-    mounter: Mounter,
+    mounter: Arc<Mounter>,
     control_dir: &ControlDir,
     options: &MountOptions,
 ) -> io::Result<Session> {
@@ -144,7 +144,6 @@ pub fn mount(
     let ended = Arc::new(AtomicBool::new(false));
     let (target_of, one_at_a_time) = (target.path().into(), Arc::default());
     let device = Arc::default();
-    let mounter = Arc::new(mounter);
     let unmounter =
         Unmounter { target: target_of, ended: ended.clone(), one_at_a_time, gate, mounter, device };
     let mut config = Config::default();

@@ -81,17 +81,21 @@ pub fn inject(fault: &str) {
     fs::write(folder.join(fault), "").expect("a fault");
 }
 
-/// The processes of GPUs that a process has started.
-pub fn processes_of(parent: u32) -> Vec<Pid> {
-    let processes = fs::read_dir("/proc").expect("processes");
-    let child = |entry: fs::DirEntry| {
-        let number: i32 = entry.file_name().to_str()?.parse().ok()?;
-        let line = fs::read_to_string(entry.path().join("cmdline")).ok()?;
-        let status = fs::read_to_string(entry.path().join("status")).ok()?;
-        let is_child = status.lines().any(|line| line == format!("PPid:\t{parent}"));
-        (is_child && line.split('\0').any(|word| word == GPU_COMMAND)).then(|| Pid::from_raw(number))?
+/// The processes of GPUs that a process uses. It has started them itself, or its child has.
+pub fn processes_of(user: u32) -> Vec<Pid> {
+    let parent = |pid: u32| -> Option<u32> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("PPid:\t"))?.parse().ok()
     };
-    processes.flatten().filter_map(child).collect()
+    let is_used = |pid: u32| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let starter = parent(pid);
+        line.split('\0').any(|word| word == GPU_COMMAND)
+            && (starter == Some(user) || starter.and_then(parent) == Some(user))
+    };
+    let processes = fs::read_dir("/proc").expect("processes").flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(|&pid| is_used(pid)).filter_map(|pid| Pid::from_raw(pid.cast_signed())).collect()
 }
 
 /// Orders a fault: `call` is a function's name, or `name:k` for its k-th call from now on.

@@ -9,7 +9,6 @@ mod device;
 pub mod driver;
 mod fault;
 mod kernels;
-mod loading;
 mod message;
 mod patience;
 mod pipeline;
@@ -24,9 +23,8 @@ pub use channel::ChannelError;
 pub use device::Shape;
 pub use driver::{Description, DriverError};
 pub use fault::Fault;
-pub use loading::load_driver;
 pub use patience::Patience;
-pub use process::{COMMAND, start_gpus_with};
+pub use process::{COMMAND, start_gpu_process, start_gpus_through, start_gpus_with};
 pub use ways::Ways;
 pub use worker::serve;
 

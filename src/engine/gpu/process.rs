@@ -13,6 +13,7 @@ use super::{
 use crate::engine::buffer::{Borrower, Lending, LentMemory, MemoryId, SharedMemory};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use rustix::{
+    event::{PollFd, PollFlags, poll},
     fd::{AsFd, BorrowedFd, OwnedFd},
     process::{Pid, PidfdFlags, Signal},
 };
@@ -38,12 +39,36 @@ const OPEN_LIMIT: Duration = Duration::from_secs(30);
 const END_LIMIT: Duration = Duration::from_secs(3);
 
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+static STARTER: OnceLock<Starter> = OnceLock::new();
+
+/// Starts a process with that socket as its standard input, and returns a handle of it.
+type Starter = Box<dyn Fn(OwnedFd) -> io::Result<OwnedFd> + Send + Sync>;
 
 /// Says which program to start for a GPU: one that calls `serve_gpu` with its standard input when its only argument is
 /// `gpu-worker`. Without one no GPU is used: a program that knows nothing of this must not be started again. What was
 /// said first holds.
 pub fn start_gpus_with(program: impl Into<PathBuf>) {
     let _ = PROGRAM.set(program.into());
+}
+
+/// Has another process start those that use GPUs, by `start_gpu_process`: one that may. What was said first holds.
+pub fn start_gpus_through(starter: impl Fn(OwnedFd) -> io::Result<OwnedFd> + Send + Sync + 'static) {
+    let _ = STARTER.set(Box::new(starter));
+}
+
+/// Starts a process that uses a GPU, with that socket as its standard input, and returns a handle of it.
+///
+/// # Errors
+/// What the system says, or that no program was named.
+pub fn start_gpu_process(socket: OwnedFd) -> io::Result<OwnedFd> {
+    let program = PROGRAM.get().ok_or_else(|| io::Error::other(Fault::NoProgram))?;
+    let mut command = Command::new(program);
+    command.arg0("warpcrypt").arg(COMMAND).process_group(0);
+    command.stdin(socket).stdout(Stdio::null()).stderr(Stdio::null());
+    let (started, start) = bounded(1);
+    // On a thread that lives as long as it: the kernel kills it when the thread that started it ends.
+    thread::Builder::new().name("gpu-process".to_owned()).spawn(move || keep(command, &started))?;
+    start.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
 }
 
 /// Such a process, with at most one device. Ends with its last owner.
@@ -63,22 +88,23 @@ impl Process {
     /// # Errors
     /// What the system says, or that no program was named.
     pub fn start() -> Result<Arc<Self>, Fault> {
-        let program = PROGRAM.get().ok_or(Fault::NoProgram)?;
+        if PROGRAM.get().is_none() {
+            return Err(Fault::NoProgram);
+        }
         let (control, other) = Channel::pair().map_err(ChannelError::from)?;
-        let mut command = Command::new(program);
-        command.arg0("warpcrypt").arg(COMMAND).process_group(0);
-        command.stdin(other).stdout(Stdio::null()).stderr(Stdio::null());
-        let (started, start) = bounded(1);
+        let handle = match STARTER.get() {
+            Some(starter) => starter(other),
+            None => start_gpu_process(other),
+        }
+        .map_err(Fault::Start)?;
         let (end, ended) = bounded(0);
-        // On a thread that lives as long as it: the kernel kills it when the thread that started it ends.
         let lending = Arc::<Lending>::default();
-        let known = lending.clone();
-        let keep = move || keep(command, &started, end, &known);
-        thread::Builder::new().name("gpu-process".to_owned()).spawn(keep).map_err(Fault::Thread)?;
-        let handle = start.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+        let (known, watched) = (lending.clone(), handle.try_clone().map_err(Fault::Start)?);
+        let watch = move || watch(&watched, end, &known);
+        thread::Builder::new().name("gpu-watch".to_owned()).spawn(watch).map_err(Fault::Thread)?;
         Ok(Arc::new(Process {
             control: Arc::new(control.into()),
-            handle: handle.map_err(Fault::Start)?,
+            handle,
             ended,
             lending,
             lent: AtomicU64::new(0),
@@ -187,8 +213,14 @@ impl Drop for Process {
     }
 }
 
-/// Starts the process and waits until it is gone.
-fn keep(mut command: Command, started: &Sender<io::Result<OwnedFd>>, _end: Sender<()>, lending: &Lending) {
+/// Waits until the process is gone.
+fn watch(process: &OwnedFd, _end: Sender<()>, lending: &Lending) {
+    while poll(&mut [PollFd::new(process, PollFlags::IN)], None).is_err() {}
+    lending.finish();
+}
+
+/// Starts the process and takes its exit status.
+fn keep(mut command: Command, started: &Sender<io::Result<OwnedFd>>) {
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return drop(started.send(Err(error))),
@@ -197,7 +229,6 @@ fn keep(mut command: Command, started: &Sender<io::Result<OwnedFd>>, _end: Sende
     let handle = handle_of(&child).inspect_err(|_| _ = child.kill());
     let _ = started.send(handle);
     let _ = child.wait();
-    lending.finish();
 }
 
 fn handle_of(child: &Child) -> io::Result<OwnedFd> {
