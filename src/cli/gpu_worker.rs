@@ -4,7 +4,7 @@ use super::{
     descriptors,
     exit::{Code, Failure, Outcome},
 };
-use crate::engine;
+use crate::{engine, fuse};
 
 /// Runs `gpu-worker` until the other end of the socket is closed.
 pub fn run() -> Outcome {
@@ -22,6 +22,6 @@ pub fn run() -> Outcome {
     // Nothing but this one descriptor keeps the socket open.
     rustix::stdio::dup2_stdin(&null).map_err(failed)?;
     rustix::process::chdir("/").map_err(failed)?;
-    engine::serve_gpu(socket);
+    engine::serve_gpu(socket, fuse::refuse_calls);
     Ok(())
 }

@@ -5,6 +5,7 @@ mod args;
 mod backup;
 mod bench;
 mod check;
+mod confined;
 mod daemon;
 mod deferred;
 mod descriptors;
@@ -136,6 +137,7 @@ fn run(command: Command) -> Outcome {
         Command::Mount(args) => mount::run(args),
         Command::Serve(args) => mount::serve_for_parent(args),
         Command::GpuWorker => gpu_worker::run(),
+        Command::Confined => confined::run(),
         Command::Mounter(args) => mounter::run(args),
         Command::Umount(args) => umount::run(&args),
         Command::Bench { arguments } => bench::run(&arguments),

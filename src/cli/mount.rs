@@ -10,7 +10,7 @@ use super::{
     note, options, password,
     progress::Spinner,
     reverse,
-    session::{EndSignals, Mounted, Plan},
+    session::{Confined, EndSignals, Mounted, Plan},
     shared_store, tell, unlocking, vaults,
 };
 use crate::{
@@ -52,9 +52,12 @@ fn in_foreground(args: MountArgs, unlock: Unlock) -> Outcome {
     let what = shown(&args);
     let elsewhere = log::in_foreground(args.log_file.as_deref(), links(&args));
     let signals = EndSignals::hold()?;
+    let plan = plan(args);
+    // Before the spinner, which is a thread.
+    let confined = Confined::begin(&plan)?;
     let mounted = {
         let _spinner = Spinner::start("unlocking and mounting");
-        Mounted::start(&plan(args), &unlock)?
+        confined.mount(&plan, &unlock)?
     };
     drop(unlock);
     if elsewhere {
@@ -69,7 +72,9 @@ pub fn serve_for_parent(args: MountArgs) -> Outcome {
     let args = options::absorb(args)?;
     let what = shown(&args);
     log::in_background(args.log_file.as_deref(), links(&args));
-    let started = EndSignals::hold().and_then(|signals| Ok((Mounted::start(&plan(args), &unlock)?, signals)));
+    let plan = plan(args);
+    let mount = || Confined::begin(&plan)?.mount(&plan, &unlock);
+    let started = EndSignals::hold().and_then(|signals| Ok((mount()?, signals)));
     drop(unlock);
     let (mounted, signals) = match started {
         Ok(started) => started,

@@ -8,22 +8,32 @@ use super::{
 use crate::{
     engine::{self, EngineChoice},
     fuse::{
-        self, CacheMode, ControlDir, MountOptions, Mounter, MounterTask, NoControlDir, RingMode, Session,
-        Trust,
+        self, CacheMode, ControlDir, MountOptions, MountPoint, Mounter, MounterTask, NoControlDir, Reach,
+        RingMode, Session, Trust,
     },
     metrics,
     vault::{self, OpenOptions, Unlock, Vault},
 };
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
-use std::{io, path::PathBuf, sync::Arc, thread, time::Duration};
+use std::{
+    fs, io, iter,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 /// How long an unmount requested by a signal waits for users of the mount before it detaches the mount anyway.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it tries.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Symbolic links that the kernel follows one after the other, and the name that they begin with.
+const LINKS: usize = 41;
 /// The part of the memory for contents that requests from the kernel may take; the vault leaves it free.
 const REQUESTS_SHARE: usize = 16;
 
@@ -68,20 +78,46 @@ impl EndSignals {
     }
 }
 
-/// A mount that answers. Dropping it unmounts.
-pub struct Mounted(Session);
+/// A process that has given up all rights but those to serve one mount, which is not made yet.
+pub struct Confined {
+    place: MountPoint,
+    mounter: Arc<Mounter>,
+    /// A reverse view has none.
+    control_dir: Option<ControlDir>,
+    /// Open until the mount has opened them: some filesystems have another inode for each time that a name is looked up, and the
+    /// kernel knows what is in reach by its inode.
+    _reach: Reach,
+}
 
-impl Mounted {
+impl Confined {
+    /// Opens the mount point, starts the process that will mount, and gives up the rights to do so. To be called while the process
+    /// has a single thread: each has rights of its own.
+    ///
+    /// # Errors
+    /// If the mount point is not usable, or there is no place for a control socket.
+    pub fn begin(plan: &Plan) -> Outcome<Self> {
+        let place = mount_point::open(&plan.mount, plan.nonempty, plan.trust)?;
+        let control_dir = (!plan.reverse).then(ControlDir::make).transpose().map_err(|e| no_control(&e))?;
+        let mounter = Arc::new(Mounter::start(&place, &task(plan)).map_err(|e| refused(plan, &e))?);
+        if plan.open.engine != EngineChoice::Cpu {
+            let starter = mounter.clone();
+            engine::start_gpus_through(move |socket| starter.start_gpu(socket));
+        }
+        vault::lift_limits();
+        let reach = reach(plan, control_dir.as_ref());
+        fuse::confine(&reach);
+        Ok(Confined { place, mounter, control_dir, _reach: reach })
+    }
+
     /// Unlocks, mounts, and waits until the mount answers.
     ///
     /// # Errors
     /// If the vault does not open or cannot be mounted there.
-    pub fn start(plan: &Plan, unlock: &Unlock) -> Outcome<Mounted> {
+    pub fn mount(self, plan: &Plan, unlock: &Unlock) -> Outcome<Mounted> {
         // The modes of new files follow from the caller's umask, or a default ACL.
         rustix::process::umask(rustix::fs::Mode::empty());
-        let place = mount_point::open(&plan.mount, plan.nonempty, plan.trust)?;
-        vault::lift_limits();
         metrics::start();
+        let Confined { place, mounter, control_dir, _reach } = self;
         let options = MountOptions {
             read_only: plan.open.read_only,
             allow_other: plan.allow_other,
@@ -93,19 +129,12 @@ impl Mounted {
             requests: plan.open.memory / REQUESTS_SHARE,
             idle: plan.idle,
         };
-        let mounter = Arc::new(Mounter::start(&place, &task(plan)).map_err(|e| refused(plan, &e))?);
-        if plan.open.engine != EngineChoice::Cpu {
-            let starter = mounter.clone();
-            engine::start_gpus_through(move |socket| starter.start_gpu(socket));
-        }
-        fuse::confine();
-        if plan.reverse {
+        let Some(control_dir) = control_dir else {
             let view = reverse::view(&plan.vault, unlock)?;
             return fuse::mount_reverse(view, &place, mounter, &options)
                 .map(Mounted)
                 .map_err(|e| refused(plan, &e));
-        }
-        let control_dir = ControlDir::make().map_err(|e| no_control(&e))?;
+        };
         let vault = Vault::open(&plan.vault, unlock, plan.open.clone()).map_err(vaults::explain)?;
         vault.require_a_name().map_err(|e| Failure::plain(Code::Failed, e))?;
         anchor::take_if_new(&vault, plan.open.anchor.as_ref())?;
@@ -115,7 +144,12 @@ impl Mounted {
             .map(Mounted)
             .map_err(|e| refused(plan, &e))
     }
+}
 
+/// A mount that answers. Dropping it unmounts.
+pub struct Mounted(Session);
+
+impl Mounted {
     /// Serves until the vault is unmounted or a signal ends the mount.
     ///
     /// # Errors
@@ -150,6 +184,40 @@ fn task(plan: &Plan) -> MounterTask {
         allow_other: plan.allow_other,
         flags: plan.flags.clone(),
     }
+}
+
+/// What the process goes on using. What is not there is not there later either, or made below what is.
+fn reach(plan: &Plan, control_dir: Option<&ControlDir>) -> Reach {
+    let opened = |path: &Path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
+    let own = control_dir.and_then(|dir| dir.as_fd().try_clone_to_owned().ok());
+    let measurements = match plan.open.engine {
+        EngineChoice::Cpu => None,
+        EngineChoice::Auto | EngineChoice::Gpu => engine::measurements_dir().ok(),
+    };
+    let (mut files, mut places) = (Vec::new(), Vec::new());
+    if let Some(anchor) = &plan.open.anchor {
+        files.extend(opened(&anchor.file));
+        if !fs::metadata(&anchor.file).is_ok_and(|file| file.len() > 0) {
+            // It is made where the name leads, and the directory of the name is synced.
+            let made = end_of_links(&anchor.file);
+            places.extend([&made, &anchor.file].into_iter().filter_map(|file| opened(file.parent()?)));
+        }
+    }
+    let (seen, vault) = if plan.reverse { (opened(&plan.vault), None) } else { (None, opened(&plan.vault)) };
+    Reach {
+        seen: seen.into_iter().collect(),
+        directories: [vault, own, measurements].into_iter().flatten().collect(),
+        places,
+        files,
+        rings: plan.rings != RingMode::Off,
+    }
+}
+
+/// Where a name leads, if it is one of symbolic links, whose end need not be there.
+fn end_of_links(name: &Path) -> PathBuf {
+    let next = |at: &PathBuf| Some(at.parent()?.join(fs::read_link(at).ok()?));
+    let links = iter::successors(Some(name.to_owned()), next);
+    links.take(LINKS).last().unwrap_or_else(|| name.to_owned())
 }
 
 fn refused(plan: &Plan, error: &io::Error) -> Failure {

@@ -26,7 +26,7 @@ pub use gpu::{
     ChannelError, Description, DriverError, Fault, GpuEngine, Patience, Shape, Ways, devices as gpus, driver,
 };
 pub use profile::{Curve, Function, Profile, crossover};
-pub use records::forget as forget_measurements;
+pub use records::{forget as forget_measurements, made_dir as measurements_dir};
 pub use router::{EngineChoice, Router};
 pub use team::EngineCounters;
 

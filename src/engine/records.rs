@@ -102,6 +102,14 @@ fn open_dir(make: bool) -> io::Result<OwnedFd> {
     open_own(&start, &names, make)
 }
 
+/// The directory that measurements are kept in, made if need be.
+///
+/// # Errors
+/// If there is none, or it is another user's.
+pub fn made_dir() -> io::Result<OwnedFd> {
+    open_dir(true)
+}
+
 fn open_own(start: &Path, names: &[&str], make: bool) -> io::Result<OwnedFd> {
     let open = |dir: &OwnedFd, name: &str| {
         openat(dir, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())

@@ -19,7 +19,7 @@ use std::{
     ffi::OsStr,
     fmt, io,
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::{
             ffi::OsStrExt,
             net::{UnixListener, UnixStream},
@@ -38,6 +38,12 @@ const OPEN: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 /// The directory of the user who calls.
 #[derive(Debug)]
 pub struct ControlDir(OwnedFd);
+
+impl AsFd for ControlDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 /// Why there is no such directory: all that was tried.
 #[derive(Debug)]

@@ -64,7 +64,7 @@ mod way;
 mod workers;
 
 pub use caching::CacheMode;
-pub use confinement::confine;
+pub use confinement::{Confinement, Reach, confine, in_force, refuse_calls};
 pub use control::{
     Command as ControlCommand, FROZEN, LOCKED, Patience, Status as ControlStatus, hears, process, tell,
 };

@@ -166,7 +166,7 @@ impl Mounter {
 }
 
 fn gone() -> io::Error {
-    io::Error::new(io::ErrorKind::BrokenPipe, "the process that mounts and unmounts is gone")
+    io::Error::new(io::ErrorKind::BrokenPipe, "the process that mounts and unmounts for this one is gone")
 }
 
 /// Does what the other end of `socket` asks for, until that is closed. `place` is the directory to mount on; `start_gpu` starts a

@@ -7,6 +7,8 @@ use std::{fs, io, path::Path};
 pub const MOST_PAGES: &str = "/proc/sys/fs/fuse/max_pages_limit";
 /// Whether the kernel offers FUSE mounts io_uring, for every mount of the machine.
 pub const RINGS: &str = "/sys/module/fuse/parameters/enable_uring";
+/// What the kernel reads ahead, in a directory for each mount.
+pub const READ_AHEADS: &str = "/sys/devices/virtual/bdi";
 /// Pages worth asking for: 4 MiB. Larger buffers leave the processor's caches.
 pub const PAGES: u32 = 1024;
 /// Bytes of the pages in which the kernel counts requests.
@@ -36,7 +38,7 @@ pub fn offer_rings() -> bool {
 /// Has the kernel read further ahead in the mount on `device` than by default. If that is refused, returns one line
 /// that says what an administrator could do.
 pub fn raise_read_ahead(device: u64) -> Option<String> {
-    let read_ahead = format!("/sys/class/bdi/{}:{}/read_ahead_kb", major(device), minor(device));
+    let read_ahead = format!("{READ_AHEADS}/{}:{}/read_ahead_kb", major(device), minor(device));
     let mut advice = Vec::new();
     for (setting, value) in [(MOST_PAGES, PAGES), (&read_ahead, READ_AHEAD_KIB)] {
         if read(setting).is_some_and(|now| now < value) && write(setting, value).is_err() {

@@ -334,6 +334,34 @@ fn a_mount_without_the_anchor_is_named_with_the_command_that_mends_it() {
     assert!(refused.stderr.contains("its configuration is number"), "{}", refused.stderr);
 }
 
+/// The mount's process may open nothing but what it was told of.
+#[test]
+fn an_anchor_is_made_where_its_name_leads() {
+    if !ready(&[]) {
+        return;
+    }
+    let mut a = Anchored::new();
+    let [names, places] = ["names", "places"].map(|name| a.vault.place_path().join(name));
+    for dir in [&names, &places] {
+        fs::create_dir(dir).expect("a directory");
+    }
+    let made = places.join("anchor");
+    a.anchor = names.join("anchor");
+    symlink("more", &a.anchor).expect("a link");
+    symlink("../places/anchor", names.join("more")).expect("a link to nothing");
+    a.change("echo content >file");
+    a.finds(&[]);
+    assert!(fs::metadata(&made).expect("the anchor").len() > 0);
+    fs::write(&made, "").expect("an empty file");
+    a.change("echo more >file");
+    a.finds(&[]);
+    // Without a link, too.
+    a.anchor = made;
+    fs::write(&a.anchor, "").expect("an empty file");
+    a.change("echo last >file");
+    a.finds(&[]);
+}
+
 #[test]
 fn what_is_no_anchor_of_the_vault_is_refused() {
     if !ready(&[]) {

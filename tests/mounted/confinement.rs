@@ -1,13 +1,17 @@
-//! The process behind a mount has no right that it does not need, in any thread, and another process unmounts for it.
+//! The process behind a mount has no right that it does not need, in any thread, and another process mounts and unmounts for it.
 
 use crate::support::{
     command::{ok, run},
     mounted::{Vault, is_mounted},
-    ready,
+    ready, say,
     waiting::wait_for,
 };
 use serde_json::Value;
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// Capabilities that a mount for several users may keep, by their numbers: see capabilities(7). CHOWN, DAC_OVERRIDE,
 /// DAC_READ_SEARCH, FOWNER, FSETID, IPC_LOCK, SYS_ADMIN, SYS_NICE, SYS_RESOURCE, MKNOD.
@@ -46,7 +50,7 @@ fn every_thread_has_given_up_its_rights_and_stat_says_so() {
     let threads = threads(&said["process"].to_string());
     assert!(threads.len() > 1, "{threads:?}");
     for status in &threads {
-        assert_eq!(field(status, "NoNewPrivs"), "1", "{status}");
+        assert_eq!((field(status, "NoNewPrivs"), field(status, "Seccomp")), ("1", "2"), "{status}");
         for set in ["CapPrm", "CapEff", "CapInh", "CapAmb"] {
             let has = u64::from_str_radix(field(status, set), 16).expect("a set");
             assert_eq!(has & !kept, 0, "{set}: {status}");
@@ -57,38 +61,110 @@ fn every_thread_has_given_up_its_rights_and_stat_says_so() {
     assert_eq!(confinement["no_new_privileges"], true, "{confinement}");
     let named = confinement["capabilities"].as_array().expect("a list").len();
     assert_eq!(named, permitted.count_ones() as usize, "{confinement}");
-    assert!(stat(&vault, "--all").contains("get no more rights than it has; capabilities: "));
+    assert_eq!(confinement["landlock"].is_u64(), has_landlock(), "{confinement}");
+    assert!(stat(&vault, "--all").contains("no new privileges, "));
 }
 
-/// By all ways on which its process has to unmount by itself, and it leaves no process.
+/// Whether this machine has a Landlock that a mount can use.
+fn has_landlock() -> bool {
+    let report = confined();
+    let has = report["in_force"]["landlock"].is_u64();
+    if !has {
+        say(format_args!("SKIPPED: no Landlock here: {report}"));
+    }
+    has
+}
+
+/// What a process that is confined as a mount's was refused.
+fn confined() -> Value {
+    serde_json::from_str(&ok(Vault::program().arg("confined"), 60)).expect("JSON")
+}
+
 #[test]
-fn a_process_without_rights_still_ends_its_mount() {
+fn a_confined_process_opens_no_other_file_and_uses_no_program_or_network() {
     if !ready(&[]) {
         return;
     }
+    let refused = &confined()["refused"];
+    assert_eq!((&refused["programs"], &refused["network"]), (&true.into(), &true.into()), "{refused}");
+    assert_eq!(refused["files"], has_landlock(), "{refused}");
+    let doctor: Value =
+        serde_json::from_slice(&run(Vault::program().args(["doctor", "--json"]), 60).stdout).expect("JSON");
+    let check =
+        doctor["checks"].as_array().expect("a list").iter().find(|check| check["name"] == "confinement");
+    let state = if has_landlock() { "ok" } else { "missing" };
+    assert_eq!(check.expect("a check")["state"], state, "{check:?}");
+}
+
+/// By all ways on which a mount ends: neither its process stays nor the one that mounts, which keeps nothing busy before.
+#[test]
+fn no_process_outlives_its_mount() {
+    if !ready(&["umount", "fusermount3"]) {
+        return;
+    }
     let vault = Vault::new("aes-256-ctr");
-    for way in ["--end", "TERM"] {
+    let root = rustix::process::geteuid().is_root();
+    for way in ["umount", "lock --end", "TERM", "umount(8)", "fusermount3", "lazily", "KILL", "KILL mounter"]
+    {
+        if way == "umount(8)" && !root {
+            continue;
+        }
         let mount = vault.mount();
+        let place = &vault.mount_point;
         fs::write(mount.join("file"), way).expect("a file");
         let said: Value = serde_json::from_str(&stat(&vault, "--json")).expect("JSON");
         let process = said["process"].to_string();
-        if way == "--end" {
-            ok(Vault::program().arg("lock").arg("--end").arg(&vault.mount_point), 60);
-        } else {
-            run(std::process::Command::new("kill").args(["-s", way, &process]), 60);
+        let mounter = mounter_of(&vault).expect("a process that mounts");
+        assert_eq!(parent(&mounter), process, "{way}");
+        for used in links(&mounter) {
+            assert!(!used.starts_with(place) && !used.starts_with(&vault.store), "{way}: {}", used.display());
         }
-        wait_for("the mount ends", || !is_mounted(&vault.mount_point));
+        let kill = |signal: &str, whom: &str| ok(Command::new("kill").args(["-s", signal, whom]), 60);
+        let held = (way == "lazily").then(|| fs::File::open(mount.join("file")).expect("the file"));
+        match way {
+            "umount" => ok(Vault::program().arg("umount").arg(place), 60),
+            "lock --end" => ok(Vault::program().args(["lock", "--end"]).arg(place), 60),
+            "umount(8)" => ok(Command::new("umount").arg(place), 60),
+            "fusermount3" => ok(Command::new("fusermount3").arg("-u").arg(place), 60),
+            "lazily" => ok(Command::new("fusermount3").arg("-uz").arg(place), 60),
+            "KILL mounter" => {
+                kill("KILL", &mounter);
+                wait_for("the process that mounts ends", || mounter_of(&vault).is_none());
+                fs::write(mount.join("file"), "still served").expect("a file");
+                ok(Vault::program().arg("umount").arg(place), 60)
+            }
+            signal => kill(signal, &process),
+        };
+        drop(held);
         wait_for("its process ends", || !Path::new("/proc").join(&process).exists());
-        wait_for("the process that mounts ends", || !has_mounter(&vault));
+        wait_for("the process that mounts ends", || mounter_of(&vault).is_none());
+        if way == "KILL" {
+            ok(Command::new("fusermount3").arg("-u").arg(place), 60);
+        }
+        wait_for("the mount ends", || !is_mounted(place));
     }
 }
 
-/// Whether a process that mounts and unmounts for this vault runs.
-fn has_mounter(vault: &Vault) -> bool {
+/// The process that mounts and unmounts for this vault, if one runs.
+fn mounter_of(vault: &Vault) -> Option<String> {
     let place = vault.mount_point.to_str().expect("UTF-8");
-    fs::read_dir("/proc").expect("processes").flatten().any(|entry| {
+    let mut processes = fs::read_dir("/proc").expect("processes").flatten();
+    let found = processes.find(|entry| {
         let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
         let words: Vec<&str> = line.split('\0').collect();
         words.contains(&"mounter") && words.contains(&place)
-    })
+    });
+    Some(found?.file_name().to_string_lossy().into_owned())
+}
+
+fn parent(process: &str) -> String {
+    let status = fs::read_to_string(Path::new("/proc").join(process).join("status")).expect("a process");
+    field(&status, "PPid").to_owned()
+}
+
+/// The working directory and open files of a process, as far as the caller may see them: root alone.
+fn links(process: &str) -> Vec<PathBuf> {
+    let of = Path::new("/proc").join(process);
+    let open = fs::read_dir(of.join("fd")).into_iter().flatten().flatten().map(|fd| fd.path());
+    open.chain([of.join("cwd")]).filter_map(|link| fs::read_link(link).ok()).collect()
 }

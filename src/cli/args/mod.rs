@@ -152,6 +152,9 @@ pub enum Command {
     /// The process that uses a GPU; started by other commands
     #[command(hide = true, name = engine::GPU_COMMAND)]
     GpuWorker,
+    /// What a mount's process may not do here; started by `doctor`
+    #[command(hide = true)]
+    Confined,
     /// The process that mounts and unmounts; started by the one behind a mount
     #[command(hide = true, name = fuse::MOUNTER_COMMAND)]
     Mounter(MounterArgs),

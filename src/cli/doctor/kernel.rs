@@ -1,8 +1,15 @@
 //! What the kernel offers to mounts.
 
 use super::finding::Finding;
-use crate::fuse::{MOST_PAGES, PAGES, RINGS};
-use std::fs;
+use crate::{
+    cli::confined,
+    fuse::{MOST_PAGES, PAGES, RINGS},
+};
+use serde_json::Value;
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
 
 /// Versions of Linux that brought what mounts use, and what each lack costs. The newest comes first.
 const BROUGHT: [((u32, u32), &str); 3] = [
@@ -12,9 +19,9 @@ const BROUGHT: [((u32, u32), &str); 3] = [
 ];
 
 /// All of it.
-pub fn findings() -> [Finding; 3] {
+pub fn findings() -> [Finding; 4] {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    [version(release.trim()), request_size(), rings()]
+    [version(release.trim()), request_size(), rings(), confinement()]
 }
 
 fn version(release: &str) -> Finding {
@@ -54,9 +61,47 @@ fn rings() -> Finding {
     }
 }
 
+/// What a process that is confined as a mount's was refused.
+fn confinement() -> Finding {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg(confined::COMMAND).stdin(Stdio::null()).stderr(Stdio::null());
+    let report = command.output().ok().and_then(|output| serde_json::from_slice(&output.stdout).ok());
+    confined_by(&report.unwrap_or_default())
+}
+
+fn confined_by(report: &Value) -> Finding {
+    const NAME: &str = "confinement";
+    let tried = [("files", "other files"), ("programs", "programs"), ("network", "the network")];
+    let (refused, left): (Vec<_>, Vec<_>) =
+        tried.into_iter().partition(|(name, _)| report["refused"][name] == true);
+    let names =
+        |all: Vec<(&str, &'static str)>| all.into_iter().map(|(_, name)| name).collect::<Vec<_>>().join(", ");
+    if left.is_empty() {
+        return Finding::ok(NAME, format!("a mount's process is refused {}", names(refused)));
+    }
+    let found = Finding::ok(
+        NAME,
+        if refused.is_empty() { "none".to_owned() } else { format!("from {}", names(refused)) },
+    );
+    found.missing(
+        format!("a mount's process is not kept from {}", names(left)),
+        "boot Linux 5.19 or later with seccomp and with `landlock` in lsm=; mount /proc without hidepid",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_refused_is_told() {
+        let cost = |report: &Value| confined_by(report).json()["cost"].as_str().map(str::to_owned);
+        let of =
+            |files| serde_json::json!({ "refused": { "files": files, "programs": true, "network": true } });
+        assert_eq!(cost(&of(true)), None);
+        assert!(cost(&of(false)).is_some_and(|cost| cost.ends_with(" from other files")));
+        assert!(cost(&Value::Null).is_some_and(|cost| cost.ends_with("programs, the network")));
+    }
 
     #[test]
     fn an_older_kernel_lacks_more() {

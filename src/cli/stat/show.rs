@@ -137,14 +137,17 @@ fn head(now: &Value) -> String {
 
 /// What the mount's process has given up.
 fn confinement(of: &Value) -> String {
-    let privileges = match &of["no_new_privileges"] {
-        Value::Bool(true) => "programs that it starts get no more rights than it has",
-        _ => "programs that it starts may get more rights than it has",
+    let privileges =
+        if of["no_new_privileges"] == true { "no new privileges" } else { "may get new privileges" };
+    let files = match of["landlock"].as_i64() {
+        Some(version) => format!("Landlock {version}"),
+        None => "no Landlock".to_owned(),
     };
+    let calls = if of["seccomp"] == true { "seccomp" } else { "no seccomp" };
     let capabilities: Vec<&str> =
         of["capabilities"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let capabilities = if capabilities.is_empty() { "none".to_owned() } else { capabilities.join(", ") };
-    format!("{privileges}; capabilities: {capabilities}\n")
+    format!("{:20} {privileges}, {files}, {calls}; capabilities: {capabilities}\n", "confinement")
 }
 
 /// A line for each engine.

@@ -42,8 +42,9 @@ struct Opened {
 /// Memory of the program that the device reaches.
 type Table = Arc<Mutex<HashMap<MemoryId, Arc<Registered>>>>;
 
-/// Serves the program at the other end of `socket` until that is gone.
-pub fn serve(socket: OwnedFd) {
+/// Serves the program at the other end of `socket` until that is gone. Calls `ready` once a device is open: the driver needs no
+/// more rights from then on.
+pub fn serve(socket: OwnedFd, ready: fn()) {
     // If the driver is stuck when the program ends, nothing else would end this process. The thread that started it
     // lives as long as it does.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
@@ -60,7 +61,7 @@ pub fn serve(socket: OwnedFd) {
                 forget(&opened, memory);
                 continue;
             }
-            request => answer(&mut opened, request, handed),
+            request => answer(&mut opened, request, handed, ready),
         };
         let answer = answer.unwrap_or_else(|refusal| Answer::Failed(refusal.to_string()));
         if control.send(&answer, None).is_err() {
@@ -78,13 +79,19 @@ fn forget(opened: &Option<Opened>, memory: MemoryId) {
     drop(forgotten); // Unlocked and unmapped while nobody waits for the table.
 }
 
-fn answer(opened: &mut Option<Opened>, request: Request, handed: Option<OwnedFd>) -> Result<Answer, Refusal> {
+fn answer(
+    opened: &mut Option<Opened>,
+    request: Request,
+    handed: Option<OwnedFd>,
+    ready: fn(),
+) -> Result<Answer, Refusal> {
     match (request, opened) {
         (Request::Count, _) => return Ok(Answer::Devices(driver::devices()?)),
         (Request::Open { number, limits }, opened @ None) => {
             let (context, description) = Context::open(number)?;
             let kernels = Arc::new(Kernels::load(&context, &description)?);
             *opened = Some(Opened { context, kernels, limits, lent: Arc::default(), lanes: Vec::new() });
+            ready();
             return Ok(Answer::Opened(description));
         }
         (Request::Lend { memory, len }, Some(opened)) => opened.lend(memory, len, handed)?,

@@ -1,14 +1,18 @@
 //! The rights that the process behind a mount gives up before it reads anything of a vault: it holds the keys, and reads what
 //! others may have written, for months. Every thread and process that it starts later inherits what is given up.
 //!
-//! It mounts and unmounts through `mounter`, which keeps its rights.
+//! It mounts and unmounts through `mounter`, which keeps its rights, and so does what it starts for a GPU.
 
+mod calls;
+mod files;
+
+use self::calls::Caller;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 use serde_json::{Value, json};
-use std::{fs, io, sync::OnceLock};
+use std::{fs, io, os::fd::OwnedFd, sync::OnceLock};
 
 /// The capabilities that a mount for several users needs, of those that it was started with.
 const KEPT: CapabilitySet = CapabilitySet::CHOWN // Files belong to who made them.
@@ -31,12 +35,36 @@ pub struct Confinement {
     pub no_new_privileges: bool,
     /// The capabilities that it has left, by their names without `CAP_`.
     pub capabilities: Vec<&'static str>,
+    /// The version of Landlock that keeps files and the network from it.
+    pub landlock: Option<i32>,
+    /// A filter refuses system calls that it does not need (seccomp).
+    pub seccomp: bool,
+}
+
+/// What it opens after it was confined, beside what the kernel tells of itself.
+#[derive(Debug, Default)]
+pub struct Reach {
+    /// Directories below which it reads.
+    pub seen: Vec<OwnedFd>,
+    /// Directories below which it does anything but run programs.
+    pub directories: Vec<OwnedFd>,
+    /// Directories in which it makes files, and reads and writes those that are there.
+    pub places: Vec<OwnedFd>,
+    /// Files that it reads and writes.
+    pub files: Vec<OwnedFd>,
+    /// It uses io_uring.
+    pub rings: bool,
 }
 
 impl Confinement {
     /// As `stat` shows it.
     pub fn json(&self) -> Value {
-        json!({ "no_new_privileges": self.no_new_privileges, "capabilities": self.capabilities })
+        json!({
+            "no_new_privileges": self.no_new_privileges,
+            "capabilities": self.capabilities,
+            "landlock": self.landlock,
+            "seccomp": self.seccomp,
+        })
     }
 }
 
@@ -45,17 +73,41 @@ pub fn in_force() -> Option<&'static Confinement> {
     IN_FORCE.get()
 }
 
-/// Gives up rights, for the thread that calls and all that it starts from here on. What cannot be given up is logged.
-pub fn confine() {
+/// Gives up rights, for the thread that calls and all that it starts from here on: all but `reach`. What cannot be given up is
+/// logged.
+pub fn confine(reach: &Reach) {
     let no_new_privileges = set_no_new_privs(true)
         .inspect_err(|e| log::warn!("programs that the mount starts may get more rights than it has: {e}"))
         .is_ok();
     if let Err(e) = drop_capabilities() {
         log::warn!("the mount keeps capabilities that it does not need: {e}");
     }
+    let landlock = restrict_files(reach)
+        .inspect_err(|e| log::warn!("the mount may open every file that its user may: {e}"))
+        .ok();
+    let seccomp = calls::restrict(Caller::Mount { rings: reach.rings })
+        .inspect_err(|e| log::warn!("the mount may make every system call: {e}"))
+        .is_ok();
     let left = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
     let capabilities = left.iter_names().map(|(name, _)| name).collect();
-    let _ = IN_FORCE.set(Confinement { no_new_privileges, capabilities }); // A process is confined once.
+    let _ = IN_FORCE.set(Confinement { no_new_privileges, capabilities, landlock, seccomp }); // A process is confined once.
+}
+
+/// Refuses to every thread of this process, which uses a GPU, the system calls that it does not need, and to get more rights. What
+/// cannot be refused is logged.
+pub fn refuse_calls() {
+    if let Err(e) = calls::restrict(Caller::Gpu) {
+        log::warn!("the process may make every system call: {e}");
+    }
+}
+
+fn restrict_files(reach: &Reach) -> Result<i32, String> {
+    if hides_processes() {
+        return Err(
+            "Landlock would hide those whose requests it serves: /proc is mounted with hidepid".to_owned()
+        );
+    }
+    files::restrict(reach).map_err(|e| format!("Landlock, since Linux 5.19: {e}"))
 }
 
 fn drop_capabilities() -> io::Result<()> {
@@ -91,24 +143,6 @@ fn hides(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::thread;
-
-    #[test]
-    fn a_confined_thread_has_no_right_that_a_mount_does_not_need() {
-        // On a thread of its own: it is for good.
-        thread::spawn(|| {
-            confine();
-            assert_eq!(rustix::thread::no_new_privs(), Ok(true));
-            let sets = capabilities(None).expect("capabilities");
-            assert!(KEPT.union(CapabilitySet::SYS_PTRACE).contains(sets.permitted), "{sets:?}");
-            assert!(sets.permitted.contains(sets.effective) && sets.inheritable.is_empty(), "{sets:?}");
-            if !rustix::process::geteuid().is_root() {
-                assert!(sets.permitted.is_empty(), "{sets:?}");
-            }
-        })
-        .join()
-        .expect("no panic");
-    }
 
     #[test]
     fn a_proc_that_hides_processes_is_told_by_its_options() {

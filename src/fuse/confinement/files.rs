@@ -1,0 +1,76 @@
+//! The files that a confined process may open, and the network that it may not use: Landlock.
+
+use super::{
+    super::settings::{MOST_PAGES, READ_AHEADS, RINGS},
+    Reach,
+};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope, make_bitflags,
+};
+use std::os::fd::AsFd;
+
+/// The version before it refuses every rename from one directory to another.
+const OLDEST: ABI = ABI::V2;
+/// The rights of later versions are not taken.
+const NEWEST: ABI = ABI::V6;
+
+const READING: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
+
+/// What the kernel tells of threads, mounts, memory and processors.
+const READ: [&str; 3] = ["/proc", "/sys/fs/cgroup", "/sys/devices/system/cpu"];
+/// The settings that root's mounts raise.
+const RAISED: [&str; 3] = [MOST_PAGES, RINGS, READ_AHEADS];
+/// Each event loop opens the first again; the other takes the place of the terminal.
+const DEVICES: [&str; 2] = ["/dev/fuse", "/dev/null"];
+
+/// Takes from the thread that calls, and all that it starts from here on, every file that is not in `reach` or the kernel's.
+/// Returns the version of Landlock that is in force.
+///
+/// # Errors
+/// If the kernel has no such version.
+pub fn restrict(reach: &Reach) -> Result<i32, RulesetError> {
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(OLDEST))?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::from_all(NEWEST))?
+        // Signals may go out: a process of a GPU, which is not confined like this, is killed by one.
+        .scope(Scope::AbstractUnixSocket)?
+        .create()?;
+    for dir in &reach.seen {
+        rules = rules.add_rule(PathBeneath::new(dir, READING))?;
+    }
+    for dir in &reach.directories {
+        rules = rules.add_rule(PathBeneath::new(dir, AccessFs::from_all(NEWEST) & !AccessFs::Execute))?;
+    }
+    for file in &reach.files {
+        rules = rules.add_rule(PathBeneath::new(file, write()))?;
+    }
+    for dir in &reach.places {
+        rules = rules.add_rule(PathBeneath::new(dir, write() | AccessFs::ReadDir | AccessFs::MakeReg))?;
+    }
+    rules = allow(rules, &READ, READING)?;
+    rules = allow(rules, &RAISED, write())?;
+    rules = allow(rules, &DEVICES, write() | AccessFs::IoctlDev)?;
+    match rules.restrict_self()?.landlock {
+        LandlockStatus::Available { effective_abi, .. } => Ok(effective_abi as i32),
+        LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => Ok(0),
+    }
+}
+
+/// Reading and writing of what is there.
+fn write() -> BitFlags<AccessFs> {
+    make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate})
+}
+
+/// Allows that for each path that exists.
+fn allow(
+    rules: RulesetCreated,
+    paths: &[&str],
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    let present = paths.iter().filter_map(|path| PathFd::new(path).ok());
+    present.into_iter().try_fold(rules, |rules, path| rules.add_rule(PathBeneath::new(path.as_fd(), access)))
+}
