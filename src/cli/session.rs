@@ -192,7 +192,10 @@ fn reach(plan: &Plan, control_dir: Option<&ControlDir>) -> Reach {
     let own = control_dir.and_then(|dir| dir.as_fd().try_clone_to_owned().ok());
     let measurements = match plan.open.engine {
         EngineChoice::Cpu => None,
-        EngineChoice::Auto | EngineChoice::Gpu => engine::measurements_dir().ok(),
+        EngineChoice::Gpu => engine::measurements_dir(true).ok(),
+        // Nothing is measured where there is no GPU. One that PCI does not list is measured by each mount until `devices
+        // --measure` has made the directory.
+        EngineChoice::Auto => engine::measurements_dir(engine::gpu_is_installed()).ok(),
     };
     let (mut files, mut places) = (Vec::new(), Vec::new());
     if let Some(anchor) = &plan.open.anchor {

@@ -24,9 +24,10 @@ pub use gpu::{
 };
 pub use gpu::{
     ChannelError, Description, DriverError, Fault, GpuEngine, Patience, Shape, Ways, devices as gpus, driver,
+    is_installed as gpu_is_installed,
 };
 pub use profile::{Curve, Function, Profile, crossover};
-pub use records::{forget as forget_measurements, made_dir as measurements_dir};
+pub use records::{forget as forget_measurements, open_dir as measurements_dir};
 pub use router::{EngineChoice, Router};
 pub use team::EngineCounters;
 

@@ -92,22 +92,14 @@ fn place() -> Option<(PathBuf, Vec<&'static str>)> {
     given.or_else(|| Some((absolute("HOME")?, vec![".cache", DIR])))
 }
 
-/// The program's directory in the cache. Everything on the way to it below the home directory belongs to the user who calls, so
-/// what is in it is theirs.
+/// The program's directory in the cache, for what was measured; made if need be and `make` says so. Everything on the way to it
+/// below the home directory belongs to the user who calls, so what is in it is theirs.
 ///
 /// # Errors
 /// `NotFound` if there is none; EACCES if it is another user's.
-fn open_dir(make: bool) -> io::Result<OwnedFd> {
+pub fn open_dir(make: bool) -> io::Result<OwnedFd> {
     let (start, names) = place().ok_or(io::ErrorKind::NotFound)?;
     open_own(&start, &names, make)
-}
-
-/// The directory that measurements are kept in, made if need be.
-///
-/// # Errors
-/// If there is none, or it is another user's.
-pub fn made_dir() -> io::Result<OwnedFd> {
-    open_dir(true)
 }
 
 fn open_own(start: &Path, names: &[&str], make: bool) -> io::Result<OwnedFd> {

@@ -96,6 +96,30 @@ fn a_confined_process_opens_no_other_file_and_uses_no_program_or_network() {
     assert_eq!(check.expect("a check")["state"], state, "{check:?}");
 }
 
+#[test]
+fn a_mount_makes_no_directory_for_measurements_where_nothing_is_measured() {
+    if !ready(&[]) {
+        return;
+    }
+    let doctor: Value =
+        serde_json::from_slice(&run(Vault::program().args(["doctor", "--json"]), 60).stdout).expect("JSON");
+    let gpu = doctor["checks"].as_array().expect("a list").iter().find(|check| check["name"] == "GPU");
+    if !gpu.expect("a check")["found"].as_str().expect("text").starts_with("none") {
+        return say(format_args!("SKIPPED: a GPU is measured: {gpu:?}"));
+    }
+    let vault = Vault::new("aes-256-ctr");
+    let home = vault.place_path().join("home");
+    fs::create_dir(&home).expect("a directory");
+    let mut command = Vault::program();
+    command.arg("mount").arg(&vault.store).arg(&vault.mount_point).arg("--key-file").arg(&vault.key);
+    command.arg("--log-file").arg(&vault.log).env("HOME", &home).env_remove("XDG_CACHE_HOME");
+    ok(&mut command, 60);
+    let mount = vault.mounted(&[]);
+    fs::write(mount.join("file"), "content").expect("a file");
+    mount.unmount();
+    assert_eq!(fs::read_dir(&home).expect("the directory").count(), 0);
+}
+
 /// By all ways on which a mount ends: neither its process stays nor the one that mounts, which keeps nothing busy before.
 #[test]
 fn no_process_outlives_its_mount() {

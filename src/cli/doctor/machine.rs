@@ -6,7 +6,6 @@ use crate::{
     engine,
 };
 use rustix::process::{Resource, geteuid, getrlimit};
-use std::fs;
 
 /// Descriptors of a mount that never waits for the kernel to enlarge their table.
 const FILES: u64 = 16 << 10;
@@ -83,19 +82,10 @@ fn features() -> Vec<(&'static str, bool)> {
 fn gpu() -> Finding {
     match engine::gpus() {
         Ok(count) => Finding::ok("GPU", format!("{count} with a driver")),
-        Err(why) if has_gpu() => Finding::ok("GPU", why).slower(
+        Err(why) if engine::gpu_is_installed() => Finding::ok("GPU", why).slower(
             "the GPU of this machine is not used",
             "as root: apt-get install nvidia-driver; then restart. `nvidia-smi` shows whether the driver works",
         ),
         Err(why) => Finding::ok("GPU", format!("none, and none is needed: {why}")),
     }
-}
-
-/// Whether the list of PCI devices has a display controller of NVIDIA's.
-fn has_gpu() -> bool {
-    let read = |path| fs::read_to_string(path).unwrap_or_default();
-    let devices = fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
-    devices.map(|device| device.path()).any(|device| {
-        read(device.join("vendor")).trim() == "0x10de" && read(device.join("class")).starts_with("0x03")
-    })
 }

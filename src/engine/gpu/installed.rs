@@ -1,0 +1,12 @@
+//! Which hardware this machine has, as far as the kernel tells without a driver.
+
+use std::fs;
+
+/// Whether the list of PCI devices has a display controller of NVIDIA's.
+pub fn is_installed() -> bool {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let devices = fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
+    devices.map(|device| device.path()).any(|device| {
+        read(device.join("vendor")).trim() == "0x10de" && read(device.join("class")).starts_with("0x03")
+    })
+}
