@@ -109,6 +109,9 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
     if let Some(idle) = args.idle {
         line.extend(["--idle".into(), format!("{}s", idle.as_secs()).into()]);
     }
+    if let Some(idle) = args.idle_unmount {
+        line.extend(["--idle-unmount".into(), format!("{}s", idle.as_secs()).into()]);
+    }
     if let Some(file) = &args.anchor {
         line.extend(["--anchor".into(), file.into()]);
     }

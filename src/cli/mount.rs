@@ -132,6 +132,7 @@ fn plan(args: MountArgs) -> Plan {
         rings: args.io_uring.into(),
         flags: args.options,
         idle: args.idle,
+        idle_unmount: args.idle_unmount,
     }
 }
 

@@ -144,6 +144,9 @@ fn take(args: &mut MountArgs, option: String) -> Outcome {
         ("io-uring", Some(mode)) => args.io_uring = parse::<IoUringArg>(&option, mode)?,
         ("memory", Some(memory)) => args.memory = mebibytes(memory).ok_or_else(|| unknown(&option))?,
         ("idle", Some(time)) => args.idle = Some(duration(time).map_err(|_| unknown(&option))?),
+        ("idle-unmount", Some(time)) => {
+            args.idle_unmount = Some(duration(time).map_err(|_| unknown(&option))?);
+        }
         ("umask", Some(_)) => return Err(no_umask()),
         (name, None) if KERNEL.contains(&name) => args.options.push(option),
         (name, None) if FOR_OTHERS.contains(&name) => {}
@@ -208,6 +211,7 @@ fn fit_for_reverse(args: &MountArgs) -> Outcome {
         ("durability", args.durability != plain.durability),
         ("engine", args.engine != plain.engine),
         ("idle", args.idle != plain.idle),
+        ("idle-unmount", args.idle_unmount != plain.idle_unmount),
         ("io-uring", args.io_uring != plain.io_uring),
         ("memory", args.memory != plain.memory),
         ("shared", args.shared),

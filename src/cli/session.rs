@@ -61,6 +61,8 @@ pub struct Plan {
     pub flags: Vec<String>,
     /// The vault is locked when no program has made a request for so long.
     pub idle: Option<Duration>,
+    /// The vault is unmounted when no program has made a request for so long, and none uses it.
+    pub idle_unmount: Option<Duration>,
 }
 
 /// The signals that end a mount. They are held from before it is made, so that none kills it half-made.
@@ -128,6 +130,7 @@ impl Confined {
             rings: plan.rings,
             requests: plan.open.memory / REQUESTS_SHARE,
             idle: plan.idle,
+            idle_unmount: plan.idle_unmount,
         };
         let Some(control_dir) = control_dir else {
             let view = reverse::view(&plan.vault, unlock)?;

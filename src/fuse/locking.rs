@@ -14,11 +14,8 @@ use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Weak, atomic::Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
-
-/// How often it is looked whether programs still use the mount.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// So long a lock waits for the kernel to drop pages.
 const DROP_PATIENCE: Duration = Duration::from_secs(2);
@@ -221,25 +218,5 @@ pub(super) fn watch_held(server: &Weak<Server>) {
         server.gate.let_killed_go();
         drop(server);
         thread::sleep(LOOK_FOR_KILLED);
-    }
-}
-
-/// Locks the vault when no program has made a request for so long, until the mount ends or is to end. What the kernel
-/// answers by itself is no request, nor is that a file is closed or forgotten.
-pub fn lock_when_idle(server: &Weak<Server>, idle: Duration) {
-    let (mut seen, mut since) = (0, Instant::now());
-    while let Some(server) = server.upgrade().filter(|server| !server.gate.is_ending()) {
-        let came = server.gate.came();
-        if came != std::mem::replace(&mut seen, came) || server.gate.is_closed() {
-            since = Instant::now();
-        }
-        if since.elapsed() >= idle && !server.ends_if_detached() {
-            since = Instant::now();
-            if let Err(e) = server.lock(false) {
-                log::error!("not locked: {e}");
-            }
-        }
-        drop(server);
-        thread::sleep(LOOK.min(idle));
     }
 }

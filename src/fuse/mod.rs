@@ -33,6 +33,7 @@ mod gate;
 mod handing;
 mod handles;
 mod held;
+mod idle;
 mod inodes;
 mod listing;
 mod locking;

@@ -7,7 +7,7 @@ use super::{
     control_dir::ControlDir,
     filesystem::Mounted,
     gate::Gate,
-    locking::lock_when_idle,
+    idle::{lock_when_idle, unmount_when_idle},
     loops::Loops,
     mounter::{Mounter, Order},
     permissions::Judge,
@@ -72,6 +72,8 @@ pub struct MountOptions {
     pub requests: usize,
     /// The vault is locked when no program has made a request for so long.
     pub idle: Option<Duration>,
+    /// The mount ends when no program has made a request for so long, and none uses it.
+    pub idle_unmount: Option<Duration>,
     /// Whether requests come over io_uring.
     pub rings: RingMode,
 }
@@ -188,6 +190,11 @@ pub fn mount(
     if let Some(idle) = options.idle {
         let server = Arc::downgrade(&server);
         let watch = move || lock_when_idle(&server, idle);
+        thread::Builder::new().name("idle".into()).spawn(watch).inspect_err(|_| unmounter.give_up())?;
+    }
+    if let Some(idle) = options.idle_unmount {
+        let (server, ending) = (Arc::downgrade(&server), unmounter.clone());
+        let watch = move || unmount_when_idle(&server, idle, || ending.unmount(false));
         thread::Builder::new().name("idle".into()).spawn(watch).inspect_err(|_| unmounter.give_up())?;
     }
     let last_resort = unmounter.clone();

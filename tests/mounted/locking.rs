@@ -293,6 +293,26 @@ fn an_idle_vault_is_locked() {
     mount.unmount();
 }
 
+#[test]
+fn an_idle_vault_is_unmounted_once_nobody_uses_it() {
+    if !ready(&[]) {
+        return;
+    }
+    let vault = Vault::in_memory("aes-256-ctr");
+    for options in [&["--idle-unmount", "1s"][..], &["-o", "idle=1s,idle-unmount=2s"]] {
+        let mount = vault.mount_with(options);
+        fs::write(mount.join("file"), "content").expect("write");
+        let file = fs::File::open(mount.join("file")).expect("open");
+        // Long enough for two tries.
+        thread::sleep(Duration::from_secs(5));
+        assert!(mount.alive() && is_mounted(mount.path()), "{options:?}: a program has a file open");
+        drop(file);
+        wait_for("the end of the mount", || !is_mounted(mount.path()) && !mount.alive());
+        drop(mount);
+        has_file(&vault);
+    }
+}
+
 /// Nobody could unlock it any more for the programs that go on with their open files.
 #[test]
 fn an_idle_vault_that_was_detached_is_not_locked() {

@@ -268,6 +268,11 @@ pub struct MountArgs {
     /// `warpcrypt unlock` unlocks it.
     #[arg(help_heading = "Safety", long, value_name = "TIME", value_parser = values::duration)]
     pub idle: Option<Duration>,
+    /// Unmount the vault after so long without a request, once no program uses it: 30s, 10m, 2h
+    ///
+    /// A program uses it that has a file open or is in one of its directories.
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub idle_unmount: Option<Duration>,
     /// Log to this file instead of the system log
     ///
     /// A log that cannot be opened does not prevent the mount.
@@ -276,7 +281,7 @@ pub struct MountArgs {
     /// Mount options, as in fstab
     ///
     /// They are ro, rw, reverse, shared, allow_other, default_permissions, nonempty, any-path, any-kdf-memory, for-uid=UID, noexec, nosuid, nodev, noatime,
-    /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, io-uring=U, memory=MIB, anchor=F, idle=TIME. In a
+    /// password-file=F, password-command=C, key-file=F, log-file=F, engine=E, durability=D, cache=C, io-uring=U, memory=MIB, anchor=F, idle=TIME, idle-unmount=TIME. In a
     /// value, write a comma as `\,` and a backslash as `\\`. Root refuses a mount point behind a symbolic link or a directory that others
     /// can write to: for-uid lets that user own them and the mount point, any-path checks nothing.
     #[arg(short = 'o', value_name = "OPTIONS")]
@@ -326,6 +331,7 @@ impl MountArgs {
             memory: MEMORY_DEFAULT_MIB,
             anchor: None,
             idle: None,
+            idle_unmount: None,
             log_file: None,
             options: Vec::new(),
             nonempty: false,
