@@ -32,7 +32,7 @@ pub fn run(args: MounterArgs) -> Outcome {
             "`mounter` is started by `mount`, which mounts and unmounts through it.",
         ));
     }
-    // What ends the mount comes to the whole group of processes; this one is needed then.
+    // A signal that ends the mount reaches the whole process group, and this process then has to unmount.
     for signal in [SIGINT, SIGQUIT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(failed)?;
     }

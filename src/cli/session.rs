@@ -179,7 +179,7 @@ fn wait() -> bool {
     false
 }
 
-/// What the process that mounts is told.
+/// The task of the process that mounts.
 fn task(plan: &Plan) -> MounterTask {
     MounterTask {
         target: plan.mount.clone(),
@@ -189,7 +189,7 @@ fn task(plan: &Plan) -> MounterTask {
     }
 }
 
-/// What the process goes on using. What is not there is not there later either, or made below what is.
+/// The files that the process goes on using. One that is missing now stays missing, or is made in a directory that is listed.
 fn reach(plan: &Plan, control_dir: Option<&ControlDir>) -> Reach {
     let opened = |path: &Path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
     let own = control_dir.and_then(|dir| dir.as_fd().try_clone_to_owned().ok());
@@ -219,7 +219,7 @@ fn reach(plan: &Plan, control_dir: Option<&ControlDir>) -> Reach {
     }
 }
 
-/// Where a name leads, if it is one of symbolic links, whose end need not be there.
+/// The path at the end of a chain of symbolic links, which need not exist.
 fn end_of_links(name: &Path) -> PathBuf {
     let next = |at: &PathBuf| Some(at.parent()?.join(fs::read_link(at).ok()?));
     let links = iter::successors(Some(name.to_owned()), next);

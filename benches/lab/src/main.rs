@@ -91,7 +91,7 @@ fn main() -> ExitCode {
     let mut arguments = env::args_os().skip(1).peekable();
     match arguments.peek().and_then(|first| first.to_str()) {
         Some(PROGRAM) => return main_with(arguments),
-        // Whatever uses a GPU or mounts starts it.
+        // Processes that a mount or a GPU needs; they run this program again.
         Some(engine::GPU_COMMAND | fuse::MOUNTER_COMMAND) => {
             return main_with([PROGRAM.into()].into_iter().chain(arguments));
         }

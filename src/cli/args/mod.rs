@@ -152,7 +152,7 @@ pub enum Command {
     /// The process that uses a GPU; started by other commands
     #[command(hide = true, name = engine::GPU_COMMAND)]
     GpuWorker,
-    /// What a mount's process may not do here; started by `doctor`
+    /// Show what a mount's process may not do here; started by `doctor`
     #[command(hide = true)]
     Confined,
     /// The process that mounts and unmounts; started by the one behind a mount
@@ -169,7 +169,7 @@ pub struct MounterArgs {
     /// A mount flag
     #[arg(short = 'o')]
     pub flags: Vec<String>,
-    /// What the kernel's table shows
+    /// The source in the kernel's mount table
     pub source: OsString,
     /// The mount point
     pub target: PathBuf,

@@ -61,7 +61,7 @@ fn rings() -> Finding {
     }
 }
 
-/// What a process that is confined as a mount's was refused.
+/// Starts a process that is confined like a mount's, and reports what it was refused.
 fn confinement() -> Finding {
     let mut command = Command::new("/proc/self/exe");
     command.arg(confined::COMMAND).stdin(Stdio::null()).stderr(Stdio::null());

@@ -135,7 +135,7 @@ fn head(now: &Value) -> String {
     ) + &confinement(&now["confinement"])
 }
 
-/// What the mount's process has given up.
+/// A line with the rights that the mount's process has given up.
 fn confinement(of: &Value) -> String {
     let privileges =
         if of["no_new_privileges"] == true { "no new privileges" } else { "may get new privileges" };

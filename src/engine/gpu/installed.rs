@@ -1,4 +1,4 @@
-//! Which hardware this machine has, as far as the kernel tells without a driver.
+//! GPUs that the kernel lists, with or without a driver for them.
 
 use std::fs;
 

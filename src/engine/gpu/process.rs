@@ -51,7 +51,7 @@ pub fn start_gpus_with(program: impl Into<PathBuf>) {
     let _ = PROGRAM.set(program.into());
 }
 
-/// Has another process start those that use GPUs, by `start_gpu_process`: one that may. What was said first holds.
+/// Has another process start those that use GPUs, by `start_gpu_process`: one that is allowed to. Only the first call counts.
 pub fn start_gpus_through(starter: impl Fn(OwnedFd) -> io::Result<OwnedFd> + Send + Sync + 'static) {
     let _ = STARTER.set(Box::new(starter));
 }
@@ -59,7 +59,7 @@ pub fn start_gpus_through(starter: impl Fn(OwnedFd) -> io::Result<OwnedFd> + Sen
 /// Starts a process that uses a GPU, with that socket as its standard input, and returns a handle of it.
 ///
 /// # Errors
-/// What the system says, or that no program was named.
+/// The system's, or `NoProgram`.
 pub fn start_gpu_process(socket: OwnedFd) -> io::Result<OwnedFd> {
     let program = PROGRAM.get().ok_or_else(|| io::Error::other(Fault::NoProgram))?;
     let mut command = Command::new(program);
@@ -86,7 +86,7 @@ impl Process {
     /// Starts it.
     ///
     /// # Errors
-    /// What the system says, or that no program was named.
+    /// The system's, or `NoProgram`.
     pub fn start() -> Result<Arc<Self>, Fault> {
         if PROGRAM.get().is_none() {
             return Err(Fault::NoProgram);

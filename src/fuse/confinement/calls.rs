@@ -69,7 +69,7 @@ const REFUSED: [c_long; 48] = [
 /// Calls from this number on are those of x32, which the filter does not know by their own numbers. Other machines have no such.
 const X32: u32 = 0x4000_0000;
 
-/// Who is confined.
+/// The process that a filter is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller {
     /// The process behind a mount.
@@ -135,7 +135,7 @@ fn program(caller: Caller) -> Result<BpfProgram, Error> {
     Ok([first(caller), filter].concat())
 }
 
-/// What is looked at before the rules. The arguments of clone3(2) lie in memory, where no filter sees them: libraries take clone(2)
+/// Checks that come before the rules. The arguments of clone3(2) lie in memory, where no filter sees them: libraries take clone(2)
 /// for their threads where there is no other.
 fn first(caller: Caller) -> BpfProgram {
     /// `BPF_LD | BPF_W | BPF_ABS`: loads a field of the call; the number is the first.

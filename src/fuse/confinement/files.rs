@@ -17,7 +17,7 @@ const NEWEST: ABI = ABI::V6;
 
 const READING: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
 
-/// What the kernel tells of threads, mounts, memory and processors.
+/// Kernel information about threads, mounts, memory and processors.
 const READ: [&str; 3] = ["/proc", "/sys/fs/cgroup", "/sys/devices/system/cpu"];
 /// The settings that root's mounts raise.
 const RAISED: [&str; 3] = [MOST_PAGES, RINGS, READ_AHEADS];

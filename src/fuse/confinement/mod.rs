@@ -28,7 +28,7 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN // Files belong to who made the
 
 static IN_FORCE: OnceLock<Confinement> = OnceLock::new();
 
-/// What a process has given up.
+/// The rights that a process has given up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
     /// No program that it starts gets more rights than it has (`no_new_privs`).
@@ -41,7 +41,7 @@ pub struct Confinement {
     pub seccomp: bool,
 }
 
-/// What it opens after it was confined, beside what the kernel tells of itself.
+/// Files that the process opens after it is confined, besides the kernel's own in /proc and /sys.
 #[derive(Debug, Default)]
 pub struct Reach {
     /// Directories below which it reads.
