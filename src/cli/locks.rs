@@ -13,6 +13,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// How often the table of locks is read before a line counts as missing.
+const TABLE_READS: usize = 20;
+
 /// The file that the process behind the mount has locked: the lock file, or the vault's directory if the lock file
 /// was removed or replaced. `None` if nothing is locked.
 ///
@@ -61,9 +64,7 @@ pub fn is_shared(vault: &Path) -> bool {
 /// The folder of the process that has locked this file, if it can be seen from here.
 pub fn locked_by(lock: &File) -> Option<PathBuf> {
     let file = in_table(lock)?;
-    let table = fs::read_to_string("/proc/locks").ok()?;
-    let pid = table.lines().find_map(|line| holder(line, &file, &["WRITE"]))?;
-    Some(Path::new("/proc").join(pid))
+    find_in_table(|line| holder(line, &file, &["WRITE"]).map(|pid| Path::new("/proc").join(pid)))
 }
 
 /// Whether a process has locked the vault, alone or with others.
@@ -71,10 +72,15 @@ pub fn has_locked(process: Pid, vault: &Path) -> bool {
     let Ok(store) = StoreDir::open_path(vault) else { return false };
     let files = [lock_file(&store), directory(&store)];
     let files: Vec<String> = files.iter().flatten().filter_map(in_table).collect();
-    let table = fs::read_to_string("/proc/locks").unwrap_or_default();
     let process = process.to_string();
-    let has = |line| files.iter().any(|file| holder(line, file, &["WRITE", "READ"]) == Some(&process));
-    table.lines().any(has)
+    let has = |line: &str| files.iter().any(|file| holder(line, file, &["WRITE", "READ"]) == Some(&process));
+    find_in_table(|line| has(line).then_some(())).is_some()
+}
+
+/// The first that `wanted` makes of a line of `/proc/locks`. The kernel gives that table in pieces, and a line between two pieces is
+/// missed while other locks come and go, so the table is read again before a line counts as missing.
+fn find_in_table<T>(wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
+    (0..TABLE_READS).find_map(|_| fs::read_to_string("/proc/locks").ok()?.lines().find_map(&wanted))
 }
 
 /// A file as `/proc/locks` names it.
@@ -94,6 +100,10 @@ fn holder<'a>(line: &'a str, file: &str, modes: &[&str]) -> Option<&'a str> {
 mod tests {
     use super::*;
     use rustix::process::getpid;
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
 
     #[test]
     fn only_an_exclusive_lock_of_the_file_has_its_holder() {
@@ -110,6 +120,30 @@ mod tests {
         ] {
             assert_eq!(holder(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn the_holder_is_found_while_other_locks_come_and_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str| File::create(dir.path().join(name)).unwrap();
+        let held = make("held");
+        held.lock().unwrap();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for thread in 0..3 {
+                let files: Vec<File> = (0..200).map(|n| make(&format!("{thread}-{n}"))).collect();
+                let done = &done;
+                scope.spawn(move || {
+                    while !done.load(Ordering::Relaxed) {
+                        files.iter().for_each(|file| file.lock().unwrap());
+                        files.iter().for_each(|file| file.unlock().unwrap());
+                    }
+                });
+            }
+            let missed = (0..1000).filter(|_| locked_by(&held).is_none()).count();
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(missed, 0);
+        });
     }
 
     #[test]
