@@ -6,7 +6,7 @@ use crate::{
     support::{
         command::{ok, run, sh},
         is_proof,
-        mounted::{Vault, memory},
+        mounted::{Vault, memory_or_disk},
         random::Random,
         ready, say, setting,
     },
@@ -169,7 +169,7 @@ fn over_fake_faults_are_injected() {
     let bytes = setting("FILE_BYTES").unwrap_or(300_000);
     let fault = std::env::var("FAULT").expect("a fault");
     let vault = Vault::in_memory_of("aes-256-ctr", 17 * bytes + (1 << 30));
-    let place = memory(bytes).expect("memory");
+    let place = memory_or_disk(bytes);
     let file = place.path().join("file");
     fs::write(&file, Random::new("faults").bytes(bytes as usize)).expect("file");
     let streams = |each: &str, mount: &Path| {
@@ -271,7 +271,7 @@ fn a_mount_survives_the_process_of_a_real_gpu() {
 fn over_fake_process_is_hit() {
     let bytes = setting("FILE_BYTES").unwrap_or(300_000);
     let vault = Vault::in_memory_of("aes-256-ctr", 5 * bytes + (1 << 30));
-    let place = memory(bytes).expect("memory");
+    let place = memory_or_disk(bytes);
     let file = place.path().join("file");
     fs::write(&file, Random::new("process").bytes(bytes as usize)).expect("file");
     let mount = vault.mount_with(&["--engine", "gpu"]);
@@ -330,7 +330,7 @@ fn a_mount_goes_on_with_its_other_real_gpu() {
 fn over_fake_one_of_two_is_hit() {
     let bytes = setting("FILE_BYTES").unwrap_or(300_000);
     let vault = Vault::in_memory_of("aes-256-ctr", 17 * bytes + (1 << 30));
-    let place = memory(bytes).expect("memory");
+    let place = memory_or_disk(bytes);
     let file = place.path().join("file");
     fs::write(&file, Random::new("two").bytes(bytes as usize)).expect("file");
     let mount = vault.mount_with(&["--engine", "gpu"]);

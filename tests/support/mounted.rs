@@ -4,7 +4,10 @@ use super::{
     command::{Done, ok, run},
     failure,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, kill_process},
+};
 use std::{
     ffi::OsStr,
     fs,
@@ -280,9 +283,13 @@ impl<'v> Mount<'v> {
         release(self.path());
     }
 
-    /// Kills the process with SIGKILL; the dead mount stays.
+    /// Kills the process with SIGKILL; the dead mount stays. It may have been killed before.
     pub fn kill_server(&self) {
-        kill_process(self.pid, Signal::KILL).expect("kill");
+        match kill_process(self.pid, Signal::KILL) {
+            // Taken away by the first process of the system, as most of those do.
+            Err(Errno::SRCH) => {}
+            killed => killed.expect("kill"),
+        }
         assert!(wait_gone(self.pid, Duration::from_secs(20)), "a killed process stays");
     }
 
@@ -385,6 +392,15 @@ pub fn memory(bytes: u64) -> Option<TempDir> {
     let place = TempDir::with_prefix_in("warpcrypt-test-", "/dev/shm").ok()?;
     open_to_all(place.path());
     Some(place)
+}
+
+/// As `memory`; where there is no room, in the place of temporary files.
+pub fn memory_or_disk(bytes: u64) -> TempDir {
+    memory(bytes).unwrap_or_else(|| {
+        let place = TempDir::with_prefix("warpcrypt-test-").expect("temporary directory");
+        open_to_all(place.path());
+        place
+    })
 }
 
 fn open_to_all(path: &Path) {
