@@ -8,6 +8,7 @@ use crate::{
         json, log, print, print_bytes,
         signals::Interrupt,
     },
+    fuse::Reach,
     hash::Vaulted,
     vault::{Kind, Stat, Time},
 };
@@ -48,7 +49,7 @@ struct Listing<'a> {
 /// # Errors
 /// If the vault does not open, or something in it cannot be read.
 pub fn run(args: &ListArgs) -> Outcome {
-    let vault = open(&args.vault, &args.unlock)?;
+    let vault = open(&args.vault, &args.unlock, &mut Reach::default())?;
     let interrupt = Interrupt::watch()?;
     let mut listing = Listing { args, vault, interrupt, unreadable: 0, json: Vec::new(), is_read: true };
     listing.all()?;
