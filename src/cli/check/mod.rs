@@ -24,7 +24,7 @@ use crate::{
     format::name::{DIR_ID_NAME, LOCK_FILE},
     fuse::Reach,
     hash::{self, Vaulted},
-    vault::{self, AnchorUse, Flaw, NewNode, OpenError, OpenOptions, Vault},
+    vault::{self, AnchorUse, Flaw, NewNode, OpenError, OpenOptions, Vault, WalkPath},
 };
 use data_encoding::HEXLOWER;
 use job::{Check, Nodes};
@@ -133,7 +133,7 @@ fn open(args: &CheckArgs, scope: Scope) -> Outcome<(Arc<Vault>, Option<Finding>)
     let vault = vault.map_err(vaults::explain)?;
     let flaw = || Flaw::whole("the root's id did not authenticate; it has one again".to_owned());
     let finding =
-        || job::finding(Kind::Repaired, Path::new(""), (&vault.root(), DIR_ID_NAME.as_ref()), flaw());
+        || job::finding(Kind::Repaired, &WalkPath::default(), (&vault.root(), DIR_ID_NAME.as_ref()), flaw());
     let root = mended.then(finding);
     Ok((vault, root))
 }
