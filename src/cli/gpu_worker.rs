@@ -1,20 +1,34 @@
-//! `gpu-worker`: the process that uses a GPU. Its standard input is a socket of the program that started it.
+//! `gpu-worker`, the process that uses a GPU, and `gpu-starter`, the one that starts it for a command which may not. The standard
+//! input of either is a socket of the program that started it.
 
 use super::{
     descriptors,
     exit::{Code, Failure, Outcome},
 };
 use crate::{engine, fuse};
+use rustix::fd::OwnedFd;
 
 /// Runs `gpu-worker` until the other end of the socket is closed.
 pub fn run() -> Outcome {
+    engine::serve_gpu(socket(engine::GPU_COMMAND)?, fuse::refuse_calls);
+    Ok(())
+}
+
+/// Runs `gpu-starter` until the other end of the socket is closed.
+pub fn run_starter() -> Outcome {
+    engine::serve_gpu_starter(socket(engine::GPU_STARTER_COMMAND)?);
+    Ok(())
+}
+
+/// Takes the socket, and lets go of all else that the process inherited.
+fn socket(command: &str) -> Outcome<OwnedFd> {
     let failed = |e: rustix::io::Errno| Failure::plain(Code::Failed, format!("starting: {e}"));
     descriptors::close_inherited();
     if rustix::net::sockopt::socket_type(rustix::stdio::stdin()) != Ok(rustix::net::SocketType::SEQPACKET) {
         return Err(Failure::new(
             Code::Usage,
             "no socket on standard input",
-            "`gpu-worker` is started by other commands, which use a GPU through it.",
+            format!("`{command}` is started by other commands, which use a GPU through it."),
         ));
     }
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(failed)?;
@@ -22,6 +36,5 @@ pub fn run() -> Outcome {
     // Nothing but this one descriptor keeps the socket open.
     rustix::stdio::dup2_stdin(&null).map_err(failed)?;
     rustix::process::chdir("/").map_err(failed)?;
-    engine::serve_gpu(socket, fuse::refuse_calls);
-    Ok(())
+    Ok(socket)
 }

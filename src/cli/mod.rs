@@ -35,6 +35,7 @@ mod patience;
 mod progress;
 mod quoting;
 mod reverse;
+mod rights;
 mod rotate;
 mod session;
 mod shared_store;
@@ -113,6 +114,12 @@ fn with_command(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> 
     arguments
 }
 
+/// Runs the command that the arguments make, of which the first is the program's name.
+fn run_parsed(arguments: impl IntoIterator<Item = OsString>) -> Outcome {
+    let cli = Cli::try_parse_from(arguments).unwrap_or_else(|e| e.exit());
+    run(cli.command)
+}
+
 fn run(command: Command) -> Outcome {
     match command {
         Command::Init(args) => init::run(&args),
@@ -137,7 +144,8 @@ fn run(command: Command) -> Outcome {
         Command::Mount(args) => mount::run(args),
         Command::Serve(args) => mount::serve_for_parent(args),
         Command::GpuWorker => gpu_worker::run(),
-        Command::Confined => confined::run(),
+        Command::GpuStarter => gpu_worker::run_starter(),
+        Command::Confined { command } => confined::run(command),
         Command::Mounter(args) => mounter::run(args),
         Command::Umount(args) => umount::run(&args),
         Command::Bench { arguments } => bench::run(&arguments),

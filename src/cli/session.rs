@@ -3,7 +3,7 @@
 use super::{
     anchor,
     exit::{Code, Failure, Outcome},
-    mount_point, reverse, vaults,
+    mount_point, reverse, rights, vaults,
 };
 use crate::{
     engine::{self, EngineChoice},
@@ -14,26 +14,16 @@ use crate::{
     metrics,
     vault::{self, OpenOptions, Unlock, Vault},
 };
-use rustix::fs::{CWD, Mode, OFlags, openat};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
-use std::{
-    fs, io, iter,
-    os::fd::AsFd,
-    path::{Path, PathBuf},
-    sync::Arc,
-    thread,
-    time::Duration,
-};
+use std::{io, os::fd::AsFd, path::PathBuf, sync::Arc, thread, time::Duration};
 
 /// How long an unmount requested by a signal waits for users of the mount before it detaches the mount anyway.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it tries.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Symbolic links that the kernel follows one after the other, and the name that they begin with.
-const LINKS: usize = 41;
 /// The part of the memory for contents that requests from the kernel may take; the vault leaves it free.
 const REQUESTS_SHARE: usize = 16;
 
@@ -107,7 +97,9 @@ impl Confined {
         }
         vault::lift_limits();
         let reach = reach(plan, control_dir.as_ref());
-        fuse::confine(&reach);
+        for left in fuse::confine(&reach) {
+            log::warn!("the mount {left}");
+        }
         Ok(Confined { place, mounter, control_dir, _reach: reach })
     }
 
@@ -191,39 +183,15 @@ fn task(plan: &Plan) -> MounterTask {
 
 /// The files that the process goes on using. One that is missing now stays missing, or is made in a directory that is listed.
 fn reach(plan: &Plan, control_dir: Option<&ControlDir>) -> Reach {
-    let opened = |path: &Path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
-    let own = control_dir.and_then(|dir| dir.as_fd().try_clone_to_owned().ok());
-    let measurements = match plan.open.engine {
-        EngineChoice::Cpu => None,
-        EngineChoice::Gpu => engine::measurements_dir(true).ok(),
-        // Nothing is measured where there is no GPU. One that PCI does not list is measured by each mount until `devices
-        // --measure` has made the directory.
-        EngineChoice::Auto => engine::measurements_dir(engine::gpu_is_installed()).ok(),
-    };
-    let (mut files, mut places) = (Vec::new(), Vec::new());
-    if let Some(anchor) = &plan.open.anchor {
-        files.extend(opened(&anchor.file));
-        if !fs::metadata(&anchor.file).is_ok_and(|file| file.len() > 0) {
-            // It is made where the name leads, and the directory of the name is synced.
-            let made = end_of_links(&anchor.file);
-            places.extend([&made, &anchor.file].into_iter().filter_map(|file| opened(file.parent()?)));
-        }
+    let mut reach = Reach { serves: true, rings: plan.rings != RingMode::Off, ..Reach::default() };
+    match plan.reverse {
+        true => reach.seen.extend(rights::opened(&plan.vault)),
+        false => reach.directories.extend(rights::opened(&plan.vault)),
     }
-    let (seen, vault) = if plan.reverse { (opened(&plan.vault), None) } else { (None, opened(&plan.vault)) };
-    Reach {
-        seen: seen.into_iter().collect(),
-        directories: [vault, own, measurements].into_iter().flatten().collect(),
-        places,
-        files,
-        rings: plan.rings != RingMode::Off,
-    }
-}
-
-/// The path at the end of a chain of symbolic links, which need not exist.
-fn end_of_links(name: &Path) -> PathBuf {
-    let next = |at: &PathBuf| Some(at.parent()?.join(fs::read_link(at).ok()?));
-    let links = iter::successors(Some(name.to_owned()), next);
-    links.take(LINKS).last().unwrap_or_else(|| name.to_owned())
+    reach.directories.extend(control_dir.and_then(|dir| dir.as_fd().try_clone_to_owned().ok()));
+    rights::add_measurements(&mut reach, plan.open.engine);
+    rights::add_anchor(&mut reach, plan.open.anchor.as_ref());
+    reach
 }
 
 fn refused(plan: &Plan, error: &io::Error) -> Failure {

@@ -6,10 +6,11 @@ use super::{
     exit::{Code, Failure, Outcome},
     password, print,
     progress::Spinner,
-    reverse, vaults,
+    reverse, rights, vaults,
 };
 use crate::{
     format::{config::VaultConfig, key_slot::SlotKind},
+    fuse::Reach,
     vault::{OpenOptions, Unlock, Vault},
 };
 use std::{path::Path, sync::Arc};
@@ -30,20 +31,29 @@ pub fn present_for_keys(place: &Path, args: &UnlockArgs) -> Outcome<Unlock> {
     secret(&reverse::read_either(place)?, args)
 }
 
-/// Opens a vault: for reading, beside a mount too, or alone and for writing.
+/// Opens a vault for reading; it may be mounted at the same time.
+///
+/// # Errors
+/// As `open_with`.
+pub fn open(vault: &Path, args: &UnlockArgs, reach: Option<&mut Reach>) -> Outcome<Arc<Vault>> {
+    open_with(vault, args, OpenOptions { read_only: true, ..OpenOptions::default() }, reach)
+}
+
+/// Opens a vault. An anchor that is new takes the vault as it is. Before that, the process gives up its rights to everything but
+/// the vault and `reach`; without one it keeps them.
 ///
 /// # Errors
 /// As `present`, or if the vault cannot be opened.
-pub fn open(vault: &Path, args: &UnlockArgs, read_only: bool) -> Outcome<Arc<Vault>> {
-    open_with(vault, args, OpenOptions { read_only, ..OpenOptions::default() })
-}
-
-/// The same, with other options. An anchor that is new takes the vault as it is.
-///
-/// # Errors
-/// As `open`.
-pub fn open_with(vault: &Path, args: &UnlockArgs, options: OpenOptions) -> Outcome<Arc<Vault>> {
+pub fn open_with(
+    vault: &Path,
+    args: &UnlockArgs,
+    options: OpenOptions,
+    reach: Option<&mut Reach>,
+) -> Outcome<Arc<Vault>> {
     let unlock = present(vault, args)?;
+    if let Some(reach) = reach {
+        rights::give_up(reach, vault, &options);
+    }
     let wanted = options.anchor.clone();
     let opened = {
         let _spinner = Spinner::start("unlocking");

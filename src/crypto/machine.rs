@@ -2,12 +2,15 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
 
 /// Argon2id gets at most this part of the memory.
 const PART: u64 = 2;
+
+/// The controller of cgroup v1.
+const MEMORY: &str = "memory";
 
 /// Whether the user said that more is all right.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -49,16 +52,12 @@ fn check(needed: u64, total: u64) -> Result<(), TooMuchMemory> {
     if needed <= total / PART { Ok(()) } else { Err(TooMuchMemory { needed, total }) }
 }
 
-/// In KiB: what the machine has, or what its cgroup and those above it leave.
+/// In KiB: what the machine has, or what its cgroups and those above them leave.
 fn memory() -> Option<u64> {
-    let machine = fs::read_to_string("/proc/meminfo").ok().as_deref().and_then(total);
-    let group = fs::read_to_string("/proc/self/cgroup").ok().as_deref().and_then(unified).map(str::to_owned);
-    let groups = group.iter().flat_map(|group| Path::new(group).ancestors());
-    let limits = groups.filter_map(|group| {
-        let dir = Path::new("/sys/fs/cgroup").join(group.strip_prefix("/").unwrap_or(group));
-        limit(&fs::read_to_string(dir.join("memory.max")).ok()?)
-    });
-    limits.chain(machine).min()
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let limits = limits(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
+    let limits = limits.into_iter().filter_map(|file| limit(&fs::read_to_string(file).ok()?));
+    limits.chain(total(&read("/proc/meminfo"))).min()
 }
 
 /// `MemTotal` of /proc/meminfo, in KiB.
@@ -67,12 +66,39 @@ fn total(text: &str) -> Option<u64> {
         .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok())
 }
 
-/// The path of the unified hierarchy in /proc/self/cgroup.
-fn unified(text: &str) -> Option<&str> {
-    text.lines().find_map(|line| line.strip_prefix("0::"))
+/// The files with the limits of memory, as /proc/self/cgroup and /proc/self/mountinfo tell: of cgroup v2, and of the controller
+/// that v1 has for memory.
+fn limits(groups: &str, mounts: &str) -> Vec<PathBuf> {
+    let of_group = |line: &str| {
+        let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+        let (kind, controller, file) = match controllers {
+            "" => ("cgroup2", None, "memory.max"),
+            list if list.split(',').any(|one| one == MEMORY) => {
+                ("cgroup", Some(MEMORY), "memory.limit_in_bytes")
+            }
+            _ => return None,
+        };
+        let (root, top) = mounts.lines().find_map(|line| mounted(line, kind, controller))?;
+        // A group that is not below what is mounted, as in a container, is seen as its root.
+        let below = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
+        Some(below.ancestors().map(|dir| Path::new(top).join(dir).join(file)).collect::<Vec<_>>())
+    };
+    groups.lines().filter_map(of_group).flatten().collect()
 }
 
-/// A limit of `memory.max`, in KiB; `None` if there is none.
+/// Which part of a hierarchy of cgroups a line of the mount table mounts, and where; `None` if it is another filesystem, or one
+/// without that controller.
+fn mounted<'a>(line: &'a str, kind: &str, controller: Option<&str>) -> Option<(&'a str, &'a str)> {
+    let (mount, filesystem) = line.split_once(" - ")?;
+    let (mut mount, mut filesystem) = (mount.split(' ').skip(3), filesystem.split(' '));
+    let is_kind = filesystem.next() == Some(kind);
+    let options = filesystem.nth(1)?;
+    let has = |wanted: &str| options.split(',').any(|option| option == wanted);
+    let place = (mount.next()?, mount.next()?);
+    (is_kind && controller.is_none_or(has)).then_some(place)
+}
+
+/// A limit in KiB, given in bytes; `None` if there is none.
 fn limit(text: &str) -> Option<u64> {
     Some(text.trim().parse::<u64>().ok()? >> 10)
 }
@@ -92,8 +118,25 @@ mod tests {
     fn the_kernels_files_are_understood() {
         assert_eq!(total("MemTotal:       24683520 kB\nMemFree: 1 kB\n"), Some(24_683_520));
         assert_eq!(total("MemFree: 1 kB\n"), None);
-        assert_eq!(unified("4:memory:/a\n0::/user.slice/b\n"), Some("/user.slice/b"));
         assert_eq!([limit("max\n"), limit("1073741824\n")], [None, Some(1 << 20)]);
         assert!(memory().is_some_and(|kib| kib > 1 << 10));
+    }
+
+    #[test]
+    fn limits_are_those_of_both_versions_of_cgroups() {
+        let v2 = "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate";
+        let v1 = "30 23 0:27 / /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu,cpuacct
+            31 23 0:28 /docker/a /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory"
+            .replace("            ", "");
+        let found = |groups, mounts: &str| -> Vec<String> {
+            limits(groups, mounts).iter().map(|file| file.display().to_string()).collect()
+        };
+        let [top, above] = ["", "user.slice/"].map(|dir| format!("/sys/fs/cgroup/{dir}memory.max"));
+        let own = "/sys/fs/cgroup/user.slice/b/memory.max".to_owned();
+        assert_eq!(found("0::/user.slice/b\n", v2), [own, above, top]);
+        let [top, own] = ["", "b/"].map(|dir| format!("/sys/fs/cgroup/memory/{dir}memory.limit_in_bytes"));
+        assert_eq!(found("5:cpu,cpuacct:/\n4:memory:/docker/a/b\n", &v1), [own, top.clone()]);
+        assert_eq!(found("4:hugetlb,memory:/other\n0::/\n", &v1), [top]);
+        assert_eq!(found("4:memory:/a\n", v2), [""; 0]);
     }
 }

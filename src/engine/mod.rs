@@ -20,7 +20,9 @@ pub use buffer::{Buffer, BufferPool, Usage};
 pub use calibration::{Calibration, Measured, calibrate};
 pub use cpu::CpuEngine;
 pub use gpu::{
-    COMMAND as GPU_COMMAND, serve as serve_gpu, start_gpu_process, start_gpus_through, start_gpus_with,
+    COMMAND as GPU_COMMAND, STARTER_COMMAND as GPU_STARTER_COMMAND, serve as serve_gpu,
+    serve_starter as serve_gpu_starter, start_gpu_process, start_gpus_apart, start_gpus_through,
+    start_gpus_with,
 };
 pub use gpu::{
     ChannelError, Description, DriverError, Fault, GpuEngine, Patience, Shape, Ways, devices as gpus, driver,

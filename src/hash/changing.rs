@@ -1,6 +1,6 @@
 //! Whole runs over files that others change while they are read.
 
-use super::{source::Listed, *};
+use super::{source::Contents, *};
 use crate::crypto::hash::{Digest, Function};
 use rustix::fs::ftruncate;
 use std::{
@@ -40,14 +40,20 @@ impl Content for Open<'_> {
 
 impl<'a> Source for Changing<'a> {
     type Place = <Plain as Source>::Place;
+    type Folder = <Plain as Source>::Folder;
+    type Stored = ();
     type Content = Open<'a>;
 
     fn start(&self, path: &Path) -> io::Result<(Kind, Self::Place)> {
         Plain::default().start(path)
     }
 
-    fn list(&self, path: &Path, place: &Self::Place) -> io::Result<Vec<Listed<Self::Place>>> {
+    fn list(&self, path: impl FnOnce() -> PathBuf, place: &Self::Place) -> io::Result<Contents<Self>> {
         Plain::default().list(path, place)
+    }
+
+    fn place(&self, folder: &Self::Folder, (): ()) -> Self::Place {
+        Plain::default().place(folder, ())
     }
 
     fn size(&self, path: &Path, place: &Self::Place) -> io::Result<u64> {

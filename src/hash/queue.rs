@@ -35,6 +35,8 @@ pub(super) struct Queue<P, C: Content> {
     /// There is room for more files.
     room: Condvar,
     threads: usize,
+    /// Files that may wait.
+    waiting: usize,
 }
 
 struct State<P, C: Content> {
@@ -68,7 +70,7 @@ impl<P, C: Content> State<P, C> {
 }
 
 impl<P, C: Content> Queue<P, C> {
-    pub(super) fn new(threads: usize) -> Self {
+    pub(super) fn new(threads: usize, waiting: usize) -> Self {
         let state = State {
             filling: Vec::new(),
             batches: VecDeque::new(),
@@ -79,7 +81,13 @@ impl<P, C: Content> Queue<P, C> {
             abandoned: false,
             busy: 0,
         };
-        Queue { state: Mutex::new(state), ready: Condvar::new(), room: Condvar::new(), threads }
+        Queue {
+            state: Mutex::new(state),
+            ready: Condvar::new(),
+            room: Condvar::new(),
+            threads,
+            waiting: waiting.min(WAITING_MAX),
+        }
     }
 
     /// Adds a file that was found. Waits while the queue is full.
@@ -91,7 +99,7 @@ impl<P, C: Content> Queue<P, C> {
             state.batches.push_back(batch);
             self.ready.notify_one();
             self.room.wait_while(&mut state, |state| {
-                state.batches.len() * BATCH > WAITING_MAX && !state.abandoned
+                state.batches.len() * BATCH > self.waiting && !state.abandoned
             });
         }
     }
@@ -266,7 +274,7 @@ mod tests {
 
     #[test]
     fn long_files_are_shared_by_all_threads() {
-        let queue: Queue<(), OwnedFd> = Queue::new(4);
+        let queue: Queue<(), OwnedFd> = Queue::new(4, WAITING_MAX);
         (0..20).for_each(|number| queue.add_serial(lane(number, 0)));
         queue.found_all();
         let [first, second, third, fourth] = [0; 4].map(|_| taken(&queue));
@@ -291,7 +299,7 @@ mod tests {
 
     #[test]
     fn long_files_are_taken_function_by_function() {
-        let queue: Queue<(), OwnedFd> = Queue::new(4);
+        let queue: Queue<(), OwnedFd> = Queue::new(4, WAITING_MAX);
         (0..20).for_each(|number| queue.add_serial(lane(number, number as usize % 2)));
         let expected = [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9], [10, 12, 14, 16, 18]];
         assert_eq!([0; 3].map(|_| numbers(&taken(&queue))), expected);

@@ -19,7 +19,7 @@ pub fn run<S: Source>(
     options: &Options,
     mut each: impl FnMut(Record),
 ) {
-    let queue = Queue::new(options.threads);
+    let queue = Queue::new(options.threads, source.waiting_max());
     let (results, incoming) = unbounded();
     thread::scope(|scope| {
         for _ in 0..options.threads.max(1) {

@@ -1,12 +1,12 @@
 //! Where files come from: a plain filesystem, or a vault that need not be mounted.
 
-use crate::vault::{self, Dir, OpenFile, StoredName, Target, Vault};
+use crate::vault::{self, Climb, Dir, OpenFile, StoredName, Target, Vault};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use std::{
     ffi::{OsStr, OsString},
     io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
-    path::{Component, Path},
+    path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
@@ -22,19 +22,26 @@ pub enum Kind {
 }
 
 /// An entry of a folder.
-pub struct Listed<P> {
+pub struct Listed<S> {
     /// Its name.
     pub name: OsString,
     /// Its type; links are not followed.
     pub kind: Kind,
-    /// How the source finds it again.
-    pub place: P,
+    /// The name that the source knows it by.
+    pub stored: S,
 }
+
+/// A folder and its entries.
+pub type Contents<S> = (<S as Source>::Folder, Vec<Listed<<S as Source>::Stored>>);
 
 /// Files and folders.
 pub trait Source: Sync {
     /// What the source needs to find a node, besides its path.
     type Place: Send;
+    /// A folder that was listed.
+    type Folder: Climb;
+    /// What the source needs to find an entry of one.
+    type Stored;
     /// An open file.
     type Content: Content;
 
@@ -44,11 +51,19 @@ pub trait Source: Sync {
     /// If the node does not exist or cannot be accessed.
     fn start(&self, path: &Path) -> io::Result<(Kind, Self::Place)>;
 
-    /// The entries of a folder, in any order.
+    /// Opens a folder and lists its entries, in any order.
     ///
     /// # Errors
     /// If it cannot be read.
-    fn list(&self, path: &Path, place: &Self::Place) -> io::Result<Vec<Listed<Self::Place>>>;
+    fn list(&self, path: impl FnOnce() -> PathBuf, place: &Self::Place) -> io::Result<Contents<Self>>;
+
+    /// Where an entry of a folder is.
+    fn place(&self, folder: &Self::Folder, entry: Self::Stored) -> Self::Place;
+
+    /// Files that may wait to be hashed, of which each keeps its place.
+    fn waiting_max(&self) -> usize {
+        usize::MAX
+    }
 
     /// The number of damaged entries that `list` left out and logged.
     fn left_out(&self) -> usize {
@@ -118,16 +133,31 @@ const FOLDERS_MAX: usize = 256;
 /// Keeping a folder open pays off from this number of entries on.
 const FOLDER_MIN: usize = 8;
 
+/// Everything is found by its path.
+impl Climb for Option<Arc<Folder>> {
+    type Mark = ();
+
+    fn mark(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn above(&self, _: usize, (): &()) -> io::Result<Self> {
+        Ok(None)
+    }
+}
+
 impl Source for Plain {
     type Place = Option<Arc<Folder>>;
+    type Folder = Option<Arc<Folder>>;
+    type Stored = ();
     type Content = OwnedFd;
 
     fn start(&self, path: &Path) -> io::Result<(Kind, Self::Place)> {
         Ok((kind_of(FileType::from_raw_mode(fs::stat(path)?.st_mode)), None))
     }
 
-    fn list(&self, path: &Path, _: &Self::Place) -> io::Result<Vec<Listed<Self::Place>>> {
-        let fd = fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    fn list(&self, path: impl FnOnce() -> PathBuf, _: &Self::Place) -> io::Result<Contents<Self>> {
+        let fd = fs::open(path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let mut entries = Vec::new();
         for entry in fs::Dir::read_from(&fd)? {
             let entry = entry?;
@@ -142,15 +172,15 @@ impl Source for Plain {
                 }
                 kind => kind,
             };
-            entries.push(Listed { name: name.to_owned(), kind: kind_of(kind), place: None });
+            entries.push(Listed { name: name.to_owned(), kind: kind_of(kind), stored: () });
         }
-        if entries.len() >= FOLDER_MIN && Arc::strong_count(&self.open) <= FOLDERS_MAX {
-            let folder = Arc::new(Folder { fd, _open: self.open.clone() });
-            for entry in entries.iter_mut().filter(|entry| entry.kind == Kind::File) {
-                entry.place = Some(folder.clone());
-            }
-        }
-        Ok(entries)
+        let kept = entries.len() >= FOLDER_MIN && Arc::strong_count(&self.open) <= FOLDERS_MAX;
+        let folder = kept.then(|| Arc::new(Folder { fd, _open: self.open.clone() }));
+        Ok((folder, entries))
+    }
+
+    fn place(&self, folder: &Self::Folder, (): ()) -> Self::Place {
+        folder.clone()
     }
 
     fn size(&self, path: &Path, _: &Self::Place) -> io::Result<u64> {
@@ -202,6 +232,8 @@ impl Vaulted {
 
 impl Source for Vaulted {
     type Place = VaultPlace;
+    type Folder = Arc<Dir>;
+    type Stored = StoredName;
     type Content = VaultFile;
 
     fn start(&self, path: &Path) -> io::Result<(Kind, VaultPlace)> {
@@ -219,15 +251,24 @@ impl Source for Vaulted {
         Ok((kind, place))
     }
 
-    fn list(&self, _: &Path, place: &VaultPlace) -> io::Result<Vec<Listed<VaultPlace>>> {
+    fn list(&self, _: impl FnOnce() -> PathBuf, place: &VaultPlace) -> io::Result<Contents<Self>> {
         let dir = self.dir(place)?;
         let entries = self.0.list(&dir)?;
         let listed = |entry: vault::DirEntry| Listed {
             name: entry.name,
             kind: vault_kind(entry.kind),
-            place: Some((dir.clone(), entry.stored)),
+            stored: entry.stored,
         };
-        Ok(entries.into_iter().map(listed).collect())
+        Ok((dir, entries.into_iter().map(listed).collect()))
+    }
+
+    fn place(&self, dir: &Arc<Dir>, entry: StoredName) -> VaultPlace {
+        Some((dir.clone(), entry))
+    }
+
+    /// Each may be in a directory of its own, which is open.
+    fn waiting_max(&self) -> usize {
+        vault::descriptors() / 4
     }
 
     fn left_out(&self) -> usize {

@@ -1,6 +1,7 @@
 //! Finding the files: folders depth first, the entries of each in the order of their names' bytes.
 
-use super::source::{Kind, Source};
+use super::source::{Kind, Listed, Source};
+use crate::vault::{Ladder, WalkPath};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -35,6 +36,12 @@ pub(super) fn walk<S: Source>(
     }
 }
 
+/// Entries of a folder that are still to be visited, the next one last, and its path below the root.
+struct Rest<S> {
+    entries: Vec<Listed<S>>,
+    path: WalkPath,
+}
+
 fn enter<S: Source>(
     source: &S,
     root: &Path,
@@ -43,23 +50,55 @@ fn enter<S: Source>(
     stop: &AtomicBool,
     each: &mut dyn FnMut(Found<S::Place>),
 ) {
-    // Nodes to visit, the next one last.
-    let mut left = vec![(root.to_owned(), kind, place)];
-    while let Some((path, kind, place)) = left.pop() {
+    let list = |path: WalkPath, place: S::Place, each: &mut dyn FnMut(Found<S::Place>)| match source
+        .list(|| path.below(root), &place)
+    {
+        Ok((folder, mut entries)) => {
+            entries.sort_unstable_by(|a, b| b.name.cmp(&a.name));
+            Some((folder, Rest { entries, path }))
+        }
+        Err(e) => {
+            each(Found { path: path.below(root), place: Err(e) });
+            None
+        }
+    };
+    let top = match kind {
+        Kind::File => return each(Found { path: root.to_owned(), place: Ok(place) }),
+        Kind::Folder => list(WalkPath::default(), place, each),
+        Kind::Other => return,
+    };
+    let Some((folder, rest)) = top else { return };
+    let mut ladder = Ladder::new(folder, rest);
+    while let Some((folder, Rest { entries, path })) = ladder.present() {
         if stop.load(Ordering::Relaxed) {
             return;
         }
+        let Some(Listed { name, kind, stored }) = entries.pop() else {
+            if let Some((lost, error)) = ladder.leave().and_then(|left| left.lost) {
+                each_lost(root, lost, &error, each);
+            }
+            continue;
+        };
+        let path = path.join(&name);
         match kind {
-            Kind::File => each(Found { path, place: Ok(place) }),
-            Kind::Folder => match source.list(&path, &place) {
-                Ok(mut entries) => {
-                    entries.sort_unstable_by(|a, b| b.name.cmp(&a.name));
-                    left.extend(entries.into_iter().map(|e| (path.join(&e.name), e.kind, e.place)));
+            Kind::File => each(Found { path: path.below(root), place: Ok(source.place(folder, stored)) }),
+            Kind::Folder => {
+                if let Some((folder, rest)) = list(path.clone(), source.place(folder, stored), each)
+                    && let Err(e) = ladder.enter(folder, rest)
+                {
+                    each(Found { path: path.below(root), place: Err(e) });
                 }
-                Err(e) => each(Found { path, place: Err(e) }),
-            },
+            }
             Kind::Other => {}
         }
+    }
+}
+
+/// Folders to which the walk could not come back, with something in them left to visit.
+fn each_lost<P, S>(root: &Path, lost: Vec<Rest<S>>, error: &io::Error, each: &mut dyn FnMut(Found<P>)) {
+    for Rest { path, .. } in lost.into_iter().filter(|rest| !rest.entries.is_empty()) {
+        let error = io::Error::new(error.kind(), error.to_string());
+        each(Found { path: path.below(root), place: Err(error) });
     }
 }
 

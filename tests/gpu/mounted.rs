@@ -9,12 +9,15 @@ use crate::{
         mounted::{Vault, memory_or_disk},
         random::Random,
         ready, say, setting,
+        waiting::wait_for,
     },
 };
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Signal, kill_process, test_kill_process};
 use std::{
     fs,
+    io::Read,
     path::Path,
+    process::Stdio,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread::sleep,
     time::{Duration, Instant},
@@ -52,6 +55,35 @@ fn over_fake_copies() {
         let mount = vault.mount_with(&["--engine", "cpu"]);
         sh("/", "cmp \"$1\" \"$2/a\"", &[&file, mount.path()], 120);
         mount.unmount();
+    }
+}
+
+#[test]
+fn a_command_without_a_mount_has_its_gpu_started() {
+    if ready(&[]) {
+        fake::run_here("mounted::over_fake_reads_without_a_mount", &[], 120);
+    }
+}
+
+#[test]
+#[ignore = "runs over the fake driver"]
+fn over_fake_reads_without_a_mount() {
+    let vault = Vault::in_memory("aes-256-ctr");
+    let content = Random::new("content").bytes(1 << 20);
+    let mount = vault.mount_with(&["--engine", "cpu"]);
+    fs::write(mount.join("file"), &content).expect("a file");
+    mount.unmount();
+    let mut command = Vault::program();
+    command.arg("cat").arg(&vault.store).arg("file").arg("--key-file").arg(&vault.key);
+    // It waits for a reader, and starts nothing itself.
+    let mut cat = command.stdout(Stdio::piped()).spawn().expect("cat");
+    wait_for("the process of its GPU", || !processes_of(cat.id()).is_empty());
+    let gpus = processes_of(cat.id());
+    let mut read = Vec::new();
+    cat.stdout.take().expect("a pipe").read_to_end(&mut read).expect("its output");
+    assert!(cat.wait().expect("cat").success() && read == content);
+    for gpu in gpus {
+        wait_for("it ends", || test_kill_process(gpu).is_err());
     }
 }
 

@@ -1,4 +1,5 @@
 //! The process behind a mount has no right that it does not need, in any thread, and another process mounts and unmounts for it.
+//! Nor has a command that reads a vault without a mount.
 
 use crate::support::{
     command::{ok, run},
@@ -94,6 +95,59 @@ fn a_confined_process_opens_no_other_file_and_uses_no_program_or_network() {
         doctor["checks"].as_array().expect("a list").iter().find(|check| check["name"] == "confinement");
     let state = if has_landlock() { "ok" } else { "missing" };
     assert_eq!(check.expect("a check")["state"], state, "{check:?}");
+}
+
+/// Each is tried in the process of the command, once that is done.
+#[test]
+fn a_command_that_reads_a_vault_opens_no_other_file_and_uses_no_program_or_network() {
+    if !ready(&[]) {
+        return;
+    }
+    let has_landlock = has_landlock();
+    let vault = Vault::new("aes-256-ctr");
+    let mount = vault.mount();
+    fs::create_dir(mount.join("dir")).expect("a directory");
+    fs::write(mount.join("dir/file"), "content\n").expect("a file");
+    mount.unmount();
+    let place = vault.place_path();
+    let [target, source] = ["target", "source"].map(|name| place.join(name).display().to_string());
+    fs::create_dir(&target).expect("a directory");
+    fs::create_dir(&source).expect("a directory");
+    fs::write(Path::new(&source).join("new"), "more").expect("a file");
+    let [list, state, anchor] =
+        ["list", "state", "anchor"].map(|name| Path::new(&target).join(name).display().to_string());
+    let store = vault.store.display().to_string();
+    // The directory that is tried in, and whether the command may write there.
+    for (command, from, writes) in [
+        (&["check", &store][..], &store, false),
+        (&["check", &store, "--full", "--resume", &state], &store, false),
+        (&["check", &store, "--anchor", &anchor, "--accept"], &store, false),
+        (&["check", &store, "--repair"], &store, true),
+        (&["ls", &store, "--recursive"], &store, false),
+        (&["cat", &store, "dir/file"], &store, false),
+        (&["export", &store, "/", &target], &store, false),
+        (&["export", &store, "/", &target], &target, true),
+        (&["import", &store, &source, "/"], &store, true),
+        (&["import", &store, &source, "/"], &source, false),
+        (&["hash", "--vault", &store], &store, false),
+        (&["hash", "--vault", &store, "--known", &list, "--append"], &store, false),
+        (&["match", "--vault", &store], &store, false),
+    ] {
+        let mut confined = Vault::program();
+        confined.arg("confined").args(command).arg("--key-file").arg(&vault.key).current_dir(from);
+        let done = run(&mut confined, 60);
+        assert!(done.status.success(), "{command:?}: {done:?}");
+        assert!(!done.stderr.contains("the process "), "{command:?}: {done:?}");
+        let text = done.text();
+        let report: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
+        let refused = &report["refused"];
+        for what in ["programs", "network", "connections"] {
+            assert_eq!(refused[what], true, "{what} after {command:?}: {report}");
+        }
+        assert_eq!(refused["files"], has_landlock, "{command:?}: {report}");
+        assert_eq!(refused["writing"], has_landlock && !writes, "{command:?} in {from}: {report}");
+    }
+    assert_eq!(fs::read_to_string(Path::new(&target).join("dir/file")).expect("a copy"), "content\n");
 }
 
 #[test]

@@ -152,9 +152,16 @@ pub enum Command {
     /// The process that uses a GPU; started by other commands
     #[command(hide = true, name = engine::GPU_COMMAND)]
     GpuWorker,
-    /// Show what a mount's process may not do here; started by `doctor`
+    /// The process that starts those that use GPUs; started by other commands
+    #[command(hide = true, name = engine::GPU_STARTER_COMMAND)]
+    GpuStarter,
+    /// Show what a mount's process, or one that has run this command, may not do here; started by `doctor`
     #[command(hide = true)]
-    Confined,
+    Confined {
+        /// The command with its arguments
+        #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+        command: Vec<OsString>,
+    },
     /// The process that mounts and unmounts; started by the one behind a mount
     #[command(hide = true, name = fuse::MOUNTER_COMMAND)]
     Mounter(MounterArgs),

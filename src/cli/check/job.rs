@@ -6,14 +6,10 @@ use super::{
 };
 use crate::{
     cli::{progress::Totals, signals::Interrupt},
-    vault::{Aside, Dir, DirEntry, Flaw, Mismatch, Part, Vault},
+    vault::{Aside, Dir, DirEntry, Flaw, Mismatch, Part, Vault, WalkPath},
 };
 use parking_lot::{Mutex, MutexGuard};
-use std::{
-    ffi::OsStr,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{ffi::OsStr, sync::Arc};
 
 /// A check of one vault.
 pub(super) struct Check<'a> {
@@ -42,7 +38,8 @@ impl Nodes {
 
 /// An entry to be checked.
 pub(super) struct Job {
-    pub(super) path: PathBuf,
+    /// From the vault's root.
+    pub(super) path: WalkPath,
     pub(super) dir: Arc<Dir>,
     pub(super) entry: DirEntry,
 }
@@ -54,14 +51,14 @@ impl Job {
 }
 
 /// A finding where nothing was done.
-pub(super) fn finding(kind: Kind, path: &Path, (dir, name): (&Dir, &OsStr), flaw: Flaw) -> Finding {
+pub(super) fn finding(kind: Kind, path: &WalkPath, (dir, name): (&Dir, &OsStr), flaw: Flaw) -> Finding {
     let (kind, bytes) = match flaw.part {
         Part::Bytes(first, end) => (kind, Some((first, end))),
         Part::Whole | Part::Attribute(_) | Part::AttributeList | Part::Unread => (kind, None),
         Part::Anchored(mismatch) => (of_mismatch(mismatch), None),
     };
     let stored = dir.path_in_store(name).into_os_string();
-    Finding { path: path.as_os_str().to_owned(), bytes, kind, stored, reason: flaw.reason, aside: None }
+    Finding { path: path.path().into_os_string(), bytes, kind, stored, reason: flaw.reason, aside: None }
 }
 
 fn of_mismatch(mismatch: Mismatch) -> Kind {

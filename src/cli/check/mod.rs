@@ -13,16 +13,18 @@ use super::{
     exit::{Code, Failure, Outcome},
     locks,
     log::utc,
-    print,
+    mounts, print,
     progress::{Spinner, Totals},
     quoting::shell_word,
+    rights,
     signals::Interrupt,
     unlocking, vaults,
 };
 use crate::{
     format::name::{DIR_ID_NAME, LOCK_FILE},
+    fuse::Reach,
     hash::{self, Vaulted},
-    vault::{self, AnchorUse, Flaw, NewNode, OpenError, OpenOptions, Vault},
+    vault::{self, AnchorUse, Flaw, NewNode, OpenError, OpenOptions, Vault, WalkPath},
 };
 use data_encoding::HEXLOWER;
 use job::{Check, Nodes};
@@ -113,6 +115,9 @@ fn open(args: &CheckArgs, scope: Scope) -> Outcome<(Arc<Vault>, Option<Finding>)
     let unlock = unlocking::present(&args.vault, &args.unlock)?;
     let anchor = args.anchor.clone().map(|file| AnchorUse { file, accept: args.accept });
     let options = OpenOptions { read_only: !scope.changes(), anchor, ..OpenOptions::default() };
+    let mut reach = Reach::default();
+    reach.replaced.extend(args.resume.as_deref().and_then(|file| rights::opened(mounts::parent(file))));
+    rights::give_up(&mut reach, &args.vault, &options);
     let _spinner = Spinner::start("unlocking");
     let opened = || Vault::open(&args.vault, &unlock, options.clone());
     let (vault, mended) = match opened() {
@@ -128,7 +133,7 @@ fn open(args: &CheckArgs, scope: Scope) -> Outcome<(Arc<Vault>, Option<Finding>)
     let vault = vault.map_err(vaults::explain)?;
     let flaw = || Flaw::whole("the root's id did not authenticate; it has one again".to_owned());
     let finding =
-        || job::finding(Kind::Repaired, Path::new(""), (&vault.root(), DIR_ID_NAME.as_ref()), flaw());
+        || job::finding(Kind::Repaired, &WalkPath::default(), (&vault.root(), DIR_ID_NAME.as_ref()), flaw());
     let root = mended.then(finding);
     Ok((vault, root))
 }

@@ -1,9 +1,11 @@
 //! The order of a check: files of a directory by their stored names, then the directories in it. What is done up to a place in
 //! that order need not be done again.
 
-use super::report::Report;
+use super::report::{Finding, Report};
+use crate::vault::WalkPath;
 use serde::{Deserialize, Serialize};
 use std::{
+    cmp::Ordering,
     collections::VecDeque,
     ffi::{OsStr, OsString},
     path::Path,
@@ -17,34 +19,58 @@ pub struct Place {
     file: Option<OsString>,
 }
 
-impl Place {
-    /// That of a directory, given from the vault's root.
-    pub fn of_dir(dir: &Path) -> Self {
-        Place { dir: dir.as_os_str().to_owned(), file: None }
+/// How far an earlier check came, as a directory of this one sees it.
+#[derive(Clone, Copy)]
+pub enum Earlier<'p> {
+    /// It had not come here.
+    Behind,
+    /// It ended here, or in a directory below. The path from here to where that was, and the last file there.
+    Here(&'p Path, Option<&'p OsStr>),
+}
+
+impl<'p> Earlier<'p> {
+    /// As the root sees it.
+    pub fn of(last: Option<&'p Place>) -> Self {
+        last.map_or(Earlier::Behind, |last| Earlier::Here(Path::new(&last.dir), last.file.as_deref()))
     }
 
-    /// That of a file in a directory.
-    pub fn of_file(dir: &Path, file: &OsStr) -> Self {
-        Place { file: Some(file.to_owned()), ..Place::of_dir(dir) }
-    }
-
-    /// Whether a check that came as far as this has seen the directory itself.
-    pub fn is_behind_dir(&self, dir: &Path) -> bool {
-        dir <= self.dir()
+    /// Whether it has seen the directory itself.
+    pub fn has_dir(self) -> bool {
+        matches!(self, Earlier::Here(..))
     }
 
     /// Whether it has seen this file in the directory.
-    pub fn is_behind_file(&self, dir: &Path, file: &OsStr) -> bool {
-        dir < self.dir() || dir == self.dir() && self.file.as_deref().is_some_and(|last| file <= last)
+    pub fn has_file(self, name: &OsStr) -> bool {
+        match self {
+            Earlier::Behind => false,
+            Earlier::Here(way, last) => way != Path::new("") || last.is_some_and(|last| name <= last),
+        }
     }
 
-    /// Whether it has seen everything below the directory.
-    pub fn is_behind_all_of(&self, dir: &Path) -> bool {
-        dir < self.dir() && !self.dir().starts_with(dir)
+    /// As a directory in this one sees it; `None` if it has seen all of that.
+    pub fn inside(self, name: &OsStr) -> Option<Self> {
+        let Earlier::Here(way, file) = self else { return Some(Earlier::Behind) };
+        let mut way = way.components();
+        let Some(next) = way.next() else { return Some(Earlier::Behind) };
+        match name.cmp(next.as_os_str()) {
+            Ordering::Less => None,
+            Ordering::Equal => Some(Earlier::Here(way.as_path(), file)),
+            Ordering::Greater => Some(Earlier::Behind),
+        }
     }
+}
 
-    fn dir(&self) -> &Path {
-        Path::new(&self.dir)
+/// A place in the order, as a walk comes to it.
+pub struct Spot {
+    /// The directory, in the names of the store.
+    pub dir: WalkPath,
+    /// As [`Place`] has it.
+    pub file: Option<OsString>,
+}
+
+impl From<Spot> for Place {
+    fn from(spot: Spot) -> Self {
+        Place { dir: spot.dir.path().into_os_string(), file: spot.file }
     }
 }
 
@@ -52,21 +78,23 @@ impl Place {
 pub struct Progress {
     /// Number of the first that is not done.
     first: u64,
-    waiting: VecDeque<(Place, Option<Report>)>,
-    /// All that is done, and the place of the last.
+    waiting: VecDeque<(Spot, Option<Report>)>,
+    /// All that is done.
     done: Report,
-    last: Option<Place>,
+    /// The place of the last; before there is one, that of an earlier check.
+    last: Option<Spot>,
+    earlier: Option<Place>,
 }
 
 impl Progress {
     /// Goes on behind what was done before.
-    pub fn from(done: Report, last: Option<Place>) -> Self {
-        Progress { first: 0, waiting: VecDeque::new(), done, last }
+    pub fn from(done: Report, earlier: Option<Place>) -> Self {
+        Progress { first: 0, waiting: VecDeque::new(), done, last: None, earlier }
     }
 
     /// Begins with something; returns its number.
-    pub fn begin(&mut self, place: Place) -> u64 {
-        self.waiting.push_back((place, None));
+    pub fn begin(&mut self, spot: Spot) -> u64 {
+        self.waiting.push_back((spot, None));
         self.first + self.waiting.len() as u64 - 1
     }
 
@@ -76,16 +104,21 @@ impl Progress {
             *done = Some(report);
         }
         while let Some((_, Some(_))) = self.waiting.front() {
-            let Some((place, Some(report))) = self.waiting.pop_front() else { return };
+            let Some((spot, Some(report))) = self.waiting.pop_front() else { return };
             self.done.add(report);
-            self.last = Some(place);
+            self.last = Some(spot);
             self.first += 1;
         }
     }
 
+    /// Adds a finding that belongs to no place.
+    pub fn add(&mut self, finding: Finding) {
+        self.done.findings.push(finding);
+    }
+
     /// What is done, and up to where.
     pub fn into_done(self) -> (Report, Option<Place>) {
-        (self.done, self.last)
+        (self.done, self.last.map(Place::from).or(self.earlier))
     }
 }
 
@@ -93,39 +126,48 @@ impl Progress {
 mod tests {
     use super::*;
 
+    fn place(dir: &str, file: Option<&str>) -> Place {
+        Place { dir: dir.into(), file: file.map(OsString::from) }
+    }
+
+    /// As this directory sees it; `None` if everything in it or in one above was seen.
+    fn seen_from<'p>(last: &'p Place, dir: &str) -> Option<Earlier<'p>> {
+        Path::new(dir).iter().try_fold(Earlier::of(Some(last)), Earlier::inside)
+    }
+
     #[test]
-    fn a_place_knows_what_is_before_it() {
-        let place = Place::of_file(Path::new("b/d"), OsStr::new("m"));
-        for dir in ["", "a", "a/z", "b", "b/c", "b/c/x", "b/d"] {
-            assert!(place.is_behind_dir(Path::new(dir)), "{dir}");
+    fn what_was_checked_before_is_not_checked_again() {
+        let last = place("b/d", Some("m"));
+        for dir in ["", "b", "b/d"] {
+            assert!(seen_from(&last, dir).unwrap().has_dir(), "{dir}");
+        }
+        for dir in ["a", "a/z", "b/c", "b/c/x"] {
+            assert!(seen_from(&last, dir).is_none(), "{dir}");
         }
         for dir in ["b/d/a", "b/e", "b.", "c"] {
-            assert!(!place.is_behind_dir(Path::new(dir)), "{dir}");
-            assert!(!place.is_behind_file(Path::new(dir), OsStr::new("a")), "{dir}");
+            let earlier = seen_from(&last, dir).unwrap();
+            assert!(!earlier.has_dir() && !earlier.has_file(OsStr::new("a")), "{dir}");
         }
         for (dir, file, seen) in
             [("b", "z", true), ("b/d", "m", true), ("b/d", "n", false), ("b/d", "a", true)]
         {
-            assert_eq!(place.is_behind_file(Path::new(dir), OsStr::new(file)), seen, "{dir} {file}");
+            assert_eq!(seen_from(&last, dir).unwrap().has_file(OsStr::new(file)), seen, "{dir} {file}");
         }
-        for (dir, seen) in
-            [("", false), ("a", true), ("b", false), ("b/c", true), ("b/d", false), ("b/d/a", false)]
-        {
-            assert_eq!(place.is_behind_all_of(Path::new(dir)), seen, "{dir}");
-        }
-        assert!(!Place::of_dir(Path::new("b")).is_behind_file(Path::new("b"), OsStr::new("a")));
+        assert!(!seen_from(&place("b", None), "b").unwrap().has_file(OsStr::new("a")));
+        assert!(!Earlier::of(None).has_dir());
     }
 
     #[test]
     fn what_is_done_behind_something_that_is_not_does_not_count() {
         let mut progress = Progress::from(Report::default(), None);
-        let place = |file: &str| Place::of_file(Path::new("d"), OsStr::new(file));
+        let spot =
+            |file: &str| Spot { dir: WalkPath::default().join(OsStr::new("d")), file: Some(file.into()) };
         let one = || Report { files: 1, ..Report::default() };
-        let numbers = ["a", "b", "c"].map(|file| progress.begin(place(file)));
+        let numbers = ["a", "b", "c"].map(|file| progress.begin(spot(file)));
         progress.end(numbers[2], one());
         progress.end(numbers[0], one());
-        assert_eq!(progress.begin(place("e")), 3);
+        assert_eq!(progress.begin(spot("e")), 3);
         let (done, last) = progress.into_done();
-        assert_eq!((done.files, last), (1, Some(place("a"))));
+        assert_eq!((done.files, last), (1, Some(place("d", Some("a")))));
     }
 }

@@ -4,12 +4,8 @@ use super::{
     job::{Check, Job, finding},
     report::{Finding, Kind, Report},
 };
-use crate::vault::{self, Aside, Dir, DirEntry, Flaw, Origin, Part, Rebuilt, Result};
-use std::{
-    ffi::OsStr,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use crate::vault::{self, Aside, Dir, DirEntry, Flaw, Origin, Part, Rebuilt, Result, WalkPath};
+use std::{ffi::OsStr, path::PathBuf, sync::Arc};
 
 /// What was done, in words, and where the store has what was set aside.
 type Done = (Kind, &'static str, Option<PathBuf>);
@@ -78,7 +74,7 @@ pub(super) fn dir(check: &Check, job: &Job, error: &vault::Error) -> (Option<Arc
 /// An entry whose name is lost: it gets another one.
 pub(super) fn name(
     check: &Check,
-    path: &Path,
+    path: &WalkPath,
     place: (&Arc<Dir>, &OsStr),
     flaw: Flaw,
 ) -> (Option<DirEntry>, Finding) {
@@ -117,7 +113,7 @@ pub(super) fn left_behind(check: &Check, report: &Report) -> Vec<Finding> {
 }
 
 fn left_over(aside: Option<&Aside>, dir: &Dir, name: &OsStr, what: &str) -> Finding {
-    let found = finding(Kind::LeftOver, Path::new(""), (dir, name), Flaw::whole(what.to_owned()));
+    let found = finding(Kind::LeftOver, &WalkPath::default(), (dir, name), Flaw::whole(what.to_owned()));
     match aside.map(|aside| aside.take(dir, name)) {
         None => found,
         Some(Ok(place)) => Finding { aside: Some(place.into_os_string()), ..found },
@@ -126,16 +122,21 @@ fn left_over(aside: Option<&Aside>, dir: &Dir, name: &OsStr, what: &str) -> Find
 }
 
 /// A file that is not the vault's. It is told with what it is a copy of.
-pub(super) fn stray(check: &Check, path: &Path, (dir, name): (&Arc<Dir>, &OsStr), origin: Origin) -> Finding {
+pub(super) fn stray(
+    check: &Check,
+    path: &WalkPath,
+    (dir, name): (&Arc<Dir>, &OsStr),
+    origin: Origin,
+) -> Finding {
     const COPY: &str = "such as those that sync make of what changed in two places";
     let (path, what) = match origin {
-        Origin::CopyOf(original) => (path.join(original), format!("another program's copy of this, {COPY}")),
-        Origin::CopyOfOwn(own) => (path.to_owned(), format!("another program's copy of {own}, {COPY}")),
+        Origin::CopyOf(original) => (path.join(&original), format!("another program's copy of this, {COPY}")),
+        Origin::CopyOfOwn(own) => (path.clone(), format!("another program's copy of {own}, {COPY}")),
         Origin::RemovedOverNfs => (
-            path.to_owned(),
+            path.clone(),
             "removed while a program had it open; an NFS client keeps it until that closes it".to_owned(),
         ),
-        Origin::Unknown => (path.to_owned(), "not a file of this vault".to_owned()),
+        Origin::Unknown => (path.clone(), "not a file of this vault".to_owned()),
     };
     let found = finding(Kind::Stray, &path, (dir, name), Flaw::whole(what));
     let Some(aside) = check.aside.filter(|_| check.scope.move_strays) else { return found };

@@ -2,45 +2,51 @@
 
 use super::{
     job::{Check, Job, finding},
-    order::{Place, Progress},
+    order::{Earlier, Place, Progress, Spot},
     repair,
     report::{Finding, Kind, Report},
 };
-use crate::vault::{self, Contents, Dir, DirEntry, Flaw};
+use crate::vault::{self, Contents, Dir, DirEntry, Flaw, Ladder, WalkPath};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
-use std::{
-    ffi::OsStr,
-    mem,
-    num::NonZero,
-    path::{Path, PathBuf},
-    sync::Arc,
-    thread,
-};
+use std::{ffi::OsStr, io, mem, num::NonZero, sync::Arc, thread};
 
-/// Entries that may wait for a thread.
+/// Entries that may wait for a thread, each in a directory that is open.
 const WAITING: usize = 1024;
+/// The part of all descriptors that they may take.
+const WAITING_SHARE: usize = 4;
 
-/// A directory that is open: its path in the vault, and in the store from the vault's root.
-struct Open {
-    path: PathBuf,
-    stored: PathBuf,
+/// A directory that is open.
+struct Open<'p> {
+    /// Its path in the vault, and in the store, from the vault's root.
+    path: WalkPath,
+    stored: WalkPath,
     dir: Arc<Dir>,
+    earlier: Earlier<'p>,
     /// What was found of it when it was opened.
     found: Vec<Finding>,
+}
+
+/// What is left to do in a directory that was read.
+struct Rest<'p> {
+    path: WalkPath,
+    stored: WalkPath,
+    earlier: Earlier<'p>,
+    /// Directories in it, the next one last.
+    dirs: Vec<DirEntry>,
 }
 
 /// Checks everything below the root that is behind `last`; returns what is done, and up to where.
 pub(super) fn run(check: &Check, (done, last): (Report, Option<Place>)) -> (Report, Option<Place>) {
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    let (jobs, waiting) = bounded(WAITING);
+    let (jobs, waiting) = bounded((vault::descriptors() / WAITING_SHARE).min(WAITING));
     let progress = Mutex::new(Progress::from(done, last.clone()));
     thread::scope(|scope| {
         for _ in 0..threads {
             let waiting = waiting.clone();
             scope.spawn(|| check.work(waiting, &progress));
         }
-        Walk { check, jobs, progress: &progress, last }.run();
+        Walk { check, jobs, progress: &progress }.run(Earlier::of(last.as_ref()));
     });
     progress.into_inner().into_done()
 }
@@ -50,62 +56,71 @@ struct Walk<'a> {
     check: &'a Check<'a>,
     jobs: Sender<(u64, Job)>,
     progress: &'a Mutex<Progress>,
-    /// An earlier check came as far as this.
-    last: Option<Place>,
 }
 
-impl Walk<'_> {
-    /// Reads all directories, each before those in it.
-    fn run(self) {
+impl<'p> Walk<'_> {
+    /// Reads all directories, each before those in it. `earlier` is how far an earlier check came.
+    fn run(self, earlier: Earlier<'p>) {
         let (path, stored, found) = Default::default();
-        let mut next = Some(Open { path, stored, dir: self.check.vault.root(), found });
-        let mut closed: Vec<(PathBuf, Job)> = Vec::new();
-        while let Some(open) = next {
+        let root = Open { path, stored, dir: self.check.vault.root(), earlier, found };
+        let dir = root.dir.clone();
+        let Some(rest) = self.visit(root) else { return };
+        let mut ladder = Ladder::new(dir, rest);
+        while let Some((dir, rest)) = ladder.present() {
+            let Some(entry) = rest.dirs.pop() else {
+                if let Some((lost, error)) = ladder.leave().and_then(|left| left.lost) {
+                    self.lose(lost, &error);
+                }
+                continue;
+            };
+            let Some(open) = self.open(dir, rest, entry) else { continue };
             self.check.progress.tick();
-            let Some(inner) = self.visit(open) else { return };
-            closed.extend(inner.into_iter().rev());
-            next = std::iter::from_fn(|| closed.pop()).find_map(|(stored, job)| self.open(stored, job));
+            let (dir, path, stored) = (open.dir.clone(), open.path.clone(), open.stored.clone());
+            let Some(rest) = self.visit(open) else { return };
+            if let Err(e) = ladder.enter(dir, rest) {
+                self.report(&path, &stored, &e);
+            }
         }
     }
 
     /// Reads a directory and hands out the files in it; returns the directories in it that are still to be seen. `None` after
     /// an interruption.
-    fn visit(&self, mut open: Open) -> Option<Vec<(PathBuf, Job)>> {
-        let number = self.begin_dir(&open.stored);
+    fn visit(&self, mut open: Open<'p>) -> Option<Rest<'p>> {
+        let number = self.begin_dir(&open.stored, open.earlier);
         let findings = mem::take(&mut open.found);
         let mut report = Report { directories: 1, findings, ..Report::default() };
         let mut entries = self.check.entries(&open, &mut report);
-        entries.sort_by(|a, b| a.stored.0.cmp(&b.stored.0));
-        let (dirs, files): (Vec<Job>, Vec<Job>) = entries
-            .into_iter()
-            .map(|entry| Job { path: open.path.join(&entry.name), dir: open.dir.clone(), entry })
-            .partition(|job| job.entry.kind == vault::Kind::Dir);
+        entries.sort_by(|a, b| b.stored.0.cmp(&a.stored.0));
+        let (mut dirs, files): (Vec<DirEntry>, Vec<DirEntry>) =
+            entries.into_iter().partition(|entry| entry.kind == vault::Kind::Dir);
         // What is begun and interrupted does not count.
         self.check.interrupt.check().ok()?;
         if let Some(number) = number {
             self.progress.lock().end(number, report);
         }
-        for job in files {
-            if !self.last.as_ref().is_some_and(|last| last.is_behind_file(&open.stored, &job.entry.stored.0))
-            {
-                let number = self.progress.lock().begin(Place::of_file(&open.stored, &job.entry.stored.0));
-                self.jobs.send((number, job)).ok()?;
-            }
+        let Open { path, stored, dir, earlier, .. } = open;
+        for entry in files.into_iter().rev().filter(|entry| !earlier.has_file(&entry.stored.0)) {
+            let spot = Spot { dir: stored.clone(), file: Some(entry.stored.0.clone()) };
+            let number = self.progress.lock().begin(spot);
+            let job = Job { path: path.join(&entry.name), dir: dir.clone(), entry };
+            self.jobs.send((number, job)).ok()?;
         }
-        let inner = dirs.into_iter().map(|job| (open.stored.join(&job.entry.stored.0), job));
-        let seen = |stored: &Path| self.last.as_ref().is_some_and(|last| last.is_behind_all_of(stored));
-        Some(inner.filter(|(stored, _)| !seen(stored)).collect())
+        dirs.retain(|entry| earlier.inside(&entry.stored.0).is_some());
+        Some(Rest { path, stored, earlier, dirs })
     }
 
     /// Begins with a directory; `None` if an earlier check has seen it.
-    fn begin_dir(&self, stored: &Path) -> Option<u64> {
-        let seen = self.last.as_ref().is_some_and(|last| last.is_behind_dir(stored));
-        (!seen).then(|| self.progress.lock().begin(Place::of_dir(stored)))
+    fn begin_dir(&self, stored: &WalkPath, earlier: Earlier) -> Option<u64> {
+        let spot = || Spot { dir: stored.clone(), file: None };
+        (!earlier.has_dir()).then(|| self.progress.lock().begin(spot()))
     }
 
     /// Opens a directory, and checks its attributes then: they are bound to its id, which may have to be mended first. `None` if
     /// it is damaged.
-    fn open(&self, stored: PathBuf, job: Job) -> Option<Open> {
+    fn open(&self, parent: &Arc<Dir>, rest: &Rest<'p>, entry: DirEntry) -> Option<Open<'p>> {
+        let earlier = rest.earlier.inside(&entry.stored.0)?;
+        let (path, stored) = (rest.path.join(&entry.name), rest.stored.join(&entry.stored.0));
+        let job = Job { path, dir: parent.clone(), entry };
         let (dir, finding) = match self.check.vault.open_dir(&job.dir, &job.entry.stored) {
             Ok(dir) => (Some(dir), None),
             Err(e) => repair::dir(self.check, &job, &e),
@@ -113,12 +128,26 @@ impl Walk<'_> {
         let mut found = Vec::from_iter(finding);
         if let Some(dir) = dir {
             found.extend(self.check.node(&job));
-            return Some(Open { path: job.path, stored, dir, found });
+            return Some(Open { path: job.path, stored, dir, earlier, found });
         }
-        if let Some(number) = self.begin_dir(&stored) {
+        if let Some(number) = self.begin_dir(&stored, earlier) {
             self.progress.lock().end(number, Report { findings: found, ..Report::default() });
         }
         None
+    }
+
+    /// Reports directories to which the walk could not come back, with something in them left to see.
+    fn lose(&self, lost: Vec<Rest>, error: &io::Error) {
+        for Rest { path, stored, .. } in lost.into_iter().filter(|rest| !rest.dirs.is_empty()) {
+            self.report(&path, &stored, error);
+        }
+    }
+
+    /// Reports a directory in which not everything was seen.
+    fn report(&self, path: &WalkPath, stored: &WalkPath, error: &io::Error) {
+        let flaw = Flaw::unread(format!("not everything in it was checked: {error}"));
+        let (root, stored) = (self.check.vault.root(), stored.path());
+        self.progress.lock().add(finding(Kind::Damaged, path, (&root, stored.as_os_str()), flaw));
     }
 }
 
@@ -152,7 +181,7 @@ impl Check<'_> {
         for (name, stored, refused) in self.vault.lost_names(dir).unwrap_or_default() {
             let stored = stored.file_name().unwrap_or_default();
             let flaw = Flaw::refused(&refused);
-            report.findings.push(finding(Kind::Lost, &path.join(name), (dir, stored), flaw));
+            report.findings.push(finding(Kind::Lost, &path.join(&name), (dir, stored), flaw));
         }
         for name in left_over {
             let flaw = Flaw::whole("left by an unfinished write, or set aside".to_owned());

@@ -9,6 +9,7 @@ use crate::{
         signals::Interrupt,
         unlocking,
     },
+    fuse::Reach,
     hash::{
         self, Plain, Source, Vaulted,
         pieces::{self, Cut, CutFile, Matches},
@@ -28,7 +29,7 @@ pub fn run(args: &MatchArgs) -> Outcome {
     match &args.place.vault {
         None => find(&Plain::default(), &naming.roots(&args.place.paths), naming, args, &interrupt),
         Some(vault) => {
-            let source = Vaulted(unlocking::open(vault, &args.place.unlock, true)?);
+            let source = Vaulted(unlocking::open(vault, &args.place.unlock, Some(&mut Reach::default()))?);
             find(&source, &naming.vault_roots(&args.place.paths), naming, args, &interrupt)
         }
     }

@@ -10,12 +10,13 @@ pub mod place;
 use super::{
     args::{EngineArg, HashArgs},
     exit::{Code, Failure, Outcome},
-    log,
+    log, rights,
     signals::Interrupt,
     unlocking, vaults,
 };
 use crate::{
     crypto::hash::Function,
+    fuse::Reach,
     hash::{self, Known, Plain, Source, Vaulted, gpu::Gpu, list},
 };
 use append::Append;
@@ -56,7 +57,16 @@ pub fn run(args: &HashArgs) -> Outcome {
             all(&Plain::default(), &roots, args, &functions, gpu.as_ref(), mode, &interrupt)
         }
         Some(vault) => {
-            let source = Vaulted(unlocking::open(vault, &args.place.unlock, true)?);
+            let mut reach = Reach::default();
+            for list in args.known.iter().filter(|_| args.append) {
+                match rights::opened(list) {
+                    Some(list) => reach.files.push(list),
+                    None => rights::add_place(&mut reach, list),
+                }
+            }
+            // The driver of a GPU, which this process may come to use, needs more rights.
+            let reach = gpu.is_none().then_some(&mut reach);
+            let source = Vaulted(unlocking::open(vault, &args.place.unlock, reach)?);
             let roots = naming.vault_roots(&args.place.paths);
             all(&source, &roots, args, &functions, gpu.as_ref(), mode, &interrupt)
         }

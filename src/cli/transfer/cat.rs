@@ -8,6 +8,7 @@ use crate::{
         signals::Interrupt,
         unprinted,
     },
+    fuse::Reach,
     vault::{Kind, Segment},
 };
 use rustix::io::Errno;
@@ -38,7 +39,7 @@ enum End {
 /// # Errors
 /// If the vault does not open, a file cannot be read or does not verify, or standard output fails.
 pub fn run(args: &CatArgs) -> Outcome {
-    let vault = open(&args.vault, &args.unlock)?;
+    let vault = open(&args.vault, &args.unlock, &mut Reach::default())?;
     let interrupt = Interrupt::watch()?;
     for path in &args.paths {
         let mut output = Output { interrupt: &interrupt, zeros: vec![0; ZEROS], at: 0, end: None };

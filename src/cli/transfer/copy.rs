@@ -15,7 +15,7 @@ use crate::{
         progress::Late,
         signals::Interrupt,
     },
-    vault::{Kind, Stat},
+    vault::{Climb, Kind, Ladder, Left, Stat, WalkPath},
 };
 use rustix::io::Errno;
 use std::{
@@ -23,7 +23,7 @@ use std::{
     ffi::{OsStr, OsString},
     fmt::Display,
     io,
-    path::{Path, PathBuf},
+    path::Path,
     rc::Rc,
 };
 
@@ -51,18 +51,21 @@ pub struct Copy<'a, S: Side, T: Target> {
     /// The first directory of the target.
     pub(super) top: Rc<T::Dir>,
     /// Inodes with several names: where the first name is in the target, and what had it in the source.
-    pub(super) links: HashMap<(u64, u64), (PathBuf, Stat)>,
+    pub(super) links: HashMap<(u64, u64), (WalkPath, Stat)>,
     pub(super) due: Vec<Due<S, T>>,
     pub(super) due_bytes: u64,
 }
 
-/// A directory that is being copied.
-pub(super) struct Level<S: Side, T: Target> {
-    path: PathBuf,
-    node: S::Node,
+/// A directory that is being copied, on both sides.
+pub(super) struct Dirs<S: Side, T: Target> {
+    pub from: S::Dir,
+    pub to: Rc<T::Dir>,
+}
+
+/// What is known of one, and left to do in it.
+pub(super) struct Level {
+    path: WalkPath,
     stat: Stat,
-    pub(super) from: S::Dir,
-    pub(super) to: Rc<T::Dir>,
     /// Names that the target had before, but for those that another one was found to lead to.
     pub(super) before: HashSet<OsString>,
     names: std::vec::IntoIter<OsString>,
@@ -70,12 +73,24 @@ pub(super) struct Level<S: Side, T: Target> {
     saved: HashSet<OsString>,
 }
 
+impl<S: Side, T: Target> Climb for Dirs<S, T> {
+    type Mark = (<S::Dir as Climb>::Mark, <T::Dir as Climb>::Mark);
+
+    fn mark(&self) -> io::Result<Self::Mark> {
+        Ok((self.from.mark()?, self.to.mark()?))
+    }
+
+    fn above(&self, levels: usize, (from, to): &Self::Mark) -> io::Result<Self> {
+        Ok(Dirs { from: self.from.above(levels, from)?, to: Rc::new(self.to.above(levels, to)?) })
+    }
+}
+
 /// What waits until the files before it are durable.
 pub(super) enum Due<S: Side, T: Target> {
     /// A file that is to get its name.
     File(Whole<T>),
     /// A directory that is to get its attributes.
-    Dir(Box<Level<S, T>>),
+    Dir(Box<(Dirs<S, T>, Level)>),
 }
 
 /// A file of which everything is written.
@@ -83,7 +98,7 @@ pub(super) struct Whole<T: Target> {
     pub file: T::File,
     pub dir: Rc<T::Dir>,
     pub temporary: OsString,
-    pub path: PathBuf,
+    pub path: WalkPath,
     pub bytes: u64,
     /// Whether it may replace what has the name.
     pub replaces: bool,
@@ -95,7 +110,7 @@ pub(super) struct Job<'l, S: Side, T: Target> {
     pub stat: Stat,
     pub dir: &'l Rc<T::Dir>,
     pub name: &'l OsStr,
-    pub path: &'l Path,
+    pub path: &'l WalkPath,
     /// Names that the target had before; `None` if this is copied alone.
     pub before: Option<&'l HashSet<OsString>>,
 }
@@ -180,27 +195,38 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     /// Copies a file, a link or a special file alone.
     fn single(&mut self, node: S::Node, stat: Stat, name: &OsStr) -> Outcome {
         let top = self.top.clone();
-        let job = Job { node, stat, dir: &top, name, path: Path::new(name), before: None };
+        let path = WalkPath::default().join(name);
+        let job = Job { node, stat, dir: &top, name, path: &path, before: None };
         let copied = self.leaf(job, &mut |_| false);
-        copied.or_else(|e| self.note(Path::new(name), &e))
+        copied.or_else(|e| self.note(&path, &e))
     }
 
     /// Copies what is in a directory, and everything below.
     fn tree(&mut self, node: S::Node, stat: Stat) -> Outcome {
-        let top = self.top.clone();
-        let first = match self.level(PathBuf::new(), node, stat, top) {
-            Ok(level) => level,
-            Err(e) => return self.note(Path::new(""), &e),
+        let (top, path) = (self.top.clone(), WalkPath::default());
+        let (dirs, level) = match self.level(&path, &node, stat, top) {
+            Ok(first) => first,
+            Err(e) => return self.note(&path, &e),
         };
-        let mut open = vec![first];
-        while let Some(level) = open.last_mut() {
+        let mut ladder = Ladder::new(dirs, level);
+        while let Some((dirs, level)) = ladder.present() {
             self.interrupt.check()?;
             match level.names.next() {
                 Some(name) => {
-                    let below = self.child(level, &name)?;
-                    open.extend(below);
+                    let path = level.path.join(&name);
+                    if let Some((dirs, level)) = self.child(dirs, level, &name, &path)?
+                        && let Err(e) = ladder.enter(dirs, level)
+                    {
+                        self.note(&path, &e)?;
+                    }
                 }
-                None => self.due.extend(open.pop().map(Box::new).map(Due::Dir)),
+                None => {
+                    let Some(Left { dir, rest, lost }) = ladder.leave() else { return Ok(()) };
+                    self.due.push(Due::Dir(Box::new((dir, rest))));
+                    if let Some((lost, error)) = lost {
+                        lost.iter().try_for_each(|level| self.note(&level.path, &error))?;
+                    }
+                }
             }
             if self.due.len() >= DUE_MAX || self.due_bytes >= DUE_BYTES {
                 self.settle()?;
@@ -210,51 +236,63 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     }
 
     /// Copies what has this name, or opens it if it is a directory.
-    fn child(&mut self, level: &mut Level<S, T>, name: &OsStr) -> Outcome<Option<Level<S, T>>> {
+    fn child(
+        &mut self,
+        dirs: &Dirs<S, T>,
+        level: &mut Level,
+        name: &OsStr,
+        path: &WalkPath,
+    ) -> Outcome<Option<(Dirs<S, T>, Level)>> {
         if is_temporary(name) {
             return Ok(None);
         }
-        let path = level.path.join(name);
         let found = self
             .source
-            .node(&level.from, name)
+            .node(&dirs.from, name)
             .and_then(|node| node.map(|node| Ok((self.source.stat(&node)?, node))).transpose());
         let (stat, node) = match found {
             Ok(Some(found)) => found,
             Ok(None) => return Ok(None), // It was removed since.
-            Err(e) => return self.note(&path, &e).map(|()| None),
+            Err(e) => return self.note(path, &e).map(|()| None),
         };
         if self.links.get(&inode(&stat)).is_some_and(|(first, _)| self.waits(first)) {
             self.settle()?;
         }
-        if let Err(e) = self.tell_apart(level, name) {
-            return self.note(&path, &e).map(|()| None);
+        if let Err(e) = self.tell_apart(dirs, level, name) {
+            return self.note(path, &e).map(|()| None);
         }
-        let Level { from, to, before, saved, .. } = level;
-        let job = Job { node, stat, dir: to, name, path: &path, before: Some(before) };
+        let Level { before, saved, .. } = level;
+        let job = Job { node, stat, dir: &dirs.to, name, path, before: Some(before) };
         let copied = match stat.kind {
-            Kind::Dir => self.directory(job).map(Some),
+            Kind::Dir => self.directory(&job).map(Some),
             _ => {
-                let mut taken = |name: &OsStr| !saved.insert(name.to_owned()) || has(self.source, from, name);
+                let mut taken =
+                    |name: &OsStr| !saved.insert(name.to_owned()) || has(self.source, &dirs.from, name);
                 self.leaf(job, &mut taken).map(|()| None)
             }
         };
-        copied.or_else(|e| self.note(&path, &e).map(|()| None))
+        copied.or_else(|e| self.note(path, &e).map(|()| None))
     }
 
-    fn directory(&mut self, job: Job<S, T>) -> io::Result<Level<S, T>> {
-        if self.there(&job)?.is_none() {
+    fn directory(&mut self, job: &Job<S, T>) -> io::Result<(Dirs<S, T>, Level)> {
+        if self.there(job)?.is_none() {
             self.target.make(job.dir, job.name, New::Dir)?;
             self.report.directories += 1;
         }
         let made = self.target.node(job.dir, job.name)?.ok_or(Errno::NOENT)?;
         let to = Rc::new(self.target.enter(&made)?);
-        self.level(job.path.to_owned(), job.node, job.stat, to)
+        self.level(job.path, &job.node, job.stat, to)
     }
 
     /// Opens a directory to copy what is in it to `to`.
-    fn level(&mut self, path: PathBuf, node: S::Node, stat: Stat, to: Rc<T::Dir>) -> io::Result<Level<S, T>> {
-        let from = self.source.enter(&node)?;
+    fn level(
+        &mut self,
+        path: &WalkPath,
+        node: &S::Node,
+        stat: Stat,
+        to: Rc<T::Dir>,
+    ) -> io::Result<(Dirs<S, T>, Level)> {
+        let from = self.source.enter(node)?;
         let mut names = self.source.names(&from)?;
         names.sort_unstable();
         let own = self.target.node_of_dir(&to)?;
@@ -266,7 +304,9 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         let (left, before): (HashSet<_>, _) =
             self.target.names(&to)?.into_iter().partition(|n| is_temporary(n));
         left.iter().try_for_each(|name| self.target.remove(&to, name))?;
-        Ok(Level { path, node, stat, from, to, before, names: names.into_iter(), saved: HashSet::new() })
+        let level =
+            Level { path: path.clone(), stat, before, names: names.into_iter(), saved: HashSet::new() };
+        Ok((Dirs { from, to }, level))
     }
 
     /// Makes durable what waits, and gives it its names and attributes. Returns the first failure.
@@ -282,7 +322,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         for due in due {
             done = done.and(match due {
                 Due::File(whole) => self.name(&whole, stored),
-                Due::Dir(level) => self.leave(&level),
+                Due::Dir(due) => self.leave(&due.0, &due.1),
             });
         }
         done
@@ -292,8 +332,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     fn name(&mut self, whole: &Whole<T>, stored: bool) -> Outcome {
         let Whole { file, dir, temporary, path, bytes, replaces } = whole;
         let stored = if stored { Ok(()) } else { self.target.store(&[file]) };
-        let name = path.file_name().unwrap_or_default();
-        match stored.and_then(|()| self.give_name(dir, temporary, name, *replaces)) {
+        match stored.and_then(|()| self.give_name(dir, temporary, path.name(), *replaces)) {
             Ok(()) => {
                 self.report.files += 1;
                 self.report.bytes += bytes;
@@ -302,28 +341,29 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
             Err(e) => {
                 let _ = self.target.remove(dir, temporary); // The first error counts.
                 // What has the name is not the copy: no other name may become one of its.
-                self.links.retain(|_, (first, _)| first != path);
+                self.links.retain(|_, (first, _)| !first.is_clone_of(path));
                 self.note(path, &e)
             }
         }
     }
 
     /// Whether a file has yet to get its name.
-    fn waits(&self, file: &Path) -> bool {
-        self.due.iter().any(|due| matches!(due, Due::File(whole) if whole.path == file))
+    fn waits(&self, file: &WalkPath) -> bool {
+        self.due.iter().any(|due| matches!(due, Due::File(whole) if whole.path.is_clone_of(file)))
     }
 
     /// Ends the work in a directory.
-    fn leave(&mut self, level: &Level<S, T>) -> Outcome {
-        let dressed = self.target.store_names(&level.to).and_then(|()| {
-            let to = self.target.node_of_dir(&level.to)?;
-            self.dress(&level.node, &level.stat, &to)
+    fn leave(&mut self, Dirs { from, to }: &Dirs<S, T>, level: &Level) -> Outcome {
+        let dressed = self.target.store_names(to).and_then(|()| {
+            let (from, to) = (self.source.node_of_dir(from)?, self.target.node_of_dir(to)?);
+            self.dress(&from, &level.stat, &to)
         });
         match dressed {
             Err(e) => self.note(&level.path, &e),
             Ok(unreadable) => {
                 for reason in unreadable {
-                    self.problem(Problem { path: level.path.clone(), bytes: None, saved_as: None, reason });
+                    let path = level.path.path();
+                    self.problem(Problem { path, bytes: None, saved_as: None, reason });
                 }
                 Ok(())
             }
@@ -334,13 +374,13 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     ///
     /// # Errors
     /// If nothing more can be.
-    fn note(&mut self, path: &Path, error: &io::Error) -> Outcome {
+    fn note(&mut self, path: &WalkPath, error: &io::Error) -> Outcome {
         self.interrupt.check()?;
         if is_full(error) || error.kind() == io::ErrorKind::ReadOnlyFilesystem {
-            return Err(failed(format_args!("{path:?}"), error));
+            return Err(failed(format_args!("{:?}", path.path()), error));
         }
         let reason = error.to_string();
-        self.problem(Problem { path: path.to_owned(), bytes: None, saved_as: None, reason });
+        self.problem(Problem { path: path.path(), bytes: None, saved_as: None, reason });
         Ok(())
     }
 

@@ -6,9 +6,9 @@ use super::{
     report::Problem,
     side::{New, Side, Target},
 };
-use crate::vault::{Kind, Segment, Stat};
+use crate::vault::{Kind, Segment, Stat, WalkPath};
 use rustix::io::Errno;
-use std::{ffi::OsStr, io, ops::Range, path::Path};
+use std::{ffi::OsStr, io, ops::Range};
 
 /// Bytes that are missing, if it is bytes, and why.
 type Damage = Vec<(Option<Range<u64>>, String)>;
@@ -35,7 +35,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
             Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice
                 if self.metadata == Metadata::Untrusted =>
             {
-                self.progress.say(&format!("{:?}: a special file, left out", job.path));
+                self.progress.say(&format!("{:?}: a special file, left out", job.path.path()));
                 self.report.special_left_out += 1;
                 return Ok(());
             }
@@ -47,7 +47,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
             _ => self.special(&job, there.is_some()).map(|()| true)?,
         };
         if whole && job.stat.nlink > 1 {
-            self.links.insert(inode(&job.stat), (job.path.to_owned(), job.stat));
+            self.links.insert(inode(&job.stat), (job.path.clone(), job.stat));
         }
         Ok(())
     }
@@ -65,9 +65,9 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     }
 
     /// Gives the copy of a file a further name.
-    fn link(&mut self, job: &Job<S, T>, first: &Path) -> io::Result<()> {
+    fn link(&mut self, job: &Job<S, T>, first: &WalkPath) -> io::Result<()> {
         let mut node = self.target.node_of_dir(&self.top)?;
-        for name in first {
+        for name in &first.path() {
             node = self.target.node(&self.target.enter(&node)?, name)?.ok_or(Errno::NOENT)?;
         }
         let stat = self.target.stat(&node)?;
@@ -134,16 +134,16 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         };
         let whole = damage.is_empty();
         let (path, replaces) = match whole {
-            true => (job.path.to_owned(), replaces),
+            true => (job.path.clone(), replaces),
             false => {
                 let name = damaged_name(job.name, taken);
                 let replaces = job.before.is_none_or(|before| before.contains(&name));
-                (job.path.with_file_name(name), replaces)
+                (job.path.beside(&name), replaces)
             }
         };
         for (bytes, reason) in damage {
-            let saved_as = Some(path.clone());
-            self.problem(Problem { path: job.path.to_owned(), bytes, saved_as, reason });
+            let saved_as = Some(path.path());
+            self.problem(Problem { path: job.path.path(), bytes, saved_as, reason });
         }
         self.progress.file();
         self.due_bytes += bytes;

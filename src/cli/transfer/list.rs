@@ -8,8 +8,9 @@ use crate::{
         json, log, print, print_bytes,
         signals::Interrupt,
     },
+    fuse::Reach,
     hash::Vaulted,
-    vault::{Kind, Stat, Time},
+    vault::{Kind, Ladder, Stat, Time, WalkPath},
 };
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -43,12 +44,18 @@ struct Listing<'a> {
     is_read: bool,
 }
 
+/// A directory that was listed, with the directories in it that are still to be, the next one last.
+struct Rest {
+    path: WalkPath,
+    inner: Vec<OsString>,
+}
+
 /// Runs `ls`.
 ///
 /// # Errors
 /// If the vault does not open, or something in it cannot be read.
 pub fn run(args: &ListArgs) -> Outcome {
-    let vault = open(&args.vault, &args.unlock)?;
+    let vault = open(&args.vault, &args.unlock, &mut Reach::default())?;
     let interrupt = Interrupt::watch()?;
     let mut listing = Listing { args, vault, interrupt, unreadable: 0, json: Vec::new(), is_read: true };
     listing.all()?;
@@ -83,34 +90,67 @@ impl Listing<'_> {
 
     /// Lists what is in a directory, and with `--recursive` all that is below.
     fn below(&mut self, top: <Vaulted as Side>::Node) -> Outcome {
-        let mut left = vec![(PathBuf::new(), top)];
-        while let Some((path, node)) = left.pop() {
-            let mut inner = Vec::new();
-            match self.names(&node) {
-                Err(e) => self.note(&path, &e),
-                Ok((dir, names)) => {
-                    for path in names.iter().map(|name| path.join(name)) {
-                        self.interrupt.check()?;
-                        let name = path.file_name().unwrap_or_default();
-                        let Ok(Some(node)) = self.vault.node(&dir, name) else { continue };
-                        match self.look(&path, &node) {
-                            Err(e) => self.note(&path, &e),
-                            Ok(entry) => {
-                                self.show(&entry)?;
-                                if self.args.recursive && entry.stat.kind == Kind::Dir {
-                                    inner.push((path, node));
-                                }
-                            }
-                        }
-                        if !self.is_read {
-                            return Ok(());
-                        }
+        let Some((dir, rest)) = self.enter(WalkPath::default(), &top)? else { return Ok(()) };
+        let mut ladder = Ladder::new(dir, rest);
+        while let Some((dir, rest)) = ladder.present()
+            && self.is_read
+        {
+            let Some(name) = rest.inner.pop() else {
+                if let Some((lost, error)) = ladder.leave().and_then(|left| left.lost) {
+                    self.lose(lost, &error);
+                }
+                continue;
+            };
+            let path = rest.path.join(&name);
+            match self.vault.node(dir, &name) {
+                Err(e) => self.note(&path.path(), &e),
+                Ok(None) => {} // It was removed since.
+                Ok(Some(node)) => {
+                    if let Some((dir, rest)) = self.enter(path.clone(), &node)?
+                        && let Err(e) = ladder.enter(dir, rest)
+                    {
+                        self.note(&path.path(), &e);
                     }
                 }
             }
-            left.extend(inner.into_iter().rev());
         }
         Ok(())
+    }
+
+    /// Lists a directory; `None` if it cannot be read.
+    fn enter(
+        &mut self,
+        path: WalkPath,
+        node: &<Vaulted as Side>::Node,
+    ) -> Outcome<Option<(<Vaulted as Side>::Dir, Rest)>> {
+        let (dir, names) = match self.names(node) {
+            Ok(found) => found,
+            Err(e) => {
+                self.note(&path.path(), &e);
+                return Ok(None);
+            }
+        };
+        let whole = path.path();
+        let mut inner = Vec::new();
+        for name in names {
+            self.interrupt.check()?;
+            let Ok(Some(node)) = self.vault.node(&dir, &name) else { continue };
+            let path = whole.join(&name);
+            match self.look(&path, &node) {
+                Err(e) => self.note(&path, &e),
+                Ok(entry) => {
+                    self.show(&entry)?;
+                    if self.args.recursive && entry.stat.kind == Kind::Dir {
+                        inner.push(name);
+                    }
+                }
+            }
+            if !self.is_read {
+                break;
+            }
+        }
+        inner.reverse();
+        Ok(Some((dir, Rest { path, inner })))
     }
 
     fn names(&self, node: &<Vaulted as Side>::Node) -> io::Result<(<Vaulted as Side>::Dir, Vec<OsString>)> {
@@ -118,6 +158,13 @@ impl Listing<'_> {
         let mut names = self.vault.names(&dir)?;
         names.sort_unstable();
         Ok((dir, names))
+    }
+
+    /// Names directories to which there was no way back, with something in them left to list.
+    fn lose(&mut self, lost: Vec<Rest>, error: &io::Error) {
+        for Rest { path, .. } in lost.into_iter().filter(|rest| !rest.inner.is_empty()) {
+            self.note(&path.path(), error);
+        }
     }
 
     fn look(&self, path: &Path, node: &<Vaulted as Side>::Node) -> io::Result<Entry> {

@@ -20,11 +20,11 @@ use super::{
     anchor,
     args::{ExportArgs, ImportArgs, UnlockArgs},
     exit::{Code, Failure, Outcome},
-    log, print,
+    log, mounts, print, rights,
     signals::Interrupt,
     unlocking,
 };
-use crate::{hash::Vaulted, vault::OpenOptions};
+use crate::{fuse::Reach, hash::Vaulted, vault::OpenOptions};
 use copy::{Metadata, copy, failed};
 use plain::Plain;
 use report::Report;
@@ -36,7 +36,10 @@ use std::path::Path;
 /// # Errors
 /// If the vault does not open, the target cannot be written, or something in the vault is damaged.
 pub fn export(args: &ExportArgs) -> Outcome {
-    let vault = open(&args.vault, &args.unlock)?;
+    let mut reach = Reach { sets_capabilities: args.trust_metadata, ..Reach::default() };
+    let written = if args.target.is_dir() { &args.target } else { mounts::parent(&args.target) };
+    reach.directories.extend(rights::opened(written));
+    let vault = open(&args.vault, &args.unlock, &mut reach)?;
     let plain = beside(&args.vault, &args.target)?;
     let interrupt = Interrupt::watch()?;
     let metadata = if args.trust_metadata { Metadata::Trusted } else { Metadata::Untrusted };
@@ -53,7 +56,8 @@ pub fn export(args: &ExportArgs) -> Outcome {
 pub fn import(args: &ImportArgs) -> Outcome {
     log::to_standard_error();
     let options = OpenOptions { anchor: anchor::wanted(args.anchor.as_deref()), ..OpenOptions::default() };
-    let vault = Vaulted(unlocking::open_with(&args.vault, &args.unlock, options)?);
+    let mut reach = Reach { seen: rights::opened(&args.source).into_iter().collect(), ..Reach::default() };
+    let vault = Vaulted(unlocking::open_with(&args.vault, &args.unlock, options, Some(&mut reach))?);
     let interrupt = Interrupt::watch()?;
     let copied = beside(&args.vault, &args.source)
         .and_then(|plain| copy((&plain, &args.source), (&vault, &args.path), Metadata::Trusted, &interrupt));
@@ -63,9 +67,9 @@ pub fn import(args: &ImportArgs) -> Outcome {
 }
 
 /// Opens a vault for reading; it may be mounted at the same time. Damaged names in it are logged.
-fn open(vault: &Path, unlock: &UnlockArgs) -> Outcome<Vaulted> {
+fn open(vault: &Path, unlock: &UnlockArgs, reach: &mut Reach) -> Outcome<Vaulted> {
     log::to_standard_error();
-    unlocking::open(vault, unlock, true).map(Vaulted)
+    unlocking::open(vault, unlock, Some(reach)).map(Vaulted)
 }
 
 /// `command` is the one whose JSON is asked for.

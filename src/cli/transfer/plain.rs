@@ -104,6 +104,10 @@ impl Side for Plain {
         Ok(dir)
     }
 
+    fn node_of_dir(&self, dir: &StoreDir) -> io::Result<Self::Node> {
+        Ok(Node::owned(dir.as_fd().try_clone_to_owned()?))
+    }
+
     fn link_target(&self, node: &Self::Node) -> io::Result<OsString> {
         node.readlink()
     }
@@ -181,10 +185,6 @@ impl Target for Plain {
 
     fn node_of_file(&self, file: &DirFile) -> Self::Node {
         Node::shared(file.fd())
-    }
-
-    fn node_of_dir(&self, dir: &StoreDir) -> io::Result<Self::Node> {
-        Ok(Node::owned(dir.as_fd().try_clone_to_owned()?))
     }
 
     fn write(&self, file: &DirFile, at: u64, bytes: &[u8]) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! What copying asks of either side: a vault, or the filesystem that the process sees.
 
-use crate::vault::{Kind, Segment, Stat, Time};
+use crate::vault::{Climb, Kind, Segment, Stat, Time};
 use std::{
     ffi::{OsStr, OsString},
     io,
@@ -16,7 +16,7 @@ pub type Attribute = (OsString, io::Result<Vec<u8>>);
 /// Every method fails with what its side says.
 pub trait Side {
     /// An open directory.
-    type Dir;
+    type Dir: Climb;
     /// A node of any type. If it is a symbolic link, it is the link itself.
     type Node;
 
@@ -32,6 +32,8 @@ pub trait Side {
     fn stat(&self, node: &Self::Node) -> io::Result<Stat>;
     /// Opens a directory; ENOTDIR if it is something else.
     fn enter(&self, node: &Self::Node) -> io::Result<Self::Dir>;
+    /// The node that a directory is.
+    fn node_of_dir(&self, dir: &Self::Dir) -> io::Result<Self::Node>;
     /// The target of a symbolic link.
     fn link_target(&self, node: &Self::Node) -> io::Result<OsString>;
 
@@ -63,8 +65,6 @@ pub trait Target: Side {
     fn create(&self, dir: &Self::Dir, name: &OsStr) -> io::Result<Self::File>;
     /// The node that a file is.
     fn node_of_file(&self, file: &Self::File) -> Self::Node;
-    /// The node that a directory is.
-    fn node_of_dir(&self, dir: &Self::Dir) -> io::Result<Self::Node>;
     /// Writes all of `bytes`.
     fn write(&self, file: &Self::File, at: u64, bytes: &[u8]) -> io::Result<()>;
     /// Extends a file with a hole.

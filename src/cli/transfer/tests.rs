@@ -73,6 +73,10 @@ impl Side for OddPlain {
         self.0.enter(node)
     }
 
+    fn node_of_dir(&self, dir: &StoreDir) -> io::Result<Self::Node> {
+        self.0.node_of_dir(dir)
+    }
+
     fn link_target(&self, node: &Self::Node) -> io::Result<OsString> {
         self.0.link_target(node)
     }
@@ -107,10 +111,6 @@ impl Target for OddPlain {
 
     fn node_of_file(&self, file: &DirFile) -> Self::Node {
         self.0.node_of_file(file)
-    }
-
-    fn node_of_dir(&self, dir: &StoreDir) -> io::Result<Self::Node> {
-        self.0.node_of_dir(dir)
     }
 
     fn write(&self, file: &DirFile, at: u64, bytes: &[u8]) -> io::Result<()> {

@@ -80,6 +80,10 @@ impl Side for Vaulted {
         }
     }
 
+    fn node_of_dir(&self, dir: &Arc<Dir>) -> io::Result<VaultNode> {
+        Ok(VaultNode::Dir(dir.clone()))
+    }
+
     fn link_target(&self, node: &VaultNode) -> io::Result<OsString> {
         let (dir, name) = node.entry()?;
         Ok(self.0.readlink(dir, name)?)
@@ -134,10 +138,6 @@ impl Target for Vaulted {
 
     fn node_of_file(&self, file: &VaultFile) -> VaultNode {
         VaultNode::Entry(file.dir.clone(), file.name.clone())
-    }
-
-    fn node_of_dir(&self, dir: &Arc<Dir>) -> io::Result<VaultNode> {
-        Ok(VaultNode::Dir(dir.clone()))
     }
 
     fn write(&self, file: &VaultFile, at: u64, bytes: &[u8]) -> io::Result<()> {

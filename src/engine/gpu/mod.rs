@@ -17,6 +17,7 @@ mod plan;
 mod process;
 mod selftest;
 mod slot;
+mod starter;
 mod ways;
 mod worker;
 
@@ -27,6 +28,7 @@ pub use fault::Fault;
 pub use installed::is_installed;
 pub use patience::Patience;
 pub use process::{COMMAND, start_gpu_process, start_gpus_through, start_gpus_with};
+pub use starter::{COMMAND as STARTER_COMMAND, serve as serve_starter, start_gpus_apart};
 pub use ways::Ways;
 pub use worker::serve;
 

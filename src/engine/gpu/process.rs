@@ -38,7 +38,7 @@ const OPEN_LIMIT: Duration = Duration::from_secs(30);
 /// What a process that is no more needed may take to wipe the device.
 const END_LIMIT: Duration = Duration::from_secs(3);
 
-static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+pub(super) static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 static STARTER: OnceLock<Starter> = OnceLock::new();
 
 /// Starts a process with that socket as its standard input, and returns a handle of it.

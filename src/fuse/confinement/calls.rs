@@ -72,8 +72,8 @@ const X32: u32 = 0x4000_0000;
 /// The process that a filter is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller {
-    /// The process behind a mount.
-    Mount {
+    /// One that reads a vault.
+    Vault {
         /// It uses io_uring, which makes sockets that no filter sees.
         rings: bool,
     },
@@ -81,8 +81,8 @@ pub enum Caller {
     Gpu,
 }
 
-/// Refuses these calls with EPERM, and sockets but those of the machine itself, to all threads from here on. A mount's process
-/// starts no process either, and connects to none.
+/// Refuses these calls with EPERM, and sockets but those of the machine itself, to all threads from here on. One that reads a
+/// vault starts no process either, and connects to none.
 ///
 /// # Errors
 /// If the kernel has no such filters.
@@ -119,7 +119,7 @@ fn program(caller: Caller) -> Result<BpfProgram, Error> {
     rules.insert(libc::SYS_ioctl, typing.into_iter().collect::<Result<_, _>>()?);
     match caller {
         Caller::Gpu => rules.extend(always(&[libc::SYS_io_uring_setup])),
-        Caller::Mount { rings } => {
+        Caller::Vault { rings } => {
             rules.insert(libc::SYS_clone, vec![when(0, MaskedEq(CLONE_THREAD as u64), 0)?]);
             rules.extend(always(&[libc::SYS_connect]));
             #[cfg(target_arch = "x86_64")]
@@ -182,8 +182,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_refused_processes_and_connections_and_keeps_threads() {
-        confined(Caller::Mount { rings: false }, || {
+    fn what_reads_a_vault_is_refused_processes_and_connections_and_keeps_threads() {
+        confined(Caller::Vault { rings: false }, || {
             for call in [libc::SYS_execve, libc::SYS_connect, libc::SYS_ptrace, libc::SYS_io_uring_setup] {
                 assert_eq!(error_of(call), Some(EPERM), "{call}");
             }
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn both_are_refused_the_calls_of_x32_other_networks_and_typing() {
-        for caller in [Caller::Mount { rings: true }, Caller::Gpu] {
+        for caller in [Caller::Vault { rings: true }, Caller::Gpu] {
             confined(caller, || {
                 if cfg!(target_arch = "x86_64") {
                     // Without x32 the kernel says that there is no such call.

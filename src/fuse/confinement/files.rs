@@ -51,6 +51,10 @@ pub fn restrict(reach: &Reach) -> Result<i32, RulesetError> {
     for dir in &reach.places {
         rules = rules.add_rule(PathBeneath::new(dir, write() | AccessFs::ReadDir | AccessFs::MakeReg))?;
     }
+    for dir in &reach.replaced {
+        let replaces = make_bitflags!(AccessFs::{WriteFile | MakeReg | RemoveFile});
+        rules = rules.add_rule(PathBeneath::new(dir, replaces))?;
+    }
     rules = allow(rules, &READ, READING)?;
     rules = allow(rules, &RAISED, write())?;
     rules = allow(rules, &DEVICES, write() | AccessFs::IoctlDev)?;

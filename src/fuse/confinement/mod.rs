@@ -1,7 +1,8 @@
 //! The rights that the process behind a mount gives up before it reads anything of a vault: it holds the keys, and reads what
-//! others may have written, for months. Every thread and process that it starts later inherits what is given up.
+//! others may have written, for months. Every thread and process that it starts later inherits what is given up. Commands that
+//! read a vault without a mount do the same.
 //!
-//! It mounts and unmounts through `mounter`, which keeps its rights, and so does what it starts for a GPU.
+//! A mount's process mounts and unmounts through `mounter`, which keeps its rights, and so does what is started for a GPU.
 
 mod calls;
 mod files;
@@ -25,6 +26,9 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN // Files belong to who made the
     .union(CapabilitySet::SYS_RESOURCE) // Limits, quotas, and the blocks that a filesystem holds back.
     .union(CapabilitySet::IPC_LOCK) // Keys stay out of swap.
     .union(CapabilitySet::SYS_NICE); // Priority of threads that serve requests.
+
+/// With `hidepid`, the groups of those who make requests are read with it.
+const SEES_PROCESSES: CapabilitySet = CapabilitySet::SYS_PTRACE;
 
 static IN_FORCE: OnceLock<Confinement> = OnceLock::new();
 
@@ -50,8 +54,14 @@ pub struct Reach {
     pub directories: Vec<OwnedFd>,
     /// Directories in which it makes files, and reads and writes those that are there.
     pub places: Vec<OwnedFd>,
+    /// Directories in which it replaces or removes a file without reading it.
+    pub replaced: Vec<OwnedFd>,
     /// Files that it reads and writes.
     pub files: Vec<OwnedFd>,
+    /// It serves requests of other processes, whose groups it reads in /proc.
+    pub serves: bool,
+    /// It gives files capabilities, as `security.capability`.
+    pub sets_capabilities: bool,
     /// It uses io_uring.
     pub rings: bool,
 }
@@ -73,24 +83,29 @@ pub fn in_force() -> Option<&'static Confinement> {
     IN_FORCE.get()
 }
 
-/// Gives up rights, for the thread that calls and all that it starts from here on: all but `reach`. What cannot be given up is
-/// logged.
-pub fn confine(reach: &Reach) {
+/// Gives up rights, for the thread that calls and all that it starts from here on: all but `reach`. Returns what could not be given
+/// up, as the rest of a sentence about the process.
+#[must_use]
+pub fn confine(reach: &Reach) -> Vec<String> {
+    let mut left = Vec::new();
     let no_new_privileges = set_no_new_privs(true)
-        .inspect_err(|e| log::warn!("programs that the mount starts may get more rights than it has: {e}"))
+        .inspect_err(|e| left.push(format!("may start programs with more rights than it has: {e}")))
         .is_ok();
-    if let Err(e) = drop_capabilities() {
-        log::warn!("the mount keeps capabilities that it does not need: {e}");
+    // With `hidepid` /proc shows only processes that may be traced, and with Landlock no other one may.
+    let hidden = reach.serves && hides_processes();
+    if let Err(e) = drop_capabilities(kept(reach, hidden)) {
+        left.push(format!("keeps capabilities that it does not need: {e}"));
     }
-    let landlock = restrict_files(reach)
-        .inspect_err(|e| log::warn!("the mount may open every file that its user may: {e}"))
+    let landlock = restrict_files(reach, hidden)
+        .inspect_err(|e| left.push(format!("may open every file that its user may: {e}")))
         .ok();
-    let seccomp = calls::restrict(Caller::Mount { rings: reach.rings })
-        .inspect_err(|e| log::warn!("the mount may make every system call: {e}"))
+    let seccomp = calls::restrict(Caller::Vault { rings: reach.rings })
+        .inspect_err(|e| left.push(format!("may make every system call: {e}")))
         .is_ok();
-    let left = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
-    let capabilities = left.iter_names().map(|(name, _)| name).collect();
+    let permitted = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
+    let capabilities = permitted.iter_names().map(|(name, _)| name).collect();
     let _ = IN_FORCE.set(Confinement { no_new_privileges, capabilities, landlock, seccomp }); // A process is confined once.
+    left
 }
 
 /// Refuses to every thread of this process, which uses a GPU, the system calls that it does not need, and to get more rights. What
@@ -101,8 +116,8 @@ pub fn refuse_calls() {
     }
 }
 
-fn restrict_files(reach: &Reach) -> Result<i32, String> {
-    if hides_processes() {
+fn restrict_files(reach: &Reach, hidden: bool) -> Result<i32, String> {
+    if hidden {
         return Err(
             "Landlock would hide those whose requests it serves: /proc is mounted with hidepid".to_owned()
         );
@@ -110,8 +125,14 @@ fn restrict_files(reach: &Reach) -> Result<i32, String> {
     files::restrict(reach).map_err(|e| format!("Landlock, since Linux 5.19: {e}"))
 }
 
-fn drop_capabilities() -> io::Result<()> {
-    let kept = if hides_processes() { KEPT.union(CapabilitySet::SYS_PTRACE) } else { KEPT };
+fn kept(reach: &Reach, hidden: bool) -> CapabilitySet {
+    let mut kept = KEPT;
+    kept.set(SEES_PROCESSES, hidden);
+    kept.set(CapabilitySet::SETFCAP, reach.sets_capabilities);
+    kept
+}
+
+fn drop_capabilities(kept: CapabilitySet) -> io::Result<()> {
     for capability in CapabilitySet::all().difference(kept).iter() {
         // Refused to ordinary users, who have none to begin with.
         let _ = remove_capability_from_bounding_set(capability);

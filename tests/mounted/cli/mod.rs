@@ -5,6 +5,7 @@ mod automount;
 mod bench;
 mod check;
 mod codes;
+mod deep;
 mod doctor;
 mod documents;
 mod everyday;
