@@ -100,7 +100,7 @@ impl File {
     }
 
     /// Cuts the stored file where it may be longer than the version: what lies there must not count when the file grows.
-    fn cut_overhang(&self, st: &mut State) -> Result<()> {
+    pub(in crate::vault::file) fn cut_overhang(&self, st: &mut State) -> Result<()> {
         if st.stored.overhangs && holds(Rule::CutBeforeGrowth) {
             let length = layout::stored_size(st.stored.tree.size());
             if self.store.len()? > length {
