@@ -116,6 +116,11 @@ impl FaultyFile {
         self.0.lock().space.fill(errno, copies);
     }
 
+    /// From now on there is room for so many pages more.
+    pub fn leave(&self, errno: i32, room: u64) {
+        self.0.lock().space.leave(errno, room);
+    }
+
     /// There is room again.
     pub fn free(&self) {
         self.0.lock().space.free();
@@ -282,6 +287,9 @@ impl BackingFile for FaultyFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.0.lock().call(Call::SetLen, |inner| {
             inner.mtime = NOW;
+            if len <= inner.content.len() {
+                inner.space.give_up(len.div_ceil(PAGE as u64)..u64::MAX);
+            }
             let freed = inner.content.resize(len);
             inner.space.freed(freed);
         })
@@ -320,6 +328,7 @@ impl BackingFile for FaultyFile {
             if offset < end {
                 let freed = inner.content.clear(offset, end);
                 inner.space.freed(freed);
+                inner.space.give_up(offset.div_ceil(PAGE as u64)..end / PAGE as u64);
             }
         })
     }

@@ -5,7 +5,7 @@ use super::{
     anchor::{Anchor, Behind as Anchoring, Owner, refuse_inside},
     aside::set_headless_aside,
     config_file::{self, Configs, open_vault, require_settled},
-    file::{Background, Bounds, Buffered, Context, SlotMemory},
+    file::{Background, Bounds, Buffered, Context, SlotMemory, Space},
     former_list::FormerList,
     init::{is_store_read_only, require_case},
     keys::{ContentKeys, KeyRing, Keys},
@@ -29,6 +29,7 @@ use crate::{
         name::{LISTS, NAME_MAX},
         recovery_key::RecoveryKey,
     },
+    store::StoreDir,
 };
 use parking_lot::{Mutex, ReentrantMutex, RwLock};
 use std::{
@@ -226,6 +227,7 @@ impl Vault {
                 config_file::mend_for(&config, &store, path, &master)?;
             }
         }
+        let of_space = store.try_clone().map_err(failed)?;
         let has_generations = of_names.has_generations();
         // Weak: the lock goes with the vault.
         let guard = lock.as_ref().map(Arc::downgrade).unwrap_or_default();
@@ -242,6 +244,7 @@ impl Vault {
                 None => Err(io::Error::from_raw_os_error(libc::EIO)),
             }),
             overwrites_in_place: of_files.overwrites_in_place(),
+            space: Space::of(Box::new(move || free_bytes(&of_space))),
             vacate: Box::new(move |file| {
                 set_headless_aside(&aside, file)?;
                 drop_ownerless(file)
@@ -385,6 +388,15 @@ impl Vault {
         self.anchor_files()?;
         self.store_ctimes();
         self.lock.as_ref().map_or(Ok(()), |lock| Ok(lock.finish()?))
+    }
+}
+
+/// Bytes that the store has left for everybody.
+fn free_bytes(store: &StoreDir) -> io::Result<u64> {
+    let space = store.space()?;
+    match space.f_blocks {
+        0 => Ok(u64::MAX), // It does not count them.
+        _ => Ok(space.f_bavail.saturating_mul(space.f_frsize)),
     }
 }
 

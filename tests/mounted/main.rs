@@ -17,6 +17,7 @@ mod durable_names;
 mod filesystem;
 mod freezing;
 mod fsx;
+mod full_store;
 mod hash;
 mod hostile_store;
 mod locking;

@@ -2,13 +2,15 @@
 
 use super::{
     command::{copy_program, run},
+    disk::Disk,
     mounted::program_path,
-    ready, say, skip, source, test_name,
+    ready, ready_as_root, say, skip, source, test_name,
 };
 use rustix::process::geteuid;
 use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    path::{Path, PathBuf},
     process::Command,
 };
 use tempfile::TempDir;
@@ -18,6 +20,8 @@ const USER: u32 = 65534;
 const GROUPS: &str = "65534,61100,61101";
 /// Set in the process of such a test.
 const MARK: &str = "WARPCRYPT_TEST_ORDINARY";
+/// Set there to a filesystem of that user.
+const DISK: &str = "WARPCRYPT_TEST_DISK";
 /// Settings that such a test takes over.
 const SETTINGS: [&str; 4] = ["SEED", "TREE_SECONDS", "TREE_SEQUENCES", "LANG"];
 
@@ -27,11 +31,30 @@ pub fn is_ordinary_user(programs: &[&str], seconds: u64) -> bool {
     if std::env::var_os(MARK).is_some() {
         return true;
     }
+    run_there(programs, seconds, None);
+    false
+}
+
+/// As `is_ordinary_user`: there, a small filesystem in memory of that user, of `size` as tmpfs writes it. Root alone can mount it.
+pub fn disk_of_ordinary_user(size: &str, seconds: u64) -> Option<PathBuf> {
+    if let Some(disk) = std::env::var_os(DISK) {
+        return Some(disk.into());
+    }
+    if ready_as_root(&["mount"]) {
+        let disk = Disk::new(size);
+        chown(disk.0.path(), Some(USER), Some(USER)).expect("owner");
+        run_there(&[], seconds, Some(disk.0.path()));
+    }
+    None
+}
+
+/// Runs the calling test as an ordinary user.
+fn run_there(programs: &[&str], seconds: u64, disk: Option<&Path>) {
     let root = geteuid().is_root();
     let needed: Vec<&str> = programs.iter().copied().chain(root.then_some("setpriv")).collect();
     let closed = root && fs::metadata("/dev/fuse").is_ok_and(|device| device.mode() & 0o666 != 0o666);
     if !ready(&needed) || closed && !skip("needs /dev/fuse with mode 666".into()) {
-        return false;
+        return;
     }
     let place = TempDir::with_prefix("warpcrypt-user-").expect("temporary directory");
     let [tests, program] = ["tests", "warpcrypt"].map(|name| place.path().join(name));
@@ -49,6 +72,7 @@ pub fn is_ordinary_user(programs: &[&str], seconds: u64) -> bool {
     command.args([format!("{MARK}=1"), "REQUIRE_FUSE=user".into()]);
     command.arg(format!("WARPCRYPT_TEST_PROGRAM={}", program.display()));
     command.arg(format!("WARPCRYPT_TEST_SOURCES={}", source("").display()));
+    command.args(disk.map(|disk| format!("{DISK}={}", disk.display())));
     for name in SETTINGS {
         command.args(std::env::var(name).map(|value| format!("{name}={value}")).ok());
     }
@@ -57,5 +81,4 @@ pub fn is_ordinary_user(programs: &[&str], seconds: u64) -> bool {
     let done = run(&mut command, seconds);
     assert!(done.status.success() && done.text().contains("1 passed"), "{}\n{}", done.text(), done.stderr);
     say(done.stderr.trim_end());
-    false
 }

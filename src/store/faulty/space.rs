@@ -25,6 +25,11 @@ impl Space {
         self.full = Some(Full { errno, room: 0, copies });
     }
 
+    /// Leaves room for so many pages; none is taken for overwriting one.
+    pub(super) fn leave(&mut self, errno: i32, room: u64) {
+        self.full = Some(Full { errno, room, copies: false });
+    }
+
     /// Lifts the limit.
     pub(super) fn free(&mut self) {
         self.full = None;
@@ -48,6 +53,13 @@ impl Space {
             }
         }
         Ok(())
+    }
+
+    /// Gives up the places that are kept for these pages.
+    pub(super) fn give_up(&mut self, pages: Range<u64>) {
+        let before = self.reserved.len();
+        self.reserved.retain(|page| !pages.contains(page));
+        self.freed((before - self.reserved.len()) as u64);
     }
 
     /// Takes pages back that became holes.

@@ -89,7 +89,9 @@ pub(super) struct Plan {
     pub(super) entries: Vec<(u64, Vec<u8>)>,
     /// The length that the store gets first, if it is shorter.
     pub(super) length: Option<u64>,
-    /// Chunks that the base has data for are overwritten.
+    /// The protected chunks: those that the base has data for, ascending. They are overwritten last.
+    pub(super) protected: Vec<u64>,
+    /// Such chunks are overwritten, or become holes.
     pub(super) overwrites_base: bool,
     /// If so, record and slots are made durable before.
     pub(super) barrier: bool,

@@ -13,6 +13,7 @@
 //! | `lease` | a file that other machines may write, too |
 //! | `lost` | one whose lease the store took away |
 //! | `bound` | which record is durable, for whoever keeps that elsewhere |
+//! | `space` | how much room the store has |
 //! | `segments` | all that verifies, around what does not |
 //! | `background` | threads for read-ahead, and for sealing and storing |
 //! | `away` | an open file while the vault is locked |
@@ -40,6 +41,7 @@ mod rekey;
 mod rules;
 mod segments;
 mod slot_memory;
+mod space;
 mod state;
 #[cfg(test)]
 pub(super) mod tests;
@@ -74,6 +76,7 @@ pub use rekey::{Rewrite, Rewrites, Sectors};
 pub use segments::Segment;
 pub(super) use segments::{each_piece, next_range};
 pub use slot_memory::SlotMemory;
+pub use space::Space;
 
 /// What an overwrite survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,6 +110,8 @@ pub struct Context {
     pub guard: Guard,
     /// Whether the store overwrites data in place: then there is room for it.
     pub overwrites_in_place: bool,
+    /// How much room the store has for more.
+    pub space: Space,
     /// Called before a stored file that was found without a record gets its first one: keeps what stands behind the blank header
     /// elsewhere, and drops attributes, which are bound to a salt that is lost.
     pub vacate: Vacate,

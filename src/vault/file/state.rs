@@ -94,6 +94,10 @@ pub(super) struct Dirty {
     pub(super) in_flight: VecDeque<Arc<InFlight>>,
     /// One of them failed, and no program was told.
     pub(super) write_failed: bool,
+    /// End of the places that may be reserved behind the end of the stored file, as an offset in it.
+    pub(super) reserved: u64,
+    /// A write is being flushed as a whole, so its full extents do not start by themselves.
+    pub(super) flushes_through: bool,
     /// What a flush could not bring to its place after its slots were durable. It goes first.
     pub(super) unfinished: Vec<Unfinished>,
 }
@@ -166,6 +170,8 @@ impl State {
             gaps: Gaps::default(),
             in_flight: VecDeque::new(),
             write_failed: false,
+            reserved: 0,
+            flushes_through: false,
             unfinished: Vec::new(),
         };
         State { stored, dirty, times: Times::new(), fault: None }

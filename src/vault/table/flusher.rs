@@ -125,6 +125,18 @@ impl Files {
         }
     }
 
+    /// Flushes all files, with their node pages: the store is nearly full.
+    pub(super) fn flush_all(&self) {
+        for open in self.all() {
+            if open.file.is_flushed() || open.file.failed() {
+                continue;
+            }
+            if let Err(e) = self.ctimes.keep(&open, || open.file.clean_flush()) {
+                open.complain(&e);
+            }
+        }
+    }
+
     /// One look at all files.
     pub(super) fn tick(&self) {
         if self.context.router.buffers.rest() {

@@ -129,10 +129,21 @@ impl Files {
     /// If no thread can be started.
     pub fn new(context: Arc<Context>, device: u64, sync_store: SyncStore) -> io::Result<Arc<Files>> {
         let files = Arc::new(Files::without_flusher(context, device, sync_store));
+        files.flush_when_scarce();
         let weak = Arc::downgrade(&files);
         let thread = std::thread::Builder::new().name("flusher".into()).spawn(move || flusher::run(&weak))?;
         *files.flusher.lock() = Some(thread);
         Ok(files)
+    }
+
+    /// Has all files flushed when room in the store becomes scarce.
+    fn flush_when_scarce(self: &Arc<Self>) {
+        let weak = Arc::downgrade(self);
+        self.context.space.flush_with(Box::new(move || {
+            if let Some(files) = weak.upgrade() {
+                files.flush_all();
+            }
+        }));
     }
 
     fn without_flusher(context: Arc<Context>, device: u64, sync_store: SyncStore) -> Files {

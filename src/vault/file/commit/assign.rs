@@ -57,8 +57,9 @@ impl File {
         if size > st.stored.tree.size() {
             st.stored.tree.grow(source, size)?;
         }
-        let (overwritten, punched) = (set_slots(st, &data)?, set_slots(st, &holes)?);
-        let overwrites_base = !overwritten.is_empty() || !punched.is_empty();
+        let (mut protected, punched) = (set_slots(st, &data)?, set_slots(st, &holes)?);
+        protected.sort_unstable();
+        let overwrites_base = !protected.is_empty() || !punched.is_empty();
         st.stored.tree.update(source, &groups)?;
         let target = Version { epoch: write.epoch, size, root: st.stored.tree.root() };
         let claim = st.stored.over_base(write.epoch, previous);
@@ -76,6 +77,7 @@ impl File {
             groups,
             record,
             length: (!reaches_end && holds(Rule::LengthBeforeSync)).then(|| layout::stored_size(size)),
+            protected,
             overwrites_base,
             barrier: strict || !st.stored.base_is_named,
             freed: punched.iter().map(place).collect(),
@@ -98,7 +100,7 @@ impl File {
     }
 
     /// Cuts the stored file where it may be longer than the version: what lies there must not count when the file grows.
-    fn cut_overhang(&self, st: &mut State) -> Result<()> {
+    pub(in crate::vault::file) fn cut_overhang(&self, st: &mut State) -> Result<()> {
         if st.stored.overhangs && holds(Rule::CutBeforeGrowth) {
             let length = layout::stored_size(st.stored.tree.size());
             if self.store.len()? > length {

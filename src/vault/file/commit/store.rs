@@ -17,7 +17,7 @@ use std::io;
 
 /// Where storing a version ended.
 enum StoreError {
-    /// Before any data of the base was overwritten.
+    /// Before any data of the base was overwritten. A full store ends here, as nothing that follows takes more room.
     Slots(io::Error),
     /// The same, and what was written before may be gone.
     Sync(io::Error),
@@ -43,21 +43,17 @@ impl File {
     }
 
     fn store_version(&self, plan: &Plan, payload: &Payload) -> Result<(), StoreError> {
-        let (mut slots, data) = (slot_writes(plan), data_writes(payload));
+        let (mut first, mut last) = (slot_writes(plan), Writes::default());
+        add_data(payload, plan, &mut first, &mut last);
         self.extend_store(plan).map_err(StoreError::Slots)?;
-        if !plan.overwrites_base {
-            // W3 and W5 together.
-            slots.add_all(&data);
-            return slots.write(&*self.store).map_err(StoreError::Slots);
-        }
         // W3
-        slots.write(&*self.store).map_err(StoreError::Slots)?;
+        first.write(&*self.store).map_err(StoreError::Slots)?;
         // W4
-        if plan.barrier && holds(Rule::SyncBeforeOverwrite) {
+        if plan.overwrites_base && plan.barrier && holds(Rule::SyncBeforeOverwrite) {
             self.store.sync_data().map_err(StoreError::Sync)?;
         }
         // W5
-        data.write(&*self.store).map_err(StoreError::Data)
+        last.write(&*self.store).map_err(StoreError::Data)
     }
 
     fn extend_store(&self, plan: &Plan) -> io::Result<()> {
@@ -80,17 +76,19 @@ fn slot_writes(plan: &Plan) -> Writes<'_> {
     slots
 }
 
-/// The ciphertext.
-fn data_writes(payload: &Payload) -> Writes<'_> {
-    let mut data = Writes::default();
+/// Adds the ciphertext: of new chunks, and of those that overwrite what the base has.
+fn add_data<'a>(payload: &'a Payload, plan: &Plan, new: &mut Writes<'a>, overwriting: &mut Writes<'a>) {
+    let is_protected = |job: &ChunkJob| plan.protected.binary_search(&job.id.index).is_ok();
+    let belong_together =
+        |a: &ChunkJob, b: &ChunkJob| are_adjacent(a, b) && is_protected(a) == is_protected(b);
     for batch in &payload.batches {
-        for chunks in batch.jobs.chunk_by(are_adjacent) {
+        for chunks in batch.jobs.chunk_by(belong_together) {
             let (first, last) = (&chunks[0], &chunks[chunks.len() - 1]);
             let bytes = &batch.output[first.offset..last.offset + last.len];
-            data.add(layout::chunk_offset(first.id.index), bytes);
+            let writes = if is_protected(first) { &mut *overwriting } else { &mut *new };
+            writes.add(layout::chunk_offset(first.id.index), bytes);
         }
     }
-    data
 }
 
 /// Whether the second chunk is behind the first in the batch and in the store.

@@ -17,10 +17,6 @@ impl<'a> Writes<'a> {
         self.pieces.push((offset, bytes));
     }
 
-    pub(super) fn add_all(&mut self, other: &Writes<'a>) {
-        self.pieces.extend_from_slice(&other.pieces);
-    }
-
     /// Writes everything, in ascending order.
     pub(super) fn write(&self, store: &dyn BackingFile) -> io::Result<()> {
         let mut pieces = self.pieces.clone();

@@ -29,6 +29,9 @@ impl File {
     /// Starts full extents. Where that takes a sync, and one is under way already, some gather. If
     /// it fails their chunks stay buffered, and the next write meets the error.
     pub(in crate::vault::file) fn start_full(self: &Arc<Self>, st: &mut State) {
+        if st.dirty.flushes_through {
+            return;
+        }
         let flushed = layout::chunks(st.planned_size());
         let is_ready = |extent: &&Extent| {
             extent.is_full_behind(flushed)

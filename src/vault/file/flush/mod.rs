@@ -31,6 +31,7 @@ impl File {
             let extents: Vec<u64> = st.dirty.buffer.extents().iter().map(Extent::first).collect();
             self.flush_now(st, size, &changed, &extents)?;
         }
+        self.give_back_places(st);
         st.dirty.buffer.end_streams();
         st.dirty.write_failed = false;
         Ok(())

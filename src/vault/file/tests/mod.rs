@@ -17,6 +17,7 @@ mod confirmed;
 mod crash;
 mod explore;
 mod faults;
+mod full;
 mod hostile;
 mod model;
 mod rebuild;
@@ -75,6 +76,7 @@ pub(super) fn context_of_few(background: Background) -> Context {
         sharing: None,
         guard: Box::new(|| Ok(())),
         overwrites_in_place: true,
+        space: super::Space::endless(),
         vacate: Box::new(|_| Ok(())),
         rewrites: None,
         bounds: None,

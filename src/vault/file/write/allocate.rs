@@ -12,6 +12,8 @@ impl File {
     /// `TooLarge`, or the store's (ENOSPC, EOPNOTSUPP).
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let end = offset.checked_add(len).filter(|end| *end <= layout::MAX_SIZE).ok_or(Error::TooLarge)?;
+        // Buffered bytes find their place first if this takes all the room that is left.
+        self.find_space(len);
         let mut st = self.state_to_change()?;
         self.renew(&mut st)?;
         self.complete_all(&mut st);
@@ -21,9 +23,11 @@ impl File {
         // The entries of the first chunk lie before it, and perhaps others between.
         let entries = layout::entries_offset(layout::group_of(offset / layout::CHUNK));
         self.store.reserve(entries - entries % layout::PAGE, layout::PAGE)?;
-        self.store.reserve(first, layout::stored_size(end).saturating_sub(first))?;
+        let reserved = self.store.reserve(first, layout::stored_size(end).saturating_sub(first));
+        self.context.space.forget();
+        reserved?;
         if !keep_size && end > st.dirty.size {
-            self.grow(&mut st, end)?;
+            self.take(&mut st, end..end, |st| self.grow(st, end))?;
             st.times.note_write();
         }
         self.restore_mtime(&st);

@@ -2,6 +2,7 @@
 
 mod allocate;
 mod punch;
+mod reserve;
 mod truncate;
 
 use super::{
@@ -27,6 +28,7 @@ impl File {
     /// `TooLarge`; or what an earlier part of the buffer met on its way to the store, and then nothing of
     /// `data` was taken.
     pub fn write(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
+        self.find_space(data.len() as u64);
         let mut st = self.state_to_change()?;
         self.renew(&mut st)?;
         let written = self.write_locked(&mut st, offset, data, Times::note_write);
@@ -39,6 +41,7 @@ impl File {
     /// # Errors
     /// As `write`.
     pub fn write_gathered(self: &Arc<Self>, offset: u64, data: &[u8]) -> Result<()> {
+        self.find_space(data.len() as u64);
         let mut st = self.state_to_change()?;
         self.renew(&mut st)?;
         let (end, written) = (st.dirty.size, offset..offset.saturating_add(data.len() as u64));
@@ -57,6 +60,7 @@ impl File {
     /// # Errors
     /// As `write`.
     pub fn append(self: &Arc<Self>, data: &[u8]) -> Result<u64> {
+        self.find_space(data.len() as u64);
         let mut st = self.state_to_change()?;
         self.renew(&mut st)?;
         let offset = st.dirty.size;
@@ -73,7 +77,7 @@ impl File {
     ) -> Result<()> {
         self.begin_change(st)?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= layout::MAX_SIZE);
-        end.ok_or(Error::TooLarge)?;
+        let end = end.ok_or(Error::TooLarge)?;
         if data.is_empty() {
             return Ok(());
         }
@@ -81,14 +85,21 @@ impl File {
         if st.stored.uncommitted >= COMMIT_AT {
             self.commit(st)?;
         }
-        if offset > st.dirty.size {
-            self.grow(st, offset)?;
-        }
-        self.start_full(st);
-        let put = self.put(st, offset, data);
-        // Also where it failed half-way: what came before may be in flight already, and the file is not clean.
-        note(&mut st.times);
-        put
+        self.take(st, offset..end, |st| {
+            if offset > st.dirty.size {
+                self.grow(st, offset)?;
+            }
+            self.start_full(st);
+            let put = self.put(st, offset, data);
+            // Also where it failed half-way: what came before may be in flight already, and the file is not clean.
+            note(&mut st.times);
+            put
+        })
+    }
+
+    /// Finds out whether the store has room for so many bytes. Nobody may hold the lock of a state.
+    fn find_space(&self, len: u64) {
+        self.context.space.prepare(len, &self.context.buffered);
     }
 
     /// Puts bytes into the buffer, and starts extents that become full.

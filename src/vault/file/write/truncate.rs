@@ -17,6 +17,7 @@ impl File {
         if size > layout::MAX_SIZE {
             return Err(Error::TooLarge);
         }
+        self.find_space(0);
         let mut st = self.state_to_change()?;
         self.renew(&mut st)?;
         let resized = self.resize(&mut st, size);
@@ -29,7 +30,7 @@ impl File {
         // The kernel hands over what it has before.
         st.dirty.gaps.clear();
         if size > st.dirty.size {
-            self.grow(st, size)?;
+            self.take(st, size..size, |st| self.grow(st, size))?;
         } else if size < st.dirty.size {
             self.cut(st, size)?;
         }

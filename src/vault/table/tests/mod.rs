@@ -3,7 +3,10 @@ mod interleave;
 use super::*;
 use crate::{
     store::{Failure, FaultyFile},
-    vault::{Error, file::tests::context},
+    vault::{
+        Error,
+        file::{Space, tests::context},
+    },
 };
 use std::{sync::Weak, time::Duration};
 
@@ -43,6 +46,29 @@ fn the_flusher_goes_on_after_a_fault_of_its_own() {
     while !files.all().iter().all(|open| open.file.is_clean()) {
         assert!(Instant::now() < end, "{} syncs of the store", faults.load(Ordering::Relaxed));
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Otherwise the writes that reserve their places would take the room that it needs.
+#[test]
+fn what_has_no_place_is_flushed_before_room_is_scarce() {
+    let free = Arc::new(AtomicU64::new(u64::MAX));
+    let told = free.clone();
+    let space = Space::of(Box::new(move || Ok(told.load(Ordering::Relaxed))));
+    let context = Context { space, ..Arc::into_inner(context()).unwrap() };
+    let files = Arc::new(Files::without_flusher(Arc::new(context), KEY.0, Box::new(|| Ok(()))));
+    files.flush_when_scarce();
+    let [waiting, other] = [1, 2].map(|inode| {
+        enter(&files, (KEY.0, inode));
+        files.get((KEY.0, inode)).unwrap()
+    });
+    waiting.file.write(7, b" and more").unwrap();
+    assert!(!waiting.file.is_stored());
+    free.store(0, Ordering::Relaxed);
+    let end = Instant::now() + Duration::from_secs(60);
+    while !waiting.file.is_stored() {
+        assert!(Instant::now() < end, "still without a place");
+        other.file.write(0, b"other").unwrap();
     }
 }
 

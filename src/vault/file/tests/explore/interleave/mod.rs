@@ -504,7 +504,7 @@ fn this_program() {
 /// For each rule of those that matter between threads a program that finds that it is broken.
 const FOUND_BY: [(Rule, u64); 8] = [
     (Rule::SameContent, 21),
-    (Rule::ReadAgainHeld, 29),
+    (Rule::ReadAgainHeld, 163),
     (Rule::CleanStepIsVoid, 13),
     (Rule::CompleteBeforeReading, 20),
     (Rule::CompleteBeforeChanging, 4),
