@@ -5,8 +5,8 @@ mod steps;
 
 use crate::support::{
     disk::Disk,
-    mounted::{Mount, Vault, memory},
-    ordinary::is_ordinary_user,
+    mounted::{Mount, Vault},
+    ordinary::memory_of_ordinary_user,
     random::Random,
     ready_as_root, say, setting, skip,
 };
@@ -128,19 +128,13 @@ fn run_all(
 /// As an ordinary user, with modes that deny the owner, umasks, groups and ACLs.
 #[test]
 fn a_users_mount_never_differs() {
-    if !is_ordinary_user(&[], 3600) {
-        return;
-    }
-    let Some(model) = memory(64 << 20) else {
-        skip("needs room in /dev/shm".into());
-        return;
-    };
-    if !side::has_attributes(model.path()) {
+    let Some((model, _place)) = memory_of_ordinary_user(64 << 20, 3600) else { return };
+    if !side::has_attributes(&model) {
         skip("needs a tmpfs with user attributes".into());
         return;
     }
     let vault = Vault::in_memory("aes-256-ctr");
-    let pair = Pair { mount: Some(vault.mount()), model: model.path().to_path_buf(), runs: 0 };
+    let pair = Pair { mount: Some(vault.mount()), model, runs: 0 };
     let random = Random::new("tree of an ordinary user");
     let sequences = setting("TREE_SEQUENCES").unwrap_or(SEQUENCES_OF_A_USER);
     run_all("an ordinary user", pair, random, sequences, vec(any_op_of_a_user(), LENGTH_OF_A_USER));

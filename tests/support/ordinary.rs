@@ -3,7 +3,7 @@
 use super::{
     command::{copy_program, run},
     disk::Disk,
-    mounted::program_path,
+    mounted::{memory, program_path},
     ready, ready_as_root, say, skip, source, test_name,
 };
 use rustix::process::geteuid;
@@ -46,6 +46,22 @@ pub fn disk_of_ordinary_user(size: &str, seconds: u64) -> Option<PathBuf> {
         run_there(&[], seconds, Some(disk.0.path()));
     }
     None
+}
+
+/// As `is_ordinary_user`: there, a place in memory with room for `bytes`, and what removes it if that is not its end. Root's run
+/// mounts one; a user's own takes it from /dev/shm.
+pub fn memory_of_ordinary_user(bytes: u64, seconds: u64) -> Option<(PathBuf, Option<TempDir>)> {
+    if geteuid().is_root() || std::env::var_os(DISK).is_some() {
+        return disk_of_ordinary_user(&format!("{}k", bytes >> 10), seconds).map(|disk| (disk, None));
+    }
+    if !is_ordinary_user(&[], seconds) {
+        return None;
+    }
+    let place = memory(bytes);
+    if place.is_none() {
+        skip("needs room in /dev/shm".into());
+    }
+    place.map(|place| (place.path().to_path_buf(), Some(place)))
 }
 
 /// Runs the calling test as an ordinary user.
