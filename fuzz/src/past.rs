@@ -9,7 +9,7 @@ use warpcrypt::{
         record::{RECORD, Record},
     },
     store::FaultyFile,
-    vault::{Background, Budget, Buffered, ContentKeys, Context, Durability, File, SlotMemory},
+    vault::{Background, Budget, Buffered, ContentKeys, Context, Durability, File, SlotMemory, Space},
 };
 
 /// A moment in the life of a file.
@@ -55,6 +55,7 @@ pub static CONTEXTS: LazyLock<[Arc<Context>; 2]> = LazyLock::new(|| {
             buffered: Arc::new(Buffered::new(budget.behind)),
             ahead: Arc::default(),
             slots: SlotMemory::new(budget.slots),
+            space: Space::endless(),
             budget,
             background: Background::new(),
         })

@@ -68,7 +68,7 @@ pub use dir::{Dir, StoredName};
 pub use error::{Damage, Error, Mismatch, RecordOrder, Refused, Result};
 pub use file::{
     Background, Bound, Bounds, Buffered, Context, Durability, File, Rebuilt, Rewrite, Rewrites, Segment,
-    SlotMemory, SmallRead,
+    SlotMemory, SmallRead, Space,
 };
 pub use init::NewPlace;
 pub use keys::ContentKeys;
