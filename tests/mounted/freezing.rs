@@ -486,7 +486,8 @@ fn what_cannot_be_stored_keeps_a_vault_from_being_frozen() {
     if !ready_as_root(&["mount"]) {
         return;
     }
-    let store = Disk::new("64m");
+    // So large that a write reserves no place.
+    let store = Disk::new("128m");
     let vault = Vault::at(&store.0.path().join("vault"), "aes-256-ctr");
     let mount = vault.mount();
     let path = mount.join("file");
@@ -494,9 +495,7 @@ fn what_cannot_be_stored_keeps_a_vault_from_being_frozen() {
     file.sync_all().expect("sync");
     let bytes = Random::new("full").bytes(3 * MIB);
     file.write_all_at(&bytes, 0).expect("write");
-    let ballast = store.0.path().join("ballast");
-    // As much as there is room for.
-    let _ = fs::write(&ballast, vec![1; 64 * MIB]);
+    let ballast = store.fill();
     let done = freeze(&mount, &[], &["true"]);
     assert!(done.code() == 1 && done.stderr.contains("space"), "{}", done.stderr);
     assert!(!is_frozen(&mount));

@@ -381,11 +381,11 @@ fn is_locked(mount: &Mount) -> bool {
 
 #[test]
 fn what_cannot_be_stored_keeps_a_vault_from_being_locked() {
-    const STORE: u64 = 64 << 20;
     if !ready_as_root(&["mount"]) {
         return;
     }
-    let store = Disk::new("64m");
+    // So large that a write reserves no place.
+    let store = Disk::new("128m");
     let vault = Vault::at(&store.0.path().join("vault"), "aes-256-ctr");
     let mount = vault.mount();
     let path = mount.join("file");
@@ -393,10 +393,8 @@ fn what_cannot_be_stored_keeps_a_vault_from_being_locked() {
     file.sync_all().expect("sync");
     // So little that it is not stored before something asks for that.
     let bytes = Random::new("full").bytes(100_000);
-    let ballast = store.0.path().join("ballast");
-    // As much as there is room for; first, or the flusher would have the time to store the file.
-    let _ = fs::write(&ballast, vec![1; STORE as usize]);
     file.write_all_at(&bytes, 0).expect("write");
+    let ballast = store.fill();
     let done = lock(&mount, &[]);
     assert!(!done.status.success(), "locked");
     // The stored name, which says nothing to others.

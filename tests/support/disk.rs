@@ -1,6 +1,10 @@
 //! Filesystems mounted for one test: in memory, or in an image.
 
 use super::command::{ok, run};
+use rustix::{
+    fs::{FallocateFlags, fallocate, statvfs},
+    io::Errno,
+};
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
@@ -17,6 +21,27 @@ impl Disk {
         let options = format!("size={size},mode=755");
         ok(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(place.path()), 30);
         Disk(place)
+    }
+
+    /// Takes all room that is left, with a file whose path it returns.
+    pub fn fill(&self) -> PathBuf {
+        let path = self.0.path().join("ballast");
+        let ballast = File::create(&path).expect("ballast");
+        let mut len = 0;
+        loop {
+            let space = statvfs(self.0.path()).expect("free space");
+            match space.f_bfree * space.f_frsize {
+                0 => return path,
+                // Another may take some of it first.
+                free => match fallocate(&ballast, FallocateFlags::empty(), len, free) {
+                    Err(Errno::NOSPC) => {}
+                    taken => {
+                        taken.expect("room");
+                        len += free;
+                    }
+                },
+            }
+        }
     }
 }
 
