@@ -90,7 +90,8 @@ impl Vault {
         match target {
             _ if !self.has_generations => 0,
             Target::Entry(parent, name) => parent.store.generation(&name.0),
-            Target::Dir(_) | Target::File(_) => target.node().map_or(0, |node| node.generation()),
+            Target::File(file) => file.generation(),
+            Target::Dir(_) => target.node().map_or(0, |node| node.generation()),
         }
     }
 

@@ -14,7 +14,7 @@ use rustix::{
 use std::{
     ffi::OsStr,
     io,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, OnceLock, atomic::Ordering},
 };
 
 /// What a new node starts with. `uid` and `gid` are the caller's; they are set where the process may,
@@ -81,7 +81,7 @@ impl Vault {
         self.files.forget(file.key);
         let stat = self.inherit(&inherited, Target::File(&file));
         match stat.and_then(|stat| stat.map_or_else(|| self.present(&raw), Ok)) {
-            Ok(stat) => Ok((There { pin, stat }, file)),
+            Ok(stat) => Ok((There { pin, stat, left: OnceLock::new() }, file)),
             Err(e) => {
                 self.files.release(file);
                 Err(e)

@@ -4,9 +4,9 @@ use super::{
     Error,
     file::{Context, File},
 };
-use crate::store::DirFile;
+use crate::store::{DirFile, Node};
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -25,12 +25,25 @@ pub struct OpenFile {
     pub(super) unlinked: AtomicBool,
     /// The log has said that something cannot be stored.
     pub(super) complained: AtomicBool,
+    generation: OnceLock<u32>,
 }
 
 impl OpenFile {
     /// A file that was just opened or made.
     pub(super) fn new(file: Arc<File>, store: Arc<DirFile>, key: Key) -> Self {
-        OpenFile { file, store, key, unlinked: AtomicBool::new(false), complained: AtomicBool::new(false) }
+        OpenFile {
+            file,
+            store,
+            key,
+            unlinked: AtomicBool::new(false),
+            complained: AtomicBool::new(false),
+            generation: OnceLock::new(),
+        }
+    }
+
+    /// [`Node::generation`] of its inode. The store is asked once: the inode stays the same while the file is open.
+    pub(super) fn generation(&self) -> u32 {
+        *self.generation.get_or_init(|| Node::shared(self.store.fd()).generation())
     }
 
     /// Whether nothing is lost when the table lets go of it.

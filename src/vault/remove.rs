@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::{
     ffi::OsStr,
     io,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, OnceLock, atomic::Ordering},
 };
 
 /// The flags of renameat2(2).
@@ -40,6 +40,8 @@ pub struct There {
     pub pin: Pin,
     /// Its attributes when it was found.
     pub stat: Stat,
+    /// Links that were left after a name of it was removed, once the store was asked; `None` if it did not say.
+    pub(super) left: OnceLock<Option<u64>>,
 }
 
 impl Spot {
@@ -59,10 +61,14 @@ impl There {
         (self.stat.dev, self.stat.ino)
     }
 
-    /// Whether its last name is gone. The store is asked, not the attributes from before: a link may have
-    /// been made meanwhile.
+    /// Whether its last name is gone, after one was removed. The store is asked, not the attributes from before: another link may
+    /// have been made since.
     pub fn is_gone(&self) -> bool {
-        self.stat.kind == Kind::Dir || self.pin.links().map_or(self.stat.nlink <= 1, |links| links == 0)
+        self.stat.kind == Kind::Dir || self.links_left().map_or(self.stat.nlink <= 1, |links| links == 0)
+    }
+
+    fn links_left(&self) -> Option<u64> {
+        *self.left.get_or_init(|| self.pin.links().ok())
     }
 }
 
@@ -77,7 +83,7 @@ impl Vault {
             Ok(node) => {
                 let stat =
                     self.with_target_len(self.present(&node.stat_behind()?)?, || Ok(node.readlink()?))?;
-                Some(There { pin: Pin::new(node), stat })
+                Some(There { pin: Pin::new(node), stat, left: OnceLock::new() })
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(e.into()),
@@ -214,8 +220,8 @@ impl Vault {
     /// After a name went from `dir`: if it was the last of an open file, what is not flushed need not be.
     fn name_went(&self, there: &There, dir: &Dir, name: &OsStr) {
         match there.stat.kind {
-            Kind::File => match there.pin.links() {
-                Ok(0) => {
+            Kind::File => match there.links_left() {
+                Some(0) => {
                     self.list_of_file_went(there.pin.node(), &dir.store);
                     self.file_went(there.pin.node(), dir, name);
                     self.files.forget(there.inode());
