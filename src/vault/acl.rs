@@ -24,7 +24,7 @@ pub enum AclKind {
 }
 
 impl AclKind {
-    /// The kind that the attribute `name` stands for; `None` if it is not an ACL.
+    /// The kind of ACL in the attribute `name`; `None` for any other attribute.
     pub fn of(name: &OsStr) -> Option<Self> {
         match name.as_bytes() {
             ACL_ACCESS => Some(AclKind::Access),
@@ -36,8 +36,8 @@ impl AclKind {
 
 /// The part of a directory's default ACL that a new node inherits.
 pub(super) struct Inherited {
-    /// Mode until the access ACL is set. It lacks the group bits, because they would grant the group
-    /// what the ACL's mask allows named users.
+    /// Mode until the access ACL is set. If there is one, the group bits are left out: they would grant
+    /// the group what the ACL's mask allows named users.
     pub(super) mode: u32,
     access: Option<Acl>,
     default: Option<Acl>,

@@ -124,7 +124,7 @@ impl Vault {
                     contents.entries.push(DirEntry { name, stored, kind, ino, next: 0 });
                 }
                 NameOf::Entry(Err(reason)) => match self.named_after(dir, &entry.name) {
-                    // The appended text happens to give the name the length of another valid form.
+                    // A suffix that another program appended happens to give the name a valid length.
                     Some(name) => contents.strays.push((entry.name, Origin::CopyOf(name))),
                     None => contents.damaged.push((entry.name, reason)),
                 },

@@ -283,7 +283,7 @@ fn mend(store: &StoreDir, path: &Path, master: &Secret<32>) -> io::Result<()> {
 /// then be the only one that has that key.
 ///
 /// # Errors
-/// Those of `mend`, as `OpenError`.
+/// In that case `Store` or `ReadOnlyStore`.
 pub(super) fn mend_for(
     config: &VaultConfig,
     store: &StoreDir,
@@ -345,7 +345,7 @@ impl ConfigLock {
     /// this is fast.
     ///
     /// # Errors
-    /// As [`Vault::read_config`], and `OtherVault`.
+    /// Those of [`Vault::read_config`], and `OtherVault`.
     pub fn is_still(&self, path: &Path, config: &VaultConfig, master: &Secret<32>) -> Result<bool> {
         let configs = Configs::read(&self.store, path)?;
         if configs.is_in_doubt(config, master)? {

@@ -31,7 +31,7 @@ pub(super) enum LockMode {
     Not,
     /// Prevents its removal.
     Shared,
-    /// Also prevents changes of long names by others.
+    /// Prevents its removal, and changes of long names by others.
     Alone,
     /// Prevents additions, because the directory is being removed.
     ToGo,

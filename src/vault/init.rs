@@ -94,7 +94,8 @@ impl NewPlace {
         in_place(&self.store, &write_temporary(&self.store, id, None)?, DIR_ID_NAME)
     }
 
-    /// Removes everything that `make` created, if the directory was empty before.
+    /// Removes everything that `make` created if the directory was empty before, and the directory
+    /// itself if `at` created it.
     pub fn unmake(&self) {
         if self.was_empty {
             for name in [CONFIG_FILE, CONFIG_COPY, DIR_ID_NAME] {

@@ -189,7 +189,7 @@ impl KeyRing {
     /// Calls `open` with the present keys and, if that fails during a rotation, with the former ones.
     ///
     /// # Errors
-    /// That of the present keys if both fail.
+    /// The error of the present keys, if both fail.
     pub(super) fn open<T, E>(&self, open: impl Fn(&Keys) -> Result<T, E>) -> Result<T, E> {
         open(&self.present()).or_else(|e| match self.former() {
             Some(former) => open(&former.keys).map_err(|_| e),
