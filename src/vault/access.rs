@@ -1,4 +1,4 @@
-//! Reaching the store where its permission bits are in the way of what the kernel has already granted.
+//! Access to stored nodes whose permission bits in the store forbid what the kernel has already granted.
 
 use super::{
     Dir, Error, OpenFile, Result, StoredName, Target, Vault,
@@ -16,7 +16,8 @@ impl Vault {
     /// Opens a regular file. One `OpenFile` serves all handles of an inode.
     ///
     /// # Errors
-    /// `Invalid` for anything that is not a regular file; else the store's.
+    /// EISDIR for a directory, ELOOP for a symbolic link, `Invalid` for any other node that is not a
+    /// regular file; otherwise the store's error.
     pub fn open_file(&self, parent: &Dir, name: &StoredName, write: bool) -> Result<Arc<OpenFile>> {
         let look = || self.open_stored(parent, name, write);
         let open =
@@ -27,7 +28,7 @@ impl Vault {
         Ok(open)
     }
 
-    /// The same, whatever an anchor says of it.
+    /// Like `open_file`, but without consulting the anchor.
     pub(super) fn open_stored(&self, parent: &Dir, name: &StoredName, write: bool) -> Result<Arc<OpenFile>> {
         if write {
             self.writable()?;
@@ -35,13 +36,15 @@ impl Vault {
         self.note_met_sidecar(parent, &name.0);
         let raw = parent.store.stat(&name.0)?;
         check_regular(&raw)?;
-        // A descriptor of a shared one is opened all the same: at that many stores look what others have written.
+        // Not in a shared vault: many stores check for other machines' writes only when a descriptor is
+        // opened.
         if !self.is_shared()
             && let Some(open) = self.already_open(&raw, write)
         {
             return Ok(open);
         }
-        // By its name, as nearly always: the way through a handle takes three calls more, and `/proc`.
+        // Open by name, the usual case: going through a handle takes three more system calls, and
+        // `/proc`.
         let flags = if self.read_only() { OFlags::RDONLY } else { OFlags::RDWR };
         if let Ok(fd) = parent.store.open_known(&name.0, flags)
             && let file = DirFile::quiet(fd)
@@ -53,19 +56,19 @@ impl Vault {
             open.file.opened_as(stamp(&opened));
             return Ok(open);
         }
-        // Its permission bits are in the way, or another node has the name by now.
+        // The permission bits forbid it, or another node has the name by now.
         let node = parent.store.node(&name.0)?;
         let raw = node.stat()?;
         check_regular(&raw)?;
         self.open_node(&node, &raw, write)
     }
 
-    /// The open file of an inode, if its descriptor may write or need not.
+    /// The inode's open file, unless the caller needs to write and its descriptor is read-only.
     fn already_open(&self, raw: &RawStat, write: bool) -> Option<Arc<OpenFile>> {
         self.files.get(key(raw)).filter(|open| !write || open.store.writable())
     }
 
-    /// The open file that `node` is, with a descriptor that may write if `write`.
+    /// Opens the file that `node` refers to. With `write`, its descriptor is writable.
     pub(super) fn open_node(&self, node: &Node, raw: &RawStat, write: bool) -> Result<Arc<OpenFile>> {
         if !self.is_shared()
             && let Some(open) = self.already_open(raw, write)
@@ -78,13 +81,13 @@ impl Vault {
         } else if self.read_only() {
             node.reopen(OFlags::RDONLY)?
         } else {
-            // A writer may come later, and recovery wants to write.
+            // A writer may come later, and recovery needs to write.
             both().or_else(|_| self.with_access(node, 0o400, || node.reopen(OFlags::RDONLY)))?
         };
         self.files.open(key(raw), DirFile::quiet(fd))
     }
 
-    /// The open file behind a target that is a regular file, with a descriptor that may write.
+    /// Opens a target that must be a regular file, with a writable descriptor.
     pub(super) fn open_for_writing(&self, target: &Target) -> Result<Arc<OpenFile>> {
         match target {
             Target::Dir(_) => Err(Errno::ISDIR.into()),
@@ -96,9 +99,9 @@ impl Vault {
         }
     }
 
-    /// Does `op`. If the store refuses it although the node is this process's own, its mode was set by another program or by
-    /// root: then it is stored so that its owner may work on it. Where the store cannot have that, the owner's `bits` are added
-    /// for the moment.
+    /// Runs `op`. If the store refuses it although this process's user owns the node, another program or
+    /// root has set the node's mode. The mode is then stored so that the owner has access. If the store
+    /// does not support that, the owner gets `bits` temporarily.
     pub(super) fn with_access<T>(
         &self,
         node: &Node,
@@ -120,7 +123,7 @@ impl Vault {
             Err(e) if e.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => e,
             other => return other,
         };
-        // Another machine might take the added bits for the node's own.
+        // Another machine might mistake the added bits for the node's own.
         if is_marked(&node.stat()?) || self.is_shared() {
             return Err(refused);
         }

@@ -1,5 +1,5 @@
-//! POSIX ACLs. The kernel enforces them; a vault keeps them, and keeps them and the mode in step: where they differ, the mode
-//! is right, because chmod(2) changes that alone.
+//! POSIX ACLs. The kernel enforces them; the vault stores them and keeps them in step with the mode.
+//! Where the two differ, the mode is authoritative, because chmod(2) changes only the mode.
 
 use super::{Dir, Error, Kind, NewNode, OpenFile, Result, SetAttr, Stat, StoredName, Target, Vault};
 pub use crate::format::acl::Acl;
@@ -14,17 +14,17 @@ use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt};
 const RIGHTS: u32 = 0o777;
 const GROUP: u32 = 0o070;
 
-/// AclKind of the two ACLs of a node.
+/// The two kinds of ACL that a node can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AclKind {
-    /// Who may use it.
+    /// Controls access to the node itself.
     Access,
-    /// What nodes get that are made in a directory.
+    /// Inherited by nodes that are created in the directory.
     Default,
 }
 
 impl AclKind {
-    /// The ACL that an attribute is, if it is one.
+    /// The kind of ACL in the attribute `name`; `None` for any other attribute.
     pub fn of(name: &OsStr) -> Option<Self> {
         match name.as_bytes() {
             ACL_ACCESS => Some(AclKind::Access),
@@ -34,16 +34,17 @@ impl AclKind {
     }
 }
 
-/// What a new node gets of the default ACL of its directory.
+/// The part of a directory's default ACL that a new node inherits.
 pub(super) struct Inherited {
-    /// Its mode as long as it has no ACL: what the mask lets named users do, the group may not.
+    /// Mode until the access ACL is set. If there is one, the group bits are left out: they would grant
+    /// the group what the ACL's mask allows named users.
     pub(super) mode: u32,
     access: Option<Acl>,
     default: Option<Acl>,
 }
 
 impl Inherited {
-    /// Of a node of this kind.
+    /// Computes what a new node of this kind inherits.
     pub(super) fn by(new: &NewNode, kind: Kind) -> Self {
         let Some(default) = new.default_acl.filter(|_| kind != Kind::Symlink) else {
             return Inherited { mode: new.mode, access: None, default: None };
@@ -64,10 +65,10 @@ impl Inherited {
 }
 
 impl Vault {
-    /// The default ACL of a directory.
+    /// Returns the default ACL of a directory; `None` if it has none.
     ///
     /// # Errors
-    /// `Damaged`; the store's.
+    /// `Damaged`; otherwise the store's error.
     pub fn default_acl(&self, dir: &Dir) -> Result<Option<Acl>> {
         match self.get_xattr(Target::Dir(dir), OsStr::from_bytes(ACL_DEFAULT)) {
             Ok(value) => Ok(Acl::parse(&value)),
@@ -76,7 +77,8 @@ impl Vault {
         }
     }
 
-    /// An ACL as it is to be seen: `stored` with the entries that the mode has.
+    /// Encodes an ACL as applications see it: `stored`, with the entries that the mode determines taken
+    /// from the mode.
     pub(super) fn present_acl(&self, which: AclKind, target: Target, stored: Vec<u8>) -> Result<Vec<u8>> {
         match (which, Acl::parse(&stored)) {
             (AclKind::Access, Some(acl)) => Ok(acl.with_mode(self.stat(target)?.mode & RIGHTS).encode()),
@@ -85,7 +87,7 @@ impl Vault {
         }
     }
 
-    /// Sets an ACL, and the mode that stands for it. One that says no more than a mode is not kept.
+    /// Sets an ACL and the matching mode. An ACL that is equivalent to a mode is not stored.
     pub(super) fn set_acl(&self, which: AclKind, target: Target, name: &OsStr, value: &[u8]) -> Result<()> {
         let acl = Acl::parse(value).ok_or(Error::Invalid("ACL"))?;
         let stat = self.stat(target)?;
@@ -99,7 +101,8 @@ impl Vault {
             return Err(Error::NotSupported("ACLs of special files"));
         }
         let mode = stat.mode & !RIGHTS | acl.mode();
-        // First what the group is to lose: between the two steps nobody has rights that he has neither before nor after.
+        // First take away what the group loses: between the two steps, nobody has rights that they have
+        // neither before nor after.
         let least = stat.mode & (mode | !GROUP);
         self.change_mode(target, stat.mode, least)?;
         match (acl.is_mode(), has_attributes(stat.kind)) {
@@ -120,11 +123,11 @@ impl Vault {
         Ok(())
     }
 
-    /// Gives a new node what it inherits, and returns its attributes then; `None` if that is nothing. Without it the node is
-    /// not to be.
+    /// Gives a new node the ACLs that it inherits, and returns its new attributes; `None` if they did
+    /// not change. On failure, removes the node.
     ///
     /// # Errors
-    /// The store's; the node is gone then.
+    /// The store's error; the node is removed.
     pub(super) fn give_acls(
         &self,
         inherited: &Inherited,
@@ -134,23 +137,25 @@ impl Vault {
     ) -> Result<Option<Stat>> {
         let target = file.map_or(Target::Entry(parent, stored), Target::File);
         self.inherit(inherited, target).inspect_err(|_| {
-            // The first error counts.
+            // Report the first error.
             let _ = parent.store.unlink(&stored.0).or_else(|_| unmake_dir(parent, stored));
         })
     }
 
-    /// The same, of a node that the caller takes away if this fails.
+    /// Like `give_acls`, for a caller that removes the node itself on failure.
     pub(super) fn inherit(&self, inherited: &Inherited, target: Target) -> Result<Option<Stat>> {
         if let Some(default) = &inherited.default {
             self.put_xattr(target, OsStr::from_bytes(ACL_DEFAULT), &default.encode())?;
         }
         let Some(access) = &inherited.access else { return Ok(None) };
         match self.put_xattr(target, OsStr::from_bytes(ACL_ACCESS), &access.encode()) {
-            // A store without attributes. The mask is no right of the group's: it is left out.
+            // The store has no attributes. Leave out the group bits: they would be the mask, not rights
+            // of the group.
             Err(Error::NotSupported(_)) => return Ok(None),
             other => other?,
         }
-        // It may have got set-group-id from the directory, or may not have what it was to get.
+        // Keep the node's own special bits: it may have got set-group-id from the directory, or not have
+        // got what was asked for.
         let mode = Some(self.stat(target)?.mode & !RIGHTS | (inherited.mode | access.mode()) & RIGHTS);
         self.set_attr(target, &SetAttr { mode, ..SetAttr::default() }).map(Some)
     }
@@ -164,7 +169,7 @@ fn has_attributes(kind: Kind) -> bool {
     }
 }
 
-/// Removes a directory that was just made.
+/// Removes a directory that was just created.
 fn unmake_dir(parent: &Dir, stored: &StoredName) -> io::Result<()> {
     parent.store.open_dir(&stored.0)?.unlink(OsStr::new(DIR_ID_NAME))?;
     parent.store.rmdir(&stored.0)

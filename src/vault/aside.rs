@@ -1,5 +1,5 @@
-//! What stands behind a blank header is set aside before a new first version takes its place: a power cut may have left it
-//! there, which nobody can read; or somebody blanked the header, and may bring it back.
+//! Content behind a blank header is set aside before a new first version replaces it. A power cut may
+//! have left it, and then nobody can read it; or somebody blanked the header and may restore it.
 
 use super::names::random_name;
 use crate::{
@@ -8,13 +8,14 @@ use crate::{
 };
 use std::{ffi::OsStr, io};
 
-/// Bytes that are copied at once.
+/// Bytes copied at a time.
 const PIECE: usize = 1 << 20;
 
-/// Copies what stands behind the blank header of a file to a new file in the vault's root, durably; nothing if all of it is zeros.
+/// Copies the content behind a file's blank header durably to a new file in the vault's root. Does
+/// nothing if it is all zeros.
 ///
 /// # Errors
-/// The store's; then nothing is left behind that counts.
+/// The store's error; an incomplete copy may be left, which is harmless.
 pub(super) fn set_headless_aside(root: &StoreDir, file: &dyn BackingFile) -> io::Result<()> {
     if file.is_empty()? {
         return Ok(());
@@ -34,10 +35,11 @@ pub(super) fn is_all_zeros(file: &dyn BackingFile) -> io::Result<bool> {
     Ok(next_piece(file, 0, &mut vec![0; PIECE])?.is_none())
 }
 
-/// Copies what is not zero in `file` to a new file in `dir`, durably; false if all of it is zeros.
+/// Copies everything in `file` that is not zero durably to a new file in `dir`; returns false if it is
+/// all zeros.
 ///
 /// # Errors
-/// The store's; then nothing is left behind that counts.
+/// The store's error; an incomplete copy may be left, which is harmless.
 pub(super) fn set_aside(dir: &StoreDir, name: &OsStr, file: &dyn BackingFile) -> io::Result<bool> {
     let mut buffer = vec![0; PIECE];
     let mut copy: Option<DirFile> = None;
@@ -57,7 +59,7 @@ pub(super) fn set_aside(dir: &StoreDir, name: &OsStr, file: &dyn BackingFile) ->
     Ok(true)
 }
 
-/// Reads the next piece from `at` on that is not all zeros: its offset and its length.
+/// Reads the next piece at or after `at` that is not all zeros; returns its offset and length.
 fn next_piece(file: &dyn BackingFile, mut at: u64, buffer: &mut [u8]) -> io::Result<Option<(u64, usize)>> {
     while let Some(offset) = file.next_data(at)? {
         let read = file.read_at(buffer, offset)?;

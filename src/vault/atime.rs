@@ -1,22 +1,22 @@
-//! Times of access: the vault's own reads of the store leave them, what a program reads sets them as relatime has it.
+//! Access times. The vault's own reads leave them alone; a program's reads update them as relatime does.
 
 use super::{OpenFile, Result, SetTime, Stat, Time, Vault};
 use crate::store::{BackingFile, DirFile, Node};
 use rustix::fs::OFlags;
 
-/// Seconds after which a time of access is set again although nothing changed.
+/// Seconds after which the access time is updated even if nothing changed.
 const DAY: i64 = 24 * 60 * 60;
 
 impl Vault {
-    /// Whether the store keeps times of access. What several machines share is too far away to ask for each file.
+    /// Whether to maintain access times. Shared stores are too far away to check the times of each file.
     pub fn keeps_atime(&self) -> bool {
         !self.read_only()
             && !self.is_shared()
             && self.root.store.filesystem().is_ok_and(|store| store.keeps_atime())
     }
 
-    /// Sets the time of access of a file that a program is about to read, if relatime (mount(8)) asks for that; says
-    /// whether it did.
+    /// Updates the access time of a file that a program is about to read, if relatime (mount(8))
+    /// requires it. Returns whether it was due.
     ///
     /// # Errors
     /// The store's.
@@ -26,11 +26,12 @@ impl Vault {
         if !is_due()? {
             return Ok(false);
         }
-        // The store sets it at a read, and leaves the time of change, by which backups know a file that changed.
+        // A read makes the store update the access time but not the change time, by which backups detect
+        // changed files.
         if let Ok(fd) = node.reopen(OFlags::RDONLY) {
             DirFile::new(fd).read_at(&mut [0], 0)?;
         }
-        // It does not know yet of what is buffered, and its clock is coarse.
+        // The store does not yet know of buffered writes, and its clock is coarse.
         if is_due()? {
             let now = SetTime::to_store(Some(SetTime::At(Time::now())));
             self.files.keep_ctime(file, || node.set_times(now, SetTime::to_store(None)))?;
@@ -39,7 +40,7 @@ impl Vault {
     }
 }
 
-/// Whether a program would take the content for unread, or the time of access is a day old.
+/// Whether a program would consider the content unread, or the access time is a day old.
 fn is_due(stat: &Stat, now: Time) -> bool {
     stat.atime <= stat.mtime || stat.atime <= stat.ctime || now.seconds - stat.atime.seconds >= DAY
 }

@@ -27,7 +27,8 @@ pub enum Kind {
     BlockDevice,
 }
 
-/// Attributes; `size` is the plaintext's (of an open file: with what is not yet flushed).
+/// Attributes of a node. `size` is the plaintext size; for an open file it includes data not yet
+/// flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// Device of the store.
@@ -38,11 +39,11 @@ pub struct Stat {
     pub kind: Kind,
     /// Permission bits, 0 to 0o7777.
     pub mode: u32,
-    /// Links. (A directory's, like the store's.)
+    /// Number of links. (For a directory, the store's.)
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
-    /// Group.
+    /// Owning group.
     pub gid: u32,
     /// Device number of a device node.
     pub rdev: u64,
@@ -50,24 +51,24 @@ pub struct Stat {
     pub size: u64,
     /// 512-byte blocks in the store.
     pub blocks: u64,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Time,
-    /// Last write.
+    /// Time of the last write.
     pub mtime: Time,
-    /// Last change.
+    /// Time of the last change of content or attributes.
     pub ctime: Time,
 }
 
 /// A time to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetTime {
-    /// The present.
+    /// The current time.
     Now,
-    /// A given time.
+    /// The given time.
     At(Time),
 }
 
-/// Attributes to set; `None` leaves one as it is.
+/// Attributes to set; those that are `None` keep their values.
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(missing_docs)]
 pub struct SetAttr {
@@ -79,7 +80,7 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
 }
 
-/// Space of the store, as an application sees it.
+/// Space in the store, as an application sees it.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub struct StatFs {
@@ -94,7 +95,7 @@ pub struct StatFs {
 }
 
 impl Kind {
-    /// From a type of the store; `None` for one that Linux does not have.
+    /// Converts a file type of the store; `None` for one that Linux does not have.
     pub fn from_store(kind: FileType) -> Option<Self> {
         Some(match kind {
             FileType::RegularFile => Kind::File,
@@ -108,7 +109,7 @@ impl Kind {
         })
     }
 
-    /// As the store calls it.
+    /// The store's file type for this kind.
     pub fn to_store(self) -> FileType {
         match self {
             Kind::File => FileType::RegularFile,
@@ -127,12 +128,12 @@ pub(super) fn permissions(mode: u32) -> u32 {
     mode & 0o7777
 }
 
-/// What tells an inode from every other: device and inode number.
+/// Identifies an inode: device and inode number.
 pub(super) fn key(raw: &rustix::fs::Stat) -> (u64, u64) {
     (raw.st_dev, raw.st_ino)
 }
 
-/// By what another machine's changes of a file are noticed.
+/// Values that reveal that another machine changed the file.
 pub(super) fn stamp(raw: &rustix::fs::Stat) -> Stamp {
     Stamp {
         len: u64::try_from(raw.st_size).unwrap_or(0),
@@ -142,8 +143,8 @@ pub(super) fn stamp(raw: &rustix::fs::Stat) -> Stamp {
 }
 
 impl Stat {
-    /// The store's attributes as an application is to see them, the size by arithmetic. `None` for a type
-    /// that Linux does not have.
+    /// Converts the store's attributes to those an application sees; the plaintext size is computed.
+    /// `None` for a type that Linux does not have.
     pub(super) fn from_store(raw: &rustix::fs::Stat, target_len: impl Fn(u64) -> u64) -> Option<Self> {
         let kind = Kind::from_store(FileType::from_raw_mode(raw.st_mode))?;
         let stored = u64::try_from(raw.st_size).unwrap_or(0);
@@ -170,31 +171,31 @@ impl Stat {
 }
 
 impl Time {
-    /// The present, by the system's clock.
+    /// The current time of the system clock.
     pub(super) fn now() -> Self {
-        // A clock before 1970 is no clock.
+        // Treat a clock before 1970 as unset.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Time { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() }
     }
 
-    /// The form used in `format`.
+    /// Converts to the form used in `format`.
     pub(super) fn moment(self) -> Moment {
         (self.seconds, self.nanoseconds)
     }
 
-    /// From the form used in `format`.
+    /// Converts from the form used in `format`.
     pub(super) fn from_moment((seconds, nanoseconds): Moment) -> Self {
         Time { seconds, nanoseconds }
     }
 
-    /// From the fields of a `stat` structure.
+    /// Converts the fields of a `stat` structure.
     pub fn from_store(seconds: i64, nanoseconds: u64) -> Self {
         Time { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) }
     }
 }
 
 impl SetTime {
-    /// As utimensat(2) takes it.
+    /// Converts to the form that utimensat(2) takes; `None` leaves the time unchanged.
     pub(super) fn to_store(time: Option<SetTime>) -> Timespec {
         match time {
             None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },

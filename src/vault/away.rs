@@ -1,4 +1,4 @@
-//! An open vault while it is locked: everything is stored, and neither keys nor content are in memory.
+//! Locking an open vault: everything is stored, and neither keys nor content stay in memory.
 
 use super::{
     Error, OpenError, Vault,
@@ -13,7 +13,7 @@ use crate::{crypto::secret::Secret, format::name::DIR_ID_NAME, store::DirFile};
 use rustix::fs::OFlags;
 use std::{ffi::OsStr, io, path::Path, sync::Arc};
 
-/// What keeps a vault from being locked, or brought to rest.
+/// The reason why a vault cannot be locked or brought to rest.
 #[derive(Debug, thiserror::Error)]
 pub enum AwayError {
     /// Names could not be made durable.
@@ -25,11 +25,11 @@ pub enum AwayError {
 }
 
 impl Vault {
-    /// Stores everything, then forgets every key and all content. To be called while no request is served; none may be
-    /// before [`Vault::bring_back`].
+    /// Stores everything, then erases all keys and content from memory. No request may be in progress,
+    /// and none may be served before [`Vault::bring_back`].
     ///
     /// # Errors
-    /// What could not be stored; the vault is open as before.
+    /// The item that could not be stored; the vault stays open.
     pub fn put_away(&self) -> Result<(), AwayError> {
         self.come_to_rest()?;
         self.files.put_away();
@@ -49,13 +49,14 @@ impl Vault {
         Ok(())
     }
 
-    /// Takes the master key back, if it is this vault's, and reads the records of open files again. It may be another than
-    /// before: then a rotation was begun meanwhile.
+    /// Takes back the vault's master key, and rereads the records of open files. The key differs from
+    /// the previous one if a rotation has begun in the meantime.
     ///
     /// # Errors
-    /// `OtherVault` if it is not; those of a configuration that cannot be read; `Changing` while another process changes that;
-    /// `Anchor` if it is older than was confirmed; `DamagedRoot` if the root has names, and the key opens none.
-    /// The vault stays locked, and nothing of the key in memory.
+    /// `OtherVault` if the key is not this vault's; the errors of an unreadable configuration;
+    /// `Changing` while another process changes the configuration; `Anchor` if it is older than what was
+    /// confirmed; `DamagedRoot` if the root contains names and the key opens none of them. The vault
+    /// then stays locked, and no key material stays in memory.
     pub fn bring_back(&self, master: &[u8; 32]) -> Result<(), OpenError> {
         self.take_back(master).inspect_err(|_| {
             process::wipe_stacks();
@@ -79,7 +80,8 @@ impl Vault {
             return Err(other());
         }
         let owner = Owner { config: &config, master };
-        // First: an old configuration may have a key from before a rotation, which does not open the root.
+        // Check this first: an old configuration may have a key from before a rotation, which does not
+        // open the root.
         if let Some(anchor) = &self.anchor {
             anchor.refuse_old(&owner)?;
         }
@@ -98,19 +100,19 @@ impl Vault {
         }
         if let Some(anchor) = &self.anchor {
             if !self.read_only() {
-                // It must not know of a configuration that a power cut takes back.
+                // The anchor must not record a configuration that a power cut can undo.
                 self.root.store.sync().map_err(failed)?;
             }
             anchor.bring_back(&owner)?;
         }
-        // Nothing fails from here on: there are all keys or none.
+        // Nothing can fail from here on: either all keys are set or none.
         let context = self.files.context();
         context.keys.replace(&config, master, list.as_ref());
         self.keys.replace(&config, master, list.as_ref());
         context.router.bring_back();
         self.files.bring_back();
         *self.anchoring.halted.lock() = false;
-        // All names are read anew, so what a rotation could not renew may be tried again.
+        // All names are read again, so anything that a rotation could not renew may be retried.
         self.left.lock().clear();
         self.renew(&self.root);
         Ok(())

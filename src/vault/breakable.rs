@@ -1,6 +1,7 @@
-//! Rules that a test can break by name, to see that what they prevent is then found. In every other build all of them hold.
+//! Rules that a test can break by name, to verify that the resulting failure is detected. In all other
+//! builds every rule holds.
 
-/// Makes `holds` for the `Rule` of the module where it stands, and for tests `break_rule`.
+/// Defines `holds` for the `Rule` of the enclosing module and, in tests, `break_rule`.
 macro_rules! breakable {
     () => {
         /// Whether a rule holds.
@@ -20,7 +21,7 @@ macro_rules! breakable {
             BROKEN.get() != Some(rule)
         }
 
-        /// Breaks one rule on this thread, or none.
+        /// Breaks the given rule on this thread; `None` restores all rules.
         #[cfg(test)]
         pub(super) fn break_rule(rule: Option<Rule>) {
             BROKEN.set(rule);

@@ -1,5 +1,5 @@
-//! Checking a vault that is open for reading: what stands in a directory of the store, and which parts of a node do not
-//! verify. Nothing is changed.
+//! Checks a vault that is open for reading: finds what a directory of the store contains, and which
+//! parts of a node do not verify. Changes nothing.
 
 use super::{
     Dir, DirEntry, Error, File, Kind, Mismatch, Refused, Result, Segment, StoredName, Target, Vault,
@@ -21,38 +21,38 @@ use std::{
     sync::Arc,
 };
 
-/// What stands in a directory of the store.
+/// Contents of a directory of the store, by category.
 #[derive(Default)]
 pub struct Contents {
     /// Entries whose names authenticate.
     pub entries: Vec<DirEntry>,
-    /// Stored names of entries that do not, with the reason.
+    /// Stored names of entries whose names do not authenticate, with the reason.
     pub damaged: Vec<(OsString, String)>,
-    /// Those of entries whose names cannot be read, with the reason.
+    /// Stored names of entries whose names cannot be read, with the reason.
     pub unread: Vec<(OsString, String)>,
-    /// Names that are none of the vault's, and what they say.
+    /// Names that the vault did not write, with the origin that they indicate.
     pub strays: Vec<(OsString, Origin)>,
-    /// Left-overs of unfinished writes, and what was set aside.
+    /// Leftovers of unfinished writes, and anything that was set aside.
     pub left_over: Vec<OsString>,
 }
 
-/// Where a file that is not the vault's comes from, as far as its name says.
+/// Origin of a file that does not belong to the vault, as far as its name shows.
 pub enum Origin {
-    /// Another program's copy of the entry with this name: so those that sync name a conflict copy.
+    /// Another program's copy of the entry with this name: sync programs name conflict copies this way.
     CopyOf(OsString),
-    /// One of this file of the vault's own.
+    /// A copy of this internal file of the vault.
     CopyOfOwn(&'static str),
-    /// It was removed while a program had it open, and an NFS client keeps it.
+    /// Removed while a program had it open; an NFS client keeps it.
     RemovedOverNfs,
-    /// It does not say.
+    /// Not apparent from the name.
     Unknown,
 }
 
 /// Something that does not verify.
 pub struct Flaw {
-    /// Which part of the node.
+    /// The affected part of the node.
     pub part: Part,
-    /// What is wrong.
+    /// The reason, for people to read.
     pub reason: String,
 }
 
@@ -60,25 +60,25 @@ pub struct Flaw {
 pub enum Part {
     /// The node itself, or all of a file's content.
     Whole,
-    /// The bytes of a file's content from the first one to the one before the second.
+    /// Bytes of a file's content, from the first (inclusive) to the second (exclusive).
     Bytes(u64, u64),
     /// The attribute with this name in the store.
     Attribute(OsString),
-    /// The list of the attributes that the store did not take.
+    /// The list of attributes that the store did not accept.
     AttributeList,
-    /// The node itself, which is not what an anchor says.
+    /// The node itself, which differs from what an anchor has.
     Anchored(Mismatch),
-    /// What could not be read: nothing says that it is damaged.
+    /// A part that could not be read, which does not mean that it is damaged.
     Unread,
 }
 
 impl Flaw {
-    /// One of the node, or of all of its content.
+    /// A flaw of the node itself, or of all its content.
     pub fn whole(reason: String) -> Self {
         Flaw { part: Part::Whole, reason }
     }
 
-    /// The one that this error tells of.
+    /// The flaw that this error reports.
     pub fn of(error: &Error) -> Self {
         match error {
             Error::Refused(refused) => Flaw::refused(refused),
@@ -87,19 +87,19 @@ impl Flaw {
         }
     }
 
-    /// One of what could not be read.
+    /// A flaw of something that could not be read.
     pub fn unread(reason: String) -> Self {
         Flaw { part: Part::Unread, reason }
     }
 
-    /// One that an anchor tells of.
+    /// A mismatch with the anchor.
     pub fn refused(refused: &Refused) -> Self {
         Flaw { part: Part::Anchored(refused.mismatch), reason: refused.to_string() }
     }
 }
 
 impl Vault {
-    /// Everything that stands in a directory of the store.
+    /// Lists everything in a directory of the store.
     ///
     /// # Errors
     /// The store's.
@@ -124,7 +124,7 @@ impl Vault {
                     contents.entries.push(DirEntry { name, stored, kind, ino, next: 0 });
                 }
                 NameOf::Entry(Err(reason)) => match self.named_after(dir, &entry.name) {
-                    // What was put behind the name has by chance the length that makes it another one.
+                    // A suffix that another program appended happens to give the name a valid length.
                     Some(name) => contents.strays.push((entry.name, Origin::CopyOf(name))),
                     None => contents.damaged.push((entry.name, reason)),
                 },
@@ -144,8 +144,9 @@ impl Vault {
         }
     }
 
-    /// Checks what a node has besides its content: attributes, and the target of a link. Attributes are bound to a file's header
-    /// and to a directory's id: while that is damaged nothing is known of them, and nothing said.
+    /// Checks a node apart from its content: its attributes, and the target of a link. Attributes are
+    /// bound to a file's header or a directory's id. If that is damaged, nothing is known about them and
+    /// nothing is reported.
     pub fn check_node(&self, dir: &Dir, entry: &DirEntry) -> Vec<Flaw> {
         let target = Target::Entry(dir, &entry.stored);
         let mut flaws = Vec::new();
@@ -161,10 +162,10 @@ impl Vault {
         flaws
     }
 
-    /// Whether an anchor has the name, and what it leads to.
+    /// Checks that an anchor has the name, and the node that it leads to.
     fn check_name(&self, dir: &Dir, entry: &DirEntry) -> Result<()> {
         match entry.kind {
-            Kind::File | Kind::Dir | Kind::Symlink => Ok(()), // Whoever opens or reads it sees.
+            Kind::File | Kind::Dir | Kind::Symlink => Ok(()), // Checked when it is opened or read.
             Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => {
                 let special = || Ok(special(&dir.store.stat(&entry.stored.0)?));
                 let identity = |known: &Option<_>| Ok(known.map(Identity::Special));
@@ -178,14 +179,14 @@ impl Vault {
             return Ok(());
         }
         let identity = match self.identity(&target, &target.node()?, false) {
-            // Whoever checks the content or opens the directory says so.
+            // Reported when the content is checked or the directory is opened.
             Err(Error::Damaged(_) | Error::Refused(_)) => return Ok(()),
             found => found?,
         };
         match self.list_of(&target, &target.node()?) {
             Ok(_) => {}
             Err(Error::Damaged(damage)) => {
-                // What is on the node may be older.
+                // The attributes on the node may be older than the list, so they are not checked.
                 flaws.push(Flaw { part: Part::AttributeList, reason: damage.to_string() });
                 return Ok(());
             }
@@ -211,8 +212,8 @@ impl Vault {
         Ok(())
     }
 
-    /// Checks the content of a file: its header, its length and its tree, and if `all`, every tag. `progress` is told how
-    /// many bytes are done, and says whether to go on.
+    /// Checks a file's header, length and tree and, with `all`, every tag. `progress` receives the
+    /// number of bytes just checked, and returns whether to continue.
     pub fn check_content(
         &self,
         dir: &Dir,
@@ -266,7 +267,7 @@ fn check_ranges(file: &File, all: bool, flaws: &mut Vec<Flaw>, progress: &mut dy
     }
 }
 
-/// Neighbours with one reason are one flaw.
+/// Records a damaged range. Adjacent ranges with the same reason become one flaw.
 fn note_chunk(flaws: &mut Vec<Flaw>, bytes: Range<u64>, reason: String) {
     match flaws.last_mut() {
         Some(Flaw { part: Part::Bytes(_, end), reason: before })

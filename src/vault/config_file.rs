@@ -1,5 +1,6 @@
-//! The configuration in the store: two files with the same content, so that the loss of one is not the loss of the
-//! vault. The newer one that authenticates counts; the other is mended when the vault is opened for writing.
+//! The configuration in the store: two files with the same content, so that losing one does not lose the
+//! vault. The newer one that authenticates is used; the other is repaired when the vault is opened for
+//! writing.
 
 use super::{
     Dir, OpenError, Unlock, Vault,
@@ -33,7 +34,7 @@ type Result<T> = std::result::Result<T, OpenError>;
 pub type Unlocked = (VaultConfig, u32, Secret<32>);
 
 impl Vault {
-    /// The configuration of the vault at `path`. Nothing in it is authenticated before it was unlocked.
+    /// The configuration of the vault at `path`. Nothing in it is authenticated until it is unlocked.
     ///
     /// # Errors
     /// `NotAVault`, `NoConfig`, `UnknownVersion`, `Malformed`, `Store`.
@@ -41,10 +42,10 @@ impl Vault {
         Configs::read(&open_vault(path)?, path)?.newest().cloned()
     }
 
-    /// As `read_config`, for a copy that is to be kept: where both files are a configuration, they have to be the same one.
+    /// Like `read_config`, for a copy to be kept: if both files are configurations, they must be equal.
     ///
     /// # Errors
-    /// As `read_config`, and `CopiesDiffer`.
+    /// Those of `read_config`, and `CopiesDiffer`.
     pub fn read_config_to_keep(path: &Path) -> Result<VaultConfig> {
         let configs = Configs::read(&open_vault(path)?, path)?;
         match &configs.0 {
@@ -53,10 +54,11 @@ impl Vault {
         }
     }
 
-    /// The newest configuration of the vault at `path` that a holder of this master key wrote; `None` if it has lost that.
+    /// The newest configuration of the vault at `path` that was written with this master key; `None` if
+    /// the vault has lost it.
     ///
     /// # Errors
-    /// `UnknownVersion`; `Store`: what cannot be read may be there.
+    /// `UnknownVersion`; `Store`, because a file that cannot be read may exist.
     pub fn authentic_config(path: &Path, master: &Secret<32>) -> Result<Option<VaultConfig>> {
         match open_vault(path).and_then(|store| Configs::read(&store, path)) {
             Ok(configs) => Ok(configs.authentic(master).ok()),
@@ -68,27 +70,27 @@ impl Vault {
     /// The configuration of the vault at `path`, unlocked.
     ///
     /// # Errors
-    /// As `read_config`, and those of a secret that does not open it.
+    /// Those of `read_config`, and those of a secret that does not open it.
     pub fn unlock_config(path: &Path, unlock: &Unlock) -> Result<Unlocked> {
         let configs = Configs::read(&open_vault(path)?, path)?;
         unlock.with_secret(|secret| configs.unlock(&secret))?
     }
 
-    /// Keeps others who change the configuration of the vault at `path` away, mounted or not; waits until they
-    /// are done.
+    /// Locks the configuration of the vault at `path`, mounted or not, against changes by others. Blocks
+    /// until they are done.
     ///
     /// # Errors
-    /// `NotAVault`, `Malformed`, …: as `read_config`; `Store`.
+    /// Those of `read_config`; `Store`.
     pub fn lock_config(path: &Path) -> Result<ConfigLock> {
         let store = open_vault(path)?;
         Configs::read(&store, path)?;
         ConfigLock::take(&store, FlockOperation::LockExclusive).map_err(failed("cannot lock", path))
     }
 
-    /// The same for a vault that may have lost its configuration.
+    /// Like `lock_config`, for a vault that may have lost its configuration.
     ///
     /// # Errors
-    /// `NotAVault` if nothing of one is there; `UnknownVersion`, `ReadOnlyStore`, `Store`.
+    /// `NotAVault` if there is no trace of a vault; `UnknownVersion`, `ReadOnlyStore`, `Store`.
     pub fn lock_lost_config(path: &Path) -> Result<ConfigLock> {
         let store = open_vault(path)?;
         match Configs::read(&store, path) {
@@ -102,7 +104,7 @@ impl Vault {
     /// The sealed id of the root of the vault at `path`.
     ///
     /// # Errors
-    /// `NotAVault` if nothing of one is there; `Store`.
+    /// `NotAVault` if there is no trace of a vault; `Store`.
     pub fn root_id(path: &Path) -> Result<Vec<u8>> {
         root_id(&open_vault(path)?, path)
     }
@@ -113,8 +115,9 @@ fn root_id(store: &StoreDir, path: &Path) -> Result<Vec<u8>> {
     read_text(DirFile::new(id)).map_err(failed("cannot read the root's id of", path))
 }
 
-/// Whether this configuration's key opens the vault's root: it is the vault's, and not from before a rotation. With that one
-/// somebody could have made the root's id, so it has to open a name, too, if there is one.
+/// Checks that the configuration's key opens the vault's root: it then belongs to the vault and is not
+/// from before a rotation. A holder of a former key could have forged the root's id, so the key must
+/// also open a name if there is one.
 ///
 /// # Errors
 /// `OtherVault` if it does not; `NotAVault`, `Store`.
@@ -131,31 +134,32 @@ pub(super) fn require_root(
     let root = Dir::new(store.try_clone().map_err(failed("cannot open", path))?, None);
     match names_in(&keys, &root, &id) {
         Ok(NamesIn::Foreign) => Err(other()),
-        // Where the root cannot be read, its id has to do.
+        // If the root cannot be read, its id has to be enough.
         Ok(NamesIn::None | NamesIn::Authentic) | Err(_) => Ok(()),
     }
 }
 
-/// Whether a configuration is from before the rotation that another one says is under way. Its key may open the root
-/// still, but not what the rotation has renewed.
+/// Whether `config` is from before the rotation that `there` says is under way. Its key may still open
+/// the root, but not what the rotation has already renewed.
 fn is_before(config: &VaultConfig, there: &VaultConfig) -> bool {
     there.id() == config.id() && there.is_rotating() && there.key_generation() > config.key_generation()
 }
 
-/// Both files as they are, or why they are of no use.
+/// Both configuration files, or the reasons why they are unusable.
 pub(super) struct Configs([Result<VaultConfig>; 2]);
 
 const NAMES: [&str; 2] = [CONFIG_FILE, CONFIG_COPY];
 
 impl Configs {
-    /// Reads them. At least one is a configuration.
+    /// Reads both files. On success at least one is a configuration.
     ///
     /// # Errors
     /// `NotAVault`, `NoConfig`, `UnknownVersion`, `Malformed`, `Store`.
     pub(super) fn read(store: &StoreDir, path: &Path) -> Result<Self> {
         let read = NAMES.map(|name| read_one(store, name, path));
         match read {
-            // What is of a later version is not for this program, whatever is beside it.
+            // This program must not use a vault with a file of a later version, even if the other file
+            // is readable.
             [Err(e @ OpenError::UnknownVersion(_)), _] | [_, Err(e @ OpenError::UnknownVersion(_))] => Err(e),
             [Err(OpenError::NotAVault(_)), Err(e)] => Err(match e {
                 OpenError::NotAVault(_) if !is_vault(store) => e,
@@ -167,15 +171,15 @@ impl Configs {
         }
     }
 
-    /// The newer one, of equal ones the first. What it says is not proven.
+    /// The newer one, or the first if they are equal. Its content is not authenticated.
     ///
     /// # Errors
-    /// None: there is one.
+    /// None in practice: there is always one.
     pub(super) fn newest(&self) -> Result<&VaultConfig> {
         self.by_age().into_iter().next().ok_or(OpenError::Edited)
     }
 
-    /// The newest that a holder of this master key wrote.
+    /// The newest one that was written with this master key.
     ///
     /// # Errors
     /// `Edited` if there is none.
@@ -184,8 +188,8 @@ impl Configs {
         found.cloned().ok_or(OpenError::Edited)
     }
 
-    /// Without one from before a rotation. That one would authenticate; but put in place of the other, it would take the only key of
-    /// what is rewritten already.
+    /// The configurations, newest first, without one from before a rotation. That one would
+    /// authenticate, but restoring it would destroy the only key of everything already rewritten.
     fn by_age(&self) -> Vec<&VaultConfig> {
         let there = || self.0.iter().flatten();
         let mut all: Vec<_> =
@@ -195,8 +199,8 @@ impl Configs {
         all
     }
 
-    /// The newest that authenticates. An older one opens nothing as long as there is one: it may have a slot that
-    /// was removed.
+    /// Unlocks the newest configuration that authenticates. An older one is refused while there is a
+    /// newer authentic one: it may have a slot that was removed since.
     pub(super) fn unlock(&self, secret: &SlotSecret) -> Result<Unlocked> {
         let mut refused: Option<(&VaultConfig, ConfigError)> = None;
         for config in self.by_age() {
@@ -213,8 +217,9 @@ impl Configs {
         Err(refused.map_or(OpenError::Edited, |(_, e)| e.into()))
     }
 
-    /// Refuses a file that no change of the vault leaves beside this configuration: whoever has a former key can write one that
-    /// opens with an old secret. One that opens with nothing was edited or damaged, and is mended.
+    /// Refuses a second file that no change of the vault can have left beside this configuration: a
+    /// holder of a former key can write one that opens with an old secret. A file that does not open was
+    /// edited or damaged, and will be repaired.
     fn require_one_history(
         &self,
         config: &VaultConfig,
@@ -229,13 +234,13 @@ impl Configs {
         }
     }
 
-    /// Whether this one, opened with its key, could be another than the vault's.
+    /// Whether `config`, opened with its key, might not be the vault's.
     fn is_in_doubt(&self, config: &VaultConfig, master: &Secret<32>) -> Result<bool> {
         let is_apart = |other: &VaultConfig| !follows(config, master, other);
         Ok(self.newest()? != config || self.0.iter().flatten().any(is_apart))
     }
 
-    /// Whether both are `config`. What is not is logged.
+    /// Whether both files equal `config`. Logs those that do not.
     pub(super) fn agree_on(&self, config: &VaultConfig) -> bool {
         for (name, found) in NAMES.iter().zip(&self.0) {
             match found {
@@ -249,16 +254,17 @@ impl Configs {
     }
 }
 
-/// Whether a configuration comes after another one, or before it: both are under this master key, or the other one is under the
-/// former key that this one names.
+/// Whether one configuration succeeds the other: both are under this master key, or the other one is
+/// under the former key that `config` names.
 fn follows(config: &VaultConfig, master: &Secret<32>, other: &VaultConfig) -> bool {
     other.is_authentic(master) || config.former(master).is_some_and(|(_, former)| other.is_authentic(&former))
 }
 
-/// Puts the newest configuration in place of one that is older, damaged or missing. Its key is known to open the root.
+/// Replaces an older, damaged or missing configuration with the newest one. The caller has verified that
+/// its key opens the root.
 ///
 /// # Errors
-/// The store's; `WouldBlock` while another process changes the configuration.
+/// The store's error; `WouldBlock` while another process changes the configuration.
 fn mend(store: &StoreDir, path: &Path, master: &Secret<32>) -> io::Result<()> {
     let _alone = ConfigLock::take(store, FlockOperation::NonBlockingLockExclusive)?;
     let Ok(configs) = Configs::read(store, path) else { return Ok(()) };
@@ -273,10 +279,11 @@ fn mend(store: &StoreDir, path: &Path, master: &Secret<32>) -> io::Result<()> {
     Ok(())
 }
 
-/// As `mend`, but an error only where the vault is being put under another key: then one of the two may be all that has it.
+/// Like `mend`, but fails only while the vault is being put under another key: one of the two files may
+/// then be the only one that has that key.
 ///
 /// # Errors
-/// As `mend`.
+/// In that case `Store` or `ReadOnlyStore`.
 pub(super) fn mend_for(
     config: &VaultConfig,
     store: &StoreDir,
@@ -285,7 +292,7 @@ pub(super) fn mend_for(
 ) -> Result<()> {
     match mend(store, path, master) {
         Err(e) if config.is_rotating() => Err(failed("cannot write the second configuration of", path)(e)),
-        // It writes both.
+        // The other process writes both files.
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(()),
         Err(e) => {
             log::warn!("the copies of the configuration cannot be made equal: {e}");
@@ -295,7 +302,8 @@ pub(super) fn mend_for(
     }
 }
 
-/// Held while the configuration changes. Not the lock of who writes to the vault: keys change while it is mounted.
+/// Held while the configuration changes. It is not the write lock: keys can change while the vault is
+/// mounted.
 #[must_use]
 pub struct ConfigLock {
     store: StoreDir,
@@ -310,8 +318,8 @@ impl std::fmt::Debug for ConfigLock {
 }
 
 impl ConfigLock {
-    /// Locks the root's id file, which is replaced only where the root comes under another key. (The configuration is replaced
-    /// each time, and is locked only where there is no id file.)
+    /// Locks the root's id file, which is replaced only when the root is put under another key. (The
+    /// configuration file is replaced at each change, so it is locked only if there is no id file.)
     pub(super) fn take(store: &StoreDir, how: FlockOperation) -> io::Result<Self> {
         loop {
             let has_id = store.stat(OsStr::new(DIR_ID_NAME)).is_ok();
@@ -327,16 +335,17 @@ impl ConfigLock {
         }
     }
 
-    /// Whether the file that is locked is still in its place: others lock what is there.
+    /// Whether the locked file still has its name: others lock whichever file has it.
     fn counts(&self) -> io::Result<bool> {
         let (own, there) = (rustix::fs::fstat(&self.file)?, self.store.stat(self.name)?);
         Ok((own.st_dev, own.st_ino) == (there.st_dev, there.st_ino))
     }
 
-    /// Whether the vault's configuration is still this one, which this key has opened. That takes no time, as unlocking does.
+    /// Whether the vault's configuration is still `config`, which `master` has opened. Unlike unlocking,
+    /// this is fast.
     ///
     /// # Errors
-    /// As [`Vault::read_config`], and `OtherVault`.
+    /// Those of [`Vault::read_config`], and `OtherVault`.
     pub fn is_still(&self, path: &Path, config: &VaultConfig, master: &Secret<32>) -> Result<bool> {
         let configs = Configs::read(&self.store, path)?;
         if configs.is_in_doubt(config, master)? {
@@ -345,11 +354,11 @@ impl ConfigLock {
         Ok(configs.authentic(master).is_ok_and(|newest| newest == *config))
     }
 
-    /// Replaces the configuration of the vault, mounted or not, and its copy: both are new when it
-    /// returns, and after a crash the old one or the new one counts. Owner and permissions stay.
+    /// Replaces the configuration of the vault, mounted or not, and its copy. Both are new on return;
+    /// after a crash either the old or the new one is valid. Keeps owner and permissions.
     ///
     /// # Errors
-    /// `ReadOnlyStore`, `Store`: the old one counts, unless the error says otherwise.
+    /// `ReadOnlyStore`, `Store`: the old configuration remains valid unless the error says otherwise.
     pub fn write(&self, path: &Path, config: &VaultConfig) -> Result<()> {
         let put = || {
             if !self.counts()? {
@@ -362,10 +371,10 @@ impl ConfigLock {
         put().map_err(failed("cannot write to", path))
     }
 
-    /// Puts a configuration of the vault back, which may have none.
+    /// Restores a configuration of a vault that may have none.
     ///
     /// # Errors
-    /// `NotAVault` if nothing of one is there; `OtherVault`; as `write`.
+    /// `NotAVault` if there is no trace of a vault; `OtherVault`; otherwise as `write`.
     pub fn restore(&self, path: &Path, config: &VaultConfig, master: &Secret<32>) -> Result<()> {
         let is_former = match Configs::read(&self.store, path) {
             Ok(configs) => is_before(config, configs.newest()?),
@@ -380,12 +389,12 @@ impl ConfigLock {
     }
 }
 
-/// Waits a moment for another process that is changing the configuration. Called by a process that is to write to the vault, before
-/// it reads the configuration: `key rotate` holds the lock while it lists what the new one accepts, and a file that is written
-/// meanwhile would not be on the list.
+/// Waits briefly for another process that is changing the configuration. A process that will write to
+/// the vault calls this before it reads the configuration: `key rotate` holds the lock while it lists
+/// what the new configuration accepts, and a file written meanwhile would be missing from the list.
 ///
 /// # Errors
-/// `Changing` if the other process is still at it.
+/// `Changing` if the other process is not done in time.
 pub(super) fn require_settled(store: &StoreDir) -> Result<()> {
     let start = Instant::now();
     loop {
@@ -396,13 +405,13 @@ pub(super) fn require_settled(store: &StoreDir) -> Result<()> {
                 }
                 thread::sleep(BETWEEN_TRIES);
             }
-            // Where nothing can be locked, nobody changes a configuration.
+            // If the store has no locks, nobody can be changing a configuration.
             Ok(_) | Err(_) => return Ok(()),
         }
     }
 }
 
-/// Whether there is something that only a vault has.
+/// Whether the directory contains a file that only a vault has.
 fn is_vault(store: &StoreDir) -> bool {
     [DIR_ID_NAME, LOCK_FILE].iter().any(|name| store.stat(OsStr::new(name)).is_ok())
 }
@@ -413,7 +422,8 @@ fn read_one(store: &StoreDir, name: &str, path: &Path) -> Result<VaultConfig> {
     Ok(VaultConfig::parse(&text)?)
 }
 
-/// One byte more than a configuration may have, so that parsing sees one that is too long.
+/// Reads at most one byte more than the maximum size, so that parsing rejects a configuration that is
+/// too long.
 pub(super) fn read_text(file: DirFile) -> io::Result<Vec<u8>> {
     if FileType::from_raw_mode(rustix::fs::fstat(&*file.fd())?.st_mode) != FileType::RegularFile {
         return Err(io::Error::other("not a regular file"));
@@ -424,16 +434,17 @@ pub(super) fn read_text(file: DirFile) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The vault's directory.
+/// Opens the vault's directory.
 pub(super) fn open_vault(path: &Path) -> Result<StoreDir> {
     StoreDir::open_path(path).map_err(not_a_vault(path))
 }
 
-/// Puts the configuration in place, then its copy once it is durable. A full disk is met before either changes. Others who do so
-/// are kept away.
+/// Puts the configuration in place, then its copy once the first is durable. Both are written to
+/// temporary files first, so a full disk is noticed before either changes. The caller keeps other
+/// writers out.
 ///
 /// # Errors
-/// The store's: then both are as before, or the error says that they are not.
+/// The store's error: both files are then as before, or the error says that they are not.
 pub(super) fn put_both(store: &StoreDir, config: &VaultConfig) -> io::Result<()> {
     let (like, text) = (like(store)?, config.to_json());
     let before = NAMES.map(|name| stored_text(store, name));
@@ -450,7 +461,7 @@ pub(super) fn put_both(store: &StoreDir, config: &VaultConfig) -> io::Result<()>
     })
 }
 
-/// Gives the configuration and its copy the texts that they had.
+/// Restores the previous texts of the configuration and its copy.
 fn put_back(
     store: &StoreDir,
     before: [io::Result<Option<Vec<u8>>>; 2],
@@ -458,7 +469,7 @@ fn put_back(
 ) -> io::Result<()> {
     for (name, text) in NAMES.into_iter().zip(before) {
         match (text, stored_text(store, name)) {
-            // What could not be read was not replaced.
+            // A file that could not be read was not replaced.
             (Err(_), Err(_)) => {}
             (Ok(text), Ok(now)) if text == now => {}
             (Ok(Some(text)), _) => in_place(store, &temporary(store, name, &text, like)?, name)?,
@@ -469,7 +480,7 @@ fn put_back(
     Ok(())
 }
 
-/// A configuration as it stands there; `None` if there is no such file.
+/// The text of a configuration file; `None` if there is no such file.
 fn stored_text(store: &StoreDir, name: &str) -> io::Result<Option<Vec<u8>>> {
     match store.open_file(OsStr::new(name), OFlags::RDONLY) {
         Ok(file) => read_text(DirFile::new(file)).map(Some),
@@ -478,7 +489,7 @@ fn stored_text(store: &StoreDir, name: &str) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// The file whose owner and permissions a new one gets.
+/// The file whose owner and permissions new files get.
 pub(super) fn like(store: &StoreDir) -> io::Result<Option<Node<'static>>> {
     let mut found = NAMES.iter().map(|name| store.node(OsStr::new(name)));
     match found.find(|node| !matches!(node, Err(e) if e.kind() == io::ErrorKind::NotFound)) {
@@ -487,8 +498,9 @@ pub(super) fn like(store: &StoreDir) -> io::Result<Option<Node<'static>>> {
     }
 }
 
-/// A durable file that is to be the configuration or its copy; and its name, always the same: one that was left behind by a
-/// crash, and may have a slot that was removed since, goes.
+/// Writes a durable temporary file that will become the configuration or its copy, and returns its name.
+/// The name is always the same, which removes a file that a crash left behind: it may have a slot that
+/// was removed since.
 fn temporary(store: &StoreDir, of: &str, text: &[u8], like: Option<&Node>) -> io::Result<OsString> {
     let name = OsString::from(format!("{TEMPORARY}{of}"));
     match store.unlink(&name) {
@@ -497,7 +509,8 @@ fn temporary(store: &StoreDir, of: &str, text: &[u8], like: Option<&Node>) -> io
     }
 }
 
-/// Writes a durable file that is not in place yet, with the owner and permissions of `like`, and returns its name.
+/// Writes a durable file that is not in place yet, with the owner and permissions of `like`, and returns
+/// its name.
 pub(super) fn write_temporary(store: &StoreDir, content: &[u8], like: Option<&Node>) -> io::Result<OsString> {
     write_new(store, temporary_name()?, content, like)
 }
@@ -508,7 +521,7 @@ fn write_new(store: &StoreDir, name: OsString, content: &[u8], like: Option<&Nod
     Ok(name)
 }
 
-/// Gives a temporary file its name, durably.
+/// Renames a temporary file to its final name, durably.
 pub(super) fn in_place(store: &StoreDir, temporary: &OsStr, name: &str) -> io::Result<()> {
     store.rename(temporary, store, OsStr::new(name)).inspect_err(|_| drop(store.unlink(temporary)))?;
     store.sync()
@@ -520,7 +533,7 @@ fn fill(file: &DirFile, content: &[u8], like: Option<&Node>) -> io::Result<()> {
     fsync(&*file.fd())
 }
 
-/// A directory or configuration that is not there is another mistake than one that cannot be read.
+/// Distinguishes a missing directory or configuration from one that cannot be read.
 fn not_a_vault(path: &Path) -> impl Fn(io::Error) -> OpenError {
     move |e| match e.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => OpenError::NotAVault(path.into()),

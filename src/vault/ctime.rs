@@ -1,10 +1,10 @@
 //! Change times of files that the vault itself wrote to the store.
 //!
-//! The store stamps every write with the time of its own clock, and that stamp cannot be set back as a
-//! modification time can. What an application wrote reaches the store when it closes the file, and the
-//! clean record some seconds later: the file would seem changed each time, and programs that keep a file's
-//! change time to know it again (git) would find it dirty. So it is remembered what the application is to
-//! see instead: while the vault is open here, and from one mount to the next in a file (`ctime_file`).
+//! The store stamps every write with its own clock, and unlike a modification time, that stamp cannot be
+//! set back. An application's data reaches the store when the application closes the file, and the clean
+//! record some seconds later. The file would seem changed each time, and programs that rely on change
+//! times (git) would consider it modified. So the vault remembers which time to show instead: here while
+//! the vault is open, and from one mount to the next in a file (`ctime_file`).
 
 use super::{
     Time,
@@ -14,33 +14,34 @@ use crate::format::change_times::{ChangeTime, TIMES_MAX};
 use parking_lot::RwLock;
 use std::{collections::HashMap, os::fd::AsFd};
 
-/// Maximum number of files remembered. Beyond it, the half that changed longest ago is forgotten, and seems changed once.
+/// Maximum number of files remembered. Beyond it, the half that changed longest ago is forgotten; those
+/// files seem changed once.
 const MOST_PINS: usize = TIMES_MAX;
 
-/// `shown` replaces every change time from `first` to `last`, and every later one while work on the file is
-/// under way.
+/// `shown` replaces every change time from `first` to `last`, and every later one while work on the file
+/// is in progress.
 struct Pin {
     shown: Time,
     first: Time,
     last: Time,
-    /// Pieces of work under way.
+    /// Number of pieces of work in progress.
     working: usize,
 }
 
-/// The change times that are not the store's.
+/// Change times shown in place of the store's.
 #[derive(Default)]
 pub(super) struct ChangeTimes {
     pins: RwLock<HashMap<Key, Pin>>,
 }
 
 impl ChangeTimes {
-    /// What to show for a file whose change time in the store is `stored`.
+    /// The change time to show for a file whose change time in the store is `stored`.
     pub(super) fn shown(&self, key: Key, stored: Time) -> Time {
         self.pins.read().get(&key).map_or(stored, |pin| pin.seen(stored))
     }
 
-    /// Does work on a file that changes nothing an application sees, so that its change time stays: for
-    /// those who look meanwhile too.
+    /// Runs `work`, which changes nothing that an application sees, and keeps the file's change time;
+    /// also for observers during the work.
     pub(super) fn keep<T>(&self, open: &OpenFile, work: impl FnOnce() -> T) -> T {
         let Some(before) = stored(open) else { return work() };
         self.begin(open.key, before, open.file.written_at());
@@ -56,7 +57,7 @@ impl ChangeTimes {
         }
         let pin = pins.entry(key).or_insert(Pin { shown: before, first: before, last: before, working: 0 });
         pin.shown = pin.seen(before).max(written.unwrap_or_default());
-        pin.first = pin.shown.min(before); // the store's stamp of a write can precede the noted time of that write
+        pin.first = pin.shown.min(before); // the store's stamp of a write can precede its recorded time
         pin.last = pin.last.max(before);
         pin.working += 1;
     }
@@ -71,15 +72,15 @@ impl ChangeTimes {
         }
     }
 
-    /// Says that an application changed a file otherwise than by writing: from here on the store's stamp
-    /// counts again.
+    /// An application changed the file other than by writing: from now on the store's stamp is shown
+    /// again.
     pub(super) fn changed(&self, key: Key) {
         if !self.pins.read().contains_key(&key) {
             return;
         }
         let mut pins = self.pins.write();
         match pins.get_mut(&key) {
-            // What is under way goes on stamping.
+            // Work in progress will change the stamp again.
             Some(pin) if pin.working > 0 => pin.shown = pin.shown.max(Time::now()),
             _ => {
                 pins.remove(&key);
@@ -87,12 +88,12 @@ impl ChangeTimes {
         }
     }
 
-    /// Forgets an inode that is gone.
+    /// Forgets an inode that was removed.
     pub(super) fn forget(&self, key: Key) {
         self.pins.write().remove(&key);
     }
 
-    /// The remembered times of files on `device` that no work is under way on, sorted by inode number.
+    /// The remembered times of files on `device` without work in progress, sorted by inode number.
     pub(super) fn remembered(&self, device: u64) -> Vec<ChangeTime> {
         let pins = self.pins.read();
         let at_rest = pins.iter().filter(|((of, _), pin)| *of == device && pin.working == 0);
@@ -105,7 +106,7 @@ impl ChangeTimes {
         times
     }
 
-    /// Loads the times that an earlier opening remembered. Nothing may be remembered yet.
+    /// Loads the times that an earlier session stored. Nothing may be remembered yet.
     pub(super) fn recall(&self, device: u64, times: &[ChangeTime]) {
         let pin = |time: &ChangeTime| {
             // With any other stored change time, another program has changed the file.

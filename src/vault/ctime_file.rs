@@ -1,5 +1,6 @@
-//! The file with the change times that outlive a mount. It is a cache: without it, files that were written seem changed once, and an
-//! entry of a file that has changed since has no effect. So the file is not synced, and an error of it never fails an operation.
+//! The file with the change times that outlive a mount. It is a cache: without it, written files seem
+//! changed once, and an entry for a file that has changed since has no effect. So the file is not
+//! synced, and an error in it never fails an operation.
 
 use super::{Vault, names::read_up_to};
 use crate::{
@@ -13,8 +14,9 @@ use rustix::fs::OFlags;
 use std::{ffi::OsStr, io};
 
 impl Vault {
-    /// Loads the change times that the last opening showed. If there is no valid list, makes an empty file already: creating it at the
-    /// unmount would change the root's times after programs have seen them.
+    /// Loads the change times that the previous session showed. If there is no valid list, creates an
+    /// empty file now: creating it at unmount would change the root's times after programs have seen
+    /// them.
     pub(super) fn recall_ctimes(&self) {
         if self.is_shared() {
             return;
@@ -30,8 +32,8 @@ impl Vault {
         }
     }
 
-    /// Stores the change times shown now for the next opening. Files that are being worked on are left out, so call it when files are
-    /// clean.
+    /// Stores the change times shown now for the next session. Files that are being worked on are left
+    /// out, so call it when files are clean.
     pub(super) fn store_ctimes(&self) {
         if self.is_shared() || self.writable().is_err() {
             return;
@@ -44,7 +46,7 @@ impl Vault {
         }
     }
 
-    /// Accepts only the present key: others may have a former one.
+    /// Accepts only the present key: others may know a former one.
     fn read_ctimes(&self) -> io::Result<Vec<ChangeTime>> {
         let sealed = read(&DirFile::new(self.root.store.open_file(OsStr::new(TIMES_FILE), OFlags::RDONLY)?))?;
         if sealed.is_empty() {
@@ -53,7 +55,8 @@ impl Vault {
         self.keys().change_times.open(&sealed).map_err(io::Error::other)
     }
 
-    /// Writes in place, because replacing the file would change the root's times. A list half-written by a crash does not verify.
+    /// Writes in place, because replacing the file would change the root's times. A list half-written by a
+    /// crash does not verify.
     fn write_ctimes(&self, sealed: &[u8]) -> io::Result<()> {
         let file = self.times_file()?;
         // Not rewritten if unchanged: programs that copy the store compare modification times.
@@ -64,7 +67,8 @@ impl Vault {
         file.set_len(sealed.len() as u64)
     }
 
-    /// The file, open for writing. Replaces anything that is not a regular file with a single name, or cannot be opened for writing.
+    /// Opens the file for writing. Replaces it if it is not a regular file with a single link, or cannot
+    /// be opened for writing.
     fn times_file(&self) -> io::Result<DirFile> {
         let name = OsStr::new(TIMES_FILE);
         if let Ok(fd) = self.root.store.open_file(name, OFlags::RDWR)
@@ -84,7 +88,7 @@ impl Vault {
     }
 }
 
-/// One byte more than the longest list, so that a longer file does not verify.
+/// Reads one byte more than the longest list, so that a longer file does not verify.
 fn read(file: &DirFile) -> io::Result<Vec<u8>> {
     read_up_to(file, SEALED_MAX + 1)
 }

@@ -1,4 +1,4 @@
-//! Directories: opening them, and finding what is in them.
+//! Directories: opening them and looking up names in them.
 
 use super::{
     Error, Pin, Result, Stat, Target, Vault,
@@ -15,11 +15,11 @@ use std::{
     sync::Arc,
 };
 
-/// A name as it stands in the store.
+/// A name as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StoredName(pub OsString);
 
-/// An open directory: a descriptor, and the id that its names are encrypted under.
+/// An open directory: a descriptor, and the id under which its names are encrypted.
 pub struct Dir {
     pub(super) store: Arc<StoreDir>,
     pub(super) id: Option<DirId>,
@@ -30,47 +30,46 @@ impl Dir {
         Dir { store: Arc::new(store), id }
     }
 
-    /// The id. A directory whose id never reached the store, and cannot be given one now, has no
-    /// entries: ENOENT.
+    /// The directory's id. A directory whose id never reached the store, and that cannot be given one
+    /// now, has no entries: ENOENT.
     pub(super) fn id(&self) -> Result<&DirId> {
         self.id.as_ref().ok_or(Error::os(Errno::NOENT.raw_os_error()))
     }
 
-    /// Whether it has one.
+    /// Whether the directory has an id.
     pub fn has_id(&self) -> bool {
         self.id.is_some()
     }
 
-    /// Whether it was removed, so far as the store says that of what is open.
+    /// Whether the directory was removed, as far as the store reports that for an open one.
     pub fn is_gone(&self) -> bool {
         self.store.itself().stat().map_or_else(|e| is_gone(&e), |stat| stat.st_nlink == 0)
     }
 
-    /// Where `name` is in the store.
+    /// The path of `name` in the store.
     pub fn path_in_store(&self, name: &OsStr) -> PathBuf {
         path_in_store(&self.store, name)
     }
 
-    /// Where `name` is in the store, for a log line.
+    /// The path of `name` in the store, for a log line.
     pub(super) fn stored_path(&self, name: &OsStr) -> String {
         stored_path(&self.store, name)
     }
 }
 
-/// Where `name` in a directory is in the store, for a log line.
+/// The path of `name` in the store, for a log line.
 pub(super) fn stored_path(dir: &StoreDir, name: &OsStr) -> String {
-    // Debug formatting escapes what would break the line.
+    // Debug formatting escapes characters that would break the line.
     format!("{:?}", path_in_store(dir, name))
 }
 
-/// Where `name` in a directory is in the store.
 fn path_in_store(dir: &StoreDir, name: &OsStr) -> PathBuf {
     let link = format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
     std::fs::read_link(link).unwrap_or_default().join(name)
 }
 
 impl Vault {
-    /// Finds a name. ENOENT if there is none.
+    /// Looks up a name. ENOENT if there is none.
     pub fn lookup(&self, parent: &Dir, name: &OsStr) -> Result<(StoredName, Stat)> {
         let look = || {
             let stored = self.place(parent, name)?.stored;
@@ -84,8 +83,9 @@ impl Vault {
         })
     }
 
-    /// A number of 31 bits that tells a node from those that had its inode number before; 0 if the store does not help. By an open
-    /// file it costs no look at a name, which takes a distributed store as long as making one.
+    /// A 31-bit number that distinguishes a node from earlier ones with the same inode number; 0 if the
+    /// store has none. For an open file this needs no lookup by name, which on a distributed store takes
+    /// as long as creating one.
     pub fn generation(&self, target: Target) -> u32 {
         match target {
             _ if !self.has_generations => 0,
@@ -95,30 +95,30 @@ impl Vault {
         }
     }
 
-    /// Whether the store tells inodes with the same number apart. FUSE does not, and is not to be asked in vain whether a directory
-    /// that is open was removed.
+    /// Whether the store distinguishes inodes with the same number. FUSE does not, and asking it whether
+    /// an open directory was removed is useless.
     pub fn has_generations(&self) -> bool {
         self.has_generations
     }
 
-    /// Opens a directory entry.
+    /// Opens a subdirectory.
     ///
     /// # Errors
-    /// ENOTDIR for anything else; `Damaged` if its id file is missing or does not authenticate.
+    /// ENOTDIR for anything else; `Damaged` if the id file is missing or does not authenticate.
     pub fn open_dir(&self, parent: &Dir, name: &StoredName) -> Result<Arc<Dir>> {
         self.note_met_sidecar(parent, &name.0);
         let look = || self.with_id(parent.store.open_dir(&name.0)?);
-        // One that lost its id is not the directory that an anchor knows.
+        // A directory that lost its id is not the one that an anchor knows.
         let identity = |dir: &Dir| Ok(Some(dir.id.map_or(Identity::Any, Identity::Dir)));
         let dir = self.compared_entry(parent, name, look, identity)?;
         self.met(&dir)?;
         Ok(Arc::new(dir))
     }
 
-    /// A directory whose name is gone: it has attributes, and no entries.
+    /// A directory that no longer has a name: it has attributes but no entries.
     ///
     /// # Errors
-    /// ENOTDIR for anything else; else the store's.
+    /// ENOTDIR for anything else; otherwise the store's error.
     pub fn gone_dir(&self, pin: &Pin) -> Result<Arc<Dir>> {
         Ok(Arc::new(Dir::new(StoreDir::of(pin.node())?, None)))
     }

@@ -1,4 +1,4 @@
-//! The id file of a directory: reading it, making it, and taking it away with the directory.
+//! The id file of a directory: reading it, creating it, and removing it together with the directory.
 
 use super::{
     Damage, Dir, Error, Result, Vault,
@@ -22,32 +22,32 @@ use rustix::{
 };
 use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, sync::Arc};
 
-/// How deep directories without ids are looked through: each level holds a descriptor.
+/// Maximum depth to which directories without ids are searched: each level holds a descriptor.
 const DEEPEST: usize = 64;
 
-/// What stands where an id file should.
+/// State of a directory's id file.
 enum Found {
     Id(DirId),
-    /// Under the former key.
+    /// Authenticates under the former key.
     Former(DirId, Arc<Former>),
-    /// A file without content. Its making was cut short before anything in the directory was durable.
+    /// A file without content. Its creation was cut short before anything in the directory was durable.
     Blank,
     Missing,
     Damaged(&'static str),
 }
 
 impl Vault {
-    /// The directory with its id.
+    /// Opens a directory and reads its id.
     ///
-    /// A crash can leave a new directory's id file blank, or the directory without one and empty. It then
-    /// gets another id: nothing that was promised to be durable needed the lost one. Where nothing may be
-    /// written it reads as empty. A directory with entries and no id is damaged, and left alone: the file may
-    /// yet be brought back. Only what a crash leaves is not in the way: entries under a blank file, none of
-    /// which has content, are set aside; and where there is nothing but directories below one without the
-    /// file, as some stores leave new ones behind, it reads as empty and may be removed.
+    /// A crash can leave a new directory with a blank id file, or empty and without one. It then gets
+    /// another id: nothing durable depended on the lost one. If nothing may be written, it reads as
+    /// empty. A directory with entries but no id is damaged and left alone, because the file may yet be
+    /// restored. There are two exceptions, which a crash can cause. If the id file is blank and no entry
+    /// has content, the entries are set aside. If the file is missing and there are only directories
+    /// below, as some stores leave new ones behind, the directory reads as empty and may be removed.
     ///
     /// # Errors
-    /// `Damaged`, or the store's.
+    /// `Damaged`, or the store's error.
     pub(super) fn with_id(&self, store: StoreDir) -> Result<Dir> {
         let mut dir = Dir::new(store, None);
         let standing = self.dir_ids.read();
@@ -76,11 +76,11 @@ impl Vault {
         Ok(dir)
     }
 
-    /// The vault's root with its id. It was durable before there was a vault: without it nothing but an empty
-    /// root is as a crash can leave it.
+    /// Opens the vault's root and reads its id. The id was durable before the vault existed, so a crash
+    /// can leave the root without one only if the root is empty.
     ///
     /// # Errors
-    /// As `with_id`.
+    /// Those of `with_id`.
     pub(super) fn root_with_id(&self, store: StoreDir) -> Result<Dir> {
         let root = Dir::new(store, None);
         let lost = matches!(self.find_id(&root)?, Found::Blank | Found::Missing);
@@ -92,19 +92,19 @@ impl Vault {
         self.with_id(root.store.try_clone()?)
     }
 
-    /// Refuses a root in which there are encrypted names and none authenticates: its id is not the one that it had. Only `check` opens
-    /// it all the same, to repair it.
+    /// Refuses a root that contains encrypted names of which none authenticates: its id is not the
+    /// original one. Only `check` opens such a root, to repair it.
     ///
     /// # Errors
-    /// `Damaged`, or the store's.
+    /// `Damaged`, or the store's error.
     pub fn require_a_name(&self) -> Result<()> {
         self.require_a_name_under(&self.keys)
     }
 
-    /// The same with keys that are not in use yet.
+    /// Like `require_a_name`, with keys that are not in use yet.
     ///
     /// # Errors
-    /// As there.
+    /// Those of `require_a_name`.
     pub(super) fn require_a_name_under(&self, keys: &KeyRing) -> Result<()> {
         let Some(id) = self.root.id else { return Ok(()) };
         match self.with_access(&self.root.store.itself(), 0o500, || names_in(keys, &self.root, &id))? {
@@ -113,11 +113,11 @@ impl Vault {
         }
     }
 
-    /// Gives a directory a new id if it may have one; `None` if nothing may be written.
+    /// Gives a directory a new id if it may have one; `None` if it gets none now and reads as empty.
     fn replace_id(&self, dir: &Dir) -> Result<Option<DirId>> {
         let _alone = self.dir_ids.write();
         self.put_ids_back(&dir.store)?;
-        // Another thread may have been faster.
+        // Another thread may have done this already.
         let found = self.find_id(dir)?;
         if let Found::Id(id) | Found::Former(id, _) = found {
             return Ok(Some(id));
@@ -140,7 +140,7 @@ impl Vault {
                 return Ok(None);
             }
         }
-        // Another machine may know its id still.
+        // Another machine may still know the directory's id.
         if self.read_only() || self.is_shared() && holds(Rule::KeepIds) {
             return Ok(None);
         }
@@ -155,8 +155,8 @@ impl Vault {
         Ok(Some(id))
     }
 
-    /// Moves entries whose id is lost, and their sidecars, into a directory of their own: under another id they
-    /// mean nothing.
+    /// Moves entries whose id is lost, and their sidecars, into a separate directory: under another id
+    /// they are meaningless.
     fn set_aside(&self, dir: &Dir, listed: &[Listed]) -> io::Result<()> {
         let name = random_name(LOST)?;
         dir.store.mkdir(&name, 0o700)?;
@@ -198,13 +198,15 @@ impl Vault {
         }
     }
 
-    /// Removes the directory `dir` that stands at `place`, empty but for files of the vault's own. `remove` is what takes the
-    /// directory itself away (or replaces it); if it fails, the directory keeps its id.
+    /// Removes the directory `dir`, which `place` names, if it contains only internal files of the
+    /// vault. `remove` removes the directory itself, or replaces it; if that fails, the directory keeps
+    /// its id.
     ///
-    /// The caller holds the lock of long names: a sidecar may be about to get its name. In a shared vault it has `dir` locked, too.
+    /// The caller holds the lock for long names, because a sidecar may be about to get its name. In a
+    /// shared vault it also holds `dir`'s lock.
     ///
     /// # Errors
-    /// What `remove` says: ENOTEMPTY, or what comes before it, if anything else is in it.
+    /// The error of `remove`, or ENOTEMPTY if the directory contains anything else.
     pub(super) fn take_away(
         &self,
         (parent, place): (&Dir, &Place),
@@ -215,12 +217,13 @@ impl Vault {
         let node = dir.store.itself();
         let taken = TakenId::new(dir, parent)?;
         let id = match self.with_access(&node, 0o700, || self.strip(dir, || taken.take())) {
-            // It stays; but the store may have an error that comes before that.
+            // The directory stays; but call `remove` anyway, because an error that precedes this one
+            // takes priority.
             Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => return Ok(remove()?),
             stripped => stripped?,
         };
         let removed = remove();
-        // In a shared vault another machine may have given it another name just now.
+        // In a shared vault, another machine may have renamed it just now.
         let stays = removed.is_err() || self.is_shared() && !dir.is_gone();
         match id {
             Some(id) if stays => self.return_id(taken, &id),
@@ -234,14 +237,15 @@ impl Vault {
                 drop(locked);
                 taken.forget();
             }
-            // If there was one, it could not be read.
+            // An id file, if there was one, could not be read.
             None if stays => drop(taken.put_back()),
             None => taken.forget(),
         }
         Ok(removed?)
     }
 
-    /// Takes out the vault's own files, the id file last by `take_id`, and returns what that held.
+    /// Removes the vault's internal files, the id file last with `take_id`, and returns the id file's
+    /// content.
     fn strip(&self, dir: &Dir, take_id: impl FnOnce() -> io::Result<()>) -> io::Result<Option<Vec<u8>>> {
         let mut listed = dir.store.list()?;
         let mut id = read_small(dir, OsStr::new(DIR_ID_NAME)).ok();
@@ -251,7 +255,7 @@ impl Vault {
             let in_way: Vec<_> = strays.iter().filter(is_in_way).map(|entry| &entry.name).collect();
             if !in_way.is_empty() {
                 let path = dir.stored_path(OsStr::new(""));
-                // Debug formatting escapes what would break the line.
+                // Debug formatting escapes characters that would break the line.
                 self.complain(format!("{path}: cannot be removed, because of another program's {in_way:?}"));
                 return Err(Errno::NOTEMPTY.into());
             }
@@ -284,7 +288,7 @@ impl Vault {
         }
     }
 
-    /// Removes what was set aside, with the directory that it was in.
+    /// Removes a directory with entries that were set aside.
     fn drop_set_aside(&self, store: &StoreDir, entry: &Listed) -> io::Result<()> {
         let aside = store.open_dir(&entry.name)?;
         if !self.is_hollow(&aside, DEEPEST, true) {
@@ -294,8 +298,8 @@ impl Vault {
         store.rmdir(&entry.name)
     }
 
-    /// Whether nothing but directories is in this one and below, as deep as `depth`, and with `files` also files
-    /// that were never committed: none of it can be missed.
+    /// Whether there are only directories here and below, down to `depth`; with `files`, also files that
+    /// were never committed. Nothing of this can be missed.
     fn is_hollow(&self, store: &StoreDir, depth: usize, files: bool) -> bool {
         let hollow = |entry: &Listed| match entry.kind {
             FileType::Directory => {
@@ -310,7 +314,7 @@ impl Vault {
         store.list().is_ok_and(|listed| listed.iter().all(hollow))
     }
 
-    /// Whether no vault could have written a name: another program's file has it.
+    /// Whether a name cannot be the vault's: another program created it.
     fn is_stray(&self, stored: &OsStr) -> bool {
         !self.is_own(stored) && !self.keys().names.has_form(stored.as_bytes())
     }
@@ -319,7 +323,8 @@ impl Vault {
         self.is_left_over(stored) || stored == DIR_ID_NAME
     }
 
-    /// Whether a name is a sidecar, something unfinished or set aside: in a directory without entries it can go.
+    /// Whether a name is a sidecar, or something unfinished or set aside: it may be removed from a
+    /// directory without entries.
     fn is_left_over(&self, stored: &OsStr) -> bool {
         match self.keys().names.classify(stored.as_bytes()) {
             Class::Temporary => true,
@@ -328,17 +333,17 @@ impl Vault {
         }
     }
 
-    /// Whether a name is that of a long name's sidecar, and not that of another program's copy.
+    /// Whether a name is a long name's sidecar, and not another program's copy of one.
     pub(super) fn is_sidecar(&self, stored: &OsStr) -> bool {
         let (names, bytes) = (&self.keys().names, stored.as_bytes());
         bytes.starts_with(LONG.as_bytes()) && names.classify(bytes) == Class::Own && names.has_form(bytes)
     }
 }
 
-/// Removes all that is in a directory, as deep as `depth`.
+/// Removes everything in a directory, down to `depth`.
 ///
 /// # Errors
-/// ENOTEMPTY for what lies deeper; else the store's.
+/// ENOTEMPTY if the tree is deeper; otherwise the store's error.
 fn clear(store: &StoreDir, depth: usize) -> io::Result<()> {
     for entry in store.list()? {
         match entry.kind {
@@ -349,13 +354,13 @@ fn clear(store: &StoreDir, depth: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a directory and all that is in it, as `clear` does.
+/// Removes a directory and its content, as `clear` does.
 fn drop_dir(store: &StoreDir, entry: &Listed, depth: usize) -> io::Result<()> {
     clear(&store.open_dir(&entry.name)?, depth)?;
     store.rmdir(&entry.name)
 }
 
-/// Removes a sidecar, an unfinished file, or an unfinished directory with nothing but its id file.
+/// Removes a sidecar, an unfinished file, or an unfinished directory that contains only its id file.
 pub(super) fn remove_left_over(store: &StoreDir, entry: &Listed) -> io::Result<()> {
     if entry.kind != FileType::Directory {
         return store.unlink(&entry.name);
@@ -371,7 +376,7 @@ fn is_blank(id: &[u8]) -> bool {
     id.iter().all(|&byte| byte == 0)
 }
 
-/// Whether a stored file reads as empty because no version of it was ever begun: it is shorter than a page, or
+/// Whether a stored file reads as empty because no version was ever begun: it is shorter than a page, or
 /// its commit records are zeros.
 fn is_never_committed(store: &StoreDir, name: &OsStr) -> io::Result<bool> {
     let file = DirFile::new(store.open_file(name, OFlags::RDONLY)?);

@@ -1,8 +1,9 @@
-//! In a shared vault: who changes the names of a directory, among several machines.
+//! Directory locks, which coordinate changes of names among the machines that share a vault.
 //!
-//! A lock of a directory's id file. Who adds a name has it shared, so that nobody takes the directory away meanwhile: between its
-//! id file and the directory itself, which no store removes in one step. Who removes the directory, or changes a long name in it,
-//! which has a sidecar, has it alone. The rest are single operations of the store.
+//! Each is a lock on the directory's id file. A process that adds a name holds it shared, so that nobody
+//! removes the directory meanwhile: removal takes the id file first and then the directory, which no
+//! store does in one step. A process that removes the directory, or changes a long name in it, which has
+//! a sidecar, holds it exclusively. All other changes are single operations of the store.
 
 use super::{
     Dir, Error, RenameMode, Result, Vault,
@@ -18,30 +19,31 @@ use rustix::{
 };
 use std::{ffi::OsStr, io, time::Duration};
 
-/// How often a directory without its id file is looked at, and for how long: who removes it may be about to put that back.
+/// How often, and for how long, to check a directory without an id file: the process removing it may be
+/// about to put the file back.
 const BETWEEN: Duration = Duration::from_millis(20);
 const FOR_AN_ID: Duration = Duration::from_secs(1);
 
-/// How a directory is to be locked.
+/// How to lock a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LockMode {
-    /// Not at all.
+    /// No lock.
     Not,
-    /// Nobody removes it.
+    /// Prevents its removal.
     Shared,
-    /// Nobody else changes a long name in it.
+    /// Prevents its removal, and changes of long names by others.
     Alone,
-    /// Nobody adds a name to it: it is removed.
+    /// Prevents additions, because the directory is being removed.
     ToGo,
 }
 
 impl LockMode {
-    /// For a name that is added.
+    /// Mode for adding a name.
     fn to_add(place: &Place) -> Self {
         if place.is_long() { LockMode::Alone } else { LockMode::Shared }
     }
 
-    /// For the directories that a rename takes a name from and gives one to.
+    /// Modes for the source and target directories of a rename.
     pub(super) fn for_rename(old: &Place, new: &Place, mode: RenameMode) -> [Self; 2] {
         let source = match mode {
             RenameMode::Exchange | RenameMode::Whiteout { .. } => LockMode::to_add(old),
@@ -50,7 +52,7 @@ impl LockMode {
         [source, LockMode::to_add(new)]
     }
 
-    /// For a name that is removed.
+    /// Mode for removing a name.
     pub(super) fn to_remove(place: &Place) -> Self {
         if place.is_long() { LockMode::Alone } else { LockMode::Not }
     }
@@ -62,11 +64,12 @@ impl Vault {
         self.sharing.is_some()
     }
 
-    /// Keeps others from removing a directory while a name is added to it, or from changing long names if the name `is_long`.
-    /// `None` in a vault that is not shared.
+    /// Prevents others from removing a directory while a name is added to it or, with `is_long`, from
+    /// changing long names in it. `None` if the vault is not shared.
     ///
     /// # Errors
-    /// EAGAIN if others do not let go of it in time; ENOENT if it is gone; else the store's.
+    /// EAGAIN if others hold the lock too long; ENOENT if the directory is gone; otherwise the store's
+    /// error.
     pub(super) fn lock_dir(&self, dir: &Dir, is_long: bool) -> Result<Option<Flock>> {
         let Some(patience) = self.sharing.filter(|_| holds(Rule::LockDirectory)) else { return Ok(None) };
         let operation = match is_long {
@@ -81,19 +84,20 @@ impl Vault {
         Ok(lock)
     }
 
-    /// The same, to remove a name: nothing but the sidecar of a long one needs it.
+    /// Like `lock_dir`, for removing a name. Only a long name, which has a sidecar, needs the lock.
     ///
     /// # Errors
-    /// As there.
+    /// Those of `lock_dir`.
     pub(super) fn lock_long_name(&self, dir: &Dir, place: &Place) -> Result<Option<Flock>> {
         if place.is_long() { self.lock_dir(dir, true) } else { Ok(None) }
     }
 
-    /// Locks several directories, or none in a vault that is not shared: in an order that all machines keep, and before any lock of
-    /// this process alone, so that no two machines wait for each other.
+    /// Locks several directories; none if the vault is not shared. All machines lock in the same order,
+    /// and before any lock that is local to this process, so that no two machines wait for each other.
     ///
     /// # Errors
-    /// As there; one that is to go need not be there any more, nor have an id: then nobody adds a name to it.
+    /// Those of `lock_dir`; but a directory locked with `ToGo` may be gone or have no id: then nobody adds a
+    /// name to it.
     pub(super) fn lock_dirs<const N: usize>(
         &self,
         wanted: [(&Dir, LockMode); N],
@@ -123,10 +127,10 @@ impl Vault {
         Ok(locks)
     }
 
-    /// `None` if another has it, or has put another id file there.
+    /// `None` if another process holds the lock, or has replaced the id file.
     fn try_lock_dir(&self, dir: &Dir, operation: FlockOperation) -> io::Result<Option<Flock>> {
         let name = OsStr::new(DIR_ID_NAME);
-        // Over NFS an exclusive lock takes a descriptor that may write.
+        // Over NFS, an exclusive lock requires a writable descriptor.
         let open =
             || dir.store.open_file(name, OFlags::RDWR).or_else(|_| dir.store.open_file(name, OFlags::RDONLY));
         let file = match open() {
@@ -150,7 +154,8 @@ impl Vault {
         }
     }
 
-    /// The id file of a directory that is there without: whoever was removing it vanished, or is about to find it in use.
+    /// Writes the missing id file of an existing directory: the process that was removing it has died,
+    /// or is about to find the directory in use.
     fn put_id_back(&self, dir: &Dir) -> io::Result<()> {
         let Some(id) = dir.id.filter(|_| dir.store.itself().stat().is_ok_and(|stat| stat.st_nlink > 0))
         else {
@@ -159,7 +164,8 @@ impl Vault {
         self.write_small(dir, OsStr::new(DIR_ID_NAME), &self.keys().dir_ids.encode(&id))
     }
 
-    /// Waits for the id of a directory that another machine is removing: it goes, or gets its id file back.
+    /// Waits while another machine removes a directory: either the directory disappears, or its id file
+    /// returns.
     pub(super) fn await_id(&self, dir: &Dir) -> io::Result<()> {
         let patience = self.sharing.unwrap_or_default().min(FOR_AN_ID);
         let mut left = patience.as_millis() / BETWEEN.as_millis();

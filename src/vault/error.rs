@@ -1,50 +1,50 @@
-//! What can go wrong in a vault. `fuse::errno` turns it into an errno, and nothing else does.
+//! Errors of a vault. Only `fuse::errno` converts them to errno values.
 
 use super::sharing::{Rule, holds};
 use rustix::io::Errno;
 use std::io;
 
-/// Result of a vault operation.
+/// The result of a vault operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What was found damaged: the one log line of guarantee G1.
+/// A damaged part; displayed, it is the one log line of guarantee G1.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{what}: {reason}")]
 pub struct Damage {
-    /// The thing: "chunk 17", "leaf page 3", "commit record", "name", …
+    /// The affected part: "chunk 17", "leaf page 3", "commit record", "name", …
     pub what: String,
-    /// Why: "tag does not verify", …
+    /// The reason: "tag does not verify", …
     pub reason: &'static str,
 }
 
-/// What the anchor says otherwise.
+/// How the store differs from what the anchor has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Mismatch {
-    /// The content was put back as it once was, or continued from there.
+    /// The content was reset to an earlier state, or continued from one.
     #[error("is older than what was confirmed: commit record {found}, where the anchor has {confirmed}")]
     Old {
         /// Key generation and sequence number of the newest record.
         found: RecordOrder,
-        /// The least that it may be.
+        /// The oldest acceptable record.
         confirmed: RecordOrder,
     },
-    /// A name that was confirmed is not there.
+    /// A confirmed name is missing.
     #[error("is missing: the anchor has it as {0}")]
     Lost(&'static str),
-    /// A name is there that was never confirmed, or whose removal was.
+    /// A name exists that was never confirmed, or whose removal was confirmed.
     #[error("is {0} that the anchor does not have")]
     Added(&'static str),
-    /// Something else has the name.
+    /// The name leads to something else.
     #[error("is {found}, where the anchor has {confirmed}")]
     Exchanged {
-        /// What has it.
+        /// Describes the node that has the name now.
         found: &'static str,
-        /// What was confirmed.
+        /// Describes the node that had the name when it was confirmed.
         confirmed: &'static str,
     },
 }
 
-/// Place of a commit record in the order of a file's.
+/// Position of a commit record in the order of a file's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{sequence} of key generation {generation}")]
 pub struct RecordOrder {
@@ -54,18 +54,18 @@ pub struct RecordOrder {
     pub sequence: u64,
 }
 
-/// Something that is not what an anchor says.
+/// Something that differs from what an anchor has.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{mismatch}")]
 pub struct Refused {
-    /// Where it is in the store; `None` where whoever asked knows that.
+    /// Its path in the store; `None` if the caller knows it.
     pub place: Option<String>,
-    /// What the anchor says.
+    /// The difference.
     pub mismatch: Mismatch,
 }
 
 impl Refused {
-    /// For a log line. `place` says where it is, if this does not know.
+    /// Formats a log line. `place` supplies the path if this error lacks it.
     pub fn at(&self, place: impl FnOnce() -> String) -> String {
         format!("{} {}", self.place.clone().unwrap_or_else(place), self.mismatch)
     }
@@ -74,13 +74,13 @@ impl Refused {
 /// A vault error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The store said so (ENOENT, ENOSPC, EIO, EXDEV, … pass through unchanged).
+    /// An error of the store (ENOENT, ENOSPC, EIO, EXDEV, …), passed through unchanged.
     #[error("{0}")]
     Store(#[from] io::Error),
     /// Stored bytes do not authenticate. An application sees EIO.
     #[error("{0}")]
     Damaged(#[from] Damage),
-    /// Authentic, but not what an anchor says. An application sees EIO.
+    /// Authentic, but not what an anchor has. An application sees EIO.
     #[error("{0}")]
     Refused(Refused),
     /// A name, link target or attribute is too long to be stored.
@@ -89,19 +89,19 @@ pub enum Error {
     /// The mount is read-only.
     #[error("mounted read-only")]
     ReadOnly,
-    /// A combination of arguments that has no meaning.
+    /// A meaningless combination of arguments.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
-    /// The operation is not to be had here.
+    /// The vault or its store does not support the operation.
     #[error("not supported: {0}")]
     NotSupported(&'static str),
-    /// Past the largest file size.
+    /// Beyond the maximum file size.
     #[error("file too large")]
     TooLarge,
     /// No such attribute.
     #[error("no such attribute")]
     NoAttribute,
-    /// No data or hole past that offset.
+    /// No data or hole after that offset.
     #[error("no more data")]
     NoData,
     /// No engine could do the work.
@@ -110,13 +110,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// The store's error with this number.
+    /// The store's error with this errno value.
     pub fn os(errno: i32) -> Self {
         Error::Store(io::Error::from_raw_os_error(errno))
     }
 }
 
-/// The store's errors as they are, others as text.
+/// Keeps the store's errors as they are, and converts most others to text.
 impl From<Error> for io::Error {
     fn from(e: Error) -> Self {
         match e {
@@ -134,7 +134,8 @@ impl From<Errno> for Error {
     }
 }
 
-/// Whether a file or its directory was removed. NFS says so of a directory that is known but was removed.
+/// Whether a file or its directory was removed. NFS reports ESTALE for a known directory that was
+/// removed.
 pub(super) fn is_gone(e: &io::Error) -> bool {
     let stale = e.kind() == io::ErrorKind::StaleNetworkFileHandle && holds(Rule::StaleIsGone);
     stale || e.kind() == io::ErrorKind::NotFound

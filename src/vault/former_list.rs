@@ -1,5 +1,6 @@
-//! The list of what the vault accepts under its former key, in a file of the root. It is written before a rotation begins, and
-//! removed when it has ended. What cannot be read of it is not accepted.
+//! The list of everything that the vault accepts under its former key, in a file of the root. It is
+//! written before a rotation begins, and removed when it has ended. Items in an unreadable part of the
+//! list are not accepted.
 
 use crate::{
     crypto::secret::Secret,
@@ -20,9 +21,9 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// The list of a rotation that is under way.
+/// The list of the rotation in progress.
 pub(super) struct FormerList {
-    /// None if it could not be opened.
+    /// `None` if it could not be opened.
     file: Option<DirFile>,
     keys: ListKeys,
     list: ListId,
@@ -30,7 +31,7 @@ pub(super) struct FormerList {
 }
 
 impl FormerList {
-    /// That of a configuration; `None` if no rotation is under way.
+    /// Opens the list that a configuration names; `None` if no rotation is under way.
     pub(super) fn open(store: &StoreDir, config: &VaultConfig, master: &Secret<32>) -> Option<Self> {
         let list = config.former_list()?;
         let name = file_name(&list.id);
@@ -42,7 +43,7 @@ impl FormerList {
         Some(FormerList { file: file.ok(), keys: ListKeys::derive(master), list, unread })
     }
 
-    /// Whether what is stored so was there when the rotation began.
+    /// Whether `stored` existed in this form when the rotation began.
     pub(super) fn accepts(&self, kind: Listed, stored: &[u8]) -> bool {
         let item = self.keys.item(kind, stored);
         let (mut low, mut high) = (0, self.list.blocks());
@@ -59,7 +60,7 @@ impl FormerList {
         false
     }
 
-    /// Whether something was looked for where the list could not be read, or did not authenticate.
+    /// Whether any lookup hit a part of the list that could not be read or did not authenticate.
     pub(super) fn is_damaged(&self) -> bool {
         self.unread.load(Ordering::Relaxed)
     }
@@ -81,10 +82,11 @@ impl FormerList {
     }
 }
 
-/// Writes a list durably, with the owner and permissions of `like`. The configuration that names it is not written yet.
+/// Writes a list durably, with the owner and permissions of `like`. Called before the configuration that
+/// names it is written.
 ///
 /// # Errors
-/// The store's; then there is no list.
+/// The store's error; then there is no list.
 pub(super) fn write(
     store: &StoreDir,
     keys: &ListKeys,
@@ -102,7 +104,7 @@ pub(super) fn write(
         for (index, items) in (0..).zip(items.chunks(ITEMS)) {
             file.write_at(&keys.seal(&list, index, items), index * BLOCK as u64)?;
         }
-        // Whoever may read the configuration may have to read the list.
+        // Anyone who can read the configuration may need to read the list.
         like.map_or(Ok(()), |like| file.give_owner(like))?;
         fsync(&*file.fd())?;
         store.sync()
@@ -111,7 +113,7 @@ pub(super) fn write(
     Ok(list)
 }
 
-/// Removes all lists but that of this configuration.
+/// Removes all lists except the one that this configuration names.
 ///
 /// # Errors
 /// The store's.

@@ -1,4 +1,4 @@
-//! Making a vault.
+//! Creating a vault.
 
 use super::{
     OpenError, Vault,
@@ -27,30 +27,30 @@ use std::{
 
 type Result<T> = std::result::Result<T, OpenError>;
 
-/// A place for a new vault, kept from others who would make one there as long as this lives.
+/// The directory for a new vault. As long as this exists, other processes cannot create one there.
 pub struct NewPlace {
     path: PathBuf,
     store: StoreDir,
-    /// Whether the directory was made for it, and whether there was nothing in it.
+    /// Whether the directory was created for the vault, and whether it was empty.
     is_new: bool,
     was_empty: bool,
-    /// Not there where the store locks no directories.
+    /// `None` if the store cannot lock directories.
     _alone: Option<Flock>,
 }
 
 impl Vault {
-    /// Makes a vault at `path`, a new directory or an empty one, with one key slot.
+    /// Creates a vault with one key slot at `path`, which must be new or empty.
     ///
     /// # Errors
-    /// As [`NewPlace::at`] and [`NewPlace::make`].
+    /// Those of [`NewPlace::at`] and [`NewPlace::make`].
     pub fn init(path: &Path, settings: Settings, first: &NewSlot) -> Result<VaultConfig> {
         NewPlace::at(path)?.make(settings, first)
     }
 }
 
 impl NewPlace {
-    /// The directory at `path`, made if there is none; only left-overs of an earlier try may be in it. Waits for another that
-    /// makes a vault there.
+    /// Opens the directory at `path`, and creates it if it is missing. It may contain only leftovers of
+    /// an earlier attempt. Blocks while another process creates a vault there.
     ///
     /// # Errors
     /// `AlreadyVault`, `NotEmpty`, `ReadOnlyStore`, `Store`.
@@ -69,22 +69,22 @@ impl NewPlace {
         Ok(NewPlace { path: path.into(), store, is_new, was_empty, _alone: alone })
     }
 
-    /// Makes a vault there, with one key slot.
+    /// Creates a vault there, with one key slot.
     ///
     /// # Errors
-    /// `ReadOnlyStore`, `Config` for a slot that cannot be made, `FoldsCase`, `Store`.
+    /// `ReadOnlyStore`, `Config` for a slot that cannot be created, `FoldsCase`, `Store`.
     pub fn make(&self, settings: Settings, first: &NewSlot) -> Result<VaultConfig> {
         let (config, master) = VaultConfig::create(settings, first)?;
         let id = DirId::random().map_err(ConfigError::Random)?;
         let id = DirIdKey::derive(&master).encode(&id);
         self.write(&id).map_err(failed("cannot write to", &self.path))?;
         require_case(&self.store, settings.names, &self.path)?;
-        // The configuration last: what has one is a whole vault.
+        // Write the configuration last: a directory that has one is a complete vault.
         put_both(&self.store, &config).map_err(failed("cannot write to", &self.path))?;
         Ok(config)
     }
 
-    /// Writes the root's id, and makes the directory itself durable.
+    /// Writes the root's id, and makes the directory itself durable if it is new.
     fn write(&self, id: &[u8]) -> io::Result<()> {
         if self.is_new
             && let Ok(parent) = File::open(self.path.join(".."))
@@ -94,7 +94,8 @@ impl NewPlace {
         in_place(&self.store, &write_temporary(&self.store, id, None)?, DIR_ID_NAME)
     }
 
-    /// Removes what `make` has made, if nothing else was there.
+    /// Removes everything that `make` created if the directory was empty before, and the directory
+    /// itself if `at` created it.
     pub fn unmake(&self) {
         if self.was_empty {
             for name in [CONFIG_FILE, CONFIG_COPY, DIR_ID_NAME] {
@@ -112,10 +113,11 @@ pub(super) fn is_store_read_only(store: &StoreDir) -> bool {
     store.space().is_ok_and(|space| space.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// Refuses plain names where two that differ only in case are one file: one would be written over the other, and
-/// over the vault's own. (Of encrypted names no two differ only in case.)
+/// Refuses plain names on a store that folds case: two names that differ only in case would be one file,
+/// and one could overwrite the other or an internal file of the vault. (No two encrypted names differ
+/// only in case.)
 pub(super) fn require_case(store: &StoreDir, names: NameMode, path: &Path) -> Result<()> {
-    // Some filesystems give each spelling an inode number of its own; what is in the file tells.
+    // Some filesystems give each spelling its own inode number, so compare the content.
     let content = |name: &str| {
         let fd = store.open_file(OsStr::new(name), OFlags::RDONLY)?;
         read_text(DirFile::new(fd))
@@ -129,7 +131,8 @@ pub(super) fn require_case(store: &StoreDir, names: NameMode, path: &Path) -> Re
     Ok(())
 }
 
-/// Refuses a directory with something else in it than left-overs of an earlier try. Whether it is empty.
+/// Refuses a directory that contains anything but leftovers of an earlier attempt. Returns whether it is
+/// empty.
 fn require_free(store: &StoreDir, path: &Path) -> Result<bool> {
     let listed = store.list().map_err(failed("cannot list", path))?;
     if listed.iter().any(|entry| entry.name == CONFIG_FILE || entry.name == CONFIG_COPY) {

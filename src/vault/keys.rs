@@ -1,5 +1,6 @@
-//! The keys of an open vault. They change while it is open when it gets another master key; the former ones then serve
-//! for what is not rewritten yet. While the vault is locked there are none, and nobody may ask for any.
+//! The keys of an open vault. They change while it is open if it gets another master key; the former
+//! keys then serve for everything not yet rewritten. While the vault is locked there are none, and
+//! asking for one panics.
 
 use super::former_list::FormerList;
 use crate::{
@@ -23,15 +24,15 @@ use crate::{
 use parking_lot::RwLock;
 use std::sync::Arc;
 
-/// Keys of the namespace, from one master key. What `open_…` returns was listed when the rotation began, if the key is a former
-/// one: others may have that.
+/// Keys of the namespace, derived from one master key. With a former key, which others may know, the
+/// `open_…` methods return only what was listed when the rotation began.
 pub(super) struct Keys {
     pub names: NameKeys,
     pub dir_ids: DirIdKey,
     pub links: LinkKey,
     pub xattrs: XattrKeys,
     pub change_times: ChangeTimesKey,
-    /// All that they open; `None` for the present key.
+    /// Everything that former keys may open; `None` for the present key.
     only: Option<Arc<FormerList>>,
 }
 
@@ -48,7 +49,7 @@ impl Keys {
         }
     }
 
-    /// Whether what is stored so counts, if it is under these keys.
+    /// Whether `stored`, which is under these keys, is accepted.
     pub(super) fn accept(&self, kind: Listed, stored: &[u8]) -> bool {
         self.only.as_ref().is_none_or(|only| only.accepts(kind, stored))
     }
@@ -57,7 +58,7 @@ impl Keys {
         if self.accept(kind, stored) { Ok(opened) } else { Err(AuthError) }
     }
 
-    /// The id in the content of a directory's id file.
+    /// Decrypts the id in a directory's id file.
     ///
     /// # Errors
     /// `AuthError`.
@@ -65,10 +66,10 @@ impl Keys {
         self.dir_ids.decode(content).and_then(|id| self.accepted(Listed::Directory, content, id))
     }
 
-    /// The name that is stored so in this directory.
+    /// Decrypts a stored name of this directory.
     ///
     /// # Errors
-    /// As `NameKeys::decode`.
+    /// Those of `NameKeys::decode`.
     pub(super) fn open_name(
         &self,
         dir: &DirId,
@@ -79,7 +80,7 @@ impl Keys {
         self.accepted(Listed::Name, stored, name).map_err(|AuthError| NameError::Forged)
     }
 
-    /// The target in the text of a link.
+    /// Decrypts the target in the text of a link.
     ///
     /// # Errors
     /// `AuthError`.
@@ -87,7 +88,7 @@ impl Keys {
         self.links.decode(text).and_then(|target| self.accepted(Listed::Link, text, target))
     }
 
-    /// The target in the file of a long link.
+    /// Decrypts the target in the file of a long link.
     ///
     /// # Errors
     /// `AuthError`.
@@ -96,7 +97,7 @@ impl Keys {
         self.accepted(Listed::LongTarget, sealed, target)
     }
 
-    /// The name of an attribute.
+    /// Decrypts the name of an attribute.
     ///
     /// # Errors
     /// `AuthError`.
@@ -104,7 +105,7 @@ impl Keys {
         self.xattrs.decode_name(stored).and_then(|name| self.accepted(Listed::AttributeName, stored, name))
     }
 
-    /// The value of an attribute.
+    /// Decrypts the value of an attribute.
     ///
     /// # Errors
     /// `AuthError`.
@@ -119,24 +120,23 @@ impl Keys {
     }
 }
 
-/// What a rotation that is under way needs.
+/// State of a rotation in progress.
 pub(super) struct Former {
-    /// The namespace's keys of the former master key.
+    /// The namespace keys of the former master key.
     pub keys: Keys,
-    /// The present master key: the configuration is written with it at the end.
+    /// The present master key, with which the configuration is written at the end.
     pub master: Secret<32>,
     list: Arc<FormerList>,
 }
 
 impl Former {
-    /// Whether a part of the list of what is accepted could not be read.
+    /// Whether part of the list of accepted items could not be read.
     pub(super) fn has_damaged_list(&self) -> bool {
         self.list.is_damaged()
     }
 }
 
-/// The keys of the namespace that count now.
-/// `None` while the vault is locked.
+/// The current keys of the namespace; `None` while the vault is locked.
 pub(super) struct KeyRing(RwLock<Option<Ring>>);
 
 #[derive(Clone)]
@@ -164,7 +164,7 @@ impl KeyRing {
         KeyRing(RwLock::new(Some(Ring::of(config, master, list))))
     }
 
-    /// Those that everything new is written with.
+    /// The keys with which everything new is written.
     ///
     /// # Panics
     /// While the vault is locked.
@@ -172,24 +172,24 @@ impl KeyRing {
         self.ring().present
     }
 
-    /// As `present`; `None` while the vault is locked.
+    /// Like `present`, but `None` while the vault is locked.
     pub(super) fn unless_locked(&self) -> Option<Arc<Keys>> {
         self.0.read().as_ref().map(|ring| ring.present.clone())
     }
 
-    /// Those of what is not rewritten yet; `None` if no rotation is under way.
+    /// The keys of everything not yet rewritten; `None` if no rotation is under way.
     pub(super) fn former(&self) -> Option<Arc<Former>> {
         self.ring().former
     }
 
     fn ring(&self) -> Ring {
-        self.0.read().clone().expect(UNLOCKED) // invariant: no request is served while there are none
+        self.0.read().clone().expect(UNLOCKED) // invariant: a locked vault serves no request
     }
 
-    /// What `open` opens with the present keys or, while a rotation is under way, with the former ones.
+    /// Calls `open` with the present keys and, if that fails during a rotation, with the former ones.
     ///
     /// # Errors
-    /// That of the present keys, if both fail.
+    /// The error of the present keys, if both fail.
     pub(super) fn open<T, E>(&self, open: impl Fn(&Keys) -> Result<T, E>) -> Result<T, E> {
         open(&self.present()).or_else(|e| match self.former() {
             Some(former) => open(&former.keys).map_err(|_| e),
@@ -197,19 +197,19 @@ impl KeyRing {
         })
     }
 
-    /// Takes up another configuration of the vault, or its own again after a lock.
+    /// Switches to another configuration of the vault, or back to its own after a lock.
     pub(super) fn replace(&self, config: &VaultConfig, master: &Secret<32>, list: Option<&Arc<FormerList>>) {
         *self.0.write() = Some(Ring::of(config, master, list));
     }
 
-    /// Forgets them.
+    /// Erases the keys.
     pub(super) fn wipe(&self) {
         *self.0.write() = None;
     }
 }
 
-/// Where the keys of files come from: the present key generation, and a former one while files are under that. `None`
-/// while the vault is locked.
+/// Source of file keys: the present key generation, and the former one while files are still under it.
+/// `None` while the vault is locked.
 pub struct ContentKeys(RwLock<Option<Generations>>);
 
 #[derive(Clone)]
@@ -218,7 +218,7 @@ struct Generations {
     former: Option<(Generation, Accept)>,
 }
 
-/// Whether a file with this newest record was there when the rotation began.
+/// Whether a file with this newest record existed when the rotation began.
 type Accept = Arc<dyn Fn(&[u8; RECORD]) -> bool + Send + Sync>;
 
 #[derive(Clone)]
@@ -254,22 +254,22 @@ impl Generations {
 }
 
 impl ContentKeys {
-    /// Those of one key generation.
+    /// Keys of a single generation.
     pub fn new(generation: u32, kdf: FileKdf) -> Self {
         let present = Generation { number: generation, kdf: Arc::new(kdf) };
         ContentKeys(RwLock::new(Some(Generations { present, former: None })))
     }
 
     fn all(&self) -> Generations {
-        self.0.read().clone().expect(UNLOCKED) // invariant: no request is served while there are none
+        self.0.read().clone().expect(UNLOCKED) // invariant: a locked vault serves no request
     }
 
-    /// Forgets them.
+    /// Erases the keys.
     pub(super) fn wipe(&self) {
         *self.0.write() = None;
     }
 
-    /// Those of a vault that gets another master key, and accepts all files under the former one.
+    /// Keys of a vault that is getting another master key, and accepts all files under the former one.
     #[cfg(test)]
     pub(super) fn after(former: (u32, FileKdf), present: (u32, FileKdf)) -> Self {
         let [former, present] =
@@ -282,27 +282,27 @@ impl ContentKeys {
         ContentKeys(RwLock::new(Some(Generations::of(config, master, list))))
     }
 
-    /// Takes up another configuration of the vault.
+    /// Switches to another configuration of the vault.
     pub(super) fn replace(&self, config: &VaultConfig, master: &Secret<32>, list: Option<&Arc<FormerList>>) {
         *self.0.write() = Some(Generations::of(config, master, list));
     }
 
-    /// The keys of a new file with this salt.
+    /// Derives the keys of a new file with this salt.
     pub(super) fn of_new(&self, salt: [u8; 32]) -> (KeyId, FileKeys) {
         self.all().present.keys(salt)
     }
 
-    /// Whether a file with such keys is to be rewritten.
+    /// Whether a file with this key id is not under the present key generation.
     pub(super) fn are_former(&self, id: &KeyId) -> bool {
         self.with(|all| all.present.number != id.generation)
     }
 
-    /// Whether a rotation is under way, and a file with such keys is to be rewritten.
+    /// Whether a file with this key id must be rewritten by the rotation in progress.
     pub(super) fn are_to_go(&self, id: &KeyId) -> bool {
         self.with(|all| all.former.as_ref().is_some_and(|(former, _)| former.number == id.generation))
     }
 
-    /// Whether a file with such keys counts, which has this authentic record as its newest one.
+    /// Whether a file with this key id is accepted. `newest` is its newest record, which is authentic.
     pub(super) fn accept(&self, id: &KeyId, newest: &[u8; RECORD]) -> bool {
         let Generations { present, former } = self.all();
         present.number == id.generation
@@ -310,15 +310,15 @@ impl ContentKeys {
     }
 
     fn with<T>(&self, work: impl FnOnce(&Generations) -> T) -> T {
-        work(self.0.read().as_ref().expect(UNLOCKED)) // invariant: no request is served while there are none
+        work(self.0.read().as_ref().expect(UNLOCKED)) // invariant: a locked vault serves no request
     }
 
-    /// What derives the keys that a file with this salt could have.
+    /// Derivations of all keys that a file with this salt could have.
     pub(super) fn any_of(&self, salt: [u8; 32]) -> impl Iterator<Item = impl FnOnce() -> (KeyId, FileKeys)> {
         self.all().each().map(move |generation| move || generation.keys(salt))
     }
 
-    /// What derives the keys of a file; `None` if the vault does not have those of its generation.
+    /// The derivation of a file's keys; `None` if the vault lacks the keys of its generation.
     pub(super) fn of_file(&self, id: KeyId) -> Option<impl FnOnce() -> (KeyId, FileKeys)> {
         let generation = self.all().each().find(|g| g.number == id.generation)?;
         Some(move || generation.keys(id.salt))

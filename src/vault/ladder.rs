@@ -1,68 +1,70 @@
-//! The directories of a walk, from where it began down to the present one. Few of them are open, however deep that is.
+//! The directories of a walk, from its start down to the present one. Only a few of them are open,
+//! however deep the walk is.
 
 use super::{Dir, attr::key};
 use crate::{format::dir_id::DirId, store::StoreDir};
 use std::{io, sync::Arc};
 
-/// Levels that are kept open. Further down the way back leads through "..", which finds another directory if one moved meanwhile.
+/// Number of levels kept open. Below them, the way back uses "..", which finds another directory if one
+/// was moved meanwhile.
 const KEPT: usize = 64;
 
-/// An open directory that can be left upwards.
+/// An open directory from which a walk can return to those above.
 pub trait Climb: Sized {
-    /// What tells it from every other directory, and is needed to open it again.
+    /// Identifies the directory, and suffices to open it again.
     type Mark;
 
-    /// Its mark.
+    /// The directory's mark.
     ///
     /// # Errors
-    /// The store's.
+    /// The store's error.
     fn mark(&self) -> io::Result<Self::Mark>;
 
-    /// The directory so many levels above, at least one, which must have this mark.
+    /// Opens the directory `levels` (at least one) above, which must have this mark.
     ///
     /// # Errors
-    /// The store's, or that it is another one.
+    /// The store's error, or an error that it is another directory.
     fn above(&self, levels: usize, mark: &Self::Mark) -> io::Result<Self>;
 }
 
-/// The present directory and those above it, each with what the walk has still to do in it.
+/// The present directory and those above it, each with the walk's remaining work in it.
 pub struct Ladder<D: Climb, T> {
     present: Option<(D, T)>,
     above: Vec<Above<D, T>>,
 }
 
 struct Above<D: Climb, T> {
-    /// Open, if it is one of the first levels.
+    /// `Some` for the first levels, which stay open.
     dir: Option<D>,
     mark: D::Mark,
     rest: T,
 }
 
-/// A directory that a walk has left.
+/// A directory that the walk has left.
 pub struct Left<D, T> {
     /// The directory.
     pub dir: D,
-    /// What there was still to do in it.
+    /// Remaining work in it.
     pub rest: T,
-    /// The same of directories above it to which there is no way back, and why.
+    /// Remaining work in each directory above it that cannot be reached again, and the first error.
     pub lost: Option<(Vec<T>, io::Error)>,
 }
 
 impl<D: Climb, T> Ladder<D, T> {
-    /// Begins in a directory.
+    /// Begins a walk in `dir`.
     pub fn new(dir: D, rest: T) -> Self {
         Ladder { present: Some((dir, rest)), above: Vec::new() }
     }
 
-    /// The present directory; `None` once the first one was left.
+    /// The present directory; `None` once the first one has been left.
     pub fn present(&mut self) -> Option<(&D, &mut T)> {
         self.present.as_mut().map(|(dir, rest)| (&*dir, rest))
     }
 
-    /// Goes on in a directory that is in the present one.
+    /// Descends into `dir`, a subdirectory of the present one.
     ///
     /// # Errors
-    /// The store's: the present one cannot be told from others.
+    /// The store's error: the present directory cannot be identified for the way back.
     pub fn enter(&mut self, dir: D, rest: T) -> io::Result<()> {
         let mark = self.present.as_ref().map(|(dir, _)| dir.mark()).transpose()?;
         if let (Some((above, rest)), Some(mark)) = (self.present.replace((dir, rest)), mark) {
@@ -72,7 +74,7 @@ impl<D: Climb, T> Ladder<D, T> {
         Ok(())
     }
 
-    /// Leaves the present directory for the one above it.
+    /// Leaves the present directory for the nearest one above it that can be reached.
     pub fn leave(&mut self) -> Option<Left<D, T>> {
         let (dir, rest) = self.present.take()?;
         let mut lost: Option<(Vec<T>, io::Error)> = None;
@@ -145,7 +147,7 @@ mod tests {
         for level in (from..=last).rev() {
             let left = ladder.leave().unwrap();
             let lost = left.lost.map(|(lost, _)| lost);
-            // The way leads past those that are not open to the last one that is.
+            // Levels that are not open are skipped, up to the last one that is.
             let expected = (level == from).then(|| (KEPT..from).rev().collect());
             assert_eq!((left.rest, lost), (level, expected));
         }

@@ -1,5 +1,6 @@
-//! Symbolic links. A target that does not fit in a link of the store lies in a file of the vault's own: it is durable before
-//! the link is made, and goes after it. So a crash leaves a file too many, never a link without its target.
+//! Symbolic links. A target that does not fit in a link of the store is kept in an internal file of the
+//! vault. The file is durable before the link is created, and is removed after it. So a crash can leave
+//! an orphaned file, but never a link without its target.
 
 use super::{
     Damage, Dir, Error, Kind, NewNode, Pin, Result, Stat, StoredName, Vault, make::just_made,
@@ -23,10 +24,10 @@ use std::{
 };
 
 impl Vault {
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     ///
     /// # Errors
-    /// `NameTooLong`; EEXIST if the name is taken; else the store's.
+    /// `NameTooLong`; EEXIST if the name is taken; otherwise the store's error.
     pub fn symlink(
         &self,
         parent: &Dir,
@@ -40,7 +41,7 @@ impl Vault {
             Err(LinkError::Random(e)) => Err(e.into()),
         };
         let (stored, stat) = match made {
-            // Some stores take less than Linux does.
+            // Some stores accept less than Linux does.
             Err(Error::Store(e)) if e.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) => {
                 self.make_long_link(parent, name, target, node)?
             }
@@ -75,14 +76,14 @@ impl Vault {
             .map_err(Error::from)
             .and_then(|()| self.make_link(parent, name, &long.text(), node));
         made.inspect_err(|_| {
-            // The first error counts. A left-over does no harm, a link without its target would.
+            // Report the first error. An orphaned file does no harm; a link without its target would.
             if self.is_absent(parent, name, &long) {
                 let _ = dir.unlink(&file);
             }
         })
     }
 
-    /// Whether no link of that name leads to this target, as far as the store says.
+    /// Whether no link with that name leads to this target, as far as the store reports.
     fn is_absent(&self, parent: &Dir, name: &OsStr, long: &LongLink) -> bool {
         let Ok(place) = self.place(parent, name) else { return false };
         match parent.store.readlink(&place.stored.0) {
@@ -91,23 +92,23 @@ impl Vault {
         }
     }
 
-    /// Target of a symbolic link.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// `Damaged`; `NotSupported` for one that a later version made; else the store's.
+    /// `Damaged`; `NotSupported` for a link that a later version created; otherwise the store's error.
     pub fn readlink(&self, parent: &Dir, name: &StoredName) -> Result<OsString> {
         let look = || self.target_of(parent, name);
         self.compared_entry(parent, name, look, |target| self.identity_of_link(target))
     }
 
-    /// The same, whatever an anchor says of it.
+    /// Like `readlink`, but without consulting the anchor.
     pub(super) fn target_of(&self, parent: &Dir, name: &StoredName) -> Result<OsString> {
         let text = parent.store.readlink(&name.0)?;
         let damage = |reason| Damage { what: parent.stored_path(&name.0), reason };
         let target = match LongLink::parse(text.as_bytes()) {
             Some(long) => match self.long_target(&long) {
                 Ok(target) => target,
-                // Removed since it was read, with its target.
+                // The link was removed after its text was read, and its target with it.
                 Err(_) if parent.store.readlink(&name.0)? != text => return Err(Errno::NOENT.into()),
                 Err(Error::Store(e)) if e.kind() == io::ErrorKind::NotFound => {
                     return Err(damage("the file with the link's target is missing").into());
@@ -137,27 +138,28 @@ impl Vault {
         Ok(opened.map_err(|_| Damage { what: String::new(), reason: "does not authenticate" })?)
     }
 
-    /// `stat` with the length of a long target, which the stored link tells; `text` reads that.
+    /// Sets the size of a link with a long target, which the stored text contains; `text` reads it.
     pub(super) fn with_target_len(
         &self,
         stat: Stat,
         text: impl FnOnce() -> Result<OsString>,
     ) -> Result<Stat> {
         if stat.kind != Kind::Symlink || stat.size > 0 {
-            return Ok(stat); // No target in the usual form is empty.
+            return Ok(stat); // no target in the usual form is empty
         }
         let size = LongLink::parse(text()?.as_bytes()).map_or(0, |long| long.target_len() as u64);
         Ok(Stat { size, ..stat })
     }
 
-    /// After a link went from `dir`: if it was the last with a long target, that goes, too.
+    /// Called after a link was removed from `dir`. If it was the last one with a long target, removes
+    /// the target's file.
     pub(super) fn link_went(&self, pin: &Pin, dir: &StoreDir) {
         let text = pin.text().unwrap_or_default();
         let Some(long) = LongLink::parse(text.as_bytes()).filter(|_| pin.links().is_ok_and(|n| n == 0))
         else {
             return;
         };
-        // First, so that a power cut does not bring the link back without its target.
+        // Sync first, so that a power cut cannot bring back the link without its target.
         let removed = self
             .with_access(&dir.itself(), 0o500, || dir.sync())
             .and_then(|()| self.root.store.open_dir(OsStr::new(LINKS))?.unlink(&long.file_name()));
@@ -166,11 +168,12 @@ impl Vault {
         }
     }
 
-    /// The directory of long targets, and the files in it that no link has: a crash left them. `None` if there is no such
-    /// directory.
+    /// The directory of long targets, and the files in it that no link refers to, which a crash left.
+    /// `None` if there is no such directory.
     ///
     /// # Errors
-    /// The store's, also if not all links can be seen; EOPNOTSUPP if a later version made one of them: any file may be its target.
+    /// The store's error, also if not all links can be read; EOPNOTSUPP if a later version created one
+    /// of the links, because any file may be its target.
     pub fn unlinked_targets(&self) -> Result<Option<(Dir, Vec<OsString>)>> {
         self.left_in(LINKS, &mut |dir, entry| {
             if entry.kind != FileType::Symlink {
@@ -186,7 +189,8 @@ impl Vault {
     }
 }
 
-/// Puts a file into the directory of long targets, durably. Whoever may enter the directory may read it: it is sealed.
+/// Writes a file durably to the directory of long targets. Anyone who may enter the directory may read
+/// it: it is encrypted.
 fn put(dir: &StoreDir, name: &OsStr, sealed: &[u8]) -> io::Result<()> {
     let file = DirFile::new(dir.create_file(name, 0o644)?);
     file.write_at(sealed, 0)?;

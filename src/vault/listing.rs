@@ -1,7 +1,8 @@
-//! Listing directories, piece by piece: one with a million entries is begun as fast as one with ten.
+//! Listing directories piece by piece: starting to list a million entries takes no longer than listing
+//! ten.
 //!
-//! Positions are the store's own, so that whoever continues at one finds what the store promises: every
-//! entry that was there all the time once, whatever comes and goes meanwhile.
+//! Positions are the store's own, so continuing from one gives the store's guarantee: every entry that
+//! exists throughout is returned exactly once, whatever else is added or removed meanwhile.
 
 use super::{Dir, Error, Kind, Mismatch, Result, StoredName, Vault, anchor::Found};
 use crate::store::{DirStream, Listed, is_dots};
@@ -10,23 +11,23 @@ use std::{
     sync::Arc,
 };
 
-/// One entry of a listing, "." and ".." among them.
+/// One entry of a listing, which includes "." and "..".
 #[derive(Debug, Clone)]
 pub struct DirEntry {
     /// Plaintext name.
     pub name: OsString,
-    /// Its name in the store.
+    /// Stored name.
     pub stored: StoredName,
     /// Type.
     pub kind: Kind,
     /// Inode number in the store.
     pub ino: u64,
-    /// The position after it.
+    /// Position after this entry.
     pub next: u64,
 }
 
 impl DirEntry {
-    /// Whether it is the directory itself or the one above.
+    /// Whether the entry is "." or "..".
     pub fn is_dots(&self) -> bool {
         is_dots(&self.name)
     }
@@ -36,15 +37,15 @@ impl DirEntry {
 pub struct Listing {
     dir: Arc<Dir>,
     stream: DirStream,
-    /// The piece that was read last, and the position before it.
+    /// The last piece read, and the position before it.
     piece: Vec<DirEntry>,
     from: u64,
-    /// Names that should have carried entries since the start, and those that did.
+    /// Since the start: the number of stored names with an entry's form, and of those that were listed.
     names: (usize, usize),
 }
 
 impl Vault {
-    /// Begins to list a directory.
+    /// Starts listing a directory.
     ///
     /// # Errors
     /// The store's.
@@ -53,7 +54,7 @@ impl Vault {
         Ok(Listing { dir, stream, piece: Vec::new(), from: 0, names: (0, 0) })
     }
 
-    /// Every entry but "." and "..".
+    /// Lists all entries except "." and "..".
     ///
     /// # Errors
     /// The store's.
@@ -68,7 +69,8 @@ impl Vault {
         }
     }
 
-    /// Hands on what stands in a directory, by its stored name, whether that authenticates or not.
+    /// Calls `each` for every entry of a directory by its stored name, whether that authenticates or
+    /// not.
     ///
     /// # Errors
     /// The store's.
@@ -81,7 +83,7 @@ impl Vault {
         })
     }
 
-    /// The stored name of an inode in a directory; `None` if there is none that authenticates.
+    /// Finds the stored name of an inode in a directory; `None` if no name that authenticates has it.
     ///
     /// # Errors
     /// The store's.
@@ -96,7 +98,7 @@ impl Vault {
         Ok(child)
     }
 
-    /// Reads a directory piece by piece until `end` has seen enough of what carries entries.
+    /// Reads a directory piece by piece until `end` returns true for an entry.
     fn scan(&self, dir: &Dir, end: &mut dyn FnMut(Listed) -> bool) -> Result<()> {
         let mut stream = self.with_access(&dir.store.itself(), 0o500, || dir.store.stream())?;
         loop {
@@ -110,8 +112,8 @@ impl Vault {
         }
     }
 
-    /// Some of the entries from a position on, none at the end. 0 is the start, read anew. A name that does
-    /// not authenticate is logged and left out.
+    /// Returns some of the entries after `position`, and none at the end. 0 rereads from the start.
+    /// Names that do not authenticate are logged and left out.
     ///
     /// # Errors
     /// The store's.
@@ -161,11 +163,11 @@ impl Vault {
         if is_dots(&entry.name) {
             return Some(entry.name.clone());
         }
-        // Without an id nothing was ever promised to be in it.
+        // A directory without an id never had durable entries.
         dir.id.as_ref().and_then(|_| self.plain_name(dir, entry))
     }
 
-    /// Whether an entry is as an anchor says; if not, that is logged.
+    /// Whether an entry agrees with the anchor. Logs one that the anchor does not have.
     fn is_listed(&self, dir: &Dir, name: &OsStr, kind: Kind) -> bool {
         if is_dots(name) {
             return true;
@@ -173,7 +175,7 @@ impl Vault {
         if self.compared(dir, name, || Ok(()), |_| Some(Found::Kind(kind))).is_ok() {
             return true;
         }
-        // It may have gone since it was listed.
+        // It may have been removed since it was listed.
         let look = || self.place(dir, name).map(|place| dir.store.stat(&place.stored.0).is_ok());
         let found = |there: &Result<bool>| matches!(there, Ok(true)).then_some(Found::Kind(kind));
         match self.compared(dir, name, look, found) {
@@ -181,11 +183,12 @@ impl Vault {
                 self.complain(format!("{}; left out of the listing", refused.at(String::new)));
                 false
             }
-            Ok(_) | Err(_) => true, // Whoever wants more than its name meets the error.
+            Ok(_) | Err(_) => true, // any use beyond its name reports the error
         }
     }
 
-    /// At the end: of many names one may be damaged, but not all.
+    /// Called at the end. Complains if none of the names authenticates: individual ones may be damaged,
+    /// but not all.
     fn judge(&self, listing: &mut Listing) {
         let (carried, shown) = std::mem::take(&mut listing.names);
         if self.anchor_has_more(&listing.dir, shown) {

@@ -1,14 +1,16 @@
-//! The write lock: one process at a time has a vault open for writing, or several share it.
+//! The write lock: either one process has a vault open for writing, or several share it.
 //!
-//! Two things are locked. The lock file has content while it is held: the kernel releases the lock of a process
-//! that is killed, and what the file then still holds says that this process did not come to the end of its work.
-//! But a file can be deleted, and the next one of its name is another. So the vault's root directory is locked as
-//! well, which is the same one by every path that leads to it. Some stores lock no directories (NFS: EBADF or
-//! ENOLCK, or only among programs of one machine): there only the lock file counts, and it is put back at the next fsync if it went.
+//! Two things are locked. The lock file has content while it is held: the kernel releases the lock of a
+//! process that is killed, and the remaining content shows that the process did not finish its work. But
+//! a file can be deleted, and a new one created under its name. So the vault's root directory, which is
+//! the same one by every path, is locked as well. Some stores cannot lock directories (NFS: EBADF or
+//! ENOLCK, or only among programs of one machine). There, only the lock file protects the vault, and it
+//! is put back at the next fsync if it was removed.
 //!
-//! A store between machines takes the locks of a machine away that it has not heard of for long. So the lock is taken again at
-//! every fsync, and before something is written where that was not done for a second; where it is still held, that does nothing.
-//! Who held it alone meanwhile has left another mark in the file (`lock_mark`). Then nothing is written any more.
+//! A store shared between machines revokes the locks of a machine that it has not heard from for a long
+//! time. So the lock is taken again at every fsync, and before a write if that was not done within the
+//! last second; if the lock is still held, this has no effect. A process that held it exclusively in
+//! between has left another mark in the file (`lock_mark`). From then on, nothing is written.
 
 use super::{
     OpenError,
@@ -36,24 +38,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A lock file may be replaced between being opened and being locked: so often it is tried again.
+/// Number of attempts to lock the lock file, which may be replaced between opening and locking it.
 const TRIES: u32 = 8;
-/// So long a mount that shared a vault may take to end after it was unmounted.
+/// Maximum time that a sharing mount may take to exit after it was unmounted.
 const LAST_OF_SEVERAL: Duration = Duration::from_secs(1);
-/// So long one may have a lock who only asks for it, or writes the mark of several.
+/// Maximum time that a caller may hold the lock only to probe it or to write the sharing holders' mark.
 pub(super) const MOMENT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 1000 });
 pub(super) const BETWEEN_TRIES: Duration = Duration::from_millis(20);
-/// So often those who share a vault look for the mark of the first of them. Who only asks for the lock keeps it for a moment.
+/// Number of times that a sharing holder looks for the mark of the first one. A caller that only probes
+/// holds the lock just briefly.
 const TRIES_FOR_MARK: u32 = 50;
-/// The lock was not lost if it was there so many milliseconds ago.
+/// Milliseconds for which a lock that was seen to be held is assumed not to be lost.
 const RECENT: i64 = if cfg!(test) { 0 } else { 1000 };
 
-/// Who may have a vault open for writing at the same time.
+/// How many processes may have a vault open for writing at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Users {
-    /// This process alone.
+    /// Only this process.
     One,
-    /// All that say this.
+    /// All processes that use this mode.
     Several,
 }
 
@@ -69,26 +72,27 @@ impl Users {
 /// Held while a vault is open for writing.
 pub(super) struct WriteLock {
     users: Users,
-    /// Goes before the lock file does: whoever waits for that finds the directory free.
+    /// Declared before `held`, so that it is released first: a process waiting for the lock file then
+    /// finds the directory free.
     directory: Option<Flock>,
     held: Mutex<Held>,
-    /// When that was seen to be so.
+    /// Last time at which the lock was seen to be held, as `now` returns it.
     seen: AtomicI64,
-    /// Another had the vault alone meanwhile.
+    /// Whether another process has held the vault exclusively in the meantime.
     lost: AtomicBool,
-    /// Whether the kernel may have an old copy of the lock file: one of FUSE's.
+    /// Whether the kernel may have a stale copy of the lock file, as on FUSE.
     is_cached: bool,
     root: StoreDir,
     was_left: bool,
 }
 
 struct Held {
-    /// The lock file of this name, or the one that is there now.
+    /// The lock file that was locked last.
     file: LockFile,
     mark: Mark,
 }
 
-/// The lock file, locked: as [`Flock`], it is unlocked when this is dropped.
+/// The locked lock file. As with [`Flock`], dropping it releases the lock.
 struct LockFile(DirFile);
 
 impl Deref for LockFile {
@@ -101,7 +105,7 @@ impl Deref for LockFile {
 
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // What cannot be unlocked is closed.
+        // If unlocking fails, closing the file releases the lock.
         let _ = rustix::fs::flock(&*self.fd(), FlockOperation::Unlock);
     }
 }
@@ -110,16 +114,18 @@ impl WriteLock {
     /// Takes the lock of the vault `root`, found at `path`.
     ///
     /// # Errors
-    /// `Locked` if another has it, `Shared` if several have; `ReadOnlyStore`; `Store`.
+    /// `Locked` if another process has it exclusively, `Shared` if several share it; `ReadOnlyStore`;
+    /// `Store`.
     pub(super) fn take(root: &StoreDir, path: &Path, users: Users) -> Result<Self, OpenError> {
         let start = Instant::now();
         loop {
             match WriteLock::try_take(root, path, users) {
-                // Nobody waits for the last of several to end, nor for the first of them to write their mark.
+                // Retry: an unmount does not wait for the last sharing process to exit, nor for the
+                // first to write the mark.
                 Err(OpenError::Shared) if users == Users::One && start.elapsed() < LAST_OF_SEVERAL => {
                     thread::sleep(BETWEEN_TRIES);
                 }
-                // By the time it is asked who kept it, that one may have let the others in.
+                // Retry on both: when `who_has` probes, the exclusive holder may already admit others.
                 Err(OpenError::Locked | OpenError::Shared)
                     if users == Users::Several && start.elapsed() < MOMENT =>
                 {
@@ -149,7 +155,7 @@ impl WriteLock {
             Ok(fd) => Some(fd),
         };
         let left = Mark::read(&file).map_err(failed("cannot read"))?;
-        // Where a lock file was deleted, whoever held it may have been killed.
+        // If the lock file was deleted, its holder may have been killed.
         let lost = made && in_use(root);
         let noted = match users {
             Users::One => Mark::put_new(&file, ONE),
@@ -158,7 +164,7 @@ impl WriteLock {
         let was_left = !left.is_of_none() || lost || noted.is_err();
         let mark = match noted {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(who_has(root)),
-            // On a full disk, or in the file of another user, nothing can be noted: the worst is assumed.
+            // No mark can be written on a full disk, or to another user's file: assume the worst.
             Err(_) => Mark::read(&file).map_err(failed("cannot read"))?,
             Ok(mark) => mark,
         };
@@ -173,19 +179,20 @@ impl WriteLock {
         self.was_left
     }
 
-    /// Puts the lock file back if it was removed or replaced, and takes its lock again if the store took that away.
+    /// Puts the lock file back if it was removed or replaced, and takes its lock again if the store
+    /// revoked it.
     ///
     /// # Errors
-    /// EIO if another process may be writing, or has written: it has the lock, or left its mark, or has the lock file where the
-    /// directory cannot be locked. From then on always.
+    /// EIO if another process may be writing or has written: it holds the lock, has left its mark, or
+    /// has the lock file where the directory cannot be locked. All later calls then fail, too.
     pub(super) fn check(&self) -> io::Result<()> {
         self.look(&mut self.held.lock())
     }
 
-    /// The same before something is written, unless it was done just now.
+    /// Like `check`, for use before a write; skipped if the lock was checked very recently.
     ///
     /// # Errors
-    /// As there.
+    /// Those of `check`.
     pub(super) fn check_to_write(&self) -> io::Result<()> {
         let is_recent = (0..RECENT).contains(&(now() - self.seen.load(Ordering::Relaxed)));
         if is_recent || !holds(Rule::AskBeforeWriting) { self.refuse_lost() } else { self.check() }
@@ -201,7 +208,8 @@ impl WriteLock {
         if self.is_cached {
             held.file.drop_cached(0);
         }
-        // The directory's is not certain to be worth anything.
+        // Failing to lock the directory proves nothing while the lock file is in place: some stores do
+        // not lock directories properly.
         let directory = self.directory.as_ref().map_or(Ok(()), |fd| rustix::fs::flock(fd, self.users.lock()));
         let there = match is_in_place(&self.root, &held.file) {
             true => self.take_again(held),
@@ -221,7 +229,7 @@ impl WriteLock {
         self.refuse_lost()
     }
 
-    /// EWOULDBLOCK if another has, or had, the lock.
+    /// EWOULDBLOCK if another process holds or has held the lock.
     fn take_again(&self, held: &mut Held) -> io::Result<()> {
         let lock = |held: &Held| {
             self.lock_again(&held.file)?;
@@ -235,13 +243,13 @@ impl WriteLock {
             Err(e) if e.kind() != io::ErrorKind::WouldBlock => {}
             done => return done,
         }
-        // A descriptor whose lock was lost may be of no use any more.
+        // A descriptor that lost its lock may have become unusable.
         let _ = rustix::fs::flock(&*held.file.fd(), FlockOperation::Unlock);
         held.file = lock_file(&self.root, self.users)?.0;
         lock(held)
     }
 
-    /// EWOULDBLOCK if another has it for longer than a moment.
+    /// EWOULDBLOCK if another process holds the lock for longer than `MOMENT`.
     fn lock_again(&self, file: &DirFile) -> io::Result<()> {
         let start = Instant::now();
         loop {
@@ -252,17 +260,18 @@ impl WriteLock {
         }
     }
 
-    /// The same, where the lock file is gone, or another.
+    /// Like `take_again`, for the case that the lock file was removed or replaced.
     fn put_back(&self, held: &mut Held) -> io::Result<()> {
         if held.mark.is_in(&held.file).is_ok_and(|is| !is) {
             return Err(Errno::WOULDBLOCK.into());
         }
         let (new, made) = match lock_file(&self.root, self.users) {
-            // Nobody else gets past the directory.
+            // The directory's lock still keeps others out.
             Err(_) if self.directory.is_some() => return Ok(()),
             found => found?,
         };
-        // Whose is it? Where the directory is locked, nobody's.
+        // A lock file that was already there may belong to another holder, unless the directory is
+        // locked.
         if !made && self.directory.is_none() && !held.mark.is_in(&new)? {
             return Err(Errno::WOULDBLOCK.into());
         }
@@ -275,13 +284,14 @@ impl WriteLock {
         Ok(())
     }
 
-    /// Says that all work is done. The lock itself lasts until this is dropped: whoever waits for it may then
-    /// unmount the store as well.
+    /// Records that all work is done. The lock itself is held until this is dropped, so that a process
+    /// waiting for it can then also unmount the store.
     ///
-    /// Several leave that to the next who has the vault alone: others may be at work, or have been killed.
+    /// Sharing holders leave the mark for the next exclusive holder: others may still be at work, or
+    /// have been killed.
     ///
     /// # Errors
-    /// EIO if another has had the lock; the store's.
+    /// EIO if another process has had the lock; otherwise the store's error.
     pub(super) fn finish(&self) -> io::Result<()> {
         let mut held = self.held.lock();
         self.look(&mut held)?;
@@ -291,10 +301,10 @@ impl WriteLock {
         Ok(())
     }
 
-    /// The same, where there may be work again later.
+    /// Like `finish`, when more work may follow later.
     ///
     /// # Errors
-    /// As there.
+    /// Those of `finish`.
     pub(super) fn rest(&self) -> io::Result<()> {
         let mut held = self.held.lock();
         self.look(&mut held)?;
@@ -304,7 +314,7 @@ impl WriteLock {
         Ok(())
     }
 
-    /// Says that there is work again.
+    /// Records that work has resumed.
     pub(super) fn resume(&self) {
         let mut held = self.held.lock();
         if self.look(&mut held).is_ok() && self.users == Users::One && held.file.writable() {
@@ -318,7 +328,7 @@ impl WriteLock {
         }
     }
 
-    /// The store takes the locks away, for tests.
+    /// Releases the locks, as a store that revokes them does.
     #[cfg(test)]
     pub(super) fn lose(&self) {
         rustix::fs::flock(&*self.held.lock().file.fd(), FlockOperation::Unlock).unwrap();
@@ -326,7 +336,7 @@ impl WriteLock {
     }
 }
 
-/// Who keeps the vault from being locked: one who has it alone, or several.
+/// Why the vault cannot be locked: an exclusive holder, or shared holders.
 fn who_has(root: &StoreDir) -> OpenError {
     match lock_file(root, Users::Several) {
         Ok(_) => OpenError::Shared,
@@ -334,8 +344,8 @@ fn who_has(root: &StoreDir) -> OpenError {
     }
 }
 
-/// The mark of those who share the vault, in a file that is locked by them: the first writes it. EWOULDBLOCK if one has the vault
-/// alone.
+/// The mark of the sharing holders, in a file that this process has locked; the first of them writes it.
+/// EWOULDBLOCK if a process holds the vault exclusively.
 fn mark_of_several(file: &DirFile) -> io::Result<Mark> {
     let fd = file.fd();
     let lock = |operation| rustix::fs::flock(&*fd, operation);
@@ -344,7 +354,8 @@ fn mark_of_several(file: &DirFile) -> io::Result<Mark> {
         if mark.is_of_several() {
             return Ok(mark);
         }
-        // So nobody else writes one at the same time. The shared lock is let go of for a moment, so the file is looked at again.
+        // The exclusive lock prevents concurrent writers. Converting it releases the shared lock for a
+        // moment, so read the mark again.
         match lock(Users::One.lock()) {
             Ok(()) => {
                 let written = match Mark::read(file)?.is_of_several() {
@@ -364,11 +375,12 @@ fn mark_of_several(file: &DirFile) -> io::Result<Mark> {
             }
         }
     }
-    // Those of an older version have none.
+    // Sharing holders of an older version have no mark.
     Mark::read(file)
 }
 
-/// The lock file, locked, and whether it was made. EWOULDBLOCK if another holds it.
+/// Opens and locks the lock file; returns whether it was created. EWOULDBLOCK if another process holds
+/// it.
 fn lock_file(root: &StoreDir, users: Users) -> io::Result<(LockFile, bool)> {
     let mut any_made = false;
     for _ in 0..TRIES {
@@ -383,7 +395,7 @@ fn lock_file(root: &StoreDir, users: Users) -> io::Result<(LockFile, bool)> {
     Err(Errno::WOULDBLOCK.into())
 }
 
-/// Whether the name of the lock file still leads to this one; also where the store does not say.
+/// Whether the lock file's name still leads to `file`; assumed if the store cannot tell.
 fn is_in_place(root: &StoreDir, file: &DirFile) -> bool {
     let own = rustix::fs::fstat(&*file.fd()).map(|stat| (stat.st_dev, stat.st_ino));
     match root.stat(OsStr::new(LOCK_FILE)) {
@@ -392,19 +404,21 @@ fn is_in_place(root: &StoreDir, file: &DirFile) -> bool {
     }
 }
 
-/// Milliseconds by the clock that goes on while the machine sleeps.
+/// Milliseconds on a clock that also counts while the machine is suspended.
 fn now() -> i64 {
     let time = clock_gettime(ClockId::Boottime);
     time.tv_sec * 1000 + time.tv_nsec / 1_000_000
 }
 
-/// Whether there are entries in the root, so that it was open before.
+/// Whether the root contains entries, which means that the vault was open before. Assumed if it cannot
+/// be listed.
 fn in_use(root: &StoreDir) -> bool {
     let entry = |name: &OsStr| !name.as_bytes().starts_with(RESERVED.as_bytes());
     root.list().map_or(true, |listed| listed.iter().any(|found| entry(&found.name)))
 }
 
-/// The lock file, and whether it was made because there was none. One of another user may be locked all the same.
+/// Opens the lock file; returns whether it had to be created. Another user's file may be read-only, but
+/// can be locked.
 fn open(root: &StoreDir) -> io::Result<(OwnedFd, bool)> {
     let name = OsStr::new(LOCK_FILE);
     let existing = || {
@@ -419,7 +433,7 @@ fn open(root: &StoreDir) -> io::Result<(OwnedFd, bool)> {
         found => return found,
     }
     match root.create_file(name, 0o644) {
-        // Another was faster.
+        // Another process created it first.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => existing(),
         made => made.map(|fd| (fd, true)),
     }

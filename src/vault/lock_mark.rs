@@ -1,7 +1,8 @@
-//! What the lock file says: a mark of whoever has the vault. One has a mark of its own, several have the one that the first of
-//! them wrote. So who takes a lock again that the store took away sees whether another had the vault alone meanwhile.
+//! The content of the lock file: a mark of the holder. An exclusive holder writes a new mark; sharing
+//! holders use the mark of the first of them. When the store has revoked a lock and a holder takes it
+//! again, the mark shows whether another had the vault exclusively in between.
 //!
-//! The file is empty once the last work came to its end, and has a mark that says so while a vault rests.
+//! The file is empty after all work has finished, and contains a mark that says so while a vault rests.
 
 use crate::{
     crypto::random,
@@ -9,22 +10,22 @@ use crate::{
 };
 use std::{fmt::Write, io};
 
-/// What the mark begins with of one who has the vault alone. Older versions wrote `open` without more.
+/// Prefix of an exclusive holder's mark. Older versions wrote `open` without anything after it.
 pub(super) const ONE: &str = "open ";
-/// Of several who share it.
+/// Prefix of the mark of sharing holders.
 pub(super) const SEVERAL: &str = "shared ";
-/// Of one who has the vault alone, and whose work is done so far.
+/// Prefix of the mark of an exclusive holder that has finished its work for now.
 pub(super) const REST: &str = "rest ";
 
-/// More than any mark has.
+/// More bytes than any mark has.
 const MOST: usize = 64;
 
-/// What the lock file has, as far as is known.
+/// The content of the lock file, as far as known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mark(Vec<u8>);
 
 impl Mark {
-    /// What the file has now.
+    /// Reads the file's present content.
     pub(super) fn read(file: &DirFile) -> io::Result<Self> {
         let mut content = vec![0; MOST];
         let len = file.read_at(&mut content, 0)?;
@@ -32,17 +33,17 @@ impl Mark {
         Ok(Mark(content))
     }
 
-    /// Whether whoever was at work said that it was done.
+    /// Whether the last holder recorded that its work was finished.
     pub(super) fn is_of_none(&self) -> bool {
         self.0.is_empty() || self.0.starts_with(REST.as_bytes())
     }
 
-    /// Whether several share the vault, or did so last.
+    /// Whether the vault is shared, or was when it was last used.
     pub(super) fn is_of_several(&self) -> bool {
         self.0.starts_with(SEVERAL.as_bytes())
     }
 
-    /// Puts a new one into the file, durably.
+    /// Writes a new mark durably.
     pub(super) fn put_new(file: &DirFile, word: &str) -> io::Result<Self> {
         let mut number = [0; 16];
         random::fill(&mut number)?;
@@ -55,7 +56,8 @@ impl Mark {
         mark.put(file).map(|()| mark)
     }
 
-    /// Puts it into the file. On a full disk there is room for another length at least, which is nobody's; that fails, too.
+    /// Writes the mark durably. If that fails, as on a full disk, changes the file's length, so that the
+    /// content is nobody's mark; the error is returned all the same.
     pub(super) fn put(&self, file: &DirFile) -> io::Result<()> {
         let len = self.0.len() as u64;
         let written = file.write_at(&self.0, 0).and_then(|()| file.set_len(len));
@@ -66,13 +68,13 @@ impl Mark {
         written
     }
 
-    /// Empties the file: all work is done.
+    /// Empties the file: all work has finished.
     pub(super) fn put_nothing(file: &DirFile) -> io::Result<Self> {
         file.set_len(0)?;
         Ok(Mark(Vec::new()))
     }
 
-    /// Whether the file still has it.
+    /// Whether the file still contains this mark.
     ///
     /// # Errors
     /// The store's.

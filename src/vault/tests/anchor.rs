@@ -1,4 +1,4 @@
-//! Names that are changed in every way, an anchor, and kills: the anchor refuses nothing that is right.
+//! Random changes of names, an anchor, and kills: the anchor refuses nothing that is correct.
 
 use super::*;
 use crate::vault::{AnchorError, AnchorUse, OpenError, SetAttr, Target};
@@ -16,7 +16,7 @@ impl Rng {
 
     fn name(&mut self) -> OsString {
         let n = self.below(NAMES) as usize;
-        // One of them is long.
+        // One of the names is long.
         if n == 0 { "l".repeat(200).into() } else { format!("{n}").into() }
     }
 }
@@ -26,7 +26,7 @@ pub(super) fn open_anchored(dir: &Path, anchor: &Path) -> Arc<Vault> {
     let options = OpenOptions { anchor, ..OpenOptions::default() };
     let vault = loop {
         match Vault::open(dir, &unlock(), options.clone()) {
-            // A thread of the one before that was killed still ends.
+            // A thread of the killed predecessor may still be ending.
             Err(OpenError::Anchor(AnchorError::InUse(_))) => std::thread::yield_now(),
             opened => break opened.unwrap(),
         }
@@ -37,7 +37,7 @@ pub(super) fn open_anchored(dir: &Path, anchor: &Path) -> Arc<Vault> {
     vault
 }
 
-/// Everything in a directory and below that is refused, or cannot be read.
+/// Collects everything at and below a directory that is refused or cannot be read.
 fn refused(vault: &Vault, dir: &Arc<Dir>, all: &mut Vec<String>) {
     all.extend(vault.lost_names(dir).unwrap().into_iter().map(|(name, _, e)| format!("{name:?}: {e}")));
     for entry in vault.inspect_dir(dir).unwrap().entries {
@@ -59,7 +59,7 @@ fn all_refused(vault: &Vault) -> Vec<String> {
     all
 }
 
-/// Changes something; what fails does so because of what is there.
+/// Makes a random change. It fails only if the existing names do not allow it.
 fn change(vault: &Vault, dirs: &mut Vec<Arc<Dir>>, rng: &mut Rng) -> Result<()> {
     let dir = dirs[rng.below(dirs.len() as u64) as usize].clone();
     let to = dirs[rng.below(dirs.len() as u64) as usize].clone();
@@ -107,7 +107,7 @@ fn change(vault: &Vault, dirs: &mut Vec<Arc<Dir>>, rng: &mut Rng) -> Result<()> 
 
 #[test]
 fn nothing_that_is_right_is_refused() {
-    // In memory, if there is room: every round syncs everything.
+    // Use memory if there is room: every round syncs everything.
     let has_room = statvfs("/dev/shm").is_ok_and(|shm| shm.f_bavail * shm.f_frsize > 64 << 20);
     let temporary = || if has_room { tempfile::tempdir_in("/dev/shm") } else { tempfile::tempdir() }.unwrap();
     let anchors = temporary();
@@ -127,7 +127,7 @@ fn nothing_that_is_right_is_refused() {
             }
             if rng.below(2) == 0 {
                 vault.shut_down().unwrap();
-            } // Else it is killed.
+            } // otherwise it is killed
         }
     }
 }
@@ -228,7 +228,7 @@ fn a_root_that_was_being_changed_at_a_kill_is_confirmed_again() {
     drop(vault);
     let vault = open();
     make(&vault, "g");
-    drop(vault); // It is killed.
+    drop(vault); // killed
     let vault = open();
     vault.shut_down().unwrap();
     drop(vault);
@@ -249,7 +249,7 @@ fn an_old_configuration_that_was_put_back_while_locked_is_refused() {
     let vault = open_anchored(dir.path(), &anchor);
     vault.put_away().unwrap();
     Vault::lock_config(dir.path()).unwrap().write(dir.path(), &old).unwrap();
-    // Once more: the first time must not have lowered the number.
+    // Twice: the first attempt must not have lowered the confirmed number.
     for _ in 0..2 {
         match vault.bring_back(master.expose()) {
             Err(OpenError::Anchor(AnchorError::OldConfiguration { found, confirmed, .. })) => {
@@ -264,7 +264,7 @@ fn an_old_configuration_that_was_put_back_while_locked_is_refused() {
     vault.shut_down().unwrap();
 }
 
-/// It opens with its own key, which is the vault's no more.
+/// The old configuration opens with its own key, which is no longer the vault's.
 #[test]
 fn a_configuration_from_before_a_rotation_is_refused_as_old() {
     let (dir, anchors) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -288,7 +288,7 @@ fn a_configuration_from_before_a_rotation_is_refused_as_old() {
     let options = OpenOptions { anchor, ..OpenOptions::default() };
     let again = loop {
         match Vault::open(dir.path(), &unlock(), options.clone()).err() {
-            // A thread of the one before still ends.
+            // A thread of the previous vault may still be ending.
             Some(OpenError::Anchor(AnchorError::InUse(_))) => std::thread::yield_now(),
             error => break error,
         }

@@ -1,4 +1,5 @@
-//! Change times from one opening to the next: every end of a vault from every state that it can be in.
+//! Change times from one session to the next: every way to end a session, from every state that a vault
+//! can be in.
 
 use super::{anchor::open_anchored, rotate::begin_at, *};
 use crate::{
@@ -10,7 +11,7 @@ use std::{os::unix::fs::MetadataExt, time::Duration};
 
 const TIMES: &str = "warpcrypt.times";
 
-/// An event in the life of an open vault. A locked or frozen one serves no request.
+/// An event in the life of an open vault. A locked or frozen vault serves no requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Write,
@@ -18,7 +19,7 @@ enum Step {
     Chmod,
     Lock,
     Unlock,
-    /// With a configuration that a rotation began meanwhile.
+    /// Unlocks with the configuration of a rotation that began while the vault was locked.
     UnlockRotating,
     Freeze,
     Thaw,
@@ -60,7 +61,7 @@ impl Way {
     }
 }
 
-/// A vault opened this way allows the last step after the others.
+/// Whether a vault opened this way allows the last step after the others.
 fn may_follow(way: Way, steps: &[Step]) -> bool {
     let Some((&last, before)) = steps.split_last() else { return true };
     let held = before.iter().rfind(|step| {
@@ -72,7 +73,7 @@ fn may_follow(way: Way, steps: &[Step]) -> bool {
         Step::Lock => is_open,
         Step::Freeze => is_open && way != Way::Shared,
         Step::Unlock => held == Some(&Step::Lock),
-        // A key is rotated once here.
+        // A sequence rotates the key at most once.
         Step::UnlockRotating => {
             held == Some(&Step::Lock) && way == Way::Alone && !before.contains(&Step::UnlockRotating)
         }
@@ -102,14 +103,14 @@ fn change_time(vault: &Vault, stored: &StoredName) -> Time {
     vault.stat(Target::Entry(&vault.root(), stored)).unwrap().ctime
 }
 
-/// The store's own change time.
+/// The change time in the store.
 fn raw_change_time(vault: &Vault, stored: &StoredName) -> Time {
     let raw = std::fs::metadata(vault.root().path_in_store(&stored.0)).unwrap();
     Time::from_store(raw.ctime(), raw.ctime_nsec() as u64)
 }
 
-/// Runs the steps on a new vault with one file, which is open all the time, and shuts the vault down. The next opening must show the
-/// change time that this one showed last.
+/// Runs the steps on a new vault with one file, which stays open throughout, and shuts the vault down.
+/// The next session must show the change time that this one showed last.
 fn run(way: Way, steps: &[Step]) {
     let (dir, anchors) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let anchor = anchors.path().join("anchor");
@@ -147,7 +148,7 @@ fn run(way: Way, steps: &[Step]) {
         seen = now;
     }
     let is_rotating = steps.contains(&Step::UnlockRotating);
-    // Neither a locked vault nor a read-only one can write a lost list again.
+    // Neither a locked nor a read-only vault can write a lost list again.
     let is_lost = matches!(steps, [.., Step::Lock, Step::LoseFile])
         || way == Way::ReadOnly && steps.contains(&Step::LoseFile);
     let case = format!("{way:?}: {steps:?}");
@@ -221,7 +222,7 @@ fn every_end_from_every_state_that_is_only_read() {
     every_end_from_every_state(Way::ReadOnly);
 }
 
-/// Anything else under the name is ignored and replaced, unless it is a directory.
+/// Anything else with the list's name is ignored and replaced, unless it is a directory.
 #[test]
 fn what_is_no_list_of_this_vault_s_is_ignored() {
     let another = Fixture::new();
@@ -272,10 +273,11 @@ fn what_is_no_list_of_this_vault_s_is_ignored() {
     }
 }
 
-/// A written file and the change time shown for it, which is not the store's.
+/// Writes a file; returns its stored name and the change time shown for it, which differs from the
+/// store's.
 fn written(f: &Fixture) -> (StoredName, Time) {
     let (stored, _, file) = f.vault.create(&f.root(), OsStr::new("file"), node(0o644)).unwrap();
-    // Until a tick of the store's clock comes between the write and the clean record.
+    // Retry until the store's clock ticks between the write and the clean record.
     loop {
         file.file.write(0, b"content").unwrap();
         f.vault.files().flush_at_close(&file).unwrap();
@@ -289,7 +291,7 @@ fn written(f: &Fixture) -> (StoredName, Time) {
     }
 }
 
-/// Others may have the former key.
+/// Others may know the former key.
 #[test]
 fn a_list_under_a_former_key_says_nothing() {
     let f = Fixture::new();
@@ -310,7 +312,7 @@ fn a_list_under_a_former_key_says_nothing() {
     vault.shut_down().unwrap();
 }
 
-/// Even if the mount that took up the new key is killed right after the rotation.
+/// Holds even if the mount that took up the new key is killed right after the rotation.
 #[test]
 fn a_rotation_leaves_no_list_under_the_former_key() {
     let f = Fixture::new();
@@ -333,7 +335,7 @@ fn a_rotation_leaves_no_list_under_the_former_key() {
     assert!(list(&present).is_ok_and(|times| !times.is_empty()));
 }
 
-/// Inode numbers in the list of one machine mean nothing on another.
+/// Inode numbers that one machine recorded are meaningless on another.
 #[test]
 fn who_shares_a_vault_leaves_the_list_alone() {
     let f = Fixture::new();

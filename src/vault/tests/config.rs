@@ -1,4 +1,4 @@
-//! The configuration while somebody changes it, and what a change leaves that does not come to its end.
+//! Concurrent changes of the configuration, and leftovers of interrupted ones.
 
 use super::{Fixture, KEY, TempDir, open, rotate::list_at, settings, slot, unlock};
 use crate::{
@@ -21,7 +21,7 @@ fn second() -> Unlock {
     Unlock::KeyFile(SECOND.to_vec().into())
 }
 
-/// Unlocks the configuration as a command does that is to change it.
+/// Unlocks the configuration like a command that is going to change it.
 fn to_change(path: &Path, unlock: &Unlock) -> Result<(), OpenError> {
     let (config, _, master) = Vault::unlock_config(path, unlock)?;
     Vault::lock_config(path)?.is_still(path, &config, &master).map(drop)
@@ -34,7 +34,8 @@ fn with_second_slot(dir: &Path) {
     alone.write(dir, &config).unwrap();
 }
 
-/// A vault with two slots whose rotation, which drops the second one, was killed between the two files. Both texts.
+/// A vault with two slots. A rotation that drops the second slot was killed between writing the two
+/// files. Also returns their texts, the old one first.
 fn cut_short() -> (TempDir, String, String) {
     let dir = Fixture::new().close();
     with_second_slot(dir.path());
@@ -53,7 +54,7 @@ fn a_copy_from_before_a_rotation_opens_nothing() {
     assert!(Vault::open(path, &second(), OpenOptions::default()).is_err_and(refused));
     assert!(to_change(path, &second()).is_err_and(refused));
     assert_eq!((text(path, FILES[0]), text(path, FILES[1])), (new.clone(), old.clone()));
-    // Nothing comes under the new key as long as only one file has it.
+    // Nothing may be put under the new key while only one file has it.
     let alone = Vault::lock_config(path).unwrap();
     assert!(Vault::open(path, &unlock(), OpenOptions::default()).is_err());
     drop(alone);
@@ -101,7 +102,7 @@ fn the_old_configuration_counts_where_the_new_one_cannot_be_written_whole() {
     let (mut config, first, master) = Vault::unlock_config(path, &unlock()).unwrap();
     config.add(&master, &NewSlot { secret: SlotSecret::KeyFile(SECOND), ..slot() }).unwrap();
     config.remove(&master, first).unwrap();
-    // No file takes the place of a directory.
+    // A file cannot replace a directory.
     std::fs::remove_file(path.join(FILES[1])).unwrap();
     std::fs::create_dir(path.join(FILES[1])).unwrap();
     let old = text(path, FILES[0]);

@@ -1,4 +1,5 @@
-//! A tree far deeper than the stack and the limit of open files: commands that walk through a vault do not abort.
+//! A tree far deeper than the stack and the limit on open files: commands that walk a vault must not
+//! abort.
 
 use super::*;
 use crate::{
@@ -8,12 +9,12 @@ use crate::{
 };
 use rustix::fs::FileType;
 
-/// Levels between two that have a second directory, to which a walk has to climb back.
+/// Distance in levels between second directories, to which a walk has to climb back.
 const FORKS: usize = 1000;
-/// Descriptors that are open at the same time, by other tests of this process too.
+/// Maximum number of open descriptors, including those of other tests in this process.
 const OPEN_MAX: usize = 5000;
 
-/// The store, which is removed level by level: the standard library would recurse.
+/// The store. It is removed level by level, because the standard library would recurse.
 struct Deep(TempDir);
 
 impl Drop for Deep {
@@ -42,7 +43,8 @@ fn directories(store: &StoreDir) -> impl Iterator<Item = OsString> {
     store.list().unwrap().into_iter().filter(|e| e.kind == FileType::Directory).map(|entry| entry.name)
 }
 
-/// Makes a directory as a mount would. `Vault::mkdir` moves it in from the root, for which the kernel looks at every level.
+/// Creates a directory with the same result as a mount. `Vault::mkdir` moves it in from the root, for
+/// which the kernel checks every level.
 fn dig(vault: &Vault, parent: &Dir, name: &str) -> Arc<Dir> {
     let stored = vault.place(parent, OsStr::new(name)).unwrap().stored;
     parent.store.mkdir(&stored.0, 0o755).unwrap();
@@ -55,7 +57,7 @@ fn dig(vault: &Vault, parent: &Dir, name: &str) -> Arc<Dir> {
 
 #[test]
 fn a_tree_deeper_than_the_stack_is_walked() {
-    // A thread's stack of 2 MiB has room for some 6,000 frames of a walk.
+    // A thread's stack of 2 MiB has room for some 6,000 frames of a recursive walk.
     let levels = crate::cases(8000, 100_000) as usize;
     let deep = Deep(tempfile::tempdir().unwrap());
     let path = deep.0.path();
@@ -103,7 +105,7 @@ fn a_tree_deeper_than_the_stack_is_walked() {
     vault.shut_down().unwrap();
 }
 
-/// True, so that a walk goes on.
+/// Checks now and then that few descriptors are open. Returns true, so that the walk continues.
 fn few_are_open(step: usize) -> bool {
     if step.is_multiple_of(1000) {
         assert!(std::fs::read_dir("/proc/self/fd").unwrap().count() < OPEN_MAX);

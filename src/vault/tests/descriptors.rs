@@ -1,6 +1,7 @@
-//! Descriptors that run out: each open of the store that an operation makes fails, as too many are in use, and then everything
-//! goes on. And a store that fails: from each change of a name on, all others of that operation are refused. What fails has changed
-//! nothing, says why, and works the next time.
+//! Running out of descriptors: each open that an operation makes in the store fails, because too many
+//! are in use, and then everything works again. Also a failing store: from each change of a name on, all
+//! further changes of that operation are refused. An operation that fails has changed nothing, reports
+//! the reason, and works when it is repeated.
 
 use super::*;
 use crate::{
@@ -82,7 +83,8 @@ fn rename(f: &Fixture, from: &str, to: &str) -> Result<()> {
     f.vault.rename_name(names.0, names.1, RenameMode::Replace).map(drop)
 }
 
-/// A vault that was just mounted, with some names, of which the last are not durable yet, and a file with bytes that are not stored.
+/// A vault that was just mounted. The last of its names are not durable yet, and a file has bytes that
+/// are not stored.
 fn prepared() -> (Fixture, Arc<OpenFile>) {
     let f = Fixture::new();
     let root = f.root();
@@ -104,7 +106,7 @@ fn prepared() -> (Fixture, Arc<OpenFile>) {
     (f, file)
 }
 
-/// Each path, with what it is and holds.
+/// Type, attributes and content of the node at each path.
 type Tree = BTreeMap<PathBuf, String>;
 
 fn tree(f: &Fixture) -> Result<Tree> {
@@ -137,11 +139,12 @@ fn walk(f: &Fixture, dir: &Arc<Dir>, path: &Path, all: &mut Tree) -> Result<()> 
     Ok(())
 }
 
-/// Does something while `fail` has the store fail from some call on, or at it. False if it makes fewer.
+/// Runs `act` on a new vault after `fail` has planned a failure. Returns false if the operation made too
+/// few calls to reach it.
 fn meets(name: &str, act: Act, fail: impl FnOnce(), error: Errno, wrong: &mut Vec<String>) -> bool {
     let (f, file) = prepared();
     let before = tree(&f).unwrap();
-    // The kernel's directories stay open.
+    // Open this directory in advance, because the kernel keeps its directories open.
     let stored = f.vault.lookup(&f.root(), OsStr::new("empty")).unwrap().0;
     let empty = f.vault.open_dir(&f.root(), &stored).unwrap();
     fail();
@@ -167,7 +170,7 @@ fn meets(name: &str, act: Act, fail: impl FnOnce(), error: Errno, wrong: &mut Ve
         if let Err(e) = act(&f) {
             note(format!("fails again: {e}"));
         }
-        // It may be done, and only not be durable.
+        // The operation may have been done without being durable.
         let changed = |(path, _): &(&PathBuf, &String)| before.get(*path) != left.get(*path);
         if left != before && left != tree(&f).unwrap() {
             let paths = Vec::from_iter(left.iter().filter(changed).map(|(path, _)| path));

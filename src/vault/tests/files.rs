@@ -116,7 +116,7 @@ fn a_time_that_was_set_survives_what_is_flushed_later() {
     drop(file);
     let f = f.reopen();
     assert_eq!(f.vault.stat(Target::Entry(&f.root(), &stored)).unwrap().mtime, time);
-    // Of a closed file, too.
+    // The same applies to a closed file.
     let time = Time { seconds: -1, nanoseconds: 1 };
     let set = SetAttr { mtime: Some(SetTime::At(time)), ..SetAttr::default() };
     f.vault.set_attr(Target::Entry(&f.root(), &stored), &set).unwrap();
@@ -208,7 +208,8 @@ fn closing_a_file_and_bringing_it_to_rest_shows_in_no_time() {
     assert!(f.vault.set_attr(target(), &chmod).unwrap().ctime > written.1, "a change of its own shows");
 }
 
-/// The file is not clean, so it stays in the table; what may be opened ahead is the other readers' at once.
+/// The file is not clean, so it stays in the table; but its share of the read-ahead is available to
+/// other readers at once.
 #[test]
 fn a_file_that_was_closed_takes_no_share_of_what_is_opened_ahead() {
     let f = Fixture::new();

@@ -1,4 +1,4 @@
-//! Attacks of somebody who has a vault's former master key, and can write to the store.
+//! Attacks by somebody who knows a vault's former master key and can write to the store.
 
 use super::{
     rotate::{begin, copy_tree, everything, furnish, list_at, prepare_at, rotate, without_times},
@@ -15,7 +15,7 @@ fn flip(path: &Path, at: usize) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// What a file reads as, if it can be read.
+/// Returns a file's content, if it can be read.
 pub(super) fn content_of(vault: &Vault, name: &str) -> Result<Vec<u8>> {
     let stored = vault.lookup(&vault.root(), OsStr::new(name))?.0;
     let open = vault.open_file(&vault.root(), &stored, false)?;
@@ -25,7 +25,8 @@ pub(super) fn content_of(vault: &Vault, name: &str) -> Result<Vec<u8>> {
     read.map(|_| content)
 }
 
-/// A damaged file keeps the former key in use. What was written with it after the rotation began is refused all the same.
+/// A damaged file keeps the former key in use. Anything written with that key after the rotation began
+/// is refused nevertheless.
 #[test]
 fn a_rotation_that_is_held_open_accepts_no_forgery() {
     let f = Fixture::new();
@@ -63,7 +64,7 @@ fn a_rotation_that_is_held_open_accepts_no_forgery() {
     }
 }
 
-/// The unchanged password opens a slot that was wrapped before.
+/// The unchanged password opens a slot that was wrapped before the rotation.
 #[test]
 fn a_forged_configuration_and_root_replace_nothing() {
     for jump in [0, 1 << 40] {
@@ -95,7 +96,7 @@ fn a_forged_configuration_and_root_replace_nothing() {
     }
 }
 
-/// With the key of names alone, without another id.
+/// The new id is authentic, but it is not the one under which the names are encrypted.
 #[test]
 fn a_root_of_which_no_name_authenticates_does_not_open() {
     let f = Fixture::new();
@@ -107,7 +108,8 @@ fn a_root_of_which_no_name_authenticates_does_not_open() {
     assert!(matches!(open(dir.path(), true).require_a_name(), Err(Error::Damaged(_))));
 }
 
-/// Everything that is there when a rotation begins is accepted, and nothing after that: neither names, ids, links nor attributes.
+/// The list covers names, ids, links and attributes: everything that exists when a rotation begins is
+/// accepted, and nothing after that.
 #[test]
 fn without_its_list_a_rotation_accepts_nothing_and_does_not_end() {
     let f = Fixture::new();
@@ -118,7 +120,7 @@ fn without_its_list_a_rotation_accepts_nothing_and_does_not_end() {
     let list = list.filter(|path| path.to_str().unwrap().contains("warpcrypt.former.")).collect::<Vec<_>>();
     let [list] = &list[..] else { panic!("{list:?}") };
     let content = std::fs::read(list).unwrap();
-    // A rotation that a crash kept from beginning leaves one that nothing names.
+    // A rotation that a crash prevented from beginning leaves a list that nothing refers to.
     let left_over = dir.path().join("warpcrypt.former.0123456789abcdef01234567");
     std::fs::write(&left_over, &content).unwrap();
     assert_eq!(content.len() % 4096, 0);
@@ -138,7 +140,7 @@ fn without_its_list_a_rotation_accepts_nothing_and_does_not_end() {
     let id = Vault::root_id(dir.path()).unwrap();
     assert_eq!(id.len(), 32);
     let before = everything(&vault);
-    // The root is renewed; what is in the directory is not.
+    // The root has been renewed; the directory's content has not.
     std::fs::remove_file(list).unwrap();
     vault.shut_down().unwrap();
     drop(vault);
@@ -154,7 +156,8 @@ fn without_its_list_a_rotation_accepts_nothing_and_does_not_end() {
     assert!(!list.exists() && !left_over.exists());
 }
 
-/// What is written while a rotation is under way is written under the new key, and survives what follows.
+/// Data written while a rotation is under way is under the new key, and survives the rest of the
+/// rotation.
 #[test]
 fn a_file_that_is_written_before_its_turn_is_renewed_first() {
     let f = Fixture::new();
@@ -172,7 +175,7 @@ fn a_file_that_is_written_before_its_turn_is_renewed_first() {
     };
     change("small", b"!");
     change(&name, b"!");
-    // As after a kill: nothing is shut down.
+    // Copy the store without shutting down, as after a kill.
     let copy = tempfile::tempdir().unwrap();
     copy_tree(f.dir.path(), copy.path());
     let vault = open(copy.path(), false);
@@ -183,7 +186,7 @@ fn a_file_that_is_written_before_its_turn_is_renewed_first() {
     vault.shut_down().unwrap();
 }
 
-/// Under the former key it would not be on the list, and lost.
+/// Data written under the former key meanwhile would not be on the list, and would be lost.
 #[test]
 fn nobody_writes_to_the_vault_while_its_keys_are_changed() {
     let f = Fixture::new();
@@ -204,7 +207,7 @@ fn nobody_writes_to_the_vault_while_its_keys_are_changed() {
     let f = f.reopen();
     assert_eq!(rotate(&f.vault, usize::MAX), Rotated::Whole { aside: 0 });
     assert_eq!(without_times(everything(&f.vault)), before);
-    // The mount may end meanwhile, and another one begin.
+    // The mount may end meanwhile, and another one may begin.
     let dir = f.close();
     let alone = Vault::lock_config(dir.path()).unwrap();
     let refused = Vault::open(dir.path(), &unlock(), OpenOptions::default());
@@ -214,7 +217,7 @@ fn nobody_writes_to_the_vault_while_its_keys_are_changed() {
     open(dir.path(), false);
 }
 
-/// The key that somebody unlocks with is the right one, and so is the id, but no name in the root is under it.
+/// The key that unlocks the vault is right, and so is the id, but no name in the root is under it.
 #[test]
 fn a_vault_is_not_unlocked_over_a_root_of_which_no_name_authenticates() {
     let f = Fixture::new();
@@ -243,7 +246,7 @@ fn stored_names_in(dir: &Path) -> Vec<OsString> {
     all.filter(|name| is_entry(name.to_str().unwrap())).collect()
 }
 
-/// A file from a backup made before the rotation is under the former key, as what somebody forges is.
+/// A file from a backup made before the rotation is under the former key, just like a forgery.
 #[test]
 fn a_file_from_a_backup_is_refused_with_a_reason() {
     let f = Fixture::new();
@@ -271,7 +274,7 @@ fn a_file_from_a_backup_is_refused_with_a_reason() {
     assert!(refused.contains("made before `key rotate`"), "{refused}");
 }
 
-/// What would be lost under another key keeps the rotation from beginning.
+/// Anything that would be lost under another key prevents the rotation from beginning.
 #[test]
 fn a_rotation_begins_only_where_every_record_authenticates() {
     let f = Fixture::new();
@@ -287,7 +290,7 @@ fn a_rotation_begins_only_where_every_record_authenticates() {
         true
     });
     assert_eq!(begun.unwrap(), Begun::Refused);
-    // Under both of its names.
+    // The file is reported under both of its names.
     assert_eq!(told.len(), 2);
     let names = std::fs::read_dir(f.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(names.into_iter().all(|name| !name.to_str().unwrap().starts_with("warpcrypt.former.")));

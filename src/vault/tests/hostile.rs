@@ -14,7 +14,7 @@ fn foreign_entries_are_left_out_and_harm_nothing() {
     symlink("/etc", path.join("outside")).unwrap();
     std::fs::create_dir(path.join("foreign-dir")).unwrap();
     assert_eq!(f.names(&dir), ["mine"]);
-    // A name from another directory means nothing here.
+    // A name from another directory is not valid here.
     f.touch(&f.root(), "mine too").unwrap();
     let stored = f.stored(&f.root(), "mine too");
     std::fs::copy(&stored, path.join(stored.file_name().unwrap())).unwrap();
@@ -54,13 +54,13 @@ fn a_broken_sidecar_hides_its_name_and_no_other() {
         rustix::fs::mknodat(rustix::fs::CWD, &sidecar, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0);
     fifo.unwrap();
     assert_eq!(f.names(&dir), [OsString::from(&two)]);
-    // Making the name anew mends the sidecar.
+    // Creating the name again repairs the sidecar.
     f.vault.unlink_name(&dir, OsStr::new(&one)).unwrap();
     f.touch(&dir, &one).unwrap();
     assert_eq!(f.names(&dir), [OsString::from(&one), OsString::from(&two)]);
 }
 
-/// A directory with one entry, in the store and as a stored name.
+/// Creates a directory with one entry; returns its path in the store and its stored name.
 fn with_entry(f: &Fixture) -> (PathBuf, crate::vault::StoredName) {
     let dir = f.mkdir(&f.root(), "d");
     f.touch(&dir, "entry").unwrap();
@@ -171,7 +171,7 @@ fn a_blank_id_file_over_files_with_content_is_damage_and_stays() {
         assert_eq!(errno(f.vault.rmdir_name(&f.root(), OsStr::new("d"))), Some(Errno::NOTEMPTY));
         assert_eq!(std::fs::read(&id).unwrap(), blank, "it may yet be brought back");
     }
-    // It can be moved out of the way.
+    // The directory can be moved out of the way.
     let ends = |name: &'static str| (f.root(), OsStr::new(name));
     let ((from, old), (to, new)) = (ends("d"), ends("d.damaged"));
     f.vault.rename_name((&from, old), (&to, new), RenameMode::Replace).unwrap();

@@ -1,4 +1,4 @@
-//! The memory that contents take while many read and write at once.
+//! Memory used for content while many streams read and write at once.
 
 use super::*;
 use crate::{
@@ -13,7 +13,7 @@ use std::{
 const MEMORY: usize = 64 << 20;
 const STREAMS: usize = 16;
 const REQUEST: usize = 1 << 20;
-/// Requests of a stream: together the streams move several times the memory.
+/// Requests per stream: together, the streams move several times the memory.
 const REQUESTS: usize = 6;
 
 fn file(vault: &Vault, name: &str) -> Arc<OpenFile> {
@@ -74,6 +74,6 @@ fn streams_stay_within_the_memory() {
     });
     let (budget, now) = (Budget::of(MEMORY), vault.memory());
     assert!(now.peak > 0 && now.peak <= budget.buffers, "{} of {}", now.peak, budget.buffers);
-    let beyond = STREAMS * REQUEST; // each may be about to put a request there
+    let beyond = STREAMS * REQUEST; // each stream may be about to add a request
     assert!(single <= 2 * budget.behind + beyond, "{single} of {}", budget.behind);
 }

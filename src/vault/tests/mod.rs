@@ -1,4 +1,4 @@
-//! The namespace on a directory of the store, without a mount.
+//! Tests of the namespace on a directory of the store, without a mount.
 
 mod anchor;
 mod change_times;
@@ -48,7 +48,7 @@ use tempfile::TempDir;
 
 const KEY: &[u8] = b"0123456789abcdef";
 
-/// A vault in a directory that goes with it.
+/// A vault in a temporary directory, which is removed with it.
 pub(crate) struct Fixture {
     pub(crate) vault: Arc<Vault>,
     dir: TempDir,
@@ -71,7 +71,7 @@ fn open(path: &Path, read_only: bool) -> Arc<Vault> {
 }
 
 impl Fixture {
-    /// Shuts the vault down and lets go of it.
+    /// Shuts the vault down and drops it; returns its directory.
     fn close(self) -> TempDir {
         self.vault.shut_down().unwrap();
         self.dir
@@ -104,17 +104,17 @@ impl Fixture {
         self.vault.open_dir(parent, &stored).unwrap()
     }
 
-    /// An empty regular file.
+    /// Creates an empty regular file.
     fn touch(&self, parent: &Dir, name: impl AsRef<OsStr>) -> Result<()> {
         self.vault.mknod(parent, name.as_ref(), node(0o644), Kind::File, 0).map(drop)
     }
 
-    /// Inode number behind a name.
+    /// The inode number that a name leads to.
     fn ino(&self, parent: &Dir, name: impl AsRef<OsStr>) -> Option<u64> {
         self.vault.lookup(parent, name.as_ref()).ok().map(|(_, stat)| stat.ino)
     }
 
-    /// Where a name is in the store.
+    /// The path of a name in the store.
     fn stored(&self, parent: &Dir, name: impl AsRef<OsStr>) -> PathBuf {
         let (stored, _) = self.vault.lookup(parent, name.as_ref()).unwrap();
         serde_json::from_str::<PathBuf>(&parent.stored_path(&stored.0)).unwrap()
@@ -129,7 +129,7 @@ impl Fixture {
 }
 
 impl Vault {
-    /// Removes a name of anything but a directory; returns the attributes from before.
+    /// Removes a name of anything but a directory; returns the node's previous attributes.
     fn unlink_name(&self, dir: &Dir, name: &OsStr) -> Result<Stat> {
         let spot = self.find(dir, name)?;
         self.unlink(dir, &spot).map(|()| spot.there.unwrap().stat)
@@ -139,7 +139,8 @@ impl Vault {
         self.rmdir(dir, &self.find(dir, name)?)
     }
 
-    /// Renames; returns the new name in the store, and what stood there before.
+    /// Renames; returns the new stored name, and the attributes of the node that had the new name
+    /// before.
     fn rename_name(
         &self,
         from: (&Dir, &OsStr),
@@ -156,7 +157,7 @@ fn node(mode: u32) -> NewNode<'static> {
     NewNode::plain(mode, rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-/// The error number that an application would see.
+/// The errno that an application would see for an error of the store.
 fn errno<T>(result: Result<T>) -> Option<Errno> {
     match result {
         Err(Error::Store(e)) => Errno::from_io_error(&e),
@@ -164,7 +165,7 @@ fn errno<T>(result: Result<T>) -> Option<Errno> {
     }
 }
 
-/// Every entry of a directory of the store.
+/// Stored names of all entries of a directory, sorted.
 fn raw_names(path: &Path) -> Vec<OsString> {
     let mut names: Vec<_> =
         std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();

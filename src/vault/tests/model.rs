@@ -1,4 +1,4 @@
-//! Random operations on a vault and on a plain directory in step: every answer and the trees agree.
+//! Random operations on a vault and a plain directory in parallel: all results and the trees must agree.
 
 use super::*;
 use crate::{
@@ -15,7 +15,7 @@ use proptest::{
 use rustix::fs::FileType;
 use std::collections::BTreeMap;
 
-/// Two short names and two long ones: enough to meet one another often.
+/// Two short names and two long ones: few enough to collide often.
 fn name(i: u8) -> OsString {
     match i % 4 {
         0 => "a".into(),
@@ -25,7 +25,7 @@ fn name(i: u8) -> OsString {
     }
 }
 
-/// A directory: the names that lead to it from the root.
+/// A directory, as the path of name numbers that leads to it from the root.
 type Where = Vec<u8>;
 
 #[derive(Debug, Clone)]
@@ -67,7 +67,7 @@ fn mode(i: u8) -> RenameMode {
     }
 }
 
-/// The vault's directory at a place.
+/// The vault's directory at `place`.
 fn find(f: &Fixture, place: &[u8]) -> Result<Arc<Dir>> {
     place.iter().try_fold(f.root(), |dir, &i| {
         let (stored, _) = f.vault.lookup(&dir, &name(i))?;
@@ -75,7 +75,7 @@ fn find(f: &Fixture, place: &[u8]) -> Result<Arc<Dir>> {
     })
 }
 
-/// The plain directory at a place.
+/// The plain directory at `place`.
 fn find_plain(root: &StoreDir, place: &[u8]) -> std::io::Result<StoreDir> {
     place.iter().try_fold(root.try_clone()?, |dir, &i| dir.open_dir(&name(i)))
 }
@@ -126,7 +126,7 @@ fn on_plain(root: &StoreDir, op: &Op) -> std::io::Result<()> {
     }
 }
 
-/// Path to type, links and the first path of the same inode.
+/// Maps a path to the node's type, its number of links, and the first path of the same inode.
 type Tree = BTreeMap<PathBuf, (Kind, u32, PathBuf)>;
 
 fn note(
@@ -170,7 +170,7 @@ fn walk_plain(dir: &StoreDir, path: &Path, tree: &mut Tree, first: &mut BTreeMap
     }
 }
 
-/// Nothing but the vault's own small files beside as many stored entries as there are names.
+/// Counts the stored entries and the sidecars at and below `path`. There must be no temporary files.
 fn count_stored(path: &Path) -> (usize, usize) {
     let (mut entries, mut sidecars) = (0, 0);
     for entry in std::fs::read_dir(path).unwrap() {
@@ -190,7 +190,8 @@ fn count_stored(path: &Path) -> (usize, usize) {
     (entries, sidecars)
 }
 
-/// Applies operations to both, and compares each answer and the trees at the end. A store may be `like_nfs`.
+/// Applies the operations to both, and compares each result and the final trees. With `nfs`, the store
+/// behaves like NFS.
 fn compare(ops: &[Op], nfs: bool) -> TestCaseResult {
     let mut f = Fixture::new();
     let plain = tempfile::tempdir().unwrap();
@@ -217,7 +218,7 @@ fn compare(ops: &[Op], nfs: bool) -> TestCaseResult {
     let long = ours.keys().filter(|path| path.file_name().unwrap().len() > 160).count();
     let (entries, sidecars) = count_stored(f.dir.path());
     prop_assert_eq!(entries, ours.len());
-    // A name that was to be made and could not be may leave a sidecar; none is ever missing.
+    // A name that could not be created may leave a sidecar behind; none is ever missing.
     prop_assert!(sidecars >= long, "{} sidecars for {} long names", sidecars, long);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Files that are made without a name.
+//! Files that are created without a name.
 
 use super::*;
 use crate::vault::{OpenFile, Target};

@@ -91,7 +91,7 @@ fn nothing_of_a_name_is_seen_in_the_store() {
     for name in raw_names(f.dir.path()).into_iter().chain(raw_names(&inner)) {
         assert!(!name.as_bytes().windows(6).any(|w| w == b"marker"), "{name:?}");
     }
-    // The same name is stored in another way in another directory.
+    // The same name is stored differently in another directory.
     assert_ne!(f.stored(&dir, "visible-marker").file_name(), inner.file_name());
 }
 
@@ -139,7 +139,8 @@ fn a_directory_with_anything_in_it_stays_as_it_is() {
         assert_eq!(f.names(&dir), [OsString::from(&name)]);
         f.vault.unlink_name(&dir, OsStr::new(&name)).unwrap();
     }
-    // A foreign file of a reserved name is somebody's: it is not removed with the directory. Nor is a copy of a sidecar.
+    // A foreign file with a reserved name belongs to somebody, so it is not removed with the directory.
+    // Nor is a copy of a sidecar.
     let copy = format!("warpcrypt.long.{}.sync-conflict-20260101-120000-ABCDEFG.name", "A".repeat(43));
     for name in ["warpcrypt.json", "warpcrypt.long.name", &copy] {
         std::fs::write(path.join(name), b"x").unwrap();
@@ -160,7 +161,7 @@ fn removal_that_fails_puts_the_id_back() {
     let place = f.vault.place(&f.root(), OsStr::new("d")).unwrap();
     let (root, again) = (f.root(), Dir::new(f.root().store.open_dir(&stored.0).unwrap(), None));
     let result = f.vault.take_away((&root, &place), (&again, None), || {
-        // Another one is faster.
+        // Another thread adds a name first.
         f.touch(&dir, "new").unwrap();
         root.store.rmdir(&stored.0)
     });

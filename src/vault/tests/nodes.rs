@@ -27,7 +27,7 @@ fn symlinks_keep_any_target_and_tell_its_length() {
     assert_eq!(errno(f.vault.readlink(&root, &stored)), Some(Errno::INVAL));
 }
 
-/// The files with long targets.
+/// Paths of the files that hold long targets.
 fn targets(f: &Fixture) -> Vec<PathBuf> {
     let dir = std::fs::read_dir(f.dir.path().join("warpcrypt.links")).unwrap();
     dir.map(|entry| entry.unwrap().path()).collect()
@@ -60,7 +60,7 @@ fn a_long_target_goes_with_the_last_name_of_its_link() {
     assert_eq!(targets(&f).len(), 1, "one was replaced");
     let left = f.vault.lookup(&root, OsStr::new("again")).unwrap().0;
     assert!(f.vault.readlink(&root, &left).unwrap().to_string_lossy().starts_with("oneone"));
-    // A link that cannot be made leaves no target.
+    // A link that cannot be created leaves no target behind.
     let taken = f.vault.symlink(&root, OsStr::new("again"), OsStr::new(&"x".repeat(4000)), node(0o777));
     assert_eq!(errno(taken), Some(Errno::EXIST));
     assert_eq!(targets(&f).len(), 1);
@@ -91,7 +91,7 @@ fn a_long_target_that_is_missing_changed_or_anothers_is_damage() {
     assert!(matches!(read(&a), Err(Error::Damaged(_))), "longer");
     std::fs::remove_file(file_a).unwrap();
     assert!(matches!(read(&a), Err(Error::Damaged(_))), "missing");
-    // Both links can be removed; a file without one is left over.
+    // Both links can be removed; a target file without a link is an orphan.
     f.vault.unlink_name(&root, OsStr::new("a")).unwrap();
     std::fs::write(file_a, "left").unwrap();
     assert_eq!(f.vault.unlinked_targets().unwrap().unwrap().1, [file_a.file_name().unwrap()]);

@@ -97,7 +97,7 @@ fn wrong_secrets_and_changed_configurations_are_told_apart() {
         assert!(matches!(try_open(path, &unlock(), false), Err(OpenError::Malformed(_))));
     }
     write_both(path, &text);
-    // None of the failures kept the lock.
+    // None of the failed attempts kept the lock.
     open(path, false);
 }
 
@@ -124,7 +124,7 @@ fn a_vault_is_made_only_where_nothing_is() {
     std::fs::write(&file, b"").unwrap();
     assert!(matches!(init(&file), Err(OpenError::NotEmpty(_))));
     assert!(matches!(init(&dir.path().join("a/b")), Err(OpenError::Store { .. })));
-    // What a crash left of an earlier try is no hindrance.
+    // Leftovers of an earlier attempt that crashed are accepted.
     let tried = dir.path().join("tried");
     std::fs::create_dir(&tried).unwrap();
     std::fs::write(tried.join("warpcrypt.dir"), b"old").unwrap();
@@ -139,12 +139,12 @@ fn plain_names_need_a_store_that_tells_upper_from_lower_case() {
     for (mode, refused) in [(NameMode::Plain, true), (NameMode::Encrypted, false)] {
         let path = dir.path().join(format!("{mode:?}"));
         Vault::init(&path, settings(mode), &slot()).unwrap();
-        // What such a store shows: the id file under either spelling.
+        // Imitate such a store: the id file appears under either spelling.
         std::fs::copy(path.join("warpcrypt.dir"), path.join("WARPCRYPT.DIR")).unwrap();
         let opened = try_open(&path, &unlock(), false);
         assert_eq!(matches!(opened, Err(OpenError::FoldsCase(_))), refused);
         try_open(&path, &unlock(), true).unwrap();
-        // Another file of that name is none of the vault's.
+        // A different file of that name does not belong to the vault.
         std::fs::write(path.join("WARPCRYPT.DIR"), b"").unwrap();
         drop(opened);
         try_open(&path, &unlock(), false).unwrap();
@@ -161,7 +161,7 @@ fn a_new_configuration_replaces_the_old_and_keeps_its_permissions() {
     config.add(&master, &second).unwrap();
     let file = path.join("warpcrypt.json");
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
-    // While the vault is open for writing.
+    // The vault is open for writing meanwhile.
     Vault::lock_config(path).unwrap().write(path, &config).unwrap();
     assert_eq!(std::os::unix::fs::MetadataExt::mode(&file.metadata().unwrap()) & 0o777, 0o640);
     for key in [&b"another key file"[..], KEY] {
@@ -180,7 +180,7 @@ fn a_writer_that_was_killed_is_noticed() {
     assert!(!was_left(&f.vault));
     let f = f.reopen();
     assert!(!was_left(&f.vault));
-    // Dropped without being shut down.
+    // Drop the vault without shutting it down.
     let Fixture { vault, dir } = f;
     drop(vault);
     let vault = open(&path, false);
@@ -201,7 +201,7 @@ fn a_lock_file_that_is_gone_or_another_lets_no_second_writer_in() {
     std::fs::rename(&other, &lock).unwrap();
     assert!(matches!(second(), Err(OpenError::Locked)), "replaced");
     std::fs::remove_file(&lock).unwrap();
-    // An fsync puts it back: on a store that locks no directories it is all there is.
+    // An fsync puts it back: on a store that cannot lock directories, it is the only lock.
     f.vault.sync_dir(&f.root()).unwrap();
     assert!(std::fs::read(&lock).unwrap().starts_with(b"open "));
     assert!(matches!(second(), Err(OpenError::Locked)), "put back");
@@ -230,7 +230,7 @@ fn a_vault_by_two_paths_is_one() {
     assert!(matches!(try_open(&link, &unlock(), false), Err(OpenError::Locked)));
 }
 
-/// A vault whose first key was replaced by `SECOND`, and its configuration from before.
+/// A vault whose first key was replaced by `SECOND`, and the text of its previous configuration.
 fn with_another_key() -> (TempDir, String) {
     let dir = Fixture::new().close();
     let old = std::fs::read_to_string(dir.path().join(CONFIGS[0])).unwrap();
@@ -305,7 +305,8 @@ fn a_removed_key_opens_neither_copy() {
     let path = dir.path();
     assert!(matches!(try_open(path, &unlock(), true), Err(OpenError::WrongSecret(_))));
     let new = std::fs::read_to_string(path.join(CONFIGS[0])).unwrap();
-    // As a crash between the two leaves them, or whoever puts an old one back over one.
+    // As left by a crash between the two writes, or by somebody who restored an old file over one of
+    // them.
     for name in CONFIGS {
         std::fs::write(path.join(name), &old).unwrap();
         assert!(matches!(try_open(path, &unlock(), true), Err(OpenError::WrongSecret(_))), "{name}");

@@ -1,4 +1,4 @@
-//! Syncs that fail, and what names depend on afterwards.
+//! Syncs that fail, and recovery of the small files that names depend on.
 
 use super::*;
 use crate::store::scarce;
@@ -7,7 +7,8 @@ use std::{
     sync::atomic::Ordering,
 };
 
-/// What may be lost in a failed sync, of a directory and a long name, and the name.
+/// Creates a directory and a long name. Returns the files that a failed sync may lose, the id file and
+/// the sidecar, and the long name.
 fn made(f: &Fixture) -> (PathBuf, PathBuf, String) {
     f.mkdir(&f.root(), "new");
     let long = "n".repeat(200);
@@ -28,7 +29,7 @@ fn a_failed_sync_is_told_once_and_what_it_lost_is_written_again() {
     let good = [&id, &sidecar].map(|path| std::fs::read(path).unwrap());
     f.vault.pending.failing.store(1, Ordering::Relaxed);
     assert_eq!(sync(&f), Some(Errno::IO));
-    // As a store does that drops what it could not write.
+    // Act like a store that drops data that it could not write.
     for path in [&id, &sidecar] {
         std::fs::write(path, b"").unwrap();
     }
@@ -41,7 +42,7 @@ fn a_failed_sync_is_told_once_and_what_it_lost_is_written_again() {
     assert_eq!(f.names(&f.root()), names);
 }
 
-/// Names that are made while the whole store is synced.
+/// Names are created after a failed sync of the whole store, as if they were created during it.
 #[test]
 fn what_a_failed_sync_of_all_lost_is_written_again() {
     let f = Fixture::new();
@@ -80,7 +81,7 @@ fn what_was_removed_after_a_failed_sync_stays_removed() {
     assert!(!sidecar.exists() && !id.exists());
 }
 
-/// On a store that cannot be asked for everything.
+/// The store cannot be synced as a whole.
 #[test]
 fn what_a_killed_process_left_is_made_durable_before_it_is_relied_on() {
     scarce::like_fuse(true);
@@ -90,7 +91,7 @@ fn what_a_killed_process_left_is_made_durable_before_it_is_relied_on() {
         f.touch(&f.mkdir(&f.root(), name), "file").unwrap();
     }
     long[1..].iter().for_each(|name| f.touch(&f.root(), name).unwrap());
-    // The kill came before its sidecar went.
+    // The kill happened before the sidecar was removed.
     std::fs::remove_file(f.stored(&f.root(), &long[3])).unwrap();
     let Fixture { vault, dir } = f;
     drop(vault);
@@ -104,7 +105,7 @@ fn what_a_killed_process_left_is_made_durable_before_it_is_relied_on() {
         let (stored, _) = v.lookup(&root, OsStr::new(name)).unwrap();
         open_file(&v.open_dir(&root, &stored).unwrap(), "file")
     };
-    // Whether this makes more durable than what it is about.
+    // Whether `sync` makes more durable than its own target.
     let more = |sync: &dyn Fn() -> Result<()>| {
         v.pending.failing.store(1, Ordering::Relaxed);
         let failed = errno(sync()).is_some();
@@ -168,7 +169,7 @@ fn more_than_are_remembered_are_found_again() {
     std::thread::sleep(std::time::Duration::from_millis(30));
     assert_eq!(sync(&f), None);
     assert!(small.iter().zip(before).all(|(path, before)| changed(path) != before));
-    // What is not to be had any more is told, once.
+    // A file that can no longer be recovered is reported once.
     f.vault.pending.failing.store(1, Ordering::Relaxed);
     for i in 600..1200 {
         f.mkdir(&deep, &format!("{i}"));

@@ -13,7 +13,7 @@ fn rename(f: &Fixture, from: (&Dir, &str), to: (&Dir, &str), mode: RenameMode) -
     Ok(stored)
 }
 
-/// Every combination of short and long names, of one directory and two.
+/// Every combination of short and long names, within one directory and across two.
 fn pairs() -> Vec<(String, String, bool)> {
     let mut out = Vec::new();
     for from in [SHORT.to_owned(), long('a')] {
@@ -116,7 +116,7 @@ fn a_directory_over_others() {
     assert_eq!(onto("full", "empty"), None);
     assert_eq!(f.names(&root), ["empty", "file"]);
     assert_eq!(f.names(&full), ["inside"]);
-    // A directory does not go into itself, and the one it was to replace keeps its id.
+    // A directory cannot be moved into itself, and the one that it was to replace keeps its id.
     let sub = f.mkdir(&full, "sub");
     let into =
         f.vault.rename_name((&root, OsStr::new("empty")), (&full, OsStr::new("sub")), RenameMode::Replace);
@@ -145,7 +145,7 @@ fn a_link_over_another_link_of_the_same_file_changes_nothing() {
     assert_eq!(f.vault.unlink_name(&root, OsStr::new(&other)).unwrap().nlink, 1);
 }
 
-/// As rename(2) has it: what cannot be at all comes before what is in the way.
+/// As with rename(2), an impossible rename is reported before an obstacle.
 #[test]
 fn a_directory_into_itself_is_refused_as_such() {
     let f = Fixture::new();

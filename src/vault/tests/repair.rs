@@ -1,4 +1,4 @@
-//! Repairs of names and ids: nothing is lost on the way, and nothing is repaired that may be whole.
+//! Repairs of names and ids: nothing is lost in the process, and nothing that may be intact is repaired.
 
 use super::*;
 use std::{
@@ -10,7 +10,7 @@ use std::{
 
 const LONG: usize = 200;
 
-/// What was set aside: the content of each file.
+/// The content of each file that was set aside.
 fn aside(f: &Fixture) -> Vec<Vec<u8>> {
     let in_root = fs::read_dir(f.dir.path()).unwrap().map(|entry| entry.unwrap());
     let folders = in_root.filter(|entry| entry.file_name().to_string_lossy().starts_with("warpcrypt.aside."));
@@ -52,7 +52,7 @@ fn a_directory_has_an_id_at_any_moment_of_its_repair() {
     assert_eq!(f.names(&dir), ["file"]);
 }
 
-/// Root repairs what a user mounts next.
+/// Root repairs a vault that a user mounts next.
 #[test]
 fn a_repaired_id_is_of_use_to_whoever_may_enter_the_directory() {
     let f = Fixture::new();
@@ -76,14 +76,14 @@ fn a_name_is_damaged_without_its_sidecar_but_not_if_that_cannot_be_read() {
     let sidecar = PathBuf::from(file.display().to_string() + ".name");
     let content = fs::read(&sidecar).unwrap();
     fs::remove_file(&sidecar).unwrap();
-    // A disk that fails cannot be had here: a directory does not give its content either.
+    // A failing disk cannot be simulated here, but a directory cannot be read as a file either.
     fs::create_dir(&sidecar).unwrap();
     let contents = f.vault.inspect_dir(&root).unwrap();
     assert_eq!((contents.unread.len(), contents.damaged.len(), contents.entries.len()), (1, 0, 0));
     fs::remove_dir(&sidecar).unwrap();
     let contents = f.vault.inspect_dir(&root).unwrap();
     assert_eq!((contents.unread.len(), contents.damaged.len(), contents.entries.len()), (0, 1, 0));
-    // Its name in the store is kept: with the sidecar it has its name again.
+    // The stored name is recorded: with the sidecar, the file gets its name back.
     let stored = file.file_name().unwrap();
     let new = f.vault.rename_nameless(&root, stored, &f.vault.aside().unwrap()).unwrap();
     let noted = [file.as_os_str(), OsStr::new("\0"), &new.stored.0].map(OsStr::as_encoded_bytes).concat();

@@ -1,4 +1,4 @@
-//! A vault that is brought to rest on a store that fails.
+//! Bringing a vault to rest on a store that fails.
 
 use super::*;
 use crate::vault::rest::{Rule, break_rule};
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 const CONFIRMED: &[u8] = &[1; 300_000];
 
-/// A file of which all is confirmed but a change in the midst and what was appended.
+/// A vault with a file whose content is confirmed, except for a change in the middle and appended data.
 fn changed() -> Fixture {
     let f = Fixture::new();
     let (_, _, file) = f.vault.create(&f.root(), OsStr::new("file"), node(0o644)).unwrap();
@@ -17,7 +17,7 @@ fn changed() -> Fixture {
     f
 }
 
-/// What a file has after a kill of the vault's process.
+/// The file's content after a kill of the vault's process.
 fn after_a_kill(f: &Fixture) -> Vec<u8> {
     let copy = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(f.dir.path()).unwrap().map(|entry| entry.unwrap().path()) {
@@ -35,7 +35,8 @@ fn lock_is_held(f: &Fixture) -> bool {
     std::fs::read(f.dir.path().join("warpcrypt.lock")).unwrap().starts_with(b"open ")
 }
 
-/// Whichever write fails, and all after it: that is told, the vault goes on, and what was confirmed is there.
+/// One write fails, and all after it. Whichever that is, the failure is reported, the vault continues,
+/// and confirmed data is still there.
 #[test]
 fn a_store_that_fails_keeps_a_vault_from_rest() {
     for nth in 0.. {
@@ -63,8 +64,8 @@ fn a_store_that_fails_keeps_a_vault_from_rest() {
     }
 }
 
-/// The last sync fails, when all is at rest. Whether the vault goes on: its lock says that it is in use, and the flusher
-/// stores what is closed.
+/// The last sync fails, when everything is at rest. Returns whether the vault continues: its lock says
+/// that it is in use, and the flusher stores closed files.
 fn goes_on_after_the_last_sync_failed() -> bool {
     let f = Fixture::new();
     f.vault.pending.failing.store(1, Ordering::Relaxed);
@@ -87,7 +88,7 @@ fn a_vault_that_did_not_come_to_rest_goes_on() {
 fn names_that_cannot_be_made_durable_keep_a_vault_from_rest() {
     let f = Fixture::new();
     f.mkdir(&f.root(), "new");
-    // It is tried twice.
+    // The sync is tried twice.
     f.vault.pending.failing.store(2, Ordering::Relaxed);
     let told = f.vault.rest().unwrap_err().to_string();
     assert!(told.contains("names") && told.contains("os error 5"), "{told}");

@@ -1,4 +1,5 @@
-//! A vault gets another master key: everything in it stays what it was, and nothing is under the former one.
+//! A vault gets another master key: its content stays the same, and nothing remains under the former
+//! key.
 
 use super::{
     users::{as_user, as_user_again, directory, fixture},
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 
 const LONG: usize = 200;
 
-/// What stands at each path: type, content or target, attributes, time of the last change.
+/// Type, content or target, attributes and modification time of the node at each path.
 pub(super) type Everything = BTreeMap<PathBuf, (Kind, Vec<u8>, Vec<(OsString, Vec<u8>)>, Time)>;
 
 fn write(f: &Fixture, dir: &Dir, name: &str, content: &[u8]) {
@@ -31,7 +32,7 @@ fn set(f: &Fixture, dir: &Dir, name: &str, attribute: &str, value: &[u8]) {
     f.vault.set_xattr(target, OsStr::new(attribute), value, false, false).unwrap();
 }
 
-/// A tree with one of each.
+/// Creates a tree with one node of each type.
 pub(super) fn furnish(f: &Fixture) {
     let root = f.root();
     write(f, &root, "small", b"content");
@@ -43,14 +44,14 @@ pub(super) fn furnish(f: &Fixture) {
     for target in ["elsewhere", &"far/".repeat(900)] {
         let name = format!("link {}", target.len());
         f.vault.symlink(&deep, OsStr::new(&name), OsStr::new(target), node(0o777)).unwrap();
-        // Nobody else may give attributes to links.
+        // Only root may set attributes of links.
         if rustix::process::geteuid().is_root() {
             set(f, &deep, &name, "trusted.colour", b"red");
         }
     }
     set(f, &root, "small", "user.colour", b"green");
     set(f, &root, "directory", "user.of a directory", b"blue");
-    // No store has room for these.
+    // No store has room for these values.
     set(f, &root, "small", "user.long", &[9; 65_536]);
     set(f, &root, "directory", "user.long", &[8; 65_536]);
     let (stored, _) = f.vault.lookup(&root, OsStr::new("small")).unwrap();
@@ -89,13 +90,13 @@ pub(super) fn everything(vault: &Vault) -> Everything {
     all
 }
 
-/// The same without times.
+/// Clears the times.
 pub(super) fn without_times(mut all: Everything) -> Everything {
     all.values_mut().for_each(|(.., time)| *time = Time { seconds: 0, nanoseconds: 0 });
     all
 }
 
-/// Writes the configuration with another master key.
+/// Stores everything, and writes a configuration with another master key.
 pub(super) fn begin(f: &Fixture) -> (VaultConfig, Secret<32>) {
     f.vault.files().store_all().unwrap();
     begin_at(f.dir.path())
@@ -111,7 +112,7 @@ fn begin_with(vault: &Vault, path: &Path) -> (VaultConfig, Secret<32>) {
     rotated
 }
 
-/// Everything that comes before the new configuration, which is not written.
+/// Does everything that precedes writing the new configuration, and returns that.
 pub(super) fn list_at(path: &Path) -> (VaultConfig, Secret<32>) {
     list_with(&open(path, true), path)
 }
@@ -127,7 +128,8 @@ fn list_with(vault: &Vault, path: &Path) -> (VaultConfig, Secret<32>) {
     rotated
 }
 
-/// Another master key, and a configuration that accepts nothing under the present one, which is not written.
+/// Creates another master key, and a configuration that accepts nothing under the present one. Writes
+/// neither.
 pub(super) fn prepare_at(path: &Path) -> (VaultConfig, Secret<32>) {
     let (config, id, master) = Vault::unlock_config(path, &unlock()).unwrap();
     config.rotate(&master, id, &slot()).unwrap()
@@ -144,7 +146,7 @@ pub(super) fn rotate(vault: &Vault, mut steps: usize) -> Rotated {
     vault.rotate(&mut go_on).unwrap()
 }
 
-/// The configuration has forgotten the former key, and no file of the vault's own is left over.
+/// Checks that the configuration has forgotten the former key, and that no internal file is left over.
 fn nothing_is_left_over(f: &Fixture) {
     assert!(!Vault::read_config(f.dir.path()).unwrap().is_rotating());
     let mut directories = vec![f.dir.path().to_owned()];
@@ -233,14 +235,14 @@ fn what_is_damaged_keeps_the_former_key() {
     assert_eq!(rotate(&f.vault, usize::MAX), Rotated::Whole { aside: 0 });
 }
 
-/// Copies what is in a directory, links as links.
+/// Copies the content of a directory, including links as such.
 pub(super) fn copy_tree(from: &Path, to: &Path) {
     let copied = std::process::Command::new("cp").arg("-a").arg(from.join(".")).arg(to).status();
     assert!(copied.unwrap().success());
 }
 
-/// An attacker who can write to the store plants an entry without a name, to keep the former key in use, and then a file
-/// written with that key.
+/// An attacker who can write to the store plants an entry whose name is under no key, to keep the former
+/// key in use, and later a file written with that key.
 #[test]
 fn an_entry_under_no_key_does_not_keep_the_former_one() {
     let f = Fixture::new();
@@ -273,7 +275,7 @@ fn an_entry_under_no_key_does_not_keep_the_former_one() {
     assert!(f.vault.open_file(&f.root(), &name, false).is_err());
 }
 
-/// A crash cut the rewriting of a file short: its records are new, the rest is not in place.
+/// A crash interrupted the rewriting of a file: its records are new, but the rest is not in place.
 #[test]
 fn an_unfinished_file_is_finished_before_the_rotation_ends() {
     for whole in [false, true] {
@@ -302,7 +304,8 @@ fn an_unfinished_file_is_finished_before_the_rotation_ends() {
     }
 }
 
-/// Whoever goes through the directories does not meet it. Under a name it could be read by nobody once the key is forgotten.
+/// A walk through the directories does not find such a file. If it got a name, nobody could read it once
+/// the former key is forgotten.
 #[test]
 fn a_file_that_had_no_name_during_a_rotation_gets_none() {
     let f = Fixture::new();
@@ -329,7 +332,7 @@ fn a_file_that_had_no_name_during_a_rotation_gets_none() {
     assert_eq!(read, vec![b"content".to_vec(); 3]);
 }
 
-/// A file with an attribute.
+/// Creates a file with an attribute.
 fn make(vault: &Vault, dir: &Dir, name: &str) -> StoredName {
     let (stored, _, file) = vault.create(dir, OsStr::new(name), node(0o644)).unwrap();
     file.file.write(0, b"content").unwrap();
@@ -343,7 +346,7 @@ fn chmod(vault: &Vault, dir: &Dir, name: &StoredName, mode: u32) {
     vault.set_attr(Target::Entry(dir, name), &SetAttr { mode: Some(mode), ..SetAttr::default() }).unwrap();
 }
 
-/// Linux lets nobody set attributes in `user.` who may not write to the file, not even its owner.
+/// Linux requires write permission for a file to set `user.` attributes, even from its owner.
 #[test]
 fn attributes_of_what_its_owner_may_not_write_are_renewed() {
     as_user(|path| {
@@ -379,7 +382,7 @@ fn attributes_of_what_its_owner_may_not_write_are_renewed() {
     });
 }
 
-/// A file of another user's, whose attributes the owner of the vault can read and not write.
+/// A file of another user, whose attributes the vault's owner can read but not write.
 #[test]
 fn what_the_store_does_not_let_be_renewed_stays_usable() {
     if !rustix::process::geteuid().is_root() {
@@ -454,7 +457,7 @@ fn what_the_store_does_not_let_be_renewed_stays_usable() {
     }
 }
 
-/// Names, attributes and moves where directories are not renewed.
+/// Uses names, attributes and moves while directories are not renewed.
 fn use_what_is_left(vault: &Vault) {
     let root = vault.root();
     let inner = vault.open_dir(&root, &vault.lookup(&root, OsStr::new("d")).unwrap().0).unwrap();
@@ -476,7 +479,7 @@ fn use_what_is_left(vault: &Vault) {
     assert_eq!(get(&root, "own"), b"w");
     assert_eq!(errno(set("other's", b"w")), Some(Errno::ACCESS));
     assert_eq!(get(&root, "other's"), b"v");
-    // Under the former key it would be looked for in vain.
+    // Lookups under the former key would fail.
     assert_eq!(errno(rename((&root, "other's"), (&inner, "moved"))), Some(Errno::XDEV));
     rename((&root, "other's"), (&root, "renamed")).unwrap();
     rename((&root, "renamed"), (&root, "other's")).unwrap();
@@ -513,7 +516,8 @@ fn a_repair_leaves_ids_alone_that_are_under_the_former_key_or_cannot_be_read() {
     assert_eq!(without_times(everything(&f.vault)), without_times(before));
 }
 
-/// The id of a directory that is not renewed yet; all that is in it is under the former key.
+/// The damaged id belongs to a directory that is not renewed yet, whose content is all under the former
+/// key.
 #[test]
 fn a_repaired_directory_is_renewed() {
     let f = Fixture::new();
@@ -541,7 +545,7 @@ fn a_master_secret_does_not_lose_the_former_key() {
     let (former_config, _, former) = Vault::unlock_config(f.dir.path(), &unlock()).unwrap();
     let (config, master) = begin(&f);
     let dir = f.close();
-    // The root is under the former key still; that one opens nothing that is renewed.
+    // The root is still under the former key, but that key opens nothing that has been renewed.
     let restored = Vault::lock_lost_config(dir.path()).unwrap().restore(dir.path(), &former_config, &former);
     assert!(matches!(restored, Err(OpenError::OtherVault(_))));
     let secret = MasterSecret::of(&config, master).unwrap();
@@ -555,7 +559,7 @@ fn a_master_secret_does_not_lose_the_former_key() {
     assert_eq!(everything(&vault), before);
 }
 
-/// Whoever puts an older configuration back by hand has a root that does not authenticate with it.
+/// If somebody restores an older configuration by hand, the root does not authenticate with it.
 #[test]
 fn a_repair_with_an_older_configuration_costs_no_name() {
     let f = Fixture::new();
@@ -587,7 +591,8 @@ fn a_repair_with_an_older_configuration_costs_no_name() {
     assert_eq!(std::fs::read(&id).unwrap(), content);
     put(dir.path(), newest);
     assert_eq!(everything(&open(dir.path(), true)), before);
-    // With the right one a damaged id is mended, although no name opens with what is left of it: files are the vault's.
+    // With the right configuration a damaged id is repaired even though no name can be opened any more:
+    // the files show that the root is the vault's.
     let mut damaged = content;
     damaged[3] ^= 1;
     std::fs::write(&id, damaged).unwrap();

@@ -1,4 +1,4 @@
-//! The machine loses power, or the process is killed, at every step of a rotation: of beginning one, going on with it and ending it.
+//! A power cut or a kill at every step of a rotation: while it begins, continues and ends.
 
 use super::{
     former::content_of,
@@ -10,7 +10,7 @@ use crate::{
     vault::{Begun, OpenError, Rotated},
 };
 
-/// A vault, and what somebody makes of a file in it who has the former key.
+/// A vault, and a version of one of its files that was forged with the former key.
 struct Start {
     dir: TempDir,
     before: Everything,
@@ -41,7 +41,7 @@ fn copied(from: &Path) -> TempDir {
     to
 }
 
-/// Begins a rotation or goes on with it, as `key rotate` does, up to its end or to the first error.
+/// Begins a rotation or continues it, as `key rotate` does, until it ends or fails.
 fn go_on(path: &Path) -> std::result::Result<(), OpenError> {
     let failed =
         |e: Error| OpenError::Config(crate::format::config::ConfigError::Damaged { what: e.to_string() });
@@ -59,7 +59,8 @@ fn go_on(path: &Path) -> std::result::Result<(), OpenError> {
     vault.shut_down().map_err(failed)
 }
 
-/// Everything is there and stays, nothing else is accepted, and the rotation ends.
+/// Checks that all content is there and stays, that nothing else is accepted, and that the rotation
+/// ends.
 fn judge(start: &Start, state: &Path, what: &str) {
     let vault = open(state, true);
     assert_eq!(without_times(everything(&vault)), start.before, "{what}: read only");
@@ -87,7 +88,7 @@ fn judge(start: &Start, state: &Path, what: &str) {
     assert_eq!(names.filter(left).count(), 0, "{what}");
 }
 
-/// Stops at every `step`th call until none is left. How often that was.
+/// Stops at every `step`th call until there are no more calls; returns the number of stops.
 fn stop_at_calls(step: u64) -> usize {
     let start = Start::new();
     for (done, call) in (step - 1..).step_by(step as usize).enumerate() {

@@ -4,13 +4,13 @@ use rustix::process::{Gid, Uid, geteuid};
 
 const USER: u32 = 65_534;
 
-/// Runs `f` in a thread that acts as an ordinary user, and hands it a directory of that user's.
+/// Runs `f` on a thread that acts as an ordinary user, with a directory that the user owns.
 pub(super) fn as_user(f: impl FnOnce(&Path) + Send) {
     let dir = directory();
     as_user_again(|| f(dir.path()));
 }
 
-/// An empty directory of the user's.
+/// An empty directory that the user owns.
 pub(super) fn directory() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     if geteuid().is_root() {
@@ -19,7 +19,7 @@ pub(super) fn directory() -> TempDir {
     dir
 }
 
-/// Runs `f` in a thread that acts as that user.
+/// Runs `f` on a thread that acts as that user.
 pub(super) fn as_user_again<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -136,14 +136,14 @@ fn root_gives_what_it_makes_to_the_caller() {
     assert_eq!((stat.uid, stat.gid), (1234, 2345));
     let (stored, stat) = f.vault.mkdir(&root, OsStr::new("d"), NewNode { mode: 0o2770, ..user }).unwrap();
     assert_eq!((stat.uid, stat.gid, stat.mode), (1234, 2345, 0o2770));
-    // A set-group-id directory hands down its group, and the bit to directories.
+    // A set-group-id directory passes on its group, and the bit to subdirectories.
     let dir = f.vault.open_dir(&root, &stored).unwrap();
     let another = NewNode::plain(0o755, 7, 8);
     let (_, stat) = f.vault.mkdir(&dir, OsStr::new("d"), another).unwrap();
     assert_eq!((stat.uid, stat.gid, stat.mode), (7, 2345, 0o2755));
     let (file, stat) = f.vault.mknod(&dir, OsStr::new("f"), another, Kind::File, 0).unwrap();
     assert_eq!((stat.uid, stat.gid, stat.mode), (7, 2345, 0o755));
-    // A new owner does not inherit set-user-id.
+    // A change of owner clears set-user-id.
     let target = Target::Entry(&dir, &file);
     f.vault.set_attr(target, &SetAttr { mode: Some(0o6755), ..SetAttr::default() }).unwrap();
     let stat = f.vault.set_attr(target, &SetAttr { uid: Some(9), ..SetAttr::default() }).unwrap();

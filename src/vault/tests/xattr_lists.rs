@@ -1,9 +1,9 @@
-//! Attributes that a node has no room for.
+//! Attributes that do not fit on a node.
 
 use super::*;
 use crate::vault::{DirEntry, Part, Target};
 
-/// No store has room for this beside what encryption adds.
+/// No store has room for this plus the encryption overhead.
 const LONG: &[u8] = &[7; 65_536];
 
 fn set(f: &Fixture, dir: &Dir, name: &str, attribute: &str, value: &[u8]) -> Result<()> {
@@ -21,7 +21,7 @@ fn remove(f: &Fixture, dir: &Dir, name: &str, attribute: &str) -> Result<()> {
     f.vault.remove_xattr(Target::Entry(dir, &stored), OsStr::new(attribute))
 }
 
-/// The files with lists.
+/// Paths of the list files.
 fn lists(f: &Fixture) -> Vec<PathBuf> {
     let dir = std::fs::read_dir(f.dir.path().join("warpcrypt.xattrs")).unwrap();
     dir.map(|entry| entry.unwrap().path()).collect()
@@ -98,7 +98,7 @@ fn a_list_goes_with_the_last_name() {
     assert_eq!(lists(&f), Vec::<PathBuf>::new());
 }
 
-/// An ACL with so many named users.
+/// An ACL with this many named users.
 fn acl(users: u32) -> Vec<u8> {
     let entry =
         |tag: u16, id: u32| [&tag.to_le_bytes()[..], &4_u16.to_le_bytes(), &id.to_le_bytes()].concat();
@@ -146,7 +146,7 @@ fn a_list_that_is_changed_or_anothers_is_damage() {
     let [flaw] = &flaws[..] else { panic!("{} flaws", flaws.len()) };
     let file = list_a.file_name().unwrap().to_str().unwrap();
     assert!(matches!(flaw.part, Part::AttributeList) && flaw.reason.contains(file), "{}", flaw.reason);
-    // Both files can be removed, and a list without a file is left over.
+    // Both files can be removed; a list without a file is an orphan.
     f.vault.unlink_name(&root, OsStr::new("a")).unwrap();
     f.vault.unlink_name(&root, OsStr::new("b")).unwrap();
     assert_eq!(lists(&f), Vec::<PathBuf>::new());
@@ -154,7 +154,7 @@ fn a_list_that_is_changed_or_anothers_is_damage() {
     assert_eq!(f.vault.ownerless_lists().unwrap().unwrap().1, [list_a.file_name().unwrap()]);
 }
 
-/// A store that says of one file that it is another gets it no attributes of that.
+/// If the store passes one file off as another, the file does not get the other's attributes.
 #[test]
 fn a_list_is_no_other_files_whose_records_were_changed() {
     let f = Fixture::new();
@@ -181,7 +181,7 @@ fn a_list_is_no_other_files_whose_records_were_changed() {
     assert_eq!(get(&f, &root, "b", "user.long").unwrap(), LONG);
 }
 
-/// Root sees everything anyway.
+/// As root this proves little, because root sees everything.
 #[test]
 fn a_list_belongs_to_a_node_whose_permission_bits_hide_it() {
     let f = Fixture::new();
@@ -201,7 +201,7 @@ fn a_list_belongs_to_a_node_whose_permission_bits_hide_it() {
     assert_eq!(f.names(&root), ["d"], "the lists are no entry");
 }
 
-/// Who reads an attribute and who removes a directory lock ids and lists in the same order.
+/// Readers of attributes and removers of directories must lock ids and lists in the same order.
 #[test]
 fn attributes_are_read_while_directories_go() {
     let f = Fixture::new();

@@ -62,7 +62,8 @@ fn names_that_do_not_fit_and_what_is_no_acl_are_refused() {
     assert!(matches!(set(&f, &root, "user.", b""), Err(Error::Invalid(_))));
 }
 
-/// As Linux has it: no attribute in `user.`; others for root alone, without whom nothing of this can be stored.
+/// As on Linux, these nodes have no `user.` attributes. Others are reserved for root, so without root
+/// none can be stored.
 #[test]
 fn links_and_special_files_have_those_of_root() {
     let f = Fixture::new();
@@ -97,7 +98,8 @@ fn links_and_special_files_have_those_of_root() {
         let mut value = vec![0; 100];
         let len = rustix::fs::lgetxattr(&path, &raw, &mut value).unwrap();
         assert_eq!(len, b"value".len() + 32);
-        // One moved to another link, or to a special file of another type, does not verify.
+        // An attribute that is moved to another link, or to a special file of another type, does not
+        // verify.
         let other = if name == "link" { "link2" } else { "link" };
         rustix::fs::lsetxattr(f.stored(root, other), &raw, &value[..len], XattrFlags::empty()).unwrap();
         let moved = stored_of(other);
@@ -176,7 +178,7 @@ fn a_tampered_acl_is_damage() {
     assert!(matches!(get(&f, &root, "system.posix_acl_access"), Err(Error::Damaged(_))));
 }
 
-/// A default ACL: one user may read and write, the group nothing.
+/// A default ACL in which one user may read and write, and the group has no rights.
 fn default_acl() -> Vec<u8> {
     let entry = |tag: u16, rights: u16, id: u32| {
         [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
@@ -189,7 +191,8 @@ fn default_acl() -> Vec<u8> {
 const DEFAULT: &str = "system.posix_acl_default";
 const ACCESS: &str = "system.posix_acl_access";
 
-/// A vault with a file `name` that inherited an ACL and has an attribute, and the file's place in the store.
+/// A vault with a file `name` that inherited an ACL and has an attribute, and the file's path in the
+/// store.
 fn with_attributes(name: &str) -> (Fixture, PathBuf) {
     let f = Fixture::new();
     let root = f.root();
@@ -204,7 +207,8 @@ fn with_attributes(name: &str) -> (Fixture, PathBuf) {
     (f, place)
 }
 
-/// The power goes before a file with attributes is durable: its inode survives, its header does not.
+/// A power cut happens before a file with attributes is durable: its inode survives, its header does
+/// not.
 #[test]
 fn a_file_that_never_became_durable_has_no_attributes() {
     type Later<'a> = &'a dyn Fn(&Fixture, &StoredName);
@@ -252,12 +256,12 @@ fn a_file_that_never_became_durable_has_no_attributes() {
         assert_eq!(names(&f.vault), left);
         let f = f.reopen();
         assert_eq!(names(&f.vault), left);
-        // What was the mask's is no right of the group's.
+        // The mask's rights are not the group's.
         assert_eq!(f.vault.lookup(&f.root(), OsStr::new("f")).unwrap().1.mode & 0o777, 0o604);
     }
 }
 
-/// The same, of a directory that loses its id.
+/// Like the previous test, for a directory that loses its id.
 #[test]
 fn a_directory_that_never_became_durable_has_no_attributes() {
     let f = Fixture::new();
@@ -286,7 +290,7 @@ fn a_directory_that_never_became_durable_has_no_attributes() {
     assert_eq!(get(&f, &dir, DEFAULT).unwrap(), default_acl());
 }
 
-/// Whoever has an identity has to authenticate.
+/// Attributes of a node with an identity have to authenticate.
 #[test]
 fn a_value_for_another_salt_stays_damage() {
     let (f, place) = with_attributes("f");

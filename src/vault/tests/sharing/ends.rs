@@ -1,4 +1,5 @@
-//! What one refuses, and what one leaves behind that vanishes.
+//! Processes that share a vault: requests that one refuses, and state that one leaves behind when it
+//! vanishes.
 
 use super::{
     super::{
@@ -36,7 +37,7 @@ fn who_has_a_vault_alone_and_who_share_it_keep_each_other_out() {
     one.shut_down().unwrap();
 }
 
-/// As if another had been killed between the two steps of removing it.
+/// The state after another process was killed between the two steps of removing the directory.
 fn a_directory_that_lost_its_id() {
     let dir = new_vault();
     let [one, other] = [share(dir.path(), Duration::ZERO), share(dir.path(), Duration::ZERO)];
@@ -104,7 +105,7 @@ fn who_waits_for_a_directory_holds_up_no_other() {
         let adding = other.lock_dir(&other.open_dir(&root, stored).unwrap(), false).unwrap();
         thread::scope(|scope| {
             let waits = scope.spawn(wait);
-            thread::sleep(Duration::from_millis(200)); // It has taken all but this directory's lock.
+            thread::sleep(Duration::from_millis(200)); // by now it holds everything but this directory's lock
             let free = one.long_names.try_lock().is_some();
             drop(adding);
             waits.join().unwrap().unwrap();
@@ -113,7 +114,7 @@ fn who_waits_for_a_directory_holds_up_no_other() {
     }
 }
 
-/// Another machine moves it just before the rename.
+/// Another machine moves the directory just before the rename.
 #[test]
 fn a_directory_that_was_to_be_replaced_and_moved_keeps_its_id() {
     let dir = new_vault();
@@ -145,7 +146,7 @@ fn a_directory_without_its_id_can_be_removed() {
     assert!(!raw_names(dir.path()).contains(&stored.0));
 }
 
-/// Another would take what is in place for durable.
+/// Another machine would assume that a file in place is durable.
 #[test]
 fn a_sidecar_that_could_not_be_synced_is_not_in_place() {
     let dir = new_vault();
@@ -174,7 +175,7 @@ fn attributes_are_seen_by_others_and_lists_are_refused() {
     assert!(!dir.path().join("warpcrypt.xattrs").exists());
 }
 
-/// Another machine gives the name to another node, while this one looks what is under it.
+/// Another machine gives the name to another node while this one looks up the node.
 #[test]
 fn an_attribute_is_not_bound_to_another_node_than_it_is_on() {
     let dir = new_vault();
@@ -195,7 +196,7 @@ fn an_attribute_is_not_bound_to_another_node_than_it_is_on() {
     }
 }
 
-/// It changes without a lease.
+/// The attribute changes without a lease.
 #[test]
 fn an_fsync_makes_an_attribute_durable_that_changed_alone() {
     let dir = new_vault();
@@ -204,14 +205,15 @@ fn an_fsync_makes_an_attribute_durable_that_changed_alone() {
     vault.set_xattr(Target::File(&open), name("user.a"), b"value", false, false).unwrap();
     vault.sync_file(&open).unwrap();
     let life = vault.files().life.clone();
-    life.end_after(0); // Nothing reaches the store.
+    life.end_after(0); // nothing reaches the store
     vault.sync_data(&open).unwrap();
     vault.sync_file(&open).unwrap_err();
     life.end_after(i64::MAX);
     vault.shut_down().unwrap();
 }
 
-/// A machine whose store has no room finds what another left half-written: it may read that, and has no use for the lease.
+/// A machine whose store is full finds a file that another left half-written. It may read the file, but
+/// has no use for the lease.
 #[test]
 fn who_cannot_recover_a_file_leaves_it_to_others() {
     let dir = new_vault();
@@ -224,7 +226,7 @@ fn who_cannot_recover_a_file_leaves_it_to_others() {
     made.file.sync().unwrap_err();
     drop(made);
     one.files().end_flusher();
-    drop(one); // Its locks end with it.
+    drop(one); // its locks are released with it
     full.files().life.end_after(0);
     let open = full.open_file(&full.root(), &stored, true).unwrap();
     open.file.write(0, &[3; 10]).unwrap_err();
@@ -286,12 +288,12 @@ fn a_locked_vault_takes_what_others_wrote_meanwhile() {
     assert_eq!(&out, b"behind");
 }
 
-/// The lock of `open` is taken away, and `other` writes the file.
+/// Revokes the lock of `open`, and has `other` write to the file.
 fn write_to_a_file_of_a_lost_lease(open: &OpenFile, other: &Vault, name: &StoredName) {
     open.file.write(0, b"mine").unwrap();
     open.file.sync().unwrap();
     open.file.write(4, b" again").unwrap();
-    // Here what was open before still works, as where a store fences nobody off.
+    // In this test a descriptor that was open before still works, as on a store without fencing.
     open.store.unlock();
     let theirs = other.open_file(&other.root(), name, true).unwrap();
     theirs.file.write(0, b"theirs").unwrap();
@@ -344,19 +346,19 @@ fn a_handle_of_a_lost_lease_does_not_cut_what_others_wrote() {
     let (stored, _, open) = one.create(&one.root(), name("f"), node(0o644)).unwrap();
     write_to_a_file_of_a_lost_lease(&open, &other, &stored);
     let cut = SetAttr { size: Some(0), ..SetAttr::default() };
-    // The first finds out that the lease is lost.
+    // The first attempt detects that the lease is lost.
     for _ in 0..2 {
         assert_eq!(errno(one.set_attr(Target::File(&open), &cut)), Some(Errno::IO));
     }
     let anew = other.open_file(&other.root(), &stored, false).unwrap();
     assert_eq!(all_of(&anew), b"theirs");
-    // Who names the file knows what there is to know.
+    // A change by name does not depend on the lost lease.
     one.set_attr(Target::Entry(&one.root(), &stored), &cut).unwrap();
     anew.file.refresh().unwrap();
     assert_eq!(all_of(&anew), b"");
 }
 
-/// One that writes goes on, and one that only has the file open, too.
+/// A process that is writing can continue, and so can one that only has the file open.
 #[test]
 fn a_store_that_has_no_lock_for_the_moment_takes_no_file_away() {
     let dir = new_vault();
@@ -394,7 +396,8 @@ fn a_lease_that_was_lost_and_is_free_goes_on() {
     vault.shut_down().unwrap();
 }
 
-/// One who may only read a stored file at first looks at what another left half-done; meanwhile it is opened for writing.
+/// A process with a read-only descriptor examines a file that another left half-written; meanwhile, the
+/// file is opened for writing.
 fn a_lock_stays_while_the_file_is_opened_for_writing() {
     let dir = new_vault();
     let [one, other] = [share(dir.path(), Duration::from_secs(1)), share(dir.path(), Duration::ZERO)];
@@ -409,8 +412,8 @@ fn a_lock_stays_while_the_file_is_opened_for_writing() {
     writing.file.sync().unwrap_err();
     drop(writing);
     other.files().end_flusher();
-    drop(other); // Its locks end with it.
-    // Whoever of others could lock the stored file would go on from what is there.
+    drop(other); // its locks are released with it
+    // If another process could lock the stored file, it would continue from the present content.
     let others = DirFile::new(root.store.open_file(&stored.0, OFlags::RDWR).unwrap());
     let (found, looked) = mpsc::channel();
     let (rule, opener) = (broken(), one.clone());
@@ -420,7 +423,7 @@ fn a_lock_stays_while_the_file_is_opened_for_writing() {
             let opened = opener.open_file(&opener.root(), &stored, true).unwrap();
             opener.files().release(opened);
         });
-        thread::sleep(Duration::from_millis(300)); // Without the rule it is open by then.
+        thread::sleep(Duration::from_millis(300)); // without the rule, the file is open by then
         found.send((!others.try_lock().unwrap(), opening)).unwrap();
     });
     reading.file.refresh().unwrap();

@@ -1,18 +1,18 @@
-//! What a file may read as.
+//! A model of the contents that a file may have.
 
 use super::Draw;
 
 /// Several groups of chunks, so that there are node pages.
 pub(super) const LONGEST: usize = 260 << 10;
 
-/// Where something is written, and what.
+/// Picks a random offset, and the data to write there.
 pub(super) fn some_data(draw: &mut Draw) -> (usize, Vec<u8>) {
     let offset = draw.below(LONGEST) / [1, 4096][draw.below(2)] * [1, 64][draw.below(2)] % LONGEST;
     let most = [300, 20_000, 150_000][draw.below(3)];
     (offset, vec![1 + draw.below(255) as u8; 1 + draw.below(most)])
 }
 
-/// Writes it.
+/// Writes `data` to a content.
 pub(super) fn put(now: &mut Vec<u8>, offset: usize, data: &[u8]) {
     now.resize(now.len().max(offset + data.len()), 0);
     now[offset..offset + data.len()].copy_from_slice(data);
@@ -21,23 +21,23 @@ pub(super) fn put(now: &mut Vec<u8>, offset: usize, data: &[u8]) {
 /// A process that has a file's lease.
 pub(super) struct Holder {
     pub(super) client: usize,
-    /// What it wrote.
+    /// The content as the holder has changed it.
     pub(super) now: Vec<u8>,
-    /// What certainly stays if it is killed.
+    /// The content that certainly survives if the holder is killed.
     pub(super) floor: Vec<u8>,
-    /// What may be there instead, a part here and a part there.
+    /// Later contents, any part of which may have replaced `floor`.
     pub(super) later: Vec<Vec<u8>>,
 }
 
-/// A file: all that it ever was for everybody, and what one of them is making of it.
+/// A file: every version that was visible to all, and the version that one holder is creating.
 #[derive(Default)]
 pub(super) struct Content {
     pub(super) versions: Vec<Vec<u8>>,
     pub(super) holder: Option<Holder>,
-    /// What a killed holder left.
+    /// Content that a killed holder left: its `floor` and `later`.
     pub(super) left: Option<(Vec<u8>, Vec<Vec<u8>>)>,
-    /// A kill left a stored file of some length without a header: it reads as empty, and until it is written its attributes
-    /// tell another size.
+    /// A kill left a non-empty stored file without a header. It reads as empty, but until it is written,
+    /// its attributes report another size.
     pub(super) may_be_blank: bool,
 }
 
@@ -58,7 +58,7 @@ impl Content {
         self.holder.as_ref().is_some_and(|holder| holder.client != client)
     }
 
-    /// What `client` makes of it.
+    /// Records a change by `client`.
     pub(super) fn change(&mut self, client: usize, change: impl FnOnce(&mut Vec<u8>)) {
         let last = self.last().to_vec();
         let holder = self.holder.get_or_insert_with(|| Holder {
@@ -71,7 +71,7 @@ impl Content {
         holder.later.push(holder.now.clone());
     }
 
-    /// What was changed is in the store.
+    /// Records that all changes are in the store.
     pub(super) fn stored(&mut self) {
         if let Some(holder) = &mut self.holder {
             holder.floor = holder.now.clone();
@@ -79,7 +79,7 @@ impl Content {
         }
     }
 
-    /// The lease was given back.
+    /// Records that the lease was released.
     pub(super) fn given_back(&mut self) {
         if let Some(holder) = self.holder.take() {
             self.may_be_blank = false;
@@ -93,14 +93,14 @@ impl Content {
         }
     }
 
-    /// The store took the lease away from its holder, if that is `client`.
+    /// Records that the store has revoked the lease, if `client` holds it.
     pub(super) fn lost_by(&mut self, client: usize) -> Option<Holder> {
         let holder = self.holder.take_if(|holder| holder.client == client)?;
         self.left = Some((holder.floor.clone(), holder.later.clone()));
         Some(holder)
     }
 
-    /// Judges what was read at first after a holder was killed; it counts from then on.
+    /// Checks the first read after a holder was killed; its result becomes the current version.
     pub(super) fn recovered(&mut self, read: Vec<u8>) {
         let Some((floor, later)) = self.left.take() else { return };
         let all: Vec<&Vec<u8>> = std::iter::once(&floor).chain(&later).collect();
@@ -108,7 +108,7 @@ impl Content {
         let (least, most) = (lens().min().unwrap_or(0), lens().max().unwrap_or(0));
         assert!((least..=most).contains(&read.len()), "{} bytes, not {least} to {most}", read.len());
         for (at, byte) in read.iter().enumerate() {
-            // Between two sizes there may be a hole.
+            // There may be a hole between two sizes.
             let may_be = |version: &&Vec<u8>| version.get(at).copied().unwrap_or(0) == *byte;
             assert!(all.iter().any(may_be), "byte {at} was never {byte} since what was confirmed");
         }
@@ -116,7 +116,7 @@ impl Content {
         self.versions.push(read);
     }
 
-    /// Judges what a handle reads that was opened at the version `since`, and may see `more`.
+    /// Checks a read through a handle that was opened at version `since` and may also see `more`.
     pub(super) fn may_read(&self, since: usize, more: &[Vec<u8>], read: &[u8]) {
         let versions = || self.versions[since..].iter().chain(more);
         assert!(versions().any(|version| version.len() == read.len()), "{} bytes", read.len());

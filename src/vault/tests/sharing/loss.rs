@@ -1,4 +1,4 @@
-//! A client whose locks the store takes away: others go on, and it comes back.
+//! A client whose locks the store revokes: others continue, and it comes back.
 
 use super::{
     super::Vault,
@@ -13,20 +13,20 @@ use std::{
     sync::{Arc, Weak, atomic::Ordering},
 };
 
-/// What a client has in memory of a file whose lease it lost.
+/// The content that a client has in memory for a file whose lease it lost.
 pub(super) struct Own {
     pub(super) client: usize,
     open: Weak<OpenFile>,
-    /// What was stored for certain.
+    /// Content that was certainly stored.
     floor: Vec<u8>,
     now: Vec<u8>,
-    /// All that it has been.
+    /// All contents that it has had.
     all: Vec<Vec<u8>>,
-    /// Whether a call has failed.
+    /// Whether a call has already failed.
     told: bool,
 }
 
-/// By the open file's address, as long as it has handles.
+/// Keyed by the address of the open file, while it has handles.
 pub(super) type Owns = HashMap<usize, Own>;
 
 impl Own {
@@ -36,7 +36,8 @@ impl Own {
         Own { client, open: Arc::downgrade(open), all, floor, now, told }
     }
 
-    /// Whether something was not stored, and nobody knows: not of a file that it removed itself.
+    /// Whether a change was not stored and nobody was told. A file that the client removed itself does
+    /// not count.
     fn is_silent(&self) -> bool {
         let is_removed = |open: Arc<OpenFile>| open.unlinked.load(Ordering::Relaxed);
         !self.told && self.now != self.floor && !self.open.upgrade().is_some_and(is_removed)
@@ -47,7 +48,7 @@ impl Own {
         self.all.push(self.now.clone());
     }
 
-    /// Judges how a call went that says that all is stored.
+    /// Checks the result of a call that reports whether everything is stored.
     fn confirmed(&mut self, done: Result<()>) {
         match done {
             Ok(()) => assert!(!self.told && self.now == self.floor, "what a lost lease was for is confirmed"),
@@ -74,7 +75,7 @@ pub(super) fn has_lost(vault: &Vault, open: &OpenFile) -> bool {
 }
 
 impl World {
-    /// The store takes a client's locks away, now or while it does something.
+    /// Makes the store revoke a client's locks, either now or during an operation.
     pub(super) fn lose(&mut self, client: usize, draw: &mut Draw) {
         let life = self.vault(client).files().life.clone();
         self.failed.set(None);
@@ -101,12 +102,12 @@ impl World {
         }
     }
 
-    /// Whether a handle is of a file whose lease was lost.
+    /// Whether the handle's file has lost its lease.
     pub(super) fn is_of_lost(&self, handle: &Handle) -> bool {
         has_lost(self.vault(handle.client), &handle.open)
     }
 
-    /// What a program does with such a file.
+    /// Runs a random operation on such a file.
     pub(super) fn on_lost_handle(&mut self, at: usize, draw: &mut Draw) {
         let (client, open) = (self.handles[at].client, self.handles[at].open.clone());
         let vault = self.vault(client).clone();
@@ -122,7 +123,8 @@ impl World {
                 self.changed_lost(&open, done, |now| now.resize(size, 0));
             }
             2 => self.flushed_lost(&open, open.file.flush()),
-            // The store may make nothing durable through a descriptor whose lock is lost, attributes neither.
+            // The store may be unable to make anything durable through a descriptor that lost its lock,
+            // even attributes.
             3 => match vault.sync_file(&open) {
                 Err(e) if is_io(&e) && !self.owns.contains_key(&address(&open)) => {}
                 done => self.confirmed_lost(&open, done),
@@ -143,12 +145,13 @@ impl World {
                 own.change(change);
             }
             (Some(own), Err(e)) => own.failed(&e),
-            // Its lock was lost while it looked at the file.
+            // The lock was lost while the client examined the file.
             (None, done) => assert!(done.is_err_and(|e| is_io(&e)), "it writes without a lease"),
         }
     }
 
-    /// A flush alone confirms nothing: it says Ok where all was written before the lease was lost, by a truncation for example.
+    /// A flush alone confirms nothing: it succeeds if everything was written before the lease was lost,
+    /// for example by a truncation.
     fn flushed_lost(&mut self, open: &Arc<OpenFile>, done: Result<()>) {
         match (self.owns.get_mut(&address(open)), done) {
             (Some(own), Ok(())) => assert!(!own.told, "it flushes without its lease"),
@@ -164,13 +167,13 @@ impl World {
         }
     }
 
-    /// It reads what it read before, what it wrote, or nothing.
+    /// A read returns an earlier version, the client's own content, or an error.
     pub(super) fn read_lost(&self, handle: &Handle) {
         let own = self.owns.get(&address(&handle.open));
         match all_of(&handle.open) {
             Err(e) => {
                 assert!(is_io(&e) || is_again(&e), "read of a lost file: {e}");
-                // What it knows to be data needs no look at the store.
+                // Known data is found without asking the store.
                 let data = handle.open.file.seek(0, true);
                 assert!(!matches!(data, Err(Error::NoData)), "it shows holes where it has data");
             }
@@ -182,7 +185,6 @@ impl World {
         }
     }
 
-    /// Closes a handle.
     pub(super) fn release(&mut self, at: usize) {
         let Handle { client, open, .. } = self.handles.swap_remove(at);
         if !self.handles.iter().any(|other| Arc::ptr_eq(&other.open, &open)) {
@@ -191,7 +193,7 @@ impl World {
         self.vault(client).files().release(open);
     }
 
-    /// Judges how a client ended: something that was not stored must not go without a word.
+    /// Checks how a client ended: unstored data must not be lost silently.
     pub(super) fn judge_end(&self, client: usize, ended: Result<()>) {
         match ended {
             Ok(()) => {

@@ -1,5 +1,6 @@
-//! One has a vault alone, the store takes its lock away, another has the vault alone, and the first comes back: of what the other
-//! confirmed nothing is lost, nor of what the first did before.
+//! The store revokes the lock of an exclusive holder, another process holds the vault exclusively, and
+//! the first one comes back. Nothing that the other confirmed is lost, nor anything that the first
+//! confirmed before.
 
 use super::{
     super::{super::sharing::Rule, errno, node},
@@ -14,9 +15,9 @@ type Contents = BTreeMap<OsString, Vec<u8>>;
 struct User {
     vault: Arc<Vault>,
     open: Vec<Arc<OpenFile>>,
-    /// As it knows the vault.
+    /// The vault's content as this process knows it.
     now: Contents,
-    /// What certainly stays of it.
+    /// The part of it that is certainly stored.
     stored: Contents,
 }
 
@@ -32,7 +33,7 @@ impl User {
         User { vault, open: Vec::new(), stored: now.clone(), now }
     }
 
-    /// A random operation.
+    /// Runs a random operation.
     fn step(&mut self, draw: &mut Draw) -> Result<()> {
         let (root, name) = (self.vault.root(), some_name(draw));
         match draw.below(9) {
@@ -48,7 +49,7 @@ impl User {
                 open.file.write(0, &data)?;
                 self.now.insert(name, data);
             }
-            // What it has open already.
+            // Flush a file that is already open.
             4 => draw.one_of(&self.open).map_or(Ok(()), |open| open.file.flush())?,
             5 => {
                 self.vault.unlink_name(&root, &name)?;
@@ -66,7 +67,7 @@ impl User {
                 }
             }
             7 => self.sync()?,
-            // As the flusher does.
+            // Does what the flusher does.
             _ => {
                 let failed = self.vault.files().clean(self.vault.files().all());
                 failed.map_or(Ok(()), |(_, e)| Err(e))?;
@@ -89,7 +90,7 @@ impl User {
         Ok(())
     }
 
-    /// The store takes its lock away.
+    /// Makes the store revoke its lock.
     fn lose(&self) {
         self.vault.lock.as_ref().unwrap().lose();
     }
@@ -116,7 +117,7 @@ fn sequence(seed: u64) {
     first.steps(draw.below(6), &mut draw);
     first.lose();
     let after = if draw.below(5) == 0 {
-        // Nobody came.
+        // Nobody else took the vault.
         first.steps(8, &mut draw);
         first.vault.shut_down().unwrap();
         first.now.clone()
@@ -133,7 +134,7 @@ fn sequence(seed: u64) {
         }
         match draw.below(2) {
             0 => second.vault.shut_down().unwrap(),
-            _ => second.sync().unwrap(), // It is killed then.
+            _ => second.sync().unwrap(), // killed afterwards
         }
         let after = second.now.clone();
         drop(second);

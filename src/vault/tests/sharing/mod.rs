@@ -1,4 +1,4 @@
-//! Several processes share a vault: what one sees of another, and when.
+//! Several processes share a vault, and each sees the others' changes at the right time.
 
 mod ends;
 mod history;
@@ -18,7 +18,7 @@ use crate::{
 use std::{ffi::OsStr, path::Path, sync::Arc, time::Duration};
 use tempfile::TempDir;
 
-/// Numbers by chance, the same ones from the same seed.
+/// Pseudo-random numbers, determined by the seed.
 struct Draw(u64);
 
 impl Draw {
@@ -44,14 +44,14 @@ pub(crate) fn new_vault() -> TempDir {
     dir
 }
 
-/// One of those who share a vault; with this much patience.
+/// Opens the vault shared, with this much patience for locks.
 pub(crate) fn share(path: &Path, patience: Duration) -> Arc<Vault> {
     let options =
         OpenOptions { sharing: Some(patience), engine: EngineChoice::Cpu, ..OpenOptions::default() };
     Vault::open(path, &unlock(), options).unwrap()
 }
 
-/// Waits until the others have gone, and opens the vault alone.
+/// Waits until all sharing processes have gone, and opens the vault exclusively.
 fn alone(path: &Path) -> Arc<Vault> {
     let options = OpenOptions { engine: EngineChoice::Cpu, ..OpenOptions::default() };
     loop {
@@ -62,7 +62,8 @@ fn alone(path: &Path) -> Arc<Vault> {
     }
 }
 
-/// What `check` would find in a directory and below. Directories that a kill left half-made count for nothing.
+/// Checks a directory and everything below it, as `check` does. Ignores directories that a kill left
+/// half-created.
 fn check(vault: &Vault, dir: &Arc<Dir>) {
     let contents = vault.inspect_dir(dir).unwrap();
     assert!(contents.damaged.is_empty() && contents.strays.is_empty(), "{:?}", contents.damaged);
@@ -74,13 +75,13 @@ fn check(vault: &Vault, dir: &Arc<Dir>) {
             _ => {}
         }
         let mut told: Vec<_> = flaws.into_iter().map(|flaw| flaw.reason).collect();
-        // A kill before the first flush of a file that was made longer.
+        // Left by a kill before the first flush of an extended file.
         told.retain(|reason| !reason.starts_with("its header is blank"));
         assert!(told.is_empty(), "{:?}: {told:?}", entry.name);
     }
 }
 
-/// Whether a test fails with a rule broken.
+/// Whether a test fails when a rule is broken.
 fn fails_without(rule: sharing::Rule, test: impl Fn() + std::panic::UnwindSafe) -> bool {
     sharing::break_rule(Some(rule));
     let failed = std::panic::catch_unwind(test).is_err();
@@ -93,7 +94,7 @@ fn name(text: &str) -> &OsStr {
 }
 
 impl Vault {
-    /// Has the root, as another machine while it makes a long name in it.
+    /// Locks the root, like another machine that is creating a long name in it.
     pub(crate) fn lock_root(&self) -> Flock {
         self.lock_dir(&self.root, true).unwrap().unwrap()
     }

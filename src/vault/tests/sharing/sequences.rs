@@ -1,5 +1,6 @@
-//! Random operations of three processes, one at a time, some of which are killed, against a model: what was closed before a file
-//! was opened is seen, a read returns only what was written, one writes at a time, and nothing confirmed is lost.
+//! Random operations of three processes, one at a time, some of which are killed, checked against a
+//! model. Data closed before a file is opened is visible, a read returns only data that was written,
+//! only one process writes at a time, and nothing confirmed is lost.
 
 use crate::store::like_nfs;
 
@@ -9,7 +10,7 @@ use super::{
     world::{Losses, World},
 };
 
-/// Operations of a sequence.
+/// Number of operations in a sequence.
 const STEPS: usize = 60;
 
 fn sequence(seed: u64) {
@@ -25,7 +26,7 @@ fn sequence_with(losses: Losses, seed: u64) {
     world.end(&mut draw);
 }
 
-/// `SHARING_SEQUENCES` says how many; `SHARING_SEED` names one.
+/// `SHARING_SEQUENCES` sets the number of sequences; `SHARING_SEED` selects a single one.
 #[test]
 fn three_processes_see_of_one_another_what_they_should() {
     let number = |name| std::env::var(name).ok().map(|text: String| text.parse::<u64>().expect("a number"));
@@ -34,7 +35,7 @@ fn three_processes_see_of_one_another_what_they_should() {
         None => 0..number("SHARING_SEQUENCES").unwrap_or(300),
     };
     for seed in seeds {
-        // A third is enough for what is different there.
+        // A third of the sequences is enough to cover the differences of NFS.
         let is_nfs = seed % 3 == 0;
         let losses = match seed / 3 % 4 {
             0 | 1 => Losses::None,
@@ -49,7 +50,8 @@ fn three_processes_see_of_one_another_what_they_should() {
     }
 }
 
-/// As on NFS: what is open stays where it was removed, and a directory that is gone is stale.
+/// Behaves like NFS: an open file stays in its directory after its removal, and a removed directory is
+/// stale.
 fn sequence_like_nfs(losses: Losses, seed: u64) {
     like_nfs(true);
     let done = std::panic::catch_unwind(|| sequence_with(losses, seed));

@@ -1,4 +1,4 @@
-//! Three processes that do things at the same time. Every write is of a whole file and has a number of its own.
+//! Three processes that work at the same time. Every write covers a whole file and has a unique number.
 
 use super::{
     super::{
@@ -22,10 +22,10 @@ use std::{
 
 const CHUNK: usize = 4096;
 const FILES: [&str; 2] = ["one", "two"];
-/// Longer than all that others do meanwhile.
+/// Longer than anything that the others do meanwhile.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// When a write began and when it was closed, by a clock that counts.
+/// Times at which a write began and was closed, on a logical clock.
 #[derive(Clone, Copy)]
 struct Written {
     file: usize,
@@ -55,8 +55,8 @@ impl Journal {
         self.writes.lock()[number as usize - 1].closed = Some(self.now());
     }
 
-    /// Whether a reader that opened the file at `opened` may see this write: none that was closed by then began after it had
-    /// been closed.
+    /// Whether a reader that opened the file at `opened` may see this write. It may not if another write
+    /// that began after this one was closed had itself been closed by then.
     fn may_be_read(&self, file: usize, number: u64, opened: u64) -> bool {
         let writes = self.writes.lock();
         let of_file = |write: &&Written| write.file == file;
@@ -75,7 +75,8 @@ impl Journal {
     }
 }
 
-/// Content of a write: its number in every eight bytes. How many chunks there are follows from it.
+/// Content of a write: its number, repeated every eight bytes. The number also determines how many
+/// chunks there are.
 fn content(number: u64) -> Vec<u8> {
     number.to_le_bytes().repeat(CHUNK / 8 * (1 + number as usize % 5 * 30))
 }
@@ -101,7 +102,7 @@ fn read(vault: &Vault, journal: &Journal, file: usize) {
     let at = journal.now();
     let opened = open(vault, &vault.root(), file, false);
     let mut out = vec![0; CHUNK * 130];
-    // In parts, so that writers come between.
+    // Read in parts, so that writers can come in between.
     let mut done = 0;
     while done < out.len() {
         let end = out.len().min(done + 3 * CHUNK);
@@ -119,7 +120,7 @@ fn read(vault: &Vault, journal: &Journal, file: usize) {
     }
 }
 
-/// Names that others make and remove at the same time.
+/// Uses names that others create and remove at the same time.
 fn names(vault: &Vault, draw: &mut Draw) {
     let root = vault.root();
     let long = "l".repeat(200);
@@ -171,7 +172,7 @@ fn together(seed: u64, steps: usize) {
                     let _ = opened.file.write(0, &content(number)).and_then(|()| opened.file.sync());
                     vault.files().life.end_after(0);
                     drop(opened);
-                    vault.files().end_flusher(); // It goes on for a moment else, with the locks.
+                    vault.files().end_flusher(); // otherwise it runs on for a moment, with the locks
                     vault = share(path, PATIENCE);
                 }
             }
@@ -202,7 +203,7 @@ fn what_happens_at_the_same_time_is_seen_in_an_order() {
     (0..rounds).for_each(|seed| together(seed, 60));
 }
 
-/// Long names that come and go: each has a sidecar.
+/// Long names are created and removed concurrently; each has a sidecar.
 fn names_together(seed: u64) {
     let dir = new_vault();
     let rule = broken();

@@ -1,4 +1,4 @@
-//! Three processes that share a vault, and what is known of it.
+//! Three processes that share a vault, and a model of its expected state.
 
 use super::{
     super::{Vault, node, raw_names},
@@ -31,7 +31,7 @@ pub(super) struct Handle {
     pub(super) client: usize,
     pub(super) file: usize,
     pub(super) open: Arc<OpenFile>,
-    /// The version when it was opened.
+    /// The file's version when it was opened.
     pub(super) since: usize,
 }
 
@@ -41,11 +41,11 @@ enum There {
     Dir(usize),
 }
 
-/// Whether, and how, the store takes locks away.
+/// Whether and how the store revokes locks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Losses {
     None,
-    /// What had been locked never works again.
+    /// A descriptor that has lost its lock never works again.
     ForGood,
     UntilUnlocked,
 }
@@ -58,12 +58,12 @@ pub(super) struct World {
     pub(super) handles: Vec<Handle>,
     pub(super) files: Vec<Content>,
     pub(super) owns: Owns,
-    /// Clients that lost a lease.
+    /// Clients that have lost a lease.
     pub(super) losers: HashSet<usize>,
-    /// The file of which a call failed in a client that was losing its locks.
+    /// The file on which a call failed while its client was losing its locks.
     pub(super) failed: Cell<Option<usize>>,
     losses: Losses,
-    /// Each directory's names; those of one that is gone are `None`.
+    /// The names in each directory; `None` for a directory that was removed.
     dirs: Vec<Option<Names>>,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn is_again(e: &Error) -> bool {
     matches!(e, Error::Store(e) if e.raw_os_error() == Some(Errno::AGAIN.raw_os_error()))
 }
 
-/// Two short names and a long one.
+/// Picks one of two short names and a long one.
 fn some_name(draw: &mut Draw) -> OsString {
     [OsString::from("a"), "b".into(), "l".repeat(200).into()][draw.below(3)].clone()
 }
@@ -93,7 +93,8 @@ impl World {
         }
     }
 
-    /// One waits for nobody: no other does anything meanwhile. Nor does a flusher: what it does is a step, too.
+    /// Clients have no patience, because no other one acts in the meantime. Flushers are ended, because
+    /// their work is one of the steps.
     fn client(dir: &TempDir, losses: Losses) -> Client {
         let vault = share(dir.path(), Duration::ZERO);
         vault.files().end_flusher();
@@ -103,7 +104,7 @@ impl World {
         Client { vault, dirs: HashMap::new() }
     }
 
-    /// A random operation of a random client.
+    /// Runs a random operation of a random client.
     pub(super) fn step(&mut self, draw: &mut Draw) {
         let client = draw.below(CLIENTS);
         match draw.below(if self.losses == Losses::None { 20 } else { 23 }) {
@@ -125,7 +126,7 @@ impl World {
         &self.clients[client].vault
     }
 
-    /// A directory as a client has it open, perhaps since before it was removed.
+    /// A directory that a client has open, possibly since before its removal.
     fn some_dir(&mut self, client: usize, draw: &mut Draw) -> (usize, Arc<Dir>) {
         let number = draw.below(self.dirs.len());
         let known = self.clients[client].dirs.get(&number).cloned();
@@ -151,7 +152,7 @@ impl World {
         self.dirs[dir].as_ref()
     }
 
-    /// Whether an operation went as it had to.
+    /// Checks that an operation succeeded if it `works`, and otherwise failed with a usual error.
     fn expect<T>(result: Result<T>, works: bool, what: &str) -> Option<T> {
         match result {
             Ok(value) if works => Some(value),
@@ -180,7 +181,7 @@ impl World {
         }
     }
 
-    /// Opens a file; the client may be `losing` its locks meanwhile.
+    /// Opens a file. With `losing`, the client loses its locks meanwhile.
     pub(super) fn open(&mut self, client: usize, draw: &mut Draw, losing: bool) {
         let ((number, dir), name) = (self.some_dir(client, draw), some_name(draw));
         let Some(There::File(file)) = self.names(number).and_then(|names| names.get(&name)).copied() else {
@@ -188,13 +189,14 @@ impl World {
         };
         let (stored, stat) = self.vault(client).lookup(&dir, &name).unwrap();
         let content = &self.files[file];
-        // Nobody may have told it yet that its own size is not that of the file.
+        // The client may not have learned yet that its own size is no longer the file's.
         let may_know = !self.handles.iter().any(|known| known.file == file && self.is_of_lost(known));
         if may_know && content.holder.is_none() && content.left.is_none() && !content.may_be_blank {
             assert_eq!(stat.size, content.last().len() as u64, "size of a closed file");
         }
         match self.vault(client).open_file(&dir, &stored, draw.below(2) == 0) {
-            // Its locks may be gone, of this file or of another handle of it, or go with the next call.
+            // Its locks, for this file or for another handle of it, may be lost already or with the next
+            // call.
             Ok(open) if losing => self.vault(client).files().release(open),
             Ok(open) => {
                 assert!(!has_lost(self.vault(client), &open), "what is opened anew does not work");
@@ -210,7 +212,7 @@ impl World {
         }
     }
 
-    /// What a killed client left is recovered by whoever comes next.
+    /// The next process to open a file recovers what a killed client left.
     fn settle(&mut self, file: usize, open: &OpenFile) {
         if self.files[file].left.is_some() {
             open.file.refresh().unwrap();
@@ -232,7 +234,8 @@ impl World {
         }
     }
 
-    /// What a program does with a file that it has open; the process may be `dying`, or losing its locks.
+    /// Runs a random operation on an open file. With `dying`, the process is being killed or losing its
+    /// locks.
     pub(super) fn on_handle(&mut self, client: usize, draw: &mut Draw, dying: bool) {
         let own: Vec<usize> =
             (0..self.handles.len()).filter(|at| self.handles[*at].client == client).collect();
@@ -245,7 +248,7 @@ impl World {
             return;
         }
         if dying && self.files[file].left.is_some() {
-            return; // Nobody knows yet what it recovers first.
+            return; // the content that it recovers is not known yet
         }
         if !dying && !self.files[file].is_held_by_another(client) {
             self.settle(file, &open);
@@ -331,7 +334,8 @@ impl World {
         }
     }
 
-    /// Whether a directory of the root can be removed: it has no names, and no open file that NFS keeps there.
+    /// Whether a subdirectory of the root can be removed: it has no names, and no open file that NFS
+    /// keeps in it.
     fn can_go(&self, client: usize, dir: usize, name: &OsStr) -> bool {
         let vault = self.vault(client);
         let (stored, _) = vault.lookup(&vault.root(), name).unwrap();
@@ -394,7 +398,7 @@ impl World {
         assert_eq!(listed, self.names(number).map_or(Vec::new(), |names| names.keys().cloned().collect()));
     }
 
-    /// What the flusher does now and then.
+    /// Gives back a lease, as the flusher does now and then.
     fn look(&mut self, client: usize, draw: &mut Draw) {
         let own: Vec<usize> =
             (0..self.handles.len()).filter(|at| self.handles[*at].client == client).collect();
@@ -411,7 +415,7 @@ impl World {
         }
     }
 
-    /// Kills a client, now or while it does something, and starts it anew.
+    /// Kills a client, either now or during an operation, and restarts it.
     fn kill(&mut self, client: usize, draw: &mut Draw) {
         let life = self.vault(client).files().life.clone();
         if draw.below(2) == 0 {
@@ -427,7 +431,7 @@ impl World {
         self.forget(client, killed);
     }
 
-    /// Waits until nothing is left of a client's open files: its locks go with them.
+    /// Waits until none of a client's open files is left, because its locks are released with them.
     fn forget(&mut self, client: usize, Client { vault, dirs }: Client) {
         drop(dirs);
         self.handles.retain(|handle| handle.client != client);
@@ -441,7 +445,7 @@ impl World {
         }
     }
 
-    /// Ends all clients, some of them well, and looks at everything.
+    /// Ends all clients, some of them cleanly, and checks everything.
     pub(super) fn end(mut self, draw: &mut Draw) {
         for (client, ended) in std::mem::take(&mut self.clients).into_iter().enumerate() {
             let vault = &ended.vault;
@@ -487,7 +491,7 @@ impl World {
     }
 }
 
-/// All that a file has.
+/// The whole content of a file.
 pub(super) fn all_of(open: &OpenFile) -> Result<Vec<u8>> {
     let mut all = vec![0xee; LONGEST + 200_000];
     let read = open.file.read(0, &mut all)?;
