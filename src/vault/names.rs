@@ -321,7 +321,7 @@ pub(super) fn read_small(dir: &Dir, name: &OsStr) -> io::Result<Vec<u8>> {
     read_opened(&DirFile::new(dir.store.open_file(name, OFlags::RDONLY)?))
 }
 
-/// As `read_small`, for a file that is already open.
+/// Reads one of the vault's small files through an open descriptor.
 pub(super) fn read_opened(file: &DirFile) -> io::Result<Vec<u8>> {
     read_up_to(file, SMALL)
 }
