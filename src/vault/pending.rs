@@ -185,7 +185,7 @@ impl Vault {
         }
     }
 
-    /// As `note_met`, for the sidecar of a stored name, if the name is a long one. An unreadable sidecar
+    /// Calls `note_met` for the sidecar of a stored name, if the name is a long one. An unreadable sidecar
     /// is skipped, because the name cannot rely on it.
     pub(super) fn note_met_sidecar(&self, dir: &Dir, stored: &OsStr) {
         if self.left_pending.is_some() && stored.as_bytes().starts_with(LONG.as_bytes()) {
@@ -196,7 +196,7 @@ impl Vault {
         }
     }
 
-    /// As `note_met_sidecar`, for all names in a directory that is about to be made durable. Done once
+    /// Calls `note_met_sidecar` for all names in a directory that is about to be made durable. Done once
     /// per directory, because later names are noted when they are created.
     ///
     /// # Errors

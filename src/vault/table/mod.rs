@@ -214,7 +214,7 @@ impl Files {
         self.open_by(key, store, |store| File::open(self.backing(store), self.context.clone()))
     }
 
-    /// As `open`, but `load` opens the content behind the descriptor.
+    /// Implements `open`. `load` opens the content behind the descriptor.
     fn open_by(
         &self,
         key: Key,
