@@ -481,7 +481,7 @@ impl Anchor {
         self.count.store(changes.count(), Ordering::Release);
     }
 
-    /// Compares what was found under a name with the anchor. `since` is the value of [`Anchor::changes`]
+    /// Compares what was found under a name with the anchor. `since` is the value of `Anchor::changes()`
     /// before the name was read.
     pub(super) fn compare(&self, id: &DirId, name: &OsStr, found: &Found, since: u64) -> Result<Compared> {
         if !self.is_made() {
