@@ -150,8 +150,8 @@ pub struct Vault {
     /// Whether names of lists may not be durable, because the previous holder of the vault may have been
     /// killed.
     pub(super) lists_uncertain: AtomicBool,
-    /// Held while permission bits change. A directory may have more of them for a moment, while work in
-    /// it needs access.
+    /// Held while permission bits change. Reentrant, because a directory may have bits added temporarily
+    /// while bits are added to a file in it.
     pub(super) modes: ReentrantMutex<()>,
     /// Whether the store has generation numbers, which distinguish successive inodes with the same
     /// number.
@@ -352,8 +352,8 @@ impl Vault {
         self.root.clone()
     }
 
-    /// Space of the store, in terms of contents that fit if they are one file. All of the free space can
-    /// be allocated at once.
+    /// Space of the store, as the size of a single file that would fit, so that everything reported as
+    /// free can be allocated at once.
     pub fn statfs(&self) -> Result<StatFs> {
         let space = self.root.store.space()?;
         let contents = |blocks: u64| {

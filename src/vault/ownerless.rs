@@ -28,7 +28,7 @@ pub(super) fn drop_ownerless(node: &dyn BackingFile) -> io::Result<()> {
     }
     let removed = names.iter().try_for_each(|name| node.remove_attribute(name));
     let durable = removed.and_then(|()| node.sync_whole());
-    // If the sync fails, an attribute is put back so that the next call sees that the removal is not
+    // If this fails, an attribute is put back so that the next call sees that the removal is not
     // durable yet.
     durable.inspect_err(|_| drop(node.set_attribute(first, b"")))?;
     log::warn!("{} attributes of what was never durable are dropped", names.len());

@@ -32,8 +32,8 @@ use std::{
     sync::Arc,
 };
 
-/// At most this many are noted. If there are more, the whole store is synced instead, because each one
-/// holds a descriptor.
+/// If more than this are noted, the whole store is synced instead of each one. Every noted file holds a
+/// descriptor of its directory.
 const MOST_PENDING: usize = 512;
 /// The noted files may use one part in `SHARE` of the process's descriptors.
 const SHARE: usize = 8;

@@ -14,7 +14,7 @@ pub enum AnchorError {
     /// The anchor does not exist, and may not be created.
     #[error("there is no anchor {}: a mount for writing makes it, or `warpcrypt check --accept`", .0.display())]
     Missing(PathBuf),
-    /// Another process has the anchor open for writing.
+    /// Another process holds the lock on the anchor.
     #[error("the anchor {} is in use: unmount the vault first", .0.display())]
     InUse(PathBuf),
     /// The file is not an anchor.
