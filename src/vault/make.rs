@@ -1,4 +1,4 @@
-//! Making files, directories and special files, and giving them to their owner.
+//! Creating files, directories and special files, and giving them to their owner.
 
 use super::{
     Dir, Error, Kind, OpenFile, Pin, Result, SetTime, Stat, StoredName, Target, There, Time, Vault,
@@ -17,11 +17,12 @@ use std::{
     sync::{Arc, OnceLock, atomic::Ordering},
 };
 
-/// What a new node starts with. `uid` and `gid` are the caller's; they are set where the process may,
-/// a set-group-id parent hands down its group.
+/// Initial attributes of a new node. `uid` and `gid` are the caller's. They are set if the process may
+/// do so, and the group is inherited from a set-group-id parent.
 #[derive(Debug, Clone, Copy)]
 pub struct NewNode<'a> {
-    /// Permission bits: after the umask, or before it if there is a default ACL, which takes its place.
+    /// Permission bits after the umask. If there is a default ACL, which replaces the umask, the bits
+    /// before it.
     pub mode: u32,
     /// The caller.
     pub uid: u32,
@@ -32,7 +33,7 @@ pub struct NewNode<'a> {
 }
 
 impl NewNode<'_> {
-    /// One in a directory without a default ACL.
+    /// Initial attributes in a directory without a default ACL.
     pub fn plain(mode: u32, uid: u32, gid: u32) -> Self {
         NewNode { mode, uid, gid, default_acl: None }
     }
@@ -42,7 +43,7 @@ const SETGID: u32 = 0o2000;
 const SETUID: u32 = 0o4000;
 
 impl Vault {
-    /// Makes a regular file and opens it. EEXIST if the name is taken.
+    /// Creates a regular file and opens it. EEXIST if the name is taken.
     pub fn create(
         &self,
         parent: &Dir,
@@ -65,11 +66,12 @@ impl Vault {
         Ok((stored, stat.map_or_else(|| self.present(&raw), Ok)?, file))
     }
 
-    /// Makes a regular file without a name, in the filesystem of a directory, and opens it. Until it is linked it is like one whose
-    /// last name went: it goes with whoever has it open, and nothing of it need be stored but what is to be synced.
+    /// Creates a regular file without a name, in the filesystem of a directory, and opens it. Until it
+    /// is linked, it is treated like a file whose last name was removed: it disappears when it is
+    /// closed, and its data need not be stored unless a sync asks for it.
     ///
     /// # Errors
-    /// EOPNOTSUPP if the store has no such files; else the store's.
+    /// EOPNOTSUPP if the store does not support such files; else the store's.
     pub fn create_nameless(&self, dir: &Dir, node: NewNode) -> Result<(There, Arc<OpenFile>)> {
         self.writable()?;
         let inherited = Inherited::by(&node, Kind::File);
@@ -89,7 +91,7 @@ impl Vault {
         }
     }
 
-    /// Makes a regular file, FIFO, socket or device; `rdev` as the kernel encodes it.
+    /// Creates a regular file, FIFO, socket or device. `rdev` is encoded as the kernel does.
     pub fn mknod(
         &self,
         parent: &Dir,
@@ -111,7 +113,8 @@ impl Vault {
         Ok((stored, stat.map_or_else(|| self.present(&raw), Ok)?))
     }
 
-    /// Makes a directory. It gets its id before its name, so that no directory is seen without.
+    /// Creates a directory. It gets its id before its name, so that no directory is visible without an
+    /// id.
     pub fn mkdir(&self, parent: &Dir, name: &OsStr, node: NewNode) -> Result<(StoredName, Stat)> {
         self.writable()?;
         let inherited = Inherited::by(&node, Kind::Dir);
@@ -125,7 +128,7 @@ impl Vault {
         parent.store.mkdir(&temporary, 0o700)?;
         let made = self.furnish(parent, &temporary, node).and_then(|dir| {
             parent.store.rename_new(&temporary, &parent.store, &place.stored.0).map_err(is_taken)?;
-            dir.store.itself().stat_behind() // Only now: a store may count the new name as a change.
+            dir.store.itself().stat_behind() // After the rename: a store may count the new name as a change.
         });
         match made {
             Ok(raw) => {
@@ -134,7 +137,7 @@ impl Vault {
             }
             Err(e) => {
                 let unfinished = Listed { name: temporary, kind: FileType::Directory, ino: 0 };
-                // The first error counts; a left-over is hidden and goes with the directory.
+                // The first error counts. A leftover is hidden and is removed with the directory.
                 let _ = super::dir_id::remove_left_over(&parent.store, &unfinished);
                 Err(e.into())
             }
@@ -149,21 +152,21 @@ impl Vault {
         Ok(dir)
     }
 
-    /// Gives a whiteout that a rename left to whoever renamed.
+    /// Makes the caller of a rename the owner of the whiteout that the rename left.
     ///
     /// # Errors
-    /// The store's; a whiteout that this process may not give away is none.
+    /// The store's. It is not an error if this process may not change the whiteout's owner.
     pub fn adopt_whiteout(&self, parent: &Dir, name: &StoredName, uid: u32, gid: u32) -> Result<()> {
         let node = parent.store.node(&name.0)?;
         self.adopt(&parent.store, &node, NewNode::plain(0, uid, gid))?;
         Ok(())
     }
 
-    /// Another name for a node, or the first one of a file without.
+    /// Adds another name to a node, or the first name to a file without one.
     ///
     /// # Errors
-    /// ENOENT for an open file that a rotation has passed by, as it was in no directory: its key may be forgotten. EXDEV: see
-    /// `may_go`. Else the store's.
+    /// ENOENT for an open file that a rotation passed over because it was in no directory: its key may
+    /// be forgotten. EXDEV: see `may_go`. Else the store's.
     pub fn link(&self, node: Target, parent: &Dir, name: &OsStr) -> Result<(StoredName, Stat)> {
         self.writable()?;
         if let Target::File(file) = node
@@ -177,7 +180,7 @@ impl Vault {
         let place = self.place(parent, name)?;
         let _changing = self.changing(parent, name)?;
         if let Target::Entry(dir, old) = node {
-            self.changing_entry(dir, old)?; // Under both names it gets an identity now if it has none.
+            self.changing_entry(dir, old)?; // If it has no identity yet, it gets one now, under both names.
         }
         let _locked = self.lock_dir(parent, place.is_long())?;
         let long = match self.is_rotating() {
@@ -186,7 +189,8 @@ impl Vault {
         };
         self.moves.fetch_add(1, Ordering::Relaxed);
         self.prepare(parent, &place)?;
-        // The old name may go next, and what it leads to may be durable: the new one must hold then.
+        // The old name may be removed next, and its target may be durable already. The new name must be
+        // valid by then.
         match &long {
             Some(alone) => self.make_names_durable_among(alone)?,
             None => self.make_names_durable()?,
@@ -197,20 +201,20 @@ impl Vault {
             Target::File(file) => Node::shared(file.store.fd()).link(&parent.store, &place.stored.0)?,
         }
         if let Target::File(file) = node {
-            self.files.remember(file.key); // whatever fails from here on
+            self.files.remember(file.key); // even if a later step fails
         }
         let inode = key(&parent.store.stat(&place.stored.0)?);
         self.files.remember(inode);
         if let Some(open) = self.files.get(inode) {
             self.file_came_back(&open);
-            self.files.note_durable(&open); // what was synced before it had a name
+            self.files.note_durable(&open); // it may have been synced before it had a name
         }
         self.files.changed(inode);
         let stat = self.stat(Target::Entry(parent, &place.stored))?;
         Ok((place.stored, stat))
     }
 
-    /// Makes what `make` makes under the stored name, and gives it to its owner.
+    /// Creates a node under its stored name with the closure `make`, and gives it to its owner.
     pub(super) fn make<'a>(
         &self,
         parent: &Dir,
@@ -235,13 +239,14 @@ impl Vault {
         }
     }
 
-    /// Sets owner, group and mode of a new node as open(2) and mkdir(2) do for the caller, and returns its
-    /// attributes.
+    /// Sets owner, group and mode of a new node as open(2) and mkdir(2) do for the caller, and returns
+    /// its attributes.
     fn adopt(&self, parent: &StoreDir, made: &Node, new: NewNode) -> io::Result<RawStat> {
         let mut raw = made.stat()?;
         let kind = FileType::from_raw_mode(raw.st_mode);
         if kind != FileType::RegularFile {
-            // Files get the time of each write, and the store's own clock is coarse: this would be older than one written before.
+            // Files get the exact time of each write, but the store's own clock is coarse. Without this,
+            // the new node could appear older than a file written before it.
             let now = SetTime::to_store(Some(SetTime::At(Time::now())));
             let _ = made.set_times(now, now); // not every store has times of links
             raw = made.stat()?;
@@ -262,7 +267,7 @@ impl Vault {
         if kind == FileType::Directory {
             mode |= if inherits { SETGID } else { 0 };
         } else if !given {
-            // Such a file would run as somebody else than who made it.
+            // Otherwise the file would run as a user other than its creator.
             mode &= !(SETUID | SETGID);
         }
         let _alone = self.modes.lock();
@@ -271,8 +276,8 @@ impl Vault {
     }
 }
 
-/// The node that was just made under this name. Where it cannot be had, the name goes again: who asked for it is told that it was not
-/// made.
+/// The node that was just created under this name. If it cannot be opened, the name is removed again,
+/// because the caller is told that nothing was created.
 ///
 /// # Errors
 /// The store's.
@@ -280,8 +285,9 @@ pub(super) fn just_made<'a>(store: &'a StoreDir, stored: &OsStr) -> io::Result<N
     store.node(stored).inspect_err(|_| drop(store.unlink(stored)))
 }
 
-/// What a store that cannot rename to free names alone says of one that another machine took in this moment: a directory
-/// replaces no other that has its id file, and nothing else.
+/// Maps the error of a store that has no rename restricted to free names, for a name that another
+/// machine has just taken. A directory cannot replace a directory that contains an id file, nor anything
+/// that is not a directory.
 fn is_taken(e: io::Error) -> io::Error {
     match Errno::from_io_error(&e) {
         Some(Errno::NOTEMPTY | Errno::NOTDIR) => Errno::EXIST.into(),
@@ -289,7 +295,8 @@ fn is_taken(e: io::Error) -> io::Error {
     }
 }
 
-/// Gives a node to `uid` and `gid` as far as this process may; false if they are not both so now.
+/// Gives a node to `uid` and `gid` as far as this process may. Returns false if it does not now have
+/// both.
 fn give(made: &Node, raw: &RawStat, uid: u32, gid: u32) -> io::Result<bool> {
     let uid = (raw.st_uid != uid).then_some(uid);
     let gid = (raw.st_gid != gid).then_some(gid);

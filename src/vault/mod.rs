@@ -1,7 +1,7 @@
 //! An open vault: directories and names, open files, reading, writing, commit and recovery.
 //!
-//! `file` is the commit protocol of one file over a `BackingFile`; `table` keeps the open files and
-//! cleans idle ones; the rest is the namespace: what stands where, under which name.
+//! `file` is the commit protocol of one file over a `BackingFile`. `table` keeps the open files and
+//! cleans idle ones. The rest is the namespace: which node is where, and under which name.
 
 mod access;
 mod acl;

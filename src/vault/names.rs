@@ -1,8 +1,8 @@
 //! Names of one directory: encoding, decoding, and the sidecars that long names need.
 //!
-//! A sidecar is in place before its name and goes after it, so one without a name is a harmless
-//! left-over. All changes of long names happen under one lock: without it a removal could take away the
-//! sidecar of a name that was made again meanwhile.
+//! A sidecar is created before its name and removed after it, so a sidecar without a name is a harmless
+//! leftover. All changes of long names hold one lock. Without it, a removal could delete the sidecar of
+//! a name that was created again meanwhile.
 
 use super::{
     Dir, Error, Result, StoredName, Vault,
@@ -29,45 +29,45 @@ use std::{
     sync::Arc,
 };
 
-/// More than any sidecar or id file has.
+/// Larger than any sidecar or id file, in bytes.
 const SMALL: usize = 1024;
-/// Complaints remembered at most.
+/// Maximum number of complaints to remember.
 const TOLD_MOST: usize = 4096;
 
-/// A plaintext name's place in a directory.
+/// A plaintext name and its stored form in a directory.
 pub(super) struct Place {
-    /// The name.
+    /// The plaintext name.
     pub name: OsString,
     /// The name in the store.
     pub stored: StoredName,
     sidecar: Option<Vec<u8>>,
 }
 
-/// What a name in the store is.
+/// Meaning of a name in the store.
 pub(super) enum NameOf {
-    /// The vault's own, or a left-over.
+    /// One of the vault's own files, or a leftover.
     Own(Class),
-    /// That of an entry: in plaintext, or why it does not authenticate.
+    /// The name of an entry in plaintext, or the reason why it does not authenticate.
     Entry(std::result::Result<OsString, String>),
-    /// That of an entry whose sidecar cannot be read: nothing says that it is damaged.
+    /// The name of an entry whose sidecar cannot be read. This is no evidence of damage.
     Unread(String),
 }
 
-/// The encrypted names in a directory.
+/// Result of checking the encrypted names in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NamesIn {
     /// There are none.
     None,
-    /// One authenticates at least.
+    /// At least one authenticates.
     Authentic,
     /// None of them authenticates.
     Foreign,
 }
 
-/// The encrypted names in a directory, if its id is this one.
+/// Checks the encrypted names in a directory under the assumption that its id is `id`.
 ///
 /// # Errors
-/// The store's, if none authenticates: one that cannot be read might.
+/// The store's, if no name authenticates: a name that cannot be read might.
 pub(super) fn names_in(keys: &KeyRing, dir: &Dir, id: &DirId) -> io::Result<NamesIn> {
     let present = keys.present();
     if !present.names.depend_on_directory() {
@@ -97,10 +97,11 @@ pub(super) fn names_in(keys: &KeyRing, dir: &Dir, id: &DirId) -> io::Result<Name
 }
 
 impl Vault {
-    /// Where `name` stands in `dir`. ENOENT if the directory never had an id, so that nothing can.
+    /// The place of `name` in `dir`. ENOENT if the directory never had an id, because then it cannot
+    /// contain any name.
     pub(super) fn place(&self, dir: &Dir, name: &OsStr) -> Result<Place> {
         let place = self.place_under(&self.keys(), dir, name)?;
-        // A directory that is not renewed may have names under both keys.
+        // A directory that was not renewed may have names under both keys.
         match self.keys.former().filter(|_| self.read_only() || self.why_left(dir).is_some()) {
             Some(former) if dir.store.stat(&place.stored.0).is_err() => {
                 let old = self.place_under(&former.keys, dir, name)?;
@@ -119,7 +120,7 @@ impl Vault {
         Ok(Place { name: name.to_owned(), stored, sidecar: encoded.sidecar })
     }
 
-    /// What a name in the store is.
+    /// Classifies and decodes a name in the store.
     pub(super) fn name_of_entry(&self, dir: &Dir, entry: &Listed) -> NameOf {
         let stored = entry.name.as_bytes();
         let sidecar = match self.keys().names.classify(stored) {
@@ -140,11 +141,12 @@ impl Vault {
         NameOf::Entry(name.map(OsString::from_vec))
     }
 
-    /// The name whose stored form is a part of a stray one: a program that syncs gave it to a copy.
+    /// Decodes the stored name that is contained in a stray one. Synchronization programs give such
+    /// names to copies.
     pub(super) fn named_after(&self, dir: &Dir, stray: &OsStr) -> Option<OsString> {
         let id = dir.id().ok()?;
         if !self.keys().names.depend_on_directory() {
-            return None; // Any name could be one.
+            return None; // Any name could be a stored one.
         }
         stored_names_in(stray.as_bytes()).filter(|stored| stored != stray.as_bytes()).find_map(|stored| {
             let sidecar = match stored.starts_with(LONG.as_bytes()) {
@@ -156,17 +158,18 @@ impl Vault {
         })
     }
 
-    /// The plaintext name of an entry; `None` for what is no entry, or does not authenticate (then logged).
+    /// The plaintext name of an entry. `None` if it is not an entry, or does not authenticate, which is
+    /// logged.
     pub(super) fn plain_name(&self, dir: &Dir, entry: &Listed) -> Option<OsString> {
         match self.name_of_entry(dir, entry) {
             NameOf::Own(_) => None,
             NameOf::Entry(Ok(name)) => Some(name),
-            // Removed since it was listed, with its sidecar.
+            // It was removed after it was listed, together with its sidecar.
             NameOf::Entry(Err(_)) | NameOf::Unread(_) if dir.store.stat(&entry.name).is_err() => None,
             NameOf::Entry(Err(reason)) | NameOf::Unread(reason) => {
                 let complaint =
                     format!("{}: left out of the listing: {reason}", dir.stored_path(&entry.name));
-                // Asked last: it may try hundreds of names.
+                // Asked last, because it may try hundreds of names.
                 if !self.told.lock().contains(&complaint) && self.is_foreign(dir, &entry.name) {
                     tell_once(&self.told_of_strays, complaint);
                 } else {
@@ -177,20 +180,21 @@ impl Vault {
         }
     }
 
-    /// Whether an entry whose name does not authenticate is another program's: no vault could have written the name, or what was
-    /// put behind the name of an entry has by chance the length that makes it look like one.
+    /// Whether an entry whose name does not authenticate belongs to another program. Either no vault
+    /// could have written the name, or a suffix that was added to an entry's name happens to have the
+    /// right length.
     pub(super) fn is_foreign(&self, dir: &Dir, stored: &OsStr) -> bool {
         !self.keys().names.has_form(stored.as_bytes()) || self.named_after(dir, stored).is_some()
     }
 
-    /// How many reasons to leave something out listings met so far, of those that are still known to be logged. Files of other
-    /// programs are none.
+    /// Number of distinct reasons for leaving entries out of listings, among the complaints still
+    /// remembered. Files of other programs do not count.
     pub fn left_out(&self) -> usize {
         self.told.lock().len()
     }
 
-    /// The complaints that are still known to be logged, at most `most` of them in order, and how many there are. They name stored
-    /// paths.
+    /// The complaints still remembered, sorted and limited to `most`, and how many there are in all.
+    /// They contain stored paths.
     pub fn complaints(&self, most: usize) -> (Vec<String>, usize) {
         let told = self.told.lock();
         let mut some = Vec::from_iter(told.iter().cloned());
@@ -201,24 +205,24 @@ impl Vault {
         (some, count)
     }
 
-    /// Whether a stored name carries an entry: it is neither the vault's own nor a left-over.
+    /// Whether a stored name belongs to an entry, and is neither one of the vault's own nor a leftover.
     pub(super) fn is_entry(&self, stored: &OsStr) -> bool {
         matches!(self.keys().names.classify(stored.as_bytes()), Class::Entry | Class::Long)
     }
 
-    /// Excludes changes of long names while `places` change, if any is long.
+    /// Takes the lock of long names if any of `places` is long.
     pub(super) fn lock_long(&self, places: &[&Place]) -> Option<MutexGuard<'_, ()>> {
         places.iter().any(|place| place.is_long()).then(|| self.long_names.lock())
     }
 
-    /// Puts what a name depends on in place before it is made: the id of its directory, the sidecar. The caller holds the guard
-    /// until that is done.
+    /// Puts in place what a name depends on before the name is created: the id of its directory, and the
+    /// sidecar. The caller holds the guard of `lock_long` until the name exists.
     pub(super) fn prepare(&self, dir: &Dir, place: &Place) -> Result<()> {
         self.put_ids_back(&dir.store)?;
         let Some(content) = &place.sidecar else { return Ok(()) };
         let name = place.sidecar_name();
         match read_small(dir, &name) {
-            // Its name may not be durable: see `note_small`.
+            // The sidecar's name may not be durable: see `note_small`.
             Ok(present) if present == *content && self.is_shared() => {
                 self.pending.sync_file(&dir.store, &name)?
             }
@@ -228,7 +232,7 @@ impl Vault {
         Ok(())
     }
 
-    /// Removes the sidecar of a place that is free now. The caller holds the guard.
+    /// Removes the sidecar of a place that is now free. The caller holds the guard of `lock_long`.
     pub(super) fn clear(&self, dir: &Dir, place: &Place) {
         if !place.is_long() {
             return;
@@ -241,26 +245,28 @@ impl Vault {
         }
     }
 
-    /// Puts a small file of the vault's own beside the entries of `dir`, whole, replacing what is there.
+    /// Writes one of the vault's small files into `dir` atomically, replacing an existing one.
     pub(super) fn write_small(&self, dir: &Dir, name: &OsStr, content: &[u8]) -> io::Result<()> {
         let temporary = temporary_name()?;
         let written = self
             .make_small(dir, &temporary, content)
-            // Before it has its name: whoever finds it there does not make it durable once more.
+            // Synced before the rename, because others that find the file under its name do not sync it
+            // again.
             .and_then(
                 |()| if self.is_shared() { self.pending.sync_file(&dir.store, &temporary) } else { Ok(()) },
             )
             .and_then(|()| dir.store.rename(&temporary, &dir.store, name));
         if let Err(e) = written {
-            // This error counts; a left-over is hidden and goes with the directory.
+            // The first error counts. A leftover is hidden and is removed with the directory.
             let _ = dir.store.unlink(&temporary);
             return Err(e);
         }
         self.note_small(&dir.store, name, content)
     }
 
-    /// Notes that a small file of the vault's own is not durable yet. A shared vault has it durable at once: other machines do not
-    /// know that it has to be before they confirm what depends on it.
+    /// Records that one of the vault's small files is not durable yet. In a shared vault it is synced at
+    /// once, because other machines do not know that it must be durable before they confirm what depends
+    /// on it.
     pub(super) fn note_small(&self, dir: &Arc<StoreDir>, name: &OsStr, content: &[u8]) -> io::Result<()> {
         if self.is_shared() {
             return self.pending.sync_file(dir, name);
@@ -269,13 +275,14 @@ impl Vault {
         Ok(())
     }
 
-    /// Makes a small file where none is; nobody notes that it is not durable yet. What is in it is no secret, and whoever may enter the directory
-    /// needs it: root's files must be of use to a user who mounts the vault next.
+    /// Creates a small file where there is none, without noting that it is not durable yet. Its content
+    /// is not secret, and every user who may enter the directory needs it: files made by root must be
+    /// usable by a user who mounts the vault next.
     pub(super) fn make_small(&self, dir: &Dir, name: &OsStr, content: &[u8]) -> io::Result<()> {
         DirFile::new(dir.store.create_file(name, 0o644)?).write_at(content, 0)
     }
 
-    /// Logs what a directory's listing leaves out, once for each reason.
+    /// Logs why a listing leaves something out, once for each reason.
     pub(super) fn complain(&self, complaint: String) {
         tell_once(&self.told, complaint);
     }
@@ -292,7 +299,7 @@ impl Place {
     }
 }
 
-/// Logs a complaint, unless that was done before.
+/// Logs a complaint unless it was logged before.
 fn tell_once(told: &Mutex<HashSet<String>>, complaint: String) {
     let mut told = told.lock();
     if told.len() >= TOLD_MOST {
@@ -304,22 +311,25 @@ fn tell_once(told: &Mutex<HashSet<String>>, complaint: String) {
     }
 }
 
-/// Whether a file could not be opened because a link stands in its place.
+/// Whether a file could not be opened because it is a symbolic link.
 pub(super) fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
-/// Content of a small file of the vault's own.
+/// Reads one of the vault's small files.
 pub(super) fn read_small(dir: &Dir, name: &OsStr) -> io::Result<Vec<u8>> {
     read_opened(&DirFile::new(dir.store.open_file(name, OFlags::RDONLY)?))
 }
 
-/// `read_small` of a file that is open.
+/// Reads one of the vault's small files through an open descriptor.
 pub(super) fn read_opened(file: &DirFile) -> io::Result<Vec<u8>> {
     read_up_to(file, SMALL)
 }
 
-/// The first `most` bytes of a small file that is open.
+/// The first `most` bytes of an open file.
+///
+/// # Errors
+/// The store's, and for anything but a regular file.
 pub(super) fn read_up_to(file: &DirFile, most: usize) -> io::Result<Vec<u8>> {
     if FileType::from_raw_mode(rustix::fs::fstat(&*file.fd())?.st_mode) != FileType::RegularFile {
         return Err(io::Error::other("not a regular file"));
@@ -330,19 +340,19 @@ pub(super) fn read_up_to(file: &DirFile, most: usize) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// A new name for something that is not in place yet.
+/// A new name for a file or directory that is not in place yet.
 pub(super) fn temporary_name() -> io::Result<OsString> {
     random_name(TEMPORARY)
 }
 
-/// A name that begins with `prefix` and that nothing else has.
+/// A name that begins with `prefix`. 96 random bits make it unique.
 pub(super) fn random_name(prefix: &str) -> io::Result<OsString> {
     let mut random = [0; 12];
     crate::crypto::random::fill(&mut random)?;
     Ok((prefix.to_owned() + &data_encoding::HEXLOWER.encode(&random)).into())
 }
 
-/// Whether this directory holds what was set aside.
+/// Whether this directory holds data that was set aside.
 pub(super) fn is_set_aside(entry: &Listed) -> bool {
     entry.kind == FileType::Directory && entry.name.as_bytes().starts_with(LOST.as_bytes())
 }

@@ -43,7 +43,7 @@ use std::{
     time::Duration,
 };
 
-/// What opens a key slot.
+/// A secret that opens a key slot.
 #[derive(Clone)]
 pub enum Unlock {
     /// A password (no trailing newline).
@@ -57,10 +57,10 @@ pub enum Unlock {
 }
 
 impl Unlock {
-    /// Hands the secret to `f` in the form that key slots take.
+    /// Passes the secret to `f` in the form that key slots take.
     ///
     /// # Errors
-    /// If what was typed is no recovery key.
+    /// If the text that was typed is not a recovery key.
     pub fn with_secret<T>(&self, f: impl FnOnce(SlotSecret) -> T) -> std::result::Result<T, OpenError> {
         Ok(match self {
             Unlock::Password(password) => f(SlotSecret::Password(password)),
@@ -76,7 +76,8 @@ impl Unlock {
     }
 }
 
-/// How long one machine usually waits for another that has a file or directory. Who writes a file gives way sooner.
+/// Default time that one machine waits for another that holds a file or directory. A machine that writes
+/// a file releases it sooner.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How to open.
@@ -84,15 +85,17 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 pub struct OpenOptions {
     /// Take no write lock and write nothing.
     pub read_only: bool,
-    /// Which engine.
+    /// Engine to use.
     pub engine: EngineChoice,
-    /// What an overwrite survives.
+    /// Kind of crash that an overwrite survives.
     pub durability: Durability,
-    /// Bytes of memory for contents on their way.
+    /// Bytes of memory for file contents that are being processed.
     pub memory: usize,
-    /// Several machines may write; then, how long one waits for another that has a file or directory. See [`PATIENCE`].
+    /// Set if several machines may write. The value is how long one waits for another that holds a file
+    /// or directory. See [`PATIENCE`].
     pub sharing: Option<Duration>,
-    /// The anchor to compare the vault with. The caller sees to one that is new: see `Vault::lacks_anchor`.
+    /// The anchor to compare the vault with. If it is new, the caller has to fill it: see
+    /// `Vault::lacks_anchor`.
     pub anchor: Option<AnchorUse>,
 }
 
@@ -111,66 +114,73 @@ impl Default for OpenOptions {
 
 /// An open vault.
 ///
-/// Locks are taken in this order: `long_names`, `dir_ids`, `stranded_ids`, `pending`'s of who makes it durable, `lists`, `modes`,
-/// `pending`'s queue.
+/// Lock order: `long_names`, `dir_ids`, `stranded_ids`, the lock in `pending` that is held while names
+/// are made durable, `lists`, `modes`, the queue of `pending`.
 pub struct Vault {
     pub(super) keys: KeyRing,
-    /// Held while a directory is put under another key. Taken before all others.
+    /// Held while a directory is put under another key. Taken before all other locks.
     pub(super) renewing: Mutex<()>,
-    /// The thread that goes on with a rotation.
+    /// The thread that continues a rotation.
     pub(super) rotation: Behind,
-    /// Directories that could not be put under the present key, and why: see `Vault::renew_dir`.
+    /// Directories that could not be put under the present key, and why. See `Vault::renew_dir`.
     pub(super) left: Mutex<HashMap<DirId, WhyLeft>>,
-    /// Names that were moved or added while a rotation was under way.
+    /// Number of names that were moved or added while a rotation was in progress.
     pub(super) moves: AtomicU64,
-    /// The configuration's.
+    /// The vault's id from the configuration.
     pub(super) id: [u8; VAULT_ID],
     pub(super) root: Arc<Dir>,
     pub(super) files: Arc<Files>,
     pub(super) pending: Pending,
-    /// Where more may be pending than is known.
+    /// Set if small files other than those in `pending` may not be durable: a process that had the vault
+    /// before was killed, and the store cannot be synced as a whole.
     pub(super) left_pending: Option<Met>,
-    /// Excludes whoever changes a long name, moves a name or removes a directory from one another.
+    /// Serializes changes of long names, moves of names, and removals of directories.
     pub(super) long_names: Mutex<()>,
-    /// Read: an id file is read. Write: one is made, or taken away with its directory.
+    /// Held for reading while an id file is read. Held for writing while one is created, or removed with
+    /// its directory.
     pub(super) dir_ids: RwLock<()>,
-    /// Ids of directories that could not go back to them.
+    /// Ids of directories that could not be put back in place.
     pub(super) stranded_ids: Mutex<Vec<StrandedId>>,
-    /// Read: an attribute is read, or set on its node. Write: a list of attributes changes.
+    /// Held for reading while an attribute is read, or set on its node. Held for writing while a list of
+    /// attributes changes.
     pub(super) lists: RwLock<()>,
-    /// Whether there may be a directory of lists: nobody makes one but who has the vault alone.
+    /// Whether a directory of lists may exist. Only a process that holds the vault exclusively creates
+    /// one.
     pub(super) has_lists: AtomicBool,
-    /// Whether names of lists may not be durable. Who had the vault before may have been killed.
+    /// Whether names of lists may not be durable, because the previous holder of the vault may have been
+    /// killed.
     pub(super) lists_uncertain: AtomicBool,
-    /// Held while permission bits change. A directory may have more of them for the moment while a file in it gets more.
+    /// Held while permission bits change. Reentrant, because a directory may have bits added temporarily
+    /// while bits are added to a file in it.
     pub(super) modes: ReentrantMutex<()>,
-    /// Whether the store tells inodes with the same number apart.
+    /// Whether the store has generation numbers, which distinguish successive inodes with the same
+    /// number.
     pub(super) has_generations: bool,
     /// The user that this process acts as in the store.
     pub(super) user: u32,
-    /// What was confirmed last, if somebody keeps that.
+    /// The last confirmed state, if an anchor is used.
     pub(super) anchor: Option<Arc<Anchor>>,
-    /// The thread that brings changes to it.
+    /// The thread that writes changes to the anchor.
     pub(super) anchoring: Anchoring,
-    /// What was logged already, so that a foreign file is not reported at each listing.
+    /// Complaints already logged, so that they are not repeated at each listing.
     pub(super) told: Mutex<HashSet<String>>,
-    /// The same of files that are none of the vault's, which are no damage.
+    /// Complaints already logged about files of other programs, which are not damage.
     pub(super) told_of_strays: Mutex<HashSet<String>>,
     read_only: bool,
-    /// As [`OpenOptions`] has it.
+    /// As in [`OpenOptions`].
     pub(super) sharing: Option<Duration>,
     pub(super) lock: Option<Arc<WriteLock>>,
 }
 
 impl Vault {
-    /// Unlocks and opens the vault at `path`. Also prepares the process: as many open files as its hard
-    /// limit allows, no core dumps.
+    /// Unlocks and opens the vault at `path`. Also prepares the process: raises the limit of open files
+    /// as far as allowed, and disables core dumps.
     ///
-    /// Read-only openings take no lock and write nothing; any number stand beside each other and beside one
-    /// that writes.
+    /// Opening read-only takes no lock and writes nothing. Any number of readers can coexist with each
+    /// other and with a writer.
     ///
     /// # Errors
-    /// `OpenError` with a variant for each thing that a user can mend.
+    /// An `OpenError` with a separate variant for each problem that a user can fix.
     pub fn open(
         path: &Path,
         unlock: &Unlock,
@@ -187,7 +197,7 @@ impl Vault {
         let users = if options.sharing.is_some() { Users::Several } else { Users::One };
         let lock =
             if options.read_only { None } else { Some(Arc::new(WriteLock::take(&store, path, users)?)) };
-        // Before another process had the vault, it may have had another configuration.
+        // Read again under the lock: the previous holder may have replaced the configuration.
         let configs = match &lock {
             Some(_) => {
                 require_settled(&store)?;
@@ -197,7 +207,8 @@ impl Vault {
         };
         process::prepare(store.itself());
         let budget = Budget::of(options.memory);
-        // First: a GPU is opened meanwhile, and is often there once the key is derived from a password.
+        // Started first: the GPU is opened in the background, and is often ready by the time the key is
+        // derived from a password.
         let router = Router::new(options.engine, budget.buffers)?;
         let (config, _, master) = unlock.with_secret(|secret| configs.unlock(&secret))??;
         let settings = config.settings();
@@ -210,7 +221,7 @@ impl Vault {
         let failed =
             |source: io::Error| OpenError::Store { action: "cannot read", path: path.into(), source };
         if options.anchor.is_some() && !options.read_only {
-            // It must not know of a configuration that a power cut takes back.
+            // The anchor must not record a configuration that a power cut could still undo.
             store.sync().map_err(failed)?;
         }
         let anchor = match &options.anchor {
@@ -219,17 +230,18 @@ impl Vault {
         };
         let aside = store.try_clone().map_err(failed)?;
         let [of_files, of_names] = [store.filesystem().map_err(failed)?, store.filesystem().map_err(failed)?];
-        // Another machine may be about to write the second copy: who has the vault alone sees to it.
+        // In a shared vault another machine may be about to write the second copy. An exclusive holder
+        // repairs it.
         if !configs.agree_on(&config) && !options.read_only && options.sharing.is_none() {
             require_case(&store, settings.names, path)?;
-            // Another key than the vault's must not take the place of that one.
+            // The configuration must not be replaced by one with a key that is not the vault's.
             if config_file::require_root(&store, path, &config, &master).is_ok() {
                 config_file::mend_for(&config, &store, path, &master)?;
             }
         }
         let of_space = store.try_clone().map_err(failed)?;
         let has_generations = of_names.has_generations();
-        // Weak: the lock goes with the vault.
+        // Weak, because the lock is released with the vault.
         let guard = lock.as_ref().map(Arc::downgrade).unwrap_or_default();
         let rewrites = StoredRewrites::open(store.try_clone().map_err(failed)?, config.is_rotating());
         let list = FormerList::open(&store, &config, &master).map(Arc::new);
@@ -292,10 +304,11 @@ impl Vault {
             vault.has_lists = AtomicBool::new(false);
         }
         if vault.lock.as_ref().is_some_and(|lock| lock.was_left()) {
-            // What a killed process left in the page cache is not durable yet, and is about to be built upon.
-            // On FUSE that is each file's own sync: at its recovery, and where ids and sidecars are met.
+            // Data that a killed process left in the page cache is not durable yet, but later writes
+            // will depend on it. On FUSE each file is synced separately: at its recovery, and where ids
+            // and sidecars are met.
             let synced = store.sync_all().map_err(failed)?;
-            // Who shares a vault makes ids and sidecars durable before others see them.
+            // Machines that share a vault make ids and sidecars durable before others see them.
             vault.left_pending = (!synced && !vault.is_shared()).then(Met::default);
         }
         vault.root = Arc::new(vault.root_with_id(store).map_err(|e| match e {
@@ -320,12 +333,13 @@ impl Vault {
         &self.files
     }
 
-    /// Whether nothing may be written.
+    /// Whether the vault was opened read-only.
     pub fn read_only(&self) -> bool {
         self.read_only
     }
 
-    /// Refuses what would write to a vault that is open for reading only, or that another had since.
+    /// Fails if the vault is open for reading only, or if another process or machine has had its lock
+    /// since.
     pub(super) fn writable(&self) -> Result<()> {
         match &self.lock {
             None => Err(Error::ReadOnly),
@@ -338,7 +352,8 @@ impl Vault {
         self.root.clone()
     }
 
-    /// Space of the store, as contents that it has room for if they are one file: what is free can be allocated at once.
+    /// Space of the store, as the size of a single file that would fit, so that everything reported as
+    /// free can be allocated at once.
     pub fn statfs(&self) -> Result<StatFs> {
         let space = self.root.store.space()?;
         let contents = |blocks: u64| {
@@ -356,28 +371,28 @@ impl Vault {
         })
     }
 
-    /// Makes a file durable, its attributes and the names that lead to it: what fsync promises.
+    /// Makes a file durable with its attributes and the names that lead to it, as fsync promises.
     pub fn sync_file(&self, file: &OpenFile) -> Result<()> {
         self.make_names_durable()?;
         self.files.sync_whole(file)?;
         self.anchor_files()
     }
 
-    /// The same, but for attributes: what fdatasync promises.
+    /// Makes a file's data and the names that lead to it durable, as fdatasync promises.
     pub fn sync_data(&self, file: &OpenFile) -> Result<()> {
         self.make_names_durable()?;
         self.files.sync(file)?;
         self.anchor_files()
     }
 
-    /// Flushes everything, writes the clean records and makes all of it durable, names and attributes too. Called at unmount.
-    /// The write lock goes with the vault itself.
+    /// Flushes everything, writes the clean records and makes all of it durable, including names and
+    /// attributes. Called at unmount. The write lock is released when the vault is dropped.
     pub fn shut_down(&self) -> Result<()> {
         self.rotation.stop();
         self.anchoring.stop();
-        // Tried again: what a failed sync may have lost is written once more.
+        // Retried once: data that a failed sync may have lost is written again.
         let names = self.make_names_durable().or_else(|_| self.make_names_durable());
-        // Before files are cleaned: some get an identity.
+        // Must precede the cleaning of files, because some get an identity here.
         let anchored = self.anchor_names(None);
         let files = self.files.shut_down();
         let store = if self.read_only() { Ok(false) } else { self.sync_store() };
@@ -391,11 +406,11 @@ impl Vault {
     }
 }
 
-/// Bytes that the store has left for everybody.
+/// Bytes that the store has free for unprivileged users.
 fn free_bytes(store: &StoreDir) -> io::Result<u64> {
     let space = store.space()?;
     match space.f_blocks {
-        0 => Ok(u64::MAX), // It does not count them.
+        0 => Ok(u64::MAX), // the store does not count blocks
         _ => Ok(space.f_bavail.saturating_mul(space.f_frsize)),
     }
 }

@@ -1,4 +1,4 @@
-//! Why a vault does not open. Each message says what its reader can do.
+//! Why a vault does not open. Each message tells its reader what to do.
 
 use super::{AnchorError, Damage};
 use crate::{
@@ -10,22 +10,23 @@ use crate::{
 };
 use std::{io, path::PathBuf};
 
-/// Why a vault was not opened, made or changed.
+/// Why a vault could not be opened, created or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is no `warpcrypt.json`.
     #[error("{} is not a vault (it has no warpcrypt.json): give the vault's directory, or make one with `warpcrypt init`", .0.display())]
     NotAVault(PathBuf),
-    /// Neither `warpcrypt.json` nor its copy is there, or the copy alone and damaged; but the rest of a vault is.
+    /// The rest of a vault is there, but both `warpcrypt.json` and its copy are missing, or only a
+    /// damaged copy is left.
     #[error("the vault in {} has lost its configuration, warpcrypt.json and warpcrypt.json.copy: `warpcrypt key restore` brings it back from a backup or from the printed master secret", .0.display())]
     NoConfig(PathBuf),
     /// The configuration belongs to another vault.
     #[error("the configuration is not that of the vault in {}: the vault's root directory does not authenticate with it", .0.display())]
     OtherVault(PathBuf),
-    /// The configuration is of another format.
+    /// The configuration has an unknown format version.
     #[error("the vault has format version {0}, which this program does not know: {advice}", advice = advice(*.0))]
     UnknownVersion(u64),
-    /// The configuration is no configuration.
+    /// The configuration cannot be parsed.
     #[error("warpcrypt.json is malformed ({0}): restore it from a backup")]
     Malformed(String),
     /// The secret opens none of the key slots of its kind.
@@ -39,12 +40,12 @@ pub enum OpenError {
         "warpcrypt.json was edited: it does not authenticate under the vault's key; restore it from a backup"
     )]
     Edited,
-    /// Without a secret nobody can tell which of them is right.
+    /// Without a secret it is impossible to tell which of the two is right.
     #[error(
         "warpcrypt.json and warpcrypt.json.copy differ: mount the vault for writing, which makes them equal, and try again"
     )]
     CopiesDiffer,
-    /// Only one of them can be the vault's.
+    /// Only one of the two can be the vault's.
     #[error(
         "warpcrypt.json and warpcrypt.json.copy are of different histories (generation {0} opens with this, the other one has {1}): one of them came from a backup or from somebody who has an old key; move the wrong one out of the vault, and try again"
     )]
@@ -52,32 +53,32 @@ pub enum OpenError {
     /// Another problem with a secret, or with a change to the configuration.
     #[error("{0}")]
     Config(ConfigError),
-    /// Another process has it open for writing.
+    /// Another process has the vault open for writing.
     #[error("the vault is already mounted for writing: unmount it first, or mount it with --read-only")]
     Locked,
-    /// Another process is changing the keys, and may be about to give the vault another one.
+    /// Another process is changing the keys, and may be about to give the vault another master key.
     #[error(
         "another process is changing the vault's keys, with `warpcrypt passwd` or `warpcrypt key`: try again when it has ended"
     )]
     Changing,
-    /// Other machines, or mounts of this one, share it.
+    /// Other machines, or other mounts on this one, share the vault.
     #[error(
         "the vault is mounted with --shared: unmount it everywhere first, or mount it with --shared or --read-only"
     )]
     Shared,
-    /// It cannot be shared.
+    /// The vault cannot be shared, for the given reason.
     #[error("the vault cannot be mounted with --shared: {0}")]
     NotShared(&'static str),
-    /// Writing was asked for where nothing can be written.
+    /// Writing was requested, but the store is read-only.
     #[error("the vault is on a read-only filesystem: mount it with --read-only")]
     ReadOnlyStore,
-    /// Plain names on a filesystem that takes `a` and `A` for one name.
+    /// Plain names on a filesystem that treats `a` and `A` as the same name.
     #[error("the filesystem of {} does not tell upper from lower case, and the names are not encrypted: files would be written over one another; use another filesystem or encrypted names (to read, mount with --read-only)", .0.display())]
     FoldsCase(PathBuf),
-    /// A vault is to be made where something else is.
+    /// A new vault was requested in a place that is not an empty directory.
     #[error("{} is not an empty directory: a vault is made in a new or an empty one", .0.display())]
     NotEmpty(PathBuf),
-    /// A vault is to be made where one is.
+    /// A new vault was requested where there already is one.
     #[error("{} is a vault already: mount it, or choose another directory", .0.display())]
     AlreadyVault(PathBuf),
     /// The root directory is damaged.
@@ -85,25 +86,25 @@ pub enum OpenError {
         "the vault's root directory is damaged ({0}): restore its id file from a backup, or run `warpcrypt check --repair`"
     )]
     DamagedRoot(#[from] Damage),
-    /// The anchor cannot be used, or says that the vault is older than it was.
+    /// The anchor cannot be used, or shows that the vault is older than its last confirmed state.
     #[error("{0}")]
     Anchor(#[from] AnchorError),
-    /// The store fails.
+    /// The store returned an error.
     #[error("{action} {}: {source}", .path.display())]
     Store {
-        /// What was tried: "cannot open", …
+        /// The attempted action, such as "cannot open".
         action: &'static str,
-        /// On what.
+        /// The path it failed on.
         path: PathBuf,
-        /// What the store answered.
+        /// The store's error.
         source: io::Error,
     },
-    /// The chosen engine is not to be had.
+    /// The chosen engine is not available.
     #[error("{0}")]
     Engine(#[from] EngineError),
 }
 
-/// What helps with a vault of another format version.
+/// Advice for a vault of another format version.
 fn advice(version: u64) -> &'static str {
     if version < u64::from(VERSION) {
         "it was made before the first release. Copy its files out with the program that made it, and into a new vault"

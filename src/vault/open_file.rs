@@ -1,4 +1,4 @@
-//! An open regular file: its content, its descriptor, and which inode it is.
+//! An open regular file: its content, its descriptor, and its inode.
 
 use super::{
     Error,
@@ -21,15 +21,15 @@ pub struct OpenFile {
     pub store: Arc<DirFile>,
     /// Device and inode number in the store.
     pub key: Key,
-    /// The inode's last link is gone: what was not flushed need not be.
+    /// The inode's last link is gone, so unflushed data need not be stored.
     pub(super) unlinked: AtomicBool,
-    /// The log has said that something cannot be stored.
+    /// A failure to store something was logged, and not everything has been stored since.
     pub(super) complained: AtomicBool,
     generation: OnceLock<u32>,
 }
 
 impl OpenFile {
-    /// A file that was just opened or made.
+    /// Wraps a file that was just opened or created.
     pub(super) fn new(file: Arc<File>, store: Arc<DirFile>, key: Key) -> Self {
         OpenFile {
             file,
@@ -41,12 +41,12 @@ impl OpenFile {
         }
     }
 
-    /// [`Node::generation`] of its inode. The store is asked once: the inode stays the same while the file is open.
+    /// [`Node::generation`] of its inode. Asks the store once, as the inode cannot change while the file is open.
     pub(super) fn generation(&self) -> u32 {
         *self.generation.get_or_init(|| Node::shared(self.store.fd()).generation())
     }
 
-    /// Whether nothing is lost when the table lets go of it.
+    /// Whether the table can drop the file without losing data.
     pub(super) fn may_go(&self, context: &Context) -> bool {
         context.read_only
             || self.unlinked.load(Ordering::Relaxed)
@@ -54,7 +54,7 @@ impl OpenFile {
             || self.file.failed()
     }
 
-    /// Logs that something cannot be stored, once until all is.
+    /// Logs that something cannot be stored, once until everything is stored.
     pub(super) fn complain(&self, e: &Error) {
         if !self.complained.swap(true, Ordering::Relaxed) {
             log::error!("inode {}: what was written cannot be stored: {e}", self.key.1);

@@ -1,4 +1,5 @@
-//! Directories of the vault's own in its root, whose files belong to nodes elsewhere: long targets of links, lists of attributes.
+//! The vault's own directories in its root, whose files belong to nodes elsewhere: long link targets and
+//! lists of attributes.
 
 use super::{
     Dir, Result, Vault,
@@ -14,19 +15,19 @@ use std::{
     sync::Arc,
 };
 
-/// Names of the files that belong to an entry of a directory of the store.
+/// Returns the names of the files that belong to an entry of a directory of the store.
 pub(super) type FilesOf<'a> = dyn FnMut(&StoreDir, &Listed) -> io::Result<Vec<OsString>> + 'a;
 
-/// A search for files that belong to nothing.
+/// A walk that finds files that belong to no entry.
 struct Strike<'a, 'f> {
     vault: &'a Vault,
-    /// Files that belong to nothing seen so far.
+    /// Files for which no owner has been seen so far.
     left: &'a mut HashSet<OsString>,
     files_of: &'a mut FilesOf<'f>,
 }
 
 impl Vault {
-    /// The directory `name`, if there is one.
+    /// Opens the vault's own directory `name`, if there is one.
     pub(super) fn own_dir(&self, name: &str) -> io::Result<Option<StoreDir>> {
         match self.root.store.open_dir(OsStr::new(name)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -34,7 +35,8 @@ impl Vault {
         }
     }
 
-    /// The directory `name`, which is made if it is not there: whoever may use the root may use it.
+    /// Opens the vault's own directory `name`, and creates it if it is missing. It gets the owner and
+    /// mode of the vault's root, so that every user of the root can use it.
     pub(super) fn make_own_dir(&self, name: &str) -> io::Result<StoreDir> {
         if let Some(dir) = self.own_dir(name)? {
             return Ok(dir);
@@ -46,18 +48,18 @@ impl Vault {
         }
         let dir = root.open_dir(name)?;
         let above = root.itself().stat()?;
-        // Without root's rights it belongs to this process's user.
+        // Without root privileges the directory belongs to this process's user.
         let _ = dir.itself().chown(Some(above.st_uid), Some(above.st_gid));
         dir.itself().chmod(permissions(above.st_mode))?;
         root.sync()?;
         Ok(dir)
     }
 
-    /// The directory `name`, and the files in it that belong to nothing in the store: a crash left them. `None` if there is no
-    /// such directory.
+    /// Opens the directory `name` and lists the files in it that belong to nothing in the store, which a
+    /// crash left behind. `None` if there is no such directory.
     ///
     /// # Errors
-    /// The store's, also if not everything can be seen.
+    /// The store's, including the case that some part of the store cannot be read.
     pub(super) fn left_in(&self, name: &str, files_of: &mut FilesOf) -> Result<Option<(Dir, Vec<OsString>)>> {
         let Some(dir) = self.own_dir(name)? else { return Ok(None) };
         let listed = self.with_access(&dir.itself(), 0o500, || dir.list())?;

@@ -1,10 +1,12 @@
 //! Small files that names depend on and that are not known to be durable yet: directory id files and
 //! long-name sidecars.
 //!
-//! They are written without a barrier, so that making many directories stays fast, and made durable all
-//! together before anything that depends on one of them is promised to be durable. Once a sync failed, one that
-//! succeeds says nothing about what the failed one lost: then they are written again before the next. What a process left that was
-//! killed is not durable either: the next one asks the whole store or, where it cannot, notes each file that it meets.
+//! They are written without a barrier, so that creating many directories stays fast. All of them are
+//! made durable together before anything that depends on one of them is confirmed as durable. After a
+//! failed sync, a later successful sync says nothing about the data that the failed one lost, so the
+//! files are written again before the next sync. Files left by a killed process are not known to be
+//! durable either. The next process syncs the whole store or, if the store does not support that, notes
+//! each such file that it meets.
 
 use super::{
     Dir, Result, Vault,
@@ -30,20 +32,21 @@ use std::{
     sync::Arc,
 };
 
-/// More than this are made durable by one call for the whole store: each one kept holds a descriptor.
+/// If more than this are noted, the whole store is synced instead of each one. Every noted file holds a
+/// descriptor of its directory.
 const MOST_PENDING: usize = 512;
-/// The part of the process's descriptors that they may take.
+/// The noted files may use one part in `SHARE` of the process's descriptors.
 const SHARE: usize = 8;
 
-/// What has yet to be made durable.
+/// The small files that still have to be made durable.
 pub(super) struct Pending {
     filesystem: Filesystem,
     most: usize,
     queue: Mutex<Queue>,
-    /// Held while a queue is made durable: who comes meanwhile may depend on it and has to wait. True from a sync
-    /// that failed until all that it may have lost is written again and durable.
+    /// Held while a queue is made durable. Other callers may depend on that queue and have to wait. True
+    /// from a failed sync until everything that it may have lost is written again and durable.
     doubtful: Mutex<bool>,
-    /// So many syncs fail from now on.
+    /// Number of syncs that fail from now on.
     #[cfg(test)]
     pub(super) failing: std::sync::atomic::AtomicU32,
 }
@@ -51,7 +54,7 @@ pub(super) struct Pending {
 #[derive(Default)]
 struct Queue {
     files: Vec<Small>,
-    /// Not all of them are known.
+    /// The list is incomplete.
     overflown: bool,
 }
 
@@ -62,7 +65,7 @@ struct Small {
 }
 
 impl Pending {
-    /// Nothing yet; with `descriptors` for the whole process.
+    /// An empty queue. `descriptors` is the process's limit.
     pub(super) fn new(filesystem: Filesystem, descriptors: usize) -> Self {
         Pending {
             filesystem,
@@ -80,8 +83,8 @@ impl Pending {
         if queue.overflown {
             return;
         }
-        // Where the store as a whole cannot be asked, twice as many wait for the sync that is under way, or for
-        // what failed to be over.
+        // A store that cannot be synced as a whole gets twice the room, for files noted while a sync is
+        // in progress or a failure is still to be repaired.
         let most = if self.filesystem.syncs() { self.most } else { 2 * self.most };
         if queue.files.len() >= most {
             *queue = Queue { files: Vec::new(), overflown: true };
@@ -90,8 +93,9 @@ impl Pending {
         queue.files.push(Small { dir: dir.clone(), name, content: content.to_vec() });
         let full = queue.files.len() > self.most;
         drop(queue);
-        // Each by itself, then, and before there are more. What fails stays noted: the next fsync says so. Not
-        // waited for: who recovers may want a lock that the caller has.
+        // Sync the files one by one before there are more. Failures stay noted, and the next fsync
+        // reports them. Do not wait for the lock: a thread that recovers from a failed sync may need a
+        // lock that the caller holds.
         if full
             && let Some(mut doubtful) = self.doubtful.try_lock()
             && !*doubtful
@@ -101,8 +105,8 @@ impl Pending {
         }
     }
 
-    /// Has `make` make durable all that was noted so far; it says how many files are lost for good. What it fails
-    /// with is for the next to mend.
+    /// Calls `make` to make everything noted so far durable. `make` returns how many files are
+    /// permanently lost. If it fails, the next call has to repair what may be lost.
     fn make_durable(
         &self,
         doubtful: &mut bool,
@@ -118,7 +122,7 @@ impl Pending {
                 *doubtful = true;
                 let mut current = self.queue.lock();
                 current.overflown |= queue.overflown;
-                // The older ones first: of one name the last counts.
+                // Older ones first: of several entries for one name, the last counts.
                 let newer = std::mem::replace(&mut current.files, queue.files);
                 current.files.extend(newer);
                 Err(e)
@@ -138,13 +142,14 @@ impl Pending {
         self.filesystem.sync()
     }
 
-    /// Makes one file and its entry durable; one that is gone needs nothing.
+    /// Makes one file and its directory entry durable. A file that is gone needs nothing.
     pub(super) fn sync_file(&self, dir: &StoreDir, name: &OsStr) -> io::Result<()> {
         self.fail()?;
         let file = dir.open_file(name, OFlags::RDONLY);
         match file.and_then(fsync).and_then(|()| dir.sync()) {
             Err(e) if is_gone(&e) => Ok(()),
-            // A directory that even its owner may not read or search now: only the whole store can be asked.
+            // Even its owner may not read or search the directory now, so only the whole store can be
+            // synced.
             Err(e) if is_refusal(&e) => self.filesystem.sync(),
             synced => synced,
         }
@@ -165,8 +170,8 @@ impl Pending {
     }
 }
 
-/// What was met of the small files that whoever had the vault before, and was killed, may have left not durable: files by their
-/// content, which no two have in common, and directories of which all were met, by their ids.
+/// Small files met so far that a killed previous holder of the vault may have left not durable: files by
+/// their content, which is unique, and directories in which all such files were met, by their ids.
 #[derive(Default)]
 pub(super) struct Met(Mutex<HashSet<Vec<u8>>>);
 
@@ -180,7 +185,8 @@ impl Vault {
         }
     }
 
-    /// The same for the sidecar of a stored name, if that is a long one. One that cannot be read is of no use to the name.
+    /// Calls `note_met` for the sidecar of a stored name, if the name is a long one. An unreadable sidecar
+    /// is skipped, because the name cannot rely on it.
     pub(super) fn note_met_sidecar(&self, dir: &Dir, stored: &OsStr) {
         if self.left_pending.is_some() && stored.as_bytes().starts_with(LONG.as_bytes()) {
             let name = OsString::from_vec(sidecar_name(stored.as_bytes()));
@@ -190,8 +196,8 @@ impl Vault {
         }
     }
 
-    /// The same for all names in a directory, which is about to be made durable: once, as those made since are noted when they are
-    /// made.
+    /// Calls `note_met_sidecar` for all names in a directory that is about to be made durable. Done once
+    /// per directory, because later names are noted when they are created.
     ///
     /// # Errors
     /// The store's.
@@ -206,10 +212,11 @@ impl Vault {
         Ok(())
     }
 
-    /// Makes durable what the names made so far depend on: ids of directories, sidecars of long names.
+    /// Makes durable what the names created so far depend on: directory ids and the sidecars of long
+    /// names.
     ///
     /// # Errors
-    /// The store's. What may be lost then is written again by the next call.
+    /// The store's. The next call writes again what may be lost.
     pub fn make_names_durable(&self) -> Result<()> {
         if self.read_only() {
             return Ok(());
@@ -222,18 +229,19 @@ impl Vault {
                 .make_durable(&mut doubtful, |queue| self.pending.sync(queue).map(|()| 0))?);
         }
         drop(doubtful);
-        // No name may move to where was looked already. This lock comes before the other.
+        // No name may move to a part of the store that was already visited. This lock precedes
+        // `doubtful` in the lock order.
         let alone = self.long_names.lock();
         self.make_names_durable_among(&alone)
     }
 
-    /// Whether the store can be made durable as a whole.
+    /// Whether the store can be synced as a whole.
     pub(super) fn can_sync_store(&self) -> bool {
         self.pending.filesystem.syncs()
     }
 
-    /// Makes everything durable that the store has, names and attributes too. False if the store cannot be asked for
-    /// that, but only for single files and directories.
+    /// Makes everything in the store durable, including names and attributes. Returns false if the store
+    /// can only sync single files and directories.
     ///
     /// # Errors
     /// The store's.
@@ -242,13 +250,14 @@ impl Vault {
             return Ok(false);
         }
         self.make_names_durable()?;
-        // The store says once that this failed, also if it concerns what was made meanwhile.
+        // The store reports a failure only once, even if it affects small files that were noted
+        // meanwhile.
         let mut doubtful = self.pending.doubtful.lock();
         self.pending.sync_all().inspect_err(|_| *doubtful = true)?;
         Ok(true)
     }
 
-    /// `make_names_durable` for who has the lock of long names.
+    /// [`Vault::make_names_durable`] for a caller that holds the lock of long names.
     pub(super) fn make_names_durable_among(&self, _alone: &MutexGuard<()>) -> Result<()> {
         self.check_lock()?;
         let mut doubtful = self.pending.doubtful.lock();
@@ -262,11 +271,12 @@ impl Vault {
         self.lock.as_ref().map_or(Ok(()), |lock| lock.check())
     }
 
-    /// After a failed sync: writes the files again, all of them in the store if it is not known which, and makes
-    /// them durable. Returns how many are lost.
+    /// After a failed sync, writes the files again and makes them durable. If the list is incomplete,
+    /// covers all small files in the store. Returns how many are lost.
     fn write_again(&self, queue: &Queue) -> io::Result<usize> {
         log::warn!("a sync failed: what names depend on is written again");
-        // Of one name the last is what it must be; the others then find it so.
+        // In reverse order: of several entries for one name the last is the valid one, and earlier ones
+        // then find it right.
         for small in queue.files.iter().rev() {
             self.with_access(&small.dir.itself(), 0o700, || {
                 self.rewrite(&small.dir, &small.name, Some(&small.content), true)
@@ -283,7 +293,7 @@ impl Vault {
         Ok(lost)
     }
 
-    /// Writes all small files again that are in a directory and below, and syncs `each`.
+    /// Writes again all small files in a directory and below it. Syncs each one if `each`.
     fn rewrite_below(&self, dir: &StoreDir, each: bool) -> io::Result<usize> {
         let mut stream = self.with_access(&dir.itself(), 0o500, || dir.stream())?;
         let mut lost = 0;
@@ -305,7 +315,7 @@ impl Vault {
                     Ok(0)
                 };
                 lost += match done {
-                    // Gone meanwhile, or another user's: not written by this process.
+                    // Gone meanwhile, or another user's and so not written by this process.
                     Err(e) if is_gone(&e) || is_refusal(&e) => 0,
                     done => done?,
                 };
@@ -313,8 +323,9 @@ impl Vault {
         }
     }
 
-    /// Writes a small file again, as it is or, if it is not as it must be, with the content that is `known`. True if
-    /// that is lost. It is not made anew: one that was removed stays so.
+    /// Writes a small file again: with its present content or, if that is wrong, with the `known`
+    /// content. Returns true if the content is wrong and no other is known. Does not create the file, so
+    /// a removed one stays removed.
     fn rewrite(&self, dir: &StoreDir, name: &OsStr, known: Option<&[u8]>, sync: bool) -> io::Result<bool> {
         let fd = match dir.open_file(name, OFlags::RDWR) {
             Err(e) if is_gone(&e) => return Ok(false),
@@ -340,7 +351,7 @@ impl Vault {
         Ok(false)
     }
 
-    /// Whether a small file has what it must have.
+    /// Whether the content of a small file authenticates for its name.
     fn is_right(&self, name: &OsStr, content: &[u8]) -> bool {
         if name == DIR_ID_NAME {
             self.keys.open(|keys| keys.open_dir_id(content)).is_ok()

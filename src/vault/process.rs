@@ -1,4 +1,5 @@
-//! What an open vault asks of its process.
+//! Process-wide settings for an open vault: resource limits, core dumps, the allocator, and wiping of
+//! stacks.
 
 use crate::crypto::traces;
 use parking_lot::Mutex;
@@ -14,15 +15,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The kernel's table of descriptors is made this large at the start: 128 KiB. It doubles when it is full, for which
-/// a process with several threads waits until each processor has been out of the kernel once (RCU): 10 to 30 ms, and
-/// 100 while a GPU is being opened. Nobody opens or makes a file meanwhile.
+/// The kernel's descriptor table is enlarged to this many entries at the start, which takes 128 KiB. The
+/// table doubles when it is full, and a process with several threads then waits for an RCU grace period:
+/// 10 to 30 ms, and 100 ms while a GPU is being opened. No file can be opened or created meanwhile.
 const DESCRIPTORS: i32 = 16 << 10;
 
-/// Raises the number of descriptors as far as it goes (every open file and directory holds one): to the hard limit, or to the
-/// system's where this process may go beyond. The same with the size
-/// of files (the kernel holds who writes to the limit of theirs); keeps keys and plaintext out of core dumps,
-/// and freed memory out of the process. `open` is any descriptor.
+/// Raises the number of descriptors as far as possible, because every open file and directory holds one:
+/// to the hard limit, or to the system's limit if this process may exceed the hard one. Raises the limit
+/// on file sizes as well, because the kernel applies the limit of the program that writes. Keeps keys
+/// and plaintext out of core dumps, and makes the allocator return freed memory to the system. `open` is
+/// any descriptor.
 pub(super) fn prepare(open: impl AsFd) {
     raise_most_descriptors();
     let (files, sizes) = (getrlimit(Resource::Nofile), getrlimit(Resource::Fsize));
@@ -36,7 +38,7 @@ pub(super) fn prepare(open: impl AsFd) {
             log::warn!("limit {resource:?} stays as it is: {e}");
         }
     }
-    // A lower limit refuses the number: then the table grows as it is needed.
+    // A lower limit refuses this descriptor number. The table then grows as needed.
     drop(fcntl_dupfd_cloexec(open, DESCRIPTORS - 1));
     keep_little();
     if let Err(e) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
@@ -44,7 +46,7 @@ pub(super) fn prepare(open: impl AsFd) {
     }
 }
 
-/// Raises the hard limit of descriptors to the most that the system gives a process. Only root may.
+/// Raises the hard limit of descriptors to the system's maximum for a process. Only root may do so.
 fn raise_most_descriptors() {
     let system =
         std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
@@ -52,13 +54,14 @@ fn raise_most_descriptors() {
     if let (Some(system), Some(most)) = (system, limit.maximum)
         && system > most
     {
-        // Refused to others.
+        // Fails without privilege.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.current, maximum: Some(system) });
     }
 }
 
-/// Limits that a mount is not to inherit from the shell that starts it: each would end it, or make it fail, in the midst of
-/// other programs' work. The kernel holds those to their own limits.
+/// Limits that a mount must not inherit from the shell that starts it. Each would end the mount or make
+/// it fail in the middle of other programs' work. The kernel applies each program's own limits to that
+/// program.
 const INHERITED: [(Resource, &str); 5] = [
     (Resource::Cpu, "CPU time"),
     (Resource::Fsize, "size of files"),
@@ -67,7 +70,7 @@ const INHERITED: [(Resource, &str); 5] = [
     (Resource::Nproc, "processes"),
 ];
 
-/// Lifts the limits that a mount inherited, as far as this process may. The log names what stays.
+/// Lifts the limits that a mount inherited, as far as this process may. Limits that remain are logged.
 pub fn lift_limits() {
     for (resource, name) in INHERITED {
         let inherited = getrlimit(resource);
@@ -86,50 +89,51 @@ pub fn lift_limits() {
     }
 }
 
-/// How many descriptors the process may have.
+/// Maximum number of descriptors of the process.
 pub fn descriptors() -> usize {
     let most = getrlimit(Resource::Nofile).current;
     most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX)
 }
 
-/// Allocations of so many bytes are given back to the system when they are freed.
+/// Allocations of at least this many bytes are returned to the system when they are freed.
 #[cfg(target_env = "gnu")]
 const LARGE: libc::c_int = 128 << 10;
-/// Heaps of the allocator: each keeps the most that it ever held.
+/// Number of heaps of the allocator. Each heap keeps the most that it ever held.
 #[cfg(target_env = "gnu")]
 const HEAPS: libc::c_int = 4;
 
-/// Has the allocator keep little of what is freed. By itself it keeps several times the most that was ever in
-/// use, in as many heaps as there are threads.
+/// Makes the allocator keep little freed memory. By default it keeps several times the peak use, in as
+/// many heaps as there are threads.
 fn keep_little() {
     #[cfg(target_env = "gnu")]
     for (what, value) in [(libc::M_MMAP_THRESHOLD, LARGE), (libc::M_ARENA_MAX, HEAPS)] {
-        // SAFETY: sets a number of the allocator, which may be done at any time.
+        // SAFETY: sets a parameter of the allocator, which is allowed at any time.
         if unsafe { libc::mallopt(what, value) } == 0 {
             log::warn!("the allocator keeps its setting {what}");
         }
     }
 }
 
-/// Gives memory that was freed back to the system.
+/// Returns freed memory to the system.
 pub(super) fn give_back_memory() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: the allocator releases pages that hold nothing.
+    // SAFETY: the allocator only releases unused pages.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Bytes of a stack that were used before, at most.
+/// Maximum depth in bytes that a stack is assumed to have been used to.
 const STACK: usize = 256 << 10;
-/// How long threads may take to wipe their stacks.
+/// Time limit for all threads to wipe their stacks.
 const WIPE_LIMIT: Duration = Duration::from_secs(2);
-/// Threads that have wiped theirs.
+/// Number of threads that have wiped their stacks.
 static WIPED: AtomicUsize = AtomicUsize::new(0);
 
-/// Has every thread wipe the part of its stack that is not in use: calls that have returned left keys and content
-/// there. A thread does so in a signal handler, so that it makes no difference what it waits for. The kernel stores the
-/// vector registers of the thread for that: whoever used keys has cleared them.
+/// Makes every thread wipe the unused part of its stack, where calls that have returned left keys and
+/// content. Each thread does so in a signal handler, so it does not matter what the thread waits for.
+/// For the handler the kernel stores the thread's vector registers, which code that used keys has
+/// already cleared.
 pub(super) fn wipe_stacks() {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();
@@ -153,16 +157,17 @@ pub(super) fn wipe_stacks() {
     }
 }
 
-/// Runs on the thread's stack for signals, which every thread of the standard library has. On the thread's own, the kernel
-/// would store the registers in what is to be wiped, and leave bytes between them as they are: those of vector registers
-/// that the processor lacks, 1600 on many.
+/// Runs on the thread's signal stack, which every thread of the standard library has. On the thread's
+/// own stack the kernel would store the registers in the area to be wiped. It would also leave gaps
+/// unwritten for vector registers that the processor lacks, 1600 bytes on many processors.
 extern "C" fn wipe_on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let own = 0_u8;
-    // SAFETY: what the kernel hands to a handler is the state of the thread that it interrupted.
+    // SAFETY: the kernel passes the handler the state of the thread that it interrupted.
     let interrupted = unsafe { stack_pointer(context) };
     match interrupted.map(|pointer| (pointer.wrapping_byte_sub(STACK), pointer)) {
         Some((lowest, pointer)) if !(lowest..pointer).contains(&(&raw const own).cast_mut()) => {
-            // SAFETY: below the part of the stack that is in use; a stack is longer, or grows. This handler runs on another.
+            // SAFETY: this range is below the part of the stack that is in use. A stack is longer than
+            // that, or grows. This handler runs on another stack.
             unsafe { lowest.wrapping_byte_sub(RED_ZONE).write_bytes(0, STACK) };
         }
         Some(_) | None => traces::wipe_stack::<STACK>(),
@@ -173,14 +178,14 @@ extern "C" fn wipe_on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *
 /// Bytes below the stack pointer that a function may use.
 const RED_ZONE: usize = 128;
 
-/// Where the stack of the thread ended when it was interrupted; known on x86-64.
+/// Stack pointer of the thread when it was interrupted. Known on x86-64 only.
 ///
 /// # Safety
-/// `context` is what the kernel handed to the handler of a signal.
+/// `context` must be what the kernel passed to a signal handler.
 unsafe fn stack_pointer(context: *mut libc::c_void) -> Option<*mut u8> {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         let registers = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
         Some(std::ptr::with_exposed_provenance_mut(registers[libc::REG_RSP as usize] as usize))
     }
@@ -192,8 +197,8 @@ unsafe fn stack_pointer(context: *mut libc::c_void) -> Option<*mut u8> {
 }
 
 fn on_signal(signal: libc::c_int) -> io::Result<()> {
-    // SAFETY: all zeros are such a value. The handler touches nothing but unused parts of stacks and a counter; calls that it
-    // interrupts go on.
+    // SAFETY: an all-zero `sigaction` is valid. The handler touches nothing but unused parts of stacks
+    // and a counter, and interrupted calls are restarted.
     let done = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = wipe_on_signal as *const () as usize;
@@ -203,9 +208,9 @@ fn on_signal(signal: libc::c_int) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether a thread of this process got the signal.
+/// Sends the signal to a thread of this process. Returns false if that failed.
 fn tell_thread(number: libc::pid_t, signal: libc::c_int) -> bool {
-    // SAFETY: takes numbers alone; a thread that is gone is an error.
+    // SAFETY: passes numbers only. A thread that is gone gives an error.
     unsafe { libc::syscall(libc::SYS_tgkill, std::process::id() as libc::pid_t, number, signal) == 0 }
 }
 

@@ -1,4 +1,4 @@
-//! Removing names, and moving them.
+//! Removing and moving names.
 
 use super::{Dir, Kind, Pin, Result, Stat, StoredName, Vault, dir_lock::LockMode, names::Place};
 use crate::store::Flock;
@@ -12,35 +12,35 @@ use std::{
 /// The flags of renameat2(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenameMode {
-    /// Replaces what is there.
+    /// Replaces an existing target.
     Replace,
-    /// Fails with EEXIST if something is there.
+    /// Fails with EEXIST if the target exists.
     NoReplace,
     /// Swaps both.
     Exchange,
-    /// Leaves a whiteout under the old name: device 0, by which an overlay knows that nothing of a lower layer is to be seen
-    /// there. The store does both in one step or refuses, so that no crash tears them apart.
+    /// Leaves a whiteout under the old name: device 0, which hides entries of an overlay's lower layers.
+    /// The store does both in one step or refuses, so a crash cannot separate them.
     Whiteout {
-        /// Whether what is there is replaced; else EEXIST.
+        /// Whether an existing target is replaced. If false, it gives EEXIST.
         replace: bool,
     },
 }
 
-/// A name's place in a directory, and what stands there.
+/// A name's place in a directory, and the node that was found there.
 pub struct Spot {
     place: Place,
-    /// What stands there, if anything.
+    /// The node under the name, if there is one.
     pub there: Option<There>,
 }
 
-/// What a name leads to.
+/// A node found under a name.
 #[derive(Debug)]
 pub struct There {
     /// Its inode.
     pub pin: Pin,
     /// Its attributes when it was found.
     pub stat: Stat,
-    /// Links that were left after a name of it was removed, once the store was asked; `None` if it did not say.
+    /// Links left after a name was removed. Set when the store is first asked, to `None` if it fails.
     pub(super) left: OnceLock<Option<u64>>,
 }
 
@@ -61,8 +61,8 @@ impl There {
         (self.stat.dev, self.stat.ino)
     }
 
-    /// Whether its last name is gone, after one was removed. The store is asked, not the attributes from before: another link may
-    /// have been made since.
+    /// Whether its last name is gone. Call this after a name was removed: the answer is kept. Asks the store
+    /// rather than the earlier attributes, because a link may have been created meanwhile.
     pub fn is_gone(&self) -> bool {
         self.stat.kind == Kind::Dir || self.links_left().map_or(self.stat.nlink <= 1, |links| links == 0)
     }
@@ -73,10 +73,11 @@ impl There {
 }
 
 impl Vault {
-    /// Finds what is to be removed, moved or replaced. Nobody else may change the name until that is done.
+    /// Looks up the name that is to be removed, moved or replaced. The caller makes sure that nobody
+    /// else changes the name until that is done.
     ///
     /// # Errors
-    /// The store's; that nothing stands there is none.
+    /// The store's. A missing name is not an error.
     pub fn find(&self, parent: &Dir, name: &OsStr) -> Result<Spot> {
         let place = self.place(parent, name)?;
         let there = match parent.store.node(&place.stored.0) {
@@ -91,7 +92,7 @@ impl Vault {
         Ok(Spot { place, there })
     }
 
-    /// Removes a name of anything but a directory. ENOENT if nothing stands there.
+    /// Removes a name of anything but a directory. ENOENT if `spot` is empty.
     pub fn unlink(&self, parent: &Dir, spot: &Spot) -> Result<()> {
         self.writable()?;
         let there = spot.there()?;
@@ -104,7 +105,7 @@ impl Vault {
         Ok(())
     }
 
-    /// Removes an empty directory. ENOENT if nothing stands there.
+    /// Removes an empty directory. ENOENT if `spot` is empty.
     pub fn rmdir(&self, parent: &Dir, spot: &Spot) -> Result<()> {
         self.writable()?;
         if spot.there()?.stat.kind != Kind::Dir {
@@ -121,7 +122,7 @@ impl Vault {
         Ok(())
     }
 
-    /// Renames. ENOENT if nothing stands at `from`.
+    /// Renames. ENOENT if `from` is empty.
     pub fn rename(&self, from: (&Dir, &Spot), to: (&Dir, &Spot), mode: RenameMode) -> Result<()> {
         self.writable()?;
         let (old, new) = (&from.1.place, &to.1.place);
@@ -139,7 +140,7 @@ impl Vault {
         let [_from, _to, locked] = self.lock_dirs(wanted)?;
         let alone = self.long_names.lock();
         self.moves.fetch_add(1, Ordering::Relaxed);
-        // What is moved may be durable, so what its new name depends on has to be first.
+        // The moved node may be durable, so what its new name depends on must be durable first.
         self.prepare(to.0, new)?;
         if exchange {
             self.prepare(from.0, old)?;
@@ -174,7 +175,8 @@ impl Vault {
             None => {}
         }
         match mode {
-            // In a shared vault another name of the file may have come to `to`: then nothing was renamed.
+            // In a shared vault, `to` may meanwhile have become another name of the same file. Then
+            // nothing was renamed.
             RenameMode::Replace | RenameMode::NoReplace
                 if self.is_shared() && from.0.store.stat(&old.stored.0).is_ok() => {}
             RenameMode::Replace | RenameMode::NoReplace => self.clear(from.0, old),
@@ -184,8 +186,9 @@ impl Vault {
         Ok(())
     }
 
-    /// The directory in whose place a rename puts another one. An empty one still holds files of the vault's own; a directory onto
-    /// itself stays.
+    /// The directory that a rename replaces with another one, if any. Even an empty directory contains
+    /// the vault's own files, which have to be removed. A directory that is renamed onto itself is not
+    /// replaced.
     fn replaced_dir(
         &self,
         moved: &There,
@@ -217,7 +220,8 @@ impl Vault {
         }
     }
 
-    /// After a name went from `dir`: if it was the last of an open file, what is not flushed need not be.
+    /// Called after a name was removed from `dir`. If it was the last name of an open file, unflushed
+    /// data need not be stored.
     fn name_went(&self, there: &There, dir: &Dir, name: &OsStr) {
         match there.stat.kind {
             Kind::File => match there.links_left() {

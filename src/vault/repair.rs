@@ -1,4 +1,5 @@
-//! Repairing what a check found. Nothing is thrown away: what is of no use goes to a folder of the store.
+//! Repairing what a check found. Nothing is discarded: whatever is replaced or removed is kept in a
+//! folder of the store.
 
 use super::{
     Damage, Dir, DirEntry, Error, File, OpenError, Rebuilt, Result, StoredName, Target, Unlock, Vault,
@@ -29,7 +30,8 @@ use std::{
     sync::Arc,
 };
 
-/// The folder for what is set aside, in the root of the store. It is made when it is first needed.
+/// The folder for data that is set aside, in the root of the store. It is created when it is first
+/// needed.
 pub struct Aside {
     root: Arc<StoreDir>,
     folder: Mutex<Option<Folder>>,
@@ -38,7 +40,7 @@ pub struct Aside {
 struct Folder {
     name: OsString,
     store: StoreDir,
-    /// The last name that was given.
+    /// The last name that was assigned.
     count: u64,
 }
 
@@ -47,14 +49,15 @@ impl Aside {
         Aside { root, folder: Mutex::default() }
     }
 
-    /// Puts something in under a name that is free: `put` gets the folder and that name. Returns where it is in the store.
+    /// Stores something under a free name: `put` gets the folder and that name. Returns the path within
+    /// the store.
     fn put(&self, put: impl FnOnce(&StoreDir, &OsStr) -> io::Result<()>) -> io::Result<PathBuf> {
         let mut folder = self.folder.lock();
         let folder = match &mut *folder {
             Some(folder) => folder,
             none => none.insert(self.make()?),
         };
-        // Also if it fails: nothing else gets a name at which there may be something.
+        // Also counted if `put` fails, so that a name that may be in use is never assigned again.
         folder.count += 1;
         let name = OsString::from(folder.count.to_string());
         put(&folder.store, &name)?;
@@ -70,12 +73,13 @@ impl Aside {
         Ok(Folder { name, store, count: 0 })
     }
 
-    /// Puts in what `make` makes under the name. It goes if that fails: a part of it would look like all of it.
+    /// Stores a new file that `make` creates under the name. If that fails, the file is removed, because
+    /// a partial one would look complete.
     fn put_new(&self, make: impl FnOnce(&StoreDir, &OsStr) -> io::Result<()>) -> io::Result<PathBuf> {
         self.put(|folder, name| make(folder, name).inspect_err(|_| drop(folder.unlink(name))))
     }
 
-    /// A copy of a stored file; `None` if all of it is zeros, which nobody misses.
+    /// Copies a stored file. `None` if it is all zeros, because nothing would be lost.
     fn copy(&self, file: &dyn BackingFile) -> io::Result<Option<PathBuf>> {
         if is_all_zeros(file)? {
             return Ok(None);
@@ -83,7 +87,7 @@ impl Aside {
         self.put_new(|folder, name| set_aside(folder, name, file).map(drop)).map(Some)
     }
 
-    /// Moves an entry of the store here.
+    /// Moves an entry of the store into the folder.
     ///
     /// # Errors
     /// The store's.
@@ -93,7 +97,7 @@ impl Aside {
         Ok(place)
     }
 
-    /// A new file with this content.
+    /// Stores a new file with this content.
     fn note(&self, content: &[u8]) -> io::Result<PathBuf> {
         self.put_new(|folder, name| {
             let file = DirFile::new(folder.create_file(name, 0o600)?);
@@ -102,7 +106,7 @@ impl Aside {
         })
     }
 
-    /// A copy of what stands in the place of an id file, or where it leads if that is a link.
+    /// Copies whatever is in the place of an id file. For a link, the target's path is stored.
     fn copy_id(&self, dir: &StoreDir) -> io::Result<()> {
         let own = OsStr::new(DIR_ID_NAME);
         match dir.open_file(own, OFlags::RDONLY) {
@@ -112,14 +116,15 @@ impl Aside {
     }
 }
 
-/// Puts a new id file in place of a damaged or missing one, durably: with the damaged id if a name in the directory opens with
-/// that, else with a new one, with which no name does. While a rotation is under way, an id that the directory had when that began
-/// is put back under the former key: what is in the directory is renewed with it. The old file is copied first, and there until
-/// the new one is. `None` if the id is not damaged.
+/// Durably replaces a damaged or missing id file. If a name in the directory opens with the damaged id,
+/// that id is kept. Otherwise the directory gets a new id, with which no existing name opens. During a
+/// rotation, an id that the directory had when the rotation began is restored under the former key, so
+/// that the directory's contents are renewed with it. The old file is copied first, and stays until the
+/// new one replaces it. `None` if the id is not damaged.
 ///
 /// # Errors
-/// The store's: what cannot be read may be whole. `Damaged` if the file is as long as one is, and `is_own` says that nothing shows
-/// that it was ever under these keys.
+/// The store's, because an id that cannot be read may be intact. `Damaged` if the file has the length of
+/// an id file and `is_own` finds no evidence that it was ever under these keys.
 fn mend_id(
     keys: &KeyRing,
     dir: &Dir,
@@ -130,7 +135,7 @@ fn mend_id(
     let old = match read_small(dir, own) {
         Ok(old) => Some(old),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-        Err(e) if is_link(&e) => Some(Vec::new()), // It has no id.
+        Err(e) if is_link(&e) => Some(Vec::new()), // a link contains no id
         Err(e) => return Err(e.into()),
     };
     if old.as_deref().is_some_and(|old| keys.open(|keys| keys.open_dir_id(old)).is_ok()) {
@@ -157,20 +162,20 @@ fn mend_id(
     Ok(Some(id))
 }
 
-/// Whether an id file may be as it was written, under another key.
+/// Whether an id file may be intact, but written under another key.
 fn may_be_whole(content: &[u8]) -> bool {
     content.len() == DIR_ID_FILE && content.iter().any(|byte| *byte != 0)
 }
 
-/// A durable id file that is not in place yet. It is no secret, and whoever may enter the directory needs it: root repairs vaults
-/// of users.
+/// Writes a durable id file that is not in place yet. It is not secret, and every user who may enter the
+/// directory needs it, because root repairs the vaults of users.
 fn id_file(dir: &StoreDir, content: &[u8]) -> io::Result<OsString> {
     let name = temporary_name()?;
     let file = DirFile::new(dir.create_file(&name, 0o600)?);
     let fill = || {
         file.write_at(content, 0)?;
         let (above, node) = (dir.itself().stat()?, Node::shared(file.fd()));
-        // Without root's rights it belongs to this process's user.
+        // Without root privileges the file belongs to this process's user.
         let _ = node.chown(Some(above.st_uid), Some(above.st_gid));
         node.chmod(0o644)?;
         fsync(&*file.fd())
@@ -179,8 +184,8 @@ fn id_file(dir: &StoreDir, content: &[u8]) -> io::Result<OsString> {
     Ok(name)
 }
 
-/// Whether something in a vault's root shows that it is the one of these keys: a file's record, or a directory's id. One without
-/// entries has nothing to lose.
+/// Whether something in a vault's root shows that the vault belongs to these keys: a file's record, or a
+/// directory's id. True for a root without entries, which has nothing to lose.
 fn is_of(keys: &KeyRing, contents: &ContentKeys, root: &Dir) -> io::Result<bool> {
     let present = keys.present();
     let mut listed = root.store.list()?;
@@ -189,7 +194,7 @@ fn is_of(keys: &KeyRing, contents: &ContentKeys, root: &Dir) -> io::Result<bool>
         matches!(present.names.classify(name), Class::Entry | Class::Long) && present.names.has_form(name)
     });
     let shows = |entry: &Listed| match entry.kind {
-        // What cannot be read shows nothing.
+        // An entry that cannot be read shows nothing.
         FileType::RegularFile => has_record(contents, root, &entry.name).unwrap_or(false),
         FileType::Directory => has_id(keys, root, &entry.name).unwrap_or(false),
         _ => false,
@@ -215,12 +220,13 @@ fn has_id(keys: &KeyRing, dir: &Dir, name: &OsStr) -> io::Result<bool> {
 }
 
 impl Vault {
-    /// Gives the root of the vault at `path` an id again, if it has none: without, the vault does not open. The old file is set
-    /// aside. Whether it had none.
+    /// Gives the root of the vault at `path` an id again if it has none, without which the vault does
+    /// not open. The old file is set aside. Returns whether the id was replaced.
     ///
     /// # Errors
-    /// Those of a secret that does not open the vault; the store's. `OtherVault` if nothing shows that the root is of this
-    /// configuration: with that of another vault, or an old one, its id would not authenticate either, and all names would be lost.
+    /// Those of a secret that does not open the vault; the store's. `OtherVault` if nothing shows that
+    /// the root belongs to this configuration. The configuration of another vault, or an old one, would
+    /// not authenticate the id either, and replacing the id would lose all names.
     pub fn repair_root_id(path: &Path, unlock: &Unlock) -> std::result::Result<bool, OpenError> {
         let store = open_vault(path)?;
         let lock = WriteLock::take(&store, path, Users::One)?;
@@ -241,7 +247,7 @@ impl Vault {
         }
     }
 
-    /// The folder for what repairs set aside.
+    /// The folder for data that repairs set aside.
     ///
     /// # Errors
     /// `ReadOnly`.
@@ -250,7 +256,7 @@ impl Vault {
         Ok(Aside::new(self.root.store.clone()))
     }
 
-    /// Rebuilds the content of a file, and says where its copy is if one was needed.
+    /// Rebuilds the content of a file. Returns the path of its copy if one was needed.
     ///
     /// # Errors
     /// The store's; `Invalid` if the file is in use.
@@ -278,7 +284,7 @@ impl Vault {
         Ok((rebuilt, copy))
     }
 
-    /// Makes a file with a blank header the empty file that it reads as.
+    /// Truncates a file with a blank header, which reads as empty, to an empty file.
     fn empty(&self, store: &DirFile, aside: &Aside) -> Result<Option<PathBuf>> {
         let (seconds, nanoseconds) = store.mtime()?;
         let copy = aside.copy(store)?;
@@ -288,8 +294,9 @@ impl Vault {
         Ok(copy)
     }
 
-    /// Gives an entry whose name is lost another one: `recovered-1`, or the next that is free. What the store had and has instead,
-    /// with a zero byte between, is noted first: a long name comes back with its sidecar.
+    /// Renames an entry whose name is lost to `recovered-1`, or the next free number. The old and the
+    /// new stored names, separated by a zero byte, are noted first, so that a long name can be restored
+    /// with its sidecar.
     ///
     /// # Errors
     /// The store's.
@@ -335,7 +342,7 @@ impl Vault {
         }
     }
 
-    /// Takes a damaged attribute away, and keeps what was stored of it: its stored name, a zero byte, its stored value.
+    /// Removes a damaged attribute, and sets aside its stored name, a zero byte, and its stored value.
     ///
     /// # Errors
     /// The store's.
@@ -354,7 +361,7 @@ impl Vault {
         Ok(place)
     }
 
-    /// Takes a node's damaged list of attributes away.
+    /// Moves a node's damaged list of attributes into `aside`.
     ///
     /// # Errors
     /// The store's.

@@ -1,32 +1,35 @@
-//! What an open vault holds of the machine.
+//! Memory and engines that an open vault uses.
 
 use super::Vault;
 use crate::{crypto::chunk::CHUNK, engine::EngineCounters};
 
-/// Memory for contents of an open vault, in bytes.
+/// Default memory for file contents of an open vault, in bytes.
 pub(super) const MEMORY: usize = 256 << 20;
 
-/// How that memory is shared out, in bytes. The parts are less than all of it: the rest is for requests, and
-/// for what the allocator cannot use.
+/// How that memory is divided, in bytes. The parts do not add up to all of it: the rest is for requests,
+/// and for the allocator's overhead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// Buffers, those that are kept for reuse included.
+    /// Buffers, including those kept for reuse.
     pub buffers: usize,
-    /// Of these: what is opened ahead of readers. With a GPU it takes twice as much while it is being opened.
+    /// The part of `buffers` for data decrypted ahead of readers. With a GPU, the data takes twice as
+    /// much while it is being decrypted.
     pub ahead: usize,
-    /// Chunks that were written one by one and not flushed yet: from here on the larger files flush theirs,
-    /// from twice as many on all do.
+    /// Limit for chunks of all files that were written one by one and are not flushed yet. From this
+    /// limit on, files with many such chunks flush them. From twice the limit on, all files do.
     pub behind: usize,
-    /// Of these: what one file has at most. Many: chunks of a group share a page of entries and a digest.
+    /// Limit for such chunks of one file. It is high because the chunks of a group share a page of
+    /// entries and a digest.
     pub singles: usize,
-    /// What was written and not flushed, in buffers or beside them, up to which a close may leave some.
+    /// A close may leave data unflushed while less than this is unflushed in all, in buffers or outside
+    /// them.
     pub left_at_close: usize,
-    /// Leaves of slots.
+    /// Memory for leaves of slots.
     pub slots: usize,
 }
 
 impl Budget {
-    /// Of so many bytes.
+    /// Divides `memory` bytes.
     pub fn of(memory: usize) -> Self {
         Budget {
             buffers: memory / 4 * 3,
@@ -39,25 +42,25 @@ impl Budget {
     }
 }
 
-/// Memory for contents, in bytes.
+/// Memory in use for contents, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// In buffers of batches, at the moment.
+    /// In buffers of batches at the moment.
     pub buffers: usize,
     /// The most that buffers in use ever held.
     pub peak: usize,
-    /// What buffers may hold, in use or kept.
+    /// Limit for buffers, in use or kept.
     pub bound: usize,
-    /// Opened ahead of readers; a part of `buffers`.
+    /// Decrypted ahead of readers. A part of `buffers`.
     pub ahead: usize,
-    /// Written and not in the store yet: what is in stripes or on its way is a part of `buffers`.
+    /// Written but not in the store yet. Data in stripes or in flight is a part of `buffers`.
     pub behind: usize,
-    /// Slots of chunks; beside `buffers`.
+    /// Slots of chunks, in addition to `buffers`.
     pub slots: usize,
 }
 
 impl Vault {
-    /// Memory for contents.
+    /// Memory in use for contents.
     pub fn memory(&self) -> Memory {
         let context = self.files().context();
         let buffers = context.router.buffers.usage();
@@ -71,7 +74,7 @@ impl Vault {
         }
     }
 
-    /// What each engine did: the CPU, then the GPUs in use.
+    /// Work done by each engine: the CPU first, then the GPUs in use.
     pub fn engines(&self) -> Vec<EngineCounters> {
         self.files().context().router.counters()
     }

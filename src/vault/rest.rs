@@ -1,28 +1,28 @@
-//! An open vault at rest: a copy of its store is a clean vault.
+//! A vault at rest: it is open, but a copy of its store is a clean vault.
 
 use super::{AwayError, Error, Vault, breakable::breakable};
 
-/// A rule of coming to rest, by name. A test breaks it, and has to notice.
+/// Rules for bringing a vault to rest. A test breaks each one and has to detect it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// A vault that could not be brought to rest goes on.
+    /// A vault that could not be brought to rest resumes work.
     ResumeAfterFailure,
 }
 
 breakable!();
 
 impl Vault {
-    /// Ends what writes the store by itself, stores everything, and has every file clean. To be called while no request
-    /// is served.
+    /// Stops the threads that write to the store, stores everything, and cleans every file. Call while
+    /// no request is being served.
     ///
     /// # Errors
-    /// What could not be stored. [`Vault::resume`] then has the vault go on.
+    /// What could not be stored. [`Vault::resume`] then resumes work.
     pub(super) fn come_to_rest(&self) -> Result<(), AwayError> {
         self.rotation.stop();
         if !self.read_only() {
             self.make_names_durable().or_else(|_| self.make_names_durable()).map_err(AwayError::Names)?;
         }
-        // Before files are cleaned: some get an identity.
+        // Must precede the cleaning of files, because some get an identity here.
         let mut halted = self.anchoring.halted.lock();
         self.anchor_names(None).map_err(AwayError::Names)?;
         self.files.store_all().map_err(|(key, e)| AwayError::File(key, e))?;
@@ -35,11 +35,12 @@ impl Vault {
         Ok(())
     }
 
-    /// Brings the vault to rest, and makes everything durable: until [`Vault::resume`] nothing writes to the store, and a
-    /// copy of it opens as after an unmount. To be called while no request is served, and none may be until then.
+    /// Brings the vault to rest, and makes everything durable. Until [`Vault::resume`] nothing writes to
+    /// the store, and a copy of it opens as after an unmount. Call while no request is being served, and
+    /// serve none until [`Vault::resume`].
     ///
     /// # Errors
-    /// What could not be stored; the vault is as before.
+    /// What could not be stored. The vault then continues as before.
     pub fn rest(&self) -> Result<(), AwayError> {
         let rested = self.come_to_rest().and_then(|()| self.release().map_err(AwayError::Names));
         if rested.is_err() && holds(Rule::ResumeAfterFailure) {
@@ -48,14 +49,14 @@ impl Vault {
         rested
     }
 
-    /// Has the lock file say that all work is done, as a copy has it too.
+    /// Records in the lock file that all work is done, so that a copy contains this too.
     fn release(&self) -> Result<(), Error> {
         let Some(lock) = &self.lock else { return Ok(()) };
         lock.rest()?;
         self.sync_store().map(drop)
     }
 
-    /// Lets a vault at rest be written to again, but for a rotation.
+    /// Allows writes to a vault at rest again. Does not restart a rotation.
     pub fn resume(&self) {
         if let Some(lock) = &self.lock {
             lock.resume();

@@ -1,4 +1,4 @@
-//! Files in the vault's root that hold the new form of files while these are rewritten under another key.
+//! Files in the vault's root that hold the new form of files that are being rewritten under another key.
 
 use super::{
     file::{Rewrite, Rewrites, Sectors},
@@ -12,15 +12,15 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use std::{ffi::OsString, io, os::unix::ffi::OsStrExt, sync::Arc};
 
-/// The new forms that are in the store.
+/// The new forms in the store.
 pub(super) struct StoredRewrites {
     root: StoreDir,
-    /// Those that a crash left, and their record sectors.
+    /// New forms that a crash left behind, and their record sectors.
     left: Mutex<Vec<(OsString, Sectors)>>,
 }
 
 impl StoredRewrites {
-    /// Finds out what a crash left in the vault's root if a rotation is under way.
+    /// Finds the new forms that a crash left in the vault's root, if a rotation is in progress.
     ///
     /// # Errors
     /// The store's.

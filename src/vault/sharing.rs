@@ -1,44 +1,44 @@
-//! Rules of a vault on a store between machines, by name. A test breaks each, and has to notice.
+//! Rules for a vault that several machines share. A test breaks each one and has to detect it.
 
 use super::breakable::breakable;
 
-/// A rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code))]
 pub(super) enum Rule {
-    /// Who changes a file has its lease, which nobody else has then.
+    /// A file is changed only under its lease, which nobody else holds at that time.
     LeaseBeforeChange,
-    /// Who takes a lease goes on from what the store has.
+    /// After taking a lease, a machine continues from the state in the store.
     LookUnderLease,
-    /// Who opens a file looks at what the store has.
+    /// Opening a file reads its state in the store.
     LookAtOpen,
-    /// A descriptor that has a lock is not exchanged for another, which would not have it.
+    /// A descriptor that holds a lock is not replaced by another, which would not hold it.
     KeepLockedDescriptor,
-    /// A lease is given back when the store has all under a clean record.
+    /// A lease is released only when the store has everything under a clean record.
     CleanBeforeGivingBack,
-    /// What does not verify is read again under the lock of the stored file.
+    /// Data that does not verify is read again under the lock of the stored file.
     ReadAgainLocked,
-    /// Only who has the lock of a stored file recovers it.
+    /// A stored file is recovered only under its lock.
     RecoverLocked,
-    /// Who lost a lease does not go on from what he had in memory.
+    /// A machine that lost a lease does not continue from its state in memory.
     FailWithoutLease,
-    /// A lease that the store may have taken away is looked at when the file is opened.
+    /// A lease that the store may have taken away is checked when the file is opened.
     CheckLeaseAtOpen,
-    /// Who took a lost lease again knows by the records whether another had it.
+    /// A machine that takes a lost lease again sees from the records whether another machine held it.
     KnowOwnRecords,
-    /// A file is opened anew where the store does not know its descriptor any more.
+    /// A file is reopened if the store no longer knows its descriptor.
     OpenAnew,
-    /// Who took the lock of the vault again knows by its mark whether another had it alone.
+    /// A machine that takes the vault's lock again sees from its mark whether another process held the
+    /// vault exclusively.
     KnowOwnMark,
-    /// Who had lost it is asked before something is written.
+    /// A machine that may have lost the vault's lock checks the lock before it writes.
     AskBeforeWriting,
-    /// Who adds a name to a directory keeps others from removing the directory, by its lock.
+    /// A machine that adds a name to a directory locks the directory, so that others cannot remove it.
     LockDirectory,
     /// A directory never gets another id.
     KeepIds,
-    /// A locked id file leaves its directory before it is removed.
+    /// A locked id file is moved out of its directory before it is removed.
     MoveIdAside,
-    /// A directory that is stale was removed: it needs no sync.
+    /// A stale directory was removed, and needs no sync.
     StaleIsGone,
 }
 

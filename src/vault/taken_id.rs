@@ -1,8 +1,9 @@
-//! The id file of a directory that is about to go. It waits in the parent, under a temporary name, until the directory is gone or
-//! turns out to stay: then it goes back by a rename, for which even a full store has room.
+//! The id file of a directory that is about to be removed. It stays in the parent under a temporary name
+//! until the directory is gone, or turns out to stay. In the latter case a rename puts it back, which
+//! works even in a full store.
 //!
-//! An id file that is locked is open. Over NFS such a file stays in its directory under another name when it is removed, and the
-//! directory cannot be removed: one more reason to have it elsewhere first.
+//! A locked id file is open. Over NFS, removing an open file leaves it in its directory under another
+//! name, so that the directory cannot be removed. This is another reason to move it elsewhere first.
 
 use super::{
     Dir, Vault,
@@ -30,20 +31,20 @@ pub(super) struct TakenId {
 }
 
 impl TakenId {
-    /// That of `dir`, still in its place.
+    /// The id file of `dir`, still in its place.
     pub(super) fn new(dir: &Dir, parent: &Dir) -> io::Result<Self> {
         let aside = random_name(TEMPORARY)?;
         Ok(TakenId { dir: dir.store.clone(), parent: parent.store.clone(), aside })
     }
 
-    /// Takes it out of its directory.
+    /// Moves it out of its directory.
     pub(super) fn take(&self) -> io::Result<()> {
         let name = OsStr::new(DIR_ID_NAME);
         if !holds(Rule::MoveIdAside) {
             return self.dir.unlink(name);
         }
         match self.dir.rename(name, &self.parent, &self.aside) {
-            // As between two projects with quotas.
+            // For example between two projects with quotas.
             Err(e) if e.kind() == io::ErrorKind::CrossesDevices => self.dir.unlink(name),
             taken => taken,
         }
@@ -54,32 +55,33 @@ impl TakenId {
         self.parent.rename(&self.aside, &self.dir, OsStr::new(DIR_ID_NAME))
     }
 
-    /// Removes it: its directory is gone.
+    /// Removes it, because its directory is gone.
     pub(super) fn forget(self) {
-        // What stays is a left-over.
+        // If the removal fails, the file remains as a leftover.
         let _ = self.parent.unlink(&self.aside);
     }
 }
 
-/// An id file whose directory stays, and that could not go back.
+/// An id file that could not be put back although its directory stays.
 pub(super) struct StrandedId(TakenId, Vec<u8>);
 
 impl Vault {
-    /// Puts an id file with this content back. If that fails, the directory takes no names until it has it again.
+    /// Puts an id file with this content back. If that fails, the directory accepts no new names until
+    /// the file is back.
     pub(super) fn return_id(&self, taken: TakenId, id: &[u8]) {
         if let Err(e) = self.put_taken_back(&taken, id) {
             log::error!("{}: cannot be put back: {e}", stored_path(&taken.dir, OsStr::new(DIR_ID_NAME)));
-            // In a shared vault whoever adds a name sees to it: see `lock_dir`.
+            // In a shared vault the next machine that adds a name restores it: see `lock_dir`.
             if !self.is_shared() {
                 self.stranded_ids.lock().push(StrandedId(taken, id.to_vec()));
             }
         }
     }
 
-    /// Tries again to put back what could not be, before `dir` gets a name, or another id.
+    /// Retries to put back id files before `dir` gets a name or another id.
     ///
     /// # Errors
-    /// Why the id of `dir` is not in its place.
+    /// Why the id file of `dir` is not in its place.
     pub(super) fn put_ids_back(&self, dir: &StoreDir) -> io::Result<()> {
         let mut stranded = self.stranded_ids.lock();
         if stranded.is_empty() {
@@ -107,9 +109,9 @@ impl Vault {
     fn put_taken_back(&self, taken: &TakenId, id: &[u8]) -> io::Result<()> {
         let (dir, name) = (Dir { store: taken.dir.clone(), id: None }, OsStr::new(DIR_ID_NAME));
         self.with_access(&taken.dir.itself(), 0o700, || match taken.put_back() {
-            // Who made names durable meanwhile did not find it.
+            // A thread that made names durable meanwhile did not find the file.
             Ok(()) => self.note_small(&dir.store, name, id),
-            // The parent may have the sticky bit, and the file may be another user's.
+            // The parent may have the sticky bit, and the file may belong to another user.
             Err(_) => self.write_small(&dir, name, id),
         })
     }

@@ -40,7 +40,7 @@ impl Target<'_> {
     }
 }
 
-/// Keeps an inode in the store, with or without a name, so that its number is given to no other.
+/// Keeps an inode alive in the store, with or without a name, so that its number is not reused.
 pub struct Pin(Node<'static>);
 
 impl Pin {
@@ -48,12 +48,12 @@ impl Pin {
         Pin(node)
     }
 
-    /// The inode.
+    /// The pinned inode.
     pub(super) fn node(&self) -> &Node<'static> {
         &self.0
     }
 
-    /// What a symbolic link holds.
+    /// The text of a symbolic link.
     ///
     /// # Errors
     /// ENOENT if it is not a link; else the store's.
@@ -61,12 +61,12 @@ impl Pin {
         self.0.readlink()
     }
 
-    /// A number of 31 bits as [`Vault::generation`] has it.
+    /// The 31-bit number that [`Vault::generation`] returns for the node.
     pub fn generation(&self) -> u32 {
         self.0.generation()
     }
 
-    /// Names that it has now.
+    /// Its current number of names.
     ///
     /// # Errors
     /// The store's.
@@ -91,9 +91,9 @@ impl Vault {
         self.with_target_len(self.settled(ask)?, || Ok(target.node()?.readlink()?))
     }
 
-    /// What `ask` says of a node in the store, as an application is to see it. Asked again if a file was
-    /// let go of meanwhile: until then the store may have had an older length and time than the file, and
-    /// afterwards nobody knows the newer ones.
+    /// Attributes of a node as applications see them, where `ask` returns the store's. Asks again if a
+    /// file left the table meanwhile: before that, the store may have had an older length and time than
+    /// the file, and afterwards the newer values are no longer in memory.
     fn settled(&self, ask: impl Fn() -> Result<RawStat>) -> Result<Stat> {
         loop {
             let before = self.files.departures();
@@ -104,8 +104,8 @@ impl Vault {
         }
     }
 
-    /// The store's attributes, with the mode behind the stored one, as an application is to see them, an open file's with what is
-    /// not flushed.
+    /// Converts the store's attributes, as returned by `stat_behind`, to those that applications see.
+    /// For an open file they include what is not flushed yet.
     pub(super) fn present(&self, raw: &RawStat) -> Result<Stat> {
         let target_len = |stored| link::target_len(usize::try_from(stored).unwrap_or(0)) as u64;
         let mut stat =
@@ -114,7 +114,7 @@ impl Vault {
             return Ok(stat);
         }
         stat.ctime = self.files.ctime(key(raw), stat.ctime);
-        // One that cannot be looked at is opened anew: the store tells.
+        // If the open file cannot be examined, it will be opened anew. The store's values are used.
         if let Some(open) = self.files.get(key(raw))
             && open.file.look_again_at(stamp(raw)).is_ok()
         {
@@ -125,7 +125,7 @@ impl Vault {
         Ok(stat)
     }
 
-    /// Changes attributes (a size too, also of a closed file) and returns the new ones.
+    /// Changes attributes and returns the new ones. The size can also be set on a file that is not open.
     pub fn set_attr(&self, target: Target, changes: &SetAttr) -> Result<Stat> {
         self.writable()?;
         let node = target.node()?;
@@ -137,7 +137,7 @@ impl Vault {
             }
         };
         let changed = self.change(&target, &node, (kind, inode), changes);
-        self.files.changed(inode); // Also where a part failed: what came before it is done.
+        self.files.changed(inode); // Also if a part failed: the parts before it took effect.
         changed?;
         self.with_target_len(self.settled(|| Ok(node.stat_behind()?))?, || Ok(node.readlink()?))
     }
@@ -149,7 +149,7 @@ impl Vault {
         (kind, inode): (FileType, Key),
         changes: &SetAttr,
     ) -> Result<()> {
-        // In this order: a new owner clears set-user-id, a new size changes the time.
+        // In this order, because a new owner clears set-user-id, and a new size changes the time.
         self.change_owner_and_mode(node, kind, changes)?;
         if let Some(size) = changes.size {
             match kind {
@@ -164,7 +164,7 @@ impl Vault {
         Ok(())
     }
 
-    /// As `set_attr`, of a node other than a file whose every name is gone.
+    /// Changes attributes of a node whose last name is gone. Not for files.
     ///
     /// # Errors
     /// `Invalid` for a size; else the store's.
@@ -199,7 +199,7 @@ impl Vault {
         Ok(())
     }
 
-    /// Takes the set-id bits that the store does not know from a file with a new owner.
+    /// Clears the set-id bits that the store does not know of, on a file that got a new owner.
     fn drop_set_id(&self, node: &Node) -> Result<()> {
         if !is_marked(&node.stat()?) {
             return Ok(());
@@ -207,7 +207,7 @@ impl Vault {
         let _alone = self.modes.lock();
         let raw = node.stat_behind()?;
         if FileType::from_raw_mode(raw.st_mode) == FileType::RegularFile && raw.st_mode & SET_ID != 0 {
-            // Where the group may not execute, set-group-id stays, as on every filesystem of Linux.
+            // If the group may not execute, set-group-id is kept, as on every Linux filesystem.
             let lost = if raw.st_mode & GROUP_EXECUTES != 0 { SET_ID } else { SET_USER_ID };
             node.set_mode(permissions(raw.st_mode) & !lost)?;
         }
@@ -217,9 +217,10 @@ impl Vault {
     fn resize(&self, target: &Target, size: u64) -> Result<()> {
         let open = self.open_for_writing(target)?;
         match target {
-            // The handle lost its lease, so what it knows of the file is old: it fails. Who opens the file anew may cut it.
+            // The handle lost its lease, so its state of the file is stale, and it fails. A new handle
+            // can truncate the file.
             Target::File(handle) if !std::ptr::eq(*handle, &raw const *open) => Err(Errno::IO.into()),
-            Target::File(_) => open.file.truncate(size), // Whoever has it open will close it.
+            Target::File(_) => open.file.truncate(size), // The file is stored when its user closes it.
             Target::Entry(..) | Target::Dir(_) => {
                 open.file.truncate(size)?;
                 self.files.give_back(&open)

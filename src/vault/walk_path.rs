@@ -1,5 +1,5 @@
-//! Paths of a walk. Those of a deep tree share their beginnings: as texts of their own they would take memory and time that grow with
-//! the square of the depth.
+//! Paths of a walk. Paths in a deep tree share their prefixes. As separate strings they would take
+//! memory and time that grow with the square of the depth.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-/// The path of a directory or file, from where the walk began.
+/// The path of a directory or file, relative to the start of the walk.
 #[derive(Clone, Default)]
 pub struct WalkPath(Option<Arc<Name>>);
 
@@ -17,22 +17,22 @@ struct Name {
 }
 
 impl WalkPath {
-    /// The path of what has this name in the directory.
+    /// The path of the entry `name` in this directory.
     pub fn join(&self, name: &OsStr) -> WalkPath {
         WalkPath(Some(Arc::new(Name { above: self.clone(), name: name.to_owned() })))
     }
 
-    /// The path of what has this name beside it.
+    /// The path of the entry `name` in the same directory as this one.
     pub fn beside(&self, name: &OsStr) -> WalkPath {
         self.0.as_ref().map_or_else(WalkPath::default, |own| own.above.clone()).join(name)
     }
 
-    /// Its name; where the walk began it is empty.
+    /// The last component; empty at the start of the walk.
     pub fn name(&self) -> &OsStr {
         self.0.as_ref().map_or(OsStr::new(""), |own| &own.name)
     }
 
-    /// Whether it is a clone of the other one, or that of it.
+    /// Whether one of the two is a clone of the other.
     pub fn is_clone_of(&self, other: &WalkPath) -> bool {
         match (&self.0, &other.0) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -41,7 +41,7 @@ impl WalkPath {
         }
     }
 
-    /// As a path, below the one where the walk began.
+    /// As a path, appended to that of the start of the walk.
     pub fn below(&self, start: &Path) -> PathBuf {
         let mut names = Vec::new();
         let mut at = self;
@@ -54,14 +54,14 @@ impl WalkPath {
         path
     }
 
-    /// As a path.
+    /// As a path relative to the start of the walk.
     pub fn path(&self) -> PathBuf {
         self.below(Path::new(""))
     }
 }
 
 impl Drop for Name {
-    /// One after the other: a drop of each within that of the one below would need a stack as deep as the tree.
+    /// Iterative, because a recursive drop would need a stack as deep as the tree.
     fn drop(&mut self) {
         let mut next = self.above.0.take();
         while let Some(mut name) = next.and_then(Arc::into_inner) {

@@ -1,8 +1,9 @@
 //! Extended attributes: name and value encrypted, bound to the file.
 //!
-//! Every namespace is kept under `user.` in the store, so that its owner needs no privilege there; that of links and special
-//! files under `trusted.`, because Linux gives them nothing else. Of `system.` there are POSIX ACLs alone. What a file or
-//! directory has no room for goes into a list (`xattr_list`).
+//! The store keeps every namespace under `user.`, so that the owner needs no privilege there. Attributes
+//! of links and special files are kept under `trusted.`, because Linux allows them nothing else. Of
+//! `system.` only POSIX ACLs are supported. Attributes of a file or directory that the store has no room
+//! for are kept in a list (`xattr_list`).
 
 use super::{
     Damage, Error, Result, Target, Vault,
@@ -27,7 +28,7 @@ enum Found {
 }
 
 impl Vault {
-    /// Value of an attribute, `name` with its namespace ("user.x").
+    /// Value of an attribute. `name` includes the namespace ("user.x").
     ///
     /// # Errors
     /// `NoAttribute`; `Damaged` if the value does not authenticate; else the store's.
@@ -37,12 +38,14 @@ impl Vault {
         let node = target.node()?;
         let value = match self.find_value(&target, &node, name)? {
             Found::InList(value) => value,
-            // Lists are not locked now: to know what it is bound to may take locks that come before theirs.
+            // The lock of lists is not held here: finding the identity may take locks that precede it.
             Found::OnNode(sealed) => {
-                // One that a crash left without the identity that it was bound to is none.
+                // If a crash took the identity that the value was bound to, the attribute counts as
+                // absent.
                 let identity = self.identity(&target, &node, false)?.ok_or(Error::NoAttribute)?;
                 let opened = self.open_value(&target, &identity, name, &sealed);
-                // The node may have got that identity just now, and lost what was bound to the one before.
+                // The node may have got this identity just now, and lost the attributes bound to the
+                // previous one.
                 if opened.is_err() && self.stored_value(&node, name)?.as_ref() != Some(&sealed) {
                     return self.get_xattr(target, name);
                 }
@@ -62,7 +65,7 @@ impl Vault {
         }
         match self.stored_value(node, name) {
             Ok(value) => value.map(Found::OnNode).ok_or(Error::NoAttribute),
-            // A store without attributes has none of ours.
+            // A store without extended attributes has none of ours.
             Err(Error::Store(e)) if e.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
                 Err(Error::NoAttribute)
             }
@@ -70,8 +73,8 @@ impl Vault {
         }
     }
 
-    /// Whether the value of an attribute authenticates, if there is still one, as that of a node with this identity. For one
-    /// without, there is none.
+    /// Checks that the value of an attribute, if it still exists, authenticates for a node with this
+    /// identity. Without an identity there is nothing to check.
     ///
     /// # Errors
     /// `Damaged` if it does not; else the store's.
@@ -91,7 +94,7 @@ impl Vault {
         }
     }
 
-    /// The value in a sealed one of a node with this identity.
+    /// Decrypts a sealed value of a node with this identity.
     fn open_value(
         &self,
         target: &Target,
@@ -104,7 +107,7 @@ impl Vault {
         Ok(self.keys.open(decode).map_err(|_| damage())?)
     }
 
-    /// Whether the store has any attribute for the target; none of the vault's if not.
+    /// Whether the store has any attribute for the target. If it has none, neither has the vault.
     pub fn has_xattrs(&self, target: Target) -> Result<bool> {
         let on_node = match target {
             Target::Entry(dir, name) => dir.store.has_xattrs(&name.0)?,
@@ -116,8 +119,9 @@ impl Vault {
     /// Sets an attribute; `create`/`replace` as XATTR_CREATE and XATTR_REPLACE.
     ///
     /// # Errors
-    /// `NotSupported` for a name in no namespace of xattr(7), and for an ACL of a link or special file; EPERM for another
-    /// name in `user.` there; `Invalid` for a namespace alone, and for an ACL that is none; `NameTooLong`; `NoAttribute` and EEXIST as the flags ask; ENOSPC or
+    /// `NotSupported` for a name outside the namespaces of xattr(7), and for an ACL of a link or special
+    /// file. EPERM for another `user.` name of a link or special file. `Invalid` for a namespace alone,
+    /// and for a malformed ACL. `NameTooLong`. `NoAttribute` and EEXIST as the flags demand. ENOSPC or
     /// E2BIG for a value that the store cannot hold.
     pub fn set_xattr(
         &self,
@@ -138,7 +142,7 @@ impl Vault {
         self.store_xattr(target, name, value, flags)
     }
 
-    /// Sets an attribute, whether there is one or not.
+    /// Sets an attribute, whether it exists or not.
     pub(super) fn put_xattr(&self, target: Target, name: &OsStr, value: &[u8]) -> Result<()> {
         self.store_xattr(target, name, value, XattrFlags::empty())
     }
@@ -165,7 +169,8 @@ impl Vault {
         Ok(())
     }
 
-    /// The stored names of the vault's attributes, each with the name that it stands for; none if it does not authenticate.
+    /// The stored names of the vault's attributes, each with its plaintext name, or `None` if it does
+    /// not authenticate.
     pub(super) fn attribute_names(&self, target: Target) -> Result<Vec<(OsString, Option<OsString>)>> {
         let node = target.node()?;
         let stored = node.list_xattr()?;
@@ -181,14 +186,15 @@ impl Vault {
         Ok(stored.into_iter().filter_map(decoded).collect())
     }
 
-    /// Names of the attributes; what is not the vault's, or does not authenticate, is left out.
+    /// Names of the attributes. Those that are not the vault's or do not authenticate are left out.
     pub fn list_xattr(&self, target: Target) -> Result<Vec<OsString>> {
-        // Before the list, into which one may move meanwhile.
+        // Read before the list, because an attribute may move into the list meanwhile.
         let mut on_node = self.attribute_names(target)?;
         if !on_node.is_empty() {
             on_node = match target.node().and_then(|node| self.identity(&target, &node, false)) {
-                Ok(None) => Vec::new(), // They were bound to what a crash took.
-                // A directory may have got its id just now, and lost what was bound to the one before.
+                Ok(None) => Vec::new(), // They were bound to an identity that a crash took.
+                // A directory may have got its id just now, and lost the attributes bound to the
+                // previous one.
                 Ok(Some(_)) | Err(_) => self.attribute_names(target)?,
             };
         }
@@ -197,7 +203,7 @@ impl Vault {
         let mut names: Vec<_> = list.names().map(|name| OsStr::from_bytes(name).to_owned()).collect();
         for (stored, name) in on_node {
             match name {
-                // Also one that a rotation was cut short at is on the node twice.
+                // An interrupted rotation can also leave an attribute on the node twice.
                 Some(name) if list.get(name.as_bytes()).is_some() || names.contains(&name) => {}
                 Some(name) => names.push(name),
                 None => self.complain(format!(
@@ -235,7 +241,7 @@ impl Vault {
     }
 }
 
-/// The target in the store, for a log line.
+/// The target's path in the store, for a log line.
 fn describe(target: &Target) -> String {
     match target {
         Target::Dir(dir) => dir.stored_path(OsStr::new("")),
@@ -244,7 +250,8 @@ fn describe(target: &Target) -> String {
     }
 }
 
-/// Refuses new names that no other filesystem would take: the kernel asks FUSE for every name.
+/// Rejects new names that no other filesystem would accept, because the kernel passes every name on to
+/// FUSE.
 fn check_namespace(name: &OsStr) -> Result<()> {
     refuse_system(name)?;
     let inside =

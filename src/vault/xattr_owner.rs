@@ -1,4 +1,5 @@
-//! What an extended attribute belongs to: what its value is bound to, and under which name the store has it.
+//! The identity that an extended attribute's value is bound to, and the name under which the store has
+//! the attribute.
 
 use super::{Error, Key, Kind, OpenFile, Result, Target, Vault, acl::AclKind, attr::key, keys::Keys};
 use crate::{
@@ -18,7 +19,7 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
-/// What an attribute is bound to.
+/// The identity that an attribute is bound to.
 pub(super) enum Identity {
     File([u8; 32]),
     Dir(DirId),
@@ -27,7 +28,7 @@ pub(super) enum Identity {
 }
 
 impl Identity {
-    /// As the format has it.
+    /// Converts to the owner type of the stored format.
     pub(super) fn owner(&self) -> Owner<'_> {
         match self {
             Identity::File(salt) => Owner::File(salt),
@@ -37,10 +38,11 @@ impl Identity {
         }
     }
 
-    /// Whether it can have an attribute of this name.
+    /// Checks that the node can have an attribute of this name.
     ///
     /// # Errors
-    /// `NotSupported` for an ACL that it cannot have; EPERM, as on every filesystem of Linux, for another name.
+    /// `NotSupported` for an ACL that it cannot have; EPERM for another name, as on every Linux
+    /// filesystem.
     pub(super) fn allows(&self, name: &OsStr) -> Result<()> {
         match self {
             Identity::File(_) | Identity::Dir(_) => Ok(()),
@@ -55,25 +57,28 @@ impl Identity {
     }
 }
 
-/// Whether it is neither a file nor a directory: its attributes have other names in the store.
+/// Whether the node is neither a file nor a directory. The attributes of such nodes have other names in
+/// the store.
 pub(super) fn is_other(node: &Node) -> io::Result<bool> {
     let kind = FileType::from_raw_mode(node.stat()?.st_mode);
     Ok(!matches!(kind, FileType::RegularFile | FileType::Directory))
 }
 
-/// What a stored name is on files and directories, if it is that of an attribute of the vault's.
+/// Converts a stored name to the form used on files and directories. `None` if it is not the name of one
+/// of the vault's attributes. `others` says that the node is neither a file nor a directory.
 pub(super) fn common_name(stored: &OsStr, others: bool) -> Option<Vec<u8>> {
     let common = if others { from_others(stored.as_bytes())? } else { stored.as_bytes().to_vec() };
     (common.starts_with(PREFIX.as_bytes()) && !is_reserved(&common)).then_some(common)
 }
 
 impl Vault {
-    /// The stored name of a node's attribute; `None` for one that is too long, or none.
+    /// The stored name of a node's attribute; `None` if the name is too long or empty.
     pub(super) fn stored_attribute(&self, node: &Node, name: &OsStr) -> Result<Option<String>> {
         Ok(stored_under(&self.keys(), name, is_other(node)?))
     }
 
-    /// The sealed value of a node's attribute, under whichever key; `None` if there is none.
+    /// The sealed value of a node's attribute, under the present or the former key; `None` if there is
+    /// none.
     pub(super) fn stored_value(&self, node: &Node, name: &OsStr) -> Result<Option<Vec<u8>>> {
         let (others, present) = (is_other(node)?, self.keys());
         let value = |keys: &Keys| match stored_under(keys, name, others) {
@@ -88,7 +93,7 @@ impl Vault {
         })
     }
 
-    /// Puts a directory's attributes under the present key if a rotation did not yet.
+    /// Puts a directory's attributes under the present key if a rotation has not done so yet.
     pub(super) fn renew_target(&self, target: &Target) -> Result<()> {
         if let Target::Entry(parent, name) = target
             && self.is_rotating()
@@ -99,11 +104,12 @@ impl Vault {
         Ok(())
     }
 
-    /// What attributes of the target's `node` are bound to; `None` for a file that has no salt yet, or a directory without an id,
-    /// that gets none because `create` is false.
+    /// The identity of the target's `node`. If a file has no salt, or a directory no id, `create` gives
+    /// it one; without `create` the result is `None`.
     ///
     /// # Errors
-    /// ESTALE if another machine gave the name to another node meanwhile: what is bound to one must not come to the other.
+    /// ESTALE if another machine gave the name to another node meanwhile: attributes of one node must
+    /// not be applied to the other.
     pub(super) fn identity(&self, target: &Target, node: &Node, create: bool) -> Result<Option<Identity>> {
         match target {
             Target::Dir(dir) if create => Ok(Some(Identity::Dir(*dir.id()?))),
@@ -149,7 +155,7 @@ impl Vault {
     }
 }
 
-/// Whether what was opened by a name is the node that was found under it.
+/// Fails with ESTALE unless the node that was opened by name is the one that was found under the name.
 fn require_same(opened: Key, found: &RawStat) -> Result<()> {
     if opened == key(found) { Ok(()) } else { Err(Errno::STALE.into()) }
 }
@@ -160,7 +166,7 @@ fn stored_under(keys: &Keys, name: &OsStr, others: bool) -> Option<String> {
     if others { stored.as_deref().map(of_others) } else { stored }
 }
 
-/// What a special file is known by; `None` for another node.
+/// The bytes that identify a special file: type and device number. `None` for other nodes.
 pub(super) fn special(raw: &RawStat) -> Option<[u8; SPECIAL]> {
     let letter = match FileType::from_raw_mode(raw.st_mode) {
         FileType::Fifo => b'p',

@@ -1,4 +1,4 @@
-//! The thread that brings changes to the anchor while a vault is used.
+//! The thread that writes changes to the anchor while a vault is in use.
 
 use crate::{crypto::traces, vault::Vault};
 use parking_lot::Mutex;
@@ -8,20 +8,20 @@ use std::{
     time::Duration,
 };
 
-/// How often it does: each time costs the store a sync if there are changes.
+/// Interval between rounds. Each round costs the store a sync if there are changes.
 const ROUND: Duration = Duration::from_secs(8);
 
-/// The thread, if there is an anchor to keep.
+/// The thread, if there is an anchor to update.
 #[derive(Default)]
 pub(in crate::vault) struct Behind {
-    /// Who drops this ends it.
+    /// Dropping the sender ends the thread.
     thread: Mutex<Option<(mpsc::Sender<()>, JoinHandle<()>)>>,
-    /// Held by a round. Whether there are to be none: the vault is locked.
+    /// Held during a round. True while no rounds may run, because the vault is locked or at rest.
     pub(in crate::vault) halted: Mutex<bool>,
 }
 
 impl Behind {
-    /// Ends the thread, after its round.
+    /// Ends the thread after its current round.
     pub(in crate::vault) fn stop(&self) {
         if let Some((stop, thread)) = self.thread.lock().take() {
             drop(stop);
@@ -33,7 +33,8 @@ impl Behind {
 }
 
 impl Vault {
-    /// Brings changes to the anchor from here on until the vault is shut down.
+    /// Starts the thread that writes changes to the anchor, until the vault is shut down. Does nothing
+    /// without an anchor or for a vault opened read-only.
     pub fn anchor_behind(self: &Arc<Self>) {
         if self.anchor.is_none() || self.read_only() {
             return;
@@ -55,7 +56,7 @@ impl Vault {
         if let Err(e) = self.anchor_names(None) {
             log::warn!("changes cannot be brought to the anchor: {e}");
         }
-        traces::wipe(); // Before a lock goes on, which waits for `halted`.
+        traces::wipe(); // Before `halted` is released, which locking the vault waits for.
     }
 }
 

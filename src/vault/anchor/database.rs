@@ -1,7 +1,7 @@
-//! The tables of an anchor, in a transactional database of one file.
+//! The tables of an anchor, in a single-file transactional database.
 //!
-//! After an error the database is opened anew, because its engine refuses everything then. What a failed sync may have lost
-//! is written again before.
+//! After an error the database is reopened, because its engine refuses all further operations. Before
+//! that, everything is written again, because a failed sync may have lost data.
 
 use super::entry::{BOUND, Identity, Salt, decode_bound, encode_bound};
 use crate::{
@@ -20,9 +20,9 @@ use std::{
     sync::Arc,
 };
 
-/// Bytes of memory for pages of the database.
+/// Bytes of memory for the database's page cache.
 const CACHE: usize = 16 << 20;
-/// Bytes that are written again at once: no more, because a hole of the file would take space.
+/// Unit in bytes of rewriting the file. Small, so that holes of the file are not filled.
 const PIECE: usize = 4096;
 
 const ABOUT: TableDefinition<&str, &[u8]> = TableDefinition::new("about");
@@ -30,30 +30,30 @@ const FILES: TableDefinition<&Salt, &[u8; BOUND]> = TableDefinition::new("files"
 const DIRECTORIES: TableDefinition<&[u8; ID], u8> = TableDefinition::new("directories");
 const NAMES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("names");
 
-/// What the anchor has of a directory.
+/// The anchor's knowledge of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DirState {
     /// Nothing.
     Unknown,
-    /// All of its names.
+    /// All of its names are recorded.
     Known,
-    /// The names that it had when somebody began to change it.
+    /// The names recorded are those from before a change that began since.
     Changing,
 }
 
 const KNOWN: u8 = 0;
 const CHANGING: u8 = 1;
 
-/// The database.
+/// The database. `open` is empty after an error, until the next use.
 pub(super) struct Database {
     file: Arc<dyn BackingFile>,
     open: Mutex<Option<Arc<redb::Database>>>,
 }
 
-/// What is read at one moment.
+/// A read transaction, with a consistent view.
 pub(super) struct Reader(ReadTransaction);
 
-/// What is written in one transaction.
+/// The tables in a write transaction.
 pub(super) struct Writer<'a> {
     about: Table<'a, &'static str, &'static [u8]>,
     files: Table<'a, &'static Salt, &'static [u8; BOUND]>,
@@ -62,10 +62,10 @@ pub(super) struct Writer<'a> {
 }
 
 impl Database {
-    /// Opens the database in `file`, or makes it in an empty one.
+    /// Opens the database in `file`, or creates it in an empty one.
     ///
     /// # Errors
-    /// The file's; `InvalidData` if it is no anchor.
+    /// The file's; `InvalidData` if it is not an anchor.
     pub(super) fn open(file: Arc<dyn BackingFile>) -> io::Result<Self> {
         let database = Database { open: Mutex::new(Some(open(&file)?)), file };
         database.write(|_| Ok(()))?;
@@ -80,10 +80,10 @@ impl Database {
         result.inspect_err(|_| self.close(&database))
     }
 
-    /// Writes, durably: all of it or nothing.
+    /// Writes durably and atomically.
     ///
     /// # Errors
-    /// The file's, or those of `write`. Then it may have been done all the same.
+    /// The file's, or those of `write`. After an error the data may have been written nevertheless.
     pub(super) fn write<T>(&self, write: impl FnOnce(&mut Writer) -> io::Result<T>) -> io::Result<T> {
         let database = self.database()?;
         commit(&database, write).inspect_err(|_| self.close(&database))
@@ -98,7 +98,7 @@ impl Database {
         Ok(current.insert(open(&self.file)?).clone())
     }
 
-    /// The next one who wants it opens it again.
+    /// Closes the database. The next user opens it again.
     fn close(&self, database: &Arc<redb::Database>) {
         self.open.lock().take_if(|current| Arc::ptr_eq(current, database));
     }
@@ -106,7 +106,7 @@ impl Database {
 
 fn open(file: &Arc<dyn BackingFile>) -> io::Result<Arc<redb::Database>> {
     let open = || Builder::new().set_cache_size(CACHE).create_with_backend(Backend(file.clone()));
-    // The engine has no error for all that can be wrong with a file.
+    // The engine panics on some malformed files instead of returning an error.
     let opened = catch_unwind(AssertUnwindSafe(open)).map_err(|_| malformed())?;
     Ok(Arc::new(opened.map_err(failed)?))
 }
@@ -118,7 +118,8 @@ fn commit<T>(database: &redb::Database, write: impl FnOnce(&mut Writer) -> io::R
     Ok(value)
 }
 
-/// Writes everything again, and syncs: a sync that succeeds says nothing about what one before it lost.
+/// Writes everything again, and syncs. A sync that succeeds says nothing about data that an earlier one
+/// lost.
 fn write_again(file: &dyn BackingFile) -> io::Result<()> {
     let mut piece = vec![0; PIECE];
     let mut at = 0;
@@ -133,7 +134,7 @@ fn write_again(file: &dyn BackingFile) -> io::Result<()> {
     file.sync_data()
 }
 
-/// The file's errors as they are, others as text.
+/// Passes the file's errors through, and converts others to text.
 fn failed(error: impl Into<redb::Error>) -> io::Error {
     match error.into() {
         redb::Error::Io(e) => e,
@@ -171,14 +172,14 @@ impl Reader {
         state(table.get(&id.0).map_err(failed)?.map(|value| value.value()))
     }
 
-    /// How many directories were being changed when somebody stopped.
+    /// Number of directories that were being changed when a process stopped.
     pub(super) fn changing(&self) -> io::Result<usize> {
         let table = self.0.open_table(DIRECTORIES).map_err(failed)?;
         let all = table.iter().map_err(failed)?;
         Ok(all.filter(|entry| entry.as_ref().is_ok_and(|(_, value)| value.value() == CHANGING)).count())
     }
 
-    /// What stands under a sealed name.
+    /// The identity recorded under a sealed name.
     pub(super) fn name(&self, sealed: &[u8]) -> io::Result<Option<Identity>> {
         let table = self.0.open_table(NAMES).map_err(failed)?;
         let Some(value) = table.get(sealed).map_err(failed)? else { return Ok(None) };
@@ -195,7 +196,7 @@ impl Reader {
     }
 }
 
-/// The first directory id behind `id`; `None` if that is the last one.
+/// The first directory id after `id`; `None` if `id` is the highest.
 fn after(id: &DirId) -> Option<[u8; ID]> {
     u128::from_be_bytes(id.0).checked_add(1).map(u128::to_be_bytes)
 }
@@ -215,7 +216,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Raises the bound of a file; one that is not lower stays.
+    /// Raises the bound of a file. Keeps the recorded bound if the new one is not higher.
     pub(super) fn raise(&mut self, bound: &Bound) -> io::Result<()> {
         let salt = bound.key.salt;
         let present = self.files.get(&salt).map_err(failed)?;
@@ -231,7 +232,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Sets what is known of a directory.
+    /// Sets the state of a directory.
     pub(super) fn set_directory(&mut self, id: &DirId, state: DirState) -> io::Result<()> {
         match state {
             DirState::Unknown => self.directories.remove(&id.0).map(drop),
@@ -241,7 +242,7 @@ impl<'a> Writer<'a> {
         .map_err(failed)
     }
 
-    /// Sets what stands under a sealed name.
+    /// Sets the identity under a sealed name, or removes the name.
     pub(super) fn set_name(&mut self, sealed: &[u8], identity: Option<&Identity>) -> io::Result<()> {
         match identity {
             Some(identity) => self.names.insert(sealed, &identity.encode()[..]).map(drop),
@@ -266,7 +267,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The file, as the database's engine wants it.
+/// Adapts the file to the database engine's interface.
 struct Backend(Arc<dyn BackingFile>);
 
 impl fmt::Debug for Backend {
@@ -291,7 +292,8 @@ impl redb::StorageBackend for Backend {
     fn set_len(&self, len: u64) -> io::Result<()> {
         let grows = len > self.0.len()?;
         self.0.set_len(len)?;
-        // The engine's header tells the length, too. After a crash it takes a file that is longer, but none that is shorter.
+        // The engine's header also stores the length. After a crash the engine accepts a file that is
+        // longer, but not one that is shorter.
         if grows { self.0.sync_data() } else { Ok(()) }
     }
 

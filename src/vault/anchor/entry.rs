@@ -1,4 +1,4 @@
-//! What an anchor has of a name, and of a file's records, as bytes and as types.
+//! Entries of an anchor for names and for files' records, as bytes and as types.
 
 use crate::{
     format::{
@@ -9,26 +9,26 @@ use crate::{
     vault::{Bound, Kind, Mismatch},
 };
 
-/// Bytes of a file's salt.
+/// A file's salt.
 pub(super) type Salt = [u8; 32];
-/// Bytes of a bound: key generation, sequence number, MAC.
+/// Length of an encoded bound: key generation, sequence number, MAC.
 pub(super) const BOUND: usize = 4 + 8 + MAC_LEN;
 
-/// What a name leads to.
+/// The node under a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::vault) enum Identity {
-    /// The file with this salt; `None` is one that nothing was committed to.
+    /// The file with this salt; `None` for a file to which nothing was committed.
     File(Option<Salt>),
-    /// Something of which no more could be known, such as a file whose records are damaged.
+    /// A node that could not be identified, such as a file whose records are damaged.
     Any,
     Dir(DirId),
     /// A link, with the MAC of its target.
     Link([u8; 32]),
-    /// A special file, as its attributes know it.
+    /// A special file, identified by its type and device number.
     Special([u8; SPECIAL]),
 }
 
-/// What somebody who looks at a name knows of what is there.
+/// Knowledge about the node under a name, in increasing detail.
 #[derive(Debug)]
 pub(in crate::vault) enum Found {
     Nothing,
@@ -56,7 +56,7 @@ impl Identity {
         [&[kind], rest].concat()
     }
 
-    /// `None` if it is not what `encode` makes.
+    /// `None` if `encode` cannot have produced the bytes.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         Some(match *kind {
@@ -80,7 +80,7 @@ impl Identity {
         }
     }
 
-    /// Whether what was found is what this says.
+    /// Whether the node that was found matches this identity.
     pub(super) fn admits(&self, found: &Found) -> bool {
         match (self, found) {
             (_, Found::Nothing) => false,
@@ -102,7 +102,7 @@ impl Identity {
     }
 }
 
-/// The first byte of what a special file is known by; 0 for others.
+/// The first byte of a special file's identity; 0 for other nodes.
 fn letter(kind: Kind) -> u8 {
     match kind {
         Kind::Fifo => b'p',
@@ -114,7 +114,7 @@ fn letter(kind: Kind) -> u8 {
 }
 
 impl Found {
-    /// How it differs from what was confirmed.
+    /// How it differs from what was confirmed; `None` if it does not.
     pub(super) fn against(&self, confirmed: Option<&Identity>) -> Option<Mismatch> {
         match (self.noun(), confirmed) {
             (None, None) => None,
@@ -139,7 +139,7 @@ impl Found {
     }
 }
 
-/// What something is called where nothing but its type is known.
+/// The noun for a node of which only the type is known.
 fn noun_of(kind: Kind) -> &'static str {
     match kind {
         Kind::File => "a file",
@@ -149,7 +149,7 @@ fn noun_of(kind: Kind) -> &'static str {
     }
 }
 
-/// A bound without the salt.
+/// Encodes a bound without the salt.
 pub(super) fn encode_bound(bound: &Bound) -> [u8; BOUND] {
     let mut out = [0; BOUND];
     out[..4].copy_from_slice(&bound.key.generation.to_be_bytes());
@@ -158,7 +158,7 @@ pub(super) fn encode_bound(bound: &Bound) -> [u8; BOUND] {
     out
 }
 
-/// The bound of the file with this salt; `None` if these are not the bytes of one.
+/// Decodes the bound of the file with this salt; `None` if the bytes are malformed.
 pub(super) fn decode_bound(salt: Salt, bytes: &[u8]) -> Option<Bound> {
     let (generation, rest) = bytes.split_first_chunk()?;
     let (sequence, mac) = rest.split_first_chunk()?;

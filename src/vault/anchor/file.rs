@@ -1,4 +1,4 @@
-//! The file of an anchor: where it may be, and who has it.
+//! The file of an anchor: its permitted location, and its lock.
 
 use super::error::AnchorError;
 use crate::store::{BackingFile, DirFile, Flock};
@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-/// Opens an anchor to write to it, alone; makes an empty file if there is none.
+/// Opens an anchor for writing under an exclusive lock. Creates an empty file if there is none.
 pub(super) fn to_write(path: &Path) -> Result<(Arc<dyn BackingFile>, Flock), AnchorError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -24,7 +24,8 @@ pub(super) fn to_write(path: &Path) -> Result<(Arc<dyn BackingFile>, Flock), Anc
     Ok((Arc::new(DirFile::new(file.into())), lock))
 }
 
-/// A copy of an anchor in memory: what is only read is not changed, and a database that a crash left needs to be.
+/// Copies an anchor into memory. A read-only user must not change the file, but a database left by a
+/// crash has to be repaired on opening.
 pub(super) fn to_read(path: &Path) -> Result<Arc<dyn BackingFile>, AnchorError> {
     let mut content = Vec::new();
     let (mut file, _lock) =
@@ -36,10 +37,10 @@ pub(super) fn to_read(path: &Path) -> Result<Arc<dyn BackingFile>, AnchorError> 
 /// Refuses an anchor inside of `directory`, whose path is canonical.
 ///
 /// # Errors
-/// If it is, or its directory is not there.
+/// If the anchor is inside, or if the anchor's own directory does not exist.
 pub fn refuse_inside(path: &Path, directory: &Path) -> Result<(), AnchorError> {
     let above = above(path).canonicalize().map_err(|e| AnchorError::at(above(path), e))?;
-    // A link leads to where the file is.
+    // A symbolic link counts as its target.
     let file = path.canonicalize().unwrap_or_else(|_| above.join(path.file_name().unwrap_or_default()));
     if file.starts_with(directory) {
         return Err(AnchorError::Inside(path.to_owned(), directory.to_owned()));
@@ -55,7 +56,7 @@ fn above(path: &Path) -> &Path {
     }
 }
 
-/// The file, and its lock.
+/// Opens the file and locks it.
 fn locked(
     options: &OpenOptions,
     path: &Path,
@@ -73,7 +74,7 @@ fn locked(
     }
 }
 
-/// Bytes in memory.
+/// An anchor's content in memory.
 struct Copy(Mutex<Vec<u8>>);
 
 impl BackingFile for Copy {

@@ -1,6 +1,8 @@
-//! The key of an anchor. Without it nobody learns a name or a target from the anchor, nor which of two are equal.
+//! The key of an anchor. Without it, the anchor reveals no name and no link target, nor which of them
+//! are equal.
 //!
-//! The anchor has it sealed under the vault's master key. So a vault that gets another master key keeps its anchor.
+//! The anchor stores the key sealed under the vault's master key, so a vault that gets another master
+//! key keeps its anchor.
 
 use super::entry::Salt;
 use crate::{
@@ -21,7 +23,7 @@ use std::{
 
 const CONTEXT: &[u8] = b"warpcrypt v2 anchor key";
 
-/// What an anchor's key gives.
+/// The keys derived from an anchor's key.
 pub(super) struct AnchorKeys {
     root: Secret<32>,
     names: SivKey,
@@ -29,7 +31,7 @@ pub(super) struct AnchorKeys {
 }
 
 impl AnchorKeys {
-    /// Those of a new anchor.
+    /// Keys of a new anchor.
     ///
     /// # Errors
     /// If the system has no random numbers.
@@ -51,30 +53,30 @@ impl AnchorKeys {
         }
     }
 
-    /// The key, sealed under a master key.
+    /// The anchor's key, sealed under a master key.
     pub(super) fn wrap(&self, master: &Secret<32>, vault: &[u8; VAULT_ID]) -> Vec<u8> {
         wrapping(master).seal(&[CONTEXT, vault], self.root.expose())
     }
 
-    /// Those that `wrap` sealed; `None` if another key did.
+    /// Unseals what `wrap` sealed; `None` if it was sealed under another key.
     pub(super) fn unwrap(wrapped: &[u8], master: &Secret<32>, vault: &[u8; VAULT_ID]) -> Option<Self> {
         let root = zeroize::Zeroizing::new(wrapping(master).open(&[CONTEXT, vault], wrapped).ok()?);
         let root: &[u8; 32] = root.as_slice().try_into().ok()?;
         Some(AnchorKeys::of(Secret::new_with(|key| key.copy_from_slice(root))))
     }
 
-    /// A name in a directory, sealed, behind the directory's id.
+    /// A sealed name in a directory, prefixed with the directory's id.
     pub(super) fn seal(&self, dir: &DirId, name: &OsStr) -> Vec<u8> {
         [&dir.0[..], &self.names.seal(&[&dir.0], name.as_bytes())].concat()
     }
 
-    /// The name that `seal` sealed; `None` for anything else.
+    /// Unseals what `seal` sealed; `None` for anything else.
     pub(super) fn open(&self, dir: &DirId, sealed: &[u8]) -> Option<OsString> {
         let sealed = sealed.strip_prefix(&dir.0)?;
         Some(OsString::from_vec(self.names.open(&[&dir.0], sealed).ok()?))
     }
 
-    /// What stands for the target of a link.
+    /// The MAC that represents the target of a link.
     pub(super) fn target(&self, target: &OsStr) -> Salt {
         self.targets.digest(&[target.as_bytes()])
     }

@@ -1,19 +1,21 @@
-//! What was confirmed last, kept outside of the store: which records of files are durable, and which names are there.
+//! The last confirmed state of a vault, kept outside of the store: which records of files are durable,
+//! and which names exist.
 //!
-//! Of a file the anchor has a lower bound, written after the store's sync and before the sync is answered: a crash never leaves
-//! the store behind it. Of a directory it has all names. It says that a directory is being changed, durably, before the first
-//! change, and that it is not any more when the store has the changes durably: so a crash leaves a directory that it
-//! knows, or one that it knows nothing of.
+//! For a file the anchor has a lower bound. It is written after the store's sync and before the sync is
+//! answered, so a crash never leaves the store behind it. For a directory it has all names. The anchor
+//! durably marks a directory as being changed before the first change, and removes the mark when the
+//! store has the changes durably. After a crash the anchor therefore either knows a directory correctly,
+//! or knows that its own data on it may be outdated.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `file` | the anchor's file |
 //! | `database` | its tables |
-//! | `entry`, `keys` | what stands in them |
-//! | `changes` | directories that were changed since |
-//! | `names` | comparing names in the store with it, and bringing changes to it |
-//! | `whole` | taking a whole vault as it is |
-//! | `behind` | the thread that brings changes to it |
+//! | `entry`, `keys` | entries of the tables |
+//! | `changes` | directories that changed since |
+//! | `names` | comparing names in the store with the anchor, and writing changes to it |
+//! | `whole` | recording a whole vault as the new baseline |
+//! | `behind` | the thread that writes changes to the anchor |
 
 mod behind;
 mod changes;
@@ -61,26 +63,27 @@ use std::{
 
 /// Version of the tables.
 const VERSION: &[u8] = &[1];
-/// Entries of the table `about`.
+/// Keys of the table `about`.
 const FORMAT: &str = "format";
 const VAULT: &str = "vault";
 const GENERATION: &str = "configuration";
 const KEY: &str = "key";
 const ROOT: &str = "root";
 
-/// Changed directories that are kept at most: each has a descriptor open.
+/// At this many changed directories, they are written to the anchor before another one changes. Each
+/// holds a descriptor.
 const CROWD: usize = 512;
 
-/// Which anchor a vault is opened with.
+/// The anchor that a vault is opened with.
 #[derive(Debug, Clone)]
 pub struct AnchorUse {
-    /// Its file.
+    /// The anchor's file.
     pub file: PathBuf,
-    /// Whether the vault is to be taken as it is, whatever the anchor says.
+    /// Whether to accept the vault's current state as the new baseline.
     pub accept: bool,
 }
 
-/// Who asks, and with which keys.
+/// The vault that the anchor belongs to: its configuration and master key.
 pub(super) struct Owner<'a> {
     pub(super) config: &'a VaultConfig,
     pub(super) master: &'a Secret<32>,
@@ -88,46 +91,49 @@ pub(super) struct Owner<'a> {
 
 /// The anchor of an open vault.
 ///
-/// Locks are taken in this order: `committing`, `changes`, `queue`. A transaction is written under the first two.
+/// Lock order: `committing`, `changes`, `queue`. `keep` writes under the first two, `commit` under the
+/// first, and `begin` under the second.
 pub(super) struct Anchor {
     path: PathBuf,
     database: Database,
-    /// Whether it may be written to.
+    /// Whether the anchor may be written to.
     writable: bool,
-    /// Whether it has a vault.
+    /// Whether the anchor has recorded a vault.
     made: AtomicBool,
     vault: [u8; VAULT_ID],
-    /// Of an anchor that is to take the vault as it is.
+    /// Set if the anchor is to record the vault's current state as a new baseline.
     anew: Mutex<Option<Anew>>,
-    /// None while the vault is locked.
+    /// `None` while the vault is locked.
     keys: RwLock<Option<Arc<AnchorKeys>>>,
     changes: Mutex<Changes>,
-    /// How many changes there were: known without that lock.
+    /// Number of changes so far, readable without the lock of `changes`.
     count: AtomicU64,
     /// Bounds that the database does not have yet.
     queue: Mutex<HashMap<Salt, Bound>>,
-    /// Held by who writes the queue: whoever waits for it finds what he wanted done.
+    /// Group commit: held while the queue is written. A waiter usually finds its bound already
+    /// committed.
     committing: Mutex<()>,
-    /// Of its file, if that may be written to. It outlives the database.
+    /// Lock on the anchor's file, if it may be written to. Declared last, so that it outlives the
+    /// database.
     _lock: Option<Flock>,
 }
 
-/// What an anchor begins with that takes a vault as it is: its key, and the table `about`.
+/// Initial state of an anchor that records a new baseline: its key, and the table `about`.
 struct Anew {
     keys: Arc<AnchorKeys>,
     about: Vec<(&'static str, Vec<u8>)>,
 }
 
-/// What became of a comparison.
+/// Result of a comparison.
 pub(super) enum Compared {
-    /// It is as the anchor says, or nobody knows.
+    /// The name matches the anchor, or the anchor does not know.
     Fine,
-    /// Something changed meanwhile: look again.
+    /// Something changed meanwhile, so the caller has to read the name again.
     Again,
     Otherwise(Mismatch),
 }
 
-/// A name in a directory that is being changed; when this is dropped, it is not any more.
+/// A change of a name in progress. Dropping it ends the change.
 pub(super) struct Changing<'a> {
     anchor: &'a Anchor,
     id: DirId,
@@ -142,7 +148,8 @@ impl Drop for Changing<'_> {
 }
 
 impl Anchor {
-    /// Opens an anchor, for writing unless the vault is `read_only` and is not to be accepted.
+    /// Opens an anchor. It is opened for writing unless the vault is `read_only` and is not to be
+    /// accepted.
     pub(super) fn open(
         wanted: &AnchorUse,
         read_only: bool,
@@ -165,7 +172,7 @@ impl Anchor {
             anchor.check_configuration(owner)?;
         }
         if made && anchor.keys.read().is_none() {
-            // Whatever it has cannot be read: there is nothing to compare the vault with.
+            // Its entries cannot be read, so there is nothing to compare the vault with.
             log::warn!("{}", AnchorError::OtherKey(path.clone()));
             anchor.made.store(false, Ordering::Relaxed);
         }
@@ -209,9 +216,9 @@ impl Anchor {
         })
     }
 
-    /// Refuses a configuration that is older than one that was confirmed, and keeps its number.
+    /// Refuses a configuration older than the confirmed one, and records the generation of this one.
     fn check_configuration(&self, owner: &Owner) -> std::result::Result<(), AnchorError> {
-        // First: one from before a rotation has another key, too.
+        // Checked first, because a configuration from before a rotation also has another key.
         self.refuse_old(owner)?;
         if self.keys.read().is_none() {
             return Err(AnchorError::OtherKey(self.path.clone()));
@@ -228,7 +235,7 @@ impl Anchor {
         Ok(())
     }
 
-    /// How many directories it says are being changed.
+    /// Number of directories that the anchor has marked as being changed.
     pub(super) fn left_changing(&self) -> io::Result<usize> {
         self.database.read(Reader::changing)
     }
@@ -237,13 +244,13 @@ impl Anchor {
         AnchorError::at(&self.path, source)
     }
 
-    /// The least number that the vault's configuration may have.
+    /// The lowest generation that the vault's configuration may have.
     fn confirmed(&self) -> io::Result<u64> {
         let confirmed = self.database.read(|reader| reader.about(GENERATION))?;
         Ok(confirmed.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?))).unwrap_or(0))
     }
 
-    /// Refuses a configuration that is older than one that was confirmed.
+    /// Refuses a configuration older than the confirmed one.
     pub(super) fn refuse_old(&self, owner: &Owner) -> std::result::Result<(), AnchorError> {
         let (found, confirmed) = (owner.config.generation(), self.confirmed().map_err(|e| self.failed(e))?);
         if found < confirmed {
@@ -252,8 +259,9 @@ impl Anchor {
         Ok(())
     }
 
-    /// Refuses a vault whose root is another directory than the one that was taken. Nobody opens the root by a name, so it is met
-    /// here: a kill may have left it unconfirmed.
+    /// Refuses a vault whose root is another directory than the recorded one. No lookup by name ever
+    /// opens the root, so it is checked here. A kill may have left it unconfirmed, so it may be
+    /// scheduled to be read.
     pub(super) fn meet_root(&self, root: &Dir) -> std::result::Result<(), AnchorError> {
         if !self.is_made() || self.anew.lock().is_some() {
             return Ok(());
@@ -267,7 +275,7 @@ impl Anchor {
         }
     }
 
-    /// Whether it has a vault; else the vault is to be taken as it is.
+    /// Whether the anchor has recorded a vault. If not, the vault is accepted as it is.
     pub(super) fn is_made(&self) -> bool {
         self.made.load(Ordering::Relaxed)
     }
@@ -276,16 +284,18 @@ impl Anchor {
         self.keys.read().clone().ok_or_else(|| io::Error::other("the vault is locked"))
     }
 
-    /// Keeps the number of the vault's configuration, and its own key under the vault's master key.
+    /// Records the generation of the vault's configuration, and the anchor's own key under the vault's
+    /// master key.
     pub(super) fn take_up(&self, owner: &Owner) -> io::Result<()> {
         self.keep_key(&*self.keys()?, owner)
     }
 
-    /// Writes only what is new: an anchor whose disk is full keeps nobody from a vault that has not changed.
+    /// Writes only if something is new, so that an anchor on a full disk does not prevent the use of an
+    /// unchanged vault.
     fn keep_key(&self, keys: &AnchorKeys, owner: &Owner) -> io::Result<()> {
         let (confirmed, before) = (self.confirmed()?, self.database.read(|reader| reader.about(KEY))?);
         let wrapped = keys.wrap(owner.master, &self.vault);
-        // What was confirmed stays so.
+        // The confirmed generation never decreases.
         let generation = owner.config.generation().max(confirmed);
         if generation == confirmed && before.as_ref() == Some(&wrapped) {
             return Ok(());
@@ -296,15 +306,16 @@ impl Anchor {
         })
     }
 
-    /// Forgets its keys: the vault is locked.
+    /// Drops the keys, because the vault is being locked.
     pub(super) fn wipe(&self) {
         *self.keys.write() = None;
     }
 
-    /// Has its keys again.
+    /// Restores the keys after the vault was locked.
     ///
     /// # Errors
-    /// `OldConfiguration`: it may have been put back while the vault was locked; `OtherKey`; the file's.
+    /// `OldConfiguration`, because the configuration may have been replaced while the vault was locked;
+    /// `OtherKey`; the file's.
     pub(super) fn bring_back(&self, owner: &Owner) -> std::result::Result<(), AnchorError> {
         self.refuse_old(owner)?;
         let wrapped = self.database.read(|reader| reader.about(KEY)).map_err(|e| self.failed(e))?;
@@ -313,24 +324,25 @@ impl Anchor {
         if self.writable {
             self.keep_key(&keys, owner).map_err(|e| self.failed(e))?;
         }
-        // Last: a vault that stays locked has none.
+        // Last, because a vault that stays locked must have no keys here.
         *self.keys.write() = Some(Arc::new(keys));
         Ok(())
     }
 
-    /// Writes the bounds that it was told of, durably; and what went.
+    /// Durably writes the queued bounds.
     pub(super) fn commit(&self) -> Result<()> {
         if !self.writable {
             return Ok(());
         }
         let _alone = self.committing.lock();
         if self.queue.lock().is_empty() {
-            return Ok(()); // They went with another's.
+            return Ok(()); // Another caller committed them.
         }
         self.write(&[], &mut Changes::default())
     }
 
-    /// Writes the queue, what went, and what was found in directories. The caller holds `committing`.
+    /// Writes the queue, removals, and the contents of directories in one transaction. The caller holds
+    /// `committing`.
     fn write(&self, looked: &[&Looked], changes: &mut Changes) -> Result<()> {
         let queue = std::mem::take(&mut *self.queue.lock());
         let written = self.database.write(|writer| {
@@ -362,7 +374,8 @@ impl Anchor {
         Ok(written?)
     }
 
-    /// Begins to change a name: from here on until the change is in the store durably, the anchor says that it does not know.
+    /// Begins a change of a name. From now until the store has the change durably, the anchor has the
+    /// directory marked as being changed.
     pub(super) fn begin(&self, id: &DirId, store: &Arc<StoreDir>, name: &OsStr) -> Result<Changing<'_>> {
         let sealed = self.keys()?.seal(id, name);
         let mut changes = self.changes.lock();
@@ -379,34 +392,34 @@ impl Anchor {
         Ok(Changing { anchor: self, id: *id })
     }
 
-    /// Takes a directory that the anchor knows nothing of for one of which everything has changed.
+    /// Treats a directory that the anchor does not know as one in which everything has changed.
     pub(super) fn meet(&self, id: &DirId, store: &Arc<StoreDir>) -> Result<()> {
         if !self.writable || self.database.read(|reader| reader.directory(id))? == DirState::Known {
             return Ok(());
         }
         let mut changes = self.changes.lock();
-        // With the lock held: it may have become known.
+        // Checked again under the lock: the directory may have become known.
         if !changes.has(id) && self.database.read(|reader| reader.directory(id))? != DirState::Known {
             changes.add(*id, store.clone(), true);
         }
         Ok(())
     }
 
-    /// Whether changed directories should be looked at before more are changed.
+    /// Whether changed directories should be written to the anchor before more are changed.
     pub(super) fn is_crowded(&self) -> bool {
         self.changes.lock().len() >= CROWD
     }
 
-    /// The directories that nobody is changing, to be looked at.
+    /// Changed directories in which no change is in progress: all, or `only` one.
     fn settled(&self, only: Option<&DirId>) -> Vec<Settled> {
         self.changes.lock().settled(only)
     }
 
-    /// Keeps what was found in directories, durably, if nobody has changed them since; `sync` makes the store have it durably
-    /// before.
+    /// Durably records the contents of directories, unless they have changed since they were read.
+    /// `sync` first makes the store's data durable.
     fn keep(&self, looked: &[Looked], sync: impl FnOnce() -> Result<()>) -> Result<()> {
         if looked.is_empty() && self.changes.lock().nothing_went() {
-            return self.commit(); // Bounds alone: the store has what they say.
+            return self.commit(); // Only bounds: the store already has those records durably.
         }
         if holds(Rule::SyncBeforeKeep) {
             sync()?;
@@ -429,14 +442,14 @@ impl Anchor {
         Ok(())
     }
 
-    /// What it has under a name.
+    /// The identity recorded under a name.
     fn under(&self, id: &DirId, name: &OsStr) -> Result<Option<Identity>> {
         let sealed = self.keys()?.seal(id, name);
         Ok(self.database.read(|reader| reader.name(&sealed))?)
     }
 
-    /// A directory was removed. It is forgotten if it `is_known` where that was; also if it was changed: nothing in it is confirmed, and
-    /// nobody would take its mark away any more.
+    /// A directory was removed. It is forgotten if it `is_known` at that place. It is also forgotten if
+    /// it was changed, because nothing in it is confirmed, and its mark would never be removed.
     pub(super) fn directory_went(&self, id: &DirId, is_known: bool) {
         let mut changes = self.changes.lock();
         let was_changed = changes.has(id);
@@ -458,17 +471,18 @@ impl Anchor {
         self.changes.lock().gone.1.remove(salt);
     }
 
-    /// Counts changes of names: what was found before one is no argument after it.
+    /// Counter of changes of names. What was found before a change proves nothing after it.
     pub(super) fn changes(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// To be called with the lock of changes held, after one.
+    /// Updates `count`. Call under the lock of `changes`, after a change.
     fn publish(&self, changes: &Changes) {
         self.count.store(changes.count(), Ordering::Release);
     }
 
-    /// Compares what was found under a name when there had been so many changes.
+    /// Compares what was found under a name with the anchor. `since` is the value of `Anchor::changes()`
+    /// before the name was read.
     pub(super) fn compare(&self, id: &DirId, name: &OsStr, found: &Found, since: u64) -> Result<Compared> {
         if !self.is_made() {
             return Ok(Compared::Fine);
@@ -493,18 +507,19 @@ impl Anchor {
         if changes.count() != since {
             return Ok(Compared::Again);
         }
-        // Of a directory that this process is changing, it knows which names. Of one that another left so, nobody does.
+        // If this process is changing the directory, it knows which names are affected. If another
+        // process left the mark, nobody knows.
         Ok(against(!changes.has(id))?.map_or(Compared::Fine, Compared::Otherwise))
     }
 
-    /// How many of these files there are bounds of.
+    /// Number of these files that have a bound.
     #[cfg(test)]
     pub(super) fn number_of_bounds(&self, salts: &[Salt]) -> usize {
         let has = |salt| self.database.read(|reader| reader.bound(salt)).is_ok_and(|bound| bound.is_some());
         salts.iter().filter(|salt| has(salt)).count()
     }
 
-    /// How many names a directory had.
+    /// Number of names recorded for a directory, possibly outdated.
     pub(super) fn number_of_names(&self, id: &DirId) -> io::Result<usize> {
         self.database.read(|reader| Ok(reader.names(id)?.len()))
     }
@@ -540,7 +555,7 @@ impl Anew {
 }
 
 impl Owner<'_> {
-    /// The keys of an anchor that one of the vault's master keys opens.
+    /// Unwraps the keys of an anchor with the vault's master key, or its former one.
     fn unwrap(&self, wrapped: &[u8]) -> Option<AnchorKeys> {
         let id = self.config.id();
         AnchorKeys::unwrap(wrapped, self.master, id)
@@ -576,7 +591,8 @@ impl Bounds for Anchor {
     }
 }
 
-/// Whether a record has the number of another one: a copy of the file was continued.
+/// Whether a record has the same position as another one but is different: a copy of the file was
+/// continued.
 fn is_fork(found: &Bound, confirmed: &Bound) -> bool {
     found.order() == confirmed.order() && found.mac != confirmed.mac
 }

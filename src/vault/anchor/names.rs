@@ -1,4 +1,4 @@
-//! Names in the store against those in the anchor, and the way of changes into it.
+//! Comparing names in the store with those in the anchor, and writing changes to the anchor.
 
 use super::{
     Anchor, Changing, Compared,
@@ -24,14 +24,16 @@ use std::{
     sync::Arc,
 };
 
-/// More changed names in a single directory, and the whole store is synced, if it can be.
+/// If a single directory has more changed names than this, the whole store is synced, if it supports
+/// that.
 const FEW: usize = 16;
 
 impl Vault {
-    /// Looks at a name with `look` until what is `found` by it is as the anchor says.
+    /// Repeats `look` until its result, as interpreted by `found`, can be compared with the anchor and
+    /// matches it.
     ///
     /// # Errors
-    /// `Refused` if it is not; those of `look`.
+    /// `Refused` if it does not match; those of `look`.
     pub(in crate::vault) fn compared<T>(
         &self,
         dir: &Dir,
@@ -56,10 +58,10 @@ impl Vault {
         }
     }
 
-    /// The same, of what an entry leads to.
+    /// Compares the node under an entry with the anchor, as `compared` does for a name.
     ///
     /// # Errors
-    /// Also EIO if the name does not authenticate: there is nothing to compare it with.
+    /// As there. Also EIO if the name does not authenticate, because there is nothing to compare with.
     pub(in crate::vault) fn compared_entry<T>(
         &self,
         dir: &Dir,
@@ -72,7 +74,7 @@ impl Vault {
         self.compared(dir, &name, look, found)
     }
 
-    /// What an anchor knows a link with this target by.
+    /// The identity of a link with this target, if there is an anchor.
     pub(in crate::vault) fn identity_of_link(&self, target: &OsStr) -> Result<Option<Identity>> {
         let Some(anchor) = &self.anchor else { return Ok(None) };
         Ok(Some(Identity::Link(anchor.keys()?.target(target))))
@@ -97,16 +99,16 @@ impl Vault {
         }
     }
 
-    /// What the anchor has under a name, however long ago.
+    /// The identity that the anchor has under a name. It may be outdated.
     fn anchored(&self, dir: &Dir, name: &OsStr) -> Option<Identity> {
         self.kept_anchor()?.under(dir.id.as_ref()?, name).ok()?
     }
 
-    /// Begins to change a name, if there is an anchor: to be called before a lock is taken. When what this returns is dropped,
-    /// the change is done.
+    /// Begins a change of a name, if there is an anchor. Call it before taking a lock. Dropping the
+    /// returned value ends the change.
     ///
     /// # Errors
-    /// The anchor's; then nothing may be changed.
+    /// The anchor's. Then nothing may be changed.
     pub(in crate::vault) fn changing(&self, dir: &Dir, name: &OsStr) -> Result<Option<Changing<'_>>> {
         let Some(anchor) = self.kept_anchor() else { return Ok(None) };
         if anchor.is_crowded() {
@@ -115,7 +117,7 @@ impl Vault {
         anchor.begin(dir.id()?, &dir.store, name).map(Some)
     }
 
-    /// Before an entry gets another identity, or may: nothing was committed to it so far.
+    /// Called before an entry may get another identity because nothing has been committed to it so far.
     pub(in crate::vault) fn changing_entry(&self, dir: &Dir, stored: &StoredName) -> Result<()> {
         match self.anchored_name(dir, stored)? {
             Some(name) => self.changing(dir, &name).map(drop),
@@ -123,23 +125,24 @@ impl Vault {
         }
     }
 
-    /// The anchor, if it may be written to while the vault is used.
+    /// The anchor, if it may be written to while the vault is in use.
     fn kept_anchor(&self) -> Option<&Arc<Anchor>> {
         self.anchor.as_ref().filter(|anchor| anchor.is_made() && !self.read_only())
     }
 
-    /// A directory was opened: one that the anchor knows nothing of will be looked at.
+    /// Called after a directory was opened. If the anchor knows nothing of it, the directory is
+    /// scheduled to be read.
     pub(in crate::vault) fn met(&self, dir: &Dir) -> Result<()> {
         let (Some(anchor), Some(id)) = (self.kept_anchor(), &dir.id) else { return Ok(()) };
         if anchor.is_crowded()
             && let Err(e) = self.anchor_names(None)
         {
-            log::debug!("changes cannot be brought to the anchor: {e}"); // Whoever changes something is told.
+            log::debug!("changes cannot be brought to the anchor: {e}"); // the next change reports it
         }
         anchor.meet(id, &dir.store)
     }
 
-    /// Makes the anchor hold what is durable of files.
+    /// Writes the durable records of files to the anchor.
     ///
     /// # Errors
     /// The anchor's.
@@ -147,8 +150,8 @@ impl Vault {
         self.kept_anchor().map_or(Ok(()), |anchor| anchor.commit())
     }
 
-    /// Makes changed directories durable, all or one, and has the anchor hold their names. One that is being changed just now is left
-    /// for the next time.
+    /// Makes changed directories durable, all of them or one, and records their names in the anchor. A
+    /// directory that is being changed right now is left for the next time.
     ///
     /// # Errors
     /// The store's, and the anchor's.
@@ -181,8 +184,8 @@ impl Vault {
         Ok(self.with_access(&node, 0o500, || settled.store.sync())?)
     }
 
-    /// What stands under the changed names of a directory. Files get an identity, which one to which nothing was committed does not
-    /// have. If only single files are synced, they are.
+    /// Reads the nodes under the changed names of a directory. A file to which nothing was committed
+    /// gets an identity. If `each`, the files are also synced one by one.
     fn look(&self, anchor: &Anchor, settled: Settled, each: bool) -> Result<Looked> {
         let dir = Dir { store: settled.store.clone(), id: Some(settled.id) };
         let keys = anchor.keys()?;
@@ -211,10 +214,11 @@ impl Vault {
         Ok(listed.into_iter().filter_map(name).collect())
     }
 
-    /// What stands under a stored name, and what `file` says of a file; `None` if nothing does.
+    /// The identity of the node under a stored name, where `file` determines that of a file. `None` if
+    /// the name does not exist.
     ///
     /// # Errors
-    /// The store's. What is damaged, or may not be read, is `Any`.
+    /// The store's. A node that is damaged or that this process may not read is `Any`.
     pub(super) fn identity_at(
         &self,
         anchor: &Anchor,
@@ -243,13 +247,13 @@ impl Vault {
         };
         match known {
             Ok(identity) => Ok(Some(identity)),
-            // What another user keeps from this process is of no use to it.
+            // A node that this process may not access is irrelevant to it.
             Err(Error::Store(e)) if e.kind() != io::ErrorKind::PermissionDenied => Err(e.into()),
             Err(_) => Ok(Some(Identity::Any)),
         }
     }
 
-    /// The identity of a file, which it gets if it has none.
+    /// The identity of a file. Gives it one if it has none.
     fn committed_identity(&self, dir: &Dir, stored: &StoredName, each: bool) -> Result<Identity> {
         let node = dir.store.node(&stored.0)?;
         if self.files.get(key(&node.stat()?)).is_none()
@@ -268,7 +272,7 @@ impl Vault {
         identified
     }
 
-    /// The newest record of a file in the store, made durable if `sync`.
+    /// The newest record of a file in the store. If `sync`, it is made durable.
     pub(super) fn newest_record(&self, node: &Node, sync: bool) -> Result<Option<Bound>> {
         let file = self.with_access(node, 0o400, || node.reopen(OFlags::RDONLY))?;
         let file = Arc::new(DirFile::quiet(file));
@@ -279,8 +283,9 @@ impl Vault {
         Ok(newest)
     }
 
-    /// The last name of a file went, which was `name`. A file that nobody has open is forgotten only if the anchor has it
-    /// under that name: another one's records may have been copied there.
+    /// Called after the last name of a file, which was `name`, was removed. A file that is not open is
+    /// forgotten only if the anchor has it under that name, because the records of another file may have
+    /// been copied there.
     pub(in crate::vault) fn file_went(&self, node: &Node, dir: &Dir, name: &OsStr) {
         let Some(anchor) = self.kept_anchor() else { return };
         let anchored = self.anchored(dir, name);
@@ -292,33 +297,34 @@ impl Vault {
                 keys.flatten().map(|key| key.salt).find(|salt| anchored == Some(Identity::File(Some(*salt))))
             }
         });
-        // What stays behind is of no use to anybody, and does no harm.
+        // A bound that stays in the anchor is useless but harmless.
         if let Some(salt) = salt {
             anchor.file_went(salt);
         }
     }
 
-    /// A directory went, which had that name; it is forgotten if the anchor has it there, or it was changed.
+    /// Called after a directory with that name was removed. It is forgotten if the anchor has it there,
+    /// or if it was changed.
     pub(in crate::vault) fn directory_went(&self, id: &DirId, parent: &Dir, name: &OsStr) {
         if let Some(anchor) = self.kept_anchor() {
             anchor.directory_went(id, self.anchored(parent, name) == Some(Identity::Dir(*id)));
         }
     }
 
-    /// A file without a name may have got one.
+    /// Called when a file without a name may have got one.
     pub(in crate::vault) fn file_came_back(&self, open: &OpenFile) {
         if let (Some(anchor), Ok(Some(salt))) = (self.kept_anchor(), open.file.salt(false)) {
             anchor.file_came_back(&salt);
         }
     }
 
-    /// Whether the anchor has more than so many names in a directory.
+    /// Whether the anchor has more than `names` names in a directory.
     pub(in crate::vault) fn anchor_has_more(&self, dir: &Dir, names: usize) -> bool {
         let (Some(anchor), Some(id)) = (&self.anchor, &dir.id) else { return false };
         anchor.number_of_names(id).is_ok_and(|number| number > names)
     }
 
-    /// Names that the anchor has in a directory, and the store does not.
+    /// Names that the anchor has in a directory, but the store does not.
     ///
     /// # Errors
     /// The store's.

@@ -1,18 +1,17 @@
-//! The rules by which a crash never leaves an anchor that refuses what is right. A test build can break each; the tests then
-//! find a crash that does.
+//! Rules that keep a crash from leaving an anchor that refuses valid data. A test build can break each
+//! one. The tests then find such a crash.
 
 use crate::vault::breakable::breakable;
 
-/// A rule of an anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// The anchor says that a directory is being changed before it is.
+    /// The anchor marks a directory as being changed before the first change.
     MarkBeforeChange,
-    /// It says so again if changes could not be brought to it: it may have them all the same.
+    /// The mark is written again after a failed write of changes, which may have removed it.
     MarkAfterFailure,
-    /// The store has the changes durably before the anchor has them.
+    /// The store has changes durably before the anchor records them.
     SyncBeforeKeep,
-    /// What was found in a directory that was changed since is not kept.
+    /// Findings about a directory that has changed since are discarded.
     KeepWhatIsStill,
 }
 

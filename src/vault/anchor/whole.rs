@@ -1,4 +1,4 @@
-//! Taking a whole vault as it is.
+//! Recording a vault's current state as the new baseline.
 
 use super::{
     Anchor, Anew, ROOT,
@@ -15,26 +15,28 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// A way through the vault.
+/// A walk through the vault that records it.
 struct Taking<'a, 'w> {
     vault: &'a Vault,
     anchor: &'a Anchor,
     writer: &'a mut Writer<'w>,
-    /// Told of each node; says whether to go on.
+    /// Called for each node. Returns whether to continue.
     progress: &'a mut dyn FnMut() -> bool,
 }
 
 impl Vault {
-    /// Whether the vault was opened with an anchor that does not have it yet.
+    /// Whether the vault was opened with an anchor that has not recorded it yet.
     pub fn lacks_anchor(&self) -> bool {
         self.anchor.as_ref().is_some_and(|anchor| !anchor.is_made())
     }
 
-    /// Has the anchor take the vault as it is, whatever it had before; it has to be opened for that. Nobody may use the vault
-    /// meanwhile. `progress` is told of each file and directory, and says whether to go on.
+    /// Records the vault's current state as the anchor's new baseline, replacing everything recorded
+    /// before. The anchor must have been opened for that. Nobody may use the vault meanwhile. `progress`
+    /// is called for each entry, and returns whether to continue.
     ///
     /// # Errors
-    /// The store's, and the anchor's, which then has what it had; `Interrupted` if it is told to stop.
+    /// The store's, and the anchor's, which then keeps its previous state; `Interrupted` if `progress`
+    /// returns false.
     pub fn take_into_anchor(&self, progress: &mut dyn FnMut() -> bool) -> Result<()> {
         let Some(anchor) = &self.anchor else { return Ok(()) };
         let Some(Anew { keys, about }) = anchor.anew.lock().take() else { return Ok(()) };
@@ -46,7 +48,7 @@ impl Vault {
                 writer.set_about(ROOT, &id.0)?;
             }
             descend(&mut Taking { vault: self, anchor, writer, progress }, &self.root)?;
-            // What is trusted has to stay.
+            // The vault must be durable before the anchor trusts it.
             self.root.store.sync_all().map(drop)
         });
         match taken {
@@ -72,7 +74,8 @@ impl Visitor for Taking<'_, '_> {
             let identity = vault.identity_at(self.anchor, dir, &stored, &mut |stored| {
                 let node = dir.store.node(&stored.0)?;
                 bound = vault.newest_record(&node, false)?;
-                // One that gets an identity under another name would be another one here.
+                // If the file later gets an identity through another of its names, it would no longer
+                // match "empty" here.
                 let shared = bound.is_none() && node.stat()?.st_nlink > 1;
                 Ok(if shared { Identity::Any } else { Identity::File(bound.map(|bound| bound.key.salt)) })
             })?;

@@ -6,7 +6,7 @@ fn a_process_that_is_being_started_keeps_no_lock() {
     let dir = tempfile::tempdir().unwrap();
     let root = StoreDir::open_path(dir.path()).unwrap();
     let lock = WriteLock::take(&root, dir.path(), Users::One).unwrap();
-    // What it has between fork and exec.
+    // The descriptors that the child holds between fork and exec.
     let file = lock.held.lock().file.fd().try_clone().unwrap();
     let directory = lock.directory.as_ref().map(|directory| directory.as_fd().try_clone_to_owned().unwrap());
     drop(lock);
@@ -38,7 +38,8 @@ fn who_comes_back_after_another_had_the_vault_alone_fails_for_good() {
     let root = StoreDir::open_path(dir.path()).unwrap();
     let take = |users| WriteLock::take(&root, dir.path(), users);
     for users in [Users::One, Users::Several] {
-        // The other works still, ended well, was killed, or left the vault to several.
+        // The other holder is still working, ended cleanly, was killed, or ended and was followed by a
+        // shared holder.
         for end in 0..4 {
             let lock = take(users).unwrap();
             lock.lose();
@@ -90,7 +91,7 @@ fn those_who_share_a_vault_have_one_mark() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         several.iter().for_each(|lock| lock.check().unwrap());
-        // One that fell off while the others ended, and another came.
+        // One lost its lock while the others ended and another one started.
         let [first, second, third] = <[WriteLock; 3]>::try_from(several).ok().unwrap();
         first.lose();
         drop((second, third));

@@ -1,4 +1,5 @@
-//! Extended attributes get another key: under another name in the store, or, as ACLs, under the same.
+//! Putting extended attributes under another key: under another name in the store or, for ACLs, under
+//! the same one.
 
 use crate::{
     format::xattr::{Owner, of_others},
@@ -18,7 +19,8 @@ use std::{
 /// The former keys and the present ones.
 pub(super) type BothKeys<'a> = (&'a Keys, &'a Keys);
 
-/// Puts the attributes of a node under the present key. What does not authenticate stays as it is.
+/// Puts the attributes of a node under the present key. An attribute that does not authenticate stays
+/// unchanged.
 ///
 /// # Errors
 /// The store's.
@@ -55,7 +57,7 @@ pub(super) fn any(node: &Node, owner: Owner, former: &Keys) -> Result<bool> {
     Ok(false)
 }
 
-/// Gives the attributes of one node to another, under the present key.
+/// Copies the attributes of one node to another, under the present key.
 ///
 /// # Errors
 /// The store's.
@@ -78,10 +80,10 @@ pub(super) fn copy(
     Ok(())
 }
 
-/// An attribute of the vault's.
+/// One of the vault's attributes.
 struct Stored {
     name: OsString,
-    /// As it is called on files and directories.
+    /// Its name in the form used on files and directories.
     common: Vec<u8>,
 }
 
@@ -92,7 +94,7 @@ fn own(listed: Vec<OsString>, others: bool) -> impl Iterator<Item = Stored> {
     })
 }
 
-/// Name and content under these keys.
+/// Plaintext name and value under these keys.
 fn open(keys: &Keys, owner: Owner, stored: &Stored, value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let name = keys.open_attribute_name(&stored.common).ok()?;
     let content = keys.open_attribute(owner, &name, value).ok()?;
@@ -103,8 +105,8 @@ fn stored_name(name: String, others: bool) -> OsString {
     if others { of_others(&name).into() } else { name.into() }
 }
 
-/// Puts `new` in the place of `old`. Where the store has no room for both, the old one goes first: if the machine stops just
-/// then, the attribute is lost.
+/// Replaces `old` by `new`. If the store has no room for both, the old one is removed first. If the
+/// machine stops in between, the attribute is lost.
 fn exchange(node: &Node, old: (&OsStr, &[u8]), new: (&OsStr, &[u8])) -> io::Result<()> {
     let full = [Errno::NOSPC, Errno::DQUOT, Errno::TOOBIG];
     match node.set_xattr(new.0, new.1, XattrFlags::empty()) {

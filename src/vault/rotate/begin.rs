@@ -1,5 +1,6 @@
-//! How a rotation begins: with a list of all that will be accepted under the former key. It is durable before the configuration
-//! names it, and nothing is added to it. So whoever has the former key, and can write to the store, makes nothing that counts.
+//! Beginning a rotation: listing everything that will be accepted under the former key. The list is
+//! durable before the configuration refers to it, and nothing is added later. An attacker who has the
+//! former key and can write to the store therefore cannot create anything that is accepted.
 
 use super::{Step, read_up_to};
 use crate::{
@@ -30,25 +31,25 @@ use std::{
     sync::Arc,
 };
 
-/// What became of the list.
+/// Result of listing.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// The new configuration names it, and can be written.
+    /// The list is complete, and the new configuration, which refers to it, can be written.
     Listed,
-    /// Something would be lost, as was reported. Nothing has changed.
+    /// Something would be lost, as reported. Nothing has changed.
     Refused,
-    /// It was told to stop. Nothing has changed.
+    /// The caller asked to stop. Nothing has changed.
     Stopped,
 }
 
-/// A way through the vault before a rotation.
+/// A walk through the vault before a rotation.
 struct Listing<'a> {
     vault: &'a Vault,
     keys: ListKeys,
     items: Vec<Item>,
     report: &'a mut dyn FnMut(Step) -> bool,
     refused: bool,
-    /// It is below an entry whose name does not authenticate: nobody misses that.
+    /// The walk is below an entry whose name does not authenticate. Losing such entries does not matter.
     foreign: bool,
 }
 
@@ -57,9 +58,10 @@ struct Stop;
 type Told = std::result::Result<(), Stop>;
 
 impl Vault {
-    /// Lists what stays accepted under the present key once `config`, with its key `master`, is the vault's. Nobody may write to
-    /// the vault meanwhile. Files that a crash left unfinished are recovered if this vault is open for writing, and are in the way
-    /// if not. `report` is told with `Step::Left` what is in the way, and says whether to go on.
+    /// Lists what stays accepted under the present key once `config`, with its key `master`, is the
+    /// vault's. Nobody may write to the vault meanwhile. Files that a crash left unfinished are
+    /// recovered if this vault is open for writing, and otherwise prevent the rotation. `report` gets
+    /// `Step::Left` for everything that prevents the rotation, and returns whether to continue.
     ///
     /// # Errors
     /// The store's.
@@ -81,7 +83,7 @@ impl Vault {
         listing.add_all_in(LISTS, Kind::Attributes, SEALED_MAX)?;
         let store = &self.root.store;
         config.accept(master, write(store, &listing.keys, listing.items, like(store)?.as_ref())?);
-        // Of a rotation that was not begun after all.
+        // Left by earlier attempts to begin a rotation.
         remove_others(store, config)?;
         Ok(Begun::Listed)
     }
@@ -145,12 +147,12 @@ impl Visitor for Listing<'_> {
 }
 
 impl Listing<'_> {
-    /// An entry whose name may be damaged: its content is the vault's if it authenticates.
+    /// Handles an entry whose name may be damaged. Its content is the vault's if it authenticates.
     fn without_a_name(&mut self, dir: &Arc<Dir>, entry: &Listed, inner: &mut Vec<OsString>) -> Told {
         let outer = std::mem::replace(&mut self.foreign, true);
         match entry.kind {
             FileType::Directory if outer => inner.push(entry.name.clone()),
-            // A walk within a walk. There is never a third.
+            // A nested walk. There is never a third level.
             FileType::Directory => {
                 if let Some(foreign) = self.open(dir, entry.name.clone())? {
                     descend(self, &foreign)?;
@@ -162,7 +164,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Anything but a directory.
+    /// Lists an entry that is not a directory.
     fn entry(&mut self, dir: &Dir, entry: &Listed) -> Told {
         let added = match entry.kind {
             FileType::Symlink => dir.store.readlink(&entry.name).map_err(Into::into).map(|text| {
@@ -191,7 +193,7 @@ impl Listing<'_> {
         let node = dir.store.node(&entry.name)?;
         let record = match self.newest(&node)? {
             Some((_, record)) if record.base().is_some() && !self.vault.read_only() => {
-                // That recovers it.
+                // Opening the file for writing recovers it.
                 let open = self.vault.open_file(dir, &StoredName(entry.name.clone()), true)?;
                 open.file.flush()?;
                 let stored = self.vault.files().store_all().map_err(|(_, e)| e);

@@ -1,4 +1,4 @@
-//! A rotation goes on behind the programs that use the vault.
+//! Continuing a rotation in the background while programs use the vault.
 
 use super::{Rotated, Step};
 use crate::vault::Vault;
@@ -11,7 +11,7 @@ use std::{
     thread::JoinHandle,
 };
 
-/// The thread that does so, if a rotation is under way.
+/// The thread that does so, if a rotation is in progress.
 #[derive(Default)]
 pub(in crate::vault) struct Behind {
     stop: Arc<AtomicBool>,
@@ -19,12 +19,12 @@ pub(in crate::vault) struct Behind {
 }
 
 impl Behind {
-    /// Whether the thread is to end.
+    /// Whether the thread has been told to end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Ends the thread. A file whose new form is being put in place is done first.
+    /// Ends the thread. If it is putting a file's new form in place, it finishes that first.
     pub(in crate::vault) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.lock().take()
@@ -36,13 +36,14 @@ impl Behind {
 }
 
 impl Vault {
-    /// Goes on with a rotation that is under way, until it is done or the vault is shut down.
+    /// Continues a rotation in the background until it is done or the vault is shut down.
     pub fn rotate_behind(self: &Arc<Self>) {
         if !self.is_rotating() || self.read_only() {
             return;
         }
         let mut running = self.rotation.thread.lock();
-        // Whoever could not bring the vault to rest may not have stopped it.
+        // The thread may still be running if an attempt to bring the vault to rest failed before
+        // stopping it.
         if running.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return;
         }

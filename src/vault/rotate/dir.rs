@@ -1,8 +1,9 @@
-//! A directory whose id is under the former key: names, links and attributes in it are put under the present one before
-//! anybody uses it.
+//! Renewing a directory whose id is under the former key: its names, links and attributes are put under
+//! the present key before the directory is used.
 //!
-//! The id goes last. Until it is in place, whoever opens the vault begins again: what is done already is not done twice. A directory
-//! that the store does not let be renewed is used as it is, under both keys; nothing under the former one leaves it.
+//! The id is replaced last. Until then, every process that opens the directory starts over, and skips
+//! what is already done. A directory that the store does not allow to be renewed is used as it is, under
+//! both keys. Entries under the former key cannot be moved out of it.
 
 use super::attributes::{self, BothKeys};
 use crate::{
@@ -40,14 +41,14 @@ struct Renewal<'a> {
     id: DirId,
     present: Arc<Keys>,
     former: &'a Keys,
-    /// The entry that it is at; none if empty.
+    /// Stored name of the entry in progress, for error reports; empty if none.
     at: RefCell<OsString>,
 }
 
 /// Why a directory could not be put under the present key.
 #[derive(Clone)]
 pub(in crate::vault) struct WhyLeft {
-    /// What in it was in the way, by its name in the store; empty for the directory itself.
+    /// Stored name of the entry that failed; empty for the directory itself.
     pub name: OsString,
     pub reason: String,
 }
@@ -61,8 +62,9 @@ struct OldName {
 }
 
 impl Vault {
-    /// Puts a directory under the present key, durably, but for what its files hold and what is below it. If the store refuses
-    /// any of it, the directory is one of `left`. It is not tried again: whoever has the directory open knows its names as they are.
+    /// Durably puts a directory under the present key, except for the contents of its files and what is
+    /// below it. If the store refuses any of it, the directory is added to `left`. It is not retried,
+    /// because users of the open directory rely on its present stored names.
     pub(in crate::vault) fn renew_dir(&self, dir: &Dir, id: &DirId, former: &Former) {
         let _alone = self.renewing.lock();
         if self.left.lock().contains_key(id) {
@@ -87,11 +89,12 @@ impl Vault {
             true => self.make_names_durable().map_err(io::Error::from),
             false => Ok(()),
         };
-        // Sidecars are made durable while no permission bits change: that takes locks which come before those of the bits.
+        // Sidecars are made durable while no permission bits are changed, because that takes locks that
+        // precede the lock of the bits.
         let renewed = step(&|| renewal.prepare_sidecars(&sidecars))
             .and_then(|()| durable())
             .and_then(|()| step(&|| renewal.run()));
-        // Only the owner may, and for whoever is not, it is renewed all the same.
+        // Only the owner may set times. For other users the renewal counts anyway.
         if begun.get()
             && let Err(e) = times.and_then(|stat| set_times(&itself, &stat))
         {
@@ -105,19 +108,20 @@ impl Vault {
         }
     }
 
-    /// Why a directory could not be put under the present key; `None` if it is under that.
+    /// Why a directory could not be put under the present key; `None` if it was, or did not have to be.
     pub(in crate::vault) fn why_left(&self, dir: &Dir) -> Option<WhyLeft> {
         self.left.lock().get(dir.id.as_ref()?).cloned()
     }
 
-    /// Puts the attributes of a node under the present key before they change: they may be in a directory that could not be
-    /// renewed.
+    /// Puts the attributes of a node under the present key before they change. They may still be under
+    /// the former one in a directory that could not be renewed.
     ///
     /// # Errors
     /// The store's.
     pub(in crate::vault) fn renew_attributes(&self, node: &Node, owner: Owner) -> Result<()> {
         let Some(former) = self.keys.former() else { return Ok(()) };
-        // Of a new node, whose maker may have locks that come later.
+        // Do not take the lock for a new node: its creator may hold locks that come later in the lock
+        // order.
         if !self.with_access(node, 0o400, || Ok(attributes::any(node, owner, &former.keys)?))? {
             return Ok(());
         }
@@ -125,14 +129,16 @@ impl Vault {
         self.renew_attributes_alone(node, owner, (&former.keys, &self.keys()))
     }
 
-    /// The same; the caller holds `renewing`.
+    /// Puts the attributes of a node under the present key. The caller holds `renewing`.
     fn renew_attributes_alone(&self, node: &Node, owner: Owner, keys: BothKeys) -> Result<()> {
-        // Linux lets nobody set those in `user.` who may not write to the file, not even its owner.
+        // On Linux, setting attributes in `user.` needs write permission to the file, even for its
+        // owner.
         Ok(self.with_access(node, 0o600, || Ok(attributes::renew(node, owner, keys)?))?)
     }
 
-    /// Refuses to bring an entry from one directory to another while its target or its attributes are under the former key, and
-    /// cannot be renewed: nobody would look for that there, and the key would be forgotten. Programs copy it then.
+    /// Refuses to move an entry to another directory while its target or attributes are under the former
+    /// key and cannot be renewed. There, nobody would try the former key, and a rotation could end and
+    /// forget it. After EXDEV, programs copy instead.
     ///
     /// # Errors
     /// EXDEV; the store's.
@@ -143,7 +149,7 @@ impl Vault {
         let renewal = Renewal::new(self, dir, id, &former);
         let kind = FileType::from_raw_mode(dir.store.stat(&name.0)?.st_mode);
         let entry = Listed { name: name.0.clone(), kind, ino: 0 };
-        // Durably: where it goes, nobody does that again.
+        // Durably, because nobody repeats this in the new directory.
         let renewed = || renewal.renew_node(&entry).and_then(|beside| renewal.sync(beside));
         match renewal.is_old_link(&entry)? || renewed().is_err() {
             true => Err(Errno::XDEV.into()),
@@ -186,10 +192,11 @@ impl<'a> Renewal<'a> {
         Ok(in_place(&self.dir.store, &id, DIR_ID_NAME)?)
     }
 
-    /// The new form of a name; `None` if it has that, or does not authenticate (then logged).
+    /// The new form of a name; `None` if it already has that form, or does not authenticate, which is
+    /// logged.
     ///
     /// # Errors
-    /// The store's: what cannot be read may be under the former key.
+    /// The store's, because a name that cannot be read may be under the former key.
     fn old_name(&self, entry: &Listed) -> Result<Option<OldName>> {
         let stored = entry.name.as_bytes();
         if !self.present.names.depend_on_directory() || !self.vault.is_entry(&entry.name) {
@@ -223,7 +230,7 @@ impl<'a> Renewal<'a> {
         }
     }
 
-    /// Puts the sidecars of long names in place before the names change. Whether there are `any`.
+    /// Puts the sidecars of long names in place before the names change. Sets `any` if there are some.
     fn prepare_sidecars(&self, any: &Cell<bool>) -> Result<()> {
         let is_long = |entry: &&Listed| self.present.names.classify(entry.name.as_bytes()) == Class::Long;
         for entry in self.dir.store.list()?.iter().filter(is_long) {
@@ -236,7 +243,7 @@ impl<'a> Renewal<'a> {
         Ok(())
     }
 
-    /// Also those that a crash left behind.
+    /// Removes sidecars under the former key, including those that a crash left behind.
     fn remove_old_sidecars(&self, listed: &[Listed]) -> Result<()> {
         for Listed { name, .. } in listed.iter().filter(|entry| self.vault.is_sidecar(&entry.name)) {
             let content = read_small(self.dir, name)?;
@@ -247,11 +254,12 @@ impl<'a> Renewal<'a> {
         Ok(())
     }
 
-    /// Whether more than the directory itself changed: now, or at an earlier try that was not made durable.
+    /// Renews one entry. Returns whether something other than the directory itself changed, now or in an
+    /// earlier attempt that may not be durable.
     fn renew_node(&self, entry: &Listed) -> Result<bool> {
         let node = || self.dir.store.node(&entry.name);
         match entry.kind {
-            FileType::Directory => Ok(false), // with itself
+            FileType::Directory => Ok(false), // renewed when it is opened
             FileType::Symlink => self.renew_link(&entry.name).map(|()| true),
             _ if !self.dir.store.has_xattrs(&entry.name)? => Ok(false),
             FileType::RegularFile => match self.vault.stored_salt(&node()?)? {
@@ -268,7 +276,7 @@ impl<'a> Renewal<'a> {
         }
     }
 
-    /// Whether it is a link whose text is under the former key.
+    /// Whether the entry is a link whose text is under the former key.
     fn is_old_link(&self, entry: &Listed) -> Result<bool> {
         if entry.kind != FileType::Symlink {
             return Ok(false);
@@ -277,7 +285,8 @@ impl<'a> Renewal<'a> {
         Ok(LongLink::parse(text.as_bytes()).is_none() && self.former.open_link(text.as_bytes()).is_ok())
     }
 
-    /// A link cannot be changed: another one takes its place. Long targets are not in the link, which stays.
+    /// Replaces a link by a new one, because links cannot be changed. A link with a long target stays,
+    /// because the target is not in the link.
     fn renew_link(&self, name: &OsStr) -> Result<()> {
         let text = self.dir.store.readlink(name)?;
         if LongLink::parse(text.as_bytes()).is_some() {
@@ -297,7 +306,7 @@ impl<'a> Renewal<'a> {
         replaced.inspect_err(|_| drop(self.dir.store.unlink(&temporary)))
     }
 
-    /// Gives the new link what the old one has, and its name.
+    /// Gives the new link the old one's owner, attributes and times, and then its name.
     fn furnish_link(&self, name: &OsStr, text: &OsStr, temporary: &OsStr, new: &str) -> Result<()> {
         let (old, made) = (self.dir.store.node(name)?, self.dir.store.node(temporary)?);
         let stat = old.stat()?;
@@ -328,7 +337,7 @@ impl<'a> Renewal<'a> {
     }
 }
 
-/// Gives a node the times that `stat` says.
+/// Sets the access and modification times of a node to those in `stat`.
 fn set_times(node: &Node, stat: &Stat) -> io::Result<()> {
     let time = |seconds, nanoseconds: u64| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ };
     node.set_times(time(stat.st_atime, stat.st_atime_nsec), time(stat.st_mtime, stat.st_mtime_nsec))

@@ -1,8 +1,8 @@
-//! Another master key for a vault that is in use.
+//! Replacing the master key of a vault that is in use.
 //!
-//! The configuration has the former key until nothing is under it any more. A directory is renewed before it is used (`dir`), so
-//! names are looked up under two keys only where nothing may be written, or where the store refused that. Files are rewritten
-//! one by one, whoever uses them.
+//! The configuration keeps the former key until nothing is under it any more. A directory is renewed
+//! before it is used (`dir`). Names are therefore looked up under two keys only in a read-only vault, or
+//! where the store refused the renewal. Files are rewritten one by one while they may be in use.
 
 mod attributes;
 mod begin;
@@ -44,45 +44,47 @@ use std::{
     time::Duration,
 };
 
-/// Between two looks whether the configuration may be changed.
+/// Interval between attempts to lock the configuration.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// What a rotation did.
+/// A step of a rotation, as reported to the caller.
 #[derive(Debug)]
 pub enum Step {
-    /// A directory and the files in it were looked at.
+    /// A directory and the files in it were examined.
     Directory,
-    /// A file of so many bytes is under the present key now.
+    /// A file of this many bytes is now under the present key.
     Rewritten(u64),
-    /// Something stays under the former key, and why; where it is in the store.
+    /// Something stays under the former key: its path in the store, and the reason.
     Left(PathBuf, String),
-    /// Something is under no key of the vault, and why; where it is in the store. It keeps none.
+    /// Something is under none of the vault's keys: its path in the store, and the reason. It does not
+    /// keep the former key in use.
     Stray(PathBuf, String),
 }
 
-/// How far a rotation came.
+/// Result of a rotation.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Rotated {
-    /// Nothing is under the former key, and the vault has forgotten it. So many copies that repairs set aside may be under it:
-    /// nobody can read them any more.
+    /// Nothing is under the former key, and the vault has forgotten the key. Copies that repairs set
+    /// aside may be under it, and can no longer be read.
     Whole {
-        /// Directories and files that were set aside.
+        /// Number of directories and files that were set aside.
         aside: usize,
     },
-    /// It was told to stop.
+    /// The rotation was told to stop.
     Stopped,
     /// Something could not be rewritten.
     Left,
 }
 
-/// One way through the vault.
+/// One walk through the vault.
 struct Pass<'a> {
     vault: &'a Vault,
     report: &'a mut dyn FnMut(Step) -> bool,
     rewritten: bool,
     left: bool,
-    /// It is at an entry whose name authenticates under neither key, or below one. No mount shows that, so it does not keep the
-    /// rotation from ending: anybody who can write to the store can plant such entries.
+    /// The walk is at or below an entry whose name authenticates under neither key. No mount shows such
+    /// entries, so they do not keep the rotation from ending. Otherwise everybody who can write to the
+    /// store could block it by planting some.
     foreign: bool,
 }
 
@@ -95,7 +97,8 @@ impl Vault {
         self.keys.former().is_some()
     }
 
-    /// Takes up the configuration that a rotation began with. Nothing else may be under way in the vault.
+    /// Adopts the configuration with which a rotation began. Nothing else may be in progress in the
+    /// vault.
     ///
     /// # Errors
     /// The store's.
@@ -112,17 +115,19 @@ impl Vault {
         Ok(())
     }
 
-    /// Puts a directory that was opened before a rotation began under the present key, if the store lets it.
+    /// Puts a directory that was opened before a rotation began under the present key, if the store
+    /// allows it.
     pub fn renew(&self, dir: &Dir) {
         if let (Some(former), Some(id)) = (self.keys.former().filter(|_| !self.read_only()), &dir.id) {
             self.renew_dir(dir, id, &former);
         }
     }
 
-    /// Rewrites what is under the former master key, and then forgets that. `report` says whether to go on.
+    /// Rewrites everything that is under the former master key, and then forgets that key. `report`
+    /// returns whether to continue.
     ///
     /// # Errors
-    /// The store's, where they concern the vault as a whole.
+    /// The store's, if they concern the vault as a whole.
     pub fn rotate(&self, report: &mut dyn FnMut(Step) -> bool) -> Result<Rotated> {
         self.writable()?;
         self.renew_long_targets()?;
@@ -134,29 +139,30 @@ impl Vault {
             if descend(&mut pass, &self.root).is_err() {
                 return Ok(Rotated::Stopped);
             }
-            // What was passed over may be on a part of the list that cannot be read just now.
+            // Entries that were skipped may be on a part of the list that cannot be read now.
             if pass.left || self.keys.former().is_some_and(|former| former.has_damaged_list()) {
                 return Ok(Rotated::Left);
             }
-            // What was moved meanwhile may have been in no place at the right time.
+            // An entry that was moved meanwhile may have been missed by the walk.
             if !pass.rewritten && self.moves() == moves {
                 return self.end_rotation();
             }
         }
     }
 
-    /// Names that were moved or added so far; nobody does so just now.
+    /// Number of names moved or added so far. Taken while no such change is in progress.
     fn moves(&self) -> u64 {
         let _alone = self.long_names.lock();
         self.moves.load(Ordering::Relaxed)
     }
 
-    /// Everything is under the present key.
+    /// Ends the rotation, because everything is under the present key.
     fn end_rotation(&self) -> Result<Rotated> {
         let Some(former) = self.keys.former() else { return Ok(Rotated::Whole { aside: 0 }) };
         let store = &self.root.store;
         self.make_names_durable()?;
-        // A mount that took up the new key may still have the list that it wrote under the former one.
+        // A mount that adopted the new key may still have the list of change times that it wrote under
+        // the former one.
         self.store_ctimes();
         store.sync_all()?;
         let Some(_alone) = self.lock_config_unless_stopped()? else { return Ok(Rotated::Stopped) };
@@ -175,7 +181,8 @@ impl Vault {
         Ok(Rotated::Whole { aside: listed.iter().filter(aside).count() })
     }
 
-    /// Waits for who changes the configuration, which may be a program that was stopped, until the rotation is stopped itself.
+    /// Waits for another process that is changing the configuration. That process may be suspended, so
+    /// the wait also ends, with `None`, when the rotation is stopped.
     fn lock_config_unless_stopped(&self) -> io::Result<Option<ConfigLock>> {
         loop {
             match ConfigLock::take(&self.root.store, FlockOperation::NonBlockingLockExclusive) {
@@ -189,7 +196,7 @@ impl Vault {
         }
     }
 
-    /// Long link targets lie in one directory.
+    /// Renews long link targets, which are all in one directory.
     fn renew_long_targets(&self) -> Result<()> {
         let Some(former) = self.keys.former() else { return Ok(()) };
         let Some(dir) = self.own_dir(LINKS)? else { return Ok(()) };
@@ -199,8 +206,8 @@ impl Vault {
         Ok(dir.sync()?)
     }
 
-    /// Whether a file is to be opened: its records say that it is under a former key or half rewritten, or nothing that makes
-    /// sense.
+    /// Whether a file has to be opened: its records are under a former key, half rewritten, or
+    /// malformed.
     fn may_have_former_key(&self, dir: &Dir, name: &StoredName) -> Result<bool> {
         let node = dir.store.node(&name.0)?;
         if let Some(open) = self.files().get(key(&node.stat()?)) {
@@ -218,7 +225,7 @@ impl Vault {
         }))
     }
 
-    /// The salts that a stored file's records name: one, unless one of them is damaged.
+    /// The salts in a stored file's records: one, unless one of the records is damaged.
     pub(super) fn stored_salts(&self, node: &Node) -> io::Result<Vec<[u8; 32]>> {
         let records = self.stored_records(node)?;
         let keys = records.iter().map(Record::peek_key);
@@ -227,12 +234,12 @@ impl Vault {
         Ok(salts)
     }
 
-    /// The salt that a stored file's records name, the first if they do not agree.
+    /// The salt in a stored file's records. The first one if they differ.
     pub(super) fn stored_salt(&self, node: &Node) -> io::Result<Option<[u8; 32]>> {
         Ok(self.stored_salts(node)?.first().copied())
     }
 
-    /// Both records of a stored file, as they stand there.
+    /// Both records of a stored file, unverified.
     pub(super) fn stored_records(&self, node: &Node) -> io::Result<[[u8; RECORD]; 2]> {
         let file = self.with_access(node, 0o400, || node.reopen(OFlags::RDONLY))?;
         let mut records = [[0; RECORD]; 2];
@@ -241,7 +248,8 @@ impl Vault {
     }
 }
 
-/// Puts a file with a long target under the present key, the other one, durably but for its name.
+/// Puts a file with a long link target under the present key. Its content is made durable, but not its
+/// name.
 fn renew_long_target(dir: &StoreDir, name: &OsStr, (former, present): (&Keys, &Keys)) -> io::Result<()> {
     let sealed = read_up_to(&DirFile::new(dir.open_file(name, OFlags::RDONLY)?), LONG_MAX + 1)?;
     let Some(new) = former.links.reseal_long(&present.links, name.as_bytes(), &sealed) else { return Ok(()) };
@@ -312,14 +320,15 @@ impl Visitor for Pass<'_> {
     }
 
     fn lost(&mut self, dir: &Arc<Dir>, error: io::Error) -> std::result::Result<(), Stop> {
-        // Not tried again at once: whoever moves directories in the store could keep the rotation going for ever.
+        // Not retried at once. Otherwise somebody who moves directories in the store could keep the
+        // rotation running forever.
         self.leave(dir, OsStr::new(""), &error.to_string())
     }
 }
 
 impl Pass<'_> {
-    /// An entry whose name is under neither key. Its content may still be the vault's. A directory in a foreign one is added
-    /// to `inner`.
+    /// Handles an entry whose name is under neither key. Its content may still be the vault's. A
+    /// directory inside a foreign one is added to `inner`.
     fn without_a_name(
         &mut self,
         dir: &Arc<Dir>,
@@ -331,7 +340,7 @@ impl Pass<'_> {
         self.leave(dir, &entry.name, reason)?;
         match Kind::from_store(entry.kind) {
             Some(Kind::Dir) if outer => inner.push(entry.name.clone()),
-            // A walk within a walk. There is never a third.
+            // A nested walk. There is never a third level.
             Some(Kind::Dir) => {
                 if let Some(foreign) = self.open(dir, entry.name.clone())? {
                     descend(self, &foreign)?;
@@ -360,8 +369,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether a file is neither under the present key nor on the list of the former one's: it was put there since, or was damaged
-    /// so that nobody can tell it from one that was.
+    /// Whether a file is neither under the present key nor on the list for the former one. Either it was
+    /// put there later, or it is damaged so that it cannot be told apart from such a file.
     fn is_no_longer_the_vaults(&self, dir: &Dir, entry: &Listed) -> bool {
         let node = dir.store.node(&entry.name);
         let records = node.and_then(|node| self.vault.stored_records(&node));
@@ -376,7 +385,7 @@ impl Pass<'_> {
         records.is_ok_and(|records| !records.iter().any(counts))
     }
 
-    /// Its size if it was rewritten.
+    /// Rewrites a file if necessary. Returns its size if it was rewritten.
     fn file(&self, dir: &Dir, name: &StoredName) -> Result<Option<u64>> {
         if !self.vault.may_have_former_key(dir, name)? {
             return Ok(None);
@@ -389,7 +398,7 @@ impl Pass<'_> {
         Ok(rewritten?.then_some(size))
     }
 
-    /// What went meanwhile need not be rewritten.
+    /// Reports a failure, unless the entry is gone and need not be rewritten.
     fn failed(&mut self, dir: &Dir, name: &OsStr, e: &Error) -> std::result::Result<(), Stop> {
         match dir.store.stat(name) {
             Err(gone) if gone.kind() == io::ErrorKind::NotFound => Ok(()),

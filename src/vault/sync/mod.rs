@@ -1,5 +1,5 @@
-//! The locks of open files: parking_lot's. In tests, those that are made in a run of a scheduler are the scheduler's,
-//! which decides at each of them which thread continues.
+//! The locks of open files: parking_lot's. In tests, locks created while a scheduler runs are the
+//! scheduler's, which decides at each lock operation which thread continues.
 
 #[cfg(test)]
 mod scheduled;

@@ -1,5 +1,5 @@
-//! The locks of the tests. Each is parking_lot's, or, if it is made in a run of shuttle, shuttle's. It stays what it
-//! is: a guard is released where it was taken.
+//! The locks used in tests. Each is parking_lot's, or shuttle's if it is created while shuttle runs. A
+//! lock keeps its kind, so a guard is always released where it was taken.
 
 use shuttle_parking_lot_impl as scheduled;
 use std::{
@@ -12,7 +12,7 @@ fn is_scheduled() -> bool {
     shuttle::current::try_get_current_task().is_some()
 }
 
-/// A lock or a guard.
+/// A lock or a guard, of parking_lot or of the scheduler.
 #[derive(Debug)]
 pub(in crate::vault) enum Either<P, S> {
     Plain(P),
@@ -122,10 +122,10 @@ impl<'a, T> RwLockWriteGuard<'a, T> {
     }
 }
 
-/// As parking_lot's. It is made where its lock is.
+/// As parking_lot's. It must be of the same kind as the lock it is used with.
 pub(in crate::vault) struct Condvar(Either<parking_lot::Condvar, Waiting>);
 
-/// A condition over the scheduler's.
+/// A condition variable over the scheduler's.
 #[derive(Default)]
 struct Waiting {
     waiting: shuttle::sync::Mutex<()>,
@@ -141,7 +141,8 @@ impl Condvar {
         match (&self.0, guard) {
             (Either::Plain(condition), Either::Plain(guard)) => condition.wait(guard),
             (Either::Scheduled(condition), Either::Scheduled(guard)) => {
-                // A notifier takes this lock, too: nothing is missed between the two.
+                // A notifier takes this lock too, so no notification is missed between unlocking and
+                // waiting.
                 let waiting = condition.waiting.lock().unwrap(); // invariant: nothing panics under it
                 scheduled::MutexGuard::unlocked(guard, || drop(condition.woken.wait(waiting)));
             }
@@ -159,7 +160,7 @@ impl Condvar {
         }
     }
 
-    /// Time has no length under the scheduler: it may be over at once.
+    /// Ignores the timeout under the scheduler, where the wait may end at once.
     pub(in crate::vault) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
         match (&self.0, guard) {
             (Either::Plain(condition), Either::Plain(guard)) => {

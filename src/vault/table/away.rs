@@ -1,4 +1,4 @@
-//! The open files while the vault is locked, or at rest.
+//! The open files while the vault is locked or at rest.
 
 use super::Files;
 use crate::vault::{
@@ -8,7 +8,8 @@ use crate::vault::{
 use std::sync::Arc;
 
 impl Files {
-    /// Brings everything to the store under clean records: of files without a link, too, as programs go on with them.
+    /// Stores everything under clean records. This includes files without a link, because programs keep
+    /// using them afterwards.
     ///
     /// # Errors
     /// The first file that could not be stored, and why.
@@ -27,29 +28,31 @@ impl Files {
         }
     }
 
-    /// Has the flusher leave the files alone; to be called when all is stored and no request is served.
+    /// Stops the flusher from touching the files. Call when everything is stored and no request is being
+    /// served.
     pub fn halt(&self) {
         *self.halted.lock() = true;
         self.reap();
     }
 
-    /// Whether the flusher leaves the files alone.
+    /// Whether the flusher is halted.
     #[cfg(test)]
     pub fn is_halted(&self) -> bool {
         *self.halted.lock()
     }
 
-    /// Lets the flusher go on.
+    /// Lets the flusher continue after [`Files::halt`].
     pub fn resume(&self) {
         *self.halted.lock() = false;
     }
 
-    /// Has every file forget keys and content; to be called after [`Files::halt`].
+    /// Makes every file drop its keys and content. Call after [`Files::halt`].
     pub fn put_away(&self) {
         self.all().iter().for_each(|open| open.file.put_away());
     }
 
-    /// Reads every file's records again. What cannot be read fails from then on, and is logged.
+    /// Reads every file's records again, then resumes the flusher. A file whose records cannot be read
+    /// is logged and fails from then on.
     pub fn bring_back(&self) {
         for open in self.all() {
             if let Err(e) = open.file.bring_back() {

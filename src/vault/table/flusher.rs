@@ -1,5 +1,6 @@
-//! The flusher: a thread that flushes closed files, cleans files some seconds after their last change, many of them with one
-//! pair of syncs, and commits those that change all the time. At the end all files are cleaned.
+//! The flusher: a thread that flushes closed files, cleans files some seconds after their last change,
+//! and commits files that change all the time. Cleaning takes one pair of syncs for many files. On
+//! shutdown all files are cleaned.
 
 use super::Files;
 use crate::{
@@ -20,34 +21,37 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often the flusher looks at all files.
+/// How often the flusher examines all files.
 const TICK: Duration = Duration::from_secs(1);
 /// A file that changes all the time is committed when its oldest uncommitted change is this old.
 const COMMIT_AFTER: Duration = Duration::from_secs(10);
 
-/// How soon the flusher does its work, and how.
+/// Delays and limits of the flusher.
 pub(super) struct Pace {
-    /// A file that did not change for so long is cleaned.
+    /// A file is cleaned when it has not changed for this long.
     idle: Duration,
-    /// Between two rounds of cleaning idle files: each costs the store two syncs.
+    /// Minimum time between two rounds that clean idle files. Each round costs the store two syncs.
     round: Duration,
-    /// Flushing what was closed takes one part in so many of the time, and the store's syncs with it.
+    /// After flushing a closed file, the flusher waits this many times as long as the flush took, so
+    /// that these flushes and their syncs take only a part of the time.
     share_of_hurry: u32,
-    /// Up to so many files are synced one by one, more by one syncfs.
+    /// Up to this many files are synced one by one. More are synced by one syncfs.
     sync_each: usize,
 }
 
 impl Pace {
     pub(super) const USUAL: Pace =
         Pace { idle: Duration::from_secs(3), round: Duration::from_secs(8), share_of_hurry: 4, sync_each: 8 };
-    /// Where a scheduler decides what comes when, every wait may be over.
+    /// For tests under a scheduler, which decides the order of events: no wait has a length.
     #[cfg(test)]
     pub(super) const TIMELESS: Pace =
         Pace { idle: Duration::ZERO, round: Duration::ZERO, share_of_hurry: 0, sync_each: 1 };
 }
 
-/// Files that a program closed while an overwrite, which takes a sync, was still to be flushed. Until it is, a kill of the mount
-/// loses it although what the program did later may stay; so that is soon, but as seldom as the store's syncs are slow.
+/// Files that were closed while an overwrite, which needs a sync, was still unflushed. Until it is
+/// flushed, killing the mount loses the overwrite although later changes of the same program may
+/// survive. These files are therefore flushed soon, but at a rate limited by how slow the store's syncs
+/// are.
 #[derive(Default)]
 pub(super) struct Hurry {
     closed: HashSet<Key>,
@@ -55,19 +59,19 @@ pub(super) struct Hurry {
 }
 
 impl Hurry {
-    /// How long the next ones have to wait; `None` if there are none.
+    /// Time until the next files may be flushed; `None` if there are none.
     fn wait(&self) -> Option<Duration> {
         let wait = self.not_before.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
         (!self.closed.is_empty()).then_some(wait)
     }
 
-    /// Those whose time has come.
+    /// Takes the closed files if they may be flushed now.
     fn take(&mut self) -> HashSet<Key> {
         if self.wait() == Some(Duration::ZERO) { std::mem::take(&mut self.closed) } else { HashSet::new() }
     }
 }
 
-/// Looks at the files until the table is gone or the flusher is to end.
+/// The flusher's loop. Returns when the table is gone or the flusher is told to stop.
 pub(super) fn run(files: &Weak<Files>) {
     let mut last = Instant::now();
     loop {
@@ -81,7 +85,7 @@ pub(super) fn run(files: &Weak<Files>) {
             return;
         }
         drop(stop);
-        // A fault in one round must not end all that come after it.
+        // A panic in one round must not end the flusher.
         let round = || {
             let halted = files.halted.lock();
             if *halted {
@@ -92,7 +96,7 @@ pub(super) fn run(files: &Weak<Files>) {
                 last = Instant::now();
                 files.tick();
             }
-            traces::wipe(); // Before a lock goes on, which waits for `halted`.
+            traces::wipe(); // Before `halted` is released, which locking the vault waits for.
         };
         if catch_unwind(AssertUnwindSafe(round)).is_err() {
             log::error!("a round of the flusher ended early because of an internal error");
@@ -101,16 +105,16 @@ pub(super) fn run(files: &Weak<Files>) {
 }
 
 impl Files {
-    /// Has the flusher flush a file soon.
+    /// Asks the flusher to flush a file soon.
     pub(super) fn hurry(&self, key: Key) {
         if self.hurry.lock().closed.insert(key) {
-            // The flusher holds this until it waits, so it does not miss the call.
+            // The flusher holds `stop` until it waits, so it cannot miss the notification.
             drop(self.stop.lock());
             self.wake.notify_all();
         }
     }
 
-    /// Flushes what was closed before it could be.
+    /// Flushes the closed files that are due.
     pub(super) fn flush_closed(&self) {
         let closed = self.hurry.lock().take();
         let start = Instant::now();
@@ -125,7 +129,7 @@ impl Files {
         }
     }
 
-    /// Flushes all files, with their node pages: the store is nearly full.
+    /// Flushes all files, including their node pages. Called when the store is nearly full.
     pub(super) fn flush_all(&self) {
         for open in self.all() {
             if open.file.is_flushed() || open.file.failed() {
@@ -137,7 +141,7 @@ impl Files {
         }
     }
 
-    /// One look at all files.
+    /// One pass over all files: commits, cleans and drops those that are due.
     pub(super) fn tick(&self) {
         if self.context.router.buffers.rest() {
             process::give_back_memory();
@@ -174,7 +178,7 @@ impl Files {
         self.in_use.fetch_min(self.count.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Gives the lease of a shared file back if others may have waited for it.
+    /// Releases the lease of a shared file if other machines may have waited long enough for it.
     fn give_back_in_time(&self, open: &OpenFile) {
         if open.file.is_clean() || open.file.failed() {
             return;
@@ -185,7 +189,8 @@ impl Files {
         }
     }
 
-    /// Flush, sync, settle, sync, clean records: one pair of syncs for all of them. What fails is logged; returns the first.
+    /// Cleans files: flush, sync, settle, sync, write the clean records. One pair of syncs serves all
+    /// files. Failures are logged, and the first one is returned.
     pub(in crate::vault) fn clean(&self, files: Vec<Arc<OpenFile>>) -> Option<(Key, Error)> {
         if self.context.read_only || files.is_empty() {
             return None;
@@ -196,7 +201,7 @@ impl Files {
             first.borrow_mut().get_or_insert((open.key, e));
         };
         if self.context.sharing.is_some() {
-            // Each by itself: between two steps others would wait for it.
+            // One by one: otherwise other machines would have to wait for a lease between two steps.
             files.iter().for_each(|open| self.give_back(open).unwrap_or_else(|e| failed(open, e)));
             return first.into_inner();
         }
@@ -240,7 +245,7 @@ impl Files {
         first.into_inner()
     }
 
-    /// Makes what these files wrote durable and returns those for which that is known.
+    /// Makes durable what these files wrote. Returns the files for which this is confirmed.
     fn sync_for_clean(
         &self,
         files: Vec<(Arc<OpenFile>, CleanStep)>,
@@ -252,7 +257,7 @@ impl Files {
                 log::error!("the store cannot be synced: {e}");
                 self.ask_others(&files, failed);
             }
-            each = true; // tells which files it concerns
+            each = true; // shows which files are affected
         }
         let synced = |(open, _): &(Arc<OpenFile>, CleanStep)| {
             let done = !each && open.key.0 == self.device;
@@ -261,8 +266,9 @@ impl Files {
         files.into_iter().filter(synced).collect()
     }
 
-    /// Syncs the files that are not among these. The store wrote what they have, too, and says once that it failed; the next
-    /// success would be taken for theirs. Of a file it is told once more who asks by its descriptor.
+    /// Syncs the dirty files that are not among `asked`. The failed syncfs also covered their data, and
+    /// the store reports such a failure only once, so a later successful sync would be wrongly taken as
+    /// theirs. A sync through a file's own descriptor reports the failure once more.
     fn ask_others(&self, asked: &[(Arc<OpenFile>, CleanStep)], failed: &impl Fn(&OpenFile, Error)) {
         let is_other = |open: &Arc<OpenFile>| !asked.iter().any(|(of, _)| Arc::ptr_eq(of, open));
         for open in self.all().into_iter().filter(is_other).filter(|o| !o.file.is_clean() && !o.file.failed())
@@ -271,7 +277,7 @@ impl Files {
         }
     }
 
-    /// Ends the flusher.
+    /// Stops the flusher and waits for its thread, unless called on that thread.
     pub(in crate::vault) fn end_flusher(&self) {
         *self.stop.lock() = true;
         self.wake.notify_all();
@@ -282,10 +288,10 @@ impl Files {
         }
     }
 
-    /// Flushes everything, makes it durable, writes the clean records and ends the flusher.
+    /// Flushes everything, makes it durable, writes the clean records and stops the flusher.
     ///
     /// # Errors
-    /// The first file's that could not be stored; EIO if one could not be stored before.
+    /// The error of the first file that could not be stored; EIO if an earlier file could not be stored.
     pub fn shut_down(&self) -> Result<()> {
         self.end_flusher();
         if self.context.read_only {
@@ -299,7 +305,7 @@ impl Files {
         let flushed: Result<()> =
             left.iter().try_for_each(|open| self.ctimes.keep(open, || open.file.flush()));
         self.clean(left.clone());
-        // What could not be cleaned may be durable all the same.
+        // A file that could not be cleaned can still be made durable.
         let mut unclean = left.iter().filter(|o| !o.file.is_clean());
         let durable = unclean.try_for_each(|o| self.ctimes.keep(o, || o.file.sync()));
         drop(unclean);

@@ -1,7 +1,8 @@
 //! The open files: one `OpenFile` for each inode. The `flusher` cleans idle ones.
 //!
-//! A file stays here after its last handle is closed, until the store holds all of it under a clean
-//! record. So closing costs no sync, and reopening a file that was just written no recovery.
+//! A file stays in the table after its last handle is closed, until the store holds all of it under a
+//! clean record. Closing therefore costs no sync, and reopening a file that was just written needs no
+//! recovery.
 
 mod away;
 mod flusher;
@@ -33,26 +34,25 @@ use std::{
     time::Instant,
 };
 
-/// Files kept beside those in use before the flusher cleans all unused ones at once.
+/// Number of unused files to keep before the flusher cleans all of them at once.
 const CROWD: usize = 2048;
-/// So many times as many, and opening another one has to wait for that.
+/// At this many crowds, `find_room` makes room itself before another file is opened.
 const PATIENCE: usize = 4;
-/// The part of the process's descriptors that `PATIENCE` crowds may take.
+/// `PATIENCE` crowds may use one part in `SHARE` of the process's descriptors.
 const SHARE: usize = 2;
 const SHARDS: usize = 64;
 
-/// A part of the table.
 #[derive(Default)]
 struct Shard {
     files: Mutex<HashMap<Key, Entry>>,
     opened: Condvar,
 }
 
-/// What the table has of an inode.
+/// State of an inode in the table.
 enum Entry {
     Open(Arc<OpenFile>),
-    /// Another thread reads its records, and may have to recover it, which takes as long as there is to read. Meanwhile
-    /// the inode's last link may go.
+    /// Another thread is reading its records. It may have to recover the file, which can take time
+    /// proportional to the file's size. The inode's last link may be removed meanwhile.
     Opening {
         unlinked: bool,
     },
@@ -67,7 +67,8 @@ impl Entry {
     }
 }
 
-/// An inode that is being opened; when this is dropped, it is not any more.
+/// An inode that is being opened. Dropping it removes the `Opening` entry, if it is still there, and
+/// wakes waiters.
 struct Opening<'a> {
     shard: &'a Shard,
     key: Key,
@@ -83,7 +84,8 @@ impl Drop for Opening<'_> {
     }
 }
 
-/// Makes everything that was written to the store durable (syncfs); `Unsupported` where only single files can be.
+/// Makes everything written to the store durable (syncfs). Returns `Unsupported` if the store can only
+/// sync single files.
 pub type SyncStore = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 /// The open files of a vault.
@@ -94,36 +96,40 @@ pub struct Files {
     departures: AtomicU64,
     crowd: usize,
     pace: flusher::Pace,
-    /// Files that stayed when room was last made, of those that were there: they are in use.
+    /// Files that remained when room was last made, not counting those opened since. They are considered
+    /// in use.
     in_use: AtomicUsize,
-    /// Held while unused files are cleaned: whoever makes room meanwhile would take them for used.
+    /// Held while unused files are cleaned. Cleaning holds references, so a second pass at the same time
+    /// would consider those files used.
     room: Mutex<()>,
-    /// Whether one left of which something may be gone.
+    /// Whether a file left the table whose data may be lost.
     lost: AtomicBool,
     device: u64,
     sync_store: SyncStore,
     ctimes: ChangeTimes,
-    /// Files that a program closed and that are still to be flushed.
+    /// Files that a program closed and that still have to be flushed.
     hurry: Mutex<Hurry>,
-    /// Held while files are cleaned. When that was last done.
+    /// Held while files are cleaned. The value is when that last ended.
     cleaned: Mutex<Instant>,
     stop: Mutex<bool>,
-    /// Held by the flusher while it works. Whether it is to leave the files alone: the vault is locked.
+    /// Held by the flusher while it works. True while the flusher must not touch the files, because the
+    /// vault is locked or at rest.
     halted: Mutex<bool>,
     wake: Condvar,
     flusher: Mutex<Option<JoinHandle<()>>>,
-    /// Until when the process lives, for a test.
+    /// How long the simulated process lives.
     #[cfg(test)]
     pub(super) life: Arc<mortal::Life>,
 }
 
 impl Files {
-    /// How many files are open, those included that are kept for a moment after their last close.
+    /// Number of open files, including those kept for a moment after their last close.
     pub fn open_count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// An empty table and its flusher. `device` is the store's, `sync_store` its syncfs.
+    /// Creates an empty table and starts its flusher. `device` is the store's device number, and
+    /// `sync_store` calls the store's syncfs.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -136,7 +142,7 @@ impl Files {
         Ok(files)
     }
 
-    /// Has all files flushed when room in the store becomes scarce.
+    /// Registers a callback that flushes all files when the store runs low on space.
     fn flush_when_scarce(self: &Arc<Self>) {
         let weak = Arc::downgrade(self);
         self.context.space.flush_with(Box::new(move || {
@@ -171,7 +177,7 @@ impl Files {
         }
     }
 
-    /// What files are stored through.
+    /// The backing file that a file is stored through.
     #[cfg(not(test))]
     #[allow(clippy::unused_self)]
     fn backing(&self, store: &Arc<DirFile>) -> Arc<dyn BackingFile> {
@@ -183,7 +189,7 @@ impl Files {
         Arc::new(mortal::Mortal { store: store.clone(), life: self.life.clone() })
     }
 
-    /// What the files share.
+    /// State shared by all files.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -198,8 +204,9 @@ impl Files {
         self.shard(key).files.lock().get(&key)?.open().cloned()
     }
 
-    /// The open file of an inode: the one in the table, or a new one over `store`. If the one in the
-    /// table has a read-only descriptor and `store` is writable, it takes over `store`'s.
+    /// Returns the open file of an inode: the one in the table, or a new one over `store`. If the one in
+    /// the table has a read-only descriptor and `store` is writable, it takes over the descriptor of
+    /// `store`.
     ///
     /// # Errors
     /// As `File::open`.
@@ -207,7 +214,7 @@ impl Files {
         self.open_by(key, store, |store| File::open(self.backing(store), self.context.clone()))
     }
 
-    /// As `open`, where `load` opens the content behind the descriptor.
+    /// Implements `open`. `load` opens the content behind the descriptor.
     fn open_by(
         &self,
         key: Key,
@@ -257,12 +264,12 @@ impl Files {
         }
         let open = self.enter(&mut shard.files.lock(), file, store, key);
         drop(opening);
-        self.note_durable(&open); // what a recovery made so
+        self.note_durable(&open); // a recovery may have made its record durable
         Ok(open)
     }
 
-    /// Whether a shared file cannot be looked at any more by its descriptor, but by a new one, and nothing is lost with it. Then it
-    /// only fails from here on.
+    /// Whether a shared file can no longer be read through its descriptor, but can through `new`, and
+    /// giving it up loses nothing. If so, the old file fails from then on.
     fn is_cut_off(&self, open: &OpenFile, new: &DirFile, why: &Error) -> bool {
         matches!(why, Error::Store(e) if !is_passing(e))
             && self.context.sharing.is_some()
@@ -271,14 +278,14 @@ impl Files {
             && open.file.give_up()
     }
 
-    /// The open file of an inode that was just made.
+    /// The open file of an inode that was just created.
     pub fn create(&self, key: Key, store: DirFile) -> Arc<OpenFile> {
         self.find_room();
         let shard = self.shard(key);
         let mut files = shard.files.lock();
         loop {
             match files.get(&key) {
-                // Who looks at names for an anchor has found it already.
+                // The search for an anchor's names may have opened it already.
                 Some(Entry::Open(open)) if !open.unlinked.load(Ordering::Relaxed) => return open.clone(),
                 Some(Entry::Open(_)) | None => break,
                 Some(Entry::Opening { .. }) => shard.opened.wait(&mut files),
@@ -304,39 +311,41 @@ impl Files {
         open
     }
 
-    /// Ends a handle's use of a file; a clean one that nobody uses leaves the table.
+    /// Ends a handle's use of a file. A clean file that nobody uses leaves the table.
     pub fn release(&self, open: Arc<OpenFile>) {
         let key = open.key;
-        // One reference is the table's: a file that is still to be cleaned stays there.
+        // One reference is the table's. A file that still has to be cleaned stays there.
         if Arc::strong_count(&open) == 2 {
             open.file.end_readers();
-            // What the kernel wrote for a mapping after the close. What fails the flusher tries again.
+            // Stores what the kernel wrote for a mapping after the close. The flusher retries if this
+            // fails.
             self.give_back(&open).unwrap_or_else(|e| open.complain(&e));
         }
         drop(open);
         self.let_go(key);
     }
 
-    /// Whether somebody uses a file, or it is still to be cleaned. The flusher has every file for a moment: that is waited for.
+    /// Whether a file is in use or still has to be cleaned. Waits for the flusher's current round, in
+    /// which the flusher may hold a reference to any file.
     pub fn is_in_use(&self, key: Key) -> bool {
         let _between_rounds = self.halted.lock();
         self.let_go(key);
         self.get(key).is_some()
     }
 
-    /// Says that the inode's last link is gone: what was not flushed need not be.
+    /// Records that the inode's last link is gone, so unflushed data need not be stored.
     pub fn forget(&self, key: Key) {
         self.ctimes.forget(key);
         self.note_unlinked(key, true);
         self.let_go(key);
     }
 
-    /// Says that an inode has a link again (linkat of an open file).
+    /// Records that an inode has a link again (linkat of an open file).
     pub fn remember(&self, key: Key) {
         self.note_unlinked(key, false);
     }
 
-    /// Also while the file is being opened.
+    /// Also works while the file is being opened.
     fn note_unlinked(&self, key: Key, is: bool) {
         match self.shard(key).files.lock().get_mut(&key) {
             Some(Entry::Open(open)) => open.unlinked.store(is, Ordering::Relaxed),
@@ -355,32 +364,34 @@ impl Files {
         }
     }
 
-    /// Does work on a file that changes nothing that a time of change stands for.
+    /// Runs `work` on a file so that the change time shown for the file stays the same. `work` must not
+    /// change anything that an application sees.
     pub(super) fn keep_ctime<T>(&self, open: &OpenFile, work: impl FnOnce() -> T) -> T {
         self.ctimes.keep(open, work)
     }
 
-    /// The change time to show for a file that has `stored` in the store.
+    /// The change time to show for a file whose change time in the store is `stored`.
     pub fn ctime(&self, key: Key, stored: Time) -> Time {
         self.ctimes.shown(key, stored)
     }
 
-    /// Says that an application changed a file's attributes or links: its change time is the store's again.
+    /// Records that an application changed a file's attributes or links. The store's change time is
+    /// shown again.
     pub fn changed(&self, key: Key) {
         self.ctimes.changed(key);
     }
 
-    /// The change times to show at the next opening of the vault.
+    /// The change times to show the next time the vault is opened.
     pub(super) fn remembered_ctimes(&self) -> Vec<ChangeTime> {
         self.ctimes.remembered(self.device)
     }
 
-    /// Loads the change times that the last opening remembered. Call before any file is used.
+    /// Loads the change times remembered when the vault was last open. Call before any file is used.
     pub(super) fn recall_ctimes(&self, times: &[ChangeTime]) {
         self.ctimes.recall(self.device, times);
     }
 
-    /// What a close of a file does: see [`File::flush_at_close`].
+    /// The work done when a file is closed. See [`File::flush_at_close`].
     ///
     /// # Errors
     /// As there.
@@ -395,7 +406,7 @@ impl Files {
         Ok(())
     }
 
-    /// Stores all of a shared file and gives its lease back, so that others see it.
+    /// Stores all of a shared file and releases its lease, so that other machines see the file.
     ///
     /// # Errors
     /// As [`File::give_back`].
@@ -416,7 +427,7 @@ impl Files {
         Ok(())
     }
 
-    /// Makes it durable with its owner, permissions, times and attributes.
+    /// Flushes a file and makes it durable, including its owner, permissions, times and attributes.
     ///
     /// # Errors
     /// As [`File::sync`].
@@ -426,7 +437,8 @@ impl Files {
         Ok(())
     }
 
-    /// Tells whoever keeps that which record of a file is durable, unless the file is about to go.
+    /// Tells the keeper of bounds, such as an anchor, which record of a file is durable, unless the
+    /// file's last link is gone.
     pub(super) fn note_durable(&self, open: &OpenFile) {
         if let Some(bounds) = &self.context.bounds
             && !open.unlinked.load(Ordering::Relaxed)
@@ -436,12 +448,13 @@ impl Files {
         }
     }
 
-    /// How many files have left the table so far. The count changes before a file can be missed.
+    /// Number of files that have left the table so far. The count changes before a lookup can miss the
+    /// file.
     pub fn departures(&self) -> u64 {
         self.departures.load(Ordering::Acquire)
     }
 
-    /// Counts a file that leaves; to be called under its shard's lock.
+    /// Counts a file that leaves the table. The caller holds its shard's lock.
     fn departed(&self, open: &OpenFile) {
         if open.file.sync_failed() && !open.unlinked.load(Ordering::Relaxed) {
             self.lost.store(true, Ordering::Relaxed);
@@ -456,7 +469,7 @@ impl Files {
         self.shards.iter().flat_map(open).collect()
     }
 
-    /// Lets go of every file that is clean and not in use.
+    /// Drops every file that is clean and not in use.
     fn reap(&self) {
         for shard in &self.shards {
             shard.files.lock().retain(|_, entry| {
@@ -470,7 +483,8 @@ impl Files {
         }
     }
 
-    /// Before another file is opened: has the flusher make room, and does it itself where that is late.
+    /// Called before another file is opened. Wakes the flusher to make room, or makes room itself if the
+    /// flusher is too far behind.
     fn find_room(&self) {
         match self.crowds() {
             0 => {}
@@ -481,30 +495,30 @@ impl Files {
         }
     }
 
-    /// How many times too many files there are.
+    /// By how many crowds the table exceeds the files in use.
     fn crowds(&self) -> usize {
         let count = self.count.load(Ordering::Relaxed);
         count.saturating_sub(self.in_use.load(Ordering::Relaxed)) / self.crowd
     }
 
-    /// Cleans the files that nobody uses.
+    /// Cleans and drops the files that nobody uses.
     fn make_room(&self) {
         let _room = self.room.lock();
         self.reap();
         if self.crowds() > 0 {
             let (before, departures) = (self.count.load(Ordering::Relaxed), self.departures());
-            // One reference is the table's, one this snapshot's.
+            // One reference is the table's, the other this snapshot's.
             let unused = self.all().into_iter().filter(|open| Arc::strong_count(open) == 2).collect();
             self.clean(unused);
             self.reap();
-            // Those that came meanwhile are to be cleaned next.
+            // Files opened meanwhile do not count as in use, so they are cleaned next.
             let left = (self.departures() - departures) as usize;
             self.in_use.store(before.saturating_sub(left), Ordering::Relaxed);
         }
     }
 }
 
-/// How many files are a crowd, with what the process may open in all.
+/// Number of files that make a crowd, limited by the process's descriptors.
 fn crowd() -> usize {
     (process::descriptors() / SHARE / PATIENCE).clamp(1, CROWD)
 }

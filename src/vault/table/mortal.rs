@@ -1,5 +1,5 @@
-//! Stored files of a process that is killed at some write: what comes after it never reaches the store. Or the store takes its locks
-//! away.
+//! Stored files of a simulated process that is killed at a given write: later writes never reach the
+//! store. Can also simulate a store that takes away its locks.
 
 use crate::store::{BackingFile, DirFile, Locks};
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ const PAGE: usize = 4096;
 
 type Meanwhile = Box<dyn FnOnce() + Send>;
 
-/// A process: so many more of its writes reach the store.
+/// A simulated process. `writes` is how many more of its writes reach the store.
 pub(in crate::vault) struct Life {
     writes: AtomicI64,
     when_locked: Mutex<Option<Meanwhile>>,
@@ -39,23 +39,24 @@ impl Life {
         self.writes.store(writes, Ordering::Relaxed);
     }
 
-    /// Has this done when a stored file is locked next.
+    /// Runs `meanwhile` the next time a stored file is locked.
     pub(in crate::vault) fn when_locked(&self, meanwhile: impl FnOnce() + Send + 'static) {
         *self.when_locked.lock() = Some(Box::new(meanwhile));
     }
 
-    /// So many tries to lock a stored file fail from now on: the store has no lock left.
+    /// The next `times` attempts to lock a stored file fail with ENOLCK, as if the store had no locks
+    /// left.
     pub(in crate::vault) fn has_no_lock(&self, times: u32) {
         self.unlockable.store(times, Ordering::Relaxed);
     }
 
-    /// Spends so many if there are more left.
+    /// Spends `writes` if more than that are left.
     fn lasts_for(&self, writes: usize) -> bool {
         let spend = |left: i64| left.checked_sub(writes as i64).filter(|left| *left > 0);
         self.writes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_ok()
     }
 
-    /// How many there are left before this one.
+    /// Spends one write and returns how many were left before it.
     fn spend(&self) -> i64 {
         self.writes.fetch_sub(1, Ordering::Relaxed)
     }
@@ -105,7 +106,7 @@ impl BackingFile for Mortal {
         Ok(())
     }
 
-    /// The last one is cut at a page: a killed process leaves no page half-written.
+    /// The last write is cut at a page boundary, because a killed process leaves no page half-written.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         self.call()?;
         match self.life.spend() {

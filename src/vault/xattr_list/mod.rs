@@ -1,8 +1,9 @@
-//! Attributes that a node's store does not take, in a list in a file of the vault's own.
+//! Lists of attributes: attributes that a node's store has no room for, in one of the vault's own files.
 //!
-//! A list is replaced as a whole, and durable once that is done. What is in it counts, and not what may be on the node under the
-//! same name: so an attribute can move into the list in two steps. The file's name comes from the owner's identity. Nothing
-//! on the node refers to it, where there is no room.
+//! A list is replaced as a whole, and the replacement is durable when the call returns. An attribute in
+//! the list takes precedence over one on the node with the same name, so an attribute can move into the
+//! list in two steps. The file's name is derived from the owner's identity. Nothing on the node refers
+//! to it, because there is no room on the node.
 
 mod on_store;
 mod rules;
@@ -22,10 +23,10 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// What the store answers if it has no room for an attribute.
+/// The errors by which a store says that it has no room for an attribute.
 const FULL: [Errno; 3] = [Errno::NOSPC, Errno::DQUOT, Errno::TOOBIG];
 
-/// What attributes are kept in: a node of the store, and the directory of lists.
+/// The two places for attributes: a node of the store, and the directory of lists.
 trait Places {
     /// Stored value of an attribute of the node.
     fn attribute(&self, stored: &OsStr) -> io::Result<Option<Vec<u8>>>;
@@ -33,21 +34,22 @@ trait Places {
     fn set_attribute(&self, stored: &OsStr, value: &[u8], flags: XattrFlags) -> io::Result<()>;
     /// Removes an attribute of the node; false if there is none.
     fn remove_attribute(&self, stored: &OsStr) -> io::Result<bool>;
-    /// Bytes of the names of the node's attributes, each with a zero byte, at most.
+    /// Upper bound for the total length of the names of the node's attributes, each with a terminating
+    /// zero byte.
     fn names_len(&self) -> io::Result<usize>;
     /// Makes the node's attributes durable.
     fn sync_attributes(&self) -> io::Result<()>;
     /// Whether the node has a name.
     fn is_linked(&self) -> io::Result<bool>;
-    /// Content of a file in the directory.
+    /// Content of a file in the directory; `None` if there is none.
     fn read(&self, name: &OsStr) -> io::Result<Option<Vec<u8>>>;
-    /// Whether a list under the former key counts.
+    /// Whether a list under the former key is accepted.
     fn accept_former(&self, sealed: &[u8]) -> bool;
-    /// Makes a file.
+    /// Creates a file.
     fn write(&self, name: &OsStr, content: &[u8]) -> io::Result<()>;
     /// Makes the content of a file durable.
     fn sync(&self, name: &OsStr) -> io::Result<()>;
-    /// Gives a file another name, in the place of one that has it.
+    /// Renames a file, replacing any file under the new name.
     fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()>;
     /// Removes a file; false if there is none.
     fn unlink(&self, name: &OsStr) -> io::Result<bool>;
@@ -55,7 +57,7 @@ trait Places {
     fn sync_names(&self) -> io::Result<()>;
 }
 
-/// An attribute: its name, and that on the node.
+/// An attribute: its plaintext name, and its stored name on the node.
 #[derive(Clone, Copy)]
 pub(super) struct Attribute<'a> {
     pub name: &'a OsStr,
@@ -66,10 +68,10 @@ pub(super) struct Attribute<'a> {
 struct Attributes<'a, P> {
     places: P,
     keys: &'a XattrKeys,
-    /// The list may be under these.
+    /// The former keys, if the list may still be under them.
     former: Option<&'a XattrKeys>,
     owner: ListOwner,
-    /// Whether names of lists may not be durable: a change failed, or was cut short before the vault was opened.
+    /// Whether names of lists may not be durable, because a change failed or was interrupted.
     uncertain: &'a AtomicBool,
 }
 
@@ -95,7 +97,8 @@ impl<P: Places> Attributes<'_, P> {
         Ok(None)
     }
 
-    /// Sets an attribute on the node; false if that has no room for it, or the list has it already.
+    /// Sets an attribute on the node. Returns false if the node has no room for it, or if the list
+    /// already has it.
     fn set_on_node(&self, attribute: Attribute, value: &[u8], flags: XattrFlags) -> Result<bool> {
         let name = attribute.name.as_encoded_bytes();
         self.make_certain()?;
@@ -126,7 +129,7 @@ impl<P: Places> Attributes<'_, P> {
             return Err(Error::NoAttribute);
         }
         let has_room = exists || self.has_room_for_name(&list, name)?;
-        // Nobody would remove the list of a node without a name.
+        // A node without a name cannot have a list, because nothing would remove it later.
         if !has_room || !self.places.is_linked()? || !list.insert(name, value) {
             return Err(Errno::NOSPC.into());
         }
@@ -135,7 +138,7 @@ impl<P: Places> Attributes<'_, P> {
         }
         self.put(&list)?;
         if is_on_node {
-            // One that stays does not count.
+            // If the removal fails, the attribute that remains on the node is ignored.
             let _ = self.places.remove_attribute(attribute.stored);
         }
         Ok(())
@@ -156,7 +159,8 @@ impl<P: Places> Attributes<'_, P> {
                 false => Err(Error::NoAttribute),
             };
         }
-        // An older value, which would count again. One that is not there may be gone by a removal that could not be synced.
+        // Remove an older value on the node, which would become visible again. Sync even if there is
+        // none, because an earlier removal may not be durable.
         if holds(Rule::OlderValueFirst) {
             self.places.remove_attribute(attribute.stored)?;
             if holds(Rule::SyncOlderValue) {
@@ -166,7 +170,8 @@ impl<P: Places> Attributes<'_, P> {
         self.put(&list)
     }
 
-    /// Makes sure that no list comes back which is not there, or goes which is: what is done next relies on it.
+    /// Makes the present names of lists durable, so that no removed list can come back and no present
+    /// one can vanish. Later steps rely on this.
     fn make_certain(&self) -> Result<()> {
         if holds(Rule::CertainFirst) && self.uncertain.load(Ordering::Relaxed) {
             self.sync_names()?;
@@ -180,7 +185,7 @@ impl<P: Places> Attributes<'_, P> {
         Ok(())
     }
 
-    /// Puts the list in place, under the present keys, durably.
+    /// Durably puts the list in place, under the present keys.
     fn put(&self, list: &XattrList) -> Result<()> {
         if list.is_empty() {
             return self.remove_list();
@@ -204,12 +209,14 @@ impl<P: Places> Attributes<'_, P> {
         Ok(())
     }
 
-    /// Removes the list, durably.
+    /// Durably removes the list.
     fn remove_list(&self) -> Result<()> {
         self.uncertain.store(true, Ordering::Relaxed);
         if let Some(former) = self.former {
             self.places.unlink(OsStr::new(&former.list_name(&self.owner)))?;
-            // Even if it was gone already, perhaps not for certain: that under the present keys counts as long as it is there.
+            // Sync even if it was already gone, because that removal may not be durable. The list under
+            // the present keys must be removed only afterwards, because it takes precedence while it
+            // exists.
             if holds(Rule::PresentLast) {
                 self.places.sync_names()?;
             }

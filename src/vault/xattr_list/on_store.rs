@@ -1,4 +1,5 @@
-//! Where attributes are kept in a vault, and what else of the vault has to do with lists.
+//! Lists of attributes in a vault's store: access to nodes and to the directory of lists, and the
+//! vault's operations on lists.
 
 use super::{Attribute, Attributes, Places};
 use crate::{
@@ -28,7 +29,7 @@ use std::{
     sync::atomic::Ordering,
 };
 
-/// A node, and the directory of lists, which is made when it is first written to.
+/// A node, and the directory of lists, which is created at the first write.
 struct OnStore<'a> {
     vault: &'a Vault,
     node: &'a Node<'a>,
@@ -36,7 +37,7 @@ struct OnStore<'a> {
 }
 
 impl OnStore<'_> {
-    /// The directory, if there is one.
+    /// The directory of lists, if it exists.
     fn lists(&self) -> io::Result<Option<&StoreDir>> {
         if self.lists.get().is_none()
             && let Some(dir) = self.vault.lists_dir()?
@@ -64,7 +65,7 @@ impl Places for OnStore<'_> {
     }
 
     fn set_attribute(&self, stored: &OsStr, value: &[u8], flags: XattrFlags) -> io::Result<()> {
-        // Some stores take more names than the kernel lists.
+        // Some stores accept more names than the kernel lists.
         if self.node.xattr_names_len()? + stored.len() >= STORED_NAMES_MAX {
             return Err(Errno::TOOBIG.into());
         }
@@ -105,7 +106,7 @@ impl Places for OnStore<'_> {
         }
     }
 
-    /// Whoever may enter the directory may read it: it is sealed.
+    /// Readable for every user who may enter the directory, because the content is sealed.
     fn write(&self, name: &OsStr, content: &[u8]) -> io::Result<()> {
         DirFile::new(self.lists_to_write()?.create_file(name, 0o644)?).write_at(content, 0)
     }
@@ -132,7 +133,7 @@ impl Places for OnStore<'_> {
     }
 }
 
-/// Whose list a node can have; none but files and directories have one.
+/// The owner of the list that a node can have. Only files and directories can have one.
 fn owner(identity: &Identity) -> Option<ListOwner> {
     match identity {
         Identity::File(salt) => Some(ListOwner::File(*salt)),
@@ -142,7 +143,7 @@ fn owner(identity: &Identity) -> Option<ListOwner> {
 }
 
 impl Vault {
-    /// The directory of lists, if there is one.
+    /// The directory of lists, if it exists.
     fn lists_dir(&self) -> io::Result<Option<StoreDir>> {
         match self.has_lists.load(Ordering::Acquire) {
             true => self.own_dir(LISTS),
@@ -150,7 +151,7 @@ impl Vault {
         }
     }
 
-    /// Does `work` with the attributes of a node.
+    /// Runs `work` on the attributes of a node.
     fn with_attributes<'a, T>(
         &'a self,
         node: &'a Node<'a>,
@@ -160,11 +161,12 @@ impl Vault {
         let (present, former) = (self.keys(), self.keys.former());
         let places = OnStore { vault: self, node, lists: OnceCell::new() };
         let former = former.as_ref().map(|former| &former.keys.xattrs);
-        // Nothing of the keys leaves `work`.
+        // No reference to the keys leaves `work`.
         work(&Attributes { places, keys: &present.xattrs, former, owner, uncertain: &self.lists_uncertain })
     }
 
-    /// Sets an attribute: on the node, or in the list if there is no room.
+    /// Sets an attribute on the node, or in the list if there is no room. `None` if the node cannot have
+    /// a list: nothing was done then.
     pub(in crate::vault) fn set_attribute(
         &self,
         node: &Node,
@@ -180,13 +182,14 @@ impl Vault {
         }
         drop(shared);
         if self.is_shared() {
-            return Err(Errno::NOSPC.into()); // A list takes several steps, which another machine would meet half-way.
+            return Err(Errno::NOSPC.into()); // Several steps, which another machine could see half done.
         }
         let _alone = self.lists.write();
         self.with_attributes(node, owner, |a| a.set_in_list(attribute, value, flags)).map(Some)
     }
 
-    /// Removes an attribute; `None` for a node that has no list.
+    /// Removes an attribute from the node and its list. `None` if the node has no list: nothing was done
+    /// then.
     pub(in crate::vault) fn remove_attribute(
         &self,
         target: &Target,
@@ -221,7 +224,7 @@ impl Vault {
             };
             let shared = self.lists.read();
             if !is_any && self.lists_dir()?.is_some() {
-                continue; // The first list was just made.
+                continue; // The first list was just created.
             }
             let list = owner.map(|owner| self.with_attributes(node, owner, |a| a.list())).transpose()?;
             let list = list.flatten();
@@ -239,7 +242,7 @@ impl Vault {
         Ok(self.find_list(&lists, &owner)?.is_some())
     }
 
-    /// Where a node's list is. ENOENT if there is none.
+    /// The directory and the name of a node's list. ENOENT if there is none.
     pub(in crate::vault) fn file_of_list(&self, target: &Target) -> Result<(Dir, OsString)> {
         let lists = self.lists_dir()?.ok_or(Errno::NOENT)?;
         let owner = self.list_owner(target, &target.node()?)?.ok_or(Errno::NOENT)?;
@@ -257,12 +260,13 @@ impl Vault {
         Ok(None)
     }
 
-    /// Whose list a target has; `None` for what cannot have one.
+    /// The owner of a target's list; `None` if the target cannot have one.
     fn list_owner(&self, target: &Target, node: &Node) -> Result<Option<ListOwner>> {
         Ok(self.identity(target, node, false)?.as_ref().and_then(owner))
     }
 
-    /// The same, of a file that is not open as its records say: nothing proves that. Enough to find out that there is no list.
+    /// The owner of a target's list, unverified: takes the salt of a closed file from its records as they
+    /// are. This is enough to establish that there is no list.
     fn likely_owner(&self, target: &Target) -> Result<Option<ListOwner>> {
         Ok(match target {
             Target::Dir(dir) => dir.id.map(ListOwner::Dir),
@@ -283,7 +287,7 @@ impl Vault {
         }
     }
 
-    /// After the last name of a file went from `dir`.
+    /// Called after the last name of a file was removed from `dir`. Removes the file's list.
     pub(in crate::vault) fn list_of_file_went(&self, node: &Node, dir: &StoreDir) {
         if matches!(self.lists_dir(), Ok(Some(_)))
             && let Ok(Some(salt)) = self.salt_of(node)
@@ -292,7 +296,7 @@ impl Vault {
         }
     }
 
-    /// After a directory with this id file went from `dir`.
+    /// Called after a directory with this id file was removed from `dir`. Removes the directory's list.
     pub(in crate::vault) fn list_of_dir_went(&self, id: &[u8], gone: &Node, dir: &StoreDir) {
         if let Ok(id) = self.keys.open(|keys| keys.open_dir_id(id)) {
             self.list_went(ListOwner::Dir(id), gone, dir);
@@ -305,7 +309,8 @@ impl Vault {
             if attributes.list().is_ok_and(|list| list.is_none()) {
                 return Ok(());
             }
-            // First, so that a power cut does not bring the node back without its attributes.
+            // Sync the directory first, so that a power cut cannot bring the node back without its
+            // attributes.
             self.with_access(&dir.itself(), 0o500, || dir.sync())?;
             attributes.remove_list()
         });
@@ -314,13 +319,13 @@ impl Vault {
         }
     }
 
-    /// Puts all lists under the present key of a vault that gets another one.
+    /// Puts all lists under the present key of a vault that is being rotated.
     pub(in crate::vault) fn renew_lists(&self) -> Result<()> {
         let (Some(former), Some(lists)) = (self.keys.former(), self.lists_dir()?) else { return Ok(()) };
         for entry in lists.list()? {
             let Ok(owner) = former.keys.xattrs.list_owner(entry.name.as_encoded_bytes()) else { continue };
             let _alone = self.lists.write();
-            // None of its attributes is touched.
+            // The node is unused here: none of its attributes is accessed.
             let none = lists.itself();
             self.with_attributes(&none, owner, |attributes| match attributes.list() {
                 Ok(Some(list)) => attributes.put(&list),
@@ -335,11 +340,11 @@ impl Vault {
         Ok(())
     }
 
-    /// The directory of lists, and the files in it that belong to no node: a crash left them. `None` if there is no such
-    /// directory.
+    /// The directory of lists, and the files in it that belong to no node, which a crash left behind.
+    /// `None` if there is no such directory.
     ///
     /// # Errors
-    /// The store's, also if not all nodes can be seen.
+    /// The store's, including the case that some node cannot be read.
     pub fn ownerless_lists(&self) -> Result<Option<(Dir, Vec<OsString>)>> {
         self.left_in(LISTS, &mut |dir, entry| {
             let owners = match entry.kind {

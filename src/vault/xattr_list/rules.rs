@@ -1,24 +1,23 @@
-//! The rules of lists, by name. A test build can break any one of them: the explorer must then find an attribute lost or come
-//! back.
+//! Rules for lists of attributes. A test build can break any one of them. The explorer must then find an
+//! attribute that is lost or comes back.
 
 use crate::vault::breakable::breakable;
 
-/// A rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
     /// The content of a list is durable before its name is.
     ContentFirst,
-    /// The name of a list is durable before anything older goes.
+    /// The name of a list is durable before anything older is removed.
     NamesFirst,
-    /// An attribute is in the list before it leaves the node.
+    /// An attribute is in the list before it is removed from the node.
     ListFirst,
-    /// An older value leaves the node before the one in the list goes,
+    /// An older value is removed from the node before the one in the list.
     OlderValueFirst,
-    /// and durably so.
+    /// The removal of the older value is durable before the one in the list is removed.
     SyncOlderValue,
-    /// Of two lists, that under the present keys goes last.
+    /// If there are two lists, the one under the present keys is removed last.
     PresentLast,
-    /// What a failed change left is made durable before anything else changes.
+    /// The result of a failed change is made durable before anything else changes.
     CertainFirst,
 }
 

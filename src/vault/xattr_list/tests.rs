@@ -1,4 +1,5 @@
-//! Each call fails, or the machine stops there; then something else is done, and the power goes.
+//! Explores faults: one call fails or the machine stops there, then another operation runs, and then the
+//! power fails.
 
 use super::{
     rules::{ALL, break_rule},
@@ -16,11 +17,11 @@ const ROOM: usize = 40;
 const SMALL: &[u8] = b"s";
 const LARGE: &[u8] = b"too large";
 
-/// What is in the store for certain, or with all that is under way.
+/// State of the store: the durable part alone, or with all changes in flight applied.
 #[derive(Clone, Default)]
 struct State {
     attributes: BTreeMap<OsString, Vec<u8>>,
-    /// Files by number, and their names.
+    /// Contents of files by number. `names` refers to them.
     files: BTreeMap<usize, Vec<u8>>,
     names: BTreeMap<OsString, usize>,
 }
@@ -50,12 +51,12 @@ impl State {
     }
 }
 
-/// How one call fails.
+/// How one call fails: without effect, or after it took effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Before,
     After,
-    /// The machine stops before the call.
+    /// This call and all later ones fail, because the machine stopped.
     Stop,
 }
 
@@ -77,7 +78,7 @@ impl Store {
         state
     }
 
-    /// Counts a call, which may fail.
+    /// Counts a call, and makes it fail if it is the faulty one.
     fn call<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let call = self.calls.replace(self.calls.get() + 1);
         match self.fault.get() {
@@ -95,7 +96,7 @@ impl Store {
         self.under_way.borrow_mut().push(change);
     }
 
-    /// Makes the changes durable that `is` says.
+    /// Makes the changes that `is` selects durable.
     fn settle(&self, is: impl Fn(&Change) -> bool) {
         self.under_way.borrow_mut().retain(|change| {
             let settled = is(change);
@@ -222,7 +223,7 @@ enum Op {
     Remove(&'static str),
     /// fsync(2) of the node.
     Sync,
-    /// A rotation comes to the list.
+    /// A rotation renews the list.
     Renew,
 }
 
@@ -239,12 +240,13 @@ const OPS: [Op; 8] = [
 
 type Value = Option<Vec<u8>>;
 
-/// A store, and the values that each attribute may have after a power cut; the last one is what it has now.
+/// A store, and the values that each attribute may have after a power cut. The last one is the present
+/// value.
 struct Case<'a> {
     keys: &'a [XattrKeys; 2],
     store: Store,
     may_be: BTreeMap<&'static str, Vec<Value>>,
-    /// Attributes whose last change failed: an fsync of the node confirms none of their values.
+    /// Attributes whose last change failed. An fsync of the node confirms none of their values.
     failed: BTreeSet<&'static str>,
 }
 
@@ -274,7 +276,7 @@ impl Case<'_> {
         stored.map(open).transpose().map_err(|_| "does not authenticate".to_owned())
     }
 
-    /// Does it, and notes what may be there then.
+    /// Runs the operation, and records the values that are possible afterwards.
     fn run(&mut self, op: Op) -> std::result::Result<(), String> {
         let attributes = self.attributes();
         let (name, value, done) = match op {
@@ -295,7 +297,7 @@ impl Case<'_> {
                 return Ok(());
             }
             Op::Renew => {
-                // One that fails is begun again.
+                // A failed renewal is repeated later.
                 let _ = attributes.list().and_then(|list| list.map_or(Ok(()), |list| attributes.put(&list)));
                 return Ok(());
             }
@@ -318,7 +320,7 @@ impl Case<'_> {
         };
         if failed {
             if let Some((_, Fault::Stop)) = self.store.fault.replace(None) {
-                // The process was killed, and another one begins.
+                // The process was killed, and another one starts.
                 self.store.uncertain.store(true, Ordering::Relaxed);
             }
             let now = self.get(name)?;
@@ -332,7 +334,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// What is there now is what was set last, and after a power cut what may be.
+    /// Checks that the present value is the one set last, and that every value after a power cut is a
+    /// possible one.
     fn check(&self) -> std::result::Result<(), String> {
         for (name, values) in &self.may_be {
             let now = self.get(name)?;
@@ -353,7 +356,7 @@ impl Case<'_> {
     }
 }
 
-/// A vault in the midst of a rotation, whose list is under the former keys if it is `old`, with what `ops` did.
+/// A vault in the middle of a rotation, after `ops`. Its list is under the former keys if `old`.
 fn begin<'a>(keys: &'a [XattrKeys; 2], old: bool, ops: &[Op]) -> Case<'a> {
     let may_be = ["user.a", "user.b"].map(|name| (name, vec![None])).into();
     let mut case = Case { keys, store: Store::default(), may_be, failed: BTreeSet::new() };
@@ -374,7 +377,8 @@ fn begin<'a>(keys: &'a [XattrKeys; 2], old: bool, ops: &[Op]) -> Case<'a> {
     case
 }
 
-/// Every first two operations, every fault of a third one, and every fourth before or after the node is synced. What is found first, and in how many cases it was not.
+/// Tries every pair of first operations, every fault of a third one, and every fourth one before or
+/// after a sync of the node. Returns the first error, and how many cases passed before it.
 fn explore() -> (Option<String>, usize) {
     let key = |byte| XattrKeys::derive(&Secret::new_with(|k| k.fill(byte)), Cipher::Aes128);
     let keys = [key(1), key(2)];

@@ -1,5 +1,6 @@
-//! A directory is changed and brought to the anchor, while calls of the anchor's disk fail and both machines stop at any moment. The
-//! anchor then never refuses what a store may have, and what it says that it knows is never older than what it was told.
+//! A directory is changed and recorded in the anchor, while calls of the anchor's disk fail, and both
+//! machines may crash at any moment. The anchor must never refuse a state that the store may have, and
+//! what it records as known must never be older than what was written to it.
 
 use super::*;
 use crate::{
@@ -19,7 +20,7 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 type There = Option<u8>;
 
-/// The store: what each name had since it was last synced, the present last.
+/// The store: the values of each name since the last sync, the present one last.
 struct Store(BTreeMap<&'static str, Vec<There>>);
 
 impl Store {
@@ -67,7 +68,8 @@ impl Machine {
         NAMES[self.rng.below(4) as usize]
     }
 
-    /// Whether one of these states of the anchor's disk makes an anchor that refuses what the store may have.
+    /// Whether one of these states of the anchor's disk gives an anchor that refuses a state that the
+    /// store may have.
     fn is_refused(&mut self, states: &[Snapshot]) -> bool {
         let picked: Vec<usize> = (0..3).map(|_| self.rng.below(states.len() as u64) as usize).collect();
         picked.into_iter().chain([states.len() - 1]).any(|at| {
@@ -88,7 +90,8 @@ impl Machine {
         }
     }
 
-    /// Changes a name, if the anchor lets it. Whether a crash on the way makes it refuse what is right.
+    /// Changes a name, if the anchor allows it. Returns true if a crash on the way would make the anchor
+    /// refuse valid data.
     fn change(&mut self) -> bool {
         let (name, there) = (self.name(), Some(self.rng.below(9) as u8).filter(|n| *n > 2));
         self.may_fail();
@@ -107,7 +110,8 @@ impl Machine {
         false
     }
 
-    /// Brings the changes to the anchor. Whether a crash on the way makes it refuse what is right, or it then takes what is old.
+    /// Writes the changes to the anchor. Returns true if a crash on the way would make the anchor refuse
+    /// valid data. Panics if the anchor accepts outdated data afterwards.
     fn keep(&mut self) -> bool {
         let looked = self.anchor.settled(None).into_iter().map(|settled| {
             let keys = self.anchor.keys().unwrap();
@@ -144,7 +148,7 @@ impl Machine {
         false
     }
 
-    /// A crash of both, or none; then both go on.
+    /// Cuts the power of both. Each may have kept any part of what it had not synced. Then continues.
     fn crash(&mut self) {
         let cut = self.file.snapshot().power_cut(|_| false, |n| self.rng.below(n as u64) as usize);
         self.file = FaultyFile::at(&cut);

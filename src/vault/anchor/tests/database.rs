@@ -1,4 +1,4 @@
-//! What was written is there after every failure and crash.
+//! Committed data survives every failure and crash.
 
 use super::*;
 use crate::vault::anchor::database::Database;
@@ -53,7 +53,7 @@ fn a_full_disk_is_told_and_works_again() {
     };
     write(1).unwrap();
     file.fill(libc::ENOSPC, false);
-    // Room that was freed may serve once.
+    // Space that was freed may allow one more write.
     let full = (2..10).find_map(|number| write(number).err()).expect("no room");
     assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
     assert!(number(&database).is_some_and(|number| number >= 1));

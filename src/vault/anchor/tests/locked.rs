@@ -1,4 +1,4 @@
-//! An anchor of a vault that is locked and unlocked, while its disk is full.
+//! The anchor of a vault that is locked and unlocked while the anchor's disk is full.
 
 use super::*;
 use crate::vault::{AnchorError, anchor::GENERATION};

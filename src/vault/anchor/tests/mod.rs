@@ -1,4 +1,4 @@
-//! An anchor whose disk fails and loses power, beside a store that does.
+//! An anchor whose disk fails and loses power, next to a store that does so too.
 
 mod crashes;
 mod database;
@@ -21,7 +21,7 @@ use std::{path::Path, sync::Arc, sync::atomic::Ordering};
 const KEY: &[u8] = b"0123456789abcdef";
 const DIR: DirId = DirId([7; 16]);
 
-/// A small generator of repeatable numbers (splitmix64).
+/// A small deterministic random number generator (splitmix64).
 struct Rng(u64);
 
 impl Rng {
@@ -46,7 +46,7 @@ impl Rng {
     }
 }
 
-/// The configuration and the master key of some vault.
+/// The configuration and the master key of a new vault.
 fn owner() -> (VaultConfig, Secret<32>) {
     let dir = tempfile::tempdir().unwrap();
     let settings =

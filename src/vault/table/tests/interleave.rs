@@ -1,8 +1,9 @@
-//! The table of open files under a scheduler (shuttle): programs that open, write, sync and close, one that unlinks and
-//! makes anew, the flusher's rounds, and the work in the background, in orders that it draws.
+//! The table of open files under a scheduler (shuttle), which chooses the order of: programs that open,
+//! write, sync and close files, one that unlinks and recreates the name, the flusher's rounds, and
+//! background work.
 //!
-//! A directory of one name stands for the store. As there, an inode's number is given out again as soon as nobody holds
-//! the inode. Each program writes a chunk of its own, so it knows what it must read.
+//! A directory with one name replaces the store. As in a real store, an inode's number is reused as soon
+//! as nobody holds the inode. Each program writes its own chunk, so it knows what it must read.
 
 use super::super::{Files, flusher::Pace};
 use crate::{
@@ -33,15 +34,15 @@ const CHUNK: usize = 4096;
 const DEVICE: u64 = 1;
 const STACK: usize = 1 << 20;
 
-/// What was tried.
+/// Counts of what was tried.
 #[derive(Debug, Default)]
 struct Counts {
     orders: AtomicU64,
     opened: AtomicU64,
-    /// Of these: files that were opened before.
+    /// The part of `opened` that had been opened before.
     again: AtomicU64,
     closed: AtomicU64,
-    /// Names that went, and inode numbers that were given out again.
+    /// Names that were removed, and inode numbers that were reused.
     unlinked: AtomicU64,
     reused: AtomicU64,
     rounds: AtomicU64,
@@ -57,17 +58,17 @@ fn count(of: &AtomicU64) {
 struct Inode {
     key: Key,
     content: Arc<FaultyFile>,
-    /// How often it was opened: only who opened it last may change it.
+    /// How often it was opened. Only the latest opening may change it.
     openings: AtomicU64,
-    /// How often syncfs failed at it. Each descriptor's next fsync says so, as Linux's does.
+    /// How often syncfs failed on it. The next fsync of each descriptor reports this, as on Linux.
     failed_syncs: AtomicU64,
 }
 
-/// An inode as one `File` sees it.
+/// An inode as seen by one `File`.
 struct Opened {
     inode: Arc<Inode>,
     number: u64,
-    /// The failures that it has told of.
+    /// Number of failures that it has reported.
     told: AtomicU64,
 }
 
@@ -78,7 +79,7 @@ impl Opened {
         Arc::new(Opened { inode: inode.clone(), number, told })
     }
 
-    /// Lets others go on.
+    /// Lets other threads run.
     fn pause(&self) -> &FaultyFile {
         thread::yield_now();
         &self.inode.content
@@ -139,7 +140,7 @@ impl BackingFile for Opened {
     }
 }
 
-/// The store: one name, and all inodes that somebody holds.
+/// The store: one name, and all inodes that are in use.
 #[derive(Default)]
 struct Store {
     name: Mutex<Option<Arc<Inode>>>,
@@ -147,7 +148,7 @@ struct Store {
 }
 
 impl Store {
-    /// A new inode, with the smallest number that is free.
+    /// A new inode, with the smallest free number.
     fn make(&self, counts: &Counts) -> Arc<Inode> {
         let mut inodes = self.inodes.lock().unwrap();
         let before = inodes.len();
@@ -168,7 +169,7 @@ impl Store {
         inode
     }
 
-    /// syncfs
+    /// The store's syncfs.
     fn sync(&self) -> io::Result<()> {
         let inodes: Vec<_> = self.inodes.lock().unwrap().iter().filter_map(Weak::upgrade).collect();
         inodes.iter().try_for_each(|inode| {
@@ -179,19 +180,19 @@ impl Store {
     }
 }
 
-/// What one program knows of its chunk of an inode: what it last synced, and wrote since.
+/// A program's knowledge of its chunk of an inode: the value it last synced, and the values written
+/// since.
 #[derive(Clone)]
 struct Known {
     inode: Weak<Inode>,
     since: Vec<u8>,
 }
 
-/// A run.
 struct Run {
     files: Arc<Files>,
     store: Arc<Store>,
     other: Arc<Context>,
-    /// Some call of a store is to fail.
+    /// Whether some call of a store is to fail.
     faulty: bool,
     counts: Arc<Counts>,
 }
@@ -200,7 +201,8 @@ fn descriptor() -> DirFile {
     DirFile::new(rustix::fs::memfd_create("table", rustix::fs::MemfdFlags::CLOEXEC).unwrap())
 }
 
-/// The first byte of a program's chunk, if all of it is the same; 0 where the file ends before it.
+/// The first byte of a program's chunk, after checking that all of its bytes are equal; 0 if the file
+/// ends before the chunk.
 fn chunk(file: &Arc<File>, program: usize) -> crate::vault::Result<u8> {
     let mut bytes = [0; CHUNK];
     let n = file.read((program * CHUNK) as u64, &mut bytes)?;
@@ -210,7 +212,7 @@ fn chunk(file: &Arc<File>, program: usize) -> crate::vault::Result<u8> {
 }
 
 impl Run {
-    /// Opens what the name leads to, as a program does; makes it where there is none.
+    /// Opens the file as a program does, and creates it if the name does not exist.
     fn open(&self) -> Option<(Arc<Inode>, Arc<OpenFile>)> {
         let mut name = self.store.name.lock();
         let inode = match &*name {
@@ -218,7 +220,7 @@ impl Run {
             None => {
                 let inode = self.store.make(&self.counts);
                 *name = Some(inode.clone());
-                // Nobody else finds the name before it is open.
+                // No other thread finds the name before the file is open.
                 self.files.find_room();
                 let file = File::fresh(Opened::new(&inode), self.files.context.clone());
                 let shard = self.files.shard(inode.key);
@@ -242,7 +244,7 @@ impl Run {
         }
     }
 
-    /// What a program does, again and again.
+    /// Repeats a program's actions: open, write, sync, check and close.
     fn program(&self, number: usize) {
         let mut known: HashMap<Key, Known> = HashMap::new();
         let mut value = 0;
@@ -280,7 +282,8 @@ impl Run {
         }
     }
 
-    /// The file holds what was written last; after a failure something since the last sync.
+    /// Checks that the file holds the value written last or, after a failure, one of those written since
+    /// the last sync.
     fn check(&self, file: &Arc<File>, inode: &Inode, number: usize, known: &Known) {
         let read = chunk(file, number);
         let failed = inode.content.failed() > 0;
@@ -293,9 +296,9 @@ impl Run {
         assert!(right, "inode {}: program {number} reads {value}, not {:?}", inode.key.1, known.since);
     }
 
-    /// Power may fail after a sync.
+    /// Checks a synced value after a simulated power failure.
     fn confirmed(&self, open: &OpenFile, inode: &Inode, number: usize, known: &mut Known) {
-        // A write that failed may be there, or not.
+        // A failed write may or may not have taken effect.
         self.check(&open.file, inode, number, known);
         let Ok(value) = chunk(&open.file, number) else { return };
         known.since = vec![value];
@@ -305,7 +308,8 @@ impl Run {
         count(&self.counts.cuts);
     }
 
-    /// Removes the name, and tells the table if that was the last of the inode; holding the inode, as the vault does.
+    /// Removes the name, and tells the table that the inode's last link is gone. Holds the inode
+    /// meanwhile, as the vault does.
     fn unlink(&self) {
         let mut name = self.store.name.lock();
         let Some(inode) = name.take() else { return };
@@ -323,7 +327,7 @@ impl Run {
         count(&self.counts.rounds);
     }
 
-    /// In the end all is stored, and nothing is left.
+    /// Checks that everything is stored at the end, and that the table is empty.
     fn end(self) {
         let inode = self.store.name.lock().clone();
         inode.iter().for_each(|inode| inode.content.calm());
@@ -402,7 +406,7 @@ fn in_orders(seed: u64, orders: usize, counts: &Arc<Counts>) {
     Runner::new(PctScheduler::new_from_seed(seed, 3, orders), config).run(body);
 }
 
-/// On all cores, so many times each.
+/// Runs both schedulers on every core, `orders` times each.
 fn explore(orders: usize) {
     let counts = Arc::new(Counts::default());
     std::thread::scope(|scope| {

@@ -12,14 +12,14 @@ use std::{sync::Weak, time::Duration};
 
 const KEY: Key = (1, 2);
 
-/// A table with one file in it, whose content is written and not durable.
+/// A table with one file, whose content is written but not durable.
 fn table() -> (Arc<Files>, Arc<FaultyFile>) {
     let files = Files::new(context(), 0, Box::new(|| Ok(()))).unwrap();
     let content = enter(&files, KEY);
     (files, content)
 }
 
-/// Puts a new file into a table, whose content is written and not durable.
+/// Adds a new file to a table. Its content is written but not durable.
 fn enter(files: &Files, key: Key) -> Arc<FaultyFile> {
     let content = FaultyFile::new();
     let file = File::fresh(content.clone(), files.context.clone());
@@ -39,7 +39,7 @@ fn the_flusher_goes_on_after_a_fault_of_its_own() {
         Ok(())
     };
     let files = Files::new(context(), KEY.0, Box::new(fault_once)).unwrap();
-    // So many that they are synced as a whole.
+    // Enough files that one syncfs is used for all of them.
     (0..20).for_each(|inode| drop(enter(&files, (KEY.0, inode))));
     *files.cleaned.lock() -= Duration::from_secs(60);
     let end = Instant::now() + Duration::from_secs(60);
@@ -49,7 +49,7 @@ fn the_flusher_goes_on_after_a_fault_of_its_own() {
     }
 }
 
-/// Otherwise the writes that reserve their places would take the room that it needs.
+/// Otherwise the writes that reserve their places would take the room that the flush needs.
 #[test]
 fn what_has_no_place_is_flushed_before_room_is_scarce() {
     let free = Arc::new(AtomicU64::new(u64::MAX));
@@ -72,7 +72,7 @@ fn what_has_no_place_is_flushed_before_room_is_scarce() {
     }
 }
 
-/// It stays in the table when its last user lets go of it meanwhile.
+/// It also stays in the table if its last user releases it meanwhile.
 #[test]
 fn a_file_that_the_flusher_looks_at_is_not_in_use() {
     let files = Files::without_flusher(context(), KEY.0, Box::new(|| Ok(())));
@@ -87,7 +87,7 @@ fn a_file_that_the_flusher_looks_at_is_not_in_use() {
     assert!(!files.is_in_use(KEY));
 }
 
-/// Each has a descriptor, and a slow store takes longer for a sync than programs do to make thousands.
+/// Each file holds a descriptor. While a slow store syncs once, programs can create thousands of files.
 #[test]
 fn files_that_are_made_while_others_are_cleaned_do_not_count_as_in_use() {
     const CROWD: u64 = 20;
@@ -118,7 +118,7 @@ fn files_that_are_made_while_others_are_cleaned_do_not_count_as_in_use() {
     }
 }
 
-/// Those that are being cleaned are referred to, and only seem to be in use.
+/// Files that are being cleaned have an extra reference, and would be mistaken for files in use.
 #[test]
 fn who_needs_room_waits_while_another_makes_it() {
     const CROWD: u64 = 20;
@@ -142,7 +142,7 @@ fn who_needs_room_waits_while_another_makes_it() {
     assert_eq!((files.open_count(), files.in_use.load(Ordering::Relaxed)), (0, 0));
 }
 
-/// Also of a file that was flushed before.
+/// Includes failures after the file was flushed.
 #[test]
 fn what_keeps_a_file_from_rest_is_told() {
     for nth in 0.. {
@@ -183,7 +183,7 @@ fn what_was_lost_before_the_end_is_said_there() {
     assert!(files.shut_down().is_err());
 }
 
-/// The store says once that it failed, and a sync of all of it is of all files.
+/// The store reports a failure only once, and a sync of the whole store affects every file.
 #[test]
 fn a_failed_sync_of_the_store_concerns_every_file() {
     let failed = AtomicBool::new(false);
@@ -224,7 +224,7 @@ fn what_was_removed_may_be_lost() {
     files.shut_down().unwrap();
 }
 
-/// An overwrite that a close left behind does not wait until files are cleaned.
+/// An overwrite that a close left unflushed does not wait until files are cleaned.
 #[test]
 fn what_was_closed_is_flushed_soon() {
     let (files, content) = table();
