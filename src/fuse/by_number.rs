@@ -22,7 +22,7 @@ pub enum ByNumber {
 }
 
 impl ByNumber {
-    /// The lookup that a name stands for; `None` for the name of an entry.
+    /// The lookup that a name represents; `None` for the name of an entry.
     pub fn of(name: &OsStr) -> Option<Self> {
         match name.as_bytes() {
             b"." => Some(ByNumber::Itself),
@@ -45,7 +45,8 @@ struct Level {
 impl Server {
     /// Finds a node by number.
     ///
-    /// # Errors ESTALE or ENOENT if it does not exist.
+    /// # Errors
+    /// ESTALE or ENOENT if it does not exist.
     pub fn by_number(&self, number: u64, what: ByNumber) -> Result<Entry> {
         match what {
             ByNumber::Itself => self.node(number),
@@ -109,7 +110,8 @@ impl Server {
 
     /// The number of the directory that contains a node unknown to the kernel.
     ///
-    /// # Errors ESTALE if there is no such node.
+    /// # Errors
+    /// ESTALE if there is no such node.
     pub fn parent_of_forgotten(&self, number: u64) -> Result<u64> {
         if !self.inodes.is_of_store(number) {
             return Err(errno::stale());

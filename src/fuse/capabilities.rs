@@ -12,12 +12,12 @@ const PAGE: usize = 4096;
 /// Capabilities requested where the kernel offers them.
 ///
 /// The write-back cache is requested only with `--cache write-back`, because the kernel then keeps its
-/// own sizes and times. These are never requested:
+/// own sizes and times. These are not requested:
 ///
 /// - automatic invalidation, unless others write to the vault;
 /// - locks: the kernel's own are correct on a single machine;
-/// - opening without a request: each open tells the kernel how to cache, and its handle keeps a nameless file and the
-///   position in a listing;
+/// - opening without a request: each open tells the kernel how to cache, and its handle keeps a nameless
+///   file and the position in a listing;
 /// - truncation on open: the kernel would send it before it refuses to truncate a running program.
 ///
 /// The umask is applied here, because a default ACL replaces it.

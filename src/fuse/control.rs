@@ -214,7 +214,8 @@ fn reach(device: u64, owner: u32, secret: bool) -> io::Result<UnixStream> {
 /// Checks that the process of a mount answers at all; restrictions as in [`tell`]. A process that is busy
 /// with another command answers after that.
 ///
-/// # Errors `TimedOut` if it has not answered after ten seconds.
+/// # Errors
+/// `TimedOut` if it has not answered after ten seconds.
 pub fn hears(device: u64, owner: u32) -> io::Result<()> {
     tell(device, owner, &Command::Metrics, &Patience::default()).map(drop)
 }
@@ -222,7 +223,8 @@ pub fn hears(device: u64, owner: u32) -> io::Result<()> {
 /// Returns the process behind a mount, and a descriptor to poll for its exit; restrictions as in
 /// [`tell`].
 ///
-/// # Errors As [`tell`].
+/// # Errors
+/// As [`tell`].
 pub fn process(device: u64, owner: u32) -> io::Result<(Pid, OwnedFd)> {
     let process = socket_peercred(reach(device, owner, false)?)?.pid;
     Ok((process, pidfd_open(process, PidfdFlags::empty())?))
@@ -231,9 +233,10 @@ pub fn process(device: u64, owner: u32) -> io::Result<(Pid, OwnedFd)> {
 /// Sends a command to the mount of `owner` with this device number. The process must belong to root or to
 /// the calling user. Root may also send commands to other users' mounts, but nothing secret.
 ///
-/// # Errors If no process listens there, or a system call fails. `TimedOut` if there was no answer in
-/// time, and `Interrupted` if the caller was told to stop. In both cases a command other than a query or
-/// a freeze may still be carried out.
+/// # Errors
+/// If no process listens there, or a system call fails. `TimedOut` if there was no answer in time, and
+/// `Interrupted` if the caller was told to stop. In both cases a command other than a query or a freeze
+/// may still be carried out.
 pub fn tell(device: u64, owner: u32, command: &Command, patience: &Patience) -> io::Result<(Status, String)> {
     let mut stream = reach(device, owner, command.is_secret())?;
     let told = stream.write_all(&command.encode()).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
@@ -298,7 +301,8 @@ pub struct Control {
 impl Control {
     /// Listens for commands to a mount.
     ///
-    /// # Errors Errors of the system calls.
+    /// # Errors
+    /// Errors of the system calls.
     pub fn start(device: u64, dir: &ControlDir, server: Arc<Server>, end: EndMount) -> io::Result<Control> {
         let (name, listener) = dir.listen(device)?;
         let listener = Arc::new(listener);

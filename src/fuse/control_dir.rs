@@ -72,7 +72,8 @@ pub struct SocketName {
 impl ControlDir {
     /// Finds or creates the calling user's directory.
     ///
-    /// # Errors Why each of the possible places is unusable.
+    /// # Errors
+    /// Why each of the possible places is unusable.
     pub fn make() -> Result<Self, NoControlDir> {
         let user = geteuid();
         let usual = open_parent(user).and_then(|parent| make_in(&parent, NAME.as_ref(), user));
@@ -89,7 +90,8 @@ impl ControlDir {
     /// Listens for commands to the mount with this device number. A socket left by an earlier mount with
     /// that number is replaced: that mount has ended, or the kernel would not have reused the number.
     ///
-    /// # Errors Errors of the system calls.
+    /// # Errors
+    /// Errors of the system calls.
     pub fn listen(&self, device: u64) -> io::Result<(SocketName, UnixListener)> {
         let name = socket_name(device);
         // Readable, so that it can be locked.
@@ -120,8 +122,9 @@ impl Drop for SocketName {
 /// Connects to the process of `owner`'s mount with this device number, without blocking. The caller must
 /// verify the listener's identity.
 ///
-/// # Errors `NotFound` if there is no socket. `TimedOut` if the process's backlog is full. Otherwise the
-/// system's error.
+/// # Errors
+/// `NotFound` if there is no socket. `TimedOut` if the process's backlog is full. Otherwise the system's
+/// error.
 pub fn connect_to(device: u64, owner: Uid) -> io::Result<UnixStream> {
     let usual = open_parent(owner).and_then(|parent| open_in(&parent, NAME.as_ref(), owner));
     let temporary = Temporary::open(Path::new(TEMPORARY), owner).into_iter().flatten();

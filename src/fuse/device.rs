@@ -52,7 +52,8 @@ pub struct Device<'a> {
 impl Device<'_> {
     /// Mounts, and returns the descriptor that delivers the kernel's requests.
     ///
-    /// # Errors If a flag is unknown, /dev/fuse does not open, or the kernel or the helper refuses.
+    /// # Errors
+    /// If a flag is unknown, /dev/fuse does not open, or the kernel or the helper refuses.
     pub fn mount(&self) -> io::Result<OwnedFd> {
         let flags = self.kernel_flags()?;
         let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
@@ -149,7 +150,8 @@ impl Device<'_> {
 
 /// Unmounts `target`. If `lazy`, a mount in use is detached at once and ends when its last user is done.
 ///
-/// # Errors EBUSY if it is in use.
+/// # Errors
+/// EBUSY if it is in use.
 pub fn unmount(target: &Path, lazy: bool) -> io::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match unmount_at(target, flags) {
@@ -169,7 +171,8 @@ fn unmount_at(target: &Path, flags: UnmountFlags) -> rustix::io::Result<()> {
 
 /// Forces the mount at `target` to end even if it is in use. Requires root.
 ///
-/// # Errors The kernel's error.
+/// # Errors
+/// The kernel's error.
 pub fn force_unmount(target: &Path) -> io::Result<()> {
     // The kernel first fails every request. After that the mount is not busy, or it ends with its last
     // user.
@@ -179,7 +182,8 @@ pub fn force_unmount(target: &Path) -> io::Result<()> {
 
 /// Makes the kernel abort a mount with this device number that was detached and is still in use.
 ///
-/// # Errors If the system does not permit it to this user.
+/// # Errors
+/// If the system does not permit it to this user.
 pub fn abort(device: u64) -> io::Result<()> {
     let switch = format!("/sys/fs/fuse/connections/{}/abort", rustix::fs::minor(device));
     std::fs::write(switch, "1")
@@ -188,8 +192,9 @@ pub fn abort(device: u64) -> io::Result<()> {
 /// Ends the mount at `target` with this device number without its process: programs that have something
 /// open get errors. This also works for a mount hidden by another filesystem.
 ///
-/// # Errors The kernel's or the helper's error. An error after the mount was detached means that it
-/// continues until the last program closes it.
+/// # Errors
+/// The kernel's or the helper's error. An error after the mount was detached means that it continues
+/// until the last program closes it.
 pub fn end(target: &Path, device: u64) -> io::Result<()> {
     if device_number(CWD, target) == Some(device) {
         if force_unmount(target).is_ok() {

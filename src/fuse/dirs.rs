@@ -4,7 +4,7 @@ use crate::vault::Dir;
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 
-/// One in so many entries is evicted at once when the table is full.
+/// Divisor for the part of the table that is evicted at once when it is full.
 const EVICT: usize = 8;
 
 struct Open<D> {

@@ -65,7 +65,8 @@ impl Forgotten {
     /// node it sees. Only one thread searches at a time; one that waited uses the other's results. If
     /// `others` change the store, a node that is not found now may exist the next time.
     ///
-    /// # Errors Those of `walk`.
+    /// # Errors
+    /// Those of `walk`.
     pub fn search<E>(
         &self,
         number: u64,

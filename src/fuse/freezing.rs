@@ -20,9 +20,10 @@ impl Server {
     ///
     /// Reads wait, too: opening a file may recover it, and reading one sets its access time.
     ///
-    /// # Errors If something could not be stored, or is open for writing while the kernel uses its
-    /// write-back cache, as for [`Server::lock`]. The vault is then unchanged. Also if it is locked or
-    /// frozen, or the mount is ending.
+    /// # Errors
+    /// If something could not be stored, or is open for writing while the kernel uses its write-back cache,
+    /// as for [`Server::lock`]. Also if the vault is shared, locked or already frozen, if `most` is too long,
+    /// or if the mount is ending. The vault is then unchanged.
     pub fn freeze(self: &Arc<Self>, most: Duration) -> Result<u64, String> {
         let mut held = self.held.lock();
         match *held {
@@ -78,7 +79,8 @@ impl Server {
     /// Resumes requests. If `named` is given, only the freeze with that number ends: its caller wants to
     /// know whether it lasted until now.
     ///
-    /// # Errors If the vault is not frozen, or another freeze is active.
+    /// # Errors
+    /// If the vault is not frozen, or another freeze is active.
     pub fn thaw(&self, named: Option<u64>) -> Result<(), String> {
         let mut held = self.held.lock();
         match *held {

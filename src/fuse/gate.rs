@@ -162,7 +162,8 @@ impl Gate {
     /// time. Held requests are occasionally passed to `run` with a pass, because those inside may depend
     /// on them.
     ///
-    /// # Errors If the mount is ending. The gate is then unchanged.
+    /// # Errors
+    /// If the mount is ending. The gate is then unchanged.
     pub fn close(self: &Arc<Self>, on_wait: impl Fn(), run: impl Fn(Held, Pass)) -> Result<(), Ending> {
         let mut state = self.state.lock();
         if state.ending {

@@ -15,7 +15,8 @@ use std::{
 
 /// Sends a message, optionally with a descriptor.
 ///
-/// # Errors Errors of the system call; EPIPE if the other end is closed.
+/// # Errors
+/// Errors of the system call; EPIPE if the other end is closed.
 pub fn send(socket: impl AsFd, bytes: &[u8], device: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let devices = device.map(|device| [device]);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -32,7 +33,8 @@ pub fn send(socket: impl AsFd, bytes: &[u8], device: Option<BorrowedFd<'_>>) -> 
 /// Receives a message, and the descriptor sent with it. An empty message means that the other end has
 /// closed.
 ///
-/// # Errors Errors of the system call.
+/// # Errors
+/// Errors of the system call.
 pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -313,7 +313,8 @@ impl Inodes {
 
     /// Looks up a node by the kernel's number.
     ///
-    /// # Errors ESTALE if it is not known.
+    /// # Errors
+    /// ESTALE if it is not known.
     pub fn get(&self, number: u64) -> Result<Arc<Node>> {
         self.table.lock().nodes.get(&number).map(|k| k.node.clone()).ok_or_else(errno::stale)
     }

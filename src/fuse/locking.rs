@@ -45,8 +45,9 @@ impl Server {
     /// While the vault is locked, a program with such data could not close the file, start another
     /// program, or be killed. So a mount with such files is locked only if it `ends` at once.
     ///
-    /// # Errors If something could not be stored, or is open for writing, or the mount is ending. The
-    /// vault is then unchanged.
+    /// # Errors
+    /// If something could not be stored, or is open for writing, or the mount is ending. The vault is
+    /// then unchanged.
     pub fn lock(self: &Arc<Self>, ends: bool) -> Result<(), String> {
         let mut held = self.held.lock();
         match *held {
@@ -88,7 +89,8 @@ impl Server {
 
     /// Loads the master key again and resumes requests.
     ///
-    /// # Errors If the key does not belong to the vault, or the vault is not locked.
+    /// # Errors
+    /// If the key does not belong to the vault, or the vault is not locked.
     pub fn unlock(&self, master: &[u8; 32]) -> Result<(), UnlockError> {
         let mut held = self.held.lock();
         if *held != Held::Locked {

@@ -6,10 +6,10 @@
 //!
 //! - At least one loop waits for requests, or is busy and will wait afterwards.
 //! - The number of loops awake matches the maximum that were recently busy at once.
-//! - A loop that finds another request waiting after its answer, and has been busy for some time without a pause,
-//!   unparks another loop before it takes that request.
-//! - While requests wait and none is taken, because all loops awake are blocked or busy for long, the monitor unparks
-//!   one loop after another.
+//! - A loop that finds another request waiting after its answer, and has been busy for some time without
+//!   a pause, unparks another loop before it takes that request.
+//! - While requests wait and none is taken, because all loops awake are blocked or busy for long, the
+//!   monitor unparks one loop after another.
 //!
 //! The last loop awake spins for a moment before it blocks ([`Pace`]).
 //!

@@ -3,16 +3,19 @@
 //!
 //! - `filesystem` takes the kernel's requests from `/dev/fuse`; `fuser_replies` sends the answers there.
 //! - `requests` handles each request; `replies` defines the answers.
-//! - `names`, `nodes`, `files` and `listing` each serve one family of requests; `server` is their shared state.
+//! - `names`, `nodes`, `files` and `listing` each serve one family of requests; `server` is their shared
+//!   state.
 //! - `inodes` and `handles` track what the kernel knows; `stale` drops outdated pages from its cache.
 //! - `ring` receives and answers requests over io_uring.
-//! - `loops` keeps as many event loops awake as the load needs; `small_reads` serves small reads in batches.
-//! - `gate` holds requests while the vault is locked or frozen; `locking` and `freezing` change that state at the
-//!   request of `control`, whose socket is in `control_dir`.
-//! - `reverse` is the other filesystem, a plain directory in its stored form; `reverse_session` mounts it.
+//! - `loops` keeps as many event loops awake as the load needs; `small_reads` serves small reads in
+//!   batches.
+//! - `gate` holds requests while the vault is locked or frozen; `locking` and `freezing` change that
+//!   state at the request of `control`, whose socket is in `control_dir`.
+//! - `reverse` is the other filesystem, a plain directory in its stored form; `reverse_session` mounts
+//!   it.
 //! - `confinement` drops rights of the process.
-//! - `place` opens a mount point. For `session`, `mounter` is the process that mounts and unmounts, and `device` does the
-//!   actual calls. `detached` notices when another process has detached the mount.
+//! - `place` opens a mount point. For `session`, `mounter` is the process that mounts and unmounts, and
+//!   `device` does the actual calls. `detached` notices when another process has detached the mount.
 
 mod affinity;
 mod attr;

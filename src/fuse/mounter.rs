@@ -109,7 +109,8 @@ pub struct Mounter {
 impl Mounter {
     /// Starts the process, from this program's executable, for a mount on `place`.
     ///
-    /// # Errors Errors of the system calls.
+    /// # Errors
+    /// Errors of the system calls.
     pub fn start(place: &MountPoint, task: &Task) -> io::Result<Self> {
         let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let mut command = Command::new("/proc/self/exe");
@@ -130,7 +131,8 @@ impl Mounter {
     /// Starts a process that uses a GPU, with `socket` as its end of the connection. Returns a handle of
     /// the new process.
     ///
-    /// # Errors Errors of the system calls, or of the process.
+    /// # Errors
+    /// Errors of the system calls, or of the process.
     pub fn start_gpu(&self, socket: OwnedFd) -> io::Result<OwnedFd> {
         self.ask_with(Order::Gpu, Some(socket.as_fd()))?.ok_or_else(gone)
     }
@@ -174,7 +176,8 @@ fn gone() -> io::Error {
 /// mount on. `start_gpu` starts a process that uses a GPU with the given end of a socket, and returns a
 /// handle of it.
 ///
-/// # Errors If the socket fails.
+/// # Errors
+/// If the socket fails.
 pub fn serve_mounter(
     socket: impl AsFd,
     place: impl AsFd,
@@ -199,7 +202,7 @@ pub fn serve_mounter(
                         Device { dir: place.as_fd(), target, source, read_only, allow_other, judge, flags }
                             .mount();
                     // Only after mounting: at an autofs mount point, only the automounter's process group
-                    // may mount. In a session of its own, the process receives no signals from a
+                    // may mount. In a separate session, the process receives no signals from a
                     // terminal; its mount may continue in the background.
                     device.inspect(|_| _ = setsid()).map(Some)
                 }

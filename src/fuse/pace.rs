@@ -27,7 +27,7 @@ pub struct Pace {
     since: Option<Instant>,
     /// Pauses to skip before the next spin.
     skip: u32,
-    /// Number of pauses skipped before the last unsuccessful spin.
+    /// Number of pauses skipped after the last unsuccessful spin; 0 after a successful one.
     skipped: u32,
 }
 

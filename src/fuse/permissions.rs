@@ -51,7 +51,8 @@ impl Judge {
 /// Answers access(2) and chdir(2) for root on a mount without permission checks. Root may not execute a
 /// file that has no execute bit.
 ///
-/// # Errors EACCES.
+/// # Errors
+/// EACCES.
 pub fn root_may(node: &Stat, wanted: AccessFlags) -> Result<()> {
     let executes = wanted.contains(AccessFlags::X_OK) && node.kind != Kind::Dir;
     if executes && node.mode & EXECUTE == 0 { Err(errno::no_access()) } else { Ok(()) }

@@ -72,7 +72,8 @@ impl MountPoint {
     /// Opens the directory at the absolute `path`. Follows no symbolic link, and accepts only directories
     /// whose entries no one outside `trust` can replace.
     ///
-    /// # Errors `Link`, `Foreign` or `Shared`; otherwise system errors such as ENOTDIR and ENOENT.
+    /// # Errors
+    /// `Link`, `Foreign` or `Shared`; otherwise system errors such as ENOTDIR and ENOENT.
     pub fn open(path: &Path, trust: Trust) -> Result<Self, PlaceError> {
         let mut way = PathBuf::from("/");
         let mut names = path.components().filter_map(|part| match part {

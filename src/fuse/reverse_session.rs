@@ -22,7 +22,8 @@ use std::{
 /// Mounts a reverse view read-only on `target`, for which `mounter` was started, and returns once it
 /// answers. Only the mount-related options are used; the others concern vaults.
 ///
-/// # Errors The error of the kernel or fusermount3.
+/// # Errors
+/// The error of the kernel or fusermount3.
 pub fn mount_reverse(
     view: View,
     target: &MountPoint,

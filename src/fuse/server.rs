@@ -79,7 +79,8 @@ impl Server {
     /// `open_dirs` open directories. `judge` checks permissions. Reads set access times if `counts_reads`
     /// and the store keeps them.
     ///
-    /// # Errors If the root cannot be read.
+    /// # Errors
+    /// If the root cannot be read.
     pub fn new(
         vault: Arc<Vault>,
         read_only: bool,
@@ -125,7 +126,7 @@ impl Server {
         self.kernel.get()
     }
 
-    /// Tells the kernel that a node's attributes have changed without a request of its own.
+    /// Tells the kernel that a node's attributes have changed without a request from it.
     pub fn attributes_changed(&self, number: u64) {
         if let Some(kernel) = self.kernel.get() {
             // A negative offset leaves cached data alone. An error means that the kernel does not know
@@ -236,7 +237,8 @@ impl Server {
 
     /// Starts to hold requests, and returns once every request that has passed is answered.
     ///
-    /// # Errors If the mount is ending.
+    /// # Errors
+    /// If the mount is ending.
     pub fn close_gate(&self) -> std::result::Result<(), Ending> {
         self.gate.close(|| self.read_queued(), |work, pass| self.let_in(work, pass))
     }
@@ -311,8 +313,8 @@ impl Server {
         Told { number, stat: Stat { size: size.unwrap_or(stat.size), ..*stat }, ttl }
     }
 
-    /// The size of an open file, which is always right; `None` for a file that is not open, whose size
-    /// `stat` is recorded.
+    /// The size of an open file, which is always right. `None` for a file that is not open; the size that
+    /// the kernel is told is then recorded.
     fn size_to_tell(&self, number: u64, stat: &Stat) -> Option<u64> {
         let size = || self.open_file(inodes::key(stat)).map(|open| open.file.size());
         let Ok(node) = self.inodes.get(number) else { return size() };
@@ -393,7 +395,8 @@ impl Server {
     /// Counts a lookup of a node just created as `stored` in `dir`, the directory `parent`. `bare` means
     /// that it has no extended attributes. `file` is set if it is open.
     ///
-    /// # Errors ENOENT if another process has removed it since.
+    /// # Errors
+    /// ENOENT if another process has removed it since.
     pub fn made(
         &self,
         parent: u64,
@@ -423,8 +426,9 @@ impl Server {
 
     /// Calls `work` with a verified name of `node`. The name cannot change during the call.
     ///
-    /// # Errors ENOENT if the node has no name; ESTALE if another process removed all known names; any
-    /// error of `work`.
+    /// # Errors
+    /// ENOENT if the node has no name; ESTALE if another process removed all known names; any error of
+    /// `work`.
     pub fn with_name<T>(&self, node: &Node, work: impl FnOnce(&Dir, &StoredName) -> Result<T>) -> Result<T> {
         self.with_one_of_names(node, true, work)
     }

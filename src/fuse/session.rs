@@ -44,7 +44,7 @@ const MOST_LOOPS: usize = 16;
 const FEWEST_LOOPS: usize = 2;
 /// Maximum number of directories kept open.
 const MOST_DIRS: usize = 4096;
-/// Divisor: directories may use this fraction of the process's descriptors.
+/// Divisor for the share of the process's descriptors that directories may use.
 const DIRS_SHARE: usize = 4;
 /// Maximum request size of a ring in bytes. Each entry of a queue has a buffer of this size, into and out
 /// of which contents are copied, and a smaller buffer stays in the processor's caches.
@@ -110,8 +110,9 @@ pub struct Unmounter {
 /// Mounts `vault` on `target`, for which `mounter` was started. Returns once the mount answers, both on
 /// `target` and on its socket in `control_dir`.
 ///
-/// # Errors If the vault's root cannot be read or the socket cannot be created; otherwise the error of
-/// the kernel or fusermount3.
+/// # Errors
+/// If the vault's root cannot be read or the socket cannot be created; otherwise the error of the kernel
+/// or fusermount3.
 pub fn mount(
     vault: Arc<Vault>,
     target: &MountPoint,
@@ -231,7 +232,8 @@ pub fn mount(
 
 /// Creates rings if `mode` asks for them.
 ///
-/// # Errors If rings are required but unavailable.
+/// # Errors
+/// If rings are required but unavailable.
 fn prepare_rings(mode: RingMode) -> io::Result<Option<Prepared>> {
     match mode {
         RingMode::Off => Ok(None),
@@ -270,7 +272,8 @@ impl Session {
 
     /// Waits until the mount has ended for any reason, and everything is stored in the vault.
     ///
-    /// # Errors If serving ended for a reason other than an unmount, or if something could not be stored.
+    /// # Errors
+    /// If serving ended for a reason other than an unmount, or if something could not be stored.
     pub fn wait(mut self) -> io::Result<()> {
         self.join()
     }
@@ -298,7 +301,8 @@ impl Unmounter {
     /// Ends the mount. If it is in use, fails with EBUSY, or if `lazy`, detaches it and lets its users
     /// finish. Does nothing if the mount has ended.
     ///
-    /// # Errors The error of the kernel or fusermount3.
+    /// # Errors
+    /// The error of the kernel or fusermount3.
     pub fn unmount(&self, lazy: bool) -> io::Result<()> {
         let _turn = self.one_at_a_time.lock();
         if self.ended.load(Ordering::Acquire) {
@@ -315,7 +319,8 @@ impl Unmounter {
 
     /// Ends the mount at once even if it is in use: programs that have something open get errors.
     ///
-    /// # Errors As `unmount`.
+    /// # Errors
+    /// As `unmount`.
     pub fn end(&self) -> io::Result<()> {
         let hidden = self.is_hidden();
         {

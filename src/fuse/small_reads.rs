@@ -31,7 +31,8 @@ pub trait ReadReply: for<'a> Reply<&'a [u8]> {
     /// answers with the number of bytes that it returns. False if the caller must answer in another way:
     /// there is no such memory, or `fill` returned `None`.
     ///
-    /// # Errors Those of `fill`. No answer was sent then.
+    /// # Errors
+    /// Those of `fill`. No answer was sent then.
     fn fill(&mut self, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<Option<usize>>) -> Result<bool>;
 }
 

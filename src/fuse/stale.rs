@@ -11,11 +11,13 @@
 //! such waits could keep the kernel from sending the read at all. If this process is killed meanwhile,
 //! the waiting thread prevents itself, the read and the reading program from exiting. Hence:
 //!
-//! - If no read of the file's pages is in progress, no request waits, and the gate is open, the pages are dropped before
-//!   the write is answered. No program can then see the write completed and the pages still cached.
-//! - Otherwise the write is answered, and a thread drops the pages as soon as these conditions hold. Until then, an open
-//!   of the file makes the kernel drop all of the file's pages first; that wait is in the opening program. So a program
-//!   that opens a file after a write to it has completed always reads the written data.
+//! - If no read of the file's pages is in progress, no request waits, and the gate is open, the pages are
+//!   dropped before the write is answered. No program can then see the write completed and the pages
+//!   still cached.
+//! - Otherwise the write is answered, and a thread drops the pages as soon as these conditions hold.
+//!   Until then, an open of the file makes the kernel drop all of the file's pages first; that wait is in
+//!   the opening program. So a program that opens a file after a write to it has completed always reads
+//!   the written data.
 
 use super::{affinity, gate::Gate, inodes::Node, loops::Loops};
 use fuser::{INodeNo, Notifier};

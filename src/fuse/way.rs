@@ -27,7 +27,8 @@ enum Step {
 impl Server {
     /// Returns the directory with this number, reopening it from its nearest open ancestor if necessary.
     ///
-    /// # Errors ENOTDIR; ESTALE if there is no such directory; ENOENT if it is gone.
+    /// # Errors
+    /// ENOTDIR; ESTALE if there is no such directory; ENOENT if it is gone.
     pub fn dir(&self, number: u64) -> Result<Arc<Dir>> {
         for _ in 0..TRIES {
             let open = self.open_dir(number);

@@ -86,7 +86,8 @@ pub enum Caller {
 /// Denies these calls with EPERM, and all sockets except local (Unix) ones, to all threads from here on.
 /// A process that reads a vault can also start no processes, and cannot connect a socket.
 ///
-/// # Errors If the kernel does not support such filters.
+/// # Errors
+/// If the kernel does not support such filters.
 pub fn restrict(caller: Caller) -> io::Result<()> {
     install(&program(caller).map_err(io::Error::other)?, libc::SECCOMP_FILTER_FLAG_TSYNC)
 }

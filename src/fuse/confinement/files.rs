@@ -27,7 +27,8 @@ const DEVICES: [&str; 2] = ["/dev/fuse", "/dev/null"];
 /// Denies the calling thread, and all threads and processes it starts from here on, every file outside
 /// `reach` and the kernel's files listed above. Returns the Landlock version in force.
 ///
-/// # Errors If the kernel does not support the minimum version.
+/// # Errors
+/// If the kernel does not support the minimum version.
 pub fn restrict(reach: &Reach) -> Result<i32, RulesetError> {
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)

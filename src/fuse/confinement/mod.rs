@@ -17,7 +17,7 @@ use rustix::thread::{
 use serde_json::{Value, json};
 use std::{fs, io, os::fd::OwnedFd, sync::OnceLock};
 
-/// Capabilities that a mount for several users needs. Those that the process was started with are kept.
+/// Capabilities that a mount for several users needs. The process keeps those that it was started with.
 const KEPT: CapabilitySet = CapabilitySet::CHOWN // New files belong to their creators.
     .union(CapabilitySet::DAC_OVERRIDE) // In the store, files have their owners' permissions.
     .union(CapabilitySet::DAC_READ_SEARCH)

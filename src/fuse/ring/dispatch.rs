@@ -16,9 +16,9 @@ use fuser::{AccessFlags, OpenFlags, RenameFlags, WriteFlags};
 /// Size in bytes above which a read or a write is large.
 const LARGE: usize = 64 << 10;
 
-/// Whether an operation may take long, by its nature or because of its size. It would block other
-/// requests of its processor, and a program could not copy its own data in parallel to a large one. In a
-/// `shared` vault it may have to wait for another machine.
+/// Whether an operation may take long, by its nature or because of its size. On the ring's thread it would
+/// block other requests of the same processor. The program would also wait for a large one, although it
+/// could copy data meanwhile. In a `shared` vault an operation may have to wait for another machine.
 pub fn takes_long(operation: &Operation, shared: bool) -> bool {
     use Operation as Op;
     match operation {

@@ -80,7 +80,8 @@ unsafe impl Sync for Entry {}
 impl Entry {
     /// Creates an entry for payloads of up to `capacity` bytes. It uses no memory before its first use.
     ///
-    /// # Errors If the address space is exhausted.
+    /// # Errors
+    /// If the address space is exhausted.
     pub fn new(capacity: usize, index: usize, queue: u16, mail: Arc<Mail>) -> io::Result<Arc<Entry>> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let len = PAYLOAD_AT + capacity;
@@ -153,7 +154,7 @@ impl Entry {
         u64::from_ne_bytes(self.read(RING_AT + 8))
     }
 
-    /// Records an answer, unless `put` or `fill` has already done so. Called by the reply.
+    /// Records an answer that `put` or `fill` has not recorded. Called by the reply.
     pub fn answer(&self, answer: Answered) {
         *self.answer.lock() = Some(answer);
     }
@@ -174,7 +175,8 @@ impl Entry {
     /// that `fill` returns. False if `fill` returned `None`, if the answer does not fit, or if the
     /// payload is lent out.
     ///
-    /// # Errors Those of `fill`. No answer is recorded then.
+    /// # Errors
+    /// Those of `fill`. No answer is recorded then.
     pub fn fill(
         &self,
         len: usize,

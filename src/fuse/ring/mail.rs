@@ -38,7 +38,8 @@ pub struct Mail {
 impl Mail {
     /// Creates an empty mailbox.
     ///
-    /// # Errors If there are too many descriptors.
+    /// # Errors
+    /// If there are too many descriptors.
     pub fn new() -> io::Result<Mail> {
         Ok(Mail { waiting: Mutex::default(), bell: eventfd(0, EventfdFlags::CLOEXEC)? })
     }

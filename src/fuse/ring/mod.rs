@@ -61,7 +61,8 @@ pub struct Word(Vec<Arc<Mail>>);
 impl Prepared {
     /// Creates a ring for each processor, and one for all processors that this process may not run on.
     ///
-    /// # Errors If the system has no io_uring or does not permit it.
+    /// # Errors
+    /// If the system has no io_uring or does not permit it.
     pub fn new() -> io::Result<Prepared> {
         let possible = possible(&fs::read_to_string(POSSIBLE)?).ok_or(io::ErrorKind::InvalidData)?;
         let processors = affinity::processors();
@@ -81,7 +82,8 @@ impl Prepared {
     /// Starts to serve requests of at most `largest` bytes from `device`. Idle entries that served large
     /// requests keep about `memory` bytes in total.
     ///
-    /// # Errors The kernel's error. The kernel then continues to use the device.
+    /// # Errors
+    /// The kernel's error. The kernel then continues to use the device.
     pub fn serve(
         self,
         device: OwnedFd,

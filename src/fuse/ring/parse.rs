@@ -106,7 +106,8 @@ pub fn header(bytes: &[u8; HEADER]) -> Header {
 
 /// Decodes a request with this opcode from its arguments and its payload.
 ///
-/// # Errors If the opcode is unknown or a value is invalid.
+/// # Errors
+/// If the opcode is unknown or a value is invalid.
 pub fn operation<'a>(opcode: u32, arguments: &[u8; ARGUMENTS], payload: &'a [u8]) -> Result<Operation<'a>> {
     use Operation as Op;
     let (args, rest) = (&mut Fields(arguments), &mut Names(payload));

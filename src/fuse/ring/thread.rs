@@ -45,7 +45,8 @@ pub type Uring = IoUring<squeue::Entry128, cqueue::Entry>;
 
 /// Creates a ring for the calling thread.
 ///
-/// # Errors If the system has no io_uring, or does not permit it.
+/// # Errors
+/// If the system has no io_uring, or does not permit it.
 pub fn uring() -> io::Result<Uring> {
     IoUring::builder()
         .setup_single_issuer()
@@ -143,7 +144,8 @@ impl Ring {
 
     /// Registers all entries. From then on the kernel may use this ring.
     ///
-    /// # Errors The kernel's error. The kernel then continues to use the device.
+    /// # Errors
+    /// The kernel's error. The kernel then continues to use the device.
     pub fn register(&mut self) -> io::Result<()> {
         self.hear()?;
         for queue in 0..self.queues.len() {
@@ -162,7 +164,8 @@ impl Ring {
 
     /// Serves requests until the mount ends.
     ///
-    /// # Errors If the ring fails.
+    /// # Errors
+    /// If the ring fails.
     pub fn run(&mut self) -> io::Result<()> {
         loop {
             match self.turn() {
