@@ -183,7 +183,8 @@ impl Loops {
         Busy { loops: self, whole }
     }
 
-    /// Whether no loop waits or could be unparked. A long request would then block all others.
+    /// Whether every loop is busy, so that none waits or could be unparked. A long request would then block
+    /// all others.
     pub fn all_busy(&self) -> bool {
         self.state.lock().busy >= self.count
     }

@@ -84,7 +84,7 @@ pub enum Caller {
 }
 
 /// Denies these calls with EPERM, and all sockets except local (Unix) ones, to all threads from here on.
-/// A process that reads a vault can also start no processes, and cannot connect a socket.
+/// A process that reads a vault also cannot start processes or connect a socket.
 ///
 /// # Errors
 /// If the kernel does not support such filters.

@@ -1,7 +1,7 @@
-//! Confinement: rights that a mount's process drops before it reads anything of a vault. It holds the
-//! keys, and reads data that others may have written, for months. Every thread and process that it starts
-//! later inherits the restrictions. Commands that read a vault without a mount are confined in the same
-//! way.
+//! Confinement: rights that a mount's process drops before it reads anything of a vault. That process holds
+//! the keys, and for months it reads data that others may have written. Every thread and process that it
+//! starts later inherits the restrictions. Commands that read a vault without a mount are confined in the
+//! same way.
 //!
 //! A mount's process mounts and unmounts through `mounter`, which keeps its rights, as do the processes
 //! started for a GPU.
