@@ -1,9 +1,10 @@
-//! Threads that stay on one processor, and those that they start.
+//! CPU affinity of threads, and of the threads that they start.
 //!
-//! Where the kernel may choose, it wakes a program on an idle processor, not on the one where its answer was made: the next
-//! request then finds another thread, and nothing of what it needs in the caches. It does not choose for a program that has
-//! had more of the processor than was due, which it leaves in the processor's queue while it waits. So a thread that serves
-//! one processor weighs more than the programs there: what it does counts for less than what they do.
+//! When the scheduler is free to choose, it wakes a program on an idle processor instead of the one that
+//! produced its answer. The next request then reaches a different thread, with none of its data in that
+//! processor's caches. The scheduler does not migrate a program that has used more than its share of a
+//! processor: it stays in that processor's run queue while it waits. So a thread that serves one
+//! processor gets a higher weight than the programs there, and its CPU time counts for less than theirs.
 
 use rustix::{
     process::{getpriority_process, setpriority_process},
@@ -11,11 +12,11 @@ use rustix::{
 };
 use std::sync::OnceLock;
 
-/// By so much (nice(2)) a bound thread comes before others: it weighs nine times what they do. Five would do for those that take
-/// three times as long as the program.
+/// Nice levels (nice(2)) by which a bound thread outranks other threads. 10 levels give it nine times
+/// their weight. 5 levels would suffice for threads that use three times as much CPU time as the program.
 const BEFORE_OTHERS: i32 = 10;
 
-/// What threads have that are not bound.
+/// Affinity and priority of threads that are not bound.
 struct Unbound {
     processors: CpuSet,
     nice: i32,
@@ -23,8 +24,8 @@ struct Unbound {
 
 static UNBOUND: OnceLock<Unbound> = OnceLock::new();
 
-/// The processors that this process may run on; none if the system does not say. To be called before any thread is
-/// bound.
+/// Returns the processors that this process may run on; an empty set if the system does not tell. Call it
+/// before any thread is bound.
 pub fn processors() -> CpuSet {
     let unbound = UNBOUND.get_or_init(|| Unbound {
         processors: sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new()),
@@ -33,18 +34,20 @@ pub fn processors() -> CpuSet {
     unbound.processors
 }
 
-/// Keeps the calling thread on this processor, before others there if the system allows it.
+/// Pins the calling thread to this processor, with a higher priority than other threads if the system
+/// allows it.
 pub fn bind(processor: usize) {
     let mut one = CpuSet::new();
     one.set(processor);
-    // If either is refused the thread is slower.
+    // Best effort: if the system refuses either, the thread is only slower.
     let _ = sched_setaffinity(None, &one);
     if let Some(unbound) = UNBOUND.get() {
         let _ = setpriority_process(None, unbound.nice - BEFORE_OTHERS);
     }
 }
 
-/// Lets the calling thread run wherever the process may, like any other: one starts as the thread that started it is.
+/// Restores the process's affinity and priority for the calling thread. A new thread inherits both from
+/// its creator, so a thread that a bound one starts must call this.
 pub fn unbind() {
     if let Some(unbound) = UNBOUND.get() {
         let _ = sched_setaffinity(None, &unbound.processors);

@@ -1,13 +1,13 @@
-//! Attributes between the kernel's types and the vault's.
+//! Conversion of attributes between the kernel's types and the vault's.
 
 use crate::vault::{Kind, SetAttr, SetTime, Stat, Time};
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What programs are told to read and write at once.
+/// Preferred I/O size reported to programs, in bytes (`st_blksize`).
 const BLOCK_SIZE: u32 = 4096;
 
-/// A node's attributes under its number in the mount.
+/// Converts a node's attributes for the kernel, under its number in the mount.
 pub fn file_attr(number: u64, stat: &Stat) -> FileAttr {
     let ctime = system_time(stat.ctime);
     FileAttr {
@@ -23,14 +23,14 @@ pub fn file_attr(number: u64, stat: &Stat) -> FileAttr {
         nlink: stat.nlink,
         uid: stat.uid,
         gid: stat.gid,
-        // The kernel's 32-bit encoding is the low half of the C library's wherever the major is below 4096.
+        // The kernel's 32-bit encoding equals the low half of the C library's for majors below 4096.
         rdev: stat.rdev as u32,
         blksize: BLOCK_SIZE,
         flags: 0,
     }
 }
 
-/// Attributes of which only the type and number are known.
+/// Attributes of a node of which only the type and the number are known.
 pub fn unknown(kind: Kind, ino: u64) -> Stat {
     Stat {
         dev: 0,
@@ -49,7 +49,7 @@ pub fn unknown(kind: Kind, ino: u64) -> Stat {
     }
 }
 
-/// The kernel's name of a type.
+/// Converts a node type to fuser's.
 pub fn file_type(kind: Kind) -> FileType {
     match kind {
         Kind::File => FileType::RegularFile,
@@ -62,7 +62,7 @@ pub fn file_type(kind: Kind) -> FileType {
     }
 }
 
-/// The type in a mode that mknod(2) may be given; a mode without one means a regular file.
+/// Extracts the node type from a mode given to mknod(2). A mode without a type means a regular file.
 pub fn kind_of_mode(mode: u32) -> Option<Kind> {
     match mode & libc::S_IFMT {
         0 | libc::S_IFREG => Some(Kind::File),
@@ -74,8 +74,9 @@ pub fn kind_of_mode(mode: u32) -> Option<Kind> {
     }
 }
 
-/// The bits that a write by someone without privileges takes away: set-user-id, and set-group-id unless the group
-/// may not execute and whoever writes is `in_group`, asked only if it matters. `None` if there is nothing to take.
+/// Returns the mode after a write by a caller without privileges. The set-user-id bit is cleared, and so
+/// is set-group-id, unless the group may not execute and the writer is `in_group`. `in_group` is called
+/// only if it matters. `None` if no bit changes.
 pub fn without_privileges(mode: u32, in_group: impl FnOnce() -> bool) -> Option<u32> {
     let mut kept = mode & !libc::S_ISUID;
     if mode & libc::S_ISGID != 0 && (mode & libc::S_IXGRP != 0 || !in_group()) {
@@ -84,7 +85,7 @@ pub fn without_privileges(mode: u32, in_group: impl FnOnce() -> bool) -> Option<
     (kept != mode).then_some(kept)
 }
 
-/// The kernel leaves the new modification time of a resized file to us.
+/// Sets the modification time of a resized file. The kernel leaves that to us.
 pub fn touch_resized(changes: &mut SetAttr) {
     if changes.size.is_some() && changes.mtime.is_none() {
         changes.mtime = Some(SetTime::Now);
@@ -100,8 +101,8 @@ fn system_time(time: Time) -> SystemTime {
     whole.and_then(|t| t.checked_add(Duration::from_nanos(time.nanoseconds.into()))).unwrap_or(UNIX_EPOCH)
 }
 
-/// A time that setattr brings. Before 1970 fuser subtracts the nanoseconds from the seconds where the
-/// kernel means them added; this undoes it, so that what was set is what is read back.
+/// Converts a time from a setattr request. Before 1970, fuser subtracts the nanoseconds from the seconds
+/// although the kernel means them added. This undoes it, so that programs read back the time they set.
 pub fn set_time(time: TimeOrNow) -> SetTime {
     let TimeOrNow::SpecificTime(time) = time else { return SetTime::Now };
     let (since, sign) = match time.duration_since(UNIX_EPOCH) {
@@ -137,7 +138,7 @@ mod tests {
     #[test]
     fn set_times_are_what_the_kernel_sent() {
         for (seconds, nanoseconds) in [(0, 0), (5, 7), (-1, 0), (-2, 800_000_000), (i64::MIN, 0)] {
-            // What fuser makes of the kernel's pair.
+            // The time that fuser makes of the kernel's pair.
             let decoded = match seconds >= 0 {
                 true => UNIX_EPOCH + Duration::new(seconds as u64, nanoseconds),
                 false => UNIX_EPOCH - Duration::new(i64::unsigned_abs(seconds), nanoseconds),

@@ -1,4 +1,5 @@
-//! Nodes that are asked for by number alone: the kernel has that from a file handle, and does not know the node (any more).
+//! Lookups of nodes by number alone. The kernel has the number from a file handle, and does not know the
+//! node, or has forgotten it.
 
 use super::{
     errno,
@@ -11,17 +12,17 @@ use super::{
 use crate::vault::{Dir, Kind, Result, StoredName, Target};
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, sync::Arc};
 
-/// What is asked for by a node's number, as names that no entry has.
+/// A lookup by node number. The kernel encodes it as a name that no entry can have.
 #[derive(Debug, Clone, Copy)]
 pub enum ByNumber {
     /// ".": the node itself, which need not be a directory.
     Itself,
-    /// "..": the directory that it stands in.
+    /// "..": the directory that contains the node.
     Above,
 }
 
 impl ByNumber {
-    /// What a name asks for; `None` for that of an entry.
+    /// The lookup that a name represents; `None` for the name of an entry.
     pub fn of(name: &OsStr) -> Option<Self> {
         match name.as_bytes() {
             b"." => Some(ByNumber::Itself),
@@ -31,10 +32,10 @@ impl ByNumber {
     }
 }
 
-/// Directories one inside the other that a search has open; what lies deeper is not found.
+/// Maximum number of nested directories that a search holds open. Anything deeper is not found.
 const DEEPEST: usize = 256;
 
-/// A directory in a search: its number, the directory itself, and the directories in it that are still to be seen.
+/// A directory in a search: its number, the open directory, and its subdirectories not yet visited.
 struct Level {
     number: u64,
     dir: Arc<Dir>,
@@ -42,10 +43,10 @@ struct Level {
 }
 
 impl Server {
-    /// Finds a node by a number.
+    /// Finds a node by number.
     ///
     /// # Errors
-    /// ESTALE or ENOENT if there is none.
+    /// ESTALE or ENOENT if it does not exist.
     pub fn by_number(&self, number: u64, what: ByNumber) -> Result<Entry> {
         match what {
             ByNumber::Itself => self.node(number),
@@ -68,7 +69,7 @@ impl Server {
         Err(errno::stale())
     }
 
-    /// Counts a lookup of a node that should stand at a place; `None` if it does not.
+    /// Counts a lookup of the node expected at this place; `None` if it is not there.
     fn at_place(&self, number: u64, parent: u64, dir: &Dir, stored: StoredName) -> Result<Option<Entry>> {
         let there = |stored: &StoredName| match self.vault.stat(Target::Entry(dir, stored)) {
             Ok(stat) => Ok((self.inodes.number_of(inodes::key(&stat)) == number).then_some(stat)),
@@ -77,7 +78,8 @@ impl Server {
         };
         let Some(stat) = there(&stored)? else { return Ok(None) };
         let Some(id) = self.found(parent, dir, stored.clone(), &stat) else { return Ok(None) };
-        // The kernel holds no lock of the directory. From here on the name changes only with the node's.
+        // The kernel holds no lock on the directory. From here on the name changes only together with the
+        // node's.
         match there(&stored) {
             Ok(Some(stat)) => Ok(Some(Entry { id, stat })),
             moved => {
@@ -87,7 +89,7 @@ impl Server {
         }
     }
 
-    /// The directory that a node stands in, and its name there; `None` if it moves just now.
+    /// The directory that contains a node, and its name there; `None` if it is being moved.
     fn place(&self, number: u64) -> Result<Option<(u64, Arc<Dir>, StoredName)>> {
         if let Ok(node) = self.inodes.get(number) {
             let name = node.names.read().any().cloned().ok_or_else(errno::stale)?;
@@ -106,7 +108,7 @@ impl Server {
         }
     }
 
-    /// The number of the directory that a node stands in which the kernel does not know.
+    /// The number of the directory that contains a node unknown to the kernel.
     ///
     /// # Errors
     /// ESTALE if there is no such node.
@@ -125,7 +127,7 @@ impl Server {
         }
     }
 
-    /// The name of such a node in the directory where it should stand; `None` if it does not.
+    /// The name of such a node in the directory expected to contain it; `None` if it is not there.
     pub fn forgotten_child(&self, dir: &Dir, number: u64) -> Result<Option<StoredName>> {
         let child = self.vault.child(dir, number)?;
         if child.is_none() {
@@ -134,7 +136,7 @@ impl Server {
         Ok(child)
     }
 
-    /// Goes through the store, and notes where everything stands; the way to `wanted` in any case.
+    /// Walks the store and records the parent of every node; the path to `wanted` is always recorded.
     fn search(&self, wanted: u64) -> Result<()> {
         let mut way = vec![self.level(ROOT, self.vault.root(), wanted, &[])?];
         while let Some(level) = way.last_mut() {
@@ -151,14 +153,14 @@ impl Server {
             };
             match inner {
                 Ok(level) => way.push(level),
-                // Nothing is known of what is in it.
+                // The contents of this directory remain unknown.
                 Err(_) => self.inodes.forgotten.note_lost(),
             }
         }
         Ok(())
     }
 
-    /// Notes what stands in a directory; `way` leads to it.
+    /// Records the contents of a directory; `way` is the path to it.
     fn level(&self, number: u64, dir: Arc<Dir>, wanted: u64, way: &[Level]) -> Result<Level> {
         let mut inner = Vec::new();
         let device = self.vault.stat(Target::Dir(&dir))?.dev;

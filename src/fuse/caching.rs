@@ -1,20 +1,22 @@
-//! Which handles use direct I/O instead of the kernel's page cache, and what the kernel holds of a file's content.
+//! Policy for direct I/O instead of the kernel's page cache, and a record of the file content that the
+//! kernel holds.
 //!
-//! With direct I/O a request goes from the program's memory straight to the vault, however large it is. Nothing is
-//! copied into pages first, and several writes of one file are served at once. But every read is a request, however
-//! small. A file that is only written has the benefit and not the cost.
+//! With direct I/O a request passes from the program's memory straight to the vault, however large it is.
+//! Nothing is copied into pages first, and several writes to one file are served concurrently. But every
+//! read is a request, however small. A file that is only written gets the benefit without the cost.
 //!
-//! The kernel keeps its pages coherent: a direct write first brings written pages of the range (mapped ones) to the
-//! vault, and drops the range's pages before and after. (For writes that a program only begins, `stale` does the
-//! latter.) Two things it cannot do. A read of the last page through the cache during a direct append may find zeros
-//! beyond the old end. And if one program writes a page directly while another changes it in a mapping, one change
-//! may be lost. So while a file is open in one way, the mount opens it in the same way, unless a program asks
-//! otherwise.
+//! The kernel keeps its pages coherent: a direct write first writes back dirty (mapped) pages of its
+//! range, and drops the range's pages before and after. (For asynchronous writes, `stale` drops the pages
+//! afterwards.) There are two exceptions. A read of the last page through the cache during a direct
+//! append may find zeros beyond the old end. And if one program writes a page directly while another
+//! changes it through a mapping, one change may be lost. So while a file is open in one way, the mount
+//! opens it in the same way, unless a program asks otherwise.
 //!
-//! With `WriteBack` the kernel gathers what programs write in its pages, and writes them when it likes, at the latest at
-//! an fsync, a close or a truncation. For all files it then goes by the sizes and modification times that it has itself:
-//! it takes ours only when a name is looked up for the first time, and tells us new times. It does not notice times of
-//! direct writes by handles with direct I/O, so no handle has that.
+//! With `WriteBack` the kernel collects writes in its page cache and writes them back when it chooses, at
+//! the latest on fsync, close or truncation. For all files it then relies on its own sizes and
+//! modification times. It takes ours only on a name's first lookup, and sends us new times. It does not
+//! notice the times of direct writes through handles with direct I/O, so no handle uses direct I/O in
+//! this mode.
 
 use crate::vault::OpenFile;
 use fuser::{OpenAccMode, OpenFlags, Version};
@@ -26,25 +28,26 @@ use std::{
     },
 };
 
-/// The protocol of the first kernel (Linux 6.14) that certainly drops pages after a direct write, too. Earlier ones
-/// drop them only before: a page that is read meanwhile stays, and is stale.
+/// Protocol version of the first kernel (Linux 6.14) that reliably drops pages after a direct write as
+/// well. Earlier kernels drop them only before it: a page that is read during the write stays, and is
+/// stale.
 const COHERENT: Version = Version(7, 42);
 
-/// Where the contents of open files are cached.
+/// Page-cache policy for open files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheMode {
-    /// In the kernel, except for files that are opened only to be written, or are open so already.
+    /// In the kernel, except for files opened for writing only, and files already open with direct I/O.
     #[default]
     Auto,
-    /// In the kernel, except for what is opened with O_DIRECT.
+    /// In the kernel, except for handles opened with O_DIRECT.
     Kernel,
-    /// Nowhere: every read and write is a request. The kernel has mapped pages only.
+    /// No caching: every read and write is a request. The kernel caches only mapped pages.
     Direct,
-    /// In the kernel, which gathers writes, too.
+    /// In the kernel, including writes (write-back).
     WriteBack,
 }
 
-/// A mount's rule.
+/// The caching policy of a mount.
 #[derive(Debug)]
 pub struct Caching {
     mode: CacheMode,
@@ -53,23 +56,24 @@ pub struct Caching {
 }
 
 impl Caching {
-    /// The rule of `mode`, before the kernel's protocol is known.
+    /// Creates the policy for `mode`, before the kernel's protocol version is known.
     pub fn new(mode: CacheMode) -> Self {
         Caching { mode, coherent: AtomicBool::new(false), gathers: AtomicBool::new(false) }
     }
 
-    /// Whether the kernel is to gather writes.
+    /// Whether to request the kernel's write-back cache.
     pub fn wants_gathering(&self) -> bool {
         self.mode == CacheMode::WriteBack
     }
 
-    /// Learns the kernel's protocol, and whether it gathers writes.
+    /// Records the kernel's protocol version, and whether it uses its write-back cache.
     pub fn agreed(&self, protocol: Version, gathers: bool) {
         self.coherent.store(protocol >= COHERENT, Ordering::Relaxed);
         self.gathers.store(gathers, Ordering::Relaxed);
     }
 
-    /// Whether the kernel gathers writes, and so goes by its own sizes and modification times.
+    /// Whether the kernel uses its write-back cache, and so relies on its own sizes and modification
+    /// times.
     pub fn gathers(&self) -> bool {
         self.gathers.load(Ordering::Relaxed)
     }
@@ -84,32 +88,32 @@ impl Caching {
                 better && in_use.cached == 0 && self.coherent.load(Ordering::Relaxed)
             }
         };
-        // While it gathers, the kernel serves O_DIRECT by itself.
+        // With its write-back cache the kernel handles O_DIRECT by itself.
         chosen || flags.0 & libc::O_DIRECT != 0 && !self.gathers()
     }
 }
 
-/// The handles of a file, and what the kernel holds of its content.
+/// A file's open handles, and the kernel's cached content.
 #[derive(Debug, Default)]
 pub struct InUse {
-    /// Handles through the page cache.
+    /// Handles that use the page cache.
     cached: usize,
-    /// Handles with direct I/O.
+    /// Handles that use direct I/O.
     direct_io: usize,
     /// Handles that may write.
     writers: usize,
-    /// Changes of size in progress.
+    /// Size changes in progress.
     cuts: usize,
-    /// Whether the file was opened or cut since the kernel knows it, or since the last handle was closed after
-    /// direct I/O. Then the kernel may hold content, or be about to ask for some.
+    /// Whether the file was opened or resized since the kernel looked it up, or since its last handle was
+    /// closed after direct I/O. If so, the kernel may hold content, or may be about to request some.
     touched: bool,
-    /// Whether it was open with direct I/O since the last time that it had no handle.
+    /// Whether the file was open with direct I/O since it last had no handle.
     had_direct_io: bool,
-    /// Kept open for an open request that was sent back to look the file up again.
+    /// Keeps the file open for an open request that was sent back for a new lookup.
     sent_back: Option<Kept>,
-    /// Its size when a handle was closed last, which the kernel goes by.
+    /// The file's size when a handle was last closed. The kernel relies on it.
     size_at_close: Option<u64>,
-    /// The part of its salt that tells it from every other file; `None` before it has one.
+    /// The part of its salt that distinguishes it from every other file; `None` before it has one.
     salt: Option<u64>,
 }
 
@@ -122,32 +126,33 @@ impl fmt::Debug for Kept {
 }
 
 impl InUse {
-    /// Keeps `file` open, as its open request is sent back and will come again. False if one was sent back already.
+    /// Keeps `file` open while its open request is sent back to be retried. False if one was sent back
+    /// already.
     pub fn send_back(&mut self, file: &Arc<OpenFile>) -> bool {
         self.sent_back.replace(Kept(file.clone())).is_none()
     }
 
-    /// An open request succeeds. Returns whether it was sent back before.
+    /// Called when an open request succeeds. Returns whether it was sent back before.
     pub fn came_back(&mut self) -> bool {
         self.sent_back.take().is_some()
     }
 
-    /// Whether the kernel holds no content and is not about to ask for any.
+    /// Whether the kernel holds no content and is not about to request any.
     pub fn untouched(&self) -> bool {
         !self.touched
     }
 
-    /// Whether there is at most one handle with direct I/O, and none through the cache.
+    /// Whether there is at most one handle with direct I/O, and none that uses the page cache.
     pub fn is_of_one(&self) -> bool {
         self.cached == 0 && self.direct_io <= 1
     }
 
-    /// Whether a handle may write.
+    /// Whether any handle may write.
     pub fn has_writers(&self) -> bool {
         self.writers > 0
     }
 
-    /// Notes the salt of the file that is opened or closed. False if it was another file before.
+    /// Records the salt of the file being opened or closed. False if it was a different file before.
     pub fn is_same_file(&mut self, file: &OpenFile) -> bool {
         let salt = file.file.salt(false).ok().flatten();
         let Some(salt) = salt.and_then(|salt| salt.first_chunk().copied()).map(u64::from_ne_bytes) else {
@@ -156,12 +161,12 @@ impl InUse {
         self.salt.replace(salt).is_none_or(|known| known == salt)
     }
 
-    /// Whether no handle is left.
+    /// Whether no handle is open.
     pub fn is_closed(&self) -> bool {
         self.cached + self.direct_io == 0
     }
 
-    /// A handle is given out.
+    /// Counts a handle that is handed out.
     pub fn opened(&mut self, direct_io: bool, write: bool) {
         self.touched = true;
         self.writers += usize::from(write);
@@ -169,7 +174,7 @@ impl InUse {
         *self.handles(direct_io) += 1;
     }
 
-    /// A handle is taken back: none of its requests is left.
+    /// Removes a handle that has no requests left.
     pub fn closed(&mut self, direct_io: bool, write: bool, size: u64) {
         self.writers -= usize::from(write);
         *self.handles(direct_io) -= 1;
@@ -181,18 +186,19 @@ impl InUse {
         if direct_io { &mut self.direct_io } else { &mut self.cached }
     }
 
-    /// Whether it has another size than when it was closed last: somebody changed it in the store, perhaps.
+    /// Whether the size differs from the one at the last close. Another process may have changed the file
+    /// in the store.
     pub fn changed_since_close(&self, size: u64) -> bool {
         self.size_at_close.is_some_and(|closed| closed != size)
     }
 
-    /// A change of size begins.
+    /// Called when a size change begins.
     pub fn cut(&mut self) {
         self.touched = true;
         self.cuts += 1;
     }
 
-    /// A change of size has ended.
+    /// Called when a size change has ended.
     pub fn cut_done(&mut self) {
         self.cuts -= 1;
         self.forget_if_unused();
@@ -252,7 +258,7 @@ mod tests {
         assert!(!file.untouched());
         file.cut_done();
         assert!(file.untouched());
-        // The kernel has what went through the cache.
+        // The kernel caches what was read or written through the page cache.
         file.opened(false, false);
         file.closed(false, false, 0);
         assert!(!file.untouched());

@@ -1,36 +1,37 @@
-//! Who makes a request, as far as the kernel says.
+//! The process that makes a request, as reported by the kernel.
 
 use fuser::Request;
 use std::fs;
 
-/// CAP_FSETID among the capabilities of a thread.
+/// Bit of CAP_FSETID in a thread's capabilities.
 const FSETID: u64 = 1 << 4;
-/// CAP_SYS_ADMIN.
+/// Bit of CAP_SYS_ADMIN.
 const SYS_ADMIN: u64 = 1 << 21;
 
 /// The process that waits for a request's answer, and its rights.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
-    /// Its user, where files are concerned.
+    /// Filesystem user ID.
     pub user: u32,
-    /// Its group, where files are concerned.
+    /// Filesystem group ID.
     pub group: u32,
-    /// The thread that asks; 0 if it cannot be seen from here.
+    /// The calling thread's ID; 0 if it is not visible from this PID namespace.
     pub thread: u32,
 }
 
 impl Caller {
-    /// That of a request.
+    /// The caller of a request.
     pub fn of(request: &Request) -> Caller {
         Caller { user: request.uid(), group: request.gid(), thread: request.pid() }
     }
 
-    /// Whether what it changes keeps set-user-id and set-group-id: root's programs may have given the right to that away.
+    /// Whether its changes preserve the set-user-id and set-group-id bits. A program of root may have
+    /// dropped that right.
     pub fn keeps_set_id(&self) -> bool {
         self.may(FSETID)
     }
 
-    /// Whether it sees attributes in `trusted.`, which others are not even told the names of (xattr(7)).
+    /// Whether it sees `trusted.` attributes; not even their names are visible to others (xattr(7)).
     pub fn sees_trusted(&self) -> bool {
         self.may(SYS_ADMIN)
     }
@@ -39,15 +40,16 @@ impl Caller {
         self.user == 0 && effective(&status(self.thread)).is_none_or(|rights| rights & right != 0)
     }
 
-    /// Whether it belongs to `group`. The kernel says only one of its groups; where the others cannot be had, no.
+    /// Whether it belongs to `group`. The kernel sends only one of its groups. If the others cannot be
+    /// read, the answer is no.
     pub fn is_in(&self, group: u32) -> bool {
         self.group == group || groups(&status(self.thread)).contains(&group)
     }
 }
 
-/// What the kernel says of a thread; nothing of one that cannot be seen.
+/// The kernel's status text of a thread; empty for one that is not visible.
 fn status(thread: u32) -> String {
-    // Of any thread, although only those that lead a process are listed there.
+    // This path works for every thread, although /proc lists only thread group leaders.
     fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default()
 }
 

@@ -1,27 +1,30 @@
-//! What is agreed with the kernel when a mount begins.
+//! Capability negotiation with the kernel when a mount begins.
 
 use super::permissions::Judge;
 use fuser::{InitFlags, KernelConfig};
 use std::time::Duration;
 
-/// Requests in the background at once: read-ahead and direct I/O in pieces.
+/// Maximum number of background requests: read-ahead, and direct I/O in pieces.
 const BACKGROUND: u16 = 128;
-/// Bytes of a page.
+/// Page size in bytes.
 const PAGE: usize = 4096;
 
-/// Asked for where the kernel has it.
+/// Capabilities requested where the kernel offers them.
 ///
-/// Asked for with `--cache write-back` alone: the write-back cache, with which sizes and times are not ours any more. Not
-/// asked for: automatic invalidation (where nobody else writes), locks (the kernel's own are right for one
-/// machine), opening without a request (each
-/// opening says how the kernel is to cache, and its handle keeps a nameless file and a listing's place), truncation
-/// by opening (the kernel would send it before it refuses to have a program truncated that runs).
+/// The write-back cache is requested only with `--cache write-back`, because the kernel then keeps its
+/// own sizes and times. These are not requested:
 ///
-/// The umask is applied here, because a default ACL takes its place.
+/// - automatic invalidation, unless others write to the vault;
+/// - locks: the kernel's own are correct on a single machine;
+/// - opening without a request: each open tells the kernel how to cache, and its handle keeps a nameless
+///   file and the position in a listing;
+/// - truncation on open: the kernel would send it before it refuses to truncate a running program.
 ///
-/// Attributes in listings are asked for only while somebody uses them (readdirplus by the kernel's judgement):
-/// they cost a call of the store for each entry. Writing takes set-user-id away here (killpriv, version 2):
-/// without it the kernel asks for an extended attribute before every single write.
+/// The umask is applied here, because a default ACL replaces it.
+///
+/// Attributes in listings cost a store call for each entry, so they are sent only while a program uses
+/// them (the kernel decides, readdirplus auto). Writes clear set-user-id here (killpriv, version 2).
+/// Without that the kernel requests an extended attribute before every single write.
 const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_ASYNC_DIO)
     .union(InitFlags::FUSE_BIG_WRITES)
@@ -36,39 +39,40 @@ const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_PARALLEL_DIROPS)
     .union(InitFlags::FUSE_READDIRPLUS_AUTO);
 
-/// Beside a read-only or a shared mount another process may write: what changed is noticed by its size and time, and then no
-/// page of it stays.
+/// Another process may write beside a read-only or a shared mount. The kernel then detects a changed file
+/// by its size and time, and drops all of its pages.
 const OTHERS_WRITE_INSTEAD: (InitFlags, InitFlags) = (
     InitFlags::FUSE_EXPLICIT_INVAL_DATA.union(InitFlags::FUSE_CACHE_SYMLINKS),
     InitFlags::FUSE_AUTO_INVAL_DATA,
 );
 
-/// Bytes of the largest requests.
+/// Maximum request sizes in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Largest {
-    /// Of reading.
+    /// Maximum size of a read.
     pub read: u32,
-    /// Of writing; each event loop has a buffer of this size.
+    /// Maximum size of a write; each event loop has a buffer of this size.
     pub write: u32,
 }
 
 impl Largest {
-    /// Of both, in whole pages.
+    /// The larger of the two, rounded up to whole pages.
     pub fn of_both(&self) -> usize {
         (self.read.max(self.write) as usize).next_multiple_of(PAGE)
     }
 }
 
-/// What a mount may want and the kernel may not have.
+/// Optional features that a mount may ask for and the kernel may lack.
 #[derive(Clone, Copy)]
 pub struct Extras {
     /// Requests over io_uring.
     pub rings: bool,
-    /// Writes gathered by the kernel.
+    /// The kernel's write-back cache.
     pub gathering: bool,
 }
 
-/// Negotiates for a mount that is perhaps read-only, and perhaps `alone`: nobody else changes the vault. Returns which of the `extras` the kernel will use.
+/// Negotiates for a mount that may be read-only, and may be `alone`: no other process changes the vault.
+/// Returns the `extras` that the kernel will use.
 pub fn agree(
     config: &mut KernelConfig,
     (read_only, alone): (bool, bool),
@@ -84,13 +88,13 @@ pub fn agree(
         wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
     }
     if judge == Judge::Kernel {
-        // It turns the check of permission bits on, too.
+        // This also turns on the check of permission bits.
         wanted |= InitFlags::FUSE_POSIX_ACL;
     }
     if !alone {
         wanted = (wanted - OTHERS_WRITE_INSTEAD.0) | OTHERS_WRITE_INSTEAD.1;
     }
-    // Each of these keeps the kernel's own value where it refuses.
+    // The kernel keeps its own value for each setting that it refuses.
     let agreed = wanted & config.capabilities();
     let _ = config.add_capabilities(agreed);
     let _ = config.set_max_write(largest.write);

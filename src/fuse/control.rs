@@ -1,11 +1,12 @@
-//! The way to a mount's process beside the kernel's: a socket that takes commands of root and of the user who mounted.
+//! Control channel to a mount's process besides the kernel's: a socket that accepts commands from root
+//! and from the user who mounted.
 //!
-//! Requests to the mount would not do: while the vault is locked they wait, and the event loops with them. The socket is in
-//! a directory of the user who mounted and has a name made of the mount's device number, both of which the mount table tells.
-//! Both sides also ask the kernel who the other is.
+//! Requests to the mount itself would not work: while the vault is locked they wait, and so do the event
+//! loops. The socket is in a directory of the user who mounted, and its name contains the mount's device
+//! number. The mount table tells both. Each side also asks the kernel for the other's identity.
 //!
-//! A command is a byte for the version, one that says which it is, and its payload, up to the end of the stream. The
-//! answer is a byte that says how it ended, and a text.
+//! A command consists of a version byte, a byte with the command's code, and its payload, up to the end
+//! of the stream. The answer is a status byte and a text.
 
 use super::{
     control_dir::{ControlDir, SocketName, connect_to},
@@ -35,66 +36,66 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// The version of commands and answers.
+/// Protocol version of commands and answers.
 const VERSION: u8 = 1;
-/// Bytes of a command at most.
+/// Maximum length of a command in bytes.
 const COMMAND_MAX: usize = 4096;
-/// Bytes of an answer's text at most.
+/// Maximum length of an answer's text in bytes.
 const TEXT_MAX: usize = 64 << 10;
-/// A command that is not there by then does not come, nor does the answer to a question.
+/// Timeout for receiving a command, and for the answer to a query.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// So long who was told to stop still waits for an answer.
+/// How long a caller that was told to stop still waits for an answer.
 const MOMENT: Duration = Duration::from_secs(2);
-/// How often who waits for an answer looks whether to stop.
+/// How often a waiting caller checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What a mount can be told to do.
+/// A command to a mount.
 pub enum Command {
-    /// Store everything, forget every key and all content, have programs wait.
+    /// Store everything, wipe all keys and contents, and block programs.
     Lock,
-    /// The same, and end the mount, whoever uses it.
+    /// As `Lock`, then end the mount even if it is in use.
     LockAndEnd,
-    /// Take the master key back, and let programs go on.
+    /// Load the master key again and resume blocked programs.
     Unlock(Zeroizing<[u8; 32]>),
-    /// Say whether the vault is locked or frozen.
+    /// Report whether the vault is locked or frozen.
     State,
-    /// Tell the numbers that the mount's attribute has.
+    /// Report the numbers in the mount's metrics attribute.
     Metrics,
-    /// Store everything and hold the store as it is, for so long at most; have programs wait. The answer is the freeze's
-    /// number.
+    /// Store everything, keep the store unchanged for at most this long, and block programs. The answer
+    /// is the freeze's number.
     Freeze(Duration),
-    /// Let programs go on; if a freeze is named by its number, that alone ends.
+    /// Resume programs. With a number, only the freeze with that number ends.
     Thaw(Option<u64>),
 }
 
-/// How a command ended.
+/// Outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It was done.
+    /// Completed.
     Done,
     /// It failed; the text says why.
     Failed,
-    /// The master key is not the vault's.
+    /// The master key does not belong to the vault.
     WrongKey,
-    /// The mount does not know it: the mount's program is of another version.
+    /// The mount does not know the command: its program has a different version.
     Unknown,
-    /// The vault is older than its anchor says.
+    /// The vault is older than its anchor.
     Old,
-    /// The disk that is written to is full.
+    /// The disk being written to is full.
     Full,
 }
 
-/// How long the answer to a command is waited for.
+/// How long to wait for the answer to a command.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Patience<'a> {
-    /// So long at most; else as long as it takes, but for a question.
+    /// Maximum time to wait; unlimited if `None`, except for a query.
     pub most: Option<Duration>,
-    /// For a moment only once this is set.
+    /// Once this is set, the caller waits only a moment longer.
     pub stop: Option<&'a AtomicBool>,
 }
 
 impl Command {
-    /// Whether it only asks: what takes long is something else.
+    /// Whether it is a query. Anything else may take long.
     pub fn is_question(&self) -> bool {
         match self {
             Command::State | Command::Metrics => true,
@@ -170,7 +171,7 @@ impl Status {
         }
     }
 
-    /// How an unlock ended that failed.
+    /// The status of a failed unlock.
     fn of(error: &UnlockError) -> Self {
         match error {
             UnlockError::Vault(OpenError::OtherVault(_)) => Status::WrongKey,
@@ -181,19 +182,21 @@ impl Status {
     }
 }
 
-/// What [`Command::State`] is answered while the vault is locked.
+/// Answer to [`Command::State`] while the vault is locked.
 pub const LOCKED: &str = "locked";
-/// What it is answered while the vault is frozen.
+/// Answer to [`Command::State`] while the vault is frozen.
 pub const FROZEN: &str = "frozen";
 
-/// The process of `owner`, who mounted it, behind the mount with this device number. An ordinary user reaches their own mounts
-/// alone. Nothing secret goes to another user than root: any user can mount something that says to be another's vault.
+/// Connects to the process behind the mount with this device number, which `owner` mounted. An ordinary
+/// user reaches only their own mounts. Secrets are sent only to the caller's own process or to root's,
+/// because any user can mount something that claims to be another user's vault.
 fn reach(device: u64, owner: u32, secret: bool) -> io::Result<UnixStream> {
     let (owner, own) = (Uid::from_raw(owner), geteuid());
     if owner != own && !owner.is_root() && (secret || !own.is_root()) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    // The owner could have mounted something over the directory that never answers. The thread ends with this process.
+    // The owner could have mounted a filesystem that never answers over the directory. The thread ends
+    // with this process.
     let (to, from) = bounded(1);
     thread::spawn(move || to.send(connect_to(device, owner)));
     let stream = match from.recv_timeout(PATIENCE) {
@@ -208,7 +211,8 @@ fn reach(device: u64, owner: u32, secret: bool) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Whether the process of a mount answers at all; as [`tell`]. One that does another command answers when that is done.
+/// Checks that the process of a mount answers at all; restrictions as in [`tell`]. A process that is busy
+/// with another command answers after that.
 ///
 /// # Errors
 /// `TimedOut` if it has not answered after ten seconds.
@@ -216,7 +220,8 @@ pub fn hears(device: u64, owner: u32) -> io::Result<()> {
     tell(device, owner, &Command::Metrics, &Patience::default()).map(drop)
 }
 
-/// The process behind a mount, and what is polled for its end; as [`tell`].
+/// Returns the process behind a mount, and a descriptor to poll for its exit; restrictions as in
+/// [`tell`].
 ///
 /// # Errors
 /// As [`tell`].
@@ -225,12 +230,13 @@ pub fn process(device: u64, owner: u32) -> io::Result<(Pid, OwnedFd)> {
     Ok((process, pidfd_open(process, PidfdFlags::empty())?))
 }
 
-/// Has the mount of `owner` with this device number do something. Only a process of root or of the user who calls is told. Root
-/// tells those of other users, too, but nothing secret.
+/// Sends a command to the mount of `owner` with this device number. The process must belong to root or to
+/// the calling user. Root may also send commands to other users' mounts, but nothing secret.
 ///
 /// # Errors
-/// If nobody listens there; what the system says. `TimedOut` if it has not been answered in time, and
-/// `Interrupted` if who waits was told to stop: what is no question may be done all the same, but for a freeze.
+/// If no process listens there, or a system call fails. `TimedOut` if there was no answer in time, and
+/// `Interrupted` if the caller was told to stop. In both cases a command other than a query or a freeze
+/// may still be carried out.
 pub fn tell(device: u64, owner: u32, command: &Command, patience: &Patience) -> io::Result<(Status, String)> {
     let mut stream = reach(device, owner, command.is_secret())?;
     let told = stream.write_all(&command.encode()).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
@@ -238,7 +244,8 @@ pub fn tell(device: u64, owner: u32, command: &Command, patience: &Patience) -> 
         true => Patience { most: Some(PATIENCE), ..*patience },
         false => *patience,
     };
-    // It closes the socket to those whom it does not obey: at once, whatever they have written by then.
+    // The mount closes the socket to callers that it does not obey, at once, even if they have written
+    // already.
     let answer = told.and_then(|()| hear(&stream, &patience)).map_err(|e| match e.kind() {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::NotConnected => {
             io::ErrorKind::PermissionDenied.into()
@@ -250,7 +257,7 @@ pub fn tell(device: u64, owner: u32, command: &Command, patience: &Patience) -> 
     Ok((status, String::from_utf8_lossy(text).into_owned()))
 }
 
-/// What comes until the other end closes the socket.
+/// Reads the answer until the other end closes the socket.
 fn hear(mut stream: &UnixStream, patience: &Patience) -> io::Result<Vec<u8>> {
     stream.set_read_timeout(Some(LOOK))?;
     let (since, mut stopped) = (Instant::now(), None);
@@ -274,16 +281,17 @@ fn hear(mut stream: &UnixStream, patience: &Patience) -> io::Result<Vec<u8>> {
             break io::ErrorKind::Interrupted;
         }
     };
-    // From here on the other end notices that nobody takes its answer, unless that is here already.
+    // From here on the other end notices that its answer is not read, unless the answer has arrived
+    // already.
     stream.shutdown(std::net::Shutdown::Read)?;
     stream.read_to_end(&mut answer)?;
     if answer.is_empty() { Err(given_up.into()) } else { Ok(answer) }
 }
 
-/// Ends the mount, whoever uses it.
+/// Ends the mount even if it is in use.
 pub type EndMount = Box<dyn Fn() -> io::Result<()> + Send>;
 
-/// The mount's end of the socket, and the thread that listens there.
+/// The mount's end of the socket, and the listening thread.
 pub struct Control {
     name: Mutex<Option<SocketName>>,
     listener: Arc<UnixListener>,
@@ -294,7 +302,7 @@ impl Control {
     /// Listens for commands to a mount.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system calls.
     pub fn start(device: u64, dir: &ControlDir, server: Arc<Server>, end: EndMount) -> io::Result<Control> {
         let (name, listener) = dir.listen(device)?;
         let listener = Arc::new(listener);
@@ -303,10 +311,10 @@ impl Control {
             for stream in own.incoming() {
                 match stream {
                     Ok(stream) => {
-                        // Who asked may have gone away.
+                        // The caller may have disconnected.
                         let _ = serve(&server, &end, stream);
                     }
-                    // Shut down.
+                    // The listener was shut down.
                     Err(e) if e.kind() == io::ErrorKind::InvalidInput => return,
                     Err(e) => {
                         log::warn!("a command cannot be heard: {e}");
@@ -318,13 +326,13 @@ impl Control {
         Ok(Control { name: Mutex::new(Some(name)), listener, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Hears no more commands; waits for the one that is being done.
+    /// Stops accepting commands and waits for the one in progress.
     pub fn end(&self) {
         drop(self.name.lock().take());
-        // One that is shut down already needs it no more.
+        // Fails only if it was shut down already.
         let _ = shutdown(&*self.listener, Shutdown::Both);
         if let Some(thread) = self.thread.lock().take() {
-            // What it calls answers its own panics, or the listener ends early.
+            // Called code handles its own panics; otherwise the listener has only ended early.
             let _ = thread.join();
         }
     }
@@ -352,7 +360,7 @@ fn serve(server: &Arc<Server>, end: &EndMount, mut stream: UnixStream) -> io::Re
         Some(Err((status, text))) => (status, text),
     };
     let taken = stream.write_all(&[&[status.code()], text.as_bytes()].concat());
-    // Who asked has gone away, and will not thaw it.
+    // The caller has disconnected and will not thaw it.
     if taken.is_err() && status == Status::Done && matches!(command, Some(Command::Freeze(_))) {
         let _ = server.thaw(text.parse().ok());
     }

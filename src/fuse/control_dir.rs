@@ -1,9 +1,11 @@
-//! Where a mount's process is reached: a directory that only its user can write to, and the socket of each mount in it.
+//! Location of a mount's control socket: a directory that only its user can write to, with one socket per
+//! mount.
 //!
-//! The directory is `/run/warpcrypt` for root and `/run/user/UID/warpcrypt` for others. Where that cannot be made, as in a user
-//! namespace or without a session, it is `/tmp/warpcrypt-UID.RANDOM`. Nobody can make a directory that belongs to another
-//! user, so one with the right owner and mode is found again by its name. Nothing is looked up by a whole path: a link or a
-//! mount in the place of a directory or a socket is refused.
+//! The directory is `/run/warpcrypt` for root and `/run/user/UID/warpcrypt` for others. Where that cannot
+//! be created, as in a user namespace or without a session, it is `/tmp/warpcrypt-UID.RANDOM`. No user
+//! can create a directory that belongs to another, so a directory with the right name, owner and mode can
+//! be trusted and reused. Nothing is looked up by its full path: a link or a mount in place of a
+//! directory or a socket is refused.
 
 use rustix::{
     fs::{
@@ -28,14 +30,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The directory of a user below that of the user's session, and root's below `/run`.
+/// Name of the directory, below the user's session directory, or below `/run` for root.
 const NAME: &str = "warpcrypt";
 const TEMPORARY: &str = "/tmp";
-/// The group or others may write.
+/// Writable by the group or by others.
 const WRITABLE: u16 = 0o022;
 const OPEN: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The directory of the user who calls.
+/// The control directory of the calling user.
 #[derive(Debug)]
 pub struct ControlDir(OwnedFd);
 
@@ -45,7 +47,7 @@ impl AsFd for ControlDir {
     }
 }
 
-/// Why there is no such directory: all that was tried.
+/// Why no control directory is available: every place tried, with its error.
 #[derive(Debug)]
 pub struct NoControlDir(Vec<(PathBuf, io::Error)>);
 
@@ -58,8 +60,8 @@ impl fmt::Display for NoControlDir {
 
 impl std::error::Error for NoControlDir {}
 
-/// The name of a mount's socket. Dropping it takes it away, unless another mount has it by then. To be dropped before the socket
-/// is closed: its inode may be another one's after that.
+/// The name of a mount's socket. Dropping it removes the name, unless another mount has taken it over.
+/// Drop it before closing the socket: after that, the inode number may be reused.
 #[derive(Debug)]
 pub struct SocketName {
     dir: OwnedFd,
@@ -68,7 +70,7 @@ pub struct SocketName {
 }
 
 impl ControlDir {
-    /// Finds or makes the directory of the user who calls.
+    /// Finds or creates the calling user's directory.
     ///
     /// # Errors
     /// Why each of the possible places is unusable.
@@ -85,14 +87,14 @@ impl ControlDir {
             .map_err(|e| NoControlDir(vec![usual, (Path::new(TEMPORARY).join(prefix(user)), e)]))
     }
 
-    /// Listens for commands to the mount with this device number. What a mount that had the number before left is replaced: it
-    /// has ended, or the kernel would not have given the number away.
+    /// Listens for commands to the mount with this device number. A socket left by an earlier mount with
+    /// that number is replaced: that mount has ended, or the kernel would not have reused the number.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system calls.
     pub fn listen(&self, device: u64) -> io::Result<(SocketName, UnixListener)> {
         let name = socket_name(device);
-        // To be locked.
+        // Readable, so that it can be locked.
         let dir = openat(&self.0, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let listener = {
             let _lock = Lock::take(&dir)?;
@@ -111,16 +113,18 @@ impl Drop for SocketName {
     fn drop(&mut self) {
         let Ok(_lock) = Lock::take(&self.dir) else { return };
         if status(&self.dir, self.name.as_ref()).is_ok_and(|there| there.stx_ino == self.inode) {
-            // What is left is replaced by the next mount with the number.
+            // If this fails, the next mount with this number replaces the socket.
             let _ = unlinkat(&self.dir, &self.name, AtFlags::empty());
         }
     }
 }
 
-/// Connects to the process of `owner`'s mount with this device number, without waiting. Who listens there is to be checked.
+/// Connects to the process of `owner`'s mount with this device number, without blocking. The caller must
+/// verify the listener's identity.
 ///
 /// # Errors
-/// `NotFound` if there is no socket. `TimedOut` if the process has as many callers as it takes. What the system says.
+/// `NotFound` if there is no socket. `TimedOut` if the process's backlog is full. Otherwise the system's
+/// error.
 pub fn connect_to(device: u64, owner: Uid) -> io::Result<UnixStream> {
     let usual = open_parent(owner).and_then(|parent| open_in(&parent, NAME.as_ref(), owner));
     let temporary = Temporary::open(Path::new(TEMPORARY), owner).into_iter().flatten();
@@ -140,7 +144,7 @@ fn connect_in(dir: &OwnedFd, device: u64) -> io::Result<UnixStream> {
     if FileType::from_raw_mode(status(&node, OsStr::new(""))?.stx_mode.into()) != FileType::Socket {
         return Err(io::Error::from(Errno::NOTSOCK));
     }
-    // One that has as many callers as it takes is not waited for.
+    // Do not wait for a process whose backlog is full.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(through(&node))?).map_err(|e| match e {
@@ -156,7 +160,7 @@ fn socket_name(device: u64) -> String {
     format!("mount-{}:{}", major(device), minor(device))
 }
 
-/// The directory that a user's usual one is in.
+/// Parent of the user's usual directory.
 fn parent(user: Uid) -> PathBuf {
     match user.is_root() {
         true => "/run".into(),
@@ -174,7 +178,7 @@ fn prefix(user: Uid) -> String {
     format!("{NAME}-{user}.")
 }
 
-/// The directories of a user below the temporary one.
+/// A user's directories below the temporary one.
 struct Temporary {
     dir: OwnedFd,
     entries: Dir,
@@ -229,7 +233,7 @@ fn open_in(parent: &OwnedFd, name: &OsStr, user: Uid) -> io::Result<OwnedFd> {
     Ok(dir)
 }
 
-/// Enters no mount either: another user's could have its caller wait for ever.
+/// Opens an entry without crossing a mount: another user's mount could block the caller forever.
 fn open_beneath(dir: &OwnedFd, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     Ok(openat2(dir, name, flags, Mode::empty(), resolve)?)
@@ -247,24 +251,25 @@ fn require_own(dir: &OwnedFd, user: Uid) -> io::Result<()> {
     }
 }
 
-/// Refuses a directory on a filesystem that is read-only, for example.
+/// Refuses a directory that is not writable, for example on a read-only filesystem.
 fn writable(dir: OwnedFd) -> io::Result<OwnedFd> {
     accessat(&dir, ".", Access::WRITE_OK, AtFlags::EACCESS)?;
     Ok(dir)
 }
 
-/// The status of an entry, or of the descriptor itself for an empty name, without a request to a filesystem in user space.
+/// The status of an entry, or of the descriptor itself for an empty name. Sends no request to a FUSE
+/// filesystem.
 fn status(dir: &OwnedFd, name: &OsStr) -> io::Result<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     Ok(statx(dir, name, flags, StatxFlags::BASIC_STATS)?)
 }
 
-/// A path to what a descriptor is open for, wherever that lies by now.
+/// A path to the node behind a descriptor, even after it was moved.
 fn through(node: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", node.as_fd().as_raw_fd()).into()
 }
 
-/// While names are given and taken away. It is held for a moment only, by processes of one user.
+/// Held while names are added and removed. Processes of one user share it, each only briefly.
 struct Lock<'a>(&'a OwnedFd);
 
 impl<'a> Lock<'a> {
@@ -276,7 +281,7 @@ impl<'a> Lock<'a> {
 
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
-        // It ends with the descriptor, too.
+        // Closing the descriptor also releases it.
         let _ = flock(self.0, FlockOperation::Unlock);
     }
 }
@@ -339,7 +344,7 @@ mod tests {
         assert_eq!(connect_in(&dir.0, number(7)).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         let (newer, _listener) = dir.listen(number(7)).unwrap();
         connect_in(&dir.0, number(7)).unwrap();
-        left.inode = left.inode.min(newer.inode - 1); // The filesystem may have given the number again.
+        left.inode = left.inode.min(newer.inode - 1); // The filesystem may have reused the number.
         drop(left);
         connect_in(&dir.0, number(7)).unwrap();
         drop(newer);

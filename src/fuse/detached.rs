@@ -1,11 +1,12 @@
-//! A mount that was detached by others: the kernel serves its users on, and tells its process nothing.
+//! A mount that another process detached. The kernel still serves its users, but does not tell the
+//! mount's process.
 
 use super::server::Server;
 use std::fs;
 
 impl Server {
-    /// Has the gate end if the mount was detached: nobody finds the vault any more to unlock it. Returns whether the mount is
-    /// to end.
+    /// Shuts the gate down if the mount was detached, because the vault could no longer be reached to
+    /// unlock it. Returns whether the mount is ending.
     pub(super) fn ends_if_detached(&self) -> bool {
         if !self.gate.is_ending() && self.device.get().is_some_and(|device| !is_attached(*device)) {
             log::info!("the mount was detached");
@@ -15,8 +16,8 @@ impl Server {
     }
 }
 
-/// Whether the mount with this device number (the minor one) is in this process's mount table, wherever. If the table cannot
-/// be read, it is.
+/// Whether the mount with this minor device number appears anywhere in this process's mount table. True
+/// if the table cannot be read.
 fn is_attached(device: u32) -> bool {
     let is_of = |line: &str| line.split(' ').nth(2) == Some(&format!("0:{device}"));
     fs::read("/proc/self/mountinfo").map_or(true, |table| String::from_utf8_lossy(&table).lines().any(is_of))

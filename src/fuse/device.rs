@@ -1,7 +1,7 @@
-//! Mounts and unmounts: by mount(2) and umount(2) with root's rights, by fusermount3 without them.
+//! Mounting and unmounting: with mount(2) and umount(2) as root, with fusermount3 otherwise.
 //!
-//! fuser could do the former. But it does not notice that a mount has ended, and would unmount anything that is
-//! mounted there by then; and it gives the mount no type of its own.
+//! fuser could do the former. But it does not notice that a mount has ended, and would unmount whatever
+//! is mounted there by then. It also cannot set a filesystem type.
 
 use super::{
     handing::receive,
@@ -24,33 +24,33 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The mount's type in the kernel's table.
+/// The filesystem type in the kernel's mount table.
 const TYPE: &str = "fuse.warpcrypt";
-/// The same as fusermount3 takes it.
+/// The type's suffix, passed to fusermount3 as `subtype`.
 const SUBTYPE: &str = "warpcrypt";
-/// The helper that mounts for users without root's rights.
+/// The helper that mounts for users other than root.
 const HELPER: &str = "fusermount3";
 
-/// How to mount.
+/// Parameters of a mount.
 pub struct Device<'a> {
-    /// Where.
+    /// The mount point.
     pub dir: BorrowedFd<'a>,
-    /// Its path.
+    /// Path of the mount point.
     pub target: &'a Path,
-    /// What is mounted, for the kernel's table.
+    /// Source name in the kernel's mount table.
     pub source: &'a OsStr,
-    /// Nothing may be written.
+    /// Whether the mount is read-only.
     pub read_only: bool,
-    /// Other users may enter.
+    /// Whether other users may access the mount.
     pub allow_other: bool,
-    /// Who checks permission bits.
+    /// The judge of permission bits.
     pub judge: Judge,
-    /// Flags by their names in mount(8). `judge` takes precedence over what they say of permissions.
+    /// Flags by their names in mount(8). `judge` takes precedence over flags about permissions.
     pub flags: &'a [String],
 }
 
 impl Device<'_> {
-    /// Mounts, and returns the device that the kernel's requests come from.
+    /// Mounts, and returns the descriptor that delivers the kernel's requests.
     ///
     /// # Errors
     /// If a flag is unknown, /dev/fuse does not open, or the kernel or the helper refuses.
@@ -58,7 +58,7 @@ impl Device<'_> {
         let flags = self.kernel_flags()?;
         let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let data = CString::new(self.kernel_data(&fd))?;
-        // Its path may lead elsewhere by now.
+        // By now the path may lead elsewhere.
         let target = format!("/proc/self/fd/{}", self.dir.as_raw_fd());
         match rustix::mount::mount(self.source, target, TYPE, flags, data.as_c_str()) {
             Ok(()) => Ok(fd),
@@ -104,7 +104,7 @@ impl Device<'_> {
         self.flags.iter().map(String::as_str).filter(|flag| *flag != DEFAULT_PERMISSIONS)
     }
 
-    /// The options for the kernel about who may do what.
+    /// Mount options for the kernel's access checks.
     fn rules(&self) -> impl Iterator<Item = &str> {
         let judges = (self.judge == Judge::Kernel).then_some(DEFAULT_PERMISSIONS);
         judges.into_iter().chain(self.allow_other.then_some("allow_other"))
@@ -123,7 +123,8 @@ impl Device<'_> {
         options
     }
 
-    /// Has the helper mount; it sends the device over a socket, which it finds as its standard input.
+    /// Mounts through the helper. The helper sends the device's descriptor over a socket, which is its
+    /// standard input.
     fn helper(&self) -> io::Result<OwnedFd> {
         let (ours, its) = UnixStream::pair()?;
         let child = Command::new(HELPER)
@@ -147,7 +148,7 @@ impl Device<'_> {
     }
 }
 
-/// Ends the mount at `target`. If `lazy`, a mount in use is detached at once and ends when its last user is done.
+/// Unmounts `target`. If `lazy`, a mount in use is detached at once and ends when its last user is done.
 ///
 /// # Errors
 /// EBUSY if it is in use.
@@ -159,7 +160,7 @@ pub fn unmount(target: &Path, lazy: bool) -> io::Result<()> {
     }
 }
 
-/// Follows no symbolic link on the way: the mount table has none, so somebody put it there.
+/// Follows no symbolic links in the path: the mount table has none, so a link was planted there.
 fn unmount_at(target: &Path, flags: UnmountFlags) -> rustix::io::Result<()> {
     let (Some(dir), Some(name)) = (target.parent(), target.file_name()) else { return Err(Errno::INVAL) };
     let open = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -168,30 +169,32 @@ fn unmount_at(target: &Path, flags: UnmountFlags) -> rustix::io::Result<()> {
     rustix::mount::unmount(at, flags | UnmountFlags::NOFOLLOW)
 }
 
-/// Ends the mount at `target`, whoever uses it: with root's rights alone.
+/// Forces the mount at `target` to end even if it is in use. Requires root.
 ///
 /// # Errors
-/// What the kernel said.
+/// The kernel's error.
 pub fn force_unmount(target: &Path) -> io::Result<()> {
-    // The kernel first has every request fail, then the mount is no longer busy, or goes with its last user.
+    // The kernel first fails every request. After that the mount is not busy, or it ends with its last
+    // user.
     let flags = UnmountFlags::FORCE | UnmountFlags::DETACH;
     Ok(unmount_at(target, flags)?)
 }
 
-/// Has the kernel end a mount with this device number that was detached and is still in use.
+/// Makes the kernel abort a mount with this device number that was detached and is still in use.
 ///
 /// # Errors
-/// If the system does not let its user do so.
+/// If the system does not permit it to this user.
 pub fn abort(device: u64) -> io::Result<()> {
     let switch = format!("/sys/fs/fuse/connections/{}/abort", rustix::fs::minor(device));
     std::fs::write(switch, "1")
 }
 
-/// Ends the mount at `target` with this device number without its process: programs that have something open get errors. One that
-/// another filesystem hides ends, too.
+/// Ends the mount at `target` with this device number without its process: programs that have something
+/// open get errors. This also works for a mount hidden by another filesystem.
 ///
 /// # Errors
-/// What the kernel or the helper said. If it is detached and goes on until the last program lets go of it.
+/// The kernel's or the helper's error. An error after the mount was detached means that it continues
+/// until the last program closes it.
 pub fn end(target: &Path, device: u64) -> io::Result<()> {
     if device_number(CWD, target) == Some(device) {
         if force_unmount(target).is_ok() {
@@ -231,7 +234,7 @@ fn no_helper(e: io::Error) -> io::Error {
     }
 }
 
-/// A value in the helper's list of options: commas and backslashes are escaped.
+/// A value in the helper's option list, with commas and backslashes escaped.
 fn escaped(value: &OsStr) -> OsString {
     let mut out = Vec::with_capacity(value.len());
     for &byte in value.as_bytes() {
@@ -274,7 +277,7 @@ mod tests {
         assert!(device(&target, &["fsname=x".to_owned()]).kernel_flags().is_err());
     }
 
-    /// As a user does who wants root to mount over a directory of root.
+    /// A user could do this when root is asked to mount over a directory of root.
     #[test]
     fn a_mount_point_that_becomes_a_link_is_mounted_on_as_it_was_checked() {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
@@ -293,7 +296,7 @@ mod tests {
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let mounted = |at: &Path| table.lines().any(|line| line.split(' ').nth(4) == at.to_str());
         assert_eq!([&point, &moved, &other].map(|at| mounted(at)), [false, true, false]);
-        // What the path leads to now is not the mount's.
+        // The path now leads to a different directory.
         assert_eq!(target.device_number(), None);
         drop(fd);
         unmount(&moved, true).unwrap();

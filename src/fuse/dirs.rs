@@ -1,10 +1,10 @@
-//! Open directories, kept as long as there is room: each costs a descriptor.
+//! Cache of open directories. It is limited, because each one costs a descriptor.
 
 use crate::vault::Dir;
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 
-/// Part of the table that goes at once when it is full.
+/// Divisor for the part of the table that is evicted at once when it is full.
 const EVICT: usize = 8;
 
 struct Open<D> {
@@ -17,19 +17,19 @@ struct Table<D> {
     clock: u64,
 }
 
-/// Directories by their node's number, the least recently used ones leaving first.
+/// Open directories by their node's number, with least recently used eviction.
 pub struct Dirs<D = Dir> {
     table: Mutex<Table<D>>,
     room: usize,
 }
 
 impl<D> Dirs<D> {
-    /// Room for `room` directories, at least a few.
+    /// Creates a cache for `room` directories, with a small minimum.
     pub fn new(room: usize) -> Self {
         Dirs { table: Mutex::new(Table { open: HashMap::new(), clock: 0 }), room: room.max(EVICT) }
     }
 
-    /// An open directory.
+    /// Looks up an open directory and marks it as used.
     pub fn get(&self, number: u64) -> Option<Arc<D>> {
         let mut table = self.table.lock();
         table.clock += 1;
@@ -39,7 +39,7 @@ impl<D> Dirs<D> {
         Some(open.dir.clone())
     }
 
-    /// Keeps a directory.
+    /// Adds a directory, and evicts old ones if the cache is full.
     pub fn put(&self, number: u64, dir: Arc<D>) {
         let mut table = self.table.lock();
         table.clock += 1;
@@ -53,7 +53,7 @@ impl<D> Dirs<D> {
         }
     }
 
-    /// Lets go of a directory.
+    /// Removes a directory.
     pub fn drop_dir(&self, number: u64) {
         self.table.lock().open.remove(&number);
     }

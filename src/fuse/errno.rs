@@ -1,4 +1,4 @@
-//! The one place that makes an errno, and the log line that goes with damage.
+//! Maps errors to errno values, and logs damage. No other module creates an errno.
 
 use crate::vault::{Error, Result};
 use fuser::Errno;
@@ -10,25 +10,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The same damage is logged again only after this long.
+/// Minimum interval between two log lines about the same damage.
 const QUIET: Duration = Duration::from_secs(60);
-/// Damages remembered at most; beyond, the oldest are forgotten.
+/// Maximum number of damages remembered. Beyond it, expired ones are forgotten, or all if none has
+/// expired.
 const REMEMBERED: usize = 4096;
 
-/// What the kernel is answered: a value or an errno.
+/// Answer to the kernel: a value or an errno.
 pub type Answer<T> = std::result::Result<T, Errno>;
 
-/// No such name, or a node whose every name is gone.
+/// No such name, or a node whose names are all gone.
 pub fn no_entry() -> Error {
     Error::os(libc::ENOENT)
 }
 
-/// A node that the kernel names and nobody knows, or that moved while it was looked for.
+/// A node number that is unknown, or a node that moved during the lookup.
 pub fn stale() -> Error {
     Error::os(libc::ESTALE)
 }
 
-/// A handle that was never given out, or one of the other kind.
+/// A handle that was never handed out, or one of the wrong kind.
 pub fn bad_handle() -> Error {
     Error::os(libc::EBADF)
 }
@@ -43,7 +44,7 @@ pub fn not_dir() -> Error {
     Error::os(libc::ENOTDIR)
 }
 
-/// An operation that the bits of a node forbid.
+/// An operation that the node's permission bits forbid.
 pub fn no_access() -> Error {
     Error::os(libc::EACCES)
 }
@@ -58,44 +59,46 @@ pub fn is_taken(e: &Error) -> bool {
     matches!(e, Error::Store(e) if e.raw_os_error() == Some(libc::EEXIST))
 }
 
-/// Says that a request is not served and need not be sent again.
+/// The request is not supported, and the kernel need not send it again.
 pub const UNSUPPORTED_REQUEST: Errno = Errno::ENOSYS;
 /// An extended attribute that does not fit the caller's buffer.
 pub const VALUE_TOO_LARGE: Errno = Errno::ERANGE;
 
-/// A request that the kernel cannot have meant so.
+/// A request that no correct kernel sends.
 pub const MALFORMED_REQUEST: Errno = Errno::EINVAL;
-/// A request whose answer got lost, or does not fit.
+/// A request whose answer was lost, or does not fit.
 pub const UNANSWERED: Errno = Errno::EIO;
 
-/// The program that asks was killed.
+/// The calling program was killed.
 pub const INTERRUPTED: Errno = Errno::EINTR;
-/// The mount was locked and is to end.
+/// The mount was locked and is ending.
 pub const ENDED: Errno = Errno::EIO;
-/// The vault was locked or frozen before a request that is then nothing to it. No program sees this.
+/// The vault was locked or frozen before a request that has no effect on a closed vault. No program sees
+/// this.
 pub const SHUT: Errno = Errno::EAGAIN;
 
-/// A mount that the caller may not enter.
+/// A mount that the caller may not access.
 pub const CLOSED: Errno = Errno::EACCES;
 
-/// Whether an answer says that something went wrong, not just that a program asked for what is not there.
+/// Whether an errno means that something went wrong, and not just that a program asked for something that
+/// does not exist.
 pub fn is_failure(answer: Errno) -> bool {
     let failures = [libc::EIO, libc::ENOSPC, libc::EDQUOT, libc::ENOMEM, libc::EMFILE, libc::ENFILE];
     failures.contains(&answer.code())
 }
 
-/// An extended attribute that this program makes up.
+/// A virtual extended attribute, which cannot be set.
 pub const READ_ONLY_ATTRIBUTE: Errno = Errno::EOPNOTSUPP;
 
-/// Answers requests: turns the vault's errors into errnos and logs damage.
+/// Answers requests: converts the vault's errors to errno values and logs damage.
 #[derive(Default)]
 pub struct Reporter {
     logged: Mutex<HashMap<(u64, String), Instant>>,
 }
 
 impl Reporter {
-    /// Does `work` for a request on `node`: an error becomes its errno, a panic EIO. Damage and panics are
-    /// logged with what `describe` calls the node.
+    /// Runs `work` for a request on `node`. An error becomes its errno, a panic becomes EIO. Damage and
+    /// panics are logged with the node's description from `describe`.
     pub fn answer<T>(
         &self,
         node: u64,
@@ -117,7 +120,8 @@ impl Reporter {
                 Err(number(&e))
             }
             Err(_) => {
-                // What the panic said went to standard error, to nobody's eyes for a mount in the background.
+                // The panic message was written to standard error, which is lost for a mount in the
+                // background.
                 error!("a request failed for an internal reason: {}", describe());
                 Err(Errno::EIO)
             }
@@ -155,8 +159,9 @@ fn number(error: &Error) -> Errno {
     }
 }
 
-/// A number that the kernel takes for an error of one request. By ENOSYS it would never again ask for an fsync, or whatever it
-/// asked for, and take it for done; and a number that only kernels know it refuses, so that the program would wait for ever.
+/// Converts a store's errno to one that the kernel accepts for a single request. After ENOSYS the kernel
+/// would never send that kind of request again, an fsync for example, and would treat it as successful.
+/// It rejects errno values internal to kernels, and then the program would wait forever.
 fn answerable(number: i32) -> i32 {
     match number {
         libc::ENOSYS => libc::EOPNOTSUPP,

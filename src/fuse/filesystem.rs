@@ -1,4 +1,4 @@
-//! The requests that fuser reads from `/dev/fuse`: each is handed to [`Requests`].
+//! Requests that fuser reads from `/dev/fuse`. Each is handed to [`Requests`].
 
 use super::{
     attr,
@@ -19,19 +19,19 @@ use fuser::{
 };
 use std::{ffi::OsStr, io, path::Path, time::SystemTime};
 
-/// A mounted vault.
+/// The fuser filesystem of a mounted vault.
 pub struct Mounted {
-    /// What answers the requests.
+    /// The request handlers.
     pub requests: Requests,
-    /// The largest requests, as agreed on with the kernel.
+    /// Maximum request sizes to negotiate with the kernel.
     pub largest: Largest,
-    /// Whether rings are there to be used.
+    /// Whether rings are available.
     pub rings: bool,
-    /// Is told when the kernel has begun, and whether it will use rings.
+    /// Notified when the kernel has initialized the mount, with whether it will use rings.
     pub begun: Sender<bool>,
 }
 
-/// Counts this event loop as busy with a request and hands it on.
+/// Counts this event loop as busy and passes the request on.
 macro_rules! serve {
     ($this:ident, $($call:tt)*) => {{
         let _busy = $this.requests.server.busy();
@@ -47,7 +47,7 @@ impl Filesystem for Mounted {
         let who = (server.read_only, server.changes_alone());
         let agreed = capabilities::agree(config, who, server.judge, self.largest, extras);
         server.caching.agreed(protocol, agreed.gathering);
-        let _ = self.begun.send(agreed.rings); // Who mounts may have given up.
+        let _ = self.begun.send(agreed.rings); // The mounting thread may have given up.
         Ok(())
     }
 
@@ -55,7 +55,7 @@ impl Filesystem for Mounted {
         serve!(self, lookup(Caller::of(request), parent.0, name, reply));
     }
 
-    /// Also called for each node of a request to forget many.
+    /// Also called for each node of a batch forget request.
     fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
         let _busy = self.requests.server.busy_in_part();
         self.requests.forget(number.0, lookups);
@@ -181,11 +181,11 @@ impl Filesystem for Mounted {
         owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        // A direct read names a lock owner, whether there are locks or not; a read of pages does not.
+        // A direct read carries a lock owner, even if no lock is held. A read of pages does not.
         let page = owner.is_none();
         let read = Reading { number: number.0, handle: handle.0, offset, size, page };
         let server = &self.requests.server;
-        // A small read may join those that are queued.
+        // A small read may join queued ones.
         let _busy = if size as usize <= SMALL { server.busy_reading() } else { server.busy() };
         self.requests.read(Caller::of(request), read, reply);
     }

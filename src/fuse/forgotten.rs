@@ -1,56 +1,57 @@
-//! Where nodes stand that the kernel does not know any more, and may yet ask for by number: file handles (NFS,
-//! open_by_handle_at(2)) outlive what the kernel keeps, and the mount.
+//! Locations of nodes that the kernel has forgotten but may still request by number. File handles (NFS,
+//! open_by_handle_at(2)) outlive the kernel's inodes, and even the mount.
 //!
-//! Nothing is noted before the first such question. That one goes through the whole store; from then on it is noted where
-//! each node stands that the kernel forgets.
+//! Nothing is recorded before the first such request. That request searches the whole store. From then
+//! on, the parent of each node that the kernel forgets is recorded.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// Nodes noted at most, some 40 MB: if there are more, a question about another one goes through the store.
+/// Maximum number of recorded nodes, about 40 MB. Beyond it, a request for an unrecorded node searches
+/// the store.
 const MOST: usize = 1 << 20;
 
 #[derive(Default)]
 struct Places {
-    /// The directory that a node stands in, both by number.
+    /// Parent directory of each node, both by number.
     parents: HashMap<u64, u64>,
     state: State,
-    /// Whether the place of some node is not noted.
+    /// Whether the parent of some node is not recorded.
     lost: bool,
 }
 
 #[derive(Default, PartialEq, Eq)]
 enum State {
-    /// Nobody asked yet.
+    /// No request so far.
     #[default]
     Unused,
-    /// Some thread goes through the store.
+    /// A thread is searching the store.
     Searching,
-    /// All was gone through.
+    /// The whole store has been searched.
     Searched,
 }
 
-/// The places of forgotten nodes.
+/// Locations of forgotten nodes.
 #[derive(Default)]
 pub struct Forgotten {
     places: Mutex<Places>,
-    /// Held while a thread goes through the store.
+    /// Held by the thread that searches the store.
     search: Mutex<()>,
 }
 
-/// What is known of the place of a node.
+/// Known location of a node.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In the directory with this number, unless it moved.
+    /// In the directory with this number, unless it has moved.
     In(u64),
     /// There is no such node.
     Nowhere,
-    /// The store has to be searched.
+    /// The store must be searched.
     Unknown,
 }
 
 impl Forgotten {
-    /// Where a node stands.
+    /// Returns the known location of a node.
     pub fn place(&self, number: u64) -> Place {
         let places = self.places.lock();
         match places.parents.get(&number) {
@@ -60,8 +61,9 @@ impl Forgotten {
         }
     }
 
-    /// Where a node stands after `walk`, which goes through the store and notes what it sees: unless another thread has done
-    /// so meanwhile. If `others` change the store, what is not found now may be there the next time.
+    /// Locates a node, after a search of the store if necessary. `walk` does the search and records every
+    /// node it sees. Only one thread searches at a time; one that waited uses the other's results. If
+    /// `others` change the store, a node that is not found now may exist the next time.
     ///
     /// # Errors
     /// Those of `walk`.
@@ -82,7 +84,8 @@ impl Forgotten {
         Ok(self.place(number))
     }
 
-    /// Notes that a search has seen a node in the directory `parent`. If the kernel forgot it meanwhile, that is newer.
+    /// Records that a search has seen a node in the directory `parent`. An existing record is newer and
+    /// takes precedence: the kernel forgot the node during the search.
     pub fn note_seen(&self, number: u64, parent: u64) {
         let mut places = self.places.lock();
         if places.parents.len() < MOST {
@@ -92,7 +95,7 @@ impl Forgotten {
         }
     }
 
-    /// Notes that the kernel forgets a node which stands in the directory `parent`.
+    /// Records that the kernel forgets a node in the directory `parent`.
     pub fn note_forgotten(&self, number: u64, parent: u64) {
         let mut places = self.places.lock();
         let has_room = places.parents.len() < MOST || places.parents.contains_key(&number);
@@ -103,12 +106,12 @@ impl Forgotten {
         }
     }
 
-    /// Notes that there are nodes whose places are not known.
+    /// Records that the locations of some nodes are unknown.
     pub fn note_lost(&self) {
         self.places.lock().lost = true;
     }
 
-    /// Notes the directories from the root down to a node, even if there is no room.
+    /// Records the directories from the root down to a node. Evicts everything else if there is no room.
     pub fn keep_path(&self, numbers: &[u64]) {
         let mut places = self.places.lock();
         if places.parents.len() + numbers.len() > MOST {
@@ -118,12 +121,12 @@ impl Forgotten {
         places.parents.extend(numbers.windows(2).map(|pair| (pair[1], pair[0])));
     }
 
-    /// Notes that a node is gone for good.
+    /// Removes a deleted node.
     pub fn note_gone(&self, number: u64) {
         self.places.lock().parents.remove(&number);
     }
 
-    /// Notes that a node is not where it was noted.
+    /// Removes a node that was not found in its recorded location.
     pub fn is_not_there(&self, number: u64) {
         let mut places = self.places.lock();
         places.parents.remove(&number);
@@ -135,7 +138,7 @@ impl Forgotten {
 mod tests {
     use super::*;
 
-    /// Asks for a node, with what a walk through the store does.
+    /// Looks up a node, with `walk` as the search of the store.
     fn ask(forgotten: &Forgotten, number: u64, walk: impl FnOnce()) -> Place {
         let walk = || {
             walk();

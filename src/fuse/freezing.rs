@@ -1,4 +1,4 @@
-//! Freezing a mounted vault, and thawing it: while it is frozen, nothing writes to its store.
+//! Freezing and thawing a mounted vault. While it is frozen, nothing writes to its store.
 
 use super::{held::Held, inodes::Node, locking::watch_held, server::Server};
 use std::{
@@ -7,22 +7,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What `freeze` says of a time that nobody would see the end of.
+/// `freeze`: the end of the requested time is not representable.
 const TOO_LONG: &str = "such a time is too long";
-/// What `thaw` says if there is nothing to thaw.
+/// `thaw`: there is nothing to thaw.
 const NOT_FROZEN: &str = "the vault is not frozen";
-/// What it says if another freeze is meant.
+/// `thaw`: a different freeze was named.
 const ANOTHER: &str = "the vault thawed meanwhile, and was frozen again";
 
 impl Server {
-    /// Stores everything and has requests wait until the vault is thawed, which it is after `most` by itself. Returns the number
-    /// of this freeze.
+    /// Stores everything and holds requests until the vault is thawed, automatically after `most`.
+    /// Returns the number of this freeze.
     ///
-    /// Reads wait, too: to open a file may mean to recover it, and to read one sets its time of access.
+    /// Reads wait, too: opening a file may recover it, and reading one sets its access time.
     ///
     /// # Errors
-    /// What could not be stored, or is open for writing while the kernel gathers writes, as for [`Server::lock`]. The vault
-    /// then is as before. If it is locked or frozen, or the mount is to end.
+    /// If something could not be stored, or is open for writing while the kernel uses its write-back cache,
+    /// as for [`Server::lock`]. Also if the vault is shared, locked or already frozen, if `most` is too long,
+    /// or if the mount is ending. The vault is then unchanged.
     pub fn freeze(self: &Arc<Self>, most: Duration) -> Result<u64, String> {
         let mut held = self.held.lock();
         match *held {
@@ -42,7 +43,7 @@ impl Server {
         let rested = closed
             .and_then(|()| self.no_writers_gather(false))
             .and_then(|()| self.vault.rest().map_err(|e| self.explain(&e)));
-        // From here on: to store everything may take longer than the vault is to be frozen.
+        // The time starts here: storing everything may take longer than the freeze itself.
         let until = match rested.and_then(|()| until()) {
             Ok(until) => until,
             Err(e) => {
@@ -62,24 +63,24 @@ impl Server {
         Ok(number)
     }
 
-    /// A number that no other freeze has, of this mount or of one before it with the same device number.
+    /// A number that no other freeze has, of this mount or of an earlier one with the same device number.
     fn freeze_number(&self) -> u64 {
         let count = self.freezes.fetch_add(1, Ordering::Relaxed);
         u64::from(std::process::id()) << 32 | u64::from(count)
     }
 
-    /// Waits for what the kernel is writing of mapped files: a syncfs begins that, and on some kernels returns before it is done.
-    /// To be called while requests are served.
+    /// Waits until the kernel has written back dirty pages of mapped files. A syncfs starts that, but
+    /// some kernels return before it is complete. Requests must still be served while this runs.
     fn have_pages_written(&self) {
         let is_written = |node: &Node| node.pages.any() && node.in_use.lock().has_writers();
         self.inodes.all().iter().filter(|node| is_written(node)).for_each(|node| self.drop_cached(node));
     }
 
-    /// Lets requests go on. If a freeze is named by its number, ends that one alone: whoever began it wants to know whether it
-    /// lasted until now.
+    /// Resumes requests. If `named` is given, only the freeze with that number ends: its caller wants to
+    /// know whether it lasted until now.
     ///
     /// # Errors
-    /// If the vault is not frozen, or by another freeze than is named.
+    /// If the vault is not frozen, or another freeze is active.
     pub fn thaw(&self, named: Option<u64>) -> Result<(), String> {
         let mut held = self.held.lock();
         match *held {
@@ -106,7 +107,8 @@ impl Server {
         self.open_gate();
     }
 
-    /// Thaws the vault if its time has come. Whoever holds the lock is about to change that anyway.
+    /// Thaws the vault when its time is up. If the lock is held, its holder is about to change the state
+    /// anyway.
     pub(super) fn thaw_in_time(&self) {
         let Some(mut held) = self.held.try_lock() else { return };
         if matches!(*held, Held::Frozen { until, .. } if Instant::now() >= until) {

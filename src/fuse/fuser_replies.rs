@@ -12,7 +12,8 @@ use fuser::{
 };
 use std::ffi::OsStr;
 
-/// Implements [`Reply`] for one of fuser's: what it does with a value; an error is the same for all.
+/// Implements [`Reply`] for a fuser reply. `$send` sends the value; errors are sent the same way for all
+/// of them.
 macro_rules! reply {
     ($reply:ty, $value:ty, |$to:ident, $answer:pat_param| $send:expr) => {
         impl Reply<$value> for $reply {

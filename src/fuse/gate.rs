@@ -1,15 +1,18 @@
 //! The gate in front of the vault: open, or closed because the vault is locked or frozen.
 //!
-//! Requests that come to a closed gate are held, and no event loop waits with them: a program that closes a file, ends,
-//! or starts another must be answered, or it could not even be killed. Of those that are held it is noticed when their
-//! program is killed, so that it can end.
+//! Requests that reach a closed gate are held, and no event loop blocks on them. The loops must stay free
+//! to answer a program that closes a file, exits, or starts another program; otherwise it could not even
+//! be killed. The gate notices when the program behind a held request is killed, so that the program can
+//! exit.
 //!
-//! What is nothing to a locked vault, as a flush is, is held only while the gate closes. No thread may wait so long: it may
-//! have reads queued that are inside, and that nobody else would do.
+//! Requests that a locked vault can answer, such as FLUSH, queue only while the gate is closing. The
+//! thread that received one does not block meanwhile: it may have queued reads that have already passed,
+//! and no other thread would serve them.
 //!
-//! A request inside may wait for one that is held. To drop a page that a direct write has made stale the kernel waits for a
-//! read of it, and that read may have come after the gate began to close. So while the gate closes, those that are held are
-//! let in from time to time, more and more seldom: what waits for them ends, and those that come then are held again.
+//! A request inside may depend on one that is held. To drop a page that a direct write has made stale,
+//! the kernel waits for an earlier read of that page, and the read may have arrived after the gate began
+//! to close. So while the gate is closing, held requests are let in from time to time, at growing
+//! intervals. Requests that depend on them then complete, and later ones are held again.
 
 use super::errno::{Answer, ENDED, INTERRUPTED, SHUT};
 use crate::vault::wipe_traces;
@@ -23,19 +26,19 @@ use std::{
     time::Duration,
 };
 
-/// How often who closes the gate looks around.
+/// How often the closing thread checks the gate.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What is to be done with a request once it may pass, or if it may not.
+/// Continuation of a held request: it gets a pass, or an error.
 pub type Held = Box<dyn FnOnce(Answer<Pass>) + Send>;
 
-/// Lets requests pass, or holds them.
+/// Admits requests or holds them.
 pub struct Gate {
-    /// Whether the stage is another than open.
+    /// Whether the stage is not `Open`.
     closed: AtomicBool,
-    /// Requests that have passed and are not answered.
+    /// Requests that have passed and are not yet answered.
     inside: AtomicUsize,
-    /// Counts those that came.
+    /// Number of requests that programs have made.
     came: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
@@ -43,16 +46,16 @@ pub struct Gate {
 
 struct State {
     stage: Stage,
-    /// Whether the mount is to end. That stays: nobody could open a gate that closes from then on.
+    /// Whether the mount is ending. Never reset: a gate that closed after that could not be opened again.
     ending: bool,
-    /// The threads that wait for an answer, and what is to be done for them.
+    /// Held requests, each with the thread that waits for its answer.
     held: Vec<(u32, Held)>,
-    /// What is to be done only as long as the vault is not locked or frozen.
+    /// Requests to hold only until the vault is locked or frozen.
     until_shut: Vec<Held>,
 }
 
 impl State {
-    /// Takes all that is held.
+    /// Takes all held requests.
     fn take(&mut self) -> Vec<Held> {
         let held = self.held.drain(..).map(|(_, work)| work);
         held.chain(self.until_shut.drain(..)).collect()
@@ -66,11 +69,12 @@ enum Stage {
     Closing,
     /// Requests wait; the vault is locked or frozen.
     Shut,
-    /// Requests fail: the mount is to end.
+    /// The mount is ending; requests fail.
     Ended,
 }
 
-/// The gate does not close any more: nobody could unlock or thaw the vault for those that would wait.
+/// The gate can no longer close, because no one could unlock or thaw the vault for the requests held at
+/// it.
 #[derive(Debug, thiserror::Error)]
 #[error("the mount is ending")]
 pub struct Ending;
@@ -80,14 +84,14 @@ pub struct Pass(Arc<Gate>);
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        // Once nobody is inside, no thread that served a request may hold keys.
+        // When no request is inside, no thread that served one may still hold keys.
         wipe_traces();
         self.0.leave();
     }
 }
 
 impl Gate {
-    /// An open one.
+    /// Creates an open gate.
     pub fn new() -> Arc<Gate> {
         Arc::new(Gate {
             closed: AtomicBool::new(false),
@@ -103,31 +107,33 @@ impl Gate {
         })
     }
 
-    /// Passes, unless the gate is closed.
+    /// Returns a pass, unless the gate is closed.
     pub fn try_pass(self: &Arc<Self>) -> Option<Pass> {
-        // Counted before the look at the gate, as whoever closes it looks at the count afterwards.
+        // Count before checking the gate: the closing thread sets the flag first and then checks the
+        // count.
         let pass = self.enter();
         (!self.closed.load(Ordering::SeqCst)).then_some(pass)
     }
 
-    /// Counts a request of a program.
+    /// Counts a program's request.
     pub fn count(&self) {
         self.came.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Holds a request of the thread `program` until it may pass, its program was killed, or the mount is to end.
+    /// Holds a request of the thread `program` until it may pass, its program is killed, or the mount is
+    /// ending.
     pub fn hold(self: &Arc<Self>, program: u32, work: Held) {
         let mut state = self.state.lock();
         let answer = match state.stage {
             Stage::Closing | Stage::Shut => return state.held.push((program, work)),
-            Stage::Open => Ok(self.enter()), // The gate cannot close before.
+            Stage::Open => Ok(self.enter()), // The gate cannot close before this.
             Stage::Ended => Err(ENDED),
         };
         drop(state);
         work(answer);
     }
 
-    /// Holds a request while the gate closes. It fails once the vault is locked or frozen.
+    /// Holds a request while the gate is closing. The request fails once the vault is locked or frozen.
     pub fn hold_unless_shut(self: &Arc<Self>, work: Held) {
         let mut state = self.state.lock();
         let answer = match state.stage {
@@ -152,11 +158,12 @@ impl Gate {
         }
     }
 
-    /// Closes the gate and waits until every request inside is answered. `on_wait` is called from time to time. Requests
-    /// that are held are now and then handed to `run` with a pass, as those inside may wait for them.
+    /// Closes the gate and waits until every request inside is answered. `on_wait` is called from time to
+    /// time. Held requests are occasionally passed to `run` with a pass, because those inside may depend
+    /// on them.
     ///
     /// # Errors
-    /// If the mount is to end. The gate is as before.
+    /// If the mount is ending. The gate is then unchanged.
     pub fn close(self: &Arc<Self>, on_wait: impl Fn(), run: impl Fn(Held, Pass)) -> Result<(), Ending> {
         let mut state = self.state.lock();
         if state.ending {
@@ -170,9 +177,9 @@ impl Gate {
                 continue;
             }
             waits += 1;
-            // Ever more seldom, so that the gate closes however many come.
+            // At growing intervals, so that the gate closes however many requests arrive.
             let held = if waits.is_power_of_two() { state.take() } else { Vec::new() };
-            // Without the lock: both may have requests leave, which take it.
+            // Unlock: both calls may cause requests to leave, which takes the lock.
             MutexGuard::unlocked(&mut state, || {
                 on_wait();
                 self.let_in(held, &run);
@@ -181,7 +188,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Says that the vault is locked or frozen. Requests fail if the mount was to end meanwhile.
+    /// Marks the vault as locked or frozen. Requests fail if the mount began to end in the meantime.
     pub fn shut(&self) {
         let (needless, ending) = {
             let mut state = self.state.lock();
@@ -194,7 +201,7 @@ impl Gate {
         }
     }
 
-    /// Opens it, and hands each request that was held to `run`, with a pass.
+    /// Opens the gate and passes each held request to `run` with a pass.
     pub fn open(self: &Arc<Self>, run: impl Fn(Held, Pass)) {
         let held = {
             let mut state = self.state.lock();
@@ -209,8 +216,8 @@ impl Gate {
         held.into_iter().for_each(|work| run(work, self.enter()));
     }
 
-    /// Has those that are held fail, and all that come, if the vault is locked or frozen. While the gate is open, requests
-    /// pass on, and it stays open.
+    /// Marks the mount as ending. If the vault is locked or frozen, held requests and all later ones
+    /// fail. While the gate is open, requests still pass, and it stays open.
     pub fn end(&self) {
         let held = {
             let mut state = self.state.lock();
@@ -224,7 +231,7 @@ impl Gate {
         held.into_iter().for_each(|(_, work)| work(Err(ENDED)));
     }
 
-    /// Lets go of requests whose program was killed.
+    /// Fails held requests whose program was killed.
     pub fn let_killed_go(&self) {
         let killed: Vec<Held> = {
             let mut state = self.state.lock();
@@ -237,28 +244,29 @@ impl Gate {
         killed.into_iter().for_each(|work| work(Err(INTERRUPTED)));
     }
 
-    /// Whether the mount is to end.
+    /// Whether the mount is ending.
     pub fn is_ending(&self) -> bool {
         self.state.lock().ending
     }
 
-    /// Whether it is closed.
+    /// Whether the gate is closed.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// How many requests are held until the vault is unlocked or thawed.
+    /// Number of requests held until the vault is unlocked or thawed.
     pub fn held(&self) -> usize {
         self.state.lock().held.len()
     }
 
-    /// How many requests of programs ever came.
+    /// Number of requests that programs have made so far.
     pub fn came(&self) -> u64 {
         self.came.load(Ordering::Relaxed)
     }
 }
 
-/// Whether a thread is about to end by SIGKILL, to which the kernel turns every other signal that ends a program, too.
+/// Whether a thread is being killed by SIGKILL. The kernel converts every other fatal signal to SIGKILL,
+/// too.
 fn is_killed(thread: u32) -> bool {
     const SIGKILL: u64 = 1 << (libc::SIGKILL - 1);
     let Ok(status) = fs::read_to_string(format!("/proc/{thread}/status")) else { return false };
@@ -274,17 +282,18 @@ mod tests {
     use super::*;
     use std::{sync::mpsc, thread, time::Instant};
 
-    /// After this long, a test has failed.
+    /// A test fails if it waits longer than this.
     const NEVER: Duration = Duration::from_secs(20);
 
-    /// A request that is held; it says how it went on.
+    /// Holds a request and returns a channel with its result.
     fn hold(gate: &Arc<Gate>, program: u32) -> mpsc::Receiver<Answer<()>> {
         let (to, from) = mpsc::channel();
         gate.hold(program, Box::new(move |pass| to.send(pass.map(drop)).unwrap()));
         from
     }
 
-    /// As `hold`, for what is nothing to a locked vault. The thread that it comes to does not wait.
+    /// Like `hold`, for requests that a locked vault can answer. Checks that the receiving thread does
+    /// not block.
     fn hold_unless_shut(gate: &Arc<Gate>) -> mpsc::Receiver<Answer<()>> {
         let (to, from) = mpsc::channel();
         let (goes_on, has_gone_on) = mpsc::channel();
@@ -305,7 +314,7 @@ mod tests {
         gate.close(|| {}, run).expect("it closes");
     }
 
-    /// Closes it on another thread; says when that is done.
+    /// Closes the gate on another thread; the channel tells when that is done.
     fn close_behind(gate: &Arc<Gate>, on_wait: impl Fn() + Send + 'static) -> mpsc::Receiver<()> {
         let (to, from) = mpsc::channel();
         let closing = gate.clone();
@@ -378,7 +387,7 @@ mod tests {
         assert!(held.try_recv().is_err());
         gate.open(run);
         assert!(held.recv_timeout(NEVER).expect("open").is_ok());
-        close(&gate); // Nobody is left inside.
+        close(&gate); // No request is left inside.
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Messages with a descriptor, over a socket.
+//! Socket messages that can carry a descriptor.
 
 use rustix::{
     io::Errno,
@@ -13,10 +13,10 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-/// Sends a message, with that descriptor.
+/// Sends a message, optionally with a descriptor.
 ///
 /// # Errors
-/// What the system says: EPIPE if the other end is closed.
+/// Errors of the system call; EPIPE if the other end is closed.
 pub fn send(socket: impl AsFd, bytes: &[u8], device: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let devices = device.map(|device| [device]);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -30,10 +30,11 @@ pub fn send(socket: impl AsFd, bytes: &[u8], device: Option<BorrowedFd<'_>>) -> 
     Ok(())
 }
 
-/// A message, and the descriptor that came with it. One without bytes is the end.
+/// Receives a message, and the descriptor sent with it. An empty message means that the other end has
+/// closed.
 ///
 /// # Errors
-/// What the system says.
+/// Errors of the system call.
 pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -1,4 +1,4 @@
-//! Handles: what open and opendir gave out.
+//! Handles given out by open and opendir.
 
 use super::{errno, inodes::Node};
 use crate::vault::{Dir, Listing, OpenFile, Result};
@@ -14,23 +14,23 @@ use std::{
 /// An open file.
 #[derive(Clone)]
 pub struct FileHandle {
-    /// Its node.
+    /// The file's node.
     pub node: Arc<Node>,
-    /// The file, shared with the other handles of its inode.
+    /// The open file, shared with the other handles of its inode.
     pub file: Arc<OpenFile>,
-    /// Whether it may write.
+    /// Whether the handle may write.
     pub write: bool,
-    /// Whether it uses direct I/O instead of the kernel's page cache.
+    /// Whether the handle uses direct I/O instead of the kernel's page cache.
     pub direct_io: bool,
 }
 
 /// An open directory.
 pub struct DirHandle {
-    /// Number of its node.
+    /// Number of the directory's node.
     pub node: u64,
     /// The directory.
     pub dir: Arc<Dir>,
-    /// How far it has been read.
+    /// The listing and its position; `None` before the first read.
     pub listing: Mutex<Option<Listing>>,
 }
 
@@ -40,7 +40,7 @@ enum Handle {
     Dir(Arc<DirHandle>),
 }
 
-/// The handles given out.
+/// The open handles.
 #[derive(Default)]
 pub struct Handles {
     open: RwLock<HashMap<u64, Handle>>,
@@ -48,17 +48,17 @@ pub struct Handles {
 }
 
 impl Handles {
-    /// Gives out a handle of a file.
+    /// Adds a file handle and returns its number.
     pub fn add_file(&self, handle: FileHandle) -> u64 {
         self.add(Handle::File(handle))
     }
 
-    /// Gives out a handle of a directory.
+    /// Adds a directory handle and returns its number.
     pub fn add_dir(&self, handle: DirHandle) -> u64 {
         self.add(Handle::Dir(Arc::new(handle)))
     }
 
-    /// An open file; EBADF if `handle` is not one.
+    /// Looks up an open file; EBADF if `handle` is not one.
     pub fn file(&self, handle: u64) -> Result<FileHandle> {
         match self.open.read().get(&handle) {
             Some(Handle::File(file)) => Ok(file.clone()),
@@ -66,7 +66,7 @@ impl Handles {
         }
     }
 
-    /// An open directory; EBADF if `handle` is not one.
+    /// Looks up an open directory; EBADF if `handle` is not one.
     pub fn dir(&self, handle: u64) -> Result<Arc<DirHandle>> {
         match self.open.read().get(&handle) {
             Some(Handle::Dir(dir)) => Ok(dir.clone()),
@@ -74,7 +74,7 @@ impl Handles {
         }
     }
 
-    /// Takes a handle back; returns it if it was a file's.
+    /// Removes a handle; returns it if it was a file's.
     pub fn remove(&self, handle: u64) -> Option<FileHandle> {
         match self.open.write().remove(&handle)? {
             Handle::File(file) => Some(file),

@@ -1,19 +1,19 @@
-//! What requests at a closed gate wait for.
+//! The reason why a closed gate holds requests.
 
 use std::time::Instant;
 
-/// What requests wait for.
+/// The event that held requests wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// Nothing.
+    /// Requests are not held.
     Not,
-    /// Until the vault is unlocked.
+    /// The vault is locked; requests wait for the unlock.
     Locked,
-    /// Until the vault is thawed, at this time by itself.
+    /// The vault is frozen; requests wait for the thaw, which happens at `until` at the latest.
     Frozen {
-        /// When.
+        /// When the vault thaws automatically.
         until: Instant,
-        /// Which freeze it is, among those of all mounts.
+        /// Number of the freeze, unique among all mounts.
         number: u64,
     },
 }

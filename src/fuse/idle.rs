@@ -1,4 +1,4 @@
-//! What a mount does that nobody uses: it is locked, or it ends.
+//! Actions on an unused mount: locking the vault, or unmounting it.
 
 use super::server::Server;
 use std::{
@@ -8,10 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often it is looked whether programs still use the mount.
+/// How often to check whether programs still use the mount.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Locks the vault when no program has made a request for so long, until the mount ends or is to end.
+/// Locks the vault whenever no program has made a request for `idle`. Returns when the mount has ended or
+/// is ending.
 pub fn lock_when_idle(server: &Weak<Server>, idle: Duration) {
     let is_locked = |server: &Server| server.gate.is_closed();
     when_idle(server, idle, is_locked, |server| {
@@ -23,8 +24,9 @@ pub fn lock_when_idle(server: &Weak<Server>, idle: Duration) {
     });
 }
 
-/// Ends the mount by `unmount` when no program has made a request for so long. One that has something open, or is in a directory,
-/// keeps it (EBUSY): then it is tried again after as long. A locked vault ends, too, but not a frozen one.
+/// Calls `unmount` when no program has made a request for `idle`. An open file or a working directory
+/// keeps the mount (EBUSY); the next attempt follows after the same time. A locked vault is unmounted
+/// too, a frozen one is not.
 pub fn unmount_when_idle(server: &Weak<Server>, idle: Duration, unmount: impl Fn() -> io::Result<()>) {
     let is_frozen = |server: &Server| server.frozen.load(Ordering::Relaxed);
     when_idle(server, idle, is_frozen, |_| match unmount() {
@@ -34,8 +36,9 @@ pub fn unmount_when_idle(server: &Weak<Server>, idle: Duration, unmount: impl Fn
     });
 }
 
-/// Does `act` whenever no program has made a request for so long, not counting the time that `rests`, until the mount ends or is to
-/// end. What the kernel answers by itself is no request, nor is that a file is closed or forgotten.
+/// Calls `act` whenever no program has made a request for `idle`, not counting time during which `rests`
+/// is true. Returns when the mount has ended or is ending. Requests that the kernel answers by itself do
+/// not count, nor do closing and forgetting a file.
 fn when_idle(
     server: &Weak<Server>,
     idle: Duration,

@@ -1,7 +1,7 @@
-//! The nodes that the kernel knows: their numbers, where they stand, and how often they were looked up.
+//! The nodes that the kernel knows: their numbers, names, and lookup counts.
 //!
-//! Locks: a node's names are locked before the table, never the other way round; names of several nodes in the order
-//! of `Node::order`.
+//! Lock order: a node's names before the table, never the reverse; names of several nodes in the order of
+//! `Node::order`.
 
 use super::{caching::InUse, errno, forgotten::Forgotten, pages::Pages};
 use crate::vault::{Kind, OpenFile, Pin, Result, Stat, StoredName, There};
@@ -14,11 +14,11 @@ use std::{
     },
 };
 
-/// The number of the mount's root.
+/// Number of the mount's root.
 pub const ROOT: u64 = 1;
-/// Nodes that cannot keep their store's inode number are numbered from here on.
+/// First number for nodes that cannot keep the store's inode number.
 const FOREIGN: u64 = 1 << 63;
-/// Directories above a node that a log line names at most.
+/// Maximum number of parent directories that a log line names.
 const PATH_DEPTH: usize = 64;
 
 /// Device and inode number in the store.
@@ -29,27 +29,27 @@ pub fn key(stat: &Stat) -> Key {
     (stat.dev, stat.ino)
 }
 
-/// A place where a node stands.
+/// One name of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
     /// Number of the directory.
     pub parent: u64,
-    /// Name there, as stored.
+    /// Stored name in that directory.
     pub stored: StoredName,
 }
 
-/// Where a node stands, as far as the kernel has seen.
+/// A node's names, as far as the kernel has seen them.
 #[derive(Debug, Default)]
 pub struct Names {
     known: Vec<Name>,
     gone: Option<Box<Stat>>,
-    /// Holds the inode of a node that is gone until the kernel forgets the node. Else the store could give
-    /// the number away, and the kernel take the one for the other.
+    /// Holds the inode of an unlinked node until the kernel forgets the node. Otherwise the store could
+    /// reuse the number, and the kernel could mistake the new node for the old one.
     pin: Option<Pin>,
 }
 
 impl Names {
-    /// A name; the one seen last, as that is the likeliest to be in use.
+    /// Any name; the one seen last, because it is the most likely to be in use.
     pub fn any(&self) -> Option<&Name> {
         self.known.last()
     }
@@ -59,7 +59,7 @@ impl Names {
         self.known.iter().rev()
     }
 
-    /// A name that is known was seen again.
+    /// Marks a known name as seen last.
     fn seen(&mut self, name: &Name) {
         if let Some(at) = self.known.iter().position(|known| known == name) {
             self.known[at..].rotate_left(1);
@@ -75,25 +75,25 @@ impl Names {
         }
     }
 
-    /// The names in a directory are others now.
+    /// Replaces all names in a directory.
     pub fn renew(&mut self, parent: u64, stored: &[StoredName]) {
         self.known.retain(|name| name.parent != parent);
         stored.iter().for_each(|stored| self.add(Name { parent, stored: stored.clone() }));
     }
 
-    /// The directories that it has names in.
+    /// The directories that contain its names.
     pub fn parents(&self) -> impl Iterator<Item = u64> {
         self.known.iter().map(|name| name.parent)
     }
 
-    /// Puts `new` in the place of `old`.
+    /// Replaces `old` with `new`.
     pub fn replace(&mut self, old: &Name, new: Name) {
         self.known.retain(|n| n != old);
         self.add(new);
     }
 
-    /// Takes a name away; `before` are the attributes that the node had then. Without its `last` link the
-    /// node is gone: only open handles reach it.
+    /// Removes a name; `before` are the node's attributes before that. If it was the `last` link, the
+    /// node is gone and only open handles reach it.
     pub fn remove(&mut self, name: &Name, before: &Stat, last: bool, pin: Option<Pin>) {
         self.known.retain(|n| n != name);
         if last {
@@ -103,60 +103,62 @@ impl Names {
         }
     }
 
-    /// A node that was made without a name: as long as it gets none, it is like one whose every name is gone.
+    /// Names of a node that was created without one. Until it gets a name, it is treated like an unlinked
+    /// node.
     fn none_yet(there: There) -> Self {
         Names { known: Vec::new(), gone: Some(Box::new(there.stat)), pin: Some(there.pin) }
     }
 
-    /// A node without a name gets one.
+    /// Gives a node without a name its first one.
     pub fn came_back(&mut self, name: Name) {
         *self = Names { known: vec![name], gone: None, pin: None };
     }
 
-    /// Holds the inode of a node whose every name is gone.
+    /// The pin on the inode of an unlinked node.
     pub fn pin(&self) -> Option<&Pin> {
         self.pin.as_ref()
     }
 
-    /// Attributes of a node whose every name is gone have changed.
+    /// Updates the attributes of an unlinked node.
     pub fn changed(&mut self, stat: &Stat) {
         if let Some(gone) = &mut self.gone {
             **gone = Stat { nlink: 0, ..*stat };
         }
     }
 
-    /// The last attributes of a node whose every name is gone.
+    /// The last known attributes of an unlinked node.
     pub fn gone(&self) -> Option<&Stat> {
         self.gone.as_deref()
     }
 }
 
-/// The size that the kernel was told of a file while that was not open, by the length of the stored file: a crash may
-/// have left that wrong, or somebody cut or restored the stored file since.
+/// The size that the kernel was told while the file was not open, derived from the stored file's length.
+/// It may be wrong: a crash can leave that length wrong, and another process may have truncated or
+/// restored the stored file since.
 #[derive(Debug)]
 pub struct KernelSize(AtomicU64);
 
 impl KernelSize {
-    /// No file is so long.
+    /// No file is that long.
     const NONE: u64 = u64::MAX;
 
-    /// Notes a size; to be called before it is told, and before it is asked whether the file is open.
+    /// Records a size. Call it before telling the kernel, and before checking whether the file is open.
     pub fn note(&self, size: u64) {
         self.0.store(size, Ordering::SeqCst);
     }
 
-    /// The kernel is told the size of the open file, or keeps its own from here on.
+    /// The kernel is told the open file's size, or relies on its own from here on.
     pub fn by_file(&self) {
         self.0.store(KernelSize::NONE, Ordering::SeqCst);
     }
 
-    /// Notes a size, if the kernel was not told one before.
+    /// Records a size, unless the kernel was told one before.
     pub fn note_first(&self, size: u64) {
-        // Otherwise it keeps what it has.
+        // If this fails, the kernel keeps the size it has.
         let _ = self.0.compare_exchange(KernelSize::NONE, size, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Whether the kernel may believe in another size; to be called once the file is open.
+    /// Whether the kernel may have a different size. Call it once the file is open.
     pub fn other_than(&self, size: u64) -> bool {
         ![size, KernelSize::NONE].contains(&self.0.load(Ordering::SeqCst))
     }
@@ -168,37 +170,41 @@ impl Default for KernelSize {
     }
 }
 
-/// A node.
+/// A node that the kernel knows.
 #[derive(Debug)]
 pub struct Node {
-    /// Its number in the mount.
+    /// Number in the mount.
     pub number: u64,
-    /// Where it is in the store.
+    /// Device and inode number in the store.
     pub key: Key,
-    /// Tells its inode from others that have the number before or after it; 0 if the store does not say.
+    /// Distinguishes its inode from earlier and later ones with the same number; 0 if the store has no
+    /// generations.
     generation: u64,
-    /// Its type.
+    /// Type of the node.
     pub kind: Kind,
-    /// Where it stands. Locked for reading while a name is used, for writing while one changes, so that
-    /// nothing is ever done to the wrong node.
+    /// The node's names. Locked for reading while a name is used, and for writing while one changes, so
+    /// that no operation ever reaches the wrong node.
     pub names: RwLock<Names>,
-    /// Whether it is known to have no extended attribute: the kernel and `ls` ask for some of every file.
-    /// Locked for writing while one is set, or the store is asked whether there is any.
+    /// Whether the node is known to have no extended attributes: the kernel and `ls` query some for every
+    /// file. Locked for writing while one is set, or while the store is asked whether there are any.
     pub bare: RwLock<bool>,
-    /// Whether it may have file capabilities. Changes while `bare` is locked for writing.
+    /// Whether the file may have capabilities. Changes only while `bare` is locked for writing.
     pub capable: AtomicBool,
-    /// How a file is in use. Locked while an opening is decided, and while the kernel is given content.
+    /// How the file is in use. Locked while an open is decided, and while content is pushed to the
+    /// kernel.
     pub in_use: Mutex<InUse>,
-    /// What the kernel may have of a file in its page cache.
+    /// The file's content that may be in the kernel's page cache.
     pub pages: Pages,
     /// The size that the kernel was told while the file was not open.
     pub kernel_size: KernelSize,
-    /// Whether the kernel could not write what it had gathered: it may go by a size that the file never got. Not under the
-    /// lock of `in_use`: whoever holds that may wait for a page that is being written.
+    /// Whether write-back from the kernel's cache failed, in which case the kernel may rely on a size
+    /// that the file never reached. Not protected by the lock of `in_use`, whose holder may be waiting
+    /// for a page that is being written.
     pub writes_lost: AtomicBool,
-    /// Whether the next lookup is to find a new node in its place.
+    /// Whether the next lookup must create a new node in its place.
     replaced: AtomicBool,
-    /// Whether somebody renamed it in the store while a program had it open: the kernel may still know it by the former name.
+    /// Whether another process renamed it in the store while a program had it open. The kernel may still
+    /// know the old name.
     pub has_left: AtomicBool,
 }
 
@@ -221,18 +227,19 @@ impl Node {
         })
     }
 
-    /// Whether an inode is its own, and not a later one with the same number. A `generation` of 0 is unknown.
+    /// Whether an inode is this node's, and not a later one with the same number. A `generation` of 0 is
+    /// unknown.
     pub fn is_inode(&self, key: Key, generation: u64) -> bool {
         self.key == key && (generation == self.generation || generation == 0 || self.generation == 0)
     }
 
-    /// Says that the next lookup is to find a new node: the store has another file in its place although the inode is the same,
-    /// or the kernel reaches it by a name that it does not have any more.
+    /// Makes the next lookup create a new node: the store has a different file under the same inode, or
+    /// the kernel reaches the node by a name that it no longer has.
     pub fn was_replaced(&self) {
         self.replaced.store(true, Ordering::Relaxed);
     }
 
-    /// Whether certainly no program has it open.
+    /// Whether it is certain that no program has it open.
     fn is_closed(&self) -> bool {
         self.in_use.try_lock().is_some_and(|in_use| in_use.is_closed())
     }
@@ -243,27 +250,27 @@ impl Node {
             && !self.replaced.load(Ordering::Relaxed)
     }
 
-    /// Says that it was cut to nothing, upon which the kernel drops all of its pages. Where somebody else has it
-    /// open, some may have come meanwhile.
+    /// Called after truncation to zero, on which the kernel drops all of its pages. With other open
+    /// handles, some pages may have been read again meanwhile.
     pub fn emptied(&self) {
         if self.in_use.lock().is_of_one() {
             self.pages.end();
         }
     }
 
-    /// Where it stands in the order in which the names of several nodes are locked: directories last, because who uses
-    /// a name of a file, and so keeps it, may have to find the way to the directory.
+    /// Position in the lock order for the names of several nodes. Directories come last: while the name
+    /// of a file is locked, its user may still have to resolve the path of the directory.
     pub fn order(&self) -> (bool, u64) {
         (self.kind == Kind::Dir, self.number)
     }
 }
 
-/// What a reply about a node says: its number, and which of the nodes that had that number it is.
+/// Identity of a node in a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Id {
     /// Number in the mount.
     pub number: u64,
-    /// Differs from that of an earlier node of the same number that the kernel may still know.
+    /// Distinguishes the node from earlier ones with the same number that the kernel may still know.
     pub generation: u64,
 }
 
@@ -273,11 +280,11 @@ struct Known {
     generation: u64,
 }
 
-/// A node that was looked up.
+/// Result of counting a lookup.
 struct Counted {
     node: Arc<Node>,
     generation: u64,
-    /// Whether the kernel did not know it before.
+    /// Whether the kernel did not know the node before.
     first: bool,
 }
 
@@ -291,12 +298,12 @@ struct Table {
 pub struct Inodes {
     root: Key,
     table: Mutex<Table>,
-    /// Where nodes stand that are not in the table any more.
+    /// Locations of nodes that are no longer in the table.
     pub forgotten: Forgotten,
 }
 
 impl Inodes {
-    /// A table that knows the root, which is never forgotten.
+    /// Creates a table with only the root, which is never forgotten.
     pub fn new(root: Key) -> Self {
         let known = Known { node: Node::new(ROOT, root, Kind::Dir, 0), lookups: 1, generation: 0 };
         let table =
@@ -304,7 +311,7 @@ impl Inodes {
         Inodes { root, table: Mutex::new(table), forgotten: Forgotten::default() }
     }
 
-    /// A node of which the kernel said the number.
+    /// Looks up a node by the kernel's number.
     ///
     /// # Errors
     /// ESTALE if it is not known.
@@ -324,19 +331,22 @@ impl Inodes {
         self.table.lock().nodes.values().map(|known| known.node.clone()).collect()
     }
 
-    /// The number that an inode has, or would have where it can keep the store's.
+    /// The inode's number; for an unknown inode, the number that it would get if it can keep the store's.
     pub fn number_of(&self, key: Key) -> u64 {
         self.number(&self.table.lock(), key).unwrap_or(key.1)
     }
 
-    /// Counts a lookup of a node found under `name`: to be called before the kernel is told of it.
+    /// Counts a lookup of a node found under `name`. Call it before telling the kernel.
     ///
-    /// The kernel may ask anew for a name that it knows while that is renamed or removed, so what was found can be out
-    /// of date. Such a node is known already: a name that is new to it is noted only if `stands` says, while
-    /// no name of the node changes, that it stands there. `None`, and nothing is counted, if it does not. A known node
-    /// whose number the store has given to another inode, by its `generation`, is replaced by a new one, and so is a closed
-    /// file that stands under another name than the known ones: by those the kernel would still reach it. In a shared vault
-    /// (`moves`) it does not keep names, and the one seen last counts.
+    /// The kernel may look up a name that it knows while that name is renamed or removed, so the result
+    /// may be out of date. The node is then already known. A name that is new to it is recorded only if
+    /// `stands` confirms it while the node's names cannot change. If it does not, the result is `None`
+    /// and nothing is counted.
+    ///
+    /// A known node is replaced by a new one in two cases: the `generation` shows that the store has
+    /// reused its number for another inode, or it is a closed file and one of its known names is no
+    /// longer valid, because the kernel would still reach it by that name. In a shared vault (`moves`)
+    /// the kernel does not keep names, and the one seen last counts.
     pub fn found(
         &self,
         stat: &Stat,
@@ -363,11 +373,11 @@ impl Inodes {
             return None;
         }
         if !first && !is_same {
-            // The name may have led to another inode when its generation was asked for.
+            // The name may have led to another inode when its generation was read.
             now = generation(&name);
         }
         if node.is_of(stat, now) && names.gone().is_none() {
-            // Somebody else renamed it, and the kernel still takes the former name for it.
+            // Another process renamed the file, and the kernel still uses the old name for it.
             let left = stat.kind == Kind::File && !moves && names.known.iter().any(|known| !stands(known));
             if !left || !node.is_closed() {
                 node.has_left.fetch_or(left, Ordering::Relaxed);
@@ -380,7 +390,7 @@ impl Inodes {
         Some(Id { number: node.number, generation })
     }
 
-    /// Counts the first lookup of a node that was made without a name.
+    /// Counts the first lookup of a node that was created without a name.
     pub fn made_nameless(&self, there: There) -> Id {
         let (key, kind) = (there.inode(), there.stat.kind);
         let generation = there.pin.generation().into();
@@ -390,7 +400,7 @@ impl Inodes {
         Id { number: node.number, generation }
     }
 
-    /// Takes back `lookups` lookups of a node; after the last one it is no longer known.
+    /// Subtracts `lookups` from a node's count. At zero the node is removed.
     pub fn forget(&self, number: u64, lookups: u64) {
         if number == ROOT {
             return;
@@ -413,18 +423,19 @@ impl Inodes {
                 Some((None, false)) | None => self.forgotten.note_lost(),
             }
             table.nodes.remove(&number);
-            // A renumbered one never gets its former number again: the kernel may still hold that.
+            // A renumbered file never gets its old number back: the kernel may still hold that number.
             if !self.keeps_number(key) {
                 table.foreign.remove(&key);
             }
         }
     }
 
-    /// Gives the file behind a node another number, and keeps it open until the kernel opens it by that. Requests by the
-    /// former number fail with ESTALE, upon which the kernel looks the name up again.
+    /// Gives the file behind a node a new number, and keeps the file open until the kernel opens it by
+    /// that number. Requests with the old number fail with ESTALE, and the kernel then looks the name up
+    /// again.
     pub fn renumber(&self, node: &Node, file: &Arc<OpenFile>) {
         let mut table = self.table.lock();
-        // Another open may have come first.
+        // Another open may have renumbered it first.
         if table.nodes.get(&node.number).is_none_or(|known| !std::ptr::eq(&*known.node, node)) {
             return;
         }
@@ -437,13 +448,13 @@ impl Inodes {
         table.nodes.insert(number, Known { node: renumbered, lookups: 0, generation: 0 });
     }
 
-    /// The stored path of a node, for a log line; its inode number if it stands nowhere.
+    /// The stored path of a node for a log line; its inode number if the path is unknown.
     pub fn stored_path(&self, number: u64) -> String {
         let mut parts = Vec::new();
         let mut at = number;
         while at != ROOT && parts.len() < PATH_DEPTH {
             let Ok(node) = self.get(at) else { break };
-            // A node that is being renamed right now is named by its number: a log line must not wait.
+            // If the node is being renamed right now, use its number: a log line must not block.
             let Some(name) = node.names.try_read().and_then(|n| n.any().cloned()) else { break };
             parts.push(name.stored.0.to_string_lossy().into_owned());
             at = name.parent;
@@ -462,7 +473,7 @@ impl Inodes {
         }
     }
 
-    /// Whether an inode has the store's number.
+    /// Whether an inode keeps the store's number.
     pub fn keeps_number(&self, (device, inode): Key) -> bool {
         device == self.root.0 && self.is_of_store(inode)
     }
@@ -489,8 +500,8 @@ impl Inodes {
         Counted { node: known.node.clone(), generation: known.generation, first: known.lookups == 1 }
     }
 
-    /// Puts a new node in the place of `old`, whose inode number the store has given away again. The
-    /// kernel may still hold `old`: its lookups and the new node's are one sum.
+    /// Replaces `old` with a new node, because the store has reused its inode number. The kernel may
+    /// still hold `old`, so both share one lookup count.
     fn renew(&self, old: &Arc<Node>, key: Key, kind: Kind, generation: u64) -> (Arc<Node>, u64) {
         let mut table = self.table.lock();
         let known = table.nodes.entry(old.number).or_insert_with(|| Known {
@@ -500,7 +511,7 @@ impl Inodes {
         });
         if Arc::ptr_eq(&known.node, old) {
             known.node = Node::new(old.number, key, kind, generation);
-            // Where the store has no generations, or another file was written over this one.
+            // The store has no generations, or another file was written over this one.
             let is_same = generation == known.generation;
             known.generation = if is_same { generation + 1 } else { generation };
         }

@@ -11,11 +11,11 @@ use crate::vault::{DirEntry, Kind, Result, Stat, Target};
 use parking_lot::Mutex;
 use std::time::Duration;
 
-/// Whether a reply had no more room.
+/// Whether a reply has no more room.
 struct Full(bool);
 
 impl Server {
-    /// Opens a directory.
+    /// Opens a directory and returns a handle.
     pub fn opendir(&self, number: u64) -> Result<u64> {
         let dir = self.dir(number)?;
         Ok(self.handles.add_dir(DirHandle { node: number, dir, listing: Mutex::new(None) }))
@@ -27,7 +27,7 @@ impl Server {
         if self.read_only { Ok(()) } else { self.vault.sync_dir(&handle.dir) }
     }
 
-    /// Fills a reply with names and types, from an offset on.
+    /// Fills a reply with names and types, starting at an offset.
     pub fn fill(&self, handle: u64, offset: u64, reply: &mut impl Listing) -> Result<()> {
         let handle = self.handles.dir(handle)?;
         let device = self.device_of(handle.node);
@@ -40,14 +40,15 @@ impl Server {
         })
     }
 
-    /// Fills a reply with names and attributes; every entry in it is a lookup.
+    /// Fills a reply with names and attributes, starting at an offset. Every entry in the reply counts as
+    /// a lookup.
     pub fn fill_plus(&self, handle: u64, offset: u64, reply: &mut impl ListingPlus) -> Result<()> {
         let handle = self.handles.dir(handle)?;
         self.each(&handle, offset, |e| {
             if !e.is_dots() {
                 return self.add_plus(&handle, e, reply);
             }
-            // The kernel links neither of them and counts no lookup.
+            // The kernel does not instantiate `.` and `..`, and counts no lookup for them.
             let number = self.number_of_dots(handle.node, e);
             let told = Told { number, stat: attr::unknown(Kind::Dir, number), ttl: Duration::ZERO };
             let found = Found { told, generation: 0, name_ttl: Duration::ZERO };
@@ -55,9 +56,9 @@ impl Server {
         })
     }
 
-    /// Hands the entries from an offset on to `add` until that says that there is no more room, or a piece
-    /// of the listing is through: the kernel asks again for the rest. An empty reply means the end, so what
-    /// went away since it was listed (`None`) does not count.
+    /// Passes the entries from an offset on to `add` until the reply is full or one batch of the listing
+    /// is done; the kernel asks again for the rest. An empty reply means the end of the directory, so
+    /// entries that have vanished since the listing (`None`) do not count.
     fn each(
         &self,
         handle: &DirHandle,
@@ -87,12 +88,12 @@ impl Server {
         }
     }
 
-    /// Adds an entry with its attributes, if it is still there.
+    /// Adds an entry with its attributes, unless it has vanished.
     fn add_plus(&self, handle: &DirHandle, e: &DirEntry, reply: &mut impl ListingPlus) -> Option<Full> {
         let (stat, name_ttl) = match self.vault.stat(Target::Entry(&handle.dir, &e.stored)) {
             Ok(stat) => (stat, self.name_ttl()),
             Err(error) if errno::is_no_entry(&error) => return None,
-            // Listed all the same: whoever wants more than its name asks again and meets the error.
+            // List it anyway: a program that wants more than its name asks again and gets the error.
             Err(_) => {
                 let device = self.device_of(handle.node);
                 (Stat { dev: device, ..attr::unknown(e.kind, e.ino) }, Duration::ZERO)

@@ -1,4 +1,4 @@
-//! Locking a mounted vault, and unlocking it.
+//! Locking and unlocking a mounted vault.
 
 use super::{
     gate::Ending,
@@ -17,36 +17,37 @@ use std::{
     time::Duration,
 };
 
-/// So long a lock waits for the kernel to drop pages.
+/// Maximum time that a lock waits for the kernel to drop pages.
 const DROP_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether programs that wait were killed.
+/// How often to check whether waiting programs were killed.
 const LOOK_FOR_KILLED: Duration = Duration::from_millis(250);
 
 /// Why a vault cannot be unlocked.
 #[derive(Debug, thiserror::Error)]
 pub enum UnlockError {
-    /// There is nothing to unlock.
+    /// The vault is not locked.
     #[error("the vault is not locked")]
     NotLocked,
-    /// The key is not the vault's, or the vault cannot be read.
+    /// The key does not belong to the vault, or the vault cannot be read.
     #[error("{0}")]
     Vault(#[from] OpenError),
 }
 
 impl Server {
-    /// Stores everything, then forgets every key and all content, and has requests wait until the vault is unlocked.
-    /// Does nothing if it is locked; thaws it if it is frozen.
+    /// Stores everything, wipes all keys and contents, and holds requests until the vault is unlocked.
+    /// Does nothing if it is locked already; thaws it first if it is frozen.
     ///
-    /// The kernel drops the pages that it has cached, but not those of a file that a program is just reading: whoever
-    /// waited for these would wait for this process's answer.
+    /// The kernel drops the pages that it has cached, except those of a file that a program is reading at
+    /// the moment: waiting for these would mean waiting for this process's own answer.
     ///
-    /// While the kernel gathers writes, it does so for a file that is open for writing. A program with what is not written
-    /// could neither close the file, nor start another program, nor be killed while the vault is locked. So such a mount is
-    /// only locked with such files if it `ends` at once.
+    /// With its write-back cache, the kernel may hold unwritten data for a file that is open for writing.
+    /// While the vault is locked, a program with such data could not close the file, start another
+    /// program, or be killed. So a mount with such files is locked only if it `ends` at once.
     ///
     /// # Errors
-    /// What could not be stored, or is open for writing; if the mount is to end. The vault then is as before.
+    /// If something could not be stored, or is open for writing, or the mount is ending. The vault is
+    /// then unchanged.
     pub fn lock(self: &Arc<Self>, ends: bool) -> Result<(), String> {
         let mut held = self.held.lock();
         match *held {
@@ -59,7 +60,7 @@ impl Server {
         }
         let may_lock = || self.no_writers_gather(ends).map_err(|e| e + ", or lock with --end");
         may_lock()?;
-        // Most of them while reads are answered, so that no page is waited for in vain.
+        // Drop most pages while reads are still answered, so that no drop waits for a held read.
         self.cached().iter().for_each(|node| self.drop_cached(node));
         self.close_gate().map_err(|e| e.to_string())?;
         if let Err(e) = may_lock() {
@@ -86,10 +87,10 @@ impl Server {
         Ok(())
     }
 
-    /// Takes the master key back, and lets requests go on.
+    /// Loads the master key again and resumes requests.
     ///
     /// # Errors
-    /// If the key is not the vault's, or the vault is not locked.
+    /// If the key does not belong to the vault, or the vault is not locked.
     pub fn unlock(&self, master: &[u8; 32]) -> Result<(), UnlockError> {
         let mut held = self.held.lock();
         if *held != Held::Locked {
@@ -106,8 +107,8 @@ impl Server {
         Ok(())
     }
 
-    /// With another master key, the names in the store are others. From the root on down, because the way to a directory
-    /// leads through its names.
+    /// Updates the nodes' stored names, which are different under another master key. Starts at the root,
+    /// because the path to a directory consists of its names.
     fn renew_names(&self) {
         let mut below: HashMap<u64, Vec<Arc<Node>>> = HashMap::new();
         for node in self.inodes.all() {
@@ -138,7 +139,7 @@ impl Server {
         Ok(())
     }
 
-    /// The nodes of which the kernel may have pages.
+    /// The nodes whose content may be in the kernel's page cache.
     fn cached(&self) -> Vec<Arc<Node>> {
         let mut nodes = self.inodes.all();
         nodes.retain(|node| match node.kind {
@@ -149,8 +150,9 @@ impl Server {
         nodes
     }
 
-    /// Drops the pages of files that nobody reads just now. A program may begin to at any moment, and then this waits for a page
-    /// whose request the gate holds: so it goes on behind the lock, which waits for a moment only.
+    /// Drops the pages of files that no program is reading. A program may start reading at any moment,
+    /// and then a drop waits for a page whose request the gate holds. So this runs on its own thread, and
+    /// the lock waits only briefly for it.
     fn drop_quiet(self: &Arc<Self>) {
         let server = self.clone();
         let (done, finished) = bounded::<()>(0);
@@ -163,7 +165,7 @@ impl Server {
             drop(done);
         });
         match thread {
-            // Disconnected once it is done.
+            // The channel is disconnected when the thread is done.
             Ok(_) if finished.recv_timeout(DROP_PATIENCE) == Err(RecvTimeoutError::Timeout) => {
                 log::info!("the kernel keeps pages of files that programs are reading");
             }
@@ -179,7 +181,7 @@ impl Server {
         }
     }
 
-    /// Fails if the kernel may have gathered writes, unless the mount `ends`.
+    /// Fails if the kernel's write-back cache may hold unwritten data, unless the mount `ends`.
     pub(super) fn no_writers_gather(&self, ends: bool) -> Result<(), String> {
         let writers = || self.inodes.all().into_iter().find(|node| self.may_be_dirty(node));
         match if ends { None } else { writers() } {
@@ -191,7 +193,8 @@ impl Server {
         }
     }
 
-    /// Whether the kernel may have gathered writes: to drop such pages it writes them first, which the gate holds.
+    /// Whether the kernel's write-back cache may hold unwritten data of this file. Dropping such pages
+    /// would first write them, and the gate holds writes.
     fn may_be_dirty(&self, node: &Node) -> bool {
         self.caching.gathers() && node.in_use.lock().has_writers()
     }
@@ -207,11 +210,12 @@ impl Server {
     }
 }
 
-/// Lets go of programs that are killed while the vault is locked or frozen, and thaws it when it is time.
+/// Releases programs that are killed while the vault is locked or frozen, and thaws it when its time is
+/// up.
 pub(super) fn watch_held(server: &Weak<Server>) {
     while let Some(server) = server.upgrade().filter(|server| server.gate.is_closed()) {
         server.thaw_in_time();
-        // A frozen vault thaws by itself, and `freeze` reaches it still.
+        // A frozen vault thaws automatically, and the control socket still reaches it.
         if !server.frozen.load(Ordering::Relaxed) && server.gate.held() > 0 {
             server.ends_if_detached();
         }

@@ -1,21 +1,21 @@
-//! The event loops: which of them wait for requests, and which are parked.
+//! Scheduling of event loops: which loops wait for requests, and which are parked.
 //!
-//! The kernel gives each request to the loop that has waited longest. If many wait, the requests of a lone program
-//! visit one core after another, and each finds that core's caches cold: sixteen loops halve what one serves. So a
-//! loop parks when it has answered, unless it is needed:
+//! The kernel gives each request to the loop that has waited longest. If many wait, the requests of a
+//! single program visit one core after another, and each finds that core's caches cold: with sixteen
+//! loops, throughput is half that of one loop. So a loop parks after its answer unless it is needed:
 //!
 //! - At least one loop waits for requests, or is busy and will wait afterwards.
-//! - As many are awake as were busy at once lately.
-//! - A loop that finds a request waiting when it has answered, and has been busy for some time without a pause,
-//!   unparks another before it takes that request.
-//! - While requests wait and none is taken, because the loops that are awake are busy for long or blocked, the
-//!   monitor unparks one after another.
+//! - The number of loops awake matches the maximum that were recently busy at once.
+//! - A loop that finds another request waiting after its answer, and has been busy for some time without
+//!   a pause, unparks another loop before it takes that request.
+//! - While requests wait and none is taken, because all loops awake are blocked or busy for long, the
+//!   monitor unparks one loop after another.
 //!
-//! The last loop that is awake spins for a moment before it blocks ([`Pace`]).
+//! The last loop awake spins for a moment before it blocks ([`Pace`]).
 //!
-//! Loops are fuser's threads. A loop is known here from its first request on; before that it only waits, and is in
-//! none of the counts. When the mount ends, the kernel tells the loops that wait; a loop that ends unparks all
-//! others.
+//! The loops are fuser's threads. A loop is known here from its first request on; before that it only
+//! waits, and is not counted. When the mount ends, the kernel wakes the waiting loops, and a loop that
+//! ends unparks all others.
 
 use super::pace::Pace;
 use parking_lot::{Condvar, Mutex};
@@ -29,18 +29,19 @@ use std::{
     time::Duration,
 };
 
-/// How long a request may wait while no loop does, until the monitor sees it.
+/// Interval at which the monitor looks for requests that no loop takes.
 const TICK: Duration = Duration::from_millis(1);
-/// Ticks of a window. As many loops stay awake as were busy at once in this window or the one before.
+/// Length of a window in ticks. The number of loops that stay awake is the maximum busy at once in this
+/// window or the previous one.
 const WINDOW: u32 = 16;
 
-/// Says whether the kernel has a request that no loop has taken.
+/// Whether the kernel has a request that no loop has taken.
 pub type Waiting = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The event loops of a mount.
 pub struct Loops {
     count: usize,
-    /// Whether there is a processor for a loop beside the program that it serves.
+    /// Whether a loop can have a processor in addition to the program that it serves.
     spins: bool,
     waiting: Waiting,
     state: Mutex<State>,
@@ -49,17 +50,17 @@ pub struct Loops {
 
 #[derive(Default)]
 struct State {
-    /// Known loops that wait for a request, or are on their way there.
+    /// Known loops that wait for a request, or are about to.
     ready: usize,
-    /// Loops that serve one.
+    /// Loops that serve a request.
     busy: usize,
-    /// Loops that are parked, in the order in which they parked.
+    /// Parked loops, in the order in which they parked.
     parked: Vec<Arc<Parker>>,
-    /// The most that were busy at once, in this window and in the one before.
+    /// Maximum busy at once, in this window and the previous one.
     most: [usize; 2],
     /// Whether the monitor ticks.
     ticking: bool,
-    /// Requests that were begun, in total.
+    /// Total number of requests begun.
     begun: u64,
     /// Whether a request began in this window.
     active: bool,
@@ -88,7 +89,7 @@ impl Drop for Known {
     }
 }
 
-/// A loop's work on one request. The loop may park when this is dropped: after the answer.
+/// A loop's work on one request. The loop may park when this is dropped, which is after the answer.
 pub struct Busy<'a> {
     loops: &'a Loops,
     whole: bool,
@@ -101,17 +102,17 @@ impl Drop for Busy<'_> {
 }
 
 impl State {
-    /// How many are awake, or about to be.
+    /// Number of loops awake, or about to be.
     fn awake(&self) -> usize {
         self.ready + self.busy
     }
 
-    /// How many should be awake.
+    /// Number of loops that should be awake.
     fn wanted(&self) -> usize {
         self.most[0].max(self.most[1])
     }
 
-    /// Takes the loop that parked last, to be unparked.
+    /// Takes the most recently parked loop, which the caller must unpark.
     fn take_parked(&mut self) -> Option<Arc<Parker>> {
         let parker = self.parked.pop()?;
         self.ready += 1;
@@ -125,7 +126,7 @@ impl State {
 }
 
 impl Parker {
-    /// For the calling thread.
+    /// Creates a parker for the calling thread.
     fn new() -> Arc<Parker> {
         Arc::new(Parker { thread: thread::current(), unparked: AtomicBool::new(false) })
     }
@@ -143,7 +144,8 @@ impl Parker {
 }
 
 impl Loops {
-    /// `count` loops; `waiting` says whether the kernel has a request that no loop has taken.
+    /// Creates the state for `count` loops. `waiting` tells whether the kernel has a request that no loop
+    /// has taken.
     pub fn new(count: usize, waiting: Waiting) -> Arc<Loops> {
         let spins = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
         Arc::new(Loops { count, spins, waiting, state: Mutex::default(), monitor: Condvar::new() })
@@ -181,12 +183,13 @@ impl Loops {
         Busy { loops: self, whole }
     }
 
-    /// Whether no loop waits or can be unparked: a request that takes long would keep all others waiting.
+    /// Whether every loop is busy, so that none waits or could be unparked. A long request would then block
+    /// all others.
     pub fn all_busy(&self) -> bool {
         self.state.lock().busy >= self.count
     }
 
-    /// Unparks every loop and ends the monitor: for the end of the mount.
+    /// Unparks every loop and stops the monitor. Called when the mount ends.
     pub fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
@@ -202,8 +205,8 @@ impl Loops {
         (self.waiting)()
     }
 
-    /// Unparks loops while requests wait and no loop takes them, until [`Loops::end`]. Calls `on_tick` each time that
-    /// it looks.
+    /// Unparks loops while requests wait and no loop takes them, until [`Loops::end`]. Calls `on_tick` on
+    /// every tick.
     pub fn monitor(&self, on_tick: impl Fn()) {
         let (mut tick, mut seen) = (0, 0);
         loop {
@@ -231,7 +234,7 @@ impl Loops {
         }
     }
 
-    /// Unparks a loop if a request waits and no loop does.
+    /// Unparks a loop if a request waits and no loop is ready.
     fn unpark_if_stuck(&self) {
         let needed = |state: &State| state.ready == 0 && !state.parked.is_empty();
         if !needed(&self.state.lock()) || !(self.waiting)() {
@@ -245,12 +248,12 @@ impl Loops {
         }
     }
 
-    /// The calling loop has answered: it parks, or goes back to wait for the next request.
+    /// Called when the calling loop has answered: it parks, or returns to wait for the next request.
     fn finish(&self, whole: bool) {
         let mut state = self.state.lock();
         state.busy -= 1;
         if thread::panicking() {
-            return; // Its thread ends, which unparks all others.
+            return; // The thread ends, which unparks all others.
         }
         if !whole || state.ready == 0 || state.awake() < state.wanted() || state.ended {
             state.ready += 1;
@@ -265,8 +268,8 @@ impl Loops {
         parker.park();
     }
 
-    /// What the calling loop does before it waits for a request: it unparks another if that is needed, or spins.
-    /// `alone`: no other loop waits. `others`: some are parked.
+    /// Called before the calling loop waits for a request: unparks another loop if needed, or spins.
+    /// `alone`: no other loop waits. `others`: some loops are parked.
     fn before_waiting(&self, alone: bool, others: bool, whole: bool) {
         let needs_help = THIS_LOOP.with_borrow_mut(|this| {
             let pace = &mut this.as_mut()?.pace;
@@ -284,7 +287,7 @@ impl Loops {
         }
     }
 
-    /// Unparks another loop, as the calling one is about to take the request that waits.
+    /// Unparks another loop, because the calling one is about to take the waiting request.
     fn unpark_another(&self) {
         let parked = self.state.lock().take_parked();
         if let Some(parker) = parked {

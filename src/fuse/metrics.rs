@@ -1,21 +1,22 @@
-//! The mount's numbers, as the kernel's clients get them.
+//! The mount's metrics as JSON, served through an extended attribute of the root and over the control
+//! socket.
 
 use super::{confinement, inodes::ROOT, server::Server};
 use crate::metrics;
 use serde_json::{Value, json};
 use std::{ffi::OsStr, sync::atomic::Ordering};
 
-/// An attribute holds 64 KiB at most, and a complaint has a path.
+/// Limited because an attribute holds at most 64 KiB, and each complaint contains a path.
 const MOST_COMPLAINTS: usize = 8;
 
-/// Whether the numbers are meant: by the attribute's name, on the root.
+/// Whether this is the metrics attribute on the root.
 pub fn is_metrics(number: u64, name: &OsStr) -> bool {
     number == ROOT && name == metrics::ATTRIBUTE
 }
 
 impl Server {
-    /// The numbers as JSON if they are meant, and asked for by the user whose mount it is or by root. Anybody
-    /// else finds no such attribute.
+    /// The metrics as JSON, if the attribute is the metrics attribute and the user is root or the one who
+    /// mounted. Other users see no such attribute.
     pub fn metrics(&self, number: u64, name: &OsStr, user: u32) -> Option<Vec<u8>> {
         let may = user == 0 || user == rustix::process::geteuid().as_raw();
         if !is_metrics(number, name) || !may {
@@ -24,7 +25,7 @@ impl Server {
         Some(self.metrics_text().into_bytes())
     }
 
-    /// The numbers as JSON.
+    /// All metrics as JSON.
     pub fn metrics_text(&self) -> String {
         let mut all = metrics::snapshot();
         all.insert("program".to_owned(), json!(env!("CARGO_PKG_VERSION")));

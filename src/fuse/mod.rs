@@ -1,15 +1,21 @@
-//! The mounted filesystem: decodes the kernel's requests, delegates to `vault`, replies. It knows nothing of chunks,
-//! keys or stored names beyond passing them on. It is the only place that makes an errno.
+//! The mounted filesystem: decodes the kernel's requests, delegates to `vault`, and replies. It knows
+//! nothing of chunks, keys or stored names beyond passing them on. Only this module creates errno values.
 //!
-//! - `filesystem` takes the kernel's requests from `/dev/fuse`, `fuser_replies` sends the answers there.
-//! - `requests` is what is done with each, `replies` what they are answered with.
-//! - `names`, `nodes`, `files` and `listing` each do the work of one family of requests; `server` is what they share.
-//! - `inodes` and `handles` hold what the kernel knows; `stale` drops pages that it should not have any more.
-//! - `ring` takes requests over io_uring and answers them there.
-//! - `loops` keeps as many event loops awake as there is work for; `small_reads` does small reads in batches.
-//! - `gate` has requests wait while the vault is locked or frozen; `locking` and `freezing` do that, as `control` is told; `control_dir` has its socket.
-//! - `reverse` is the other filesystem: a plain directory in its stored form; `reverse_session` mounts it.
-//! - `confinement` takes rights from the process; `place` opens a mount point, `mounter` is the process that mounts and unmounts it, as `device` does that, for `session`; `detached` notices that others took it away.
+//! - `filesystem` takes the kernel's requests from `/dev/fuse`; `fuser_replies` sends the answers there.
+//! - `requests` handles each request; `replies` defines the answers.
+//! - `names`, `nodes`, `files` and `listing` each serve one family of requests; `server` is their shared
+//!   state.
+//! - `inodes` and `handles` track what the kernel knows; `stale` drops outdated pages from its cache.
+//! - `ring` receives and answers requests over io_uring.
+//! - `loops` keeps as many event loops awake as the load needs; `small_reads` serves small reads in
+//!   batches.
+//! - `gate` holds requests while the vault is locked or frozen; `locking` and `freezing` change that
+//!   state at the request of `control`, whose socket is in `control_dir`.
+//! - `reverse` is the other filesystem, a plain directory in its stored form; `reverse_session` mounts
+//!   it.
+//! - `confinement` drops rights of the process.
+//! - `place` opens a mount point. For `session`, `mounter` is the process that mounts and unmounts, and
+//!   `device` does the actual calls. `detached` notices when another process has detached the mount.
 
 mod affinity;
 mod attr;

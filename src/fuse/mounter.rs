@@ -1,8 +1,10 @@
-//! The process that mounts and unmounts for the one behind a mount, which has given up the rights to do so.
+//! The process that mounts and unmounts on behalf of a mount's process, which has dropped the rights to
+//! do so.
 //!
-//! It reads nothing but its arguments and orders of a few bytes, holds no key, and ends when the process behind the mount does. It
-//! mounts once, on the directory that it was started with, and ends only that mount. The processes that use GPUs are its children,
-//! too: the driver needs more rights than the mount has.
+//! It reads only its arguments and orders of a few bytes, holds no key, and ends when the mount's process
+//! does. It mounts once, on the directory that it was started with, and unmounts only that mount. The
+//! processes that use GPUs are also its children, because the driver needs more rights than the mount
+//! has.
 
 use super::{
     device::{self, Device},
@@ -27,44 +29,44 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The hidden command that it is started with.
+/// The hidden command that starts this process.
 pub const COMMAND: &str = "mounter";
-/// Bytes of an answer: a number and a text.
+/// Maximum length of an answer in bytes: a number and a text.
 const ANSWER_MAX: usize = 4096;
-/// Before the text.
+/// Length of the number that precedes the text, in bytes.
 const NUMBER: usize = size_of::<i32>();
-/// An error that has no number of the system.
+/// An error without an errno.
 const OTHER: i32 = -1;
-/// The helper of users without root's rights is not there.
+/// fusermount3, the helper for users other than root, is not installed.
 const NOT_FOUND: i32 = -2;
 
-/// All that it is told when it is started.
+/// Everything that the process is told at its start.
 #[derive(Debug, Clone)]
 pub struct Task {
-    /// Where the mount point is, an absolute path without links.
+    /// The mount point, an absolute path without links.
     pub target: PathBuf,
-    /// What is mounted, for the kernel's table.
+    /// Source name in the kernel's mount table.
     pub source: OsString,
-    /// Other users may enter.
+    /// Whether other users may access the mount.
     pub allow_other: bool,
     /// Flags by their names in mount(8).
     pub flags: Vec<String>,
 }
 
-/// What it is asked to do.
+/// A request to the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Mount; nothing may be written if it is read-only.
+    /// Mount, optionally read-only.
     Mount { read_only: bool },
-    /// End the mount unless it is in use.
+    /// Unmount, unless the mount is in use.
     Unmount,
     /// Detach the mount.
     Detach,
-    /// End the mount, whoever uses it.
+    /// Unmount even if the mount is in use.
     Force,
-    /// Have the kernel end the mount with this device number after it was detached.
+    /// Make the kernel abort the detached mount with this device number.
     Abort(u64),
-    /// Start a process that uses a GPU; the socket that comes along is its standard input.
+    /// Start a process that uses a GPU; the socket sent with the order becomes its standard input.
     Gpu,
 }
 
@@ -98,17 +100,17 @@ impl Order {
     }
 }
 
-/// Such a process, as the one behind the mount sees it. It ends when this is dropped.
+/// Handle of such a process, held by the mount's process. The process ends when this is dropped.
 #[derive(Debug)]
 pub struct Mounter {
     socket: Mutex<OwnedFd>,
 }
 
 impl Mounter {
-    /// Starts it, with this program, for a mount on `place`.
+    /// Starts the process, from this program's executable, for a mount on `place`.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system calls.
     pub fn start(place: &MountPoint, task: &Task) -> io::Result<Self> {
         let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let mut command = Command::new("/proc/self/exe");
@@ -121,25 +123,26 @@ impl Mounter {
         }
         command.arg("--").arg(&task.source).arg(&task.target);
         command.stdin(its).stdout(place.as_fd().try_clone_to_owned()?).stderr(Stdio::null());
-        // Not waited for: it ends after this process, or by force.
+        // No wait: it ends after this process, or is killed.
         command.spawn()?;
         Ok(Mounter { socket: Mutex::new(ours) })
     }
 
-    /// Has a process started by the hidden command that uses a GPU, with its end of a socket, and returns a handle of it.
+    /// Starts a process that uses a GPU, with `socket` as its end of the connection. Returns a handle of
+    /// the new process.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system calls, or of the process.
     pub fn start_gpu(&self, socket: OwnedFd) -> io::Result<OwnedFd> {
         self.ask_with(Order::Gpu, Some(socket.as_fd()))?.ok_or_else(gone)
     }
 
-    /// Mounts, and returns the device that the kernel's requests come from.
+    /// Mounts, and returns the descriptor that delivers the kernel's requests.
     pub(super) fn mount(&self, read_only: bool) -> io::Result<OwnedFd> {
         self.ask(Order::Mount { read_only })?.ok_or_else(gone)
     }
 
-    /// Has it do what gives nothing back.
+    /// Sends an order that returns no descriptor.
     pub(super) fn order(&self, order: Order) -> io::Result<()> {
         self.ask(order).map(drop)
     }
@@ -169,8 +172,9 @@ fn gone() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, "the process that mounts and unmounts for this one is gone")
 }
 
-/// Does what the other end of `socket` asks for, until that is closed. `place` is the directory to mount on; `start_gpu` starts a
-/// process that uses a GPU, with its end of a socket, and returns a handle of it.
+/// Carries out orders from the other end of `socket` until it is closed. `place` is the directory to
+/// mount on. `start_gpu` starts a process that uses a GPU with the given end of a socket, and returns a
+/// handle of it.
 ///
 /// # Errors
 /// If the socket fails.
@@ -189,7 +193,7 @@ pub fn serve_mounter(
             received => received,
         };
         let done = match Order::decode(&bytes[..length]) {
-            // A mount has one: the directory is let go of with the first.
+            // There is only one mount: the first order consumes the directory.
             Some(Order::Mount { read_only }) => match place.take() {
                 Some(place) => {
                     let (target, source, flags) = (&task.target, &task.source, &task.flags);
@@ -197,8 +201,9 @@ pub fn serve_mounter(
                     let device =
                         Device { dir: place.as_fd(), target, source, read_only, allow_other, judge, flags }
                             .mount();
-                    // Not before: at a mount point of autofs only the process group of its daemon may mount. Without a
-                    // terminal nobody's keys reach it, whose mount may go on in the background.
+                    // Only after mounting: at an autofs mount point, only the automounter's process group
+                    // may mount. In a separate session, the process receives no signals from a
+                    // terminal; its mount may continue in the background.
                     device.inspect(|_| _ = setsid()).map(Some)
                 }
                 None => Err(Errno::BUSY.into()),
@@ -222,7 +227,7 @@ pub fn serve_mounter(
                 }
             },
         };
-        // The other end may have gone meanwhile: the next order does not come then.
+        // If the other end is gone, the next receive ends the loop.
         let _ = answered;
     }
 }

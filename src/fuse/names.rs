@@ -1,4 +1,4 @@
-//! Requests on names: looking up, making, removing, renaming, linking.
+//! Requests on names: lookup, create, remove, rename and link.
 
 use super::{
     attr,
@@ -12,16 +12,16 @@ use crate::vault::{Dir, Error, Kind, OpenFile, RenameMode, Result, Spot, Stat, S
 use fuser::{FopenFlags, OpenFlags, RenameFlags};
 use std::{ffi::OsStr, sync::Arc};
 
-/// What a reply tells of a node.
+/// A node as a reply describes it.
 pub struct Entry {
-    /// Its number.
+    /// Its identity.
     pub id: Id,
     /// Its attributes.
     pub stat: Stat,
 }
 
 impl Server {
-    /// Finds a name; `None` if there is none.
+    /// Looks up a name; `None` if it does not exist.
     pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<Entry>> {
         let dir = self.dir(parent)?;
         loop {
@@ -30,14 +30,14 @@ impl Server {
                 Err(e) if errno::is_no_entry(&e) => return Ok(None),
                 Err(e) => return Err(e),
             };
-            // Else it went since: whatever is there now is the answer.
+            // Otherwise it has vanished meanwhile: look again.
             if let Some(id) = self.found(parent, &dir, stored, &stat) {
                 return Ok(Some(Entry { id, stat }));
             }
         }
     }
 
-    /// Makes a regular file and opens it. Returns its handle too, and how the kernel is to treat it.
+    /// Creates a regular file and opens it. Also returns its handle, and how the kernel must treat it.
     pub fn create(
         &self,
         parent: u64,
@@ -50,7 +50,8 @@ impl Server {
         let acl = self.default_acl(parent, &dir)?;
         let made = self.vault.create(&dir, name, new.under(acl.as_ref()));
         let (stored, stat, file) = made.map_err(|e| match e {
-            // Another machine made it since the kernel looked: it looks again, and opens it.
+            // Another machine created the file after the kernel's lookup. The kernel looks it up again,
+            // and opens it.
             e if self.vault.is_shared() && flags.0 & libc::O_EXCL == 0 && errno::is_taken(&e) => {
                 errno::stale()
             }
@@ -60,7 +61,7 @@ impl Server {
         self.open_made(Entry { id, stat }, file, flags)
     }
 
-    /// Makes a regular file without a name and opens it; returns the same.
+    /// Creates a regular file without a name and opens it. Returns the same as `create`.
     pub fn tmpfile(&self, parent: u64, new: Wanted, flags: OpenFlags) -> Result<(Entry, u64, FopenFlags)> {
         self.writable()?;
         let dir = self.dir(parent)?;
@@ -85,7 +86,7 @@ impl Server {
         Ok((entry, handle, mode))
     }
 
-    /// Makes a regular file without opening it, a FIFO, a socket or a device.
+    /// Creates a regular file without opening it, or a FIFO, a socket or a device.
     pub fn mknod(&self, parent: u64, name: &OsStr, new: Wanted, format: u32, rdev: u32) -> Result<Entry> {
         self.writable()?;
         let kind = attr::kind_of_mode(format).ok_or(Error::Invalid("type of node"))?;
@@ -95,7 +96,7 @@ impl Server {
         Ok(Entry { id: self.made(parent, &dir, stored, &stat, acl.is_none(), None)?, stat })
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     pub fn mkdir(&self, parent: u64, name: &OsStr, new: Wanted) -> Result<Entry> {
         self.writable()?;
         let dir = self.dir(parent)?;
@@ -104,7 +105,7 @@ impl Server {
         Ok(Entry { id: self.made(parent, &dir, stored, &stat, acl.is_none(), None)?, stat })
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     pub fn symlink(&self, parent: u64, name: &OsStr, target: &OsStr, new: Wanted) -> Result<Entry> {
         self.writable()?;
         let dir = self.dir(parent)?;
@@ -112,7 +113,7 @@ impl Server {
         Ok(Entry { id: self.made(parent, &dir, stored, &stat, true, None)?, stat })
     }
 
-    /// Gives a node another name.
+    /// Adds a name to a node.
     pub fn link(&self, number: u64, parent: u64, name: &OsStr) -> Result<Entry> {
         self.writable()?;
         let node = self.inodes.get(number)?;
@@ -127,7 +128,7 @@ impl Server {
         Ok(Entry { id, stat })
     }
 
-    /// Gives an open file its first name; `None` if it has one.
+    /// Gives an open file its first name; `None` if it has a name already.
     fn link_nameless(
         &self,
         node: &Node,
@@ -145,7 +146,7 @@ impl Server {
         Ok(Some((stored, stat)))
     }
 
-    /// Removes a name of something other than a directory.
+    /// Removes a name of a node other than a directory.
     pub fn unlink(&self, parent: u64, name: &OsStr) -> Result<()> {
         self.remove(parent, name, |dir, spot| self.vault.unlink(dir, spot))
     }
@@ -155,7 +156,8 @@ impl Server {
         self.remove(parent, name, |dir, spot| self.vault.rmdir(dir, spot))
     }
 
-    /// Removes a name by `removal`. The kernel locks the directory: what was found is what is removed.
+    /// Removes a name with `removal`. The kernel locks the directory, so the entry that was found is the
+    /// one removed.
     fn remove(
         &self,
         parent: u64,
@@ -173,7 +175,7 @@ impl Server {
         Ok(())
     }
 
-    /// Notes that a name went, of a node with these `names` if the kernel knows it.
+    /// Records the removal of a name. `names` are those of its node, if the kernel knows it.
     fn went(&self, names: Option<&mut Names>, name: &Name, there: Option<There>) {
         let Some(there) = there else { return };
         if there.stat.kind == Kind::Dir {
@@ -185,7 +187,7 @@ impl Server {
         }
     }
 
-    /// Renames or exchanges.
+    /// Renames a node, or exchanges two.
     pub fn rename(
         &self,
         from: (u64, &OsStr),
@@ -208,7 +210,7 @@ impl Server {
         }
         let moved = self.known(moved);
         let there = there.filter(|_| !same).and_then(|there| self.known(there));
-        // Both are locked, in their order, until the table says what the store does.
+        // Lock both, in lock order, until the table matches the store.
         let swapped = matches!((&moved, &there), (Some(m), Some(t)) if t.order() < m.order());
         let (mut moved_names, mut there_names);
         if swapped {

@@ -19,14 +19,14 @@ use std::{
 /// The extended attribute that holds file capabilities (capabilities(7)).
 const CAPABILITY: &str = "security.capability";
 
-/// Which of a node's two sides is the shorter way for a request.
+/// Preferred way to reach a node for a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Prefer {
     OpenFile,
     Name,
 }
 
-/// A change of a file's size, while it is under way. It waits for a preload, and none begins meanwhile.
+/// A size change in progress. It waits for a running preload, and prevents new ones.
 struct Cut(Arc<Node>);
 
 impl Cut {
@@ -43,7 +43,7 @@ impl Drop for Cut {
 }
 
 impl Server {
-    /// Attributes of a node; of one that is gone and not open, the last ones.
+    /// Returns a node's attributes; the last known ones if it is unlinked and not open.
     pub fn getattr(&self, number: u64, handle: Option<u64>) -> Result<Stat> {
         if let Some(handle) = self.file_of(number, handle) {
             return self.vault.stat(Target::File(&handle));
@@ -54,14 +54,14 @@ impl Server {
         }
         let answer = self.with_target(&node, Prefer::OpenFile, |target| self.vault.stat(target));
         match answer {
-            // Possible only where another process writes: the kernel looks the name up again.
+            // Possible only if another process writes: the kernel looks the name up again.
             Ok(stat) if inodes::key(&stat) != node.key => Err(errno::stale()),
             Err(e) if errno::is_no_entry(&e) => node.names.read().gone().copied().ok_or(e),
             other => other,
         }
     }
 
-    /// Whether root may do what is `wanted` with a node.
+    /// Checks whether root may access a node in the `wanted` way.
     pub fn access(&self, number: u64, wanted: AccessFlags) -> Result<()> {
         permissions::root_may(&self.getattr(number, None)?, wanted)
     }
@@ -82,11 +82,11 @@ impl Server {
         let cut = changes.size == Some(0);
         let changed = self.change(number, handle, changes, caller);
         if changes.size.is_some() && changed.is_ok() {
-            // The kernel takes the size that it asked for.
+            // The kernel uses the size that it requested.
             self.inodes.get(number)?.kernel_size.by_file();
         }
         if changed.is_err() {
-            // A part of it may be done.
+            // The change may have been carried out in part.
             self.attributes_changed(number);
         }
         if cut && changed.is_ok() {
@@ -108,13 +108,14 @@ impl Server {
         if node.kind == Kind::Dir {
             return self.vault.set_attr(Target::Dir(&*self.dir(number)?), &changes);
         }
-        // Another program's handle may have lost its lease, and then it cuts nothing.
+        // Another program's handle may have lost its lease, and would then truncate nothing.
         let by_name = self.vault.is_shared() && changes.size.is_some();
         let prefer = if by_name { Prefer::Name } else { Prefer::OpenFile };
         self.with_target(&node, prefer, |target| self.vault.set_attr(target, &changes))
     }
 
-    /// Changes attributes of a node that is only open any more; `None` for another one, and for files: those have a handle.
+    /// Changes the attributes of a node that is unlinked but still open. `None` for any other node, and
+    /// for files, which have a handle.
     fn change_gone(&self, node: &Node, changes: &SetAttr) -> Result<Option<Stat>> {
         if node.kind == Kind::File || node.names.read().gone().is_none() {
             return Ok(None);
@@ -126,13 +127,13 @@ impl Server {
         Ok(names.gone().copied())
     }
 
-    /// Target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub fn readlink(&self, number: u64) -> Result<OsString> {
         let node = self.inodes.get(number)?;
         self.with_name(&node, |dir, name| self.vault.readlink(dir, name))
     }
 
-    /// Sets an extended attribute; `flags` as setxattr(2) has them.
+    /// Sets an extended attribute; `flags` are those of setxattr(2).
     pub fn setxattr(
         &self,
         number: u64,
@@ -157,8 +158,8 @@ impl Server {
         })
     }
 
-    /// Whoever is not in a file's group loses set-group-id with a new ACL, as with chmod(2). The mode has changed; where
-    /// the kernel does not enforce ACLs, it does not know that.
+    /// A caller outside the file's group loses set-group-id with a new ACL, as with chmod(2). The ACL has
+    /// also changed the mode, and a kernel that does not enforce ACLs does not know that.
     fn acl_was_set(&self, number: u64, target: Target, caller: Caller) -> Result<()> {
         let stat = self.vault.stat(target)?;
         let set_gid = stat.mode & libc::S_ISGID != 0;
@@ -170,13 +171,14 @@ impl Server {
         Ok(())
     }
 
-    /// The default ACL of a directory.
+    /// Returns the default ACL of a directory.
     pub fn default_acl(&self, number: u64, dir: &Dir) -> Result<Option<Acl>> {
         if self.is_bare(&*self.inodes.get(number)?)? { Ok(None) } else { self.vault.default_acl(dir) }
     }
 
-    /// Takes file capabilities away from a file that is written to, by whomever: they were given to what it held.
-    /// The kernel does so itself for cached writes; direct writes it leaves to us.
+    /// Removes the file capabilities of a file that is being written to by any user, because they were
+    /// granted to its previous content. The kernel does that itself for cached writes, and leaves it to
+    /// us for direct writes.
     pub fn take_capabilities(&self, node: &Node) -> Result<()> {
         if !node.capable.load(Ordering::Relaxed) {
             return Ok(());
@@ -193,10 +195,10 @@ impl Server {
         Ok(())
     }
 
-    /// Value of an extended attribute.
+    /// Returns the value of an extended attribute.
     pub fn getxattr(&self, number: u64, name: &OsStr) -> Result<Vec<u8>> {
         let node = self.inodes.get(number)?;
-        // Others of the system are refused, whether there are any or not.
+        // Other attributes in `system.` are refused even if the node has no attributes.
         let refused = name.as_bytes().starts_with(b"system.") && AclKind::of(name).is_none();
         if !refused && self.is_bare(&node)? {
             return Err(Error::NoAttribute);
@@ -204,7 +206,8 @@ impl Server {
         self.with_node(&node, Prefer::OpenFile, |target| self.vault.get_xattr(target, name))
     }
 
-    /// Names of the extended attributes that the caller may see, each with a zero byte after it.
+    /// Returns the names of the extended attributes that the caller may see, each followed by a zero
+    /// byte.
     pub fn listxattr(&self, number: u64, caller: Caller) -> Result<Vec<u8>> {
         let node = self.inodes.get(number)?;
         if self.is_bare(&node)? {
@@ -230,10 +233,10 @@ impl Server {
         self.with_node(&node, Prefer::Name, |target| self.vault.remove_xattr(target, name))
     }
 
-    /// Whether a node has no extended attribute at all. That is asked once, for as long as nobody but this
-    /// mount sets any.
+    /// Whether a node has no extended attributes at all. The answer is cached while only this mount sets
+    /// attributes.
     fn is_bare(&self, node: &Node) -> Result<bool> {
-        // Attributes of pipes and links are found by a name.
+        // The attributes of pipes and links can only be reached by name.
         let is_gone = || node.names.read().gone().is_some();
         if *node.bare.read() || !matches!(node.kind, Kind::File | Kind::Dir) && is_gone() {
             return Ok(true);
@@ -244,7 +247,7 @@ impl Server {
         Ok(none)
     }
 
-    /// Space of the store.
+    /// Returns the space of the store.
     pub fn statfs(&self) -> Result<StatFs> {
         self.vault.statfs()
     }
@@ -256,7 +259,7 @@ impl Server {
         self.vault.stat(Target::Dir(&*self.dir(node.number)?))
     }
 
-    /// The file of a handle that the kernel gave with a request on `number`.
+    /// The file behind a handle that the kernel sent with a request on `number`.
     fn file_of(&self, number: u64, handle: Option<u64>) -> Option<Arc<OpenFile>> {
         let handle = self.handles.file(handle?).ok()?;
         (handle.node.number == number).then_some(handle.file)
@@ -269,8 +272,8 @@ impl Server {
         }
     }
 
-    /// Does `work` with the open file of a node or with a name of it. A node without a name has only
-    /// the former.
+    /// Calls `work` with a node's open file or with one of its names. A node without a name has only the
+    /// open file.
     fn with_target<T>(
         &self,
         node: &Node,
@@ -287,7 +290,7 @@ impl Server {
         self.with_name(node, |dir, name| work(Target::Entry(dir, name)))
     }
 
-    /// A change of size or of owner takes set-user-id and set-group-id away, as writing does.
+    /// A change of size or owner clears set-user-id and set-group-id, as a write does.
     fn drop_privileges(
         &self,
         changes: &mut SetAttr,

@@ -1,38 +1,38 @@
-//! The pace of requests at one event loop: whether it should spin before it blocks, and whether it has been busy without
-//! a pause for so long that it needs help.
+//! Pace of requests at one event loop. It decides whether the loop spins before it blocks, and whether
+//! the loop has been busy without a pause for so long that it needs help.
 //!
-//! To wake a blocked loop takes longer than to serve a small request. A lone program that works on small files, or
-//! reads a few bytes here and there, asks again within microseconds, so the loop spins that long. If no request
-//! comes, it spins less and less often. If other programs want the processor, it does not spin for a good while, as
-//! that would waste their time.
+//! Waking a blocked loop takes longer than serving a small request. A single program that works on small
+//! files, or reads a few bytes at random, sends its next request within microseconds, so the loop spins
+//! that long. If no request arrives, it spins less and less often. If other programs need the processor,
+//! it stops spinning for a long time, because that would waste theirs.
 
 use std::time::{Duration, Instant};
 
 /// How long a loop spins.
 const SPIN: Duration = Duration::from_micros(30);
-/// Pauses that pass at most until it spins again.
+/// Maximum number of pauses skipped before the next spin.
 const MOST_SKIPPED: u32 = 64;
-/// A spin that took so long was interrupted: another program had the processor.
+/// A spin that took this long was interrupted: another program had the processor.
 const INTERRUPTED: Duration = Duration::from_micros(300);
-/// Pauses that pass after that.
+/// Number of pauses skipped after an interrupted spin.
 const CROWDED: u32 = 2048;
-/// Busy for longer than a lone program keeps a loop. (Its next request may come without a pause: while the loop is
-/// still finishing something that the program does not wait for.)
+/// Longer than a single program keeps a loop busy. Its next request may arrive without a pause, while the
+/// loop is still finishing work that the program does not wait for.
 const LONG: Duration = Duration::from_micros(200);
 
 /// The pace at one loop.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// Since when the loop has been busy without a pause.
+    /// Start of the current busy period without a pause.
     since: Option<Instant>,
-    /// Pauses that pass before the loop spins again.
+    /// Pauses to skip before the next spin.
     skip: u32,
-    /// As many passed before it last spun in vain.
+    /// Number of pauses skipped after the last unsuccessful spin; 0 after a successful one.
     skipped: u32,
 }
 
 impl Pace {
-    /// A request begins.
+    /// Called when a request begins.
     pub fn begin(&mut self) {
         self.since.get_or_insert_with(Instant::now);
     }
@@ -42,12 +42,13 @@ impl Pace {
         self.since.is_some_and(|since| since.elapsed() >= LONG)
     }
 
-    /// No request waits.
+    /// Called when no request waits.
     pub fn pause(&mut self) {
         self.since = None;
     }
 
-    /// Spins until `waits` says that a request waits, for a moment at most, if one is likely to come so soon.
+    /// Spins until `waits` reports a waiting request, at most for a moment. Does nothing if a request is
+    /// unlikely to arrive so soon.
     pub fn spin(&mut self, waits: impl Fn() -> bool) {
         if self.skip > 0 {
             self.skip -= 1;
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
     use std::{cell::Cell, thread};
 
-    /// In how many of so many pauses the loop spun.
+    /// Counts the spins in `pauses` pauses.
     fn spins(pace: &mut Pace, pauses: u32, comes: bool) -> u32 {
         let count = Cell::new(0);
         for _ in 0..pauses {
@@ -96,10 +97,10 @@ mod tests {
     fn a_loop_that_spins_in_vain_does_so_less_often() {
         let mut pace = Pace::default();
         assert_eq!(spins(&mut pace, 1, false), 1);
-        // They are 1, 2, 4, … pauses apart, 64 at most; further if another program had the processor.
+        // Spins are 1, 2, 4, … pauses apart, at most 64, or further if another program had the processor.
         let rare = spins(&mut pace, 10 * MOST_SKIPPED, false);
         assert!(rare <= 20, "{rare}");
-        // After a spin that succeeds, none is skipped.
+        // After a successful spin, none is skipped.
         pace.skip = 0;
         spins(&mut pace, 1, true);
         assert!(pace.skip == CROWDED || pace.skip == 0 && pace.skipped == 0);

@@ -1,5 +1,5 @@
-//! What the kernel may have of one file in its page cache, and which of it is stale: overtaken by a write with direct
-//! I/O. [`super::stale`] drops stale pages.
+//! Tracks the pages of one file that the kernel may have cached, and the ranges that are stale because of
+//! a direct write. [`super::stale`] drops stale pages.
 
 use parking_lot::Mutex;
 use std::{
@@ -7,26 +7,26 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-/// Ranges of a file that are kept apart at most.
+/// Maximum number of separate ranges per file. Beyond it, all are merged into one.
 const MOST_RANGES: usize = 64;
 
-/// The pages of a file.
+/// The cached pages of a file.
 #[derive(Debug, Default)]
 pub struct Pages {
     /// Whether the kernel may have any.
     any: AtomicBool,
-    /// Whether it has read any.
+    /// Whether the kernel has read any.
     read: AtomicBool,
-    /// Reads of pages that have not been answered.
+    /// Reads of pages that are not yet answered.
     reads: AtomicUsize,
     stale: Mutex<Stale>,
 }
 
-/// What is to be dropped.
+/// Pages to be dropped.
 #[derive(Debug, Default)]
 struct Stale {
     ranges: Vec<Range<u64>>,
-    /// Whether ranges that were taken from here are being dropped.
+    /// Whether ranges taken from here are being dropped at the moment.
     dropping: bool,
 }
 
@@ -47,30 +47,31 @@ impl Stale {
 }
 
 impl Pages {
-    /// The kernel is about to have some.
+    /// Called before the kernel may get pages.
     pub fn begin(&self) {
         if !self.any.load(Ordering::SeqCst) {
             self.any.store(true, Ordering::SeqCst);
         }
     }
 
-    /// The kernel drops all of them, and nobody else has the file open.
+    /// Called when the kernel drops all pages, and no other handle is open.
     pub fn end(&self) {
         self.any.store(false, Ordering::SeqCst);
         self.read.store(false, Ordering::SeqCst);
     }
 
-    /// Whether the kernel may have any.
+    /// Whether the kernel may have any pages.
     pub fn any(&self) -> bool {
         self.any.load(Ordering::SeqCst)
     }
 
-    /// Whether it has read any, also of holes. A program that maps them may have changed them since.
+    /// Whether the kernel has read any pages, including holes. A program that maps them may have changed
+    /// them since.
     pub fn were_read(&self) -> bool {
         self.read.load(Ordering::SeqCst)
     }
 
-    /// A read of pages has arrived.
+    /// Called when a read of pages arrives.
     pub fn begin_read(&self) {
         if !self.were_read() {
             self.read.store(true, Ordering::SeqCst);
@@ -79,7 +80,7 @@ impl Pages {
         self.begin();
     }
 
-    /// A read of pages was answered.
+    /// Called when a read of pages was answered.
     pub fn end_read(&self) {
         self.reads.fetch_sub(1, Ordering::SeqCst);
     }
@@ -94,7 +95,7 @@ impl Pages {
         !self.stale.lock().is_empty()
     }
 
-    /// Adds a range of stale pages. Returns whether it is the first.
+    /// Adds a range of stale pages. Returns whether there were none before.
     pub fn add_stale(&self, bytes: Range<u64>) -> bool {
         let mut stale = self.stale.lock();
         let first = stale.is_empty();
@@ -109,7 +110,7 @@ impl Pages {
         std::mem::take(&mut stale.ranges)
     }
 
-    /// The ranges that were taken are dropped. Returns whether more were added meanwhile.
+    /// Called when the taken ranges have been dropped. Returns whether more were added meanwhile.
     pub fn dropped(&self) -> bool {
         let mut stale = self.stale.lock();
         stale.dropping = false;
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!((stale.ranges.len(), &stale.ranges[0]), (1, &(0..MOST_RANGES as u64 * 100 - 99)));
     }
 
-    /// Where each range starts and ends.
+    /// Start and end of each range.
     fn ends(ranges: &[Range<u64>]) -> Vec<(u64, u64)> {
         ranges.iter().map(|range| (range.start, range.end)).collect()
     }

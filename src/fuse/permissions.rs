@@ -1,13 +1,15 @@
-//! Who checks permission bits: the kernel, or nobody if they bind nobody.
+//! Selects the judge of permission bits: the kernel, or none if they have no effect.
 //!
-//! With its option `default_permissions` the kernel checks the attributes that it holds. Whenever a name is made or
-//! removed it drops those of the directory and asks for them again: one more request for each name. On a mount that
-//! only root may enter this is of no use. Permission bits do not bind root, and the kernel decides the rest without
-//! that option, too (who enters at all, the sticky bit, whether a program may be executed, the flags of the mount). So
-//! such a mount does without the option.
+//! With its option `default_permissions` the kernel checks the attributes that it has cached. Whenever a
+//! name is created or removed, it drops those of the directory and requests them again, which costs one
+//! more request per name. On a mount that only root may access this has no benefit. Permission bits do
+//! not bind root, and the kernel decides everything else without that option, too (access to the mount,
+//! the sticky bit, whether a program may be executed, mount flags). So such a mount does without the
+//! option.
 //!
-//! For other users the kernel has to check. It follows a name that it holds without asking, so the mount could not
-//! keep a process out of a directory that was closed since; and it does not say which groups a process is in.
+//! For other users the kernel must check. It follows cached names without a request, so the mount could
+//! not keep a process out of a directory whose permissions were revoked since. It also does not tell
+//! which groups a process belongs to.
 
 use super::errno::{self, Answer, CLOSED};
 use crate::vault::{Kind, Result, Stat};
@@ -17,37 +19,37 @@ use rustix::thread::{CapabilitySet, capabilities};
 /// The option's name, for users and for the kernel.
 pub const DEFAULT_PERMISSIONS: &str = "default_permissions";
 
-/// The only user of a mount on which nobody checks.
+/// The only user admitted to a mount without permission checks.
 const ROOT: u32 = 0;
-/// `/proc/self/uid_map` in the system's own user namespace.
+/// `/proc/self/uid_map` in the initial user namespace.
 const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 const EXECUTE: u32 = 0o111;
 
-/// Who checks permission bits.
+/// The judge of permission bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judge {
-    /// The kernel, for every user that it lets in.
+    /// The kernel checks every user that it admits.
     Kernel,
-    /// Nobody: only root is let in.
+    /// No checks: only root is admitted.
     Nobody,
 }
 
 impl Judge {
-    /// Who checks on a mount by this process with these `flags`.
+    /// Chooses the judge for a mount by this process with these `flags`.
     pub fn on_mount(allow_other: bool, flags: &[String]) -> Judge {
         let asked = flags.iter().any(|flag| flag == DEFAULT_PERMISSIONS);
         if allow_other || asked || !is_unbound() { Judge::Kernel } else { Judge::Nobody }
     }
 
-    /// Lets `user` reach nodes by their names, or refuses. The kernel has checked all other ids of the process, but not
-    /// its filesystem user id, which a file server sets to that of its client.
+    /// Decides whether `user` may reach nodes by name. The kernel has checked all other user IDs of the
+    /// process, but not its filesystem user ID, which a file server sets to that of its client.
     pub fn admit(self, user: u32) -> Answer<()> {
         if self == Judge::Nobody && user != ROOT { Err(CLOSED) } else { Ok(()) }
     }
 }
 
-/// Answers access(2) and chdir(2) for root, on a mount where nobody checks. Root may not execute what nobody may
-/// execute.
+/// Answers access(2) and chdir(2) for root on a mount without permission checks. Root may not execute a
+/// file that has no execute bit.
 ///
 /// # Errors
 /// EACCES.
@@ -56,8 +58,8 @@ pub fn root_may(node: &Stat, wanted: AccessFlags) -> Result<()> {
     if executes && node.mode & EXECUTE == 0 { Err(errno::no_access()) } else { Ok(()) }
 }
 
-/// Whether permission bits do not bind this process: root's in the system's own user namespace, with root's
-/// rights over files.
+/// Whether permission bits do not bind this process. True for root in the initial user namespace with the
+/// capability to override them.
 fn is_unbound() -> bool {
     let root = rustix::process::geteuid().as_raw() == ROOT;
     let users = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();

@@ -1,4 +1,5 @@
-//! A mount point, opened once: what was checked is what is mounted on, whatever its path leads to by then.
+//! A mount point, opened once: the checked directory is the one mounted on, even if its path leads
+//! elsewhere by then.
 
 use rustix::{
     fs::{
@@ -14,12 +15,12 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// Others may add entries to such a directory, but replace none of another user.
+/// In such a directory, others may add entries but may not replace those of another user.
 const STICKY: u32 = 0o1000;
-/// The group or others may write.
+/// Writable by the group or by others.
 const WRITABLE: u32 = 0o022;
 
-/// A directory to mount on, and the one that it is in.
+/// A directory to mount on, and its parent.
 #[derive(Debug)]
 pub struct MountPoint {
     path: PathBuf,
@@ -34,25 +35,25 @@ pub enum PlaceError {
     /// A component is a symbolic link.
     #[error("{} is a symbolic link", .0.display())]
     Link(PathBuf),
-    /// A directory on the way, or the mount point, belongs to somebody who is not trusted.
+    /// A directory on the path, or the mount point itself, belongs to an untrusted user.
     #[error("{path} belongs to uid {uid}", path = .0.display(), uid = .1)]
     Foreign(PathBuf, u32),
-    /// Others may replace entries of a directory on the way.
+    /// Others may replace entries of a directory on the path.
     #[error("{} can be written to by other users", .0.display())]
     Shared(PathBuf),
-    /// The system's.
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
-/// The owners of the directories that a path to a mount point may pass through.
+/// Trusted owners of the directories on a path to a mount point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// Everybody's.
+    /// All users.
     All,
-    /// Root's alone.
+    /// Only root.
     Root,
-    /// Root's, and those of the user who owns the mount point.
+    /// Root, and the user who must own the mount point.
     User(u32),
 }
 
@@ -68,11 +69,11 @@ impl Trust {
 }
 
 impl MountPoint {
-    /// Opens the directory at `path`, an absolute path. Follows no symbolic link, and passes only directories whose entries
-    /// nobody but those in `trust` can replace.
+    /// Opens the directory at the absolute `path`. Follows no symbolic link, and accepts only directories
+    /// whose entries no one outside `trust` can replace.
     ///
     /// # Errors
-    /// `Link`, `Foreign`, `Shared`; ENOTDIR, ENOENT, …
+    /// `Link`, `Foreign` or `Shared`; otherwise system errors such as ENOTDIR and ENOENT.
     pub fn open(path: &Path, trust: Trust) -> Result<Self, PlaceError> {
         let mut way = PathBuf::from("/");
         let mut names = path.components().filter_map(|part| match part {
@@ -80,7 +81,7 @@ impl MountPoint {
             Component::ParentDir => Some(OsStr::new("..")),
             Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
         });
-        // Nothing is mounted over the root.
+        // The root cannot be mounted over.
         let mut name = names.next().ok_or_else(|| io::Error::from(Errno::BUSY))?;
         let mut parent = open(CWD, OsStr::new("/"))?;
         loop {
@@ -116,11 +117,12 @@ impl MountPoint {
         &self.path
     }
 
-    /// The device number of what is mounted there; `None` if nothing is there any more, or if the directory was moved before it
-    /// was mounted on. From then on the kernel keeps its entry from being renamed or removed.
+    /// The device number of the mount on this directory; `None` if the directory is gone, is not a mount,
+    /// or was moved before it was mounted on. Once mounted on, the kernel prevents its entry from being
+    /// renamed or removed.
     pub(super) fn device_number(&self) -> Option<u64> {
         let there = status(&self.parent, Path::new(&self.name))?;
-        // Kernels before 5.8 do not tell.
+        // Kernels before 5.8 do not report this attribute.
         let is_mount = !there.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT)
             || there.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
         is_mount.then(|| makedev(there.stx_dev_major, there.stx_dev_minor))
@@ -133,8 +135,8 @@ impl AsFd for MountPoint {
     }
 }
 
-/// The device number of a mount, without a request to it. This process must not wait for its own answers: if it is
-/// killed meanwhile, nobody is left to answer, and it can never end.
+/// The device number of a mount, obtained without a request to it. This process must not wait for its own
+/// answers: if it were killed meanwhile, no one could answer, and it could never exit.
 pub(super) fn device_number(dir: impl AsFd, path: &Path) -> Option<u64> {
     status(dir, path).map(|there| makedev(there.stx_dev_major, there.stx_dev_minor))
 }
@@ -147,7 +149,7 @@ fn open(dir: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     Ok(openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Refuses a directory whose entries somebody who is not trusted can replace.
+/// Refuses a directory whose entries an untrusted user can replace.
 fn require_kept(path: &Path, stat: &Stat, trust: Trust) -> Result<(), PlaceError> {
     if trust == Trust::All {
         return Ok(());

@@ -1,32 +1,32 @@
-//! Small reads that wait to be done as a batch ([`super::small_reads`]).
+//! Queue of small reads that wait for a batch ([`super::small_reads`]).
 
 use super::{gate::Pass, handles::FileHandle, stale::PageRead};
 use fuser::ReplyData;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes of a small read at most: one chunk, mostly.
+/// Maximum length of a small read in bytes; mostly one chunk.
 pub const SMALL: usize = 4096;
-/// Reads of a batch at most: as many as the widest vector has lanes.
+/// Maximum reads per batch, equal to the lanes of the widest vector.
 pub const MOST_TOGETHER: usize = 8;
 
-/// A read request.
+/// A queued read request.
 pub struct QueuedRead<R> {
     /// The file.
     pub file: FileHandle,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Bytes, at most [`SMALL`].
+    /// Length in bytes, at most [`SMALL`].
     pub len: usize,
-    /// Where the answer goes.
+    /// Destination of the answer.
     pub reply: R,
-    /// Lives until the read is answered, if it is a read of pages.
+    /// Held until the read is answered, if it is a read of pages.
     pub page: Option<PageRead>,
-    /// The same.
+    /// Held until the read is answered.
     pub pass: Pass,
 }
 
-/// The reads that wait.
+/// The queued reads.
 #[derive(Default)]
 pub struct ReadQueue {
     reads: Mutex<Vec<QueuedRead<ReplyData>>>,
@@ -34,7 +34,7 @@ pub struct ReadQueue {
 }
 
 impl ReadQueue {
-    /// Adds a read; returns how many there are.
+    /// Adds a read; returns the number queued.
     pub fn push(&self, read: QueuedRead<ReplyData>) -> usize {
         let mut reads = self.reads.lock();
         reads.push(read);
@@ -42,14 +42,14 @@ impl ReadQueue {
         reads.len()
     }
 
-    /// Takes all.
+    /// Takes all reads.
     pub fn take(&self) -> Vec<QueuedRead<ReplyData>> {
         let mut reads = self.reads.lock();
         self.any.store(false, Ordering::Release);
         std::mem::take(&mut *reads)
     }
 
-    /// Whether any read waits.
+    /// Whether any read is queued.
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }

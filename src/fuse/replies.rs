@@ -1,80 +1,82 @@
-//! What requests are answered with, and where an answer goes: back through `/dev/fuse`, or through a ring.
+//! Answers to requests, and the traits for sending them: through `/dev/fuse`, or through a ring.
 
 use super::errno::{Answer, VALUE_TOO_LARGE};
 use crate::vault::{Kind, Stat};
 use fuser::FopenFlags;
 use std::{ffi::OsStr, time::Duration};
 
-/// Where the answer to one request goes.
+/// Destination of the answer to one request.
 pub trait Reply<T>: Send + 'static {
-    /// Answers.
+    /// Sends the answer.
     fn answer(self, answer: Answer<T>);
 }
 
-/// Where a listing of names goes.
+/// Destination of a listing of names.
 pub trait Listing: Reply<()> {
-    /// Adds a name; `next` is where the listing goes on after it. Returns whether there was no more room.
+    /// Adds a name; `next` is the offset at which the listing continues after it. Returns whether the
+    /// reply is full.
     fn add(&mut self, number: u64, next: u64, kind: Kind, name: &OsStr) -> bool;
 }
 
-/// Where a listing of names and attributes goes.
+/// Destination of a listing of names and attributes.
 pub trait ListingPlus: Reply<()> {
-    /// Adds a node; `next` is where the listing goes on after it. Returns whether there was no more room.
+    /// Adds a node; `next` is the offset at which the listing continues after it. Returns whether the
+    /// reply is full.
     fn add(&mut self, next: u64, name: &OsStr, found: &Found) -> bool;
 }
 
 /// A node's attributes.
 pub struct Told {
-    /// Its number in the mount; 0 stands for a name that does not exist.
+    /// Number in the mount; 0 for a name that does not exist.
     pub number: u64,
     /// The attributes.
     pub stat: Stat,
-    /// How long the kernel may rely on them.
+    /// How long the kernel may cache the attributes.
     pub ttl: Duration,
 }
 
-/// A node that a name leads to.
+/// A node found by name.
 pub struct Found {
-    /// Its attributes.
+    /// The node's attributes.
     pub told: Told,
-    /// Tells it from others that had its number.
+    /// Distinguishes the node from others that had its number.
     pub generation: u64,
-    /// How long the kernel may rely on the name.
+    /// How long the kernel may cache the name.
     pub name_ttl: Duration,
 }
 
 /// An open file or directory.
 pub struct Opened {
-    /// Its handle.
+    /// The new handle.
     pub handle: u64,
-    /// How the kernel is to treat it.
+    /// How the kernel must treat the handle.
     pub mode: FopenFlags,
 }
 
-/// A file that was made and opened.
+/// A file that was created and opened.
 pub struct Created {
-    /// The file.
+    /// The new file.
     pub found: Found,
     /// Its handle.
     pub opened: Opened,
 }
 
-/// Bytes that were written or copied.
+/// Number of bytes written or copied.
 pub struct Written(pub u32);
 
-/// A place in a file.
+/// An offset in a file.
 pub struct Place(pub i64);
 
-/// An extended attribute, or all their names.
+/// The value of an extended attribute, or the list of their names.
 pub enum Value {
-    /// How long it is.
+    /// Its length in bytes.
     Size(u32),
-    /// What it is.
+    /// Its content.
     Bytes(Vec<u8>),
 }
 
 impl Value {
-    /// For a caller with so much room; without any, it wants only the size.
+    /// Answers a caller whose buffer holds `room` bytes. A `room` of 0 asks for the size only.
     pub fn fitting(room: u32, value: Vec<u8>) -> Answer<Value> {
         match room {
             0 => Ok(Value::Size(u32::try_from(value.len()).unwrap_or(u32::MAX))),

@@ -1,5 +1,5 @@
-//! What is done with each request of the kernel, however it came: it passes the gate or is held there, its user is
-//! admitted, the work is done, and the answer sent.
+//! Handlers for all requests of the kernel, over either transport. A request passes the gate or is held
+//! there, its user is admitted, the work is done, and the answer is sent.
 
 use super::{
     attr,
@@ -24,50 +24,50 @@ use crate::{
 use fuser::{AccessFlags, FopenFlags, OpenFlags, RenameFlags, WriteFlags};
 use std::{ffi::OsStr, sync::Arc, time::Duration};
 
-/// Most bytes of one read; the kernel asks for less.
+/// Maximum bytes of one read; the kernel requests less.
 const READ_MOST: usize = 16 << 20;
 
-/// Serves requests that came by one transport.
+/// Serves requests of one transport.
 #[derive(Clone)]
 pub struct Requests {
-    /// What does the work.
+    /// The state that the requests work on.
     pub server: Arc<Server>,
-    /// How they came.
+    /// The transport of the requests.
     pub transport: Transport,
 }
 
-/// A request to read.
+/// A read request.
 pub struct Reading {
     /// The node.
     pub number: u64,
     /// The open file.
     pub handle: u64,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub size: u32,
-    /// Whether it is to fill pages of the kernel's cache.
+    /// Whether the read fills pages of the kernel's cache.
     pub page: bool,
 }
 
-/// A request to write.
+/// A write request.
 pub struct Writing<'a> {
     /// The node.
     pub number: u64,
     /// The open file.
     pub handle: u64,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// What is written.
+    /// The bytes to write.
     pub data: &'a [u8],
-    /// How.
+    /// Flags of the request.
     pub flags: WriteFlags,
-    /// The flags that the file is open with at the moment.
+    /// The file's current open flags.
     pub open: OpenFlags,
 }
 
-/// Does `$body` with the `$server` and the request's `$pass`: at once, or when the vault is unlocked. The `$owned`
-/// parts of the request are kept so long.
+/// Runs `$body` with the `$server` and the request's `$pass`: at once, or when the vault is unlocked or
+/// thawed. If the request is held, its `$owned` parts are copied.
 macro_rules! when_open {
     ($this:expr, $caller:expr, $reply:ident, [$($owned:ident),*], |$server:ident, $pass:ident| $body:block) => {
         match $this.server.pass() {
@@ -91,7 +91,7 @@ macro_rules! when_open {
 }
 
 impl Requests {
-    /// Finds a name.
+    /// Looks up a name.
     pub fn lookup(&self, caller: Caller, parent: u64, name: &OsStr, reply: impl Reply<Found>) {
         let transport = self.transport;
         when_open!(self, caller, reply, [name], |server, pass| {
@@ -112,7 +112,7 @@ impl Requests {
         });
     }
 
-    /// The kernel forgets so many lookups of a node.
+    /// Subtracts `lookups` from the kernel's lookups of a node.
     pub fn forget(&self, number: u64, lookups: u64) {
         let _pass = self.server.gate.try_pass();
         let _ = self.server.answer(Activity::Forget, number, |s| {
@@ -121,14 +121,15 @@ impl Requests {
         });
     }
 
-    /// Attributes, of an open file if there is a handle.
+    /// Returns attributes; those of an open file if there is a handle.
     pub fn getattr(&self, caller: Caller, number: u64, handle: Option<u64>, reply: impl Reply<Told>) {
         let answer = move |s: &Server| {
             let get = |s: &Server| s.getattr(number, handle);
             let got = s.reached(handle, caller.user, Activity::Getattr, number, get);
             got.map(|stat| s.tell(number, &stat))
         };
-        // The root's are asked for by whoever looks at the mount point.
+        // Programs that look at the mount point need the root's attributes, so the root is served even
+        // while the vault is locked.
         if number == ROOT {
             let _pass = self.server.gate.try_pass();
             return reply.answer(answer(&self.server));
@@ -160,7 +161,7 @@ impl Requests {
         });
     }
 
-    /// The target of a link.
+    /// Returns the target of a symbolic link.
     pub fn readlink(&self, caller: Caller, number: u64, reply: impl for<'a> Reply<&'a [u8]>) {
         when_open!(self, caller, reply, [], |server, _pass| {
             let target = server.named(caller.user, Activity::Readlink, number, |s| s.readlink(number));
@@ -171,7 +172,8 @@ impl Requests {
         });
     }
 
-    /// Makes a file without opening it, a FIFO, a socket or a device; `format` is the mode with its type.
+    /// Creates a file without opening it, or a FIFO, a socket or a device. `format` is the mode including
+    /// the type.
     pub fn mknod(
         &self,
         caller: Caller,
@@ -191,7 +193,7 @@ impl Requests {
         });
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     pub fn mkdir(&self, caller: Caller, parent: u64, name: &OsStr, new: Wanted, reply: impl Reply<Found>) {
         let transport = self.transport;
         when_open!(self, caller, reply, [name], |server, pass| {
@@ -202,7 +204,7 @@ impl Requests {
         });
     }
 
-    /// Removes a name of something other than a directory.
+    /// Removes a name of a node other than a directory.
     pub fn unlink(&self, caller: Caller, parent: u64, name: &OsStr, reply: impl Reply<()>) {
         let transport = self.transport;
         when_open!(self, caller, reply, [name], |server, pass| {
@@ -225,7 +227,7 @@ impl Requests {
         });
     }
 
-    /// Makes a link.
+    /// Creates a symbolic link.
     pub fn symlink(
         &self,
         caller: Caller,
@@ -244,7 +246,7 @@ impl Requests {
         });
     }
 
-    /// Renames or exchanges.
+    /// Renames a node, or exchanges two.
     pub fn rename(
         &self,
         caller: Caller,
@@ -263,7 +265,7 @@ impl Requests {
         });
     }
 
-    /// Gives a node one more name.
+    /// Adds a name to a node.
     pub fn link(&self, caller: Caller, number: u64, parent: u64, name: &OsStr, reply: impl Reply<Found>) {
         let transport = self.transport;
         when_open!(self, caller, reply, [name], |server, pass| {
@@ -275,7 +277,7 @@ impl Requests {
         });
     }
 
-    /// Makes a file and opens it.
+    /// Creates a file and opens it.
     pub fn create(
         &self,
         caller: Caller,
@@ -296,8 +298,8 @@ impl Requests {
         });
     }
 
-    /// Makes a file without a name, in the filesystem of a directory, and opens it. fuser does not know this request:
-    /// it comes by rings alone.
+    /// Creates a file without a name, in the filesystem of a directory, and opens it. fuser does not know
+    /// this request, so it arrives only over rings.
     pub fn tmpfile(
         &self,
         caller: Caller,
@@ -323,7 +325,7 @@ impl Requests {
         });
     }
 
-    /// Reads.
+    /// Reads from a file.
     pub fn read<R: ReadReply>(&self, caller: Caller, read: Reading, reply: R) {
         when_open!(self, caller, reply, [], |server, pass| {
             let len = (read.size as usize).min(READ_MOST);
@@ -345,7 +347,7 @@ impl Requests {
         });
     }
 
-    /// Writes.
+    /// Writes to a file.
     pub fn write<R: Reply<Written>>(&self, caller: Caller, write: Writing, reply: R) {
         let Writing { number, handle, offset, data, flags, open } = write;
         let transport = self.transport;
@@ -353,7 +355,7 @@ impl Requests {
             let write = |s: &Server| s.write(handle, offset, data, (flags, open), caller, transport);
             reply.answer(server.answer(Activity::Write, number, write).map(|()| {
                 metrics::bytes(Activity::Write, data.len());
-                Written(data.len() as u32) // The kernel's own request: at most max_write.
+                Written(data.len() as u32) // The kernel sends at most max_write bytes.
             }));
         };
         when_open!(self, caller, reply, [data], |server, pass| {
@@ -366,8 +368,8 @@ impl Requests {
         });
     }
 
-    /// A program closes one of its descriptors. On a locked vault there is nothing to flush: a program that is killed
-    /// could not end before it is answered.
+    /// Called when a program closes one of its descriptors. A locked vault has nothing to flush, and
+    /// answers at once: a killed program cannot exit before that.
     pub fn flush(&self, number: u64, handle: u64, reply: impl Reply<()>) {
         let transport = self.transport;
         let flush = move |server: &Arc<Server>, pass: Answer<Pass>| match pass {
@@ -382,7 +384,7 @@ impl Requests {
         }
     }
 
-    /// The last descriptor of a handle is closed.
+    /// Called when the last descriptor of a handle is closed.
     pub fn release(&self, number: u64, handle: u64, reply: impl Reply<()>) {
         let pass = self.server.gate.try_pass();
         self.server.slowly(self.transport, pass, move |s| {
@@ -414,7 +416,7 @@ impl Requests {
         when_open!(self, caller, reply, [], |server, _pass| { reply.answer(answer(server)) });
     }
 
-    /// Lists names from an offset on.
+    /// Lists names, starting at an offset.
     pub fn readdir(&self, caller: Caller, number: u64, handle: u64, offset: u64, mut reply: impl Listing) {
         when_open!(self, caller, reply, [], |server, _pass| {
             let fill = |s: &Server| s.fill(handle, offset, &mut reply);
@@ -423,7 +425,7 @@ impl Requests {
         });
     }
 
-    /// Lists names and attributes from an offset on.
+    /// Lists names and attributes, starting at an offset.
     pub fn readdirplus(
         &self,
         caller: Caller,
@@ -439,7 +441,7 @@ impl Requests {
         });
     }
 
-    /// The last descriptor of a directory's handle is closed.
+    /// Called when the last descriptor of a directory handle is closed.
     pub fn releasedir(&self, number: u64, handle: u64, reply: impl Reply<()>) {
         let _pass = self.server.gate.try_pass();
         reply.answer(self.server.answer(Activity::Releasedir, number, |s| s.release(handle)));
@@ -455,7 +457,7 @@ impl Requests {
         });
     }
 
-    /// Space of the store.
+    /// Returns the space of the store.
     pub fn statfs(&self, number: u64, reply: impl Reply<StatFs>) {
         let _pass = self.server.gate.try_pass();
         reply.answer(self.server.answer(Activity::Statfs, number, |s| s.statfs()));
@@ -484,7 +486,7 @@ impl Requests {
         });
     }
 
-    /// An extended attribute, for a caller with so much `room`.
+    /// Returns an extended attribute, for a caller whose buffer holds `room` bytes.
     pub fn getxattr(&self, caller: Caller, number: u64, name: &OsStr, room: u32, reply: impl Reply<Value>) {
         if let Some(numbers) = self.server.metrics(number, name, caller.user) {
             let _pass = self.server.gate.try_pass();
@@ -497,7 +499,7 @@ impl Requests {
         });
     }
 
-    /// Names of the extended attributes, for a caller with so much `room`.
+    /// Returns the names of the extended attributes, for a caller whose buffer holds `room` bytes.
     pub fn listxattr(&self, caller: Caller, number: u64, room: u32, reply: impl Reply<Value>) {
         when_open!(self, caller, reply, [], |server, _pass| {
             let listed =
@@ -514,7 +516,7 @@ impl Requests {
         });
     }
 
-    /// Sent for access(2) and chdir(2) where the kernel does not judge by permission bits.
+    /// Answers access(2) and chdir(2), on mounts where the kernel does not check permission bits.
     pub fn access(&self, caller: Caller, number: u64, wanted: AccessFlags, reply: impl Reply<()>) {
         when_open!(self, caller, reply, [], |server, _pass| {
             let judge = |s: &Server| s.access(number, wanted);
@@ -522,7 +524,7 @@ impl Requests {
         });
     }
 
-    /// Allocates, punches or zeroes the `bytes` from an offset on, so many.
+    /// Allocates, punches or zeroes a range; `bytes` are its offset and length.
     pub fn fallocate(
         &self,
         caller: Caller,
@@ -540,8 +542,9 @@ impl Requests {
         });
     }
 
-    /// Looks for data or a hole. Not served while the kernel gathers writes: it asks without having written them, so what
-    /// lies there could not be said. It then takes a file for data from its beginning to its end.
+    /// Finds data or a hole. Not served while the kernel uses its write-back cache: the kernel does not
+    /// write dirty pages back before this request, so the answer would be wrong. It then treats the whole
+    /// file as data.
     pub fn lseek(
         &self,
         caller: Caller,
@@ -559,7 +562,7 @@ impl Requests {
         });
     }
 
-    /// Copies from one handle and offset to another; `number` is the node that is written.
+    /// Copies from one handle and offset to another; `number` is the node written to.
     pub fn copy(
         &self,
         caller: Caller,
@@ -580,7 +583,8 @@ impl Requests {
 }
 
 impl Server {
-    /// Runs a request that is soon done, unless others share the vault: one of them may have the directory locked.
+    /// Runs a short request at once, unless the vault is shared: then another machine may have locked the
+    /// directory.
     fn beside_others<P: Send + 'static>(
         self: &Arc<Self>,
         transport: Transport,
@@ -590,7 +594,7 @@ impl Server {
         if self.vault.is_shared() { self.slowly(transport, pass, job) } else { job(self) }
     }
 
-    /// Does `work` for a `caller` that reaches `node` by a name, and tells of the node that it returns.
+    /// Runs `work` for a `caller` that reaches `node` by name, and describes the node that it returns.
     fn entry(
         &self,
         caller: Caller,
@@ -606,7 +610,7 @@ impl Server {
         Found { told, generation: id.generation, name_ttl: self.name_ttl() }
     }
 
-    /// Tells of a file that was made, with its handle and how the kernel is to treat that.
+    /// Describes a new file, with its handle and how the kernel must treat the handle.
     fn created(&self, (Entry { id, stat }, handle, mode): (Entry, u64, FopenFlags)) -> Created {
         let told = self.tell(id.number, &stat);
         let name_ttl = told.ttl;
@@ -614,7 +618,7 @@ impl Server {
         Created { found, opened: Opened { handle, mode } }
     }
 
-    /// Node 0 says that there is none, and for how long that may be relied on.
+    /// Node 0 means that there is no such entry, and carries how long the kernel may cache that.
     fn no_entry(&self) -> Found {
         let told = Told { number: 0, stat: attr::unknown(Kind::File, 0), ttl: Duration::ZERO };
         Found { told, generation: 0, name_ttl: self.absent_ttl() }

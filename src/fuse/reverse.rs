@@ -1,4 +1,4 @@
-//! A reverse view as a filesystem: read-only, and the stored form is computed when it is read.
+//! A reverse view as a filesystem. It is read-only, and the stored form is computed on each read.
 
 use super::{
     errno::Answer,
@@ -27,13 +27,13 @@ use std::{
     time::Duration,
 };
 
-/// How long the kernel may take attributes and names for true: the plain directory is changed by others.
+/// How long the kernel may cache attributes and names: other programs change the plain directory.
 const VALID: Duration = Duration::from_secs(1);
 const ROOT: u64 = 1;
-/// The size of no file, so that the next opening makes the kernel look the file up.
+/// No file has this size, so the next open makes the kernel look the file up again.
 const UNTOLD: i64 = -1;
 
-/// What a node is known by: names of one inode are one node.
+/// Key of a node: all names of one inode are one node.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Identity {
     Place(Node),
@@ -80,7 +80,7 @@ impl Opened {
     }
 }
 
-/// The filesystem.
+/// The filesystem of a reverse view.
 pub struct Reversed {
     view: View,
     judge: Judge,
@@ -91,7 +91,7 @@ pub struct Reversed {
 }
 
 impl Reversed {
-    /// Of this view.
+    /// Creates the filesystem of `view`.
     pub fn new(view: View, judge: Judge) -> Self {
         let node = Node::Plain(PathBuf::new());
         let identity = Identity::Place(node.clone());
@@ -129,13 +129,15 @@ impl Reversed {
         Ok(self.found(node, &stat))
     }
 
-    /// Attributes of a listed entry, and how long they are true; `None` if it is gone. As after a lookup.
+    /// Attributes of a listed entry, and how long they are valid; `None` if it has vanished. Counts a
+    /// lookup.
     fn find_listed(&self, entry: &Entry) -> Option<(FileAttr, Duration)> {
         let node = entry.node.clone();
         match self.view.stat(&node) {
             Ok(stat) => Some((self.found(node, &stat), VALID)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-            // Listed all the same, or copies lose it: whoever wants more than its name asks again and meets the error.
+            // List it anyway, or copies would silently omit it: a program that wants more than its name
+            // asks again and gets the error.
             Err(_) => {
                 let number = self.know(node.clone(), Identity::Place(node), 0);
                 Some((unknown(number, entry.kind), Duration::ZERO))
@@ -143,7 +145,7 @@ impl Reversed {
         }
     }
 
-    /// Attributes of a node that the kernel looked up.
+    /// Attributes of a node that the kernel looks up.
     fn found(&self, node: Node, stat: &Stat) -> FileAttr {
         let linked =
             matches!(node, Node::Plain(_)) && kind(stat) != FileType::Directory && self.view.is_linked(stat);
@@ -152,7 +154,7 @@ impl Reversed {
         attr(self.know(node, identity, stat.st_size), stat)
     }
 
-    /// The number of a node, of which the kernel knows once more.
+    /// Counts a lookup of a node, and returns its number.
     fn know(&self, node: Node, identity: Identity, size: i64) -> u64 {
         let mut nodes = self.nodes.lock();
         let number = match nodes.numbers.get(&identity) {
@@ -166,14 +168,15 @@ impl Reversed {
         };
         let new = Known { node: node.clone(), identity, lookups: 0, size: 0 };
         let known = nodes.by_number.entry(number).or_insert(new);
-        // Of several names the one that was seen last is surely there.
+        // Of several names, the one seen last is the most likely to exist.
         known.node = node;
         known.lookups += 1;
         known.size = size;
         number
     }
 
-    /// The last attributes of a node do not reach the kernel, which may hold others for true.
+    /// Undoes the lookup of an entry whose attributes did not reach the kernel, which may still have
+    /// others.
     fn take_back(&self, number: u64) {
         if let Some(known) = self.nodes.lock().by_number.get_mut(&number) {
             known.size = UNTOLD;
@@ -188,19 +191,21 @@ impl Reversed {
         if known.lookups == 0 && number != ROOT {
             let identity = known.identity.clone();
             nodes.by_number.remove(&number);
-            // The names of a linked file are one to a copying program by this number, also if the kernel forgot it in between.
+            // Keep the number of a linked file: a copying program recognizes its names as one file by
+            // this number, even if the kernel has forgotten it in between.
             if let Identity::Place(_) = identity {
                 nodes.numbers.remove(&identity);
             }
         }
     }
 
-    /// Fills a reply with names and attributes, from an offset on; every entry in it is a lookup.
+    /// Fills a reply with names and attributes, starting at an offset. Every entry in it counts as a
+    /// lookup.
     fn fill_plus(&self, number: u64, entries: &[Entry], offset: u64, reply: &mut ReplyDirectoryPlus) {
         let mut add = |place, name: &OsStr, attr: &FileAttr, valid| {
             reply.add(attr.ino, place, name, &valid, attr, Generation(0))
         };
-        // The kernel links neither of them and counts no lookup.
+        // The kernel does not instantiate `.` and `..`, and counts no lookup for them.
         let own = [(".", number), ("..", ROOT)];
         for (place, (name, number)) in (1..).zip(own).skip(offset as usize) {
             let dir = unknown(number, rustix::fs::FileType::Directory);
@@ -217,7 +222,7 @@ impl Reversed {
         }
     }
 
-    /// Attributes: of what was opened, with a handle of a file.
+    /// Returns attributes; with a file handle, those of the file as it was opened.
     fn stat(&self, number: INodeNo, handle: Option<FileHandle>) -> io::Result<FileAttr> {
         let stat = match handle.map(|handle| self.opened(handle)).transpose()? {
             Some(Opened::File(content, _)) => content.stat()?,
@@ -229,8 +234,9 @@ impl Reversed {
         Ok(attr(number.0, &stat))
     }
 
-    /// A plain file with the size that the kernel was told. With another one it would be copied cut off, or not to its end, and
-    /// nobody would notice: programs go by the size. The kernel looks a stale file up again.
+    /// Opens a plain file, which must have the size that the kernel was told. Programs rely on that size:
+    /// with another one, a copy would be silently truncated or incomplete. The kernel looks a stale file
+    /// up again.
     fn content(&self, number: INodeNo, path: &Path) -> io::Result<Content> {
         let content = self.view.content(path)?;
         let told = self.nodes.lock().by_number.get(&number.0).map(|known| known.size);
@@ -287,7 +293,7 @@ impl Filesystem for Reversed {
     }
 
     fn getattr(&self, request: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        // Who has a file open was let in, or was given it.
+        // A program with an open file was admitted, or was given the descriptor.
         let admitted = if handle.is_some() { Ok(()) } else { self.judge.admit(request.uid()) };
         match admitted.and_then(|()| Ok(self.stat(number, handle)?)) {
             Ok(attr) => reply.attr(&VALID, &attr),
@@ -305,7 +311,8 @@ impl Filesystem for Reversed {
 
     fn open(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         match self.judge.admit(request.uid()).and_then(|()| Ok(self.open_file(number)?)) {
-            // Cached pages are the inode's: a handle would see what another one read before the file changed.
+            // Cached pages belong to the inode: one handle would see data that another read before the
+            // file changed.
             Ok(handle) => reply.opened(handle, FopenFlags::FOPEN_DIRECT_IO),
             Err(e) => reply.error(e),
         }
@@ -339,7 +346,7 @@ impl Filesystem for Reversed {
         reply.ok();
     }
 
-    /// Asked where the kernel does not check, for root.
+    /// Sent for root, where the kernel does not check.
     fn access(&self, request: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
         match self.judge.admit(request.uid()) {
             Ok(()) => reply.ok(),
@@ -445,7 +452,7 @@ impl Filesystem for Reversed {
     }
 }
 
-/// Who gives no room asks for the length.
+/// A `room` of 0 asks for the length only.
 fn answer_xattr(bytes: Answer<Vec<u8>>, room: u32, reply: ReplyXattr) {
     match bytes {
         Ok(bytes) if room == 0 => reply.size(bytes.len() as u32),

@@ -1,4 +1,4 @@
-//! Attributes of a reverse view's nodes, as fuser has them.
+//! Conversion of a reverse view's attributes to fuser's types.
 
 use super::attr;
 use crate::vault::Kind;
@@ -11,7 +11,7 @@ pub fn kind(stat: &Stat) -> FileType {
     file_type(rustix::fs::FileType::from_raw_mode(stat.st_mode))
 }
 
-/// A type, as fuser names it.
+/// Converts a file type to fuser's.
 pub fn file_type(kind: rustix::fs::FileType) -> FileType {
     use rustix::fs::FileType as Plain;
     match kind {
@@ -25,7 +25,7 @@ pub fn file_type(kind: rustix::fs::FileType) -> FileType {
     }
 }
 
-/// Attributes, as the kernel takes them.
+/// Converts attributes for the kernel.
 pub fn attr(number: u64, stat: &Stat) -> FileAttr {
     let ctime = time(stat.st_ctime, stat.st_ctime_nsec);
     FileAttr {
@@ -47,7 +47,7 @@ pub fn attr(number: u64, stat: &Stat) -> FileAttr {
     }
 }
 
-/// Attributes of which only the type is known.
+/// Attributes of a node of which only the type is known.
 pub fn unknown(number: u64, kind: rustix::fs::FileType) -> FileAttr {
     let kind = Kind::from_store(kind).unwrap_or(Kind::File);
     attr::file_attr(number, &attr::unknown(kind, number))

@@ -1,4 +1,4 @@
-//! A mount of a reverse view.
+//! Mounting a reverse view.
 
 use super::{
     gate::Gate,
@@ -19,11 +19,11 @@ use std::{
     thread,
 };
 
-/// Mounts a reverse view on `target`, for which `mounter` was started, read-only, and returns once it answers. Of the
-/// options those of the mount count; the others are about vaults.
+/// Mounts a reverse view read-only on `target`, for which `mounter` was started, and returns once it
+/// answers. Only the mount-related options are used; the others concern vaults.
 ///
 /// # Errors
-/// What the kernel or fusermount3 said.
+/// The error of the kernel or fusermount3.
 pub fn mount_reverse(
     view: View,
     target: &MountPoint,

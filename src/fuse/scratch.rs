@@ -1,4 +1,4 @@
-//! A buffer for each thread that serves requests. All of them can be wiped from any thread.
+//! One buffer for each thread that serves requests. Any thread can wipe all of them.
 
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};

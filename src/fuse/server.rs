@@ -1,4 +1,4 @@
-//! What all requests share: the vault, the tables, and what becomes of an answer.
+//! State shared by all requests: the vault, the tables, and the reporting of results.
 
 use super::{
     caching::{CacheMode, Caching},
@@ -30,9 +30,9 @@ use std::{
     time::Duration,
 };
 
-/// How long the kernel may rely on names and attributes when nobody but this mount changes them.
+/// How long the kernel may cache names and attributes if only this mount changes them.
 const LASTING: Duration = Duration::from_secs(60);
-/// How long otherwise: if another process may write, or a file's blocks may not be stored yet.
+/// How long it may cache them if another process may write, or if a file's blocks may not be stored yet.
 const BRIEF: Duration = Duration::from_secs(1);
 
 /// The state behind a mount.
@@ -43,43 +43,44 @@ pub struct Server {
     pub dirs: Dirs,
     pub read_only: bool,
     pub judge: Judge,
-    /// Whether reading sets times of access.
+    /// Whether reads set access times.
     pub counts_reads: bool,
     pub caching: Caching,
     pub queued: ReadQueue,
     pub dropper: Arc<Dropper>,
     pub gate: Arc<Gate>,
-    /// What requests wait for; held while that changes.
+    /// Why requests are held. Locked while that changes.
     pub held: Mutex<Held>,
-    /// Whether the vault is frozen, or is being.
+    /// Whether the vault is frozen or being frozen.
     pub frozen: AtomicBool,
-    /// How often it was frozen.
+    /// How often the vault was frozen.
     pub freezes: AtomicU32,
     reporter: Reporter,
     workers: Workers,
     loops: Arc<Loops>,
     kernel: OnceLock<Notifier>,
-    /// The mount's device number, the minor one.
+    /// The mount's minor device number.
     pub device: OnceLock<u32>,
     /// Wipes the idle buffers of rings.
     pub wipe_rings: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// How a request came.
+/// The path by which a request arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// Through `/dev/fuse`, to an event loop.
     Device,
-    /// Through a ring, whose thread has given what takes long to another.
+    /// Through a ring, whose thread moves long requests to another thread.
     Ring,
 }
 
 impl Server {
-    /// Serves `vault` with these event loops, behind this gate, and room for `open_dirs` open directories. `judge` checks
-    /// permissions. Reading sets times of access if it `counts_reads` and the store keeps them.
+    /// Creates the state for `vault` with these event loops, behind this gate, and with room for
+    /// `open_dirs` open directories. `judge` checks permissions. Reads set access times if `counts_reads`
+    /// and the store keeps them.
     ///
     /// # Errors
-    /// If the root does not answer.
+    /// If the root cannot be read.
     pub fn new(
         vault: Arc<Vault>,
         read_only: bool,
@@ -114,26 +115,27 @@ impl Server {
         }))
     }
 
-    /// Takes the notifier, which can tell the kernel what it did not ask for.
+    /// Sets the notifier, which sends the kernel messages that it did not request.
     pub fn connect(&self, kernel: Notifier) {
-        // A mount has one kernel: it is set once.
+        // A mount has one kernel, so this is set only once.
         let _ = self.kernel.set(kernel);
     }
 
-    /// The kernel's notifier, once there is one.
+    /// The kernel's notifier, once it is connected.
     pub fn kernel(&self) -> Option<&Notifier> {
         self.kernel.get()
     }
 
-    /// Tells the kernel that a node's attributes changed by themselves.
+    /// Tells the kernel that a node's attributes have changed without a request from it.
     pub fn attributes_changed(&self, number: u64) {
         if let Some(kernel) = self.kernel.get() {
-            // A negative offset leaves cached data alone. An error means that the kernel does not know the node.
+            // A negative offset leaves cached data alone. An error means that the kernel does not know
+            // the node.
             let _ = kernel.inval_inode(INodeNo(number), -1, 0);
         }
     }
 
-    /// Waits for slow requests that are still being served, once no more come.
+    /// Waits for slow requests still in progress. Called when no more requests arrive.
     pub fn finish(&self) {
         self.loops.end();
         self.read_queued();
@@ -141,8 +143,9 @@ impl Server {
         self.dropper.finish();
     }
 
-    /// Runs `work` for a request on `node`: an error becomes its errno, a panic EIO.
-    #[inline(never)] // What `work` has on the stack lies below the part of who has the request's pass, whose end wipes it.
+    /// Runs `work` for a request on `node`: an error becomes its errno, a panic becomes EIO.
+    // Not inlined: dropping `Pass` wipes the stack below its frame, which must include `work`'s.
+    #[inline(never)]
     pub fn answer<T>(
         &self,
         activity: Activity,
@@ -157,8 +160,8 @@ impl Server {
         answer
     }
 
-    /// As [`Server::answer`], for a request by `user` that reaches a node by a name. Requests on handles are answered
-    /// for every user: a program that has a handle was let in, or was given it.
+    /// Like [`Server::answer`], for a request by `user` that reaches a node by name. Requests on handles
+    /// are answered for every user: a program with a handle was admitted, or was given it.
     pub fn named<T>(
         &self,
         user: u32,
@@ -170,7 +173,7 @@ impl Server {
         self.answer(activity, node, work)
     }
 
-    /// As [`Server::named`], for a request that may say the handle of a file by which it reaches that.
+    /// Like [`Server::named`], for a request that may carry a file handle by which it reaches the file.
     pub fn reached<T>(
         &self,
         handle: Option<u64>,
@@ -185,33 +188,34 @@ impl Server {
         }
     }
 
-    /// Counts this event loop as busy with a request; first does the reads that are queued. To be dropped after the
-    /// request's pass: the loop may park then.
+    /// Counts this event loop as busy with a request, after serving the queued reads. Drop the result
+    /// after the request's pass, because the loop may then park.
     pub fn busy(&self) -> Busy<'_> {
         let busy = self.loops.begin();
         self.read_queued();
         busy
     }
 
-    /// As `busy`, for a read, which may join those that are queued.
+    /// Like `busy`, for a read, which may join the queued ones.
     pub fn busy_reading(&self) -> Busy<'_> {
         self.loops.begin()
     }
 
-    /// As `busy`, for one of the parts that fuser makes of a request.
+    /// Like `busy`, for one of the parts into which fuser splits a request.
     pub fn busy_in_part(&self) -> Busy<'_> {
         let busy = self.loops.begin_part();
         self.read_queued();
         busy
     }
 
-    /// Lets a program's request pass that needs the vault. `None` if the vault is locked or frozen.
+    /// Counts a program's request and lets it pass. `None` if the vault is locked or frozen.
     pub fn pass(&self) -> Option<Pass> {
         self.gate.count();
         self.gate.try_pass()
     }
 
-    /// Holds a request of `caller` until the vault is unlocked. `work` gets an error if it is not to wait any longer.
+    /// Holds a request of `caller` until the vault is unlocked or thawed. `work` gets an error if the
+    /// request cannot wait any longer.
     pub fn hold(
         self: &Arc<Self>,
         caller: Caller,
@@ -221,7 +225,8 @@ impl Server {
         self.gate.hold(caller.thread, Box::new(move |pass| work(&server, pass)));
     }
 
-    /// Holds a request that is nothing to a locked vault while that is being locked. `work` gets an error once it is.
+    /// While the vault is being locked, holds a request that a locked vault can answer. `work` gets an
+    /// error once it is locked.
     pub fn hold_unless_shut(
         self: &Arc<Self>,
         work: impl FnOnce(&Arc<Server>, Answer<Pass>) + Send + 'static,
@@ -230,10 +235,10 @@ impl Server {
         self.gate.hold_unless_shut(Box::new(move |pass| work(&server, pass)));
     }
 
-    /// Has requests wait, and returns once every one that has passed is answered.
+    /// Starts to hold requests, and returns once every request that has passed is answered.
     ///
     /// # Errors
-    /// If the mount is to end.
+    /// If the mount is ending.
     pub fn close_gate(&self) -> std::result::Result<(), Ending> {
         self.gate.close(|| self.read_queued(), |work, pass| self.let_in(work, pass))
     }
@@ -243,7 +248,7 @@ impl Server {
         self.gate.open(|work, pass| self.let_in(work, pass));
     }
 
-    /// Does what was held, on a thread of its own.
+    /// Runs a held request on a worker.
     fn let_in(&self, work: gate::Held, pass: Pass) {
         self.workers.run(move || work(Ok(pass)));
     }
@@ -253,8 +258,9 @@ impl Server {
         self.loops.request_waits()
     }
 
-    /// Runs a request that may take long: here if another event loop is free, else on a worker. So a request that
-    /// waits for a disk never keeps all others waiting. A ring's request is on a worker by then if it is to be.
+    /// Runs a request that may take long: here if another event loop is free, otherwise on a worker. So a
+    /// request that waits for a disk never blocks all others. A ring's request has already been moved to
+    /// a worker if necessary.
     pub fn slowly<P: Send + 'static>(
         self: &Arc<Self>,
         transport: Transport,
@@ -271,7 +277,8 @@ impl Server {
         });
     }
 
-    /// Whether the thread that serves a request that came this way may wait: another would serve the next one.
+    /// Whether the thread that serves a request of this transport may block, because another would serve
+    /// the next request.
     pub fn may_wait(&self, transport: Transport) -> bool {
         match transport {
             Transport::Device => !self.loops.all_busy(),
@@ -284,7 +291,7 @@ impl Server {
         self.workers.run(job);
     }
 
-    /// How long the kernel may rely on a name.
+    /// How long the kernel may cache a name.
     pub fn name_ttl(&self) -> Duration {
         match self.read_only {
             _ if self.vault.is_shared() => Duration::ZERO,
@@ -293,25 +300,26 @@ impl Server {
         }
     }
 
-    /// How long the kernel may rely on there being no such name.
+    /// How long the kernel may cache that a name does not exist.
     pub fn absent_ttl(&self) -> Duration {
         if self.read_only || self.vault.is_shared() { Duration::ZERO } else { LASTING }
     }
 
-    /// What to tell the kernel of a node, and how long it may rely on that: briefly if a file's blocks may not be stored
-    /// yet.
+    /// Describes a node to the kernel, with how long it may cache the attributes: briefly if a file's
+    /// blocks may not be stored yet.
     pub fn tell(&self, number: u64, stat: &Stat) -> Told {
         let size = if stat.kind == Kind::File { self.size_to_tell(number, stat) } else { None };
         let ttl = if size.is_some() { BRIEF.min(self.name_ttl()) } else { self.name_ttl() };
         Told { number, stat: Stat { size: size.unwrap_or(stat.size), ..*stat }, ttl }
     }
 
-    /// The size of a file that is open, which is always right; notes what is told of one that is not.
+    /// The size of an open file, which is always right. `None` for a file that is not open; the size that
+    /// the kernel is told is then recorded.
     fn size_to_tell(&self, number: u64, stat: &Stat) -> Option<u64> {
         let size = || self.open_file(inodes::key(stat)).map(|open| open.file.size());
         let Ok(node) = self.inodes.get(number) else { return size() };
         if self.caching.gathers() {
-            // The kernel keeps the size that it is told first.
+            // The kernel keeps the first size that it is told.
             let size = size();
             if size.is_none() {
                 node.kernel_size.note_first(stat.size);
@@ -320,7 +328,7 @@ impl Server {
         }
         let size = size().or_else(|| {
             node.kernel_size.note(stat.size);
-            // An open in the meantime may have looked before the note.
+            // An open in the meantime may have checked before the size was recorded.
             size()
         });
         if size.is_some() {
@@ -329,7 +337,7 @@ impl Server {
         size
     }
 
-    /// Whether nobody but this mount changes the vault.
+    /// Whether only this mount changes the vault.
     pub fn changes_alone(&self) -> bool {
         !self.read_only && !self.vault.is_shared()
     }
@@ -344,10 +352,10 @@ impl Server {
         self.vault.files().get(key)
     }
 
-    /// Takes back the handle of a file or directory.
+    /// Closes the handle of a file or directory.
     pub fn release(&self, handle: u64) -> Result<()> {
         if let Some(FileHandle { node, file, direct_io, write }) = self.handles.remove(handle) {
-            // First, so that an open of the file may find it closed: no request of the handle is left.
+            // Do this first, so that a new open finds the file closed: the handle has no requests left.
             let mut in_use = node.in_use.lock();
             in_use.closed(direct_io, write, file.file.size());
             in_use.is_same_file(&file);
@@ -357,8 +365,8 @@ impl Server {
         Ok(())
     }
 
-    /// Counts a lookup of what was found as `stored` in `dir`, the directory `parent`. `None` if it is not there any
-    /// more.
+    /// Counts a lookup of a node found as `stored` in `dir`, the directory `parent`. `None` if it has
+    /// vanished.
     pub fn found(&self, parent: u64, dir: &Dir, stored: StoredName, stat: &Stat) -> Option<Id> {
         self.count(parent, dir, stored, stat, None)
     }
@@ -384,11 +392,11 @@ impl Server {
         self.inodes.found(stat, Name { parent, stored }, generation, stands, moves)
     }
 
-    /// Counts a lookup of what was just made as `stored` in `dir`, the directory `parent`. It has no attribute if it is `bare`.
-    /// `file` is given if it is open.
+    /// Counts a lookup of a node just created as `stored` in `dir`, the directory `parent`. `bare` means
+    /// that it has no extended attributes. `file` is set if it is open.
     ///
     /// # Errors
-    /// ENOENT if it was removed by another process since.
+    /// ENOENT if another process has removed it since.
     pub fn made(
         &self,
         parent: u64,
@@ -405,26 +413,27 @@ impl Server {
         Ok(id)
     }
 
-    /// Whether `target` in the store, whose inode is `key`, is what the kernel knows as `node`.
+    /// Whether `target` in the store, whose inode is `key`, is the node that the kernel knows as `node`.
     pub fn is_node(&self, node: &Node, key: inodes::Key, target: Target) -> bool {
         node.is_inode(key, self.vault.generation(target).into())
     }
 
-    /// The node of what was found in the store, if the kernel knows it.
+    /// The node of an entry found in the store, if the kernel knows it.
     pub fn known(&self, there: &There) -> Option<Arc<Node>> {
         let generation = || if self.vault.has_generations() { there.pin.generation().into() } else { 0 };
         self.inodes.find(there.inode()).filter(|node| node.is_inode(there.inode(), generation()))
     }
 
-    /// Does `work` with a name of `node` that leads to it, which keeps that name meanwhile.
+    /// Calls `work` with a verified name of `node`. The name cannot change during the call.
     ///
     /// # Errors
-    /// ENOENT if it has none; ESTALE if somebody else took all that are known; what `work` returned.
+    /// ENOENT if the node has no name; ESTALE if another process removed all known names; any error of
+    /// `work`.
     pub fn with_name<T>(&self, node: &Node, work: impl FnOnce(&Dir, &StoredName) -> Result<T>) -> Result<T> {
         self.with_one_of_names(node, true, work)
     }
 
-    /// The same, where `work` finds out by itself whether the name leads to the node.
+    /// Like [`Server::with_name`], for a `work` that verifies by itself that the name leads to the node.
     pub fn with_some_name<T>(
         &self,
         node: &Node,
@@ -441,7 +450,8 @@ impl Server {
     ) -> Result<T> {
         let names = node.names.read();
         let mut name = names.any().ok_or_else(errno::no_entry)?;
-        // The kernel knows the directory of the name that it came by. One that it forgot is searched for in the whole store.
+        // The kernel knows the directory of the name that it used. A directory it has forgotten requires
+        // a search of the store.
         let known_first = || {
             let (known, forgotten): (Vec<_>, Vec<_>) =
                 names.latest_first().partition(|name| self.is_at_hand(name.parent));
@@ -456,8 +466,8 @@ impl Server {
         work(&dir, &name.stored)
     }
 
-    /// Whether a name leads to a node. Where the store does not say, the work that needs the name meets its error, except
-    /// in a shared vault: there another name may do.
+    /// Whether a name leads to a node. If the store cannot tell, the answer is yes, and the caller's work
+    /// gets the error. In a shared vault the answer is then no, because another name may work.
     fn leads_to(&self, name: &Name, node: &Node) -> bool {
         let found = self.dir(name.parent).and_then(|dir| {
             let target = Target::Entry(&dir, &name.stored);

@@ -1,4 +1,4 @@
-//! A mount from its beginning to its end.
+//! A mount from start to end.
 
 use super::{
     caching::CacheMode,
@@ -38,50 +38,50 @@ use std::{
     time::Duration,
 };
 
-/// Event loops at most.
+/// Maximum number of event loops.
 const MOST_LOOPS: usize = 16;
-/// Event loops at least: one can wait while another is busy.
+/// Minimum number of event loops: one can wait while another is busy.
 const FEWEST_LOOPS: usize = 2;
-/// Directories kept open at most.
+/// Maximum number of directories kept open.
 const MOST_DIRS: usize = 4096;
-/// The part of the process's descriptors that directories may take.
+/// Divisor for the share of the process's descriptors that directories may use.
 const DIRS_SHARE: usize = 4;
-/// Bytes of the largest request of a ring. Each place of a queue has a buffer of this size, into and out of which its
-/// contents are copied: a smaller one stays in the processor's caches.
+/// Maximum request size of a ring in bytes. Each entry of a queue has a buffer of this size, into and out
+/// of which contents are copied, and a smaller buffer stays in the processor's caches.
 const LARGEST_OF_RINGS: u32 = 512 << 10;
-/// Bytes of the smallest request that is worth a limit.
+/// Lower bound for the maximum write size in bytes. Limiting it further is not worth the cost.
 const SMALL_REQUEST: u32 = 128 << 10;
 
-/// How to mount.
+/// Parameters of a mount.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
-    /// Nothing may be written.
+    /// Whether the mount is read-only.
     pub read_only: bool,
-    /// Other users may enter.
+    /// Whether other users may access the mount.
     pub allow_other: bool,
     /// The source in the kernel's mount table: the vault's path.
     pub source: OsString,
-    /// Flags by their names in mount(8): `noexec`, `suid`, …; `default_permissions` if the kernel is to
-    /// check permission bits where they would bind nobody.
+    /// Flags by their names in mount(8): `noexec`, `suid`, …. `default_permissions` makes the kernel
+    /// check permission bits even where they would bind no one.
     pub flags: Vec<String>,
-    /// Event loops; by default as many as there are cores, from 2 to 16.
+    /// Number of event loops; by default the number of cores, between 2 and 16.
     pub loops: Option<usize>,
-    /// Which handles use direct I/O instead of the kernel's page cache.
+    /// Policy for direct I/O instead of the kernel's page cache.
     pub cache: CacheMode,
-    /// Bytes that the buffers of requests may take, in all event loops together.
+    /// Memory for request buffers in bytes, over all event loops.
     pub requests: usize,
-    /// The vault is locked when no program has made a request for so long.
+    /// Lock the vault when no program has made a request for this long.
     pub idle: Option<Duration>,
-    /// The mount ends when no program has made a request for so long, and none uses it.
+    /// Unmount when no program has made a request for this long, and the mount is not in use.
     pub idle_unmount: Option<Duration>,
-    /// Whether requests come over io_uring.
+    /// Whether requests use io_uring.
     pub rings: RingMode,
 }
 
-/// Whether requests come over io_uring.
+/// Whether requests use io_uring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingMode {
-    /// Where the kernel offers it.
+    /// If the kernel offers it.
     Auto,
     /// Yes, or the mount fails.
     On,
@@ -89,13 +89,13 @@ pub enum RingMode {
     Off,
 }
 
-/// A mount. Dropping it ends the mount and waits until everything is in the vault.
+/// A mount. Dropping it ends the mount and waits until everything is stored in the vault.
 pub struct Session {
     pub(super) unmounter: Unmounter,
     pub(super) thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// Ends a mount from anywhere.
+/// Ends a mount, from any thread.
 #[derive(Clone)]
 pub struct Unmounter {
     pub(super) target: Arc<Path>,
@@ -107,11 +107,12 @@ pub struct Unmounter {
     pub(super) device: Arc<OnceLock<u64>>,
 }
 
-/// Mounts `vault` on `target`, for which `mounter` was started, and returns once it answers, there and on its socket in
-/// `control_dir`.
+/// Mounts `vault` on `target`, for which `mounter` was started. Returns once the mount answers, both on
+/// `target` and on its socket in `control_dir`.
 ///
 /// # Errors
-/// If the vault's root cannot be read or the socket cannot be made, or what the kernel or fusermount3 said.
+/// If the vault's root cannot be read or the socket cannot be created; otherwise the error of the kernel
+/// or fusermount3.
 pub fn mount(
     vault: Arc<Vault>,
     target: &MountPoint,
@@ -149,12 +150,13 @@ pub fn mount(
     let unmounter =
         Unmounter { target: target_of, ended: ended.clone(), one_at_a_time, gate, mounter, device };
     let mut config = Config::default();
-    // The kernel keeps out who may not enter. Whoever is given an open file may close it, too.
+    // The kernel controls access to the mount. fuser must not: a process that was given an open file must
+    // be able to close it.
     config.acl = SessionACL::All;
     config.n_threads = Some(count);
     config.clone_fd = count > 1;
     let kernel_of_rings = fd.try_clone().inspect_err(|_| unmounter.give_up())?;
-    let _ = kernel.set(fd.try_clone().inspect_err(|_| unmounter.give_up())?); // nobody else sets it
+    let _ = kernel.set(fd.try_clone().inspect_err(|_| unmounter.give_up())?); // Set only here.
     let (begun, has_begun) = bounded(1);
     let requests = Requests { server: server.clone(), transport: Transport::Device };
     let mounted = Mounted { requests, largest, rings: prepared.is_some(), begun };
@@ -177,7 +179,7 @@ pub fn mount(
     let number =
         target.device_number().ok_or_else(|| io::Error::other("the mount point was moved meanwhile"));
     let control = number.and_then(|number| {
-        let _ = unmounter.device.set(number); // A mount has one.
+        let _ = unmounter.device.set(number); // A mount has only one.
         let _ = server.device.set(rustix::fs::minor(number));
         let ending = unmounter.clone();
         Control::start(number, control_dir, server.clone(), Box::new(move || ending.end()))
@@ -185,7 +187,7 @@ pub fn mount(
     });
     let control = control.inspect_err(|_| {
         unmounter.give_up();
-        loops.end(); // So does the monitor.
+        loops.end(); // This also stops the monitor.
     })?;
     if let Some(idle) = options.idle {
         let server = Arc::downgrade(&server);
@@ -203,10 +205,11 @@ pub fn mount(
         .spawn(move || {
             let served = session.run();
             if served.is_err() {
-                last_resort.give_up(); // Event loops may be left, and nothing may be written from here on.
+                last_resort.give_up(); // Event loops may remain, and nothing may be written from here on.
             }
             ended.store(true, Ordering::Release);
-            // First: its name is that of the mount, which another mount may have from now on.
+            // First, because the socket's name is derived from the device number, which another mount may
+            // get from now on.
             control.end();
             if let Some(rings) = rings {
                 rings.end();
@@ -218,7 +221,7 @@ pub fn mount(
         })
         .inspect_err(|_| {
             unmounter.give_up();
-            loops.end(); // So does the monitor.
+            loops.end(); // This also stops the monitor.
         })?;
     let session = Session { unmounter, thread: Some(thread) };
     if let Some(advice) = target.device_number().and_then(settings::raise_read_ahead) {
@@ -227,10 +230,10 @@ pub fn mount(
     Ok(session)
 }
 
-/// Makes rings, if there are to be any.
+/// Creates rings if `mode` asks for them.
 ///
 /// # Errors
-/// If there must be, and cannot.
+/// If rings are required but unavailable.
 fn prepare_rings(mode: RingMode) -> io::Result<Option<Prepared>> {
     match mode {
         RingMode::Off => Ok(None),
@@ -244,7 +247,7 @@ fn prepare_rings(mode: RingMode) -> io::Result<Option<Prepared>> {
     }
 }
 
-/// Has the rings serve a mount whose kernel waits for them.
+/// Starts serving a mount whose kernel waits for its rings.
 fn begin_rings(
     prepared: Prepared,
     kernel: OwnedFd,
@@ -255,22 +258,22 @@ fn begin_rings(
     let requests = Requests { server: server.clone(), transport: Transport::Ring };
     let rings = prepared.serve(kernel, &requests, largest.of_both(), memory)?;
     let word = rings.word();
-    // A mount has its rings once.
+    // The rings of a mount are set only once.
     let _ = server.wipe_rings.set(Box::new(move || word.empty()));
     log::info!("requests come over io_uring");
     Ok(rings)
 }
 
 impl Session {
-    /// Something that ends the mount from elsewhere.
+    /// Returns a handle that can end the mount from elsewhere.
     pub fn unmounter(&self) -> Unmounter {
         self.unmounter.clone()
     }
 
-    /// Waits until the mount has ended, by any means, and everything is in the vault.
+    /// Waits until the mount has ended for any reason, and everything is stored in the vault.
     ///
     /// # Errors
-    /// If serving ended for another reason than an unmount, or if something could not be stored.
+    /// If serving ended for a reason other than an unmount, or if something could not be stored.
     pub fn wait(mut self) -> io::Result<()> {
         self.join()
     }
@@ -288,18 +291,18 @@ impl Drop for Session {
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.unmounter.give_up();
-            // Nobody is left to hear of an error; `wait` returns it.
+            // There is no caller to report an error to; `wait` would return it.
             let _ = self.join();
         }
     }
 }
 
 impl Unmounter {
-    /// Ends the mount. If it is in use, fails with EBUSY; if `lazy`, detaches it and lets its users finish. Does
-    /// nothing to a mount that has ended.
+    /// Ends the mount. If it is in use, fails with EBUSY, or if `lazy`, detaches it and lets its users
+    /// finish. Does nothing if the mount has ended.
     ///
     /// # Errors
-    /// What the kernel or fusermount3 said.
+    /// The error of the kernel or fusermount3.
     pub fn unmount(&self, lazy: bool) -> io::Result<()> {
         let _turn = self.one_at_a_time.lock();
         if self.ended.load(Ordering::Acquire) {
@@ -309,12 +312,12 @@ impl Unmounter {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         self.mounter.order(if lazy { Order::Detach } else { Order::Unmount })?;
-        // Nobody could unlock the vault any more for those that wait, or would.
+        // Waiting and future requests fail: the vault can no longer be reached to unlock it.
         self.gate.end();
         Ok(())
     }
 
-    /// Ends the mount at once, whoever uses it: programs that have something open get errors.
+    /// Ends the mount at once even if it is in use: programs that have something open get errors.
     ///
     /// # Errors
     /// As `unmount`.
@@ -329,7 +332,7 @@ impl Unmounter {
         if !hidden {
             self.unmount(false).or_else(|_| self.unmount(true))?;
         }
-        // Where the system does not offer it, the mount ends when the last program lets go of it.
+        // If the system does not permit it, the mount ends when the last program closes it.
         if let Some(number) = self.device.get() {
             self.mounter
                 .order(Order::Abort(*number))
@@ -338,7 +341,7 @@ impl Unmounter {
         Ok(())
     }
 
-    /// Whether another filesystem stands at the mount point: over this one, or in its place.
+    /// Whether another filesystem is at the mount point, over this one or instead of it.
     fn is_hidden(&self) -> bool {
         let there = device_number(CWD, &self.target);
         self.device.get().is_some_and(|own| there.is_some_and(|there| there != *own))
@@ -350,7 +353,7 @@ impl Unmounter {
     }
 }
 
-/// Whether a mount with these flags keeps times of access: of several that say so the last counts.
+/// Whether a mount with these flags keeps access times. The last of several contradictory flags counts.
 fn counts_reads(flags: &[String]) -> bool {
     flags
         .iter()
@@ -359,7 +362,7 @@ fn counts_reads(flags: &[String]) -> bool {
         .is_none_or(|flag| flag == "atime")
 }
 
-/// Event loops of a mount that names no number.
+/// Default number of event loops.
 pub(super) fn usual_loops() -> usize {
     thread::available_parallelism().map_or(FEWEST_LOOPS, |n| n.get().clamp(FEWEST_LOOPS, MOST_LOOPS))
 }

@@ -1,25 +1,25 @@
-//! Settings of the kernel that make streams faster and that only root may change.
+//! Kernel settings that speed up sequential I/O and that only root may change.
 
 use rustix::fs::{major, minor};
 use std::{fs, io, path::Path};
 
-/// Most pages of one request, for every FUSE mount of the machine.
+/// Maximum pages of one request, for all FUSE mounts on the machine.
 pub const MOST_PAGES: &str = "/proc/sys/fs/fuse/max_pages_limit";
-/// Whether the kernel offers FUSE mounts io_uring, for every mount of the machine.
+/// Whether the kernel offers io_uring to FUSE mounts, for all mounts on the machine.
 pub const RINGS: &str = "/sys/module/fuse/parameters/enable_uring";
-/// What the kernel reads ahead, in a directory for each mount.
+/// Read-ahead settings, one directory for each mount.
 pub const READ_AHEADS: &str = "/sys/devices/virtual/bdi";
-/// Pages worth asking for: 4 MiB. Larger buffers leave the processor's caches.
+/// Pages to request: 4 MiB. Larger buffers do not fit into the processor's caches.
 pub const PAGES: u32 = 1024;
-/// Bytes of the pages in which the kernel counts requests.
+/// Page size in bytes, the unit in which the kernel counts requests.
 const PAGE: u32 = 4096;
-/// Largest request if the kernel does not say what it allows.
+/// Maximum request size in bytes if the kernel does not report its limit.
 const USUAL: u32 = 1 << 20;
-/// What the kernel reads ahead of a sequential reader, in KiB.
+/// Kernel read-ahead for a sequential reader, in KiB.
 const READ_AHEAD_KIB: u32 = 4096;
 
-/// Raises the kernel's limit if that is allowed, and returns the largest request that the kernel will make, in
-/// bytes. To be called before mounting, as a mount keeps the limit that it began with.
+/// Raises the kernel's limit if permitted, and returns the kernel's maximum request size in bytes. Call
+/// it before mounting, because a mount keeps the limit it started with.
 pub fn raise_largest_request() -> u32 {
     if read(MOST_PAGES).is_some_and(|pages| pages < PAGES) {
         // If this is refused, `raise_read_ahead` tells the administrator.
@@ -28,15 +28,15 @@ pub fn raise_largest_request() -> u32 {
     read(MOST_PAGES).map_or(USUAL, |pages| pages.min(PAGES).saturating_mul(PAGE))
 }
 
-/// Has the kernel offer io_uring if that is allowed, and returns whether it does. To be called before mounting.
+/// Makes the kernel offer io_uring if permitted, and returns whether it does. Call it before mounting.
 pub fn offer_rings() -> bool {
     let offered = || fs::read_to_string(RINGS).is_ok_and(|setting| setting.trim() == "Y");
-    // If this is refused, the mount goes without.
+    // If this is refused, the mount does without rings.
     offered() || fs::write(RINGS, "Y").is_ok() && offered()
 }
 
-/// Has the kernel read further ahead in the mount on `device` than by default. If that is refused, returns one line
-/// that says what an administrator could do.
+/// Raises the kernel's read-ahead for the mount on `device` above the default. If that is refused,
+/// returns one line of advice for the administrator.
 pub fn raise_read_ahead(device: u64) -> Option<String> {
     let read_ahead = format!("{READ_AHEADS}/{}:{}/read_ahead_kb", major(device), minor(device));
     let mut advice = Vec::new();

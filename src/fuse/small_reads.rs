@@ -1,9 +1,10 @@
-//! Small reads that arrive together are done as a batch: their chunks are verified side by side, which takes hardly
-//! longer than one of them. The reads of a lone program never wait.
+//! Batching of small reads that arrive together: their chunks are verified in parallel, which takes
+//! hardly longer than verifying one. The reads of a single program never wait.
 //!
-//! A loop that gets a small read while the kernel has another request, and no other loop is free to take that, queues
-//! the read and goes for that request. The loop that takes that request finds the read and does it first. If the kernel
-//! has withdrawn the request and no loop takes it, the monitor of the loops does what is queued.
+//! Suppose that a loop gets a small read while the kernel has another request and no other loop is free
+//! to take it. The loop then queues the read and takes that request. The loop that takes the request
+//! finds the queued read and serves it first. If the kernel has withdrawn the request and no loop takes
+//! it, the loops' monitor serves the queue.
 
 use super::{
     handles::FileHandle,
@@ -19,33 +20,34 @@ use fuser::ReplyData;
 use std::{sync::Arc, time::Duration};
 use zeroize::Zeroize;
 
-/// Where the answer to a read goes.
+/// Destination of the answer to a read.
 pub trait ReadReply: for<'a> Reply<&'a [u8]> {
-    /// Does a small read, perhaps together with others.
+    /// Serves a small read, possibly together with others.
     fn read_small(server: &Server, read: QueuedRead<Self>)
     where
         Self: Sized;
 
-    /// Has `fill` read `len` bytes to where the kernel takes an answer from, and answers with as many as it returns.
-    /// False if they are to be answered otherwise: there is no such place, or `fill` returned `None`.
+    /// Lets `fill` read `len` bytes directly into the memory from which the kernel takes the answer, and
+    /// answers with the number of bytes that it returns. False if the caller must answer in another way:
+    /// there is no such memory, or `fill` returned `None`.
     ///
     /// # Errors
-    /// What `fill` returned. Then nothing is answered.
+    /// Those of `fill`. No answer was sent then.
     fn fill(&mut self, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<Option<usize>>) -> Result<bool>;
 }
 
 impl ReadReply for ReplyData {
-    /// The kernel takes it from anywhere.
+    /// The kernel has no fixed place for an answer through `/dev/fuse`.
     fn fill(&mut self, _: usize, _: impl FnOnce(&mut [u8]) -> Result<Option<usize>>) -> Result<bool> {
         Ok(false)
     }
 
-    /// Does it, or queues it while another request waits and all loops are busy.
+    /// Serves the read, or queues it while another request waits and all loops are busy.
     fn read_small(server: &Server, read: QueuedRead<Self>) {
         if !server.queued.any() && (server.may_wait(Transport::Device) || !server.request_waits()) {
             return server.read_batch(vec![read]);
         }
-        // It must be queued before the kernel is asked: the loop that takes what waits now has to find it.
+        // Queue the read before asking the kernel: the loop that takes the waiting request must find it.
         if server.queued.push(read) >= MOST_TOGETHER || !server.request_waits() {
             server.read_queued();
         }
@@ -53,14 +55,14 @@ impl ReadReply for ReplyData {
 }
 
 impl Server {
-    /// Does the reads that are queued.
+    /// Serves the queued reads.
     pub fn read_queued(&self) {
         if self.queued.any() {
             self.read_batch(self.queued.take());
         }
     }
 
-    /// Does small reads, those of one file side by side.
+    /// Serves small reads, those of one file together.
     pub fn read_batch<R: ReadReply>(&self, mut reads: Vec<QueuedRead<R>>) {
         reads.sort_by_key(|read| Arc::as_ptr(&read.file.file) as usize);
         while let Some(first) = reads.first() {
@@ -71,8 +73,8 @@ impl Server {
         }
     }
 
-    /// Does reads of one file.
-    #[inline(never)] // What it reads to is no part of an event loop's stack, which is in use for ever.
+    /// Serves reads of one file.
+    #[inline(never)] // Keep the buffer off the event loop's stack, which is never unwound and so never wiped.
     fn read_of_one<R: ReadReply>(&self, mut reads: Vec<QueuedRead<R>>) {
         if let [_] = &reads[..] {
             let Some(QueuedRead { file, offset, len, reply, page: _page, pass: _pass }) = reads.pop() else {
@@ -92,7 +94,7 @@ impl Server {
         let (replies, _inside): (Vec<_>, Vec<_>) =
             reads.into_iter().map(|read| (read.reply, (read.page, read.pass))).unzip();
         let done = self.answer(Activity::Read, number, |_| Ok(file.read_together(&mut small)));
-        // The time of all of them is counted with the first.
+        // The time of all reads is counted with the first.
         replies.iter().skip(1).for_each(|_| metrics::count(Activity::Read, 0, Duration::ZERO));
         match done {
             Ok(done) => {
@@ -102,11 +104,12 @@ impl Server {
             }
             Err(e) => replies.into_iter().for_each(|reply| reply.answer(Err(e))),
         }
-        buffer.zeroize(); // Before the passes are dropped: then the vault may be locked.
+        buffer.zeroize(); // Before the passes are dropped, because the vault may be locked after that.
     }
 
-    /// Does a read of any size by itself. The kernel reads ahead of who reads `pages` of its cache: those are read to
-    /// where it takes them from, if they can be, with no read-ahead of our own.
+    /// Serves a single read of any size. Reads that fill the page cache (`pages`) get no read-ahead from
+    /// us, because the kernel has its own. If possible, they are read directly into the memory from which
+    /// the kernel takes the answer.
     pub fn read_alone<R: ReadReply>(
         &self,
         file: &FileHandle,
@@ -132,7 +135,7 @@ impl Server {
         }
     }
 
-    /// Answers a read of the node `number` with what was read, or why nothing was.
+    /// Answers a read of the node `number` with the data read, or with the error.
     pub fn answer_read<R: ReadReply>(&self, number: u64, reply: R, result: Result<&[u8]>) {
         match result {
             Ok(data) => send(reply, data),
@@ -150,7 +153,8 @@ fn send<R: ReadReply>(reply: R, data: &[u8]) {
     metrics::measure(Activity::Reply, data.len(), || reply.answer(Ok(data)));
 }
 
-/// Reads to where the kernel takes the answer from. False if there is no such place.
+/// Reads directly into the memory from which the kernel takes the answer. False if there is no such
+/// memory.
 fn fill<R: ReadReply>(reply: &mut Option<R>, file: &FileHandle, offset: u64, len: usize) -> Result<bool> {
     let Some(to) = reply else { return Ok(false) };
     let is_answered = to.fill(len, |out| {

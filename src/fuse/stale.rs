@@ -1,20 +1,23 @@
-//! Drops the kernel's pages that a write with direct I/O has made stale.
+//! Drops pages from the kernel's cache that a direct write has made stale.
 //!
-//! A program that writes with direct I/O finds the pages dropped by the kernel, before the write and after. But a
-//! program that only begins writes (libaio, io_uring) finds them dropped when a write begins, and never when it
-//! ends: a page that is read through the cache meanwhile stays as it was. A request does not say which of the two it
-//! is. So after each direct write to a file of which the kernel may have pages, this module drops them.
+//! For a synchronous direct write, the kernel drops the pages before and after the write. For an
+//! asynchronous one (libaio, io_uring) it drops them when the write begins, but not when it ends: a page
+//! that is read through the cache in between stays stale. A request does not tell which of the two it is.
+//! So this module drops the pages after each direct write to a file of which the kernel may have cached
+//! pages.
 //!
-//! To drop a page the kernel waits for a read of it that is in progress, and nothing ends that wait but the read's
-//! answer. So an event loop must not wait for a read that this process has to answer, and too many such waits could
-//! keep the kernel from sending the read at all. If this process is killed meanwhile, the waiting thread keeps
-//! itself, the read and its program from ending. Hence:
+//! To drop a page, the kernel waits for a read of it that is in progress, and only the read's answer ends
+//! that wait. So an event loop must not wait for a read that this process has to answer, and too many
+//! such waits could keep the kernel from sending the read at all. If this process is killed meanwhile,
+//! the waiting thread prevents itself, the read and the reading program from exiting. Hence:
 //!
-//! - If no read of the file's pages is in progress, no request waits, and the gate is open, the pages are dropped before the
-//!   write is answered. Nobody sees the write done and the pages still there.
-//! - Otherwise the write is answered, and a thread drops the pages at the next such moment. Until then, an open of
-//!   the file has the kernel drop all of the file's pages first; that wait is in the program that opens. So a
-//!   program that opens a file after a write to it has ended always reads what was written.
+//! - If no read of the file's pages is in progress, no request waits, and the gate is open, the pages are
+//!   dropped before the write is answered. No program can then see the write completed and the pages
+//!   still cached.
+//! - Otherwise the write is answered, and a thread drops the pages as soon as these conditions hold.
+//!   Until then, an open of the file makes the kernel drop all of the file's pages first; that wait is in
+//!   the opening program. So a program that opens a file after a write to it has completed always reads
+//!   the written data.
 
 use super::{affinity, gate::Gate, inodes::Node, loops::Loops};
 use fuser::{INodeNo, Notifier};
@@ -26,17 +29,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often the thread looks for a moment at which it would not wait.
+/// How often the thread checks whether it can drop pages without waiting.
 const TICK: Duration = Duration::from_millis(1);
-/// After this long it drops pages at any moment: compared with this, a wait is short. It may be long where the gate is
-/// closed, but nothing waits for the thread then.
+/// After this long it drops pages even if it has to wait, because the wait is short in comparison. The
+/// wait may be long if the gate is closed, but then nothing waits for the thread.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A read of pages, from its arrival until it is answered.
+/// A read of pages, from its arrival until its answer.
 pub struct PageRead(Arc<Node>);
 
 impl PageRead {
-    /// Counts a read of a node's pages that has arrived; to be called before anything is read.
+    /// Counts a read of a node's pages that has arrived. Call it before reading anything.
     pub fn begin(node: Arc<Node>) -> PageRead {
         node.pages.begin_read();
         PageRead(node)
@@ -49,7 +52,7 @@ impl Drop for PageRead {
     }
 }
 
-/// Drops stale pages, at once or on a thread.
+/// Drops stale pages, immediately or on a thread.
 pub struct Dropper {
     loops: Arc<Loops>,
     gate: Arc<Gate>,
@@ -59,20 +62,20 @@ pub struct Dropper {
 
 #[derive(Default)]
 struct State {
-    /// Nodes that have stale pages, and since when.
+    /// Nodes with stale pages, and the time at which they became stale.
     nodes: Vec<(Arc<Node>, Instant)>,
     thread: Option<JoinHandle<()>>,
     ended: bool,
 }
 
 impl Dropper {
-    /// Nothing to drop yet.
+    /// Creates a dropper without stale pages.
     pub fn new(loops: Arc<Loops>, gate: Arc<Gate>) -> Arc<Self> {
         Arc::new(Dropper { loops, gate, state: Mutex::default(), wake: Condvar::new() })
     }
 
-    /// Drops the pages of `bytes`, which were written to a node with direct I/O; to be called before the write is
-    /// answered. `may_wait`: another thread would serve a read that this one waited for.
+    /// Drops the pages of `bytes` after a direct write to a node. Call it before answering the write.
+    /// `may_wait` means that another thread would serve a read that this one waits for.
     pub fn overtaken(
         self: &Arc<Self>,
         kernel: &Notifier,
@@ -91,7 +94,7 @@ impl Dropper {
         }
     }
 
-    /// Ends the thread; stale pages that are left need not be dropped any more.
+    /// Stops the thread. Remaining stale pages no longer need to be dropped.
     pub fn finish(&self) {
         let thread = {
             let mut state = self.state.lock();
@@ -118,7 +121,7 @@ impl Dropper {
                 affinity::unbind();
                 dropper.work(&kernel);
             });
-            // Without a thread, every open has the kernel drop all pages.
+            // Without a thread, every open makes the kernel drop all pages.
             state.thread = started.ok();
         }
         self.wake.notify_all();
@@ -135,7 +138,8 @@ impl Dropper {
         }
     }
 
-    /// Waits until there are nodes with stale pages, and takes those whose moment has come. `None` at the end.
+    /// Waits until there are nodes with stale pages, and takes those that are due. `None` when the
+    /// dropper ends.
     fn wait(&self) -> Option<Vec<Arc<Node>>> {
         let mut state = self.state.lock();
         while state.nodes.is_empty() && !state.ended {
@@ -164,13 +168,13 @@ impl Dropper {
         }
     }
 
-    /// Whether a request may drop a node's pages. A gate that closes waits for that request, and holds reads of pages that
-    /// come: if the kernel waited for one of them, none of the three would end.
+    /// Whether a request may drop a node's pages. A closing gate waits for that request, and holds new
+    /// reads of pages. If the kernel then waited for one of these reads, the three would deadlock.
     fn is_quiet(&self, node: &Node) -> bool {
         !self.gate.is_closed() && self.waits_for_nothing(node)
     }
 
-    /// Whether dropping a node's pages would wait for nothing, as far as this process can see.
+    /// Whether dropping a node's pages would not have to wait, as far as this process can tell.
     pub fn waits_for_nothing(&self, node: &Node) -> bool {
         node.pages.idle() && self.gate.held() == 0 && !self.loops.request_waits()
     }
@@ -178,7 +182,7 @@ impl Dropper {
 
 fn drop_pages(kernel: &Notifier, node: &Node, bytes: &Range<u64>) {
     let offset = i64::try_from(bytes.start).unwrap_or(i64::MAX);
-    let len = i64::try_from(bytes.end - bytes.start).unwrap_or(0); // 0: to the end
+    let len = i64::try_from(bytes.end - bytes.start).unwrap_or(0); // 0: to the end.
     // A node that the kernel does not know has no pages.
     let _ = kernel.inval_inode(INodeNo(node.number), offset, len);
 }

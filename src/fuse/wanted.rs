@@ -1,9 +1,10 @@
-//! What a request wants to make: the mode is applied here, because a default ACL may take the umask's place.
+//! Parameters of a node to be created. The mode is applied here, because a default ACL may replace the
+//! umask.
 
 use super::caller::Caller;
 use crate::vault::{Acl, NewNode};
 
-/// A node that a request wants to make.
+/// A node that a request wants to create.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     pub(super) mode: u32,
@@ -13,12 +14,12 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// A node with this mode, by the process that asks.
+    /// Creates the parameters for a node with this mode, owned by the caller.
     pub fn by(caller: Caller, mode: u32, umask: u32) -> Self {
         Wanted { mode: mode & 0o7777, umask, uid: caller.user, gid: caller.group }
     }
 
-    /// The node in a directory with this default ACL, if it has one: that takes the place of the umask.
+    /// Applies the parent directory's default ACL, if it has one, instead of the umask.
     pub fn under(self, default_acl: Option<&Acl>) -> NewNode<'_> {
         let Wanted { mode, umask, uid, gid } = self;
         NewNode { mode: if default_acl.is_some() { mode } else { mode & !umask }, uid, gid, default_acl }

@@ -1,4 +1,4 @@
-//! The way from a directory's number to the directory, opened.
+//! Resolution of a directory's number to the open directory.
 
 use super::{
     errno,
@@ -11,24 +11,24 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Directories above a node at most; the kernel's paths are much shorter.
+/// Maximum number of parent directories of a node; the kernel's paths are much shorter.
 const DEPTH: usize = 100_000;
-/// How often a way is gone again if something moves meanwhile.
+/// Maximum number of attempts to walk to a directory if something moves meanwhile.
 pub const TRIES: usize = 8;
 
-/// A directory on the way.
+/// A directory on the path.
 enum Step {
-    /// One that the kernel knows.
+    /// The kernel knows it.
     Known(Arc<Node>),
-    /// The number of one that it does not.
+    /// Number of a directory that the kernel does not know.
     Forgotten(u64),
 }
 
 impl Server {
-    /// The directory of a number, opened again from the nearest open one above if necessary.
+    /// Returns the directory with this number, reopening it from its nearest open ancestor if necessary.
     ///
     /// # Errors
-    /// ENOTDIR, ESTALE if there is none, ENOENT if it is gone.
+    /// ENOTDIR; ESTALE if there is no such directory; ENOENT if it is gone.
     pub fn dir(&self, number: u64) -> Result<Arc<Dir>> {
         for _ in 0..TRIES {
             let open = self.open_dir(number);
@@ -43,7 +43,7 @@ impl Server {
         Err(errno::stale())
     }
 
-    /// Whether a directory is open, or one that the kernel knows.
+    /// Whether a directory is open, or known to the kernel.
     pub fn is_at_hand(&self, number: u64) -> bool {
         self.open_dir(number).is_some() || self.inodes.get(number).is_ok()
     }
@@ -53,7 +53,7 @@ impl Server {
             return Some(self.vault.root());
         }
         let dir = self.dirs.get(number)?;
-        // Somebody else may have removed it.
+        // Another process may have removed it.
         if self.vault.has_generations() && dir.is_gone() {
             self.dirs.drop_dir(number);
             return None;
@@ -61,7 +61,7 @@ impl Server {
         Some(dir)
     }
 
-    /// Climbs to an open directory and opens those below it. `None` if one moved meanwhile.
+    /// Climbs to an open directory and opens those below it. `None` if one of them moved meanwhile.
     fn walk(&self, number: u64) -> Result<Option<Arc<Dir>>> {
         let mut below = Vec::new();
         let mut at = number;
@@ -106,7 +106,8 @@ impl Server {
         Ok(Some(dir))
     }
 
-    /// Opens the directory `number` under its name in `dir`, and keeps it. It is the kernel's `node`, if that is known.
+    /// Opens and caches the directory `number` by its name in `dir`. `node` is the kernel's node, if
+    /// known.
     fn open_inner(&self, dir: &Dir, name: &StoredName, number: u64, node: Option<&Node>) -> Result<Arc<Dir>> {
         let inner = self.vault.open_dir(dir, name)?;
         let key = inodes::key(&self.vault.stat(Target::Dir(&inner))?);
@@ -114,7 +115,8 @@ impl Server {
         if self.inodes.number_of(key) != number || node.is_some_and(is_other) {
             return Err(errno::stale());
         }
-        // Another machine may put the id of one without back.
+        // In a shared vault, a directory without an ID is not cached, because another machine may restore
+        // the ID.
         if inner.has_id() || !self.vault.is_shared() {
             self.dirs.put(number, inner.clone());
         }

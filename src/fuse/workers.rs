@@ -1,4 +1,4 @@
-//! Threads for slow requests, so that one event loop is always left for the others.
+//! Worker threads for slow requests, so that one event loop is always free for the others.
 
 use super::affinity;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
@@ -15,12 +15,12 @@ use std::{
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads at most. With all of them busy, a slow request is served where it arrived.
+/// Maximum number of threads. If all are busy, a slow request is served where it arrived.
 const MOST_WORKERS: usize = 32;
 /// A thread without work ends after this long.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Starts threads as slow requests need them, and ends them when they do not.
+/// Starts threads as slow requests need them, and ends idle ones.
 pub struct Workers {
     to: Mutex<Option<Sender<Job>>>,
     from: Receiver<Job>,
@@ -29,14 +29,14 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// No threads yet.
+    /// Creates a pool without threads.
     pub fn new() -> Self {
-        // Without capacity: a job is taken only by a thread that waits for one.
+        // No capacity: a job is accepted only by a thread that waits for one.
         let (to, from) = bounded(0);
         Workers { to: Mutex::new(Some(to)), from, running: Arc::default(), threads: Mutex::default() }
     }
 
-    /// Runs `job` on a thread of its own; on this one if there are too many already.
+    /// Runs `job` on a worker thread, or on this one if there are too many.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
         let job: Job = Box::new(job);
         let sent = match &*self.to.lock() {
@@ -54,7 +54,7 @@ impl Workers {
         self.start(job);
     }
 
-    /// Waits until all jobs are done. A later job runs on its caller's thread.
+    /// Waits until all jobs are done. Later jobs run on their caller's thread.
     pub fn finish(&self) {
         self.to.lock().take();
         let threads = std::mem::take(&mut *self.threads.lock());
@@ -73,7 +73,8 @@ impl Workers {
             affinity::unbind();
             let mut next = given.lock().take();
             while let Some(job) = next {
-                // A job answers its own panics; this keeps the thread count right whatever happens.
+                // A job handles its own panics. Catching them here keeps the thread count right in any
+                // case.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 next = from.recv_timeout(IDLE).ok();
             }
@@ -112,7 +113,7 @@ mod tests {
                 done.fetch_add(1, Ordering::Relaxed);
             });
         }
-        // All wait at once: none of these would be received if they ran one after another.
+        // All jobs block at once: run one after another, they would not receive all of these.
         for _ in 0..MOST_WORKERS {
             to.send_timeout((), Duration::from_secs(10)).unwrap();
         }

@@ -1,7 +1,7 @@
-//! The system calls that are refused to a confined process: a seccomp filter.
+//! System calls that a confined process may not make: a seccomp filter.
 //!
-//! It lists what is refused and not what is allowed: libraries make other calls with each version, and a mount must not fail
-//! for that.
+//! It is a deny list, not an allow list: libraries make different calls with each version, and a mount
+//! must not fail because of that.
 
 use libc::{AF_UNIX, CLONE_THREAD, ENOSYS, EPERM, TIOCLINUX, TIOCSTI, c_int, c_long, c_ulong};
 use rustix::thread::set_no_new_privs;
@@ -13,8 +13,9 @@ use seccompiler::{
 };
 use std::{collections::BTreeMap, env::consts::ARCH, io};
 
-/// Start programs, reach into other processes, change what is mounted or where names lead, load code into the kernel, use
-/// interfaces of it that are often attacked, change the machine's clock, names and swap, or open a file without its path.
+/// Calls that start programs, access other processes, change mounts or path resolution, load code into
+/// the kernel, use frequently attacked kernel interfaces, change the machine's clock, names or swap, or
+/// open a file without its path.
 const REFUSED: [c_long; 48] = [
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -66,39 +67,41 @@ const REFUSED: [c_long; 48] = [
     libc::SYS_personality,
 ];
 
-/// Calls from this number on are those of x32, which the filter does not know by their own numbers. Other machines have no such.
+/// First call number of x32, whose calls have numbers that the filter does not know. Other architectures
+/// have no calls in that range.
 const X32: u32 = 0x4000_0000;
 
 /// The process that a filter is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller {
-    /// One that reads a vault.
+    /// A process that reads a vault.
     Vault {
-        /// It uses io_uring, which makes sockets that no filter sees.
+        /// Whether it uses io_uring, which can create sockets that no filter sees.
         rings: bool,
     },
-    /// One that uses a GPU, whose driver may connect to a service.
+    /// A process that uses a GPU, whose driver may connect to a service.
     Gpu,
 }
 
-/// Refuses these calls with EPERM, and sockets but those of the machine itself, to all threads from here on. One that reads a
-/// vault starts no process either, and connects to none.
+/// Denies these calls with EPERM, and all sockets except local (Unix) ones, to all threads from here on.
+/// A process that reads a vault also cannot start processes or connect a socket.
 ///
 /// # Errors
-/// If the kernel has no such filters.
+/// If the kernel does not support such filters.
 pub fn restrict(caller: Caller) -> io::Result<()> {
     install(&program(caller).map_err(io::Error::other)?, libc::SECCOMP_FILTER_FLAG_TSYNC)
 }
 
-/// Has the filter hold from here on. `scope` is whether for all threads.
+/// Installs the filter. `scope` is the flag that applies it to all threads, or 0 for the calling one.
 fn install(program: &BpfProgram, scope: c_ulong) -> io::Result<()> {
-    // Without this, kernels before 5.16 turn speculation off for who has a filter, which slows ciphers down. It protects from code of
-    // others in the same process, of which there is none.
+    // Without this flag, kernels before 5.16 disable speculation for filtered processes, which slows
+    // ciphers down. That protects against foreign code in the same process, and there is none.
     let flags = scope | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
-    set_no_new_privs(true)?; // Else only root may have a filter.
+    set_no_new_privs(true)?; // Otherwise only root may install a filter.
     let len = program.len().try_into().map_err(io::Error::other)?;
     let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
-    // SAFETY: the kernel copies as many steps as there are, which have its form, and keeps no address.
+    // SAFETY: the kernel copies `len` instructions, which have the layout it expects, and keeps no
+    // address.
     match unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &program) } {
         0 => Ok(()),
         -1 => Err(io::Error::last_os_error()),
@@ -114,7 +117,7 @@ fn program(caller: Caller) -> Result<BpfProgram, Error> {
     let always = |calls: &[c_long]| calls.iter().map(|call| (*call, Vec::new())).collect::<Vec<_>>();
     let mut rules: BTreeMap<_, _> = always(&REFUSED).into_iter().collect();
     rules.insert(libc::SYS_socket, vec![when(0, Ne, AF_UNIX)?]);
-    // They type into the terminal that a mount in the foreground was started from.
+    // These requests type into the terminal from which a foreground mount was started.
     let typing = [TIOCSTI, TIOCLINUX].map(|request| when(1, Eq, request as c_int));
     rules.insert(libc::SYS_ioctl, typing.into_iter().collect::<Result<_, _>>()?);
     match caller {
@@ -135,15 +138,16 @@ fn program(caller: Caller) -> Result<BpfProgram, Error> {
     Ok([first(caller), filter].concat())
 }
 
-/// Checks that come before the rules. The arguments of clone3(2) lie in memory, where no filter sees them: libraries take clone(2)
-/// for their threads where there is no other.
+/// Checks that precede the rules. clone3(2) fails with ENOSYS, because its arguments are in memory, where
+/// no filter can see them. Libraries then use clone(2) for their threads.
 fn first(caller: Caller) -> BpfProgram {
-    /// `BPF_LD | BPF_W | BPF_ABS`: loads a field of the call; the number is the first.
+    /// `BPF_LD | BPF_W | BPF_ABS`: loads a field of the call; the call number is the first.
     const LOAD: u16 = 0x20;
-    /// `BPF_JMP | BPF_JGE | BPF_K` and `BPF_JMP | BPF_JEQ | BPF_K`: skip so many instructions if it is not.
+    /// `BPF_JMP | BPF_JGE | BPF_K` and `BPF_JMP | BPF_JEQ | BPF_K`: skip `jf` instructions if the
+    /// comparison is false.
     const AT_LEAST: u16 = 0x35;
     const EQUAL: u16 = 0x15;
-    /// `BPF_RET | BPF_K`
+    /// `BPF_RET | BPF_K`: returns an action.
     const RETURN: u16 = 0x06;
     let step = |code, k| sock_filter { code, jt: 0, jf: 0, k };
     let skip_unless = |code, k| sock_filter { code, jt: 0, jf: 1, k };
@@ -164,14 +168,14 @@ mod tests {
     };
     use std::{os::fd::AsRawFd, thread};
 
-    /// The error of a call whose arguments are all zero. Each either is refused or fails.
+    /// The error of a call with all arguments zero. Every such call is refused or fails.
     fn error_of(call: c_long) -> Option<c_int> {
-        // SAFETY: with zeros none of the calls below touches memory.
+        // SAFETY: with zero arguments, none of the calls below accesses memory.
         let result = unsafe { libc::syscall(call, 0, 0, 0, 0, 0, 0) };
         (result == -1).then(|| io::Error::last_os_error().raw_os_error()).flatten()
     }
 
-    /// In a thread that is confined alone.
+    /// Runs `test` on a thread, and confines only that thread.
     fn confined(caller: Caller, test: impl FnOnce() + Send) {
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -201,7 +205,7 @@ mod tests {
         for caller in [Caller::Vault { rings: true }, Caller::Gpu] {
             confined(caller, || {
                 if cfg!(target_arch = "x86_64") {
-                    // Without x32 the kernel says that there is no such call.
+                    // Unfiltered, a kernel without x32 would return ENOSYS.
                     assert_eq!(error_of(c_long::from(X32) | libc::SYS_getpid), Some(EPERM));
                 }
                 let socket = |family| rustix::net::socket(family, SocketType::DGRAM, None).map(drop);
@@ -209,7 +213,7 @@ mod tests {
                 assert_eq!(socket(AddressFamily::NETLINK), Err(rustix::io::Errno::PERM));
                 assert_eq!(socket(AddressFamily::UNIX), Ok(()));
                 let typed = |request| {
-                    // SAFETY: the kernel reads the byte.
+                    // SAFETY: the kernel reads one byte.
                     let result = unsafe { libc::ioctl(stdin().as_raw_fd(), request, &c"x") };
                     (result == -1).then(|| io::Error::last_os_error().raw_os_error()).flatten()
                 };

@@ -1,4 +1,4 @@
-//! The files that a confined process may open, and the network that it may not use: Landlock.
+//! Restricts the files that a confined process may open, and denies it the network: Landlock.
 
 use super::{
     super::settings::{MOST_PAGES, READ_AHEADS, RINGS},
@@ -10,9 +10,9 @@ use landlock::{
 };
 use std::os::fd::AsFd;
 
-/// The version before it refuses every rename from one directory to another.
+/// Minimum ABI. The previous version denies every rename between directories.
 const OLDEST: ABI = ABI::V2;
-/// The rights of later versions are not taken.
+/// Maximum ABI. Rights introduced later are not restricted.
 const NEWEST: ABI = ABI::V6;
 
 const READING: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
@@ -21,14 +21,14 @@ const READING: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir
 const READ: [&str; 3] = ["/proc", "/sys/fs/cgroup", "/sys/devices/system/cpu"];
 /// The settings that root's mounts raise.
 const RAISED: [&str; 3] = [MOST_PAGES, RINGS, READ_AHEADS];
-/// Each event loop opens the first again; the other takes the place of the terminal.
+/// Each event loop reopens the first device; the second replaces the terminal.
 const DEVICES: [&str; 2] = ["/dev/fuse", "/dev/null"];
 
-/// Takes from the thread that calls, and all that it starts from here on, every file that is not in `reach` or the kernel's.
-/// Returns the version of Landlock that is in force.
+/// Denies the calling thread, and all threads and processes it starts from here on, every file outside
+/// `reach` and the kernel's files listed above. Returns the Landlock version in force.
 ///
 /// # Errors
-/// If the kernel has no such version.
+/// If the kernel does not support the minimum version.
 pub fn restrict(reach: &Reach) -> Result<i32, RulesetError> {
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -36,7 +36,8 @@ pub fn restrict(reach: &Reach) -> Result<i32, RulesetError> {
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
         .handle_access(AccessNet::from_all(NEWEST))?
-        // Signals may go out: a process of a GPU, which is not confined like this, is killed by one.
+        // Signals are not restricted: a process that uses a GPU is outside this confinement, and is
+        // killed by a signal.
         .scope(Scope::AbstractUnixSocket)?
         .create()?;
     for dir in &reach.seen {
@@ -64,12 +65,12 @@ pub fn restrict(reach: &Reach) -> Result<i32, RulesetError> {
     }
 }
 
-/// Reading and writing of what is there.
+/// Rights to read and write existing files.
 fn write() -> BitFlags<AccessFs> {
     make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate})
 }
 
-/// Allows that for each path that exists.
+/// Grants `access` to each path that exists.
 fn allow(
     rules: RulesetCreated,
     paths: &[&str],

@@ -1,8 +1,10 @@
-//! The rights that the process behind a mount gives up before it reads anything of a vault: it holds the keys, and reads what
-//! others may have written, for months. Every thread and process that it starts later inherits what is given up. Commands that
-//! read a vault without a mount do the same.
+//! Confinement: rights that a mount's process drops before it reads anything of a vault. That process holds
+//! the keys, and for months it reads data that others may have written. Every thread and process that it
+//! starts later inherits the restrictions. Commands that read a vault without a mount are confined in the
+//! same way.
 //!
-//! A mount's process mounts and unmounts through `mounter`, which keeps its rights, and so does what is started for a GPU.
+//! A mount's process mounts and unmounts through `mounter`, which keeps its rights, as do the processes
+//! started for a GPU.
 
 mod calls;
 mod files;
@@ -15,33 +17,33 @@ use rustix::thread::{
 use serde_json::{Value, json};
 use std::{fs, io, os::fd::OwnedFd, sync::OnceLock};
 
-/// The capabilities that a mount for several users needs, of those that it was started with.
-const KEPT: CapabilitySet = CapabilitySet::CHOWN // Files belong to who made them.
-    .union(CapabilitySet::DAC_OVERRIDE) // They are in the store as their owners keep them.
+/// Capabilities that a mount for several users needs. The process keeps those that it was started with.
+const KEPT: CapabilitySet = CapabilitySet::CHOWN // New files belong to their creators.
+    .union(CapabilitySet::DAC_OVERRIDE) // In the store, files have their owners' permissions.
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER)
-    .union(CapabilitySet::FSETID) // Set-group-ID on what belongs to another group.
+    .union(CapabilitySet::FSETID) // Set-group-ID on files of other groups.
     .union(CapabilitySet::MKNOD)
     .union(CapabilitySet::SYS_ADMIN) // Attributes in `trusted.`.
-    .union(CapabilitySet::SYS_RESOURCE) // Limits, quotas, and the blocks that a filesystem holds back.
-    .union(CapabilitySet::IPC_LOCK) // Keys stay out of swap.
+    .union(CapabilitySet::SYS_RESOURCE) // Limits, quotas, and the reserved blocks of a filesystem.
+    .union(CapabilitySet::IPC_LOCK) // Locks keys in memory, so that they are not swapped out.
     .union(CapabilitySet::SYS_NICE); // Priority of threads that serve requests.
 
-/// With `hidepid`, the groups of those who make requests are read with it.
+/// Needed under `hidepid` to read the groups of calling processes.
 const SEES_PROCESSES: CapabilitySet = CapabilitySet::SYS_PTRACE;
 
 static IN_FORCE: OnceLock<Confinement> = OnceLock::new();
 
-/// The rights that a process has given up.
+/// The rights that a process has dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
     /// No program that it starts gets more rights than it has (`no_new_privs`).
     pub no_new_privileges: bool,
-    /// The capabilities that it has left, by their names without `CAP_`.
+    /// The remaining capabilities, by name without `CAP_`.
     pub capabilities: Vec<&'static str>,
-    /// The version of Landlock that keeps files and the network from it.
+    /// The Landlock version that restricts files and the network.
     pub landlock: Option<i32>,
-    /// A filter refuses system calls that it does not need (seccomp).
+    /// Whether a filter denies system calls that it does not need (seccomp).
     pub seccomp: bool,
 }
 
@@ -50,24 +52,24 @@ pub struct Confinement {
 pub struct Reach {
     /// Directories below which it reads.
     pub seen: Vec<OwnedFd>,
-    /// Directories below which it does anything but run programs.
+    /// Directories below which it may do anything but run programs.
     pub directories: Vec<OwnedFd>,
-    /// Directories in which it makes files, and reads and writes those that are there.
+    /// Directories in which it creates files, and reads and writes existing ones.
     pub places: Vec<OwnedFd>,
     /// Directories in which it replaces or removes a file without reading it.
     pub replaced: Vec<OwnedFd>,
     /// Files that it reads and writes.
     pub files: Vec<OwnedFd>,
-    /// It serves requests of other processes, whose groups it reads in /proc.
+    /// Whether it serves requests of other processes, whose groups it reads in /proc.
     pub serves: bool,
-    /// It gives files capabilities, as `security.capability`.
+    /// Whether it sets file capabilities (`security.capability`).
     pub sets_capabilities: bool,
-    /// It uses io_uring.
+    /// Whether it uses io_uring.
     pub rings: bool,
 }
 
 impl Confinement {
-    /// As `stat` shows it.
+    /// JSON form, as `stat` shows it.
     pub fn json(&self) -> Value {
         json!({
             "no_new_privileges": self.no_new_privileges,
@@ -78,20 +80,21 @@ impl Confinement {
     }
 }
 
-/// Of this process; `None` before [`confine`].
+/// The confinement of this process; `None` before [`confine`].
 pub fn in_force() -> Option<&'static Confinement> {
     IN_FORCE.get()
 }
 
-/// Gives up rights, for the thread that calls and all that it starts from here on: all but `reach`. Returns what could not be given
-/// up, as the rest of a sentence about the process.
+/// Drops all rights outside `reach`, for the calling thread and everything it starts from here on.
+/// Returns the rights that could not be dropped, each as the rest of a sentence about the process.
 #[must_use]
 pub fn confine(reach: &Reach) -> Vec<String> {
     let mut left = Vec::new();
     let no_new_privileges = set_no_new_privs(true)
         .inspect_err(|e| left.push(format!("may start programs with more rights than it has: {e}")))
         .is_ok();
-    // With `hidepid` /proc shows only processes that may be traced, and with Landlock no other one may.
+    // With `hidepid`, /proc shows only processes that may be traced, and Landlock forbids tracing any
+    // process outside it.
     let hidden = reach.serves && hides_processes();
     if let Err(e) = drop_capabilities(kept(reach, hidden)) {
         left.push(format!("keeps capabilities that it does not need: {e}"));
@@ -104,12 +107,13 @@ pub fn confine(reach: &Reach) -> Vec<String> {
         .is_ok();
     let permitted = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
     let capabilities = permitted.iter_names().map(|(name, _)| name).collect();
-    let _ = IN_FORCE.set(Confinement { no_new_privileges, capabilities, landlock, seccomp }); // A process is confined once.
+    // A process is confined once.
+    let _ = IN_FORCE.set(Confinement { no_new_privileges, capabilities, landlock, seccomp });
     left
 }
 
-/// Refuses to every thread of this process, which uses a GPU, the system calls that it does not need, and to get more rights. What
-/// cannot be refused is logged.
+/// Denies every thread of this process, which uses a GPU, the system calls that it does not need and any
+/// additional rights. A failure is logged.
 pub fn refuse_calls() {
     if let Err(e) = calls::restrict(Caller::Gpu) {
         log::warn!("the process may make every system call: {e}");
@@ -134,7 +138,7 @@ fn kept(reach: &Reach, hidden: bool) -> CapabilitySet {
 
 fn drop_capabilities(kept: CapabilitySet) -> io::Result<()> {
     for capability in CapabilitySet::all().difference(kept).iter() {
-        // Refused to ordinary users, who have none to begin with.
+        // Refused to ordinary users, who have no capabilities to begin with.
         let _ = remove_capability_from_bounding_set(capability);
     }
     // A kernel before 4.3 has no such set.
@@ -146,13 +150,14 @@ fn drop_capabilities(kept: CapabilitySet) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether /proc shows a process only those that it may trace (`hidepid`). The groups of who makes a request are read there.
+/// Whether /proc shows a process only those processes that it may trace (`hidepid`). The groups of
+/// calling processes are read there.
 fn hides_processes() -> bool {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     mounts.lines().any(hides)
 }
 
-/// The same for a line of the mount table.
+/// Whether a line of the mount table mounts /proc with `hidepid`.
 fn hides(line: &str) -> bool {
     let mut fields = line.split(' ').skip(1);
     let (target, kind, options) = (fields.next(), fields.next(), fields.next().unwrap_or_default());

@@ -29,7 +29,7 @@ fn table() -> Inodes {
     Inodes::new((DEVICE, 500))
 }
 
-/// Counts a lookup of what stands where it was found.
+/// Counts a lookup of a node that still has the name under which it was found.
 fn found(inodes: &Inodes, stat: &Stat, name: Name) -> Id {
     inodes.found(stat, name, |_| 0, |_| true, false).unwrap()
 }
@@ -156,7 +156,7 @@ fn a_node_without_a_name_is_gone_until_it_gets_one() {
     assert!(node.names.read().gone().is_none() && Arc::ptr_eq(&node, &inodes.get(42).unwrap()));
     inodes.forget(42, 2);
     assert!(inodes.get(42).is_err());
-    // The store gave the number of a file away that another process removed.
+    // Another process removed the file, and the store reused its number.
     let old = found(&inodes, &stat(43, Kind::File, 1), name(ROOT, "b"));
     let new = made_nameless(&inodes, 43);
     assert!(new.number == 43 && new.generation != old.generation);

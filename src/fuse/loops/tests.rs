@@ -1,4 +1,4 @@
-//! Loops on a fake device, whose requests take long, block, or wait for one another.
+//! Tests of the loops on a fake device, with requests that are slow, block, or depend on one another.
 
 use super::*;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -8,14 +8,14 @@ use std::{
     thread::{JoinHandle, ThreadId},
 };
 
-/// Loops of the tests.
+/// Number of loops under test.
 const COUNT: usize = 8;
-/// After this long, a test has failed.
+/// A test fails if it waits longer than this.
 const NEVER: Duration = Duration::from_secs(20);
 
 type Request = Box<dyn FnOnce() + Send>;
 
-/// Stands for the kernel: each request goes to a loop that waits, or lies until one comes.
+/// A fake kernel: it gives each request to a waiting loop, or queues it until a loop waits.
 #[derive(Default)]
 struct Device {
     queue: Mutex<(VecDeque<Request>, bool)>,
@@ -28,7 +28,7 @@ impl Device {
         self.arrived.notify_one();
     }
 
-    /// `None` once the mount has ended.
+    /// Waits for a request; `None` once the mount has ended.
     fn receive(&self) -> Option<Request> {
         let mut queue = self.queue.lock();
         loop {
@@ -73,7 +73,7 @@ impl Mount {
         Mount { device, loops, threads }
     }
 
-    /// Sends a request, and waits for its answer and until its loop has decided what to do next.
+    /// Sends a request. Waits for its answer, and until its loop has decided what to do next.
     fn one(&self) -> ThreadId {
         let (answer, answered) = mpsc::channel();
         self.device.send(move || answer.send(thread::current().id()).unwrap());
@@ -84,7 +84,7 @@ impl Mount {
         by
     }
 
-    /// Ends the mount; every thread must come back.
+    /// Ends the mount; every thread must return.
     fn end(self) {
         self.device.end();
         let (done, all) = mpsc::channel();
@@ -101,7 +101,7 @@ impl Mount {
 #[test]
 fn a_lone_program_is_served_by_one_loop() {
     let mount = Mount::new();
-    // Every loop may answer once before all but one are parked; then windows without load must have passed.
+    // Every loop may answer once before all but one are parked; after that, windows without load must pass.
     let settled = (0..10_000).any(|_| {
         mount.one();
         thread::sleep(Duration::from_micros(100));
@@ -120,7 +120,7 @@ fn all_loops_work_where_requests_wait_for_one_another() {
         for _ in 0..3 {
             mount.one();
         }
-        // None of these is answered before all of them are being served.
+        // None of these is answered before all of them are in progress.
         let (together, (answer, answered)) = (Arc::new(Barrier::new(COUNT)), mpsc::channel());
         for _ in 0..COUNT {
             let (together, answer) = (together.clone(), answer.clone());
@@ -136,7 +136,7 @@ fn all_loops_work_where_requests_wait_for_one_another() {
     mount.end();
 }
 
-/// A request of the random load: it waits for `first`, takes a while, and lets others go on.
+/// A request of the random load: it waits for `first`, takes a while, and unblocks another.
 fn request(first: Option<Receiver<()>>, then: Option<Sender<()>>, spins: u64, done: Sender<()>) -> Request {
     Box::new(move || {
         if let Some(first) = first {
@@ -163,7 +163,7 @@ fn no_request_waits_forever() {
     };
     let mut sent = 0_usize;
     for _ in 0..2_000 {
-        // All but one loop may be blocked at once: the last one serves those that let the others go on.
+        // All but one loop may block at once; the last one serves the requests that unblock the others.
         let (mut held, mut let_go) = (Vec::new(), Vec::new());
         for _ in 0..random(COUNT as u64) {
             let (to, from) = bounded(1);
@@ -197,7 +197,7 @@ fn a_mount_ends_however_many_are_parked() {
             mount.one();
         }
         if requests == 0 {
-            mount.loops.end(); // No loop is known that could say it.
+            mount.loops.end(); // No loop is known yet, so none ends the others.
         }
         mount.end();
     }
@@ -208,7 +208,7 @@ fn no_loop_parks_between_the_parts_of_a_request() {
     let mount = Mount::new();
     let loops = mount.loops.clone();
     for _ in 0..2 * COUNT {
-        mount.one(); // One loop waits, so that each of the others may park.
+        mount.one(); // One loop waits, so each of the others may park.
     }
     let (done, ended) = mpsc::channel();
     thread::spawn(move || {

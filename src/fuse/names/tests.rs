@@ -19,7 +19,7 @@ fn serve(vault: &Arc<Vault>) -> Arc<Server> {
     Server::new(vault.clone(), false, Judge::Nobody, true, CacheMode::Auto, passage, 8).unwrap()
 }
 
-/// As after `cp -al A B`, when the kernel has dropped what is in `B`.
+/// This is the state after `cp -al A B`, once the kernel has dropped `B` and its entries.
 #[test]
 fn a_node_is_reached_by_the_name_whose_directory_the_kernel_knows() {
     let vault = Fixture::new();
@@ -38,7 +38,7 @@ fn a_node_is_reached_by_the_name_whose_directory_the_kernel_knows() {
     server.finish();
 }
 
-/// The kernel asks anew for names that it has known for a minute, beside whatever else is done to them.
+/// The kernel looks names up again after a minute, concurrently with any other operation on them.
 #[test]
 fn a_file_looked_up_while_it_is_renamed_is_known_by_its_new_name_alone() {
     let vault = Fixture::new();
@@ -75,7 +75,7 @@ fn a_file_looked_up_while_it_is_renamed_is_known_by_its_new_name_alone() {
     server.finish();
 }
 
-/// An NFS server gives away the number of a directory that was removed while a client has it open.
+/// An NFS server may reuse the number of a directory that was removed while a client has it open.
 #[test]
 fn a_directory_that_another_machine_removed_does_not_stand_for_one_that_got_its_number() {
     let place = new_vault();

@@ -13,7 +13,7 @@ impl<T> Reply<T> for To {
     }
 }
 
-/// The kernel's other requests are served meanwhile.
+/// Other requests of the kernel must be served meanwhile.
 #[test]
 fn a_loop_does_not_wait_for_another_machine() {
     let place = new_vault();
@@ -29,7 +29,7 @@ fn a_loop_does_not_wait_for_another_machine() {
     let reply = || To(to.clone());
     let long = ["a", "b", "c", "d", "e"].map(|letter| letter.repeat(200));
     let [dir, file, link, renamed, node] = long.each_ref().map(OsStr::new);
-    // The only loop is busy, and another machine has the root.
+    // The only loop is busy, and another machine holds the lock of the root.
     let _busy = loops.begin();
     let while_locked = |request: &dyn Fn()| {
         let locked = other.lock_root();

@@ -1,4 +1,4 @@
-//! Hands an operation to [`Requests`].
+//! Dispatch of an operation to [`Requests`].
 
 use super::{
     parse::{Fault, Header, Operation},
@@ -13,12 +13,12 @@ use crate::fuse::{
 };
 use fuser::{AccessFlags, OpenFlags, RenameFlags, WriteFlags};
 
-/// Bytes beyond which a read or a write is large.
+/// Size in bytes above which a read or a write is large.
 const LARGE: usize = 64 << 10;
 
-/// Whether an operation may take long: by its nature, or because of its size. Others of its processor would wait for it,
-/// and the program would wait for a large one that it could copy beside. In a vault that is `shared`, another machine may have to be
-/// waited for.
+/// Whether an operation may take long, by its nature or because of its size. On the ring's thread it would
+/// block other requests of the same processor. The program would also wait for a large one, although it
+/// could copy data meanwhile. In a `shared` vault an operation may have to wait for another machine.
 pub fn takes_long(operation: &Operation, shared: bool) -> bool {
     use Operation as Op;
     match operation {
@@ -57,7 +57,7 @@ pub fn takes_long(operation: &Operation, shared: bool) -> bool {
     }
 }
 
-/// Does it and answers.
+/// Serves an operation and answers it.
 pub fn serve(requests: &Requests, header: &Header, operation: Operation, reply: RingReply) {
     use Operation as Op;
     let Header { number, user, group, thread, .. } = *header;
@@ -80,7 +80,7 @@ pub fn serve(requests: &Requests, header: &Header, operation: Operation, reply: 
             let flags = RenameFlags::from_bits_retain(flags);
             requests.rename(caller, (number, name), (to, new_name), flags, reply);
         }
-        // The new name's directory is the request's node.
+        // The request's node is the directory of the new name.
         Op::Link { number: linked, name } => requests.link(caller, linked, number, name, reply),
         Op::Open { flags } => requests.open(caller, number, OpenFlags(flags), reply),
         Op::Read { handle, offset, size, page } => {

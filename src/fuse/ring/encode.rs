@@ -1,4 +1,4 @@
-//! From an answer to the bytes that the kernel takes from a ring. Layouts as in [`super::parse`].
+//! Encodes answers as the bytes that the kernel takes from a ring. Layouts as in [`super::parse`].
 
 use crate::{
     fuse::replies::{Created, Found, Opened, Told},
@@ -6,12 +6,12 @@ use crate::{
 };
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, time::Duration};
 
-/// What programs are told to read and write at once.
+/// Preferred I/O size reported to programs, in bytes (`st_blksize`).
 const BLOCK_SIZE: u32 = 4096;
-/// Entries of a listing begin at multiples of this.
+/// Alignment of entries in a listing, in bytes.
 const ALIGNMENT: usize = 8;
 
-/// A number as it is stored.
+/// A number in native byte order.
 trait Number: Copy {
     fn put(self, bytes: &mut Vec<u8>);
 }
@@ -31,7 +31,7 @@ fn put<T: Number>(bytes: &mut Vec<u8>, numbers: &[T]) {
     numbers.iter().for_each(|number| number.put(bytes));
 }
 
-/// `fuse_attr_out`.
+/// Encodes `fuse_attr_out`.
 pub fn told(told: &Told) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(104);
     put(&mut bytes, &[told.ttl.as_secs()]);
@@ -40,38 +40,38 @@ pub fn told(told: &Told) -> Vec<u8> {
     bytes
 }
 
-/// `fuse_entry_out`.
+/// Encodes `fuse_entry_out`.
 pub fn found(found: &Found) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(160);
     put_found(&mut bytes, found, found.name_ttl);
     bytes
 }
 
-/// `fuse_open_out`.
+/// Encodes `fuse_open_out`.
 pub fn opened(opened: &Opened) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16);
     put_opened(&mut bytes, opened);
     bytes
 }
 
-/// `fuse_entry_out` and `fuse_open_out`.
+/// Encodes `fuse_entry_out` followed by `fuse_open_out`.
 pub fn created(created: &Created) -> Vec<u8> {
     let mut bytes = found(&created.found);
     put_opened(&mut bytes, &created.opened);
     bytes
 }
 
-/// `fuse_write_out` and `fuse_getxattr_out`.
+/// Encodes `fuse_write_out` or `fuse_getxattr_out`.
 pub fn count(count: u32) -> Vec<u8> {
     [count, 0].map(u32::to_ne_bytes).concat()
 }
 
-/// `fuse_lseek_out`.
+/// Encodes `fuse_lseek_out`.
 pub fn place(place: i64) -> Vec<u8> {
     place.to_ne_bytes().to_vec()
 }
 
-/// `fuse_kstatfs`.
+/// Encodes `fuse_kstatfs`.
 pub fn statfs(s: &StatFs) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(80);
     put(&mut bytes, &[s.blocks, s.bfree, s.bavail, s.files, s.ffree]);
@@ -80,12 +80,14 @@ pub fn statfs(s: &StatFs) -> Vec<u8> {
     bytes
 }
 
-/// Adds `fuse_dirent` and a name, in `room` for so many bytes. Returns whether there was none left.
+/// Appends a `fuse_dirent` and a name, if the total stays within `room` bytes. Returns whether it did not
+/// fit.
 pub fn listed(bytes: &mut Vec<u8>, room: usize, number: u64, next: u64, kind: Kind, name: &OsStr) -> bool {
     within(bytes, room, |bytes| put_name(bytes, number, next, kind, name))
 }
 
-/// Adds `fuse_direntplus` and a name, in `room` for so many bytes. Returns whether there was none left.
+/// Appends a `fuse_direntplus` and a name, if the total stays within `room` bytes. Returns whether it did
+/// not fit.
 pub fn listed_plus(bytes: &mut Vec<u8>, room: usize, next: u64, name: &OsStr, found: &Found) -> bool {
     let ttl = found.told.ttl.min(found.name_ttl);
     within(bytes, room, |bytes| {
@@ -94,7 +96,7 @@ pub fn listed_plus(bytes: &mut Vec<u8>, room: usize, next: u64, name: &OsStr, fo
     })
 }
 
-/// Adds what `add` does, unless it takes more than `room`.
+/// Calls `add`, and removes its output again if the total exceeds `room`. Returns whether it did.
 fn within(bytes: &mut Vec<u8>, room: usize, add: impl FnOnce(&mut Vec<u8>)) -> bool {
     let before = bytes.len();
     add(bytes);
@@ -108,7 +110,7 @@ fn within(bytes: &mut Vec<u8>, room: usize, add: impl FnOnce(&mut Vec<u8>)) -> b
 
 fn put_name(bytes: &mut Vec<u8>, number: u64, next: u64, kind: Kind, name: &OsStr) {
     put(bytes, &[number, next]);
-    put(bytes, &[name.len() as u32, mode(kind, 0) >> 12]); // Names of the store have 255 bytes at most.
+    put(bytes, &[name.len() as u32, mode(kind, 0) >> 12]); // Names in the store have at most 255 bytes.
     bytes.extend_from_slice(name.as_bytes());
 }
 
@@ -128,11 +130,12 @@ fn put_attributes(bytes: &mut Vec<u8>, number: u64, s: &Stat) {
     put(bytes, &[number, s.size, s.blocks]);
     put(bytes, &[s.atime.seconds, s.mtime.seconds, s.ctime.seconds]);
     put(bytes, &[s.atime.nanoseconds, s.mtime.nanoseconds, s.ctime.nanoseconds]);
-    // The kernel's 32-bit encoding of a device is the low half of the C library's wherever the major is below 4096.
+    // The kernel's 32-bit encoding of a device equals the low half of the C library's for majors below
+    // 4096.
     put(bytes, &[mode(s.kind, s.mode), s.nlink, s.uid, s.gid, s.rdev as u32, BLOCK_SIZE, 0]);
 }
 
-/// A mode with its type.
+/// A mode including the file type.
 fn mode(kind: Kind, permissions: u32) -> u32 {
     let kind = match kind {
         Kind::File => libc::S_IFREG,

@@ -1,4 +1,4 @@
-//! What others leave for the thread of a ring: entries that are answered, and what it is told to do.
+//! Messages from other threads to the thread of a ring: answered entries, and instructions.
 
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
@@ -8,18 +8,18 @@ use std::{
     os::fd::{AsRawFd, OwnedFd, RawFd},
 };
 
-/// What waits for the thread of a ring.
+/// Pending messages to the thread of a ring.
 #[derive(Default)]
 pub struct Waiting {
     /// Entries whose requests are answered.
     pub done: Vec<usize>,
-    /// Whether there are small reads, to be done together.
+    /// Whether there are small reads to serve as a batch.
     pub reads: bool,
-    /// Who has idle entries emptied, and is told when they are.
+    /// Callers that asked to have idle entries emptied, each notified when that is done.
     pub empty: Vec<Sender<()>>,
-    /// Whether the thread is to end.
+    /// Whether the thread must end.
     pub end: bool,
-    /// Whether the thread is in the kernel, or about to be, and has to be woken.
+    /// Whether the thread is in the kernel, or about to be, and must be woken.
     asleep: bool,
 }
 
@@ -29,14 +29,14 @@ impl Waiting {
     }
 }
 
-/// A thread's mail.
+/// A thread's mailbox.
 pub struct Mail {
     waiting: Mutex<Waiting>,
     bell: OwnedFd,
 }
 
 impl Mail {
-    /// No mail.
+    /// Creates an empty mailbox.
     ///
     /// # Errors
     /// If there are too many descriptors.
@@ -44,39 +44,40 @@ impl Mail {
         Ok(Mail { waiting: Mutex::default(), bell: eventfd(0, EventfdFlags::CLOEXEC)? })
     }
 
-    /// An entry is answered.
+    /// Reports an answered entry.
     pub fn done(&self, entry: usize) {
         self.leave(|waiting| waiting.done.push(entry));
     }
 
-    /// There is a small read.
+    /// Reports a small read.
     pub fn read(&self) {
         self.leave(|waiting| waiting.reads = true);
     }
 
-    /// Idle entries are to be emptied; then `told` is sent something.
+    /// Asks the thread to empty its idle entries, and to notify `told` afterwards.
     pub fn empty(&self, told: Sender<()>) {
         self.leave(|waiting| waiting.empty.push(told));
     }
 
-    /// The thread is to end.
+    /// Asks the thread to end.
     pub fn end(&self) {
         self.leave(|waiting| waiting.end = true);
     }
 
-    /// Takes all mail. If there is none, the thread counts as asleep from here on.
+    /// Takes all messages. If there are none, the thread counts as asleep from here on.
     pub fn take(&self) -> Option<Waiting> {
         let mut waiting = self.waiting.lock();
         waiting.asleep = waiting.is_empty();
         (!waiting.asleep).then(|| std::mem::take(&mut *waiting))
     }
 
-    /// The thread is awake: it will take its mail.
+    /// Marks the thread as awake: it will take its messages.
     pub fn awake(&self) {
         self.waiting.lock().asleep = false;
     }
 
-    /// Becomes readable, for a read of 8 bytes, when mail comes for a thread that is asleep.
+    /// A descriptor that becomes readable, for a read of 8 bytes, when a message arrives for a sleeping
+    /// thread.
     pub fn bell(&self) -> RawFd {
         self.bell.as_raw_fd()
     }
@@ -88,7 +89,7 @@ impl Mail {
             std::mem::take(&mut waiting.asleep)
         };
         if asleep {
-            // It fails only if it was rung 2^64 times.
+            // It fails only after 2^64 writes.
             let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
         }
     }

@@ -1,10 +1,12 @@
-//! Requests over io_uring: an answer and the next request are one call, and a program is served on its own processor.
+//! Requests over io_uring: an answer and the next request take one system call, and a program is served
+//! on its own processor.
 //!
-//! The kernel has a queue for each processor and uses rings once every queue has entries; forgets and interrupts still
-//! come through `/dev/fuse`. Its documentation: `Documentation/filesystems/fuse/fuse-io-uring.rst`.
+//! The kernel has one queue per processor, and uses rings once every queue has entries. Forgets and
+//! interrupts still arrive through `/dev/fuse`. Kernel documentation:
+//! `Documentation/filesystems/fuse/fuse-io-uring.rst`.
 //!
-//! - `thread` serves queues, `entry` is the memory of one request, `mail` what others leave for a thread.
-//! - `parse` and `encode` know the bytes, `dispatch` and `reply` what they mean.
+//! - `thread` serves queues, `entry` is the memory of one request, and `mail` carries messages to a thread.
+//! - `parse` and `encode` convert the bytes; `dispatch` and `reply` interpret them.
 
 mod dispatch;
 mod encode;
@@ -30,14 +32,14 @@ use thread::{Queue, Ring, Work};
 
 /// The processors that the machine may ever have.
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
-/// Entries of the queue of a processor that this process may run on.
+/// Entries in the queue of a processor that this process may run on.
 const DEPTH: usize = 32;
-/// Entries of the other queues.
+/// Entries in the other queues.
 const SHALLOW: usize = 4;
-/// So long a thread is waited for that empties its entries.
+/// Maximum time to wait for a thread that empties its entries.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Rings that were made, and serve nothing yet.
+/// Rings that were created but do not serve a mount yet.
 pub struct Prepared(Vec<Begun>);
 
 struct Begun {
@@ -52,15 +54,15 @@ pub struct Rings {
     mails: Vec<Arc<Mail>>,
 }
 
-/// A word to all threads of a mount's rings.
+/// Sends messages to all threads of a mount's rings.
 #[derive(Clone)]
 pub struct Word(Vec<Arc<Mail>>);
 
 impl Prepared {
-    /// Makes a ring for each processor, and one for those that this process may not run on.
+    /// Creates a ring for each processor, and one for all processors that this process may not run on.
     ///
     /// # Errors
-    /// If the system has no io_uring or does not allow it.
+    /// If the system has no io_uring or does not permit it.
     pub fn new() -> io::Result<Prepared> {
         let possible = possible(&fs::read_to_string(POSSIBLE)?).ok_or(io::ErrorKind::InvalidData)?;
         let processors = affinity::processors();
@@ -77,11 +79,11 @@ impl Prepared {
         Ok(all)
     }
 
-    /// Has them serve requests of at most `largest` bytes from `device`; large requests keep about `memory` bytes of idle
-    /// entries.
+    /// Starts to serve requests of at most `largest` bytes from `device`. Idle entries that served large
+    /// requests keep about `memory` bytes in total.
     ///
     /// # Errors
-    /// What the kernel said. It then goes on with the device.
+    /// The kernel's error. The kernel then continues to use the device.
     pub fn serve(
         self,
         device: OwnedFd,
@@ -95,7 +97,7 @@ impl Prepared {
         let mut rings = Rings { threads: Vec::new(), mails: Vec::new() };
         for Begun { thread, mail, to } in self.0 {
             let work = Work { device: device.clone(), requests: requests.clone(), largest, kept };
-            // If the thread has gone, so has its sender.
+            // If the thread has ended, its sender is dropped, too.
             let _ = to.send((work, told.clone()));
             rings.threads.push(thread);
             rings.mails.push(mail);
@@ -134,7 +136,7 @@ impl Begun {
     }
 }
 
-/// What a thread does: makes its ring, waits until there is something to serve, and serves it.
+/// Body of a thread: creates its ring, waits until there is a mount to serve, and serves it.
 fn run(
     made: &Sender<io::Result<()>>,
     from: &Receiver<(Work, Sender<io::Result<()>>)>,
@@ -145,7 +147,7 @@ fn run(
         Ok(uring) => uring,
         Err(e) => return drop(made.send(Err(e))),
     };
-    let _ = made.send(Ok(())); // Somebody waits for it.
+    let _ = made.send(Ok(())); // The creator waits for this message.
     let Ok((work, registered)) = from.recv() else { return };
     let mut ring = Ring::new(uring, work, queues, mail);
     let result = ring.register();
@@ -161,7 +163,7 @@ fn run(
 }
 
 impl Rings {
-    /// Reaches the threads.
+    /// Returns a handle for messages to the threads.
     pub fn word(&self) -> Word {
         Word(self.mails.clone())
     }
@@ -177,7 +179,7 @@ impl Rings {
 }
 
 impl Word {
-    /// Empties what holds no request, and waits until that is done.
+    /// Empties all entries that hold no request, and waits until that is done.
     pub fn empty(&self) {
         let (told, tell) = unbounded();
         self.0.iter().for_each(|mail| mail.empty(told.clone()));
@@ -189,7 +191,7 @@ impl Word {
     }
 }
 
-/// How many processors a list like `0-3,5` has.
+/// The number of processors in a list such as `0-3,5`.
 fn possible(list: &str) -> Option<u16> {
     list.trim().split(',').try_fold(0_u16, |all, part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -1,57 +1,57 @@
-//! From the bytes of a request, as the kernel puts them into a ring, to an operation. Any bytes are survived.
+//! Decodes a request from the bytes that the kernel puts into a ring. Tolerates any bytes.
 //!
-//! Layouts are those of the kernel's `include/uapi/linux/fuse.h`, protocol 7.42, in the machine's own byte order.
+//! Layouts are those of the kernel's `include/uapi/linux/fuse.h`, protocol 7.42, in native byte order.
 
 use crate::vault::{SetAttr, SetTime, Time};
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
-/// Bytes of what all requests begin with.
+/// Length in bytes of the header of every request.
 pub const HEADER: usize = 40;
-/// Bytes of room for what belongs to one kind of request.
+/// Length in bytes of the memory for the arguments.
 pub const ARGUMENTS: usize = 128;
 
-/// The kind of a request to write, whose bytes are not copied.
+/// Opcode of a write request, whose data is not copied.
 pub const WRITE: u32 = 16;
 
 /// Bits of `fuse_getattr_in::getattr_flags` and `fuse_read_in::read_flags`.
 const GETATTR_HANDLE: u32 = 1;
 const READ_LOCK_OWNER: u32 = 1 << 1;
-/// Of a sync: the content alone is asked for.
+/// In a sync request: only the content must be durable.
 const FSYNC_DATA: u32 = 1;
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 const SECOND: u32 = 1_000_000_000;
 
 /// Why a request cannot be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Its kind is not known.
+    /// Its opcode is unknown.
     Unknown,
-    /// It is too short, or a value in it is out of its range.
+    /// It is too short, or one of its values is out of range.
     Malformed,
 }
 
 type Result<T> = std::result::Result<T, Fault>;
 
-/// What all requests have.
+/// The header, common to all requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Header {
-    /// The kind.
+    /// The kind of request.
     pub opcode: u32,
-    /// Tells it from all other requests.
+    /// Unique number of the request.
     pub unique: u64,
-    /// The node that it is about.
+    /// The node concerned.
     pub number: u64,
-    /// The user that asks.
+    /// The calling user.
     pub user: u32,
-    /// That user's group.
+    /// The calling group.
     pub group: u32,
-    /// The thread that asks; 0 if it cannot be seen from here.
+    /// The calling thread's ID; 0 if it is not visible from this PID namespace.
     pub thread: u32,
 }
 
-/// A request. Names and what is written are lent from the ring.
+/// A decoded request. Names and written data are borrowed from the ring.
 #[derive(Debug, Clone, Copy)]
-#[allow(missing_docs)] // The fields are those of the system's calls.
+#[allow(missing_docs)] // The fields are those of the system calls.
 pub enum Operation<'a> {
     Lookup { name: &'a OsStr },
     Getattr { handle: Option<u64> },
@@ -89,7 +89,7 @@ pub enum Operation<'a> {
     Tmpfile { mode: u32, umask: u32, flags: i32 },
 }
 
-/// Takes a header apart.
+/// Decodes a header.
 pub fn header(bytes: &[u8; HEADER]) -> Header {
     fn part<const N: usize>(bytes: &[u8; HEADER], at: usize) -> [u8; N] {
         std::array::from_fn(|i| bytes[at + i])
@@ -104,10 +104,10 @@ pub fn header(bytes: &[u8; HEADER]) -> Header {
     }
 }
 
-/// Takes a request of this kind apart: the room for its arguments, and what comes with it.
+/// Decodes a request with this opcode from its arguments and its payload.
 ///
 /// # Errors
-/// If the kind is unknown or something is not as it must be.
+/// If the opcode is unknown or a value is invalid.
 pub fn operation<'a>(opcode: u32, arguments: &[u8; ARGUMENTS], payload: &'a [u8]) -> Result<Operation<'a>> {
     use Operation as Op;
     let (args, rest) = (&mut Fields(arguments), &mut Names(payload));
@@ -132,7 +132,7 @@ pub fn operation<'a>(opcode: u32, arguments: &[u8; ARGUMENTS], payload: &'a [u8]
         14 => Op::Open { flags: args.i32()? },
         15 => {
             let (handle, offset, size, flags) = (args.u64()?, args.offset()?, args.u32()?, args.u32()?);
-            // A direct read names a lock owner, whether there are locks or not; a read of pages does not.
+            // A direct read carries a lock owner, even if no lock is held. A read of pages does not.
             Op::Read { handle, offset, size, page: flags & READ_LOCK_OWNER == 0 }
         }
         WRITE => {
@@ -176,7 +176,7 @@ pub fn operation<'a>(opcode: u32, arguments: &[u8; ARGUMENTS], payload: &'a [u8]
             Op::Copy { from, number, to: (args.u64()?, args.offset()?), len: args.u64()? }
         }
         51 => {
-            // The name that comes with it means nothing.
+            // The name in the payload has no meaning.
             let (flags, mode, umask) = (args.i32()?, args.u32()?, args.u32()?);
             Op::Tmpfile { mode, umask, flags }
         }
@@ -202,7 +202,7 @@ fn setattr(args: &mut Fields) -> Result<Operation<'static>> {
     Ok(Operation::Setattr { handle: set(6).then_some(handle), changes })
 }
 
-/// A time that is set, perhaps to the present.
+/// Decodes a time to set, which may be the present.
 fn time(is_set: bool, now: bool, seconds: i64, nanoseconds: u32) -> Result<Option<SetTime>> {
     match (is_set, now) {
         (false, _) => Ok(None),
@@ -212,7 +212,7 @@ fn time(is_set: bool, now: bool, seconds: i64, nanoseconds: u32) -> Result<Optio
     }
 }
 
-/// Numbers, one after another.
+/// A sequence of numbers.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -238,13 +238,13 @@ impl Fields<'_> {
         self.take().map(i64::from_ne_bytes)
     }
 
-    /// A place in a file, or a number of its bytes.
+    /// A file offset, or a length in bytes.
     fn offset(&mut self) -> Result<u64> {
         u64::try_from(self.i64()?).map_err(|_| Fault::Malformed)
     }
 }
 
-/// Names that end with a zero byte, one after another, and what follows them.
+/// Names that end with a zero byte, one after another, and the bytes after them.
 struct Names<'a>(&'a [u8]);
 
 impl<'a> Names<'a> {

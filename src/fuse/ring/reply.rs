@@ -18,25 +18,25 @@ use crate::{
 use parking_lot::Mutex;
 use std::{ffi::OsStr, sync::Arc};
 
-/// Small reads that have come to one thread, to be done together.
+/// Small reads received by one thread, to be served as a batch.
 pub struct Reads {
     reads: Mutex<Vec<QueuedRead<RingReply>>>,
     mail: Arc<Mail>,
 }
 
 impl Reads {
-    /// None yet; the thread learns of them by `mail`.
+    /// Creates an empty batch; the thread is told about new reads through `mail`.
     pub fn new(mail: Arc<Mail>) -> Arc<Reads> {
         Arc::new(Reads { reads: Mutex::default(), mail })
     }
 
-    /// Takes all.
+    /// Takes all reads.
     pub fn take(&self) -> Vec<QueuedRead<RingReply>> {
         std::mem::take(&mut *self.reads.lock())
     }
 }
 
-/// Where the answer to a request of a ring goes. Dropped without one, it answers EIO.
+/// Reply to a request of a ring. Dropping it without an answer sends EIO.
 pub struct RingReply {
     entry: Arc<Entry>,
     reads: Arc<Reads>,
@@ -44,7 +44,7 @@ pub struct RingReply {
 }
 
 impl RingReply {
-    /// To this request; to be called once.
+    /// Creates the reply to this request. Call it once per request.
     pub fn to(request: &Request, reads: Arc<Reads>) -> RingReply {
         RingReply { entry: request.entry.clone(), reads, opcode: request.header.opcode }
     }
@@ -110,7 +110,7 @@ impl Reply<Value> for RingReply {
 }
 
 impl ReadReply for RingReply {
-    /// Leaves it for the thread of the ring, which does it with others that have come.
+    /// Queues the read for the ring's thread, which serves it together with others that have arrived.
     fn read_small(_: &Server, read: QueuedRead<Self>) {
         let reads = read.reply.reads.clone();
         reads.reads.lock().push(read);
@@ -122,7 +122,7 @@ impl ReadReply for RingReply {
     }
 }
 
-/// Where a listing goes.
+/// Destination of a listing.
 pub struct RingListing {
     reply: RingReply,
     bytes: Vec<u8>,
@@ -130,7 +130,7 @@ pub struct RingListing {
 }
 
 impl RingListing {
-    /// One of so many bytes at most.
+    /// Creates a listing of at most `size` bytes.
     pub fn new(reply: RingReply, size: u32) -> RingListing {
         let room = (size as usize).min(reply.entry.capacity());
         RingListing { reply, bytes: Vec::new(), room }

@@ -1,11 +1,13 @@
-//! A thread that serves the kernel's queue of one processor, or of several.
+//! A thread that serves the kernel's queue of one or several processors.
 //!
-//! The kernel puts a request into the queue of the processor that its program runs on, and wakes the thread there:
-//! neither leaves that processor. What takes long goes to a worker, so that the thread is soon back.
+//! The kernel puts a request into the queue of the processor that its program runs on, and wakes the
+//! thread there; neither leaves that processor. Long requests are handed to a worker, so that the thread
+//! soon returns.
 //!
-//! One call of the system commits all answers, fetches the requests that wait, and sleeps if there are none. If an entry
-//! is asked for when all are in use, the kernel keeps the request until one is committed. Those that wait for a locked
-//! vault may stay in use for long; so the thread registers more entries before the last one is taken.
+//! One system call commits all answers, fetches waiting requests, and sleeps if there are none. If all
+//! entries are in use, the kernel keeps a new request until an answer is committed. Requests that wait
+//! for a locked vault may occupy entries for a long time, so the thread registers more entries before the
+//! last one is taken.
 
 use super::{
     dispatch,
@@ -29,22 +31,22 @@ use std::{
 /// The commands of a ring, from `include/uapi/linux/fuse.h`.
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
-/// Commands that are submitted at once at most.
+/// Maximum number of commands submitted at once.
 const SUBMISSIONS: u32 = 64;
-/// Entries of a thread at most.
+/// Maximum number of entries of a thread.
 const MOST_ENTRIES: usize = 4096;
-/// How long a thread pauses where the system is short of something.
+/// How long a thread pauses when the system is short of a resource.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Marks the completion that means mail.
+/// Marks the completion that reports mail.
 const BELL: u64 = u64::MAX;
 
-/// The ring itself.
+/// The io_uring instance.
 pub type Uring = IoUring<squeue::Entry128, cqueue::Entry>;
 
-/// Makes a ring for the calling thread.
+/// Creates a ring for the calling thread.
 ///
 /// # Errors
-/// If the system has no io_uring, or does not allow it.
+/// If the system has no io_uring, or does not permit it.
 pub fn uring() -> io::Result<Uring> {
     IoUring::builder()
         .setup_single_issuer()
@@ -56,9 +58,9 @@ pub fn uring() -> io::Result<Uring> {
 
 /// The kernel's queue of one processor.
 pub struct Queue {
-    /// Its number.
+    /// Number of the queue.
     pub number: u16,
-    /// Entries that it begins with.
+    /// Initial number of entries.
     pub depth: usize,
     idle: usize,
     /// Entries that the kernel had no memory to register.
@@ -66,26 +68,26 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// One with so many entries.
+    /// Creates a queue with `depth` initial entries.
     pub fn new(number: u16, depth: usize) -> Queue {
         Queue { number, depth, idle: 0, refused: Vec::new() }
     }
 
-    /// Idle entries below which more are added.
+    /// Number of idle entries below which more are added.
     fn spare(&self) -> usize {
         self.depth.div_ceil(4)
     }
 }
 
-/// What a thread serves, and how.
+/// The mount that a thread serves, and its limits.
 pub struct Work {
     /// The mount's device.
     pub device: Arc<OwnedFd>,
-    /// What is done with requests.
+    /// The request handlers.
     pub requests: Requests,
-    /// Bytes of the largest request.
+    /// Maximum size of a request in bytes.
     pub largest: usize,
-    /// Idle entries that may keep the memory of a large request.
+    /// Number of idle entries that may keep the memory of a large request.
     pub kept: usize,
 }
 
@@ -93,7 +95,7 @@ pub struct Work {
 enum Stop {
     /// The mount has ended.
     Ended,
-    /// Something failed.
+    /// A system call failed.
     Failed(io::Error),
 }
 
@@ -105,35 +107,35 @@ impl From<io::Error> for Stop {
 
 type Step = Result<(), Stop>;
 
-/// A ring and what is in it.
+/// A ring and its entries.
 pub struct Ring {
-    /// Before the entries, which the kernel must not know any more when they are dropped.
+    /// Declared before the entries, so that it is dropped first: the kernel must not use them after that.
     uring: Uring,
     work: Work,
     queues: Vec<Queue>,
     entries: Vec<Room>,
     mail: Arc<Mail>,
     reads: Arc<Reads>,
-    /// Those that wait until idle entries are empty.
+    /// Callers that wait until idle entries are empty.
     empty: Vec<Sender<()>>,
     /// Whether a large request was answered.
     large: bool,
-    /// Where the kernel puts what it reads of the bell.
+    /// Buffer for the kernel's reads of the bell.
     rung: Box<[u8; 8]>,
 }
 
 struct Room {
     entry: Arc<Entry>,
-    /// Its queue's place.
+    /// Index of its queue.
     queue: usize,
-    /// Whether it is the kernel's, or about to be.
+    /// Whether it belongs to the kernel, or is about to.
     idle: bool,
-    /// Whether a request has ever come in it.
+    /// Whether it has ever held a request.
     used: bool,
 }
 
 impl Ring {
-    /// One for these queues.
+    /// Creates a ring for these queues.
     pub fn new(uring: Uring, work: Work, queues: Vec<Queue>, mail: Arc<Mail>) -> Ring {
         let reads = Reads::new(mail.clone());
         let (entries, empty) = (Vec::new(), Vec::new());
@@ -143,7 +145,7 @@ impl Ring {
     /// Registers all entries. From then on the kernel may use this ring.
     ///
     /// # Errors
-    /// What the kernel said. It then goes on with the device.
+    /// The kernel's error. The kernel then continues to use the device.
     pub fn register(&mut self) -> io::Result<()> {
         self.hear()?;
         for queue in 0..self.queues.len() {
@@ -153,14 +155,14 @@ impl Ring {
             }
         }
         self.uring.submit()?;
-        // One that is refused completes at once.
+        // A refused registration completes at once.
         match self.uring.completion().find(|done| done.user_data() != BELL && done.result() < 0) {
             Some(refused) => Err(io::Error::from_raw_os_error(-refused.result())),
             None => Ok(()),
         }
     }
 
-    /// Serves until the mount ends.
+    /// Serves requests until the mount ends.
     ///
     /// # Errors
     /// If the ring fails.
@@ -204,7 +206,7 @@ impl Ring {
         Ok(())
     }
 
-    /// A request has come.
+    /// Handles the completion of an entry, usually with a request.
     fn came(&mut self, entry: usize, result: i32) -> Step {
         let room = &mut self.entries[entry];
         room.idle = false;
@@ -215,13 +217,13 @@ impl Ring {
                 self.serve(entry);
             }
             libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED => return Err(Stop::Ended),
-            // It was not registered, and is as new: it is tried again.
+            // It was not registered and is unused, so the registration is retried later.
             errno if !room.used => {
                 self.queues[room.queue].refused.push(entry);
                 log::debug!("a ring's entry is refused: {}", io::Error::from_raw_os_error(errno));
                 thread::sleep(PAUSE);
             }
-            // The kernel has let go of the entry; another takes its place.
+            // The kernel has dropped the entry; another takes its place.
             errno => log::debug!("a ring's entry: {}", io::Error::from_raw_os_error(errno)),
         }
         Ok(())
@@ -232,7 +234,7 @@ impl Ring {
         let reply = RingReply::to(&request, self.reads.clone());
         let requests = self.work.requests.clone();
         let header = request.header;
-        // What is not answered in a panic is answered by its drop.
+        // If a panic prevents the answer, dropping the reply answers.
         let _ = catch_unwind(AssertUnwindSafe(|| {
             let shared = requests.server.vault.is_shared();
             let parsed = parse::operation(header.opcode, &request.arguments, request.payload());
@@ -251,7 +253,7 @@ impl Ring {
         }));
     }
 
-    /// Commits an answer; the entry is the kernel's again.
+    /// Commits an answer, which returns the entry to the kernel.
     fn commit(&mut self, entry: usize) -> Step {
         let room = &mut self.entries[entry];
         room.idle = true;
@@ -262,7 +264,7 @@ impl Ring {
         Ok(self.push(&command)?)
     }
 
-    /// The next entry, of a queue.
+    /// Creates a new entry for a queue.
     fn new_entry(&mut self, queue: usize) -> io::Result<usize> {
         let index = self.entries.len();
         let entry = Entry::new(self.work.largest, index, self.queues[queue].number, self.mail.clone())?;
@@ -270,7 +272,8 @@ impl Ring {
         Ok(index)
     }
 
-    /// One more for a queue; none if there are many, or no memory: then it goes on with those that it has.
+    /// Takes one more entry for a queue. `None` if there are too many or no memory; the queue then
+    /// continues with those it has.
     fn spare_entry(&mut self, queue: usize) -> Option<usize> {
         match self.queues[queue].refused.pop() {
             None if self.entries.len() < MOST_ENTRIES => self.new_entry(queue).ok(),
@@ -278,7 +281,7 @@ impl Ring {
         }
     }
 
-    /// Tells the kernel of an entry that it does not know.
+    /// Registers a new entry with the kernel.
     fn register_entry(&mut self, index: usize) -> io::Result<()> {
         let room = &mut self.entries[index];
         room.idle = true;
@@ -296,7 +299,7 @@ impl Ring {
         opcode::UringCmd80::new(device, command).cmd(bytes).build().user_data(entry as u64)
     }
 
-    /// Waits for mail.
+    /// Submits a read of the bell, which completes when mail arrives.
     fn hear(&mut self) -> io::Result<()> {
         let read = opcode::Read::new(Fd(self.mail.bell()), self.rung.as_mut_ptr(), 8).build();
         self.push(&squeue::Entry128::from(read.user_data(BELL)))
@@ -306,8 +309,8 @@ impl Ring {
         while self.uring.submission().is_full() {
             self.enter(0)?;
         }
-        // SAFETY: the kernel reads no memory for a commit, and the entry's parts for a registration. It writes to entries and to
-        // `rung`. All of them outlive the ring.
+        // SAFETY: the kernel reads no memory for a commit, and the entry's parts for a registration. It
+        // writes to entries and to `rung`. All of them outlive the ring.
         unsafe { self.uring.submission().push(command) }.map_err(io::Error::other)
     }
 
@@ -315,7 +318,8 @@ impl Ring {
         match self.uring.submit_and_wait(wait) {
             Err(e) => match e.raw_os_error() {
                 Some(libc::EINTR) => Ok(()),
-                // What was not submitted stays, and is at the next turn: the system is short of memory, or of room for completions.
+                // Commands that were not submitted stay queued for the next turn. The system is short of
+                // memory, or of space for completions.
                 Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
                     thread::sleep(PAUSE);
                     Ok(())
@@ -326,21 +330,22 @@ impl Ring {
         }
     }
 
-    /// Empties idle entries: all of them if somebody waits for that, else those that keep too much. Everything that was
-    /// committed must be submitted, and every request that has come taken.
+    /// Empties idle entries: all of them if a caller waits for that, otherwise those that keep too much
+    /// memory. All commits must have been submitted, and all received requests taken.
     fn give_back(&mut self) {
         if !self.uring.submission().is_empty() {
             return;
         }
         let idle = self.entries.iter().filter(|room| room.idle).map(|room| &room.entry);
         if !self.empty.is_empty() {
-            // One that is answered and not yet committed has content, too: it comes back at once.
+            // An entry that is answered but not yet committed also has content. Its message arrives at
+            // once, so try again then.
             let mut waiting = self.entries.iter().filter(|room| !room.idle).map(|room| &room.entry);
             if !waiting.all(|entry| entry.wipe_behind()) {
                 return;
             }
             idle.for_each(|entry| entry.empty());
-            // Who waited may have given up.
+            // The waiting caller may have given up.
             for told in self.empty.drain(..) {
                 let _ = told.send(());
             }
@@ -350,11 +355,11 @@ impl Ring {
     }
 }
 
-/// The command with where header and payload are; there is no other way to say how many parts those are.
+/// Adds the addresses of header and payload to a command; there is no other way to set their number.
 fn with_parts(command: squeue::Entry128, parts: &[libc::iovec; 2]) -> squeue::Entry128 {
     const ADDRESS: usize = 16;
     const COUNT: usize = 24;
-    // SAFETY: an `io_uring_sqe` of 128 bytes, which has no padding and takes any bytes.
+    // SAFETY: an `io_uring_sqe` of 128 bytes, which has no padding and accepts any bytes.
     let mut bytes = unsafe { std::mem::transmute::<squeue::Entry128, [u8; 128]>(command) };
     bytes[ADDRESS..ADDRESS + 8].copy_from_slice(&(parts.as_ptr() as u64).to_ne_bytes());
     bytes[COUNT..COUNT + 4].copy_from_slice(&2_u32.to_ne_bytes());
