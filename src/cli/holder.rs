@@ -11,8 +11,8 @@ use std::{fs, path::Path, thread, time::Duration};
 
 /// Polling interval while a mount is ending.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Number of polls that may find no holder before the vault counts as in use: a process takes a moment
-/// to end.
+/// Number of polls that may fail to identify the holder before the vault counts as in use: a process
+/// takes a moment to end.
 const UNKNOWN: u32 = 100;
 
 /// Waits for an ended mount of `vault` that is still flushing.

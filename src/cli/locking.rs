@@ -122,7 +122,7 @@ pub fn unlock(args: &UnlockMountArgs) -> Outcome {
     tell(&mount, &ControlCommand::Unlock(Zeroizing::new(*master.expose()))).map(drop)
 }
 
-/// The state that programs wait for to end: [`fuse::LOCKED`], [`fuse::FROZEN`], or empty.
+/// Why programs are blocked on a mount: [`fuse::LOCKED`], [`fuse::FROZEN`], or empty if they are not.
 ///
 /// # Errors
 /// If the mount's process cannot be asked.

@@ -199,8 +199,8 @@ pub fn others_allowed() -> io::Result<bool> {
     Ok(conf.lines().any(|line| line.trim() == "user_allow_other"))
 }
 
-/// Fails for an ordinary user if fusermount3 is known to refuse `allow_other`. If /etc/fuse.conf cannot
-/// be read, assumes that it allows it: it may have been built to read its configuration elsewhere.
+/// Fails for an ordinary user if fusermount3 is known to refuse `allow_other`. An unreadable
+/// /etc/fuse.conf proves nothing: fusermount3 may have been built to read its configuration elsewhere.
 fn require_allow_other() -> Outcome {
     if rustix::process::geteuid().is_root() || others_allowed().unwrap_or(true) {
         return Ok(());

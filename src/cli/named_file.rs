@@ -56,8 +56,8 @@ pub fn append(path: &Path, mode: Mode, links: Links) -> io::Result<File> {
     }
 }
 
-/// Replaces a file atomically and durably, with this mode. If the path is a link, the link is replaced,
-/// not followed.
+/// Replaces a file atomically, with this mode: a reader sees either the old or the new content. If the
+/// path is a link, the link is replaced, not followed.
 ///
 /// # Errors
 /// Those of the system calls.

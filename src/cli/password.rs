@@ -75,7 +75,7 @@ pub fn first(args: &SecretArgs, both: bool) -> Outcome<Unlock> {
 }
 
 /// Converts a password to Unicode normalization form C, so that the bytes are the same on every keyboard
-/// and system. Other bytes than UTF-8 stay as they are.
+/// and system. Bytes that are not UTF-8 stay as they are.
 fn normalized(password: Bytes) -> Bytes {
     let Ok(text) = std::str::from_utf8(&password) else { return password };
     if is_nfc(text) {

@@ -38,7 +38,7 @@ use std::{
     time::SystemTime,
 };
 
-/// Advice for a vault whose root directory is encrypted under another key.
+/// Advice for a vault whose root directory was written under another key.
 const OTHER_CONFIGURATION: &str = "After `key rotate` an older configuration does not fit: put the newest one back, with `warpcrypt key \
      restore`. If it is the right one, move warpcrypt.dir out of the vault and repair it again: all names in its root are lost then.";
 

@@ -41,7 +41,8 @@ pub(super) fn content(check: &Check, job: &Job, flaws: Vec<Flaw>) -> Vec<Finding
     std::iter::once(first).chain(left.into_iter().map(damaged)).collect()
 }
 
-/// Moves away a damaged attribute or link target.
+/// Moves away a damaged attribute, a damaged attribute list, or a symbolic link with a damaged target.
+/// Everything else is only reported.
 pub(super) fn node(check: &Check, job: &Job, flaw: Flaw) -> Finding {
     let Some(aside) = check.aside.filter(|_| check.scope.repair) else {
         return finding(Kind::Damaged, &job.path, job.place(), flaw);
@@ -57,7 +58,7 @@ pub(super) fn node(check: &Check, job: &Job, flaw: Flaw) -> Finding {
     done(job, flaw, taken.map(|place| (Kind::SetAside, "moved away", Some(place))))
 }
 
-/// Gives a directory with a damaged id a new id file. A directory that the store cannot read is left
+/// Gives a directory whose id is damaged a valid id again. A directory that the store cannot read is left
 /// alone: it may be intact.
 pub(super) fn dir(check: &Check, job: &Job, error: &vault::Error) -> (Option<Arc<Dir>>, Option<Finding>) {
     let flaw = Flaw::of(error);

@@ -13,8 +13,7 @@ pub enum Kind {
     Damaged,
     /// It failed verification and has been repaired.
     Repaired,
-    /// It failed verification and was moved to the quarantine directory, as was a stray file with
-    /// `--move-strays`.
+    /// It was moved to the quarantine directory: it failed verification, or is not the vault's.
     SetAside,
     /// The content is older than the anchor's record.
     Old,

@@ -223,7 +223,7 @@ impl Check<'_> {
             self.interrupt.check().is_ok()
         };
         let flaws = self.vault.check_content(&job.dir, &job.entry, self.scope.full, &mut progress);
-        // The progress total includes holes, which the check does not report.
+        // Totals include holes, but the check skips them. Add the difference.
         let size =
             self.vault.stat(vault::Target::Entry(&job.dir, &job.entry.stored)).map_or(0, |stat| stat.size);
         self.progress.add(0, size.saturating_sub(*bytes));

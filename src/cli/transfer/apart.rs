@@ -8,7 +8,7 @@ use super::{
 use std::{ffi::OsStr, io};
 
 impl<S: Side, T: Target> Copy<'_, S, T> {
-    /// Fails if the target treats `name` as another source name, copied or not.
+    /// Fails if the target treats `name` as the same name as another one of the source, copied or not.
     pub(super) fn tell_apart(
         &self,
         Dirs { from, to }: &Dirs<S, T>,

@@ -37,7 +37,7 @@ impl Plain {
     /// The filesystem without the directory of this vault.
     ///
     /// # Errors
-    /// If the vault's directory cannot be read.
+    /// If the vault's directory cannot be reached.
     pub fn beside(vault: &Path) -> io::Result<Self> {
         let mounts = mounts::of_vault(&vault.canonicalize()?).iter().map(Mount::device_number).collect();
         let vault = rustix::fs::stat(vault)?;
