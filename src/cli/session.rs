@@ -85,8 +85,9 @@ pub struct Confined {
 }
 
 impl Confined {
-    /// Opens the mount point, starts the process that will mount, and gives up all other rights. Call it
-    /// while the process has a single thread, because each thread has its own rights.
+    /// Opens the mount point, starts the process that will mount, and gives up the rights that serving does
+    /// not need, including those to mount. Call it while the process has a single thread, because each
+    /// thread has its own rights.
     ///
     /// # Errors
     /// If the mount point is not usable, or the control socket has no place.
