@@ -1,4 +1,4 @@
-//! What commands do about the anchor of a vault.
+//! Handling of a vault's anchor that is common to all commands.
 
 use super::{
     exit::{Code, Failure, Outcome},
@@ -8,20 +8,20 @@ use super::{
 use crate::vault::{self, AnchorError, AnchorUse, Error, Vault};
 use std::path::Path;
 
-/// The anchor of this name, to be kept as it is.
+/// Selects the anchor `file`, if given, without accepting a vault that differs from it.
 pub fn wanted(file: Option<&Path>) -> Option<AnchorUse> {
     file.map(|file| AnchorUse { file: file.to_owned(), accept: false })
 }
 
-/// Refuses an anchor that lies in one of these directories.
+/// Rejects an anchor file that is inside one of these directories.
 ///
 /// # Errors
-/// If it does.
+/// If it is inside one, or its location cannot be resolved.
 pub fn refuse_inside(file: &Path, directories: &[&Path]) -> Outcome {
     directories.iter().try_for_each(|dir| vault::refuse_inside(file, dir).map_err(|e| explain(&e)))
 }
 
-/// The exit code and message of an anchor that cannot be used.
+/// The exit code and message for an anchor error.
 pub fn explain(error: &AnchorError) -> Failure {
     let code = match error {
         AnchorError::Inside(..) => Code::Usage,
@@ -37,10 +37,11 @@ pub fn explain(error: &AnchorError) -> Failure {
     Failure::plain(code, error)
 }
 
-/// If the vault was opened with an anchor that does not have it yet: that takes it as it is, and standard error says so.
+/// Records the vault's current state if the vault was opened with a new anchor, and says so on standard
+/// error.
 ///
 /// # Errors
-/// If the vault cannot be read, or the anchor not be written.
+/// If the vault cannot be read or the anchor cannot be written.
 pub fn take_if_new(vault: &Vault, wanted: Option<&AnchorUse>) -> Outcome {
     match wanted.filter(|_| vault.lacks_anchor()) {
         Some(wanted) => take(vault, &wanted.file),
@@ -48,10 +49,10 @@ pub fn take_if_new(vault: &Vault, wanted: Option<&AnchorUse>) -> Outcome {
     }
 }
 
-/// Has the anchor take the vault as it is, and says so.
+/// Accepts the vault's current state as the anchor's baseline, and says so on standard error.
 ///
 /// # Errors
-/// As `take_if_new`.
+/// As for [`take_if_new`].
 pub fn take(vault: &Vault, file: &Path) -> Outcome {
     note(format_args!(
         "the anchor {} takes the vault as it is now: everything in it is trusted",

@@ -1,4 +1,5 @@
-//! `key backup`, `key restore` and `key master`: what to do before a vault loses its configuration, and after.
+//! `key backup`, `key restore` and `key master`: preparing for the loss of a vault's configuration, and
+//! recovering from it.
 
 use super::{
     args::{RestoreArgs, UnlockArgs},
@@ -27,7 +28,7 @@ use std::{
 /// Runs `key backup`.
 ///
 /// # Errors
-/// If there is no vault, or the file is there already.
+/// If there is no vault, or the file already exists.
 pub fn backup(vault: &Path, file: &Path) -> Outcome {
     vaults::read(vault)?;
     let config = Vault::read_config_to_keep(vault).map_err(vaults::explain)?;
@@ -42,7 +43,7 @@ pub fn backup(vault: &Path, file: &Path) -> Outcome {
     let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
     let written = out.write_all(config.to_json().as_bytes()).and_then(|()| out.sync_all());
     written.inspect_err(|_| drop(fs::remove_file(file))).map_err(failed)?;
-    // Its name, where the filesystem syncs directories.
+    // Best effort: make the new name durable, if the filesystem can sync directories.
     let _ = File::open(mounts::parent(file)).and_then(|dir| dir.sync_all());
     tell(&format!(
         "Copied the configuration to {}. It opens with the passwords and keys of today; make another copy after you \
@@ -55,7 +56,7 @@ pub fn backup(vault: &Path, file: &Path) -> Outcome {
 /// Runs `key master`.
 ///
 /// # Errors
-/// If the vault does not open, or nobody read the secret.
+/// If the vault does not open, or the secret could not be shown.
 pub fn master(vault: &Path, unlock: &UnlockArgs) -> Outcome {
     let present = unlocking::present(vault, unlock)?;
     let spinner = Spinner::start("unlocking");
@@ -81,7 +82,8 @@ pub fn master(vault: &Path, unlock: &UnlockArgs) -> Outcome {
 /// Runs `key restore`.
 ///
 /// # Errors
-/// If the backup or the secret does not belong to the vault, or is older than what the vault has.
+/// If the backup or the secret does not belong to the vault, or the backup is older than the vault's
+/// configuration and `--older` is not given.
 pub fn restore(args: &RestoreArgs) -> Outcome {
     match &args.file {
         Some(file) => from_backup(args, file),
@@ -124,7 +126,7 @@ fn from_master_secret(args: &RestoreArgs) -> Outcome {
     let spinner = Spinner::start("deriving the key");
     let config = vaults::with_secret(&new, |new| {
         let slot = NewSlot { secret: new, cost: args.cost.cost(), created: vaults::now(), label: None };
-        // Seconds since 1970 are more than anybody changed a configuration.
+        // Unix time serves as the generation: it exceeds any possible number of configuration changes.
         secret.configure(&slot, vaults::now(), left.as_ref()).map_err(|e| vaults::explain(e.into()))
     })?;
     drop(spinner);
@@ -149,10 +151,10 @@ fn read_backup(file: &Path) -> Outcome<VaultConfig> {
     })
 }
 
-/// The generation of the vault's own configuration, if that is newer than the backup.
+/// The generation of the vault's own configuration if it is newer than the backup.
 ///
 /// # Errors
-/// If it cannot be read, or is of a later version.
+/// If that configuration cannot be read or has a later format version.
 fn newer(vault: &Path, backup: &VaultConfig, master: &Secret<32>) -> Outcome<Option<u64>> {
     let own = Vault::authentic_config(vault, master).map_err(vaults::explain)?;
     let newer = own.filter(|own| own != backup && own.generation() >= backup.generation());

@@ -1,11 +1,11 @@
-//! `bench`: runs the laboratory, a separate program that is installed in the same directory.
+//! `bench`: runs the benchmark program, a separate executable installed in the same directory.
 
 use super::exit::{Code, Failure, Outcome};
 use std::{env, ffi::OsString, io, os::unix::process::CommandExt, process::Command};
 
 const PROGRAM: &str = "warpcrypt-bench";
 
-/// Replaces this process with the laboratory.
+/// Replaces this process with the benchmark program.
 ///
 /// # Errors
 /// If it is missing or cannot be started.

@@ -1,5 +1,6 @@
-//! `confined`: gives up rights as a mount's process does, or runs a command that gives up its own, then tries what that may not do,
-//! and prints what was refused. Shows what is in force on this machine.
+//! `confined`: gives up rights as a mount's process does, or runs a command that gives up its own. Then
+//! it tries forbidden operations and prints which were refused, to show whether the confinement works on
+//! this machine.
 
 use super::{exit::Outcome, print, run_parsed};
 use crate::fuse::{self, Reach};
@@ -14,22 +15,22 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The hidden command that it is started with.
+/// The name of this hidden subcommand.
 pub const COMMAND: &str = "confined";
-/// Files that no mount needs. Any user may read the second one.
+/// Files that no mount needs. Every user may read the second one.
 const FOREIGN: [&str; 2] = ["/etc/shadow", "/etc/passwd"];
-/// Any port of this machine.
+/// Any local port.
 const HERE: &str = "127.0.0.1:0";
-/// No socket has this name.
+/// A socket name that does not exist.
 const NO_SOCKET: &str = "/no-socket";
 
-/// Runs `confined`, with a command and its arguments.
+/// Runs `confined`, with an optional command and its arguments.
 ///
 /// # Errors
-/// The command's. The report is printed all the same, as the last line.
+/// Those of the command. The report is printed in any case, as the last line.
 pub fn run(command: Vec<OsString>) -> Outcome {
     let done = if command.is_empty() {
-        // The caller reads what is left in the report.
+        // The report tells the caller what remains possible.
         let _ = fuse::confine(&Reach::default());
         Ok(())
     } else {
@@ -39,7 +40,7 @@ pub fn run(command: Vec<OsString>) -> Outcome {
     let program = Command::new("/bin/sh").args(["-c", ":"]).stdin(Stdio::null()).status();
     let network = TcpListener::bind(HERE).is_ok() || UdpSocket::bind(HERE).is_ok();
     let connection = UnixStream::connect(NO_SOCKET).map_err(|e| e.kind());
-    // Without a name.
+    // Creates an unnamed file.
     let writes = openat(CWD, ".", OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR).is_ok();
     let report = json!({
         "in_force": fuse::in_force().map(|all| all.json()),

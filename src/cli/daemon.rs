@@ -1,5 +1,5 @@
-//! A mount in the background: the program runs itself again, hands the secret over a pipe, and waits on
-//! another until the mount answers or has failed.
+//! A mount in the background. The program runs itself again, sends the secret through one pipe, and
+//! waits on another until the mount answers or has failed.
 
 use super::{
     args::{CacheArg, DurabilityArg, EngineArg, IoUringArg, MountArgs},
@@ -21,10 +21,10 @@ use std::{
 /// The report of a successful mount.
 const READY: &str = "ready";
 
-/// Starts the process behind a mount and returns once it is ready. `args` holds absolute paths.
+/// Starts the process behind a mount and returns once it is ready. `args` must contain absolute paths.
 ///
 /// # Errors
-/// What the process reported, or that it died.
+/// The error that the process reported, or that it died.
 pub fn start(args: &MountArgs, unlock: &Unlock) -> Outcome {
     let broken = |e: std::io::Error| Failure::plain(Code::Failed, format!("starting the mount process: {e}"));
     descriptors::hand_none_on();
@@ -35,12 +35,12 @@ pub fn start(args: &MountArgs, unlock: &Unlock) -> Outcome {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(broken)?;
-    // If the child is already gone, its missing report shows that.
+    // If the child has already exited, its missing report will tell.
     if let Some(mut to) = child.stdin.take() {
         let _ = password::send(unlock, &mut to);
     }
     let mut report = String::new();
-    // While an anchor is made, the other process shows how far it is.
+    // The child shows its own progress while it builds an anchor.
     let makes_anchor = args.anchor.as_ref().is_some_and(|file| !file.exists());
     let _spinner = (!makes_anchor).then(|| Spinner::start("unlocking and mounting"));
     if let Some(from) = &mut child.stdout {
@@ -65,7 +65,7 @@ fn outcome(report: &str, mut child: Child) -> Outcome {
     ))
 }
 
-/// The arguments of the process behind the mount: all but those that the parent has dealt with.
+/// The arguments for the child: all but those that the parent has already handled.
 fn arguments(args: &MountArgs) -> Vec<OsString> {
     let mut line: Vec<OsString> = vec!["serve".into()];
     if any_memory_is_allowed() {
@@ -138,8 +138,9 @@ fn arguments(args: &MountArgs) -> Vec<OsString> {
 pub struct Report(File);
 
 impl Report {
-    /// Takes the secret from standard input and standard output as the way to report; both are
-    /// `/dev/null` from here on, so that no process started later holds the pipes. Leaves every directory.
+    /// Takes the secret from standard input, and standard output as the channel for the report. Both are
+    /// `/dev/null` afterwards, so that processes started later do not hold the pipes open. Changes the
+    /// working directory to the root.
     ///
     /// # Errors
     /// If the process was not started by [`start`].
@@ -156,11 +157,12 @@ impl Report {
         Ok((unlock, Report(to.into())))
     }
 
-    /// Leaves the terminal and tells the waiting parent that the mount answers. Not before: at a mount point of
-    /// autofs only the process group of its daemon may mount, all others wait for that.
+    /// Leaves the terminal's session and tells the waiting parent that the mount answers. This must not
+    /// happen earlier: at an autofs mount point only the process group of its daemon may mount; all
+    /// other processes block until it has.
     ///
     /// # Errors
-    /// If the parent is gone (Ctrl-C): the mount should go too.
+    /// If the parent is gone (Ctrl-C). The caller should then unmount.
     pub fn ready(mut self) -> Outcome {
         let failed = |e: Errno| Failure::plain(Code::Failed, format!("detaching: {e}"));
         rustix::process::setsid().map_err(failed)?;
@@ -168,7 +170,7 @@ impl Report {
         release_terminal().map_err(failed)
     }
 
-    /// Tells the waiting parent why there is no mount. The parent prints it.
+    /// Tells the waiting parent why the mount failed. The parent prints it.
     pub fn failed(mut self, failure: &Failure) {
         let text = format!("{}\n{}", failure.code as u8, failure.message);
         // If the parent is gone, there is nowhere to report to.

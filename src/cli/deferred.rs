@@ -1,25 +1,25 @@
-//! A secret that is read when it is first needed, once: nobody types a new password before the present one is known to be
-//! right.
+//! A secret that is read once, when first needed. Users should not have to type a new password before
+//! the present one has been verified.
 
 use super::exit::Outcome;
 use std::cell::OnceCell;
 
-/// A secret that `read` reads.
+/// A secret obtained by calling `read`.
 pub struct Deferred<T, F> {
     read: F,
     value: OnceCell<T>,
 }
 
 impl<T, F: Fn() -> Outcome<T>> Deferred<T, F> {
-    /// Reads nothing yet.
+    /// Does not call `read` yet.
     pub fn new(read: F) -> Self {
         Deferred { read, value: OnceCell::new() }
     }
 
-    /// The secret.
+    /// The secret, read on the first call.
     ///
     /// # Errors
-    /// If it cannot be had.
+    /// If it cannot be read.
     pub fn get(&self) -> Outcome<&T> {
         if let Some(value) = self.value.get() {
             return Ok(value);
@@ -28,10 +28,10 @@ impl<T, F: Fn() -> Outcome<T>> Deferred<T, F> {
         Ok(self.value.get_or_init(|| value))
     }
 
-    /// Reads it now, if that asks nobody for anything.
+    /// Reads the secret now if `early`, which is for secrets that need no prompt.
     ///
     /// # Errors
-    /// If it cannot be had.
+    /// If it cannot be read.
     pub fn get_if(&self, early: bool) -> Outcome {
         if early { self.get().map(drop) } else { Ok(()) }
     }

@@ -1,4 +1,5 @@
-//! `devices`: shows the engines of this machine, their measured speed, and the size from which on the GPU is faster.
+//! `devices`: shows this machine's engines, their measured speed, and the size above which the GPU is
+//! faster.
 
 use super::{
     exit::{Failure, Outcome},

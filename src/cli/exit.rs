@@ -1,4 +1,5 @@
-//! Exit codes: one table. The man page is made from it. A test compares `docs/exit-codes.md` with it.
+//! Exit codes, in one table. The man page is generated from it, and a test compares `docs/exit-codes.md`
+//! with it.
 
 use std::{fmt, io, process::ExitCode};
 
@@ -63,7 +64,7 @@ impl Code {
         Code::ALL.into_iter().find(|c| *c as u8 == number)
     }
 
-    /// What it means, in a few words.
+    /// A short description.
     pub fn meaning(self) -> &'static str {
         match self {
             Code::Failed => "another error; the message says which",
@@ -106,7 +107,7 @@ pub fn table() -> String {
 pub struct Failure {
     /// Exit code.
     pub code: Code,
-    /// What happened, and on the following lines what to do about it.
+    /// The error on the first line, advice on the following lines.
     pub message: String,
 }
 
@@ -121,12 +122,12 @@ impl Failure {
         Failure { code, message: what.to_string() }
     }
 
-    /// Ctrl-C or a signal.
+    /// A failure caused by Ctrl-C or a signal.
     pub fn interrupted() -> Self {
         Failure::plain(Code::Interrupted, "interrupted")
     }
 
-    /// An I/O error met while doing `what`; a full or read-only store keeps its own code.
+    /// An I/O error during `what`. A full or read-only store keeps its own exit code.
     pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Failure::disk_full(what),
@@ -144,7 +145,7 @@ impl Failure {
         )
     }
 
-    /// The store cannot be written.
+    /// The vault is on a read-only filesystem.
     pub fn read_only_store(what: impl fmt::Display) -> Self {
         Failure::new(
             Code::ReadOnlyStore,

@@ -1,4 +1,4 @@
-//! `freeze` and `thaw`: the store of a mounted vault is held still while it is copied.
+//! `freeze` and `thaw`: stop writes to the store of a mounted vault while it is copied.
 
 use super::{
     args::FreezeArgs,
@@ -28,9 +28,9 @@ use std::{
     time::Duration,
 };
 
-/// How often it is looked whether the command has ended.
+/// Interval for polling whether the command has ended.
 const LOOK: Duration = Duration::from_millis(10);
-/// Added to the number of the signal that ended a command, as shells do.
+/// Added to the signal number for the exit code of a command killed by a signal, as shells do.
 const BY_SIGNAL: i32 = 128;
 
 /// Runs `freeze`.
@@ -44,12 +44,12 @@ pub fn freeze(args: &FreezeArgs) -> Outcome {
             sync(&mount, &interrupt)?;
         }
         interrupt.check()?;
-        // Who goes away without the answer leaves it to the mount to thaw.
+        // If this process goes away before it gets the answer, the mount thaws itself.
         let number = say(&ControlCommand::Freeze(args.timeout))?;
-        // A mount by an older version of the program has no numbers.
+        // Mounts by older versions of the program return no number.
         ControlCommand::Thaw(number.parse().ok())
     };
-    // Who does not wait for it does not want it frozen, and wants no command.
+    // If interrupted meanwhile, thaw again and do not run the command.
     interrupt.check().inspect_err(|_| drop(say(&thaw)))?;
     let Some((program, arguments)) = args.command.split_first() else { return Ok(()) };
     let (ended, thawed) = run_meanwhile(program, arguments, &interrupt, || say(&thaw).map(drop));
@@ -72,10 +72,11 @@ pub fn thaw(place: &Path) -> Outcome {
     tell(&mount, &ControlCommand::Thaw(None)).map(drop)
 }
 
-/// Has the kernel hand over what programs changed in mappings. The mount's own process could not: it would wait for itself.
+/// Makes the kernel write back changes made through memory mappings. The mount's own process cannot do
+/// this: it would wait for itself.
 fn sync(mount: &Mount, interrupt: &Interrupt) -> Outcome {
     let target = mount.target.clone();
-    // Nothing but a directory is opened: another may be there by now.
+    // Open only a directory: something else may have taken its place.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let sync = move || Ok(syncfs(open(target, flags, Mode::empty())?)?);
     let synced = patiently(&interrupt.patience(), sync);
@@ -83,8 +84,8 @@ fn sync(mount: &Mount, interrupt: &Interrupt) -> Outcome {
     synced.map_err(|e| Failure::io(mount.target.display(), &e))
 }
 
-/// Runs a command, and `thaw`s the vault: when it ends, or at once after a signal. So it goes on even if the command waits
-/// for the vault itself.
+/// Runs a command and calls `thaw` when it ends, or immediately after a signal. Thawing does not wait
+/// for the command, which may itself be waiting for the vault.
 fn run_meanwhile(
     program: &OsString,
     arguments: &[OsString],
@@ -95,7 +96,7 @@ fn run_meanwhile(
     command.args(arguments);
     let child = Arc::new(AtomicI32::new(0));
     let (own, signals) = (child.clone(), interrupt.clone());
-    // On a thread: a program that lies in the mount cannot even be started before the thaw.
+    // Spawn on a thread: a program inside the mount cannot even be started before the thaw.
     let run = thread::spawn(move || {
         let is_interrupted = || signals.flag().load(Ordering::SeqCst);
         if is_interrupted() {
@@ -103,7 +104,7 @@ fn run_meanwhile(
         }
         let mut started = command.spawn()?;
         own.store(started.id().cast_signed(), Ordering::SeqCst);
-        // Whoever waits for this thread may have looked for the program before it was there.
+        // The main thread may have called `end` before the process id was stored.
         if is_interrupted() {
             end(&own);
         }
@@ -120,10 +121,10 @@ fn run_meanwhile(
     (ended, thawed)
 }
 
-/// Ends a program, if it was started.
+/// Sends SIGTERM to the program, if it was started.
 fn end(child: &AtomicI32) {
     if let Some(pid) = Pid::from_raw(child.load(Ordering::SeqCst)) {
-        // It may have ended just now.
+        // It may have exited just now.
         let _ = kill_process(pid, Signal::TERM);
     }
 }

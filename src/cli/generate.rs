@@ -1,4 +1,4 @@
-//! Completion scripts and man pages, made from the grammar of the command line.
+//! Completion scripts and man pages, generated from the command-line grammar.
 
 use super::{
     exit::{Failure, Outcome},
@@ -8,17 +8,17 @@ use clap::Command;
 use clap_complete::Shell;
 use std::path::Path;
 
-/// Prints the completion script of a shell for `program`.
+/// Prints a shell's completion script for `program`.
 ///
 /// # Errors
-/// If it cannot be printed.
+/// If standard output cannot be written.
 pub fn completions(mut program: Command, shell: Shell) -> Outcome {
     let (name, mut script) = (program.get_name().to_owned(), Vec::new());
     clap_complete::generate(shell, &mut program, name, &mut script);
     print(&String::from_utf8_lossy(&script)).map(drop)
 }
 
-/// Writes a man page for `program` and one for each of its commands into `dir`.
+/// Writes a man page for `program`, and one for each of its commands, into `dir`.
 ///
 /// # Errors
 /// If a page cannot be written.

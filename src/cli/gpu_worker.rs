@@ -1,5 +1,5 @@
-//! `gpu-worker`, the process that uses a GPU, and `gpu-starter`, the one that starts it for a command which may not. The standard
-//! input of either is a socket of the program that started it.
+//! `gpu-worker`, the process that uses a GPU, and `gpu-starter`, which starts it for a process that may
+//! not start programs itself. The standard input of both is a socket of the program that started them.
 
 use super::{
     descriptors,
@@ -20,7 +20,7 @@ pub fn run_starter() -> Outcome {
     Ok(())
 }
 
-/// Takes the socket, and lets go of all else that the process inherited.
+/// Takes the socket and closes all other inherited descriptors.
 fn socket(command: &str) -> Outcome<OwnedFd> {
     let failed = |e: rustix::io::Errno| Failure::plain(Code::Failed, format!("starting: {e}"));
     descriptors::close_inherited();
@@ -33,7 +33,7 @@ fn socket(command: &str) -> Outcome<OwnedFd> {
     }
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(failed)?;
     let null = descriptors::null().map_err(failed)?;
-    // Nothing but this one descriptor keeps the socket open.
+    // Leave this descriptor as the only reference to the socket.
     rustix::stdio::dup2_stdin(&null).map_err(failed)?;
     rustix::process::chdir("/").map_err(failed)?;
     Ok(socket)

@@ -1,4 +1,4 @@
-//! Who has a vault open for writing: a mount that stands, or one that has ended and still stores the rest.
+//! The holder of a vault's write lock: a live mount, or an ended one that is still flushing.
 
 use super::{
     exit::{Code, Failure, Outcome},
@@ -9,18 +9,19 @@ use super::{
 };
 use std::{fs, path::Path, thread, time::Duration};
 
-/// How often an ending mount is looked at.
+/// Polling interval while a mount is ending.
 const PAUSE: Duration = Duration::from_millis(20);
-/// So often a holder may be unknown before it counts as one: the end of its process takes a moment.
+/// Number of polls that may fail to identify the holder before the vault counts as in use: a process
+/// takes a moment to end.
 const UNKNOWN: u32 = 100;
 
-/// Waits for a mount of `vault` that has ended and still stores the rest.
+/// Waits for an ended mount of `vault` that is still flushing.
 ///
 /// # Errors
-/// `AlreadyMounted` if a mount that stands has the vault, or a process that cannot be found.
+/// `AlreadyMounted` if the vault is held by a live mount, or by a process that cannot be identified.
 pub fn wait_until_free(vault: &Path) -> Outcome {
     let (mut told, mut unknown) = (false, 0);
-    // A vault that cannot be read is not held: opening it says what is wrong.
+    // If the vault cannot be read, treat it as free: opening it reports the error.
     while let Ok(Some(lock)) = held(vault) {
         let process = locked_by(&lock);
         let user = process.as_deref().and_then(user_of);
@@ -40,14 +41,16 @@ pub fn wait_until_free(vault: &Path) -> Outcome {
     Ok(())
 }
 
-/// The mount of `vault` that stands here, one for writing before others: a mount for writing may have been
-/// remounted read-only. What was mounted by another user than `user`, whose process has the vault, can say to be any.
+/// The live mount of `vault` that is visible here. Writable mounts are preferred. Read-only ones count
+/// too, because a mount for writing may have been remounted read-only. Mounts are trusted only if they
+/// belong to root, the caller, or `user`, whose process holds the vault: any other user's mount can
+/// claim to be any vault.
 fn standing(vault: &Path, user: Option<u32>) -> Option<Mount> {
     let found = mounts::of_vault(vault).into_iter().filter(|mount| mount.is_own_or_of(user));
     found.min_by_key(|mount| mount.read_only)
 }
 
-/// The user of the process in this folder. The folder itself may belong to root.
+/// The user who runs the process with this `/proc` directory. The directory itself may belong to root.
 fn user_of(process: &Path) -> Option<u32> {
     let status = fs::read_to_string(process.join("status")).ok()?;
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;

@@ -1,5 +1,5 @@
-//! `info` and `key list`: show a vault's configuration. They need no password, so the configuration is not
-//! authenticated.
+//! `info` and `key list`: show a vault's configuration. They ask for no password, so the configuration
+//! is not authenticated.
 
 use super::{
     exit::Outcome,
@@ -27,7 +27,7 @@ use std::{
 pub fn run(place: &Path, as_json: bool) -> Outcome {
     let mount = mount_of(place);
     let config = vaults::read(mount.as_ref().map_or(place, |mount| &mount.source))?;
-    // A mount of another user does not say.
+    // Another user's mount cannot be asked; its state is then unknown.
     let state = mount.as_ref().and_then(|mount| locking::state(mount).ok());
     let mounted = mount.as_ref().map(|mount| (mount, state.as_deref()));
     print(&if as_json {
@@ -38,8 +38,9 @@ pub fn run(place: &Path, as_json: bool) -> Outcome {
     Ok(())
 }
 
-/// The mount at a place, or of the vault there; one for writing before those for reading. Another user's mount may say to be
-/// any vault. By paths alone: to look at another mount's vault could mean to wait, if it lies in a vault that is locked.
+/// The mount at this place, or of the vault there; writable mounts are preferred. Another user's mount
+/// is accepted only by its mount point, since it can claim to be any vault. Compares paths only:
+/// accessing another mount's vault could block if that vault is inside a locked one.
 fn mount_of(place: &Path) -> Option<Mount> {
     let whole = mounts::resolve(place).ok()?;
     let mut found = mounts::ours();
@@ -59,7 +60,7 @@ fn hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(bytes)
 }
 
-/// A mount, and what programs wait for on it if that is known.
+/// A mount, and its state if known: see [`locking::state`].
 type Mounted<'a> = Option<(&'a Mount, Option<&'a str>)>;
 
 fn info_json(config: &VaultConfig, mounted: Mounted) -> Value {
@@ -137,7 +138,7 @@ fn slots_text(config: &VaultConfig) -> String {
     text
 }
 
-/// A forged configuration may hold any number; one past the calendar becomes 1970.
+/// A forged configuration may contain any number. Times past the year 9999 are shown as 1970.
 fn created(slot: &KeySlot) -> String {
     const YEAR_9999: u64 = 253_402_300_799;
     let seconds = if slot.created > YEAR_9999 { 0 } else { slot.created };

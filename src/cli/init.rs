@@ -17,7 +17,7 @@ use crate::{
 use rustix::fs::{Access, access};
 use std::{fs, io, os::unix::ffi::OsStrExt, path::Path};
 
-/// Runs `init`. A failure, or Ctrl-C after the password, leaves no files behind.
+/// Runs `init`. Leaves no files behind after a failure, or after Ctrl-C once the password is entered.
 pub fn run(args: &InitArgs) -> Outcome {
     let settings = Settings { cipher: args.cipher, integrity: args.integrity, names: args.names };
     if args.reverse {
@@ -35,7 +35,7 @@ pub fn run(args: &InitArgs) -> Outcome {
     Ok(())
 }
 
-/// `init --reverse`: one file in a directory of plain files.
+/// `init --reverse`: creates a single file in a directory of plain files.
 fn run_reverse(args: &InitArgs, settings: Settings) -> Outcome {
     reverse::require_place(&args.vault)?;
     let unlock = password::first(&args.secret, args.both)?;
@@ -51,7 +51,7 @@ fn run_reverse(args: &InitArgs, settings: Settings) -> Outcome {
     Ok(())
 }
 
-/// Refuses what cannot become a vault, before a password is typed twice for it.
+/// Rejects a directory that cannot become a vault, before the user types a password twice.
 fn require_place(vault: &Path) -> Outcome {
     if vaults::read(vault).is_ok() {
         return Err(vaults::explain(OpenError::AlreadyVault(vault.into())));

@@ -1,22 +1,23 @@
-//! The documents that commands print with `--json`. `docs/json.md` says what is in them.
+//! The documents that commands print with `--json`. `docs/json.md` describes them.
 
 use serde_json::{Map, Value, json};
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
-/// The version of all documents. A member that is new needs no new one; a member that goes or gets another meaning does.
+/// Version of all documents. New members do not change it; removing a member or changing its meaning
+/// does.
 pub const VERSION: u32 = 1;
 
-/// A document of a command as text: its members after those that every document has.
+/// A command's document as text: the common members, then `members`.
 pub fn document(command: &str, members: Value) -> String {
     format!("{:#}\n", enveloped(command, members))
 }
 
-/// The same on one line.
+/// As [`document`], on one line.
 pub fn line(command: &str, members: Value) -> String {
     format!("{}\n", enveloped(command, members))
 }
 
-/// What every document begins with.
+/// The members common to all documents.
 pub fn head(command: &str) -> Map<String, Value> {
     [("version".to_owned(), json!(VERSION)), ("command".to_owned(), json!(command))].into_iter().collect()
 }
@@ -24,20 +25,20 @@ pub fn head(command: &str) -> Map<String, Value> {
 fn enveloped(command: &str, members: Value) -> Value {
     let mut all = head(command);
     if let Value::Object(members) = members {
-        // A mount may say anything; what every document has is not its to say.
+        // A mount may send any member. It must not override the common ones.
         all.extend(members.into_iter().filter(|(name, _)| !matches!(name.as_str(), "version" | "command")));
     }
     all.into()
 }
 
-/// An object with the name of a file.
+/// An object with a file name as its member `path`.
 pub fn path(name: &Path) -> Map<String, Value> {
     let mut object = Map::new();
     put_name(&mut object, "path", name);
     object
 }
 
-/// Adds a name. One that is not UTF-8 is added in hexadecimal digits, too.
+/// Adds a name. If it is not UTF-8, also adds its bytes in hexadecimal.
 pub fn put_name(object: &mut Map<String, Value>, member: &str, name: &Path) {
     object.insert(member.to_owned(), json!(name.to_string_lossy()));
     if name.to_str().is_none() {
@@ -46,7 +47,7 @@ pub fn put_name(object: &mut Map<String, Value>, member: &str, name: &Path) {
     }
 }
 
-/// As `put_name`; null if there is none.
+/// As [`put_name`]; null if there is no name.
 pub fn put_if_named(object: &mut Map<String, Value>, member: &str, name: Option<&Path>) {
     match name {
         Some(name) => put_name(object, member, name),

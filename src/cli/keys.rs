@@ -1,4 +1,4 @@
-//! `passwd` and `key`: change the key slots of a vault. Only the configuration is rewritten, never a file.
+//! `passwd` and `key`: change a vault's key slots. They rewrite only the configuration, not the files.
 
 use super::{
     args::{KeyAction, PasswdArgs, UnlockArgs},
@@ -81,7 +81,7 @@ fn changed<T>(
     let spinner = Cell::new(Some(Spinner::start("unlocking")));
     reverse::change_either(vault, present, |config, opened, master| {
         interrupt.check()?;
-        // `change` may ask for the new secret: nothing is to be drawn over the prompt.
+        // `change` may prompt for the new secret, and the spinner must not draw over the prompt.
         drop(spinner.take());
         change(config, opened, master, &interrupt)
     })
@@ -124,8 +124,8 @@ fn remove(config: &mut VaultConfig, master: &Secret<32>, slot: u32) -> Outcome {
     config.remove(master, slot).map_err(|e| vaults::explain(e.into()))
 }
 
-/// The slot that a new password replaces: the one that opened the vault if it takes a password, else the only one for a
-/// password.
+/// The slot that a new password replaces: the slot that opened the vault if it takes a password,
+/// otherwise the only password slot. `None` if there is no password slot.
 fn replaced_slot(config: &VaultConfig, opened: u32) -> Outcome<Option<u32>> {
     let both = |slot: &KeySlot| slot.id == opened && slot.kind() == SlotKind::PasswordAndKeyFile;
     if config.slots().iter().any(both) {

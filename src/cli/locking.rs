@@ -1,4 +1,4 @@
-//! `lock` and `unlock`: what a mount is told beside what programs ask of it.
+//! `lock` and `unlock`: commands to a mount's process, sent outside the filesystem interface.
 
 use super::{
     args::{LockArgs, UnlockMountArgs},
@@ -18,7 +18,8 @@ use crate::{
 use std::{io, panic::resume_unwind, path::Path, thread, time::Duration};
 use zeroize::Zeroizing;
 
-/// How long one of all mounts may take to store everything: any user's filesystem can say that it hears, and do no more.
+/// Time limit for each mount during `lock --all`, and for ending a mount by force. Any user's filesystem
+/// can claim to listen and then do nothing.
 const MOST: Duration = Duration::from_secs(60);
 
 /// Runs `lock`.
@@ -30,13 +31,13 @@ pub fn lock(args: &LockArgs) -> Outcome {
     }
 }
 
-/// Locks every vault that the user may lock, all at the same time: one whose process does not answer keeps no other
-/// from being locked, and is given up in the end. Goes on after a failure, with which it ends.
+/// Locks every vault that the user may lock, in parallel, so that one unresponsive process delays no
+/// other; it is given up after a time limit. Continues after a failure, and returns the last one.
 fn lock_all(end: bool) -> Outcome {
     let user = rustix::process::geteuid();
     let mut mounts = mounts::ours();
     mounts.retain(|mount| user.is_root() || mount.owner == Some(user.as_raw()));
-    // One may be mounted in several places.
+    // The same filesystem may be mounted in several places.
     mounts.sort_by_key(|mount| mount.device);
     mounts.dedup_by_key(|mount| mount.device);
     let lock = |mount: &Mount| lock_one(mount, end, Some(MOST));
@@ -56,8 +57,8 @@ fn lock_all(end: bool) -> Outcome {
     last
 }
 
-/// Locks or ends a mount. One of several is given up after a while, and only asked first: one that does not answer is not told
-/// what it would do later.
+/// Locks or ends a mount. With a time limit, probes the mount first: if it does not answer, it must not
+/// be sent a command that it might execute later.
 fn lock_one(mount: &Mount, end: bool, most: Option<Duration>) -> Outcome {
     require_own(mount, false)?;
     let owner = mount.owner.unwrap_or(0);
@@ -75,7 +76,8 @@ fn lock_one(mount: &Mount, end: bool, most: Option<Duration>) -> Outcome {
     tell_within(mount, &command, &Patience { most, stop: None }).map(drop)
 }
 
-/// Ends a mount whose process cannot be told to. Says so: what the process has stored and forgotten is not known.
+/// Ends a mount whose process cannot be reached. The failure says so, because it is not known what the
+/// process has stored, or whether it still has the keys.
 fn end_unheard(mount: &Mount, error: &io::Error) -> Failure {
     let (target, device) = (mount.target.clone(), mount.device_number());
     let end = move || fuse::end(&target, device);
@@ -96,10 +98,11 @@ fn end_unheard(mount: &Mount, error: &io::Error) -> Failure {
     }
 }
 
-/// Fails for a mount whose process does not answer at all: it is not told what it would do later.
+/// Fails if a mount's process does not answer at all. Such a process must not be sent a command that it
+/// might execute later.
 ///
 /// # Errors
-/// What is known of it.
+/// What is known about the mount.
 pub fn require_hearing(mount: &Mount) -> Outcome {
     require_own(mount, false)?;
     let heard = fuse::hears(mount.device_number(), mount.owner.unwrap_or(0));
@@ -119,26 +122,26 @@ pub fn unlock(args: &UnlockMountArgs) -> Outcome {
     tell(&mount, &ControlCommand::Unlock(Zeroizing::new(*master.expose()))).map(drop)
 }
 
-/// What programs wait for on a mount: [`fuse::LOCKED`], [`fuse::FROZEN`] or nothing.
+/// Why programs are blocked on a mount: [`fuse::LOCKED`], [`fuse::FROZEN`], or empty if they are not.
 ///
 /// # Errors
-/// If its process cannot be asked.
+/// If the mount's process cannot be asked.
 pub fn state(mount: &Mount) -> Outcome<String> {
     tell(mount, &ControlCommand::State)
 }
 
-/// As [`find`], for a mount that is to be told the master key.
+/// As [`find`], for a mount that will receive the master key.
 ///
 /// # Errors
-/// As there; if another user mounted it.
+/// Those of [`find`]; also if another user mounted it.
 pub fn find_for_key(place: &Path) -> Outcome<Mount> {
     let mount = find(place)?;
     require_own(&mount, true)?;
     Ok(mount)
 }
 
-/// The mount of a vault, by its mount point or the vault's directory. One of another user is found by its mount point alone:
-/// it may say to be any vault.
+/// Finds the mount of a vault by its mount point or the vault's directory. Another user's mount is found
+/// only by its mount point: it can claim to be any vault.
 ///
 /// # Errors
 /// If there is none.
@@ -149,7 +152,7 @@ pub fn find(place: &Path) -> Outcome<Mount> {
     if let Some(at) = ours.iter().rposition(|mount| mount.target == whole) {
         return Ok(ours.swap_remove(at));
     }
-    // One for writing before those for reading beside it.
+    // Prefer a writable mount to read-only ones.
     let (own, others): (Vec<_>, Vec<_>) = mounts::of_vault(&whole).into_iter().partition(Mount::is_own);
     let found = own.into_iter().min_by_key(|mount| mount.read_only);
     found.ok_or_else(|| match others.first() {
@@ -162,7 +165,7 @@ pub fn find(place: &Path) -> Outcome<Mount> {
     })
 }
 
-/// The failure of a command for which nothing is mounted.
+/// The failure of a command that finds no mount.
 pub fn not_mounted(what: String) -> Failure {
     Failure::new(Code::NotMounted, what, "`findmnt -t fuse.warpcrypt` lists the mounted vaults.")
 }
@@ -172,7 +175,7 @@ fn another_user(mount: &Mount) -> String {
     format!("another user ({owner})")
 }
 
-/// Fails for a mount of another user: root may tell it what to do, but nobody tells it a secret.
+/// Fails for another user's mount. Root may send it commands, but nobody may send it a secret.
 fn require_own(mount: &Mount, secret: bool) -> Outcome {
     if mount.is_own() || !secret && rustix::process::geteuid().is_root() {
         return Ok(());
@@ -185,24 +188,24 @@ fn require_own(mount: &Mount, secret: bool) -> Outcome {
     Err(Failure::new(Code::Failed, what, advice))
 }
 
-/// Has the process behind a mount do something; returns what it said.
+/// Sends a command to the process behind a mount; returns its answer.
 ///
 /// # Errors
-/// If it does not hear or does not obey, or what it failed with.
+/// If it does not answer or refuses, or the error that it reports.
 pub fn tell(mount: &Mount, command: &ControlCommand) -> Outcome<String> {
     tell_within(mount, command, &Patience::default())
 }
 
-/// As [`tell`], by a command that does not wait for ever.
+/// As [`tell`], with a limit on the wait.
 ///
 /// # Errors
-/// As there; if there was no answer.
+/// Those of [`tell`]; also if there was no answer in time.
 pub fn tell_within(mount: &Mount, command: &ControlCommand, patience: &Patience) -> Outcome<String> {
     require_own(mount, command.is_secret())?;
     let shown = mount.target.display();
     let (status, text) = fuse::tell(mount.device_number(), mount.owner.unwrap_or(0), command, patience)
         .map_err(|e| unheard(mount, command, &e))?;
-    // Any user's filesystem can pretend to be a vault, and must not steer the terminal.
+    // Any user's filesystem can pretend to be a vault. It must not control the terminal.
     let text = printable(&text);
     match status {
         ControlStatus::Done => Ok(text),

@@ -1,4 +1,4 @@
-//! Who has a vault's lock, as the kernel tells.
+//! Holders of a vault's lock, according to the kernel.
 
 use crate::{format::name::LOCK_FILE, store::StoreDir};
 use rustix::{
@@ -13,11 +13,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// How often the table of locks is read before a line counts as missing.
+/// How many reads of the lock table must miss a line before it counts as absent.
 const TABLE_READS: usize = 20;
 
-/// The file that the process behind the mount has locked: the lock file, or the vault's directory if the lock file
-/// was removed or replaced. `None` if nothing is locked.
+/// The file that the process behind a mount has locked: the lock file, or the vault's directory if the
+/// lock file was removed or replaced. `None` if nothing is locked.
 ///
 /// # Errors
 /// If the vault cannot be read.
@@ -31,43 +31,46 @@ pub fn held(vault: &Path) -> io::Result<Option<File>> {
     directory(&store).map(|dir| Some(dir).filter(is_held))
 }
 
-/// The lock file of what a mount says is its vault: another user may have put anything there.
+/// Opens the lock file of a directory that a mount claims as its vault: another user may have put
+/// anything there.
 fn lock_file(store: &StoreDir) -> io::Result<File> {
     store.open_file(OsStr::new(LOCK_FILE), OFlags::RDONLY).map(File::from)
 }
 
-/// The directory itself, to be locked.
+/// Opens the directory itself for locking.
 fn directory(store: &StoreDir) -> io::Result<File> {
     Ok(store.readable()?.into())
 }
 
-/// Whether somebody has locked this file alone.
+/// Whether a process holds an exclusive lock on this file.
 pub fn is_held(lock: &File) -> bool {
     is_refused(lock, FlockOperation::NonBlockingLockShared)
 }
 
-/// Whether this lock is kept from being taken; it is let go of at once.
+/// Whether taking this lock is refused. If it is granted, it is released at once.
 fn is_refused(lock: &File, operation: FlockOperation) -> bool {
     match flock(lock, operation) {
-        // Closing the file would not do where another thread is starting a process.
+        // Unlock explicitly: closing the file is not enough if another thread is starting a process,
+        // which inherits the descriptor.
         Ok(()) => flock(lock, FlockOperation::Unlock).is_err(),
         Err(e) => e == Errno::WOULDBLOCK,
     }
 }
 
-/// Whether mounts share the vault.
+/// Whether the vault is in use by mounts with `--shared`.
 pub fn is_shared(vault: &Path) -> bool {
     let lock = StoreDir::open_path(vault).and_then(|store| lock_file(&store));
     lock.is_ok_and(|lock| is_refused(&lock, FlockOperation::NonBlockingLockExclusive))
 }
 
-/// The folder of the process that has locked this file, if it can be seen from here.
+/// The `/proc` directory of the process that holds an exclusive lock on this file, if it is visible from
+/// here.
 pub fn locked_by(lock: &File) -> Option<PathBuf> {
     let file = in_table(lock)?;
     find_in_table(|line| holder(line, &file, &["WRITE"]).map(|pid| Path::new("/proc").join(pid)))
 }
 
-/// Whether a process has locked the vault, alone or with others.
+/// Whether a process holds a lock on the vault, exclusive or shared.
 pub fn has_locked(process: Pid, vault: &Path) -> bool {
     let Ok(store) = StoreDir::open_path(vault) else { return false };
     let files = [lock_file(&store), directory(&store)];
@@ -77,19 +80,20 @@ pub fn has_locked(process: Pid, vault: &Path) -> bool {
     find_in_table(|line| has(line).then_some(())).is_some()
 }
 
-/// The first that `wanted` makes of a line of `/proc/locks`. The kernel gives that table in pieces, and a line between two pieces is
-/// missed while other locks come and go, so the table is read again before a line counts as missing.
+/// The first result of `wanted` for a line of `/proc/locks`. The kernel returns that table in pieces,
+/// and may skip a line between two pieces while other locks come and go. So the table is read again
+/// before a line counts as absent.
 fn find_in_table<T>(wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
     (0..TABLE_READS).find_map(|_| fs::read_to_string("/proc/locks").ok()?.lines().find_map(&wanted))
 }
 
-/// A file as `/proc/locks` names it.
+/// A file's identifier in `/proc/locks`.
 fn in_table(file: &File) -> Option<String> {
     let stat = fstat(file).ok()?;
     Some(format!("{:02x}:{:02x}:{}", major(stat.st_dev), minor(stat.st_dev), stat.st_ino))
 }
 
-/// The process of a line of `/proc/locks`, if that is a lock of `file` of one of these kinds.
+/// The process id in a line of `/proc/locks`, if the line is a lock on `file` in one of these modes.
 fn holder<'a>(line: &'a str, file: &str, modes: &[&str]) -> Option<&'a str> {
     let mut fields = line.split_whitespace().skip(1);
     let (kind, _, mode, pid) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);

@@ -1,4 +1,4 @@
-//! Writes the log of a mount to a file, the system log, or standard error.
+//! Writes a mount's log to a file, the system log, or standard error.
 
 use super::{
     named_file::{self, Links},
@@ -30,12 +30,12 @@ enum Sink {
 
 struct Logger(Sink);
 
-/// Logs warnings to standard error from here on.
+/// Logs warnings to standard error from now on.
 pub fn to_standard_error() {
     install(Sink::StandardError, LevelFilter::Warn);
 }
 
-/// Logs to `file` if given, else to standard error. Returns whether that is a file.
+/// Logs to `file` if given and usable, else to standard error. Returns whether the log is a file.
 pub fn in_foreground(file: Option<&Path>, links: Links) -> bool {
     let file = named(file, links, "standard error");
     let is_file = file.is_some();
@@ -43,8 +43,8 @@ pub fn in_foreground(file: Option<&Path>, links: Links) -> bool {
     is_file
 }
 
-/// Logs to `file` if given, else to the system log, else to a file in the user's state directory. What is not to be had
-/// is named on standard error: a mount without a log is better than none.
+/// Logs to `file` if given, else to the system log, else to a file in the user's state directory. Each
+/// one that cannot be opened is reported on standard error. The mount continues even without a log.
 pub fn in_background(file: Option<&Path>, links: Links) {
     let sink = named(file, links, "the system's log")
         .or_else(|| usual().inspect_err(|e| note(format_args!("the mount has no log: {e}"))).ok());
@@ -53,7 +53,7 @@ pub fn in_background(file: Option<&Path>, links: Links) {
     }
 }
 
-/// Where a mount in the background logs to if the user names no file.
+/// The default log of a mount in the background.
 fn usual() -> Result<Sink, String> {
     match syslog() {
         Some(socket) => Ok(Sink::Syslog(socket)),
@@ -61,21 +61,21 @@ fn usual() -> Result<Sink, String> {
     }
 }
 
-/// Why a mount in the background would have no log, if the user names no file. It may make an empty log.
+/// Checks whether a mount in the background has a default log. May create an empty log file.
 ///
 /// # Errors
-/// The reason.
+/// The reason why it has none.
 pub fn try_usual() -> Result<(), String> {
     usual().map(|_| ())
 }
 
-/// The file that the user named, if it can be opened.
+/// Opens the file that the user named. If that fails, reports it and names the log used `instead`.
 fn named(file: Option<&Path>, links: Links, instead: &str) -> Option<Sink> {
     let opened = open(file?, links);
     opened.inspect_err(|e| note(format_args!("{e}: {instead} is used instead"))).ok().map(Sink::File)
 }
 
-/// Only the first call has an effect: a process logs to one place.
+/// Installs the logger. Only the first call has an effect.
 fn install(sink: Sink, level: LevelFilter) {
     static LOGGER: OnceLock<Logger> = OnceLock::new();
     if log::set_logger(LOGGER.get_or_init(|| Logger(sink))).is_ok() {
@@ -94,7 +94,8 @@ fn open(path: &Path, links: Links) -> Result<File, String> {
     opened.map_err(|e| format!("log file {}: {e}", path.display()))
 }
 
-/// `$XDG_STATE_HOME/warpcrypt/warpcrypt.log`, by default below `~/.local/state`; root's is `/var/log/warpcrypt.log`.
+/// `$XDG_STATE_HOME/warpcrypt/warpcrypt.log`, by default below `~/.local/state`. For root,
+/// `/var/log/warpcrypt.log`.
 fn state_file() -> Result<PathBuf, String> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
@@ -107,14 +108,14 @@ fn state_file() -> Result<PathBuf, String> {
 }
 
 impl Log for Logger {
-    /// All lines of this program, and warnings of libraries. Warnings of fuser about replies are left out: it makes
-    /// one for every interrupt whose request was answered meanwhile.
+    /// Enables all messages of this program, and warnings of libraries. Excludes fuser's warnings about
+    /// replies: it logs one for every interrupt whose request had already been answered.
     fn enabled(&self, metadata: &Metadata) -> bool {
         let target = metadata.target();
         target.starts_with("warpcrypt") || metadata.level() <= Level::Warn && target != "fuser::reply"
     }
 
-    /// Ignores errors: a log that cannot be written is no reason to fail.
+    /// Ignores errors: a failing log must not fail the mount.
     fn log(&self, record: &Record) {
         if !self.enabled(record.metadata()) {
             return;
@@ -138,7 +139,7 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// Severity of RFC 5424.
+/// Maps to a severity of RFC 5424.
 fn severity(level: Level) -> u8 {
     match level {
         Level::Error => 3,
@@ -148,7 +149,7 @@ fn severity(level: Level) -> u8 {
     }
 }
 
-/// RFC 3339 in UTC, to the second.
+/// A time in the format of RFC 3339, in UTC, to the second.
 pub fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
@@ -157,7 +158,7 @@ pub fn utc(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Gregorian date of a day number since 1970-01-01.
+/// The Gregorian date of a day counted from 1970-01-01.
 fn date(days: u64) -> (u64, u64, u64) {
     let leap = |y: u64| y.is_multiple_of(4) && (!y.is_multiple_of(100) || y.is_multiple_of(400));
     let (mut year, mut rest) = (1970, days);

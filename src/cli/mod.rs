@@ -1,4 +1,5 @@
-//! The command line: commands, progress and exit codes. Decides nothing about files or keys.
+//! The command line: commands, progress and exit codes. It makes no decisions about file formats or
+//! keys.
 
 mod anchor;
 mod args;
@@ -62,7 +63,7 @@ use std::{
     process::ExitCode,
 };
 
-/// Items for the laboratory, `benches/lab`, only. They change without notice.
+/// Items for `benches/lab` only. They may change without notice.
 #[doc(hidden)]
 pub mod lab {
     pub use super::{
@@ -77,12 +78,12 @@ pub mod lab {
     };
 }
 
-/// Runs the program: the arguments are the process's own.
+/// Runs the program with the process's own arguments.
 pub fn main() -> ExitCode {
     main_with(env::args_os())
 }
 
-/// Runs the program with these arguments, of which the first is its name.
+/// Runs the program with these arguments. The first is the program's name.
 pub fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments = with_command(arguments);
     if arguments.len() < 2 {
@@ -104,8 +105,8 @@ pub fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// mount.fuse, which serves `mount -t fuse warpcrypt#VAULT MOUNT`, calls the program with a path in the place of a
-/// command: it means `mount`.
+/// Inserts `mount` if the first argument is an absolute path: mount.fuse, which handles `mount -t fuse
+/// warpcrypt#VAULT MOUNT`, calls the program without a command.
 fn with_command(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     if arguments.get(1).is_some_and(|first| first.as_bytes().starts_with(b"/")) {
@@ -114,7 +115,7 @@ fn with_command(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> 
     arguments
 }
 
-/// Runs the command that the arguments make, of which the first is the program's name.
+/// Parses arguments, the first of which is the program's name, and runs the command.
 fn run_parsed(arguments: impl IntoIterator<Item = OsString>) -> Outcome {
     let cli = Cli::try_parse_from(arguments).unwrap_or_else(|e| e.exit());
     run(cli.command)
@@ -154,10 +155,10 @@ fn run(command: Command) -> Outcome {
     }
 }
 
-/// Prepares the process for any command, and names it: a process that was started as /proc/self/exe would be listed as
-/// `exe`.
+/// Prepares the process for any command, and sets its name: a process started as /proc/self/exe would
+/// otherwise be listed as `exe`.
 pub fn begin(name: &CStr) {
-    // The name is only for lists of processes.
+    // The name only matters for process listings.
     let _ = rustix::thread::set_name(name);
     keep_secrets_in();
     signals::survive_size_limit();
@@ -168,20 +169,22 @@ pub fn begin(name: &CStr) {
 fn keep_secrets_in() {
     use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
     let none = Rlimit { current: Some(0), maximum: Some(0) };
-    // If the system refuses one, the other still helps.
+    // Each protects independently, so a refusal of one is ignored.
     let _ = setrlimit(Resource::Core, none);
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-/// Prints the output of a command. Returns false if the reader has gone away (`| head`), which is no error.
+/// Prints a command's output. Returns false if the reader has gone away (`| head`), which does not count
+/// as an error.
 ///
 /// # Errors
-/// If standard output fails (a full disk): a caller must not take a part for the whole.
+/// If standard output fails, for example on a full disk: a caller must not mistake partial output for
+/// all of it.
 pub fn print(text: &str) -> Outcome<bool> {
     print_bytes(text.as_bytes())
 }
 
-/// Like `print`, for text with names that may not be UTF-8.
+/// As [`print()`], for text with names that may not be UTF-8.
 fn print_bytes(text: &[u8]) -> Outcome<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
@@ -196,13 +199,13 @@ fn unprinted(error: &io::Error) -> Failure {
     Failure::plain(Code::Failed, format!("standard output: {error}"))
 }
 
-/// Says on standard error what a user should know about a command that goes on.
+/// Prints a notice to standard error; the command continues.
 fn note(text: impl Display) {
     // A closed standard error is no reason to stop.
     let _ = writeln!(io::stderr(), "warpcrypt: {text}");
 }
 
-/// Reports what was done. A failure to print it is ignored, because the work is done.
+/// Reports completed work. Errors are ignored, because the work is done.
 fn tell(text: &str) {
     let _ = print(text);
 }

@@ -1,4 +1,4 @@
-//! `mount`: checks everything it can before it asks for a password, then serves.
+//! `mount`: checks everything possible before asking for a password, then serves.
 
 use super::{
     anchor,
@@ -41,7 +41,7 @@ pub fn run(args: MountArgs) -> Outcome {
         return in_foreground(args, unlock);
     }
     daemon::start(&args, &unlock)?;
-    // A script that mounts has nothing to say.
+    // Scripts need no confirmation.
     if io::stdout().is_terminal() {
         tell(&format!("Mounted at {}.\n", typed.display()));
     }
@@ -53,7 +53,7 @@ fn in_foreground(args: MountArgs, unlock: Unlock) -> Outcome {
     let elsewhere = log::in_foreground(args.log_file.as_deref(), links(&args));
     let signals = EndSignals::hold()?;
     let plan = plan(args);
-    // Before the spinner, which is a thread.
+    // Confine the process before the spinner starts a thread.
     let confined = Confined::begin(&plan)?;
     let mounted = {
         let _spinner = Spinner::start("unlocking and mounting");
@@ -66,7 +66,7 @@ fn in_foreground(args: MountArgs, unlock: Unlock) -> Outcome {
     serve(mounted, signals, &what)
 }
 
-/// Runs `serve`, the process behind a mount, started by [`run`].
+/// Runs `serve`, the process behind a mount. Started by [`run`].
 pub fn serve_for_parent(args: MountArgs) -> Outcome {
     let (unlock, report) = daemon::Report::begin()?;
     let args = options::absorb(args)?;
@@ -87,7 +87,7 @@ pub fn serve_for_parent(args: MountArgs) -> Outcome {
     serve(mounted, signals, &what)
 }
 
-/// Whether the log may lie behind links: as the mount point.
+/// Whether the path to the log may contain links. The same rule applies as for the mount point.
 fn links(args: &MountArgs) -> Links {
     match args.trust() {
         Trust::All => Links::Followed,
@@ -99,7 +99,7 @@ fn shown(args: &MountArgs) -> String {
     format!("{} on {}", args.vault.display(), args.mount.display())
 }
 
-/// Serves to the end of the mount. The log says when it begins and how it ends.
+/// Serves until the mount ends. Logs the beginning and the outcome.
 fn serve(mounted: Mounted, signals: EndSignals, what: &str) -> Outcome {
     ::log::info!("mounted {what}");
     let outcome = mounted.serve(signals);
@@ -136,8 +136,8 @@ fn plan(args: MountArgs) -> Plan {
     }
 }
 
-/// Merges the options of `-o`, makes paths absolute, and checks everything that needs no password. Returns the kind of secret
-/// that is needed, too.
+/// Merges the `-o` options, makes paths absolute, and checks everything that needs no password. Also
+/// returns the kind of secret needed.
 fn prepare(args: MountArgs) -> Outcome<(MountArgs, SlotKind)> {
     let mut args = options::absorb(args)?;
     if args.any_kdf_memory {
@@ -190,7 +190,7 @@ fn working_dir(e: io::Error) -> Failure {
     Failure::io("the working directory", &e)
 }
 
-/// Whether fusermount3 lets users choose `allow_other`.
+/// Whether fusermount3 allows users to choose `allow_other`.
 ///
 /// # Errors
 /// If its configuration cannot be read.
@@ -199,8 +199,8 @@ pub fn others_allowed() -> io::Result<bool> {
     Ok(conf.lines().any(|line| line.trim() == "user_allow_other"))
 }
 
-/// Fails for an ordinary user if fusermount3 is known to refuse `allow_other`. It may have been built to look elsewhere than
-/// in /etc.
+/// Fails for an ordinary user if fusermount3 is known to refuse `allow_other`. An unreadable
+/// /etc/fuse.conf proves nothing: fusermount3 may have been built to read its configuration elsewhere.
 fn require_allow_other() -> Outcome {
     if rustix::process::geteuid().is_root() || others_allowed().unwrap_or(true) {
         return Ok(());
@@ -215,7 +215,7 @@ fn require_allow_other() -> Outcome {
 /// Checks that FUSE is available, before any other work.
 ///
 /// # Errors
-/// What is missing.
+/// If `/dev/fuse` does not open, with advice.
 pub fn fuse_available() -> Outcome {
     let Err(error) = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") else { return Ok(()) };
     let advice = match error.kind() {

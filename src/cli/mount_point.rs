@@ -1,4 +1,4 @@
-//! Where a vault is to be mounted: whether it can be, and what is there already.
+//! Checks a mount point: whether a vault can be mounted there, and what is already mounted.
 
 use super::{
     exit::{Code, Failure, Outcome},
@@ -24,10 +24,11 @@ use std::{
     time::Duration,
 };
 
-/// The mount point's absolute path, if a vault can be mounted there. With `nonempty` it may have content.
+/// The mount point's absolute path, if a vault can be mounted there. With `nonempty` the directory may
+/// have contents.
 ///
 /// # Errors
-/// Why it cannot.
+/// The reason why nothing can be mounted there.
 pub fn check(path: &Path, nonempty: bool, trust: Trust) -> Outcome<PathBuf> {
     let shown = path.display();
     let whole = mounts::resolve(path).or_else(|_| std::path::absolute(path));
@@ -50,7 +51,7 @@ pub fn check(path: &Path, nonempty: bool, trust: Trust) -> Outcome<PathBuf> {
     require_directory(path, &metadata)?;
     require_own(path, &metadata)?;
     if trust != Trust::All {
-        // By the path as it was given: it may lead through links.
+        // Check the path as it was given, which may contain links.
         let given = std::path::absolute(path).map_err(|e| Failure::io(format!("mount point {shown}"), &e))?;
         MountPoint::open(&given, trust).map_err(|e| refused(path, &e))?;
     }
@@ -58,11 +59,11 @@ pub fn check(path: &Path, nonempty: bool, trust: Trust) -> Outcome<PathBuf> {
     Ok(open(&whole, nonempty, trust)?.path().to_owned())
 }
 
-/// Opens the mount point at `path`, an absolute path without links: from here on its path does not matter. With `nonempty` it
-/// may have content.
+/// Opens the mount point at `path`, an absolute path without links. Later changes of the path have no
+/// effect on the result. With `nonempty` the directory may have contents.
 ///
 /// # Errors
-/// Why nothing can be mounted there.
+/// The reason why nothing can be mounted there.
 pub fn open(path: &Path, nonempty: bool, trust: Trust) -> Outcome<MountPoint> {
     let shown = path.display();
     let place = MountPoint::open(path, trust).map_err(|e| refused(path, &e))?;
@@ -93,15 +94,15 @@ fn refused(path: &Path, error: &PlaceError) -> Failure {
     Failure::new(Code::Failed, what, advice)
 }
 
-/// Whether `path` lies in a mount whose process was killed.
+/// Whether `path` is in a mount whose process was killed.
 ///
-/// The kernel closes the process's connection a moment after its end if requests came over io_uring, and says other
-/// errors until then. So what a mount that fails says counts after that moment.
+/// If requests came over io_uring, the kernel closes the process's connection a moment after its end and
+/// returns other errors until then. So a failing mount is polled for a while.
 pub fn is_dead(path: &Path) -> bool {
     const TRIES: u32 = 50;
     const PAUSE: Duration = Duration::from_millis(10);
     for _ in 0..TRIES {
-        // The kernel may still hold attributes of a dead mount; this it always has to ask for.
+        // Attributes of a dead mount may still be cached in the kernel. statfs is always forwarded.
         match statfs(path) {
             Ok(_) => return false,
             Err(Errno::NOTCONN) => return true,
@@ -115,7 +116,7 @@ fn is_fuse(mount: &Mount) -> bool {
     mount.fs_type.starts_with("fuse")
 }
 
-/// The process behind the mount at or above the mount point was killed.
+/// The failure if the process behind the mount at or above the mount point was killed.
 fn dead(path: &Path, mount: &Mount) -> Failure {
     Failure::new(
         Code::MountPointBusy,
@@ -130,7 +131,8 @@ fn dead(path: &Path, mount: &Mount) -> Failure {
     )
 }
 
-/// Refuses a place where something is mounted by FUSE already, and says if it is inside another vault's mount.
+/// Rejects a place that is already a FUSE mount, and prints a notice if it is inside another vault's
+/// mount.
 fn refuse_fuse(path: &Path, whole: &Path, mount: &Mount) -> Outcome {
     let (shown, source) = (path.display(), mount.source.display());
     if mount.target == whole && is_fuse(mount) {
@@ -165,7 +167,7 @@ fn require_directory(path: &Path, metadata: &Metadata) -> Outcome {
     ))
 }
 
-/// What fusermount3 requires of users without root's rights.
+/// Checks the requirements of fusermount3 for ordinary users.
 fn require_own(path: &Path, metadata: &Metadata) -> Outcome {
     const STICKY: u32 = 0o1000;
     let user = geteuid();

@@ -1,5 +1,5 @@
-//! `mounter`: the process that mounts and unmounts. Its standard input is a socket of the one behind the mount, its standard
-//! output the mount point.
+//! `mounter`: the process that mounts and unmounts. Its standard input is a socket connected to the
+//! process behind the mount, and its standard output is the mount point.
 
 use super::{
     args::MounterArgs,
@@ -32,14 +32,15 @@ pub fn run(args: MounterArgs) -> Outcome {
             "`mounter` is started by `mount`, which mounts and unmounts through it.",
         ));
     }
-    // A signal that ends the mount reaches the whole process group, and this process then has to unmount.
+    // A signal that ends the mount reaches the whole process group. This process must survive it in
+    // order to unmount.
     for signal in [SIGINT, SIGQUIT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(failed)?;
     }
     let socket = fcntl_dupfd_cloexec(stdin(), 3).map_err(|e| failed(e.into()))?;
     let place = fcntl_dupfd_cloexec(stdout(), 3).map_err(|e| failed(e.into()))?;
     let null = descriptors::null().map_err(|e| failed(e.into()))?;
-    // Nothing but these descriptors keeps them open.
+    // Leave these descriptors as the only references.
     dup2_stdin(&null).map_err(|e| failed(e.into()))?;
     dup2_stdout(&null).map_err(|e| failed(e.into()))?;
     rustix::process::chdir("/").map_err(|e| failed(e.into()))?;

@@ -1,4 +1,4 @@
-//! The kernel's mount table, read without touching any mount.
+//! The kernel's mount table, read without accessing any mount.
 
 use std::{
     ffi::OsString,
@@ -7,48 +7,49 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The filesystem type of our mounts in the kernel's table.
+/// The filesystem type of vault mounts in the kernel's table.
 pub const FS_TYPE: &str = "fuse.warpcrypt";
 
-/// A line of the mount table.
+/// An entry of the mount table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// Where it is mounted.
+    /// The mount point.
     pub target: PathBuf,
     /// Filesystem type, with its subtype.
     pub fs_type: String,
-    /// What is mounted; for our mounts the vault's path.
+    /// The mounted source; for vault mounts the vault's path.
     pub source: PathBuf,
     /// Mounted read-only.
     pub read_only: bool,
-    /// The filesystem's own options, between commas.
+    /// The filesystem's own options, separated by commas.
     pub options: String,
-    /// The user who mounted it, for a mount by FUSE.
+    /// The user who mounted it; only FUSE mounts have one.
     pub owner: Option<u32>,
-    /// Its device number, the minor one: all that is mounted without a device has its own.
+    /// Minor device number. Unique to each filesystem that has no block device.
     pub device: u32,
     major: u32,
-    /// The directory of its filesystem that is mounted.
+    /// The directory of the filesystem that is mounted.
     root: PathBuf,
 }
 
 impl Mount {
-    /// The device number of all that is in it.
+    /// The device number of all files in it.
     pub fn device_number(&self) -> u64 {
         rustix::fs::makedev(self.major, self.device)
     }
 
-    /// Whether root or the user who calls mounted it. What another user mounted can say to be any vault.
+    /// Whether it was mounted by root or the caller. Another user's mount can claim to be any vault.
     pub fn is_own(&self) -> bool {
         self.owner.is_some_and(|owner| owner == 0 || owner == rustix::process::geteuid().as_raw())
     }
 
-    /// The same, or whether `user` did, who is known to use the vault.
+    /// As [`Mount::is_own`], or whether it was mounted by `user`, who is known to use the vault.
     pub fn is_own_or_of(&self, user: Option<u32>) -> bool {
         self.is_own() || user.is_some() && self.owner == user
     }
 
-    /// Whether this is another line of the same mount. Its number alone may be that of a later one.
+    /// Whether this is another entry of the same mount. A later mount may reuse the device number, so
+    /// more is compared.
     pub fn is_same(&self, other: &Mount) -> bool {
         let identity = |mount: &Mount| (mount.device, mount.owner, mount.source.clone());
         identity(self) == identity(other)
@@ -61,20 +62,20 @@ pub fn at(target: &Path) -> io::Result<Option<Mount>> {
     Ok(parse(&table).filter(|m| m.target == target).last())
 }
 
-/// The mount that `path` lies in, an absolute path without links: the topmost of the nearest.
+/// The mount that contains `path`, an absolute path without links: the topmost of the nearest ones.
 pub fn around(path: &Path) -> io::Result<Option<Mount>> {
     let table = fs::read("/proc/self/mountinfo")?;
     let above = parse(&table).filter(|m| path.starts_with(&m.target));
     Ok(above.max_by_key(|m| m.target.as_os_str().len()))
 }
 
-/// The mounts below `target`, which have to be unmounted before it.
+/// The mounts below `target`, which must be unmounted first.
 pub fn below(target: &Path) -> Vec<Mount> {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
     parse(&table).filter(|m| m.target != target && m.target.starts_with(target)).collect()
 }
 
-/// All mounts of vaults.
+/// All vault mounts.
 pub fn ours() -> Vec<Mount> {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
     parse(&table).filter(|m| m.fs_type == FS_TYPE).collect()
@@ -82,8 +83,8 @@ pub fn ours() -> Vec<Mount> {
 
 /// The mounts of the vault in the directory `vault`, an absolute path without links.
 ///
-/// The table says which directory a path leads to, also by way of a bind mount. To look at the vaults themselves could
-/// mean to wait for ever, for a vault that lies in a mount whose process hangs.
+/// The mount table tells which directory a path leads to, bind mounts included. Accessing the vaults
+/// themselves could block forever if one is inside a mount whose process hangs.
 pub fn of_vault(vault: &Path) -> Vec<Mount> {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
     of_vault_in(parse(&table).collect(), vault)
@@ -96,7 +97,8 @@ fn of_vault_in(all: Vec<Mount>, vault: &Path) -> Vec<Mount> {
     found.cloned().collect()
 }
 
-/// The directory that a path leads to: the filesystem's device number, and the path there.
+/// The directory that a path leads to: the filesystem's device number, and the path within that
+/// filesystem.
 fn directory(all: &[Mount], path: &Path) -> Option<((u32, u32), PathBuf)> {
     let around = all.iter().filter(|mount| path.starts_with(&mount.target));
     let nearest = around.max_by_key(|mount| mount.target.as_os_str().len())?;
@@ -104,18 +106,18 @@ fn directory(all: &[Mount], path: &Path) -> Option<((u32, u32), PathBuf)> {
     Some(((nearest.major, nearest.device), nearest.root.join(below)))
 }
 
-/// A process, as "PID (name)", that sees `vault` mounted for writing in a mount namespace of its own, by root, the user
-/// who calls or `user`. Only processes that the caller may inspect are found.
+/// A process, as "PID (name)", whose mount namespace has `vault` mounted for writing by root, the caller
+/// or `user`. Finds only processes that the caller may inspect.
 pub fn seen_by(vault: &Path, user: Option<u32>) -> Option<String> {
     process_with(|m| m.source == vault && !m.read_only && m.is_own_or_of(user))
 }
 
-/// A process that sees this mount still, as for [`seen_by`].
+/// A process in whose mount namespace this mount still exists. Limited as [`seen_by`].
 pub fn kept_by(mount: &Mount) -> Option<String> {
     process_with(|m| m.is_same(mount))
 }
 
-/// A process that has such a mount of ours in its mount table.
+/// A process with a matching vault mount in its mount table.
 fn process_with(is_meant: impl Fn(&Mount) -> bool) -> Option<String> {
     let sees = |process: &Path| {
         let table = fs::read(process.join("mountinfo")).unwrap_or_default();
@@ -128,8 +130,9 @@ fn parse(table: &[u8]) -> impl Iterator<Item = Mount> + '_ {
     table.split(|&b| b == b'\n').filter_map(parse_line)
 }
 
-/// Fields as in proc_pid_mountinfo(5): the third has the device number, the fourth is the directory that is mounted, the
-/// fifth the target, the sixth has the mount's options, type and source follow a lone dash.
+/// Parses the fields described in proc_pid_mountinfo(5): the third is the device number, the fourth the
+/// mounted directory, the fifth the target, the sixth the mount's options. Type and source follow a lone
+/// dash.
 pub(super) fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&b| b == b' ');
     let (major, device) = str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
@@ -155,7 +158,7 @@ pub(super) fn parse_line(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// Undoes the table's octal escapes of blanks and backslashes.
+/// Decodes the table's octal escapes of blanks and backslashes.
 fn unescape(field: &[u8]) -> OsString {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -179,7 +182,8 @@ fn octal_byte(digits: &[u8]) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
 }
 
-/// Resolves a path whose last component may be a mount that no longer answers: only the parent is looked up.
+/// Resolves a path whose last component may be a mount that no longer answers. In that case only the
+/// parent is looked up.
 pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     if let Ok(whole) = path.canonicalize() {
         return Ok(whole);
@@ -188,33 +192,33 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     Ok(parent(path).canonicalize()?.join(name))
 }
 
-/// The directory that something is in, or is to be in.
+/// The directory that contains a path, or will contain it.
 pub fn parent(path: &Path) -> &Path {
     path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// Up to `most` processes other than this one that use something below `target`, as "PID (name)". Only processes
-/// that the caller may inspect are found.
+/// Up to `most` other processes that use something below `target`, as "PID (name)". Finds only processes
+/// that the caller may inspect.
 pub fn users_of(target: &Path, most: usize) -> Vec<String> {
     let own = std::process::id().to_string();
     let others = processes().filter(|process| !process.ends_with(&own));
     others.filter(|process| uses(process, target)).take(most).map(|process| describe(&process)).collect()
 }
 
-/// The folders of all processes below `/proc`.
+/// The `/proc` directories of all processes.
 fn processes() -> impl Iterator<Item = PathBuf> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     all.filter(|p| p.file_name().as_bytes().iter().all(u8::is_ascii_digit)).map(|p| p.path())
 }
 
-/// A folder below `/proc` as "PID (name)".
+/// A process, given by its `/proc` directory, as "PID (name)".
 pub fn describe(process: &Path) -> String {
     let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
     let number = process.file_name().unwrap_or_default();
     format!("{} ({})", number.to_string_lossy(), name.trim_end())
 }
 
-/// Whether the working directory, root, program, an open file or a mapping of a process lies below `target`.
+/// Whether a process has its working directory, root, program, an open file or a mapping below `target`.
 fn uses(process: &Path, target: &Path) -> bool {
     let below = |link: &Path| fs::read_link(link).is_ok_and(|to| to.starts_with(target));
     if ["cwd", "root", "exe"].iter().any(|l| below(&process.join(l))) {

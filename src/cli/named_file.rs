@@ -1,5 +1,5 @@
-//! Files that the command line names and that a command writes. Their directories may belong to another user, who must not be able
-//! to have root write somewhere else: nothing goes through a link that was planted there.
+//! Files named on the command line that a command writes. Their directories may belong to another user,
+//! who must not be able to redirect root's writes with a planted link.
 
 use super::mounts;
 use crate::crypto::random;
@@ -16,17 +16,17 @@ use std::{
     path::Path,
 };
 
-/// Whether links on the way to a file are followed.
+/// Whether links in the path to a file are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
-    /// Those of an ordinary user are their own.
+    /// Links are followed: for commands of ordinary users, and for root if any path is trusted.
     Followed,
-    /// None is, nor is a file taken that has another name.
+    /// No link is followed, and a file with several names is refused.
     Refused,
 }
 
 impl Links {
-    /// For a command of the user who calls.
+    /// The policy for the user who runs the command.
     pub fn of_caller() -> Self {
         match geteuid().is_root() {
             true => Links::Refused,
@@ -35,17 +35,17 @@ impl Links {
     }
 }
 
-/// Opens a file to append to, or makes it with this mode.
+/// Opens a file for appending, or creates it with this mode.
 ///
 /// # Errors
-/// The system's. If links are refused: ELOOP, and an error for what is neither a regular file nor a character device, which
-/// only root can make, or has several names.
+/// Those of open(2). If links are refused: ELOOP, and an error for a file that has several names or is
+/// neither a regular file nor a character device. Only root can make character devices.
 pub fn append(path: &Path, mode: Mode, links: Links) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
     if links == Links::Followed {
         return Ok(openat(CWD, path, flags, mode)?.into());
     }
-    // The open itself must not wait for the other end of a pipe.
+    // Opening must not block until another process opens the other end of a pipe.
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = openat2(CWD, path, flags, mode, ResolveFlags::NO_SYMLINKS)?;
     let stat = fstat(&file)?;
@@ -56,10 +56,11 @@ pub fn append(path: &Path, mode: Mode, links: Links) -> io::Result<File> {
     }
 }
 
-/// Replaces a file atomically, with this mode: a reader never sees half of it. A link in its place is replaced, not followed.
+/// Replaces a file atomically, with this mode: a reader sees either the old or the new content. If the
+/// path is a link, the link is replaced, not followed.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system calls.
 pub fn replace(path: &Path, content: &[u8], mode: Mode) -> io::Result<()> {
     let name = path.file_name().ok_or(Errno::ISDIR)?;
     let dir = directory(path)?;
@@ -72,15 +73,16 @@ pub fn replace(path: &Path, content: &[u8], mode: Mode) -> io::Result<()> {
     let mut file = File::from(openat(&dir, &beside, flags, mode)?);
     let written = file.write_all(content).and_then(|()| file.sync_all());
     written.and_then(|()| Ok(renameat(&dir, &beside, &dir, name)?)).inspect_err(|_| {
-        // The first error is reported.
+        // Keep the first error.
         let _ = unlinkat(&dir, &beside, AtFlags::empty());
     })
 }
 
-/// Reads a file that must be regular and belong to the user who calls, not by a link.
+/// Reads a file, which must be regular and belong to the caller. A link as the last component is
+/// refused.
 ///
 /// # Errors
-/// `NotFound`; if it is another's; the system's.
+/// `NotFound`; if the file belongs to another user; those of the system calls.
 pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let name = path.file_name().ok_or(Errno::ISDIR)?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -97,7 +99,7 @@ pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// The directory of a file; from here on its path does not matter.
+/// Opens a file's directory, so that later changes of the path have no effect.
 fn directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, mounts::parent(path), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -1,5 +1,6 @@
-//! Mount options (`-o`), as in fstab: some are options of this program, others are passed to the kernel. Those that
-//! other FUSE filesystems take and that have no meaning here are ignored, and standard error says so.
+//! Mount options (`-o`), as in fstab. Some are options of this program, others are passed to the kernel.
+//! Options of other FUSE filesystems that have no meaning here are ignored with a notice on standard
+//! error.
 
 use super::{
     args::{
@@ -11,7 +12,7 @@ use super::{
 use clap::ValueEnum;
 use std::path::PathBuf;
 
-/// Options that the kernel (or fusermount3) understands.
+/// Options for the kernel or fusermount3.
 const KERNEL: [&str; 12] = [
     "dev",
     "nodev",
@@ -26,7 +27,7 @@ const KERNEL: [&str; 12] = [
     "dirsync",
     "default_permissions",
 ];
-/// Options for mount(8), the init system and the readers of fstab; they are ignored here.
+/// Options for mount(8), the init system and other readers of fstab. Ignored here.
 const FOR_OTHERS: [&str; 13] = [
     "relatime",
     "nodiratime",
@@ -42,7 +43,7 @@ const FOR_OTHERS: [&str; 13] = [
     "group",
     "_netdev",
 ];
-/// Options of other FUSE filesystems, by their names: how they talk to the kernel, number files and keep things.
+/// Options of other FUSE filesystems about their kernel interface, inode numbers and caches.
 const OF_OTHER_FILESYSTEMS: [&str; 37] = [
     "ac_attr_timeout",
     "async_read",
@@ -83,11 +84,11 @@ const OF_OTHER_FILESYSTEMS: [&str; 37] = [
     "writeback_cache",
 ];
 
-/// Moves this program's options from `args.options` to their fields. The kernel's options stay there. Of several
-/// `ro` and `rw` the last counts; `--read-only` is not undone.
+/// Moves this program's options from `args.options` to their fields and leaves the kernel's options
+/// there. The last of several `ro` and `rw` wins, but `rw` does not undo `--read-only`.
 ///
 /// # Errors
-/// If an option is unknown, refused or has a wrong value.
+/// If an option is unknown, refused or has an invalid value.
 pub fn absorb(mut args: MountArgs) -> Outcome<MountArgs> {
     let mut read_only = false;
     for option in std::mem::take(&mut args.options).iter().flat_map(|list| split(list)) {
@@ -104,7 +105,7 @@ pub fn absorb(mut args: MountArgs) -> Outcome<MountArgs> {
     Ok(args)
 }
 
-/// The options of a list. They are separated by commas; `\,` and `\\` stand for a comma and a backslash in a value.
+/// Splits a list of options at commas. `\,` and `\\` stand for a comma and a backslash in a value.
 fn split(list: &str) -> Vec<String> {
     let mut options = Vec::new();
     let mut option = String::new();
@@ -160,7 +161,7 @@ fn take(args: &mut MountArgs, option: String) -> Outcome {
     Ok(())
 }
 
-/// Why an option that people know from other filesystems has no effect here. `None` if it is not known.
+/// Why an option known from other filesystems has no effect here. `None` if the option is unknown.
 fn ignored_because(name: &str) -> Option<&'static str> {
     Some(match name {
         "fsname" | "subtype" => "the mount table names the vault and its type, by which `umount` finds it",
@@ -177,7 +178,7 @@ fn ignored_because(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Ignored, it would leave open what it was to close.
+/// `umask` is refused. Ignoring it would grant access that it was meant to deny.
 fn no_umask() -> Failure {
     Failure::new(
         Code::Usage,
@@ -202,7 +203,7 @@ fn one_source(args: &MountArgs) -> Outcome {
     Ok(())
 }
 
-/// Refuses what a reverse view does not do, however it was asked for.
+/// Rejects options that do not apply to a reverse view, from the command line or `-o`.
 fn fit_for_reverse(args: &MountArgs) -> Outcome {
     let plain = MountArgs::plain(&args.vault, &args.mount);
     let asked = [
@@ -226,7 +227,7 @@ fn fit_for_reverse(args: &MountArgs) -> Outcome {
     }
 }
 
-/// Refuses what cannot be with `--shared`, however it was asked for.
+/// Rejects options that cannot be combined with `--shared`, from the command line or `-o`.
 fn fit_for_sharing(args: &MountArgs) -> Outcome {
     let (with, why) = match args {
         _ if !args.shared => return Ok(()),

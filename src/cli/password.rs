@@ -1,5 +1,5 @@
-//! Where passwords and keys come from: a prompt, a file, standard input, a command. Never
-//! from an argument or the environment, which other processes can read.
+//! Sources of passwords and keys: a prompt, a file, standard input, a command. Never an argument or the
+//! environment, which other processes can read.
 
 use super::{
     args::{NewPasswordArgs, NewSecretArgs, SecretArgs, UnlockArgs},
@@ -20,7 +20,7 @@ use std::{
 use unicode_normalization::{UnicodeNormalization, is_nfc};
 use zeroize::Zeroizing;
 
-/// The longest password in bytes.
+/// Maximum length of a password in bytes.
 const PASSWORD_MAX: usize = 4096;
 
 /// U+FEFF in UTF-8.
@@ -29,8 +29,8 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// A password or a key, wiped on drop.
 pub type Bytes = Zeroizing<Vec<u8>>;
 
-/// The kind of secret that the arguments name, of a vault that opens with these. A key file alone is a part of the secret
-/// where no slot opens with it by itself.
+/// The kind of secret that the arguments select for a vault with these slots. A lone key file counts as
+/// part of a combined secret if no slot opens with the key file by itself.
 pub fn kind(args: &UnlockArgs, slots: &[KeySlot]) -> SlotKind {
     let SecretArgs { password_file, key_file, password_stdin, password_command } = &args.secret;
     let password = password_file.is_some() || *password_stdin || password_command.is_some();
@@ -45,7 +45,8 @@ pub fn kind(args: &UnlockArgs, slots: &[KeySlot]) -> SlotKind {
     }
 }
 
-/// The secret of this kind that opens a vault. Prompts for what the arguments do not name.
+/// Obtains the secret of this kind that opens a vault. Prompts for anything that the arguments do not
+/// provide.
 pub fn unlock(args: &UnlockArgs, kind: SlotKind) -> Outcome<Unlock> {
     let password = || match password_of(&args.secret)? {
         Some(password) => Ok(password),
@@ -62,8 +63,8 @@ pub fn unlock(args: &UnlockArgs, kind: SlotKind) -> Outcome<Unlock> {
     })
 }
 
-/// The secret of a new vault. Prompts twice if the arguments name no source, or if a password is to be there besides the
-/// key file.
+/// Obtains the secret of a new vault. Prompts twice if the arguments name no source, or if `both`
+/// requires a password in addition to the key file.
 pub fn first(args: &SecretArgs, both: bool) -> Outcome<Unlock> {
     let password = match password_of(args)? {
         Some(password) => Some(checked_new(password)?),
@@ -73,20 +74,21 @@ pub fn first(args: &SecretArgs, both: bool) -> Outcome<Unlock> {
     combined(password, args.key_file.as_deref())
 }
 
-/// The bytes that stand for a password: of text its Unicode normalization form C, so that it is the same from every keyboard
-/// and system.
+/// Converts a password to Unicode normalization form C, so that the bytes are the same on every keyboard
+/// and system. Bytes that are not UTF-8 stay as they are.
 fn normalized(password: Bytes) -> Bytes {
     let Ok(text) = std::str::from_utf8(&password) else { return password };
     if is_nfc(text) {
         return password;
     }
-    // Form C has at most three times the bytes. A buffer that grew would leave a copy behind.
+    // Form C has at most three times the bytes. Reserve them: a buffer that grew would leave a copy
+    // behind.
     let mut composed = Zeroizing::new(String::with_capacity(3 * text.len()));
     composed.extend(text.nfc());
     into_bytes(composed)
 }
 
-/// A password that replaces another.
+/// Obtains a password that replaces another.
 pub fn new_password(args: &NewPasswordArgs) -> Outcome<Bytes> {
     let bytes = if let Some(path) = &args.new_password_file {
         password_file(path)?
@@ -100,7 +102,7 @@ pub fn new_password(args: &NewPasswordArgs) -> Outcome<Bytes> {
     checked_new(bytes)
 }
 
-/// A password or key file, or both, for a new slot.
+/// Obtains a password, a key file, or both, for a new slot.
 pub fn new_secret(args: &NewSecretArgs) -> Outcome<Unlock> {
     let NewPasswordArgs { new_password_file, new_password_stdin, new_password_command } = &args.password;
     let named = new_password_file.is_some() || *new_password_stdin || new_password_command.is_some();
@@ -111,7 +113,8 @@ pub fn new_secret(args: &NewSecretArgs) -> Outcome<Unlock> {
     combined(password, args.new_key_file.as_deref())
 }
 
-/// The secret that a slot opens with instead of `present`: a new password alone takes the place of the one beside a key file.
+/// The secret that replaces `present`. A new password alone replaces only the password of a combined
+/// secret, and the key file stays.
 pub fn in_place_of(present: &Unlock, new: Unlock) -> Unlock {
     match (new, present) {
         (Unlock::Password(new), Unlock::PasswordAndKeyFile(_, content)) => {
@@ -121,7 +124,7 @@ pub fn in_place_of(present: &Unlock, new: Unlock) -> Unlock {
     }
 }
 
-/// The secret that a password and a key file make; there is one of them at least.
+/// Combines a password and a key file, at least one of which is present.
 fn combined(password: Option<Bytes>, file: Option<&Path>) -> Outcome<Unlock> {
     let content = file.map(key_file).transpose()?;
     Ok(match (password, content) {
@@ -195,7 +198,8 @@ fn key_file(path: &Path) -> Outcome<Bytes> {
     ))
 }
 
-/// Reads at most `limit` bytes of a file. Callers set it above what they accept, so that a longer file is refused.
+/// Reads at most `limit` bytes of a file. Callers pass more than they accept, so that they can reject
+/// longer files.
 fn read_file(path: &Path, shown: &str, limit: usize) -> Outcome<Bytes> {
     let mut file = File::open(path).map_err(|e| Failure::plain(Code::Failed, format!("{shown}: {e}")))?;
     read_up_to(&mut file, limit).map_err(|e| Failure::plain(Code::Failed, format!("{shown}: {e}")))
@@ -256,7 +260,8 @@ fn command_line(command: &str) -> Outcome<Bytes> {
     one_line(read.map_err(failed)?, "the password command's output")
 }
 
-/// The first line of what a command prints. The rest is read too, so that the command does not fail.
+/// The first line of a command's output. Reads the rest too, so that the command does not fail on a
+/// closed pipe.
 fn first_line(out: &mut impl Read) -> io::Result<Bytes> {
     let mut line = read_up_to(out, PASSWORD_MAX + 2)?;
     if let Some(end) = line.iter().position(|&b| b == b'\n') {
@@ -266,9 +271,9 @@ fn first_line(out: &mut impl Read) -> io::Result<Bytes> {
     Ok(line)
 }
 
-/// The line without its line break. Further lines are an error: only the first line of a binary key would count.
+/// Strips the line break. Rejects further lines: of a binary key, only the first line would be used.
 fn one_line(mut bytes: Bytes, shown: &str) -> Outcome<Bytes> {
-    // Some editors begin a file with a byte order mark.
+    // Some editors put a byte order mark at the beginning.
     if bytes.starts_with(BYTE_ORDER_MARK) {
         bytes.drain(..BYTE_ORDER_MARK.len());
     }
@@ -294,8 +299,8 @@ fn one_line(mut bytes: Bytes, shown: &str) -> Outcome<Bytes> {
     ))
 }
 
-/// Hands a secret to another process: a byte for its kind, the length of its first part, that part, and the other up to the
-/// end of the stream.
+/// Sends a secret to another process: a byte for its kind, the length of its first part as 4 bytes in
+/// big-endian order, that part, and the second part up to the end of the stream.
 pub fn send(unlock: &Unlock, to: &mut impl Write) -> io::Result<()> {
     let (kind, first, second): (_, _, &[u8]) = match unlock {
         Unlock::Password(bytes) => (b'p', bytes.as_slice(), &[]),
@@ -309,7 +314,7 @@ pub fn send(unlock: &Unlock, to: &mut impl Write) -> io::Result<()> {
     to.write_all(second)
 }
 
-/// The counterpart of [`send`].
+/// Receives a secret sent by [`send`].
 pub fn receive(from: &mut impl Read) -> io::Result<Unlock> {
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
     let all = read_up_to(from, 5 + PASSWORD_MAX + KEY_FILE_LEN.end() + 1)?;
@@ -355,7 +360,7 @@ mod tests {
         assert_eq!(line("\u{feff}M\u{fc}ller".as_bytes()).as_deref(), Some("M\u{fc}ller".as_bytes()));
         assert_eq!(line("\u{feff}".as_bytes()), None);
         assert_eq!(line(b"\xff\xcc\x88").as_deref(), Some(&b"\xff\xcc\x88"[..]));
-        // The text that grows most.
+        // U+FB2C is the text that grows most.
         let most = "\u{fb2c}".repeat(1000);
         assert!(normalized(Zeroizing::new(most.clone().into_bytes())).len() <= 3 * most.len());
     }

@@ -1,4 +1,5 @@
-//! Calls to a mount that may hang: the kernel has them wait for its process, whatever signals come.
+//! Calls on a mount that may hang: the kernel blocks them until its process answers, regardless of
+//! signals.
 
 use crate::fuse::Patience;
 use std::{
@@ -8,13 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often it is looked whether that is done.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Does `work` on a thread of its own. If that is not waited for any longer, it is left behind, and ends with this process.
+/// Runs `work` on a separate thread. After a timeout or interruption the thread is left running, and
+/// ends with this process.
 ///
 /// # Errors
-/// What `work` fails with; `TimedOut`; `Interrupted`.
+/// Those of `work`; `TimedOut`; `Interrupted`.
 pub fn patiently<T: Send + 'static>(
     patience: &Patience,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

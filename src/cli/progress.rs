@@ -1,4 +1,4 @@
-//! Progress on a terminal; nothing is drawn elsewhere.
+//! Progress display on a terminal. Draws nothing elsewhere.
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{
@@ -10,7 +10,7 @@ use std::{
 pub struct Spinner(ProgressBar);
 
 impl Spinner {
-    /// Starts to spin.
+    /// Starts the spinner.
     pub fn start(text: &'static str) -> Self {
         let bar = ProgressBar::new_spinner().with_message(text);
         bar.enable_steady_tick(Duration::from_millis(100));
@@ -24,7 +24,7 @@ impl Drop for Spinner {
     }
 }
 
-/// A bar over `total` bytes.
+/// A progress bar over `total` bytes.
 pub fn bytes_bar(text: &'static str, total: u64) -> ProgressBar {
     let bar = ProgressBar::new(total).with_message(text);
     if let Ok(style) =
@@ -35,11 +35,11 @@ pub fn bytes_bar(text: &'static str, total: u64) -> ProgressBar {
     bar
 }
 
-/// The work that a file takes besides its content, in bytes of content. Without it, the estimate for many small files would
-/// be far too long at first, and that for a large one after them too short.
+/// The fixed cost of a file, in bytes of content. Without it, the estimate for many small files would be
+/// far too long at first, and the estimate for a large file after them too short.
 const FILE_COST: u64 = 64 << 10;
 
-/// A bar over a number of files and their bytes.
+/// A progress bar over a number of files and their bytes.
 pub struct Totals {
     bar: ProgressBar,
     files: AtomicU64,
@@ -48,7 +48,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// A bar over so many files and bytes.
+    /// A bar with these totals of files and bytes.
     pub fn start((files, bytes): (u64, u64)) -> Self {
         let bar = ProgressBar::new(work(files, bytes));
         if let Ok(style) = ProgressStyle::with_template("[{bar:30}] {msg} {eta} left") {
@@ -57,7 +57,7 @@ impl Totals {
         Totals::over(bar, Some((files, bytes)))
     }
 
-    /// Counts for nobody.
+    /// Counts without drawing anything.
     pub fn hidden() -> Self {
         Totals::over(ProgressBar::hidden(), None)
     }
@@ -71,14 +71,14 @@ impl Totals {
         Totals { bar, files: AtomicU64::new(0), bytes: AtomicU64::new(0), all }
     }
 
-    /// Counts what was done.
+    /// Adds completed work.
     pub fn add(&self, files: u64, bytes: u64) {
         let files = self.files.fetch_add(files, Ordering::Relaxed) + files;
         let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         self.show(files, bytes);
     }
 
-    /// Shows what was counted elsewhere.
+    /// Shows counts that are kept elsewhere.
     pub fn show(&self, files: u64, bytes: u64) {
         if self.bar.is_hidden() {
             return;
@@ -90,12 +90,12 @@ impl Totals {
         });
     }
 
-    /// Shows that it goes on.
+    /// Shows activity without changing the counts.
     pub fn tick(&self) {
         self.bar.tick();
     }
 
-    /// Takes it off the screen.
+    /// Removes the bar from the screen.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }
@@ -128,7 +128,7 @@ pub fn counted(number: u64, one: &str) -> String {
 /// Work shorter than this shows no progress.
 const LATE: Duration = Duration::from_secs(2);
 
-/// Counts of bytes and files, shown once the work takes longer than two seconds. They are cleared on drop.
+/// Counts of bytes and files, shown once the work takes longer than `LATE`. Cleared on drop.
 pub struct Late {
     bar: ProgressBar,
     start: Instant,
@@ -136,7 +136,7 @@ pub struct Late {
 }
 
 impl Late {
-    /// Starts to count.
+    /// Starts counting.
     pub fn start() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {bytes} {bytes_per_sec} {msg}") {

@@ -1,8 +1,9 @@
-//! Paths in hints, as a shell reads them.
+//! Quotes paths in hints for a shell.
 
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
-/// The path as one word of a shell's command line: quoted if it has blanks or other characters that a shell reads.
+/// The path as one word of a shell command line. Quoted if it contains blanks or other characters
+/// special to a shell.
 pub fn shell_word(path: &Path) -> String {
     let bytes = path.as_os_str().as_bytes();
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"/._-+,:@%=".contains(b);
@@ -14,7 +15,7 @@ pub fn shell_word(path: &Path) -> String {
     }
 }
 
-/// A byte in quotes that take escapes.
+/// A byte inside `$'…'` quotes.
 fn escaped(byte: u8) -> String {
     match byte {
         b'\'' | b'\\' => format!("\\{}", char::from(byte)),

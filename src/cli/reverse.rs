@@ -1,4 +1,4 @@
-//! Reverse views: the configuration in the plain directory, and the mount.
+//! Reverse views: the configuration in the plain directory, and opening the view.
 
 use super::{
     exit::{Code, Failure, Outcome},
@@ -23,7 +23,7 @@ use std::{
     path::Path,
 };
 
-/// The configuration of a plain directory, checked for shape only.
+/// The configuration of a plain directory, checked for form only.
 ///
 /// # Errors
 /// If there is none, or it is malformed.
@@ -31,7 +31,8 @@ pub fn read(plain: &Path) -> Outcome<VaultConfig> {
     VaultConfig::parse(&text(plain)?.0).map_err(|e| vaults::explain(e.into()))
 }
 
-/// The text and its own time, also if another one takes its place meanwhile.
+/// The configuration's text, and the modification time of the same file even if it is replaced
+/// meanwhile.
 fn text(plain: &Path) -> Outcome<(Vec<u8>, Time)> {
     let file = plain.join(CONFIG);
     let mut text = Vec::new();
@@ -52,10 +53,10 @@ fn text(plain: &Path) -> Outcome<(Vec<u8>, Time)> {
     }
 }
 
-/// Makes the configuration of a plain directory that has none.
+/// Creates the configuration of a plain directory.
 ///
 /// # Errors
-/// If there is one, or it cannot be written.
+/// If there already is one, or it cannot be written.
 pub fn make(plain: &Path, settings: Settings, first: &Unlock, cost: Argon2Cost) -> Outcome {
     let file = plain.join(CONFIG);
     let config = vaults::with_secret(first, |secret| {
@@ -71,10 +72,10 @@ pub fn make(plain: &Path, settings: Settings, first: &Unlock, cost: Argon2Cost) 
         .map_err(failed)
 }
 
-/// Refuses a place that cannot have a configuration, before a password is typed twice for it.
+/// Rejects a directory that cannot get a configuration, before the user types a password twice.
 ///
 /// # Errors
-/// If it has one, or is no directory.
+/// If it has a configuration, or is not a readable directory.
 pub fn require_place(plain: &Path) -> Outcome {
     if plain.join(CONFIG).symlink_metadata().is_ok() {
         return Err(Failure::plain(
@@ -85,7 +86,7 @@ pub fn require_place(plain: &Path) -> Outcome {
     std::fs::read_dir(plain).map(drop).map_err(|e| Failure::io(plain.display(), &e))
 }
 
-/// The configuration of a vault or a plain directory, checked for shape only.
+/// The configuration of a vault or a plain directory, checked for form only.
 ///
 /// # Errors
 /// If there is none, or it is malformed.
@@ -93,10 +94,10 @@ pub fn read_either(place: &Path) -> Outcome<VaultConfig> {
     if vaults::is_plain(place) { read(place) } else { vaults::read(place) }
 }
 
-/// As [`vaults::change`], of a plain directory, too.
+/// As [`vaults::change`], but also for a plain directory.
 ///
 /// # Errors
-/// As there.
+/// Those of [`vaults::change`].
 pub fn change_either<T>(
     place: &Path,
     unlock: &Unlock,
@@ -109,7 +110,8 @@ pub fn change_either<T>(
     }
 }
 
-/// Owner and permissions of the configuration stay.
+/// Changes the configuration of a plain directory under an exclusive lock. Keeps the file's owner and
+/// permissions.
 fn change_plain<T>(
     plain: &Path,
     unlock: &Unlock,
@@ -128,7 +130,8 @@ fn change_plain<T>(
     Ok(result)
 }
 
-/// Puts a new file in the old one's place, durably. Others may write to the directory: its name is one that they cannot know.
+/// Replaces the configuration durably. The temporary name is random, because others may be able to write
+/// to the directory.
 fn replace(store: &StoreDir, config: &VaultConfig) -> io::Result<()> {
     let old = store.stat(OsStr::new(CONFIG))?;
     let mut random = [0; 8];
@@ -146,10 +149,10 @@ fn replace(store: &StoreDir, config: &VaultConfig) -> io::Result<()> {
     write().inspect_err(|_| drop(store.unlink(&new)))
 }
 
-/// Unlocks a plain directory's configuration: its view.
+/// Unlocks a plain directory's configuration and opens the view.
 ///
 /// # Errors
-/// If the secret does not open it.
+/// If the secret does not open it, or the directory cannot be read.
 pub fn view(plain: &Path, unlock: &Unlock) -> Outcome<View> {
     let (text, time) = text(plain)?;
     let config = VaultConfig::parse(&text).map_err(|e| vaults::explain(e.into()))?;

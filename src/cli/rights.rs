@@ -1,4 +1,5 @@
-//! The rights of a command that reads what others may have written: it gives up all but those that it still needs.
+//! Confinement of commands that read data others may have written: they give up all rights that they no
+//! longer need.
 
 use super::note;
 use crate::{
@@ -13,12 +14,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Symbolic links that the kernel follows one after the other, and the name that they begin with.
+/// Maximum chain: the 40 symbolic links that the kernel follows, and the initial name.
 const LINKS: usize = 41;
 
-/// Gives up all rights but those to `reach` and to what is opened with the vault. Call it while the process has a single thread, and
-/// has read its arguments and secrets: it starts no program from here on. Keep `reach` until everything in it is open: the kernel
-/// knows that by its inode, and some filesystems have another one each time that a name is looked up.
+/// Gives up all rights except to `reach` and to the files that opening the vault needs. Call it while
+/// the process has a single thread and after it has read its arguments and secrets, because it can start
+/// no program afterwards. Keep `reach` until everything in it has been opened: the kernel identifies
+/// files by inode, and some filesystems assign a new inode each time a name is looked up.
 pub fn give_up(reach: &mut Reach, vault: &Path, options: &OpenOptions) {
     match options.read_only {
         true => reach.seen.extend(opened(vault)),
@@ -36,13 +38,13 @@ pub fn give_up(reach: &mut Reach, vault: &Path, options: &OpenOptions) {
     }
 }
 
-/// A descriptor that stands for what is at this path, following links; `None` if nothing is.
+/// An `O_PATH` descriptor for this path, following links; `None` if it cannot be opened.
 pub fn opened(path: &Path) -> Option<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// The anchor, and where it is made if it is new.
+/// Adds the anchor to `reach`, and the directories for creating it if it is new.
 pub fn add_anchor(reach: &mut Reach, anchor: Option<&AnchorUse>) {
     let Some(AnchorUse { file, .. }) = anchor else { return };
     reach.files.extend(opened(file));
@@ -51,25 +53,26 @@ pub fn add_anchor(reach: &mut Reach, anchor: Option<&AnchorUse>) {
     }
 }
 
-/// The directories in which a file is made: it is made where its name leads, and the directory of the name is synced.
+/// Adds the directories needed to create a file: the one where its name leads, in which it is created,
+/// and the one that contains the name, which is synced.
 pub fn add_place(reach: &mut Reach, file: &Path) {
     let made = end_of_links(file);
     reach.places.extend([&made, file].into_iter().filter_map(|file| opened(file.parent()?)));
 }
 
-/// The directory in which measurements of engines are kept.
+/// Adds the directory that stores the measurements of engines.
 pub fn add_measurements(reach: &mut Reach, engine: EngineChoice) {
     let dir = match engine {
         EngineChoice::Cpu => None,
         EngineChoice::Gpu => engine::measurements_dir(true).ok(),
-        // Nothing is measured where there is no GPU. One that PCI does not list is measured each time until `devices --measure`
-        // has made the directory.
+        // Without a GPU nothing is measured. A GPU that PCI does not list is measured each time, until
+        // `devices --measure` has created the directory.
         EngineChoice::Auto => engine::measurements_dir(engine::gpu_is_installed()).ok(),
     };
     reach.directories.extend(dir);
 }
 
-/// The path at the end of a chain of symbolic links, which need not exist.
+/// The path at the end of a chain of symbolic links. It need not exist.
 fn end_of_links(name: &Path) -> PathBuf {
     let next = |at: &PathBuf| Some(at.parent()?.join(fs::read_link(at).ok()?));
     let links = iter::successors(Some(name.to_owned()), next);

@@ -1,4 +1,4 @@
-//! `key rotate`: another master key for a vault, and another secret that opens it.
+//! `key rotate`: gives a vault a new master key and a new secret that opens it.
 
 use super::{
     anchor,
@@ -82,8 +82,9 @@ fn here(
     stored
 }
 
-/// Has the mount take up the new key. Programs wait while it does, and until then nothing is written under the old one: the
-/// configuration is locked all the time, and without that nobody unlocks the mount or opens the vault for writing.
+/// Switches a mount to the new key. The mount is locked meanwhile, so programs wait. Nothing is written
+/// under the old key in that time: this process holds the configuration lock until the new configuration
+/// is written, and without that lock nobody can unlock the mount or open the vault for writing.
 fn in_mount(
     args: &RotateArgs,
     unlock: &Unlock,
@@ -110,7 +111,8 @@ fn in_mount(
     }
     let mut new = prepare()?;
     let locked = say(&ControlCommand::Lock);
-    // One that has not answered does what it is told in turn: it may lock the vault yet.
+    // After an interruption the mount has not answered. It executes commands in order and may still lock
+    // the vault, so it must be sent the unlock below.
     if locked.as_ref().is_err_and(|failure| failure.code != Code::Interrupted) {
         return locked.map(drop);
     }
@@ -130,8 +132,9 @@ fn in_mount(
     Ok(())
 }
 
-/// Refuses a mount for reading beside another process that writes, as `import` does: that would go on under the old key. (One for
-/// writing may have been remounted read-only.)
+/// Rejects a read-only mount whose process does not hold the vault's lock. The writer is then another
+/// process, such as `import`, which would continue under the old key. A read-only mount with the lock is
+/// a writable one that was remounted.
 fn require_writer(mount: &Mount, vault: &Path) -> Outcome {
     let process = fuse::process(mount.device_number(), mount.owner.unwrap_or(0));
     if mount.read_only && !process.is_ok_and(|(process, _)| locks::has_locked(process, vault)) {
@@ -144,7 +147,7 @@ fn require_writer(mount: &Mount, vault: &Path) -> Outcome {
     Ok(())
 }
 
-/// Another master key, and the configuration with it, which is not written yet.
+/// A new master key and the configuration for it, which is not written yet.
 struct New {
     config: VaultConfig,
     master: Secret<32>,
@@ -153,7 +156,7 @@ struct New {
 }
 
 impl New {
-    /// Lists what stays accepted under the former key.
+    /// Adds to the configuration the list of everything that remains accepted under the former key.
     fn list(&mut self, vault: &Vault, interrupt: &Interrupt) -> Outcome {
         let late = Late::start();
         let begun = vault.list_for_rotation(&mut self.config, &self.master, &mut |step| {
@@ -176,7 +179,8 @@ impl New {
         }
     }
 
-    /// Lists it for a vault whose mount is locked, so that nothing of the vault changes.
+    /// As [`New::list`], for a vault whose mount is locked. Opens the vault read-only, so that nothing
+    /// in it changes.
     fn list_beside_mount(&mut self, vault: &Path, unlock: &Unlock, interrupt: &Interrupt) -> Outcome {
         let options = OpenOptions { read_only: true, engine: EngineChoice::Cpu, ..OpenOptions::default() };
         let opened = Vault::open(vault, unlock, options).map_err(vaults::explain)?;
@@ -188,7 +192,8 @@ impl New {
     }
 }
 
-/// Makes another master key, which opens with `chosen`. Keys are derived before the configuration is locked, as in `vaults::change`.
+/// Creates a new master key that opens with `chosen`. Derives keys before locking the configuration, as
+/// [`vaults::change`] does.
 fn prepare(args: &RotateArgs, unlock: &Unlock, chosen: &Unlock, interrupt: &Interrupt) -> Outcome<New> {
     let _spinner = Spinner::start("making a new key");
     loop {
@@ -222,8 +227,8 @@ fn refuse_other_slots(args: &RotateArgs, config: &VaultConfig, opened: u32) -> O
     ))
 }
 
-/// Refuses a secret that opens the vault already. Somebody who has the old master key can make a configuration with one of its
-/// slots, and the secret would open that, too.
+/// Rejects a new secret that already opens the vault. Anyone who has the old master key can forge a
+/// configuration with an existing slot, which the secret would then open.
 fn refuse_known(config: &VaultConfig, secret: &SlotSecret) -> Outcome {
     match config.unlock_slot(secret) {
         Err(ConfigError::WrongSecret(_) | ConfigError::NoSlotOfThatKind(_)) => Ok(()),
@@ -236,8 +241,9 @@ fn refuse_known(config: &VaultConfig, secret: &SlotSecret) -> Outcome {
     }
 }
 
-/// Refuses a copy of a reverse view where names are plain. The next rsync would put back the configuration, with which the new key
-/// is gone, but no file: name, size and time of each are as before.
+/// Rejects a copy of a reverse view with plain names. The next rsync would restore the old
+/// configuration, and the new key would be lost with the current one. It would not restore the files,
+/// because their names, sizes and times are unchanged.
 fn refuse_copy(vault: &Path, config: &VaultConfig, master: &Secret<32>) -> Outcome {
     if config.settings().names != NameMode::Plain {
         return Ok(());

@@ -1,4 +1,4 @@
-//! An unlocked vault on its mount point, from the mount to the end of its last flush.
+//! An unlocked vault on its mount point, from mounting to the last flush.
 
 use super::{
     anchor,
@@ -20,49 +20,52 @@ use signal_hook::{
 };
 use std::{io, os::fd::AsFd, path::PathBuf, sync::Arc, thread, time::Duration};
 
-/// How long an unmount requested by a signal waits for users of the mount before it detaches the mount anyway.
+/// How long an unmount requested by a signal waits for users of the mount before it detaches the mount
+/// anyway.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often it tries.
+/// Interval between attempts to unmount.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The part of the memory for contents that requests from the kernel may take; the vault leaves it free.
+/// Divisor: requests from the kernel may use this fraction of the memory for contents. The vault leaves
+/// it free.
 const REQUESTS_SHARE: usize = 16;
 
-/// What is mounted where, and how.
+/// The parameters of a mount.
 pub struct Plan {
     /// The vault, an absolute path.
     pub vault: PathBuf,
     /// The mount point, an absolute path without links.
     pub mount: PathBuf,
-    /// It may have content.
+    /// Whether the mount point may have contents.
     pub nonempty: bool,
-    /// The owners of the directories it may lie in.
+    /// The owners accepted for the directories above the mount point.
     pub trust: Trust,
-    /// How the vault is opened.
+    /// Options for opening the vault.
     pub open: OpenOptions,
-    /// The vault is a plain directory, to be shown in its stored form.
+    /// Whether the vault is a plain directory to be shown in encrypted form.
     pub reverse: bool,
     /// Whether other users have access.
     pub allow_other: bool,
-    /// Where open files are cached.
+    /// Page-cache policy for open files.
     pub cache: CacheMode,
     /// Whether requests come over io_uring.
     pub rings: RingMode,
     /// Mount flags by their names in mount(8).
     pub flags: Vec<String>,
-    /// The vault is locked when no program has made a request for so long.
+    /// Idle time after which the vault is locked.
     pub idle: Option<Duration>,
-    /// The vault is unmounted when no program has made a request for so long, and none uses it.
+    /// Idle time after which the vault is unmounted, once no program uses it.
     pub idle_unmount: Option<Duration>,
 }
 
-/// The signals that end a mount. They are held from before it is made, so that none kills it half-made.
+/// The signals that end a mount. They are held back before mounting starts, so that none interrupts it
+/// halfway.
 pub struct EndSignals(Signals);
 
 impl EndSignals {
-    /// SIGINT, SIGTERM and SIGHUP; from here on they wait for [`Mounted::serve`].
+    /// Holds back SIGINT, SIGTERM and SIGHUP until [`Mounted::serve`] handles them.
     ///
     /// # Errors
-    /// If the system refuses the handlers.
+    /// If the handlers cannot be installed.
     pub fn hold() -> Outcome<Self> {
         Signals::new([SIGINT, SIGTERM, SIGHUP])
             .map(EndSignals)
@@ -70,23 +73,24 @@ impl EndSignals {
     }
 }
 
-/// A process that has given up all rights but those to serve one mount, which is not made yet.
+/// A process that has given up all rights except those for serving one mount, which does not exist yet.
 pub struct Confined {
     place: MountPoint,
     mounter: Arc<Mounter>,
-    /// A reverse view has none.
+    /// `None` for a reverse view.
     control_dir: Option<ControlDir>,
-    /// Open until the mount has opened them: some filesystems have another inode for each time that a name is looked up, and the
-    /// kernel knows what is in reach by its inode.
+    /// Kept until the mount has opened these files: the kernel identifies them by inode, and some
+    /// filesystems assign a new inode each time a name is looked up.
     _reach: Reach,
 }
 
 impl Confined {
-    /// Opens the mount point, starts the process that will mount, and gives up the rights to do so. To be called while the process
-    /// has a single thread: each has rights of its own.
+    /// Opens the mount point, starts the process that will mount, and gives up the rights that serving does
+    /// not need, including those to mount. Call it while the process has a single thread, because each
+    /// thread has its own rights.
     ///
     /// # Errors
-    /// If the mount point is not usable, or there is no place for a control socket.
+    /// If the mount point is not usable, or the control socket has no place.
     pub fn begin(plan: &Plan) -> Outcome<Self> {
         let place = mount_point::open(&plan.mount, plan.nonempty, plan.trust)?;
         let control_dir = (!plan.reverse).then(ControlDir::make).transpose().map_err(|e| no_control(&e))?;
@@ -108,7 +112,7 @@ impl Confined {
     /// # Errors
     /// If the vault does not open or cannot be mounted there.
     pub fn mount(self, plan: &Plan, unlock: &Unlock) -> Outcome<Mounted> {
-        // The modes of new files follow from the caller's umask, or a default ACL.
+        // The modes of new files are determined by the caller's umask or a default ACL.
         rustix::process::umask(rustix::fs::Mode::empty());
         metrics::start();
         let Confined { place, mounter, control_dir, _reach } = self;
@@ -141,7 +145,7 @@ impl Confined {
     }
 }
 
-/// A mount that answers. Dropping it unmounts.
+/// A mount that answers. Dropping it unmounts it.
 pub struct Mounted(Session);
 
 impl Mounted {
@@ -151,7 +155,7 @@ impl Mounted {
     /// If something could not be stored.
     pub fn serve(self, mut signals: EndSignals) -> Outcome {
         let unmounter = self.0.unmounter();
-        // Not joined: it ends with the process, or waits for a signal that never comes.
+        // Never joined: the thread waits for signals until the process ends.
         thread::spawn(move || {
             for _ in signals.0.forever() {
                 let tries = PATIENCE.as_millis() / PAUSE.as_millis();
@@ -165,7 +169,7 @@ impl Mounted {
     }
 }
 
-/// A pause between two tries; always false, so that it can stand in a condition.
+/// Sleeps between two attempts. Always returns false, for use in a condition.
 fn wait() -> bool {
     thread::sleep(PAUSE);
     false
@@ -181,7 +185,8 @@ fn task(plan: &Plan) -> MounterTask {
     }
 }
 
-/// The files that the process goes on using. One that is missing now stays missing, or is made in a directory that is listed.
+/// The files that the process will use. A file that is missing now stays missing, or is created in a
+/// listed directory.
 fn reach(plan: &Plan, control_dir: Option<&ControlDir>) -> Reach {
     let mut reach = Reach { serves: true, rings: plan.rings != RingMode::Off, ..Reach::default() };
     match plan.reverse {

@@ -1,5 +1,5 @@
-//! What the options of an NFS mount say about a store for `--shared`: whether locks reach other machines, and whether what
-//! those change is seen at once.
+//! Checks the options of a network mount that holds a store for `--shared`: whether its locks reach
+//! other machines, and whether changes by those are visible at once.
 
 use super::{
     exit::{Code, Failure, Outcome},
@@ -8,13 +8,13 @@ use super::{
 };
 use std::{fs, path::Path};
 
-/// Refuses a `vault`, an absolute path without links, on a store whose locks hold on this machine only, and says if the
-/// store keeps what other machines may have changed.
+/// Rejects a `vault`, an absolute path without links, if its store does not reliably lock against other
+/// machines. Prints a notice if the store caches what other machines may have changed.
 ///
 /// # Errors
 /// If two machines could write to one file at once.
 pub fn check(vault: &Path) -> Outcome {
-    // A table that cannot be read is no reason not to mount.
+    // An unreadable mount table does not prevent the mount.
     let Ok(Some(store)) = mounts::around(vault) else { return Ok(()) };
     let shown = store.target.display();
     if has_own_locks(&store) {
@@ -49,21 +49,22 @@ fn has(store: &Mount, wanted: &str) -> bool {
     store.options.split(',').any(|option| option == wanted)
 }
 
-/// flock(2) is not asked of the server.
+/// Whether the client handles flock(2) locally, without asking the server.
 fn has_own_locks(store: &Mount) -> bool {
     is_nfs(store) && (has(store, "local_lock=all") || has(store, "local_lock=flock"))
 }
 
-/// The kernel does not fail what had locks that were lost, but takes new ones.
+/// Whether the kernel acquires lost locks anew instead of failing their holders.
 fn takes_up_lost_locks(store: &Mount) -> bool {
     let of_nfs = || fs::read_to_string("/sys/module/nfs/parameters/recover_lost_locks");
     store.fs_type == "ceph" && has(store, "recover_session=clean")
         || is_nfs(store) && of_nfs().is_ok_and(|set| set.trim() == "Y")
 }
 
-/// Names or attributes are taken from what was seen before.
+/// Whether names or attributes may come from a stale cache.
 fn is_late(store: &Mount) -> bool {
-    // The kernel shows what differs from its defaults. These times are those of `actimeo=0` and `noac`.
+    // The kernel shows options that differ from its defaults. `actimeo=0` and `noac` set all four times
+    // to 0.
     let at_once = ["lookupcache=none", "acregmin=0", "acregmax=0", "acdirmin=0", "acdirmax=0"];
     is_nfs(store) && !at_once.iter().all(|option| has(store, option))
 }
@@ -72,7 +73,7 @@ fn is_late(store: &Mount) -> bool {
 mod tests {
     use super::*;
 
-    /// A store as the kernel's table shows it: Linux 6.1, without what is the same in all lines.
+    /// A store as it appears in the mount table of Linux 6.1, without the options common to all cases.
     fn store(fs_type: &str, options: &str) -> Mount {
         let line = format!("36 25 0:27 / /store rw,relatime - {fs_type} server:/ rw,vers=4.2,hard,{options}");
         mounts::parse_line(line.as_bytes()).expect("a line of the table")

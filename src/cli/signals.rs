@@ -1,4 +1,4 @@
-//! Signals such as Ctrl-C, checked at safe points instead of ending the process at any point.
+//! Handles signals such as Ctrl-C at safe points instead of letting them kill the process anywhere.
 
 use super::exit::{Failure, Outcome};
 use crate::fuse::Patience;
@@ -8,21 +8,22 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// Makes a write past the file size limit (`ulimit -f`) fail like one on a full disk, instead of killing the process.
+/// Makes a write past the file size limit (`ulimit -f`) fail like one on a full disk, instead of killing the
+/// process.
 pub fn survive_size_limit() {
-    // If the system refuses, the limit still kills the process.
+    // If the handler cannot be installed, the limit still kills the process.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
-/// Set once a signal that ends a program has arrived.
+/// A flag that is set when a terminating signal arrives.
 #[derive(Clone)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From here on SIGINT, SIGTERM and SIGHUP only set the flag.
+    /// Makes SIGINT, SIGTERM and SIGHUP only set the flag from now on.
     ///
     /// # Errors
-    /// If the system refuses the handlers.
+    /// If the handlers cannot be installed.
     pub fn watch() -> Outcome<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -37,7 +38,7 @@ impl Interrupt {
         &self.0
     }
 
-    /// Waits for the answer of a mount until the flag is set.
+    /// Limits the wait for a mount's answer: until the flag is set.
     pub fn patience(&self) -> Patience<'_> {
         Patience { most: None, stop: Some(&self.0) }
     }

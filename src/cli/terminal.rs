@@ -1,4 +1,4 @@
-//! Asks on a terminal for a line that is not shown.
+//! Prompts on a terminal for a line that is not echoed.
 
 use super::exit::{Code, Failure, Outcome};
 use rpassword::ConfigBuilder;
@@ -12,15 +12,15 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// What Ctrl-C sends while the terminal does not make a signal of it.
+/// The byte that Ctrl-C sends while the terminal does not turn it into a signal.
 const CTRL_C: u8 = 3;
-/// Stands for Ctrl-C between [`Keys`] and [`ask`]. No terminal fails like this.
+/// The error by which [`Keys`] reports Ctrl-C to [`ask`]. No terminal fails with this error.
 const CANCELLED: io::ErrorKind = io::ErrorKind::ConnectionAborted;
 
-/// Shows `text` and reads a line. At Ctrl-C the terminal is as it was before the program ends.
+/// Shows `text` and reads a line. After Ctrl-C, the terminal is restored before the program ends.
 ///
 /// # Errors
-/// If there is no terminal, or it was left with Ctrl-C or Ctrl-D.
+/// If there is no terminal, or the prompt was left with Ctrl-C or Ctrl-D.
 pub fn ask(text: &str) -> Outcome<Zeroizing<String>> {
     let terminal = terminal().map_err(|_| {
         Failure::new(
@@ -44,7 +44,8 @@ pub fn ask(text: &str) -> Outcome<Zeroizing<String>> {
     })
 }
 
-/// The terminal of the process, or standard input: after `su` and in some containers only that can be had.
+/// The terminal of the process, or standard input if that is a terminal: after `su` and in some
+/// containers nothing else is available.
 fn terminal() -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open("/dev/tty").or_else(|e| {
         let input = io::stdin();
@@ -52,14 +53,15 @@ fn terminal() -> io::Result<File> {
     })
 }
 
-/// Standard input may be open for reading only.
+/// Falls back to standard error: standard input may be open for reading only.
 fn say(mut terminal: &File, text: &str) {
     if terminal.write_all(text.as_bytes()).is_err() {
         let _ = io::stderr().write_all(text.as_bytes());
     }
 }
 
-/// What is typed, up to Ctrl-C. rpassword would send itself a signal then, and leave the terminal as it is.
+/// The typed bytes. Fails at Ctrl-C, because rpassword would raise a signal and leave the terminal
+/// without echo.
 struct Keys(File);
 
 impl Read for Keys {
@@ -69,7 +71,7 @@ impl Read for Keys {
     }
 }
 
-/// While it lives, the terminal shows nothing that is typed and hands on every key.
+/// While it exists, the terminal echoes nothing and passes on every key.
 struct Quiet<'a> {
     terminal: &'a File,
     before: Termios,
@@ -89,7 +91,7 @@ impl<'a> Quiet<'a> {
 
 impl Drop for Quiet<'_> {
     fn drop(&mut self) {
-        // A terminal that is gone shows nothing.
+        // Best effort: the terminal may be gone.
         let _ = tcsetattr(self.terminal, OptionalActions::Now, &self.before);
     }
 }

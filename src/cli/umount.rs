@@ -20,14 +20,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A program that has just ended may keep a mount busy for a moment longer.
+/// A mount may stay busy for a moment after a program that used it has ended.
 const BUSY_TRIES: u32 = 5;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
-/// How often the vault's lock is checked.
+/// Polling interval for the vault's lock.
 const STORED_PAUSE: Duration = Duration::from_millis(5);
-/// After this time, check whether another mount namespace keeps the mount alive.
+/// Interval between checks whether another mount namespace keeps the mount alive.
 const SLOW: Duration = Duration::from_secs(2);
-/// How long another user's process is waited for.
+/// Time limit for another user's process to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs `umount`.
@@ -35,15 +35,17 @@ pub fn run(args: &UmountArgs) -> Outcome {
     let mount = find(&args.place)?;
     let target = mount.target.clone();
     require_own(&mount)?;
-    // There is no waiting if another user's vault hides its lock, or if the process behind the mount was killed.
+    // No lock is visible if another user's vault hides it, or if the process behind the mount was
+    // killed.
     let lock = held(&mount.source);
-    // What another user mounted may say to be any vault. It is one if its process has that.
+    // Another user's mount can claim to be any vault. It is genuine if its process has locked that
+    // vault.
     let is_behind = |process| mount.is_own() || has_locked(process, &mount.source);
     let process = fuse::process(mount.device_number(), mount.owner.unwrap_or(0)).ok();
     let process = process.filter(|(process, _)| is_behind(*process)).map(|(_, end)| end);
     detach(&target)?;
     let _spinner = Spinner::start("storing the rest");
-    // One that is read-only may have been for writing before.
+    // A read-only mount may have been remounted from a writable one.
     if mount.read_only || !mount.is_own() {
         let Some(process) = process else { return Ok(()) };
         wait_for_end(&mount, &process)?;
@@ -54,14 +56,14 @@ pub fn run(args: &UmountArgs) -> Outcome {
     }
     match (lock, process) {
         (Ok(Some(lock)), process) => wait_until_stored(&mount, &lock, process.as_ref()),
-        // One of several that share a vault has no lock to wait for.
+        // Mounts that share a vault hold no exclusive lock to wait for.
         (Ok(None), Some(process)) => wait_for_end(&mount, &process),
         (Err(e), _) if e.kind() != io::ErrorKind::PermissionDenied => Err(unseen(&mount.source, &e)),
         _ => Ok(()),
     }
 }
 
-/// The mount at a place, the topmost if there are several, or the only one of the vault there.
+/// The topmost mount at a place, or the only mount of the vault there.
 fn find(place: &Path) -> Outcome<Mount> {
     let shown = place.display();
     let whole = mounts::resolve(place).map_err(|e| not_mounted(format!("{shown}: {e}")))?;
@@ -89,7 +91,7 @@ fn find(place: &Path) -> Outcome<Mount> {
     }
 }
 
-/// What fusermount3 requires of users without root's rights.
+/// Checks the requirements of fusermount3 for ordinary users.
 fn require_own(mount: &Mount) -> Outcome {
     let user = rustix::process::geteuid();
     match mount.owner {
@@ -102,7 +104,8 @@ fn require_own(mount: &Mount) -> Outcome {
     }
 }
 
-/// The vault was moved meanwhile, or its disk fails and may not have stored everything.
+/// The failure if the vault cannot be read after unmounting: it was moved meanwhile, or its disk fails
+/// and may not have stored everything.
 fn unseen(vault: &Path, error: &io::Error) -> Failure {
     Failure::new(
         Code::Failed,
@@ -111,8 +114,8 @@ fn unseen(vault: &Path, error: &io::Error) -> Failure {
     )
 }
 
-/// Waits until the process behind the mount has released the vault's lock: then everything is stored. When that process
-/// ends, the next mount of the vault may have the lock.
+/// Waits until the process behind the mount has released the vault's lock, at which point everything is
+/// stored. After that process has ended, the lock may be held by the next mount of the vault.
 fn wait_until_stored(mount: &Mount, lock: &File, process: Option<&OwnedFd>) -> Outcome {
     let mut look_around = Instant::now() + SLOW;
     while is_held(lock) {
@@ -129,7 +132,8 @@ fn wait_until_stored(mount: &Mount, lock: &File, process: Option<&OwnedFd>) -> O
     all_stored(&mount.source, lock)
 }
 
-/// Fails if the lock file says that something could not be stored: a process that stored everything leaves it empty.
+/// Fails if the lock file shows that something could not be stored: a process that has stored everything
+/// leaves it empty.
 fn all_stored(vault: &Path, lock: &File) -> Outcome {
     match lock.metadata() {
         Ok(left) if left.is_file() && left.len() > 0 => Err(Failure::new(
@@ -141,8 +145,8 @@ fn all_stored(vault: &Path, lock: &File) -> Outcome {
     }
 }
 
-/// Waits until the process behind the mount has ended, which it does when it is unmounted everywhere. That of another user
-/// may never do.
+/// Waits until the process behind the mount ends, which happens once it is unmounted everywhere. Another
+/// user's process may never end, so that wait is limited.
 fn wait_for_end(mount: &Mount, process: &OwnedFd) -> Outcome {
     let begun = Instant::now();
     while !stands_elsewhere(mount) && !ends(process, SLOW) {
@@ -165,13 +169,14 @@ fn stands_elsewhere(mount: &Mount) -> bool {
     mounts::ours().iter().any(|other| other.is_same(mount))
 }
 
-/// Whether a process has ended after so long, at most.
+/// Waits for a process to end, up to `most` in whole seconds. Returns whether it has ended.
 fn ends(process: &OwnedFd, most: Duration) -> bool {
     let most = Timespec { tv_sec: most.as_secs().cast_signed(), tv_nsec: 0 };
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&most)).is_ok_and(|ended| ended > 0)
 }
 
-/// Fails if a process in another mount namespace keeps the mount alive: it cannot be unmounted from here.
+/// Fails if a process in another mount namespace keeps the mount alive: it cannot be unmounted from
+/// here.
 fn refuse_kept(by: Option<String>) -> Outcome {
     let Some(process) = by else { return Ok(()) };
     Err(Failure::new(

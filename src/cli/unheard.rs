@@ -1,4 +1,4 @@
-//! What to say of a mount whose process could not be told something, or has not answered.
+//! Failures of sending a command to a mount's process.
 
 use super::{
     exit::{Code, Failure},
@@ -8,7 +8,8 @@ use crate::fuse::ControlCommand;
 use rustix::io::Errno;
 use std::io;
 
-/// Why a mount's process could not be told something, or what is known if it has not answered.
+/// Explains why a command could not be sent to a mount's process, or what is known if it has not
+/// answered.
 pub fn unheard(mount: &Mount, command: &ControlCommand, error: &io::Error) -> Failure {
     let shown = mount.target.display();
     match Errno::from_io_error(error) {

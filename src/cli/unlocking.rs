@@ -1,4 +1,4 @@
-//! What commands do about secrets before a vault is open: the one that opens it, and those that are shown.
+//! Obtains secrets before a vault is opened, and prints secrets.
 
 use super::{
     anchor,
@@ -15,35 +15,35 @@ use crate::{
 };
 use std::{path::Path, sync::Arc};
 
-/// The secret that opens the vault. Asks for it only if the vault has a slot of its kind.
+/// The secret that opens the vault. Prompts for it only if the vault has a slot of its kind.
 ///
 /// # Errors
-/// If the vault has none, or the secret cannot be had.
+/// If the vault has no such slot, or the secret cannot be read.
 pub fn present(vault: &Path, args: &UnlockArgs) -> Outcome<Unlock> {
     secret(&vaults::read(vault)?, args)
 }
 
-/// The same, of a plain directory with a reverse view, too.
+/// As [`present`], but also for a plain directory with a reverse view.
 ///
 /// # Errors
-/// As `present`.
+/// Those of [`present`].
 pub fn present_for_keys(place: &Path, args: &UnlockArgs) -> Outcome<Unlock> {
     secret(&reverse::read_either(place)?, args)
 }
 
-/// Opens a vault for reading; it may be mounted at the same time.
+/// Opens a vault for reading. It may be mounted at the same time.
 ///
 /// # Errors
-/// As `open_with`.
+/// Those of [`open_with`].
 pub fn open(vault: &Path, args: &UnlockArgs, reach: Option<&mut Reach>) -> Outcome<Arc<Vault>> {
     open_with(vault, args, OpenOptions { read_only: true, ..OpenOptions::default() }, reach)
 }
 
-/// Opens a vault. An anchor that is new takes the vault as it is. Before that, the process gives up its rights to everything but
-/// the vault and `reach`; without one it keeps them.
+/// Opens a vault; a new anchor records its current state. If `reach` is given, first gives up all rights
+/// except to the vault and `reach`.
 ///
 /// # Errors
-/// As `present`, or if the vault cannot be opened.
+/// Those of [`present`]; also if the vault cannot be opened.
 pub fn open_with(
     vault: &Path,
     args: &UnlockArgs,
@@ -64,18 +64,18 @@ pub fn open_with(
     Ok(opened)
 }
 
-/// The secret that opens a configuration; as `present`.
+/// The secret that opens a configuration, as for [`present`].
 ///
 /// # Errors
-/// As `present`.
+/// Those of [`present`].
 pub fn secret(config: &VaultConfig, args: &UnlockArgs) -> Outcome<Unlock> {
     password::unlock(args, require_slot(config, args)?)
 }
 
-/// The kind of secret that the arguments name, for which the vault has a slot.
+/// The kind of secret that the arguments select, for which the vault has a slot.
 ///
 /// # Errors
-/// If it has none; the message lists the kinds it has.
+/// If it has none. The message lists the kinds that it has.
 pub fn require_slot(config: &VaultConfig, args: &UnlockArgs) -> Outcome<SlotKind> {
     let kind = password::kind(args, config.slots());
     if config.slots().iter().any(|slot| slot.kind() == kind) {
@@ -94,7 +94,7 @@ pub fn require_slot(config: &VaultConfig, args: &UnlockArgs) -> Outcome<SlotKind
 /// Prints a secret to standard output.
 ///
 /// # Errors
-/// If nobody read it.
+/// If it was not printed, or the reader has gone away.
 pub fn show(what: &str, text: &str) -> Outcome {
     let gone = || Failure::plain(Code::Failed, "its reader has gone away");
     let heard = print(text).and_then(|_| print("\n"));

@@ -1,4 +1,4 @@
-//! Operations on a vault that is not mounted, and the exit codes of their errors.
+//! Operations on a vault that is not mounted, and the exit codes for their errors.
 
 use super::{
     anchor,
@@ -20,7 +20,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// The exit code and message of a vault that does not open or change.
+/// The exit code and message for a vault that cannot be opened or changed.
 pub fn explain(error: OpenError) -> Failure {
     let code = match &error {
         OpenError::NotAVault(_) => Code::NotAVault,
@@ -47,13 +47,13 @@ pub fn explain(error: OpenError) -> Failure {
     Failure::plain(code, error)
 }
 
-/// The failure of `--engine gpu` without a working GPU: no other engine can be missing.
+/// The failure of `--engine gpu` without a working GPU. Only a GPU engine can be missing.
 pub fn no_gpu(why: impl Display) -> Failure {
     let advice = "Use --engine auto or --engine cpu: the result is the same.";
     Failure::new(Code::NoGpu, format!("there is no GPU engine: {why}"), advice)
 }
 
-/// The exit code of an error that has no variant of its own in [`OpenError`].
+/// The exit code for an error that [`OpenError`] wraps as a whole.
 fn code_of(error: &ConfigError) -> Code {
     match error {
         ConfigError::Recovery(_) => Code::WrongKey,
@@ -67,7 +67,7 @@ fn code_of(error: &ConfigError) -> Code {
     }
 }
 
-/// The configuration, checked for shape only.
+/// The configuration, checked for form only.
 ///
 /// # Errors
 /// If there is no vault, or its version is unknown.
@@ -82,12 +82,12 @@ pub fn read(vault: &Path) -> Outcome<VaultConfig> {
     Vault::read_config(vault).map_err(explain)
 }
 
-/// Whether this is a directory of plain files with the configuration of a reverse view, and no vault.
+/// Whether this is a directory of plain files with the configuration of a reverse view, and not a vault.
 pub fn is_plain(place: &Path) -> bool {
     place.join(CONFIG).is_file() && !place.join(CONFIG_FILE).exists() && !place.join(CONFIG_COPY).exists()
 }
 
-/// Makes a vault that `first` opens.
+/// Creates a vault that `first` opens.
 ///
 /// # Errors
 /// If the directory cannot be written.
@@ -98,9 +98,10 @@ pub fn make(place: &NewPlace, settings: Settings, first: &Unlock, cost: Argon2Co
     })
 }
 
-/// Unlocks, changes the configuration and stores it. `change` gets the id of the slot that opened and the master key; it is called
-/// again if another process changes the configuration meanwhile. Keys are derived before that is locked: mounts that share the vault
-/// need the lock to make names in the root.
+/// Unlocks, changes the configuration and stores it. `change` gets the id of the slot that opened the
+/// vault and the master key. It is called again if another process changes the configuration meanwhile.
+/// Keys are derived before the configuration is locked, because mounts that share the vault need that
+/// lock to create names in the root.
 ///
 /// # Errors
 /// If unlocking, the change or the store fails. The stored configuration is then unchanged.
@@ -121,15 +122,15 @@ pub fn change<T>(
     }
 }
 
-/// Hands a secret to `f` in the form that key slots take.
+/// Passes a secret to `f` in the form that key slots take.
 ///
 /// # Errors
-/// If the text is not a recovery key.
+/// Those of `f`; also if the text is not a recovery key.
 pub fn with_secret<T>(unlock: &Unlock, f: impl FnOnce(SlotSecret) -> Outcome<T>) -> Outcome<T> {
     unlock.with_secret(f).map_err(explain)?
 }
 
-/// Seconds since 1970.
+/// Unix time in seconds.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }

@@ -24,11 +24,11 @@ use std::{
 };
 use values::named;
 
-/// `--memory` unless told otherwise, in MiB.
+/// Default of `--memory`, in MiB.
 const MEMORY_DEFAULT_MIB: u32 = 256;
-/// The smallest `--memory`, in MiB: several batches of the largest size, and requests, must fit.
+/// Minimum of `--memory`, in MiB: several batches of the largest size, and requests, must fit.
 pub const MEMORY_MIN_MIB: i64 = 32;
-/// The largest `--memory`, in MiB: a tebibyte.
+/// Maximum of `--memory`, in MiB: one tebibyte.
 pub const MEMORY_MAX_MIB: i64 = 1 << 20;
 
 /// Printed when the program is called without a command.
@@ -311,8 +311,9 @@ pub struct MountArgs {
 }
 
 impl MountArgs {
-    /// The owners of the directories that the mount point may lie in. A user's mounts are checked by fusermount3, and one who is root in a
-    /// user namespace alone does not know who owns what.
+    /// The owners accepted for the directories above the mount point. For ordinary users, fusermount3
+    /// does the checks. Root in a user namespace cannot tell who owns what, so nothing is checked there
+    /// either.
     pub fn trust(&self) -> Trust {
         match self.for_uid {
             _ if self.any_path || !is_system_root() => Trust::All,
@@ -321,7 +322,7 @@ impl MountArgs {
         }
     }
 
-    /// A private read-write mount with every default.
+    /// A private read-write mount with all defaults.
     pub fn plain(vault: &Path, mount: &Path) -> Self {
         MountArgs {
             vault: vault.to_owned(),

@@ -1,4 +1,4 @@
-//! The options that say where passwords and keys come from.
+//! The options for passwords and keys.
 
 use crate::{crypto::kdf::Argon2Cost, format::key_slot::DEFAULT_COST};
 use clap::{Args, value_parser};
@@ -50,7 +50,8 @@ pub struct NewPasswordArgs {
 }
 
 impl NewPasswordArgs {
-    /// Whether it can be read before the present secret is: it is not typed, and not the next line of standard input.
+    /// Whether the new password can be read before the present secret: it is not typed, and it is not
+    /// the next line of standard input.
     pub fn is_early(&self) -> bool {
         self.new_password_file.is_some() || self.new_password_command.is_some()
     }
@@ -71,7 +72,7 @@ pub struct NewSecretArgs {
 }
 
 impl NewSecretArgs {
-    /// As [`NewPasswordArgs::is_early`].
+    /// As for [`NewPasswordArgs::is_early`].
     pub fn is_early(&self) -> bool {
         let key_file_alone = self.new_key_file.is_some() && !self.both && !self.password.new_password_stdin;
         self.password.is_early() || key_file_alone
@@ -87,7 +88,7 @@ pub struct CostArgs {
 }
 
 impl CostArgs {
-    /// The cost of Argon2id.
+    /// The Argon2id cost parameters.
     pub fn cost(&self) -> Argon2Cost {
         Argon2Cost { memory_kib: self.kdf_memory << 10, ..DEFAULT_COST }
     }

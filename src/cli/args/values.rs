@@ -1,4 +1,4 @@
-//! The values of options that take one of several words, or a time.
+//! Option values: keywords and times.
 
 use crate::{
     engine::EngineChoice,
@@ -11,7 +11,7 @@ use clap::{
 };
 use std::time::Duration;
 
-/// A parser for the names that the format gives to the values of a parameter.
+/// A parser for the format's names of a parameter's values.
 pub(super) fn named<T: Copy + Send + Sync + 'static, const N: usize>(
     all: [T; N],
     name: fn(T) -> &'static str,
@@ -20,10 +20,10 @@ pub(super) fn named<T: Copy + Send + Sync + 'static, const N: usize>(
     values.try_map(move |given| all.into_iter().find(|value| name(*value) == given).ok_or("unknown value"))
 }
 
-/// A time as people write it: a number, and `s`, `m` or `h`, for seconds, minutes or hours.
+/// Parses a time such as `30s`, `10m` or `2h`: a number followed by `s`, `m` or `h`.
 ///
 /// # Errors
-/// If it is none, or not at least a second.
+/// If the text is not in that form, or is shorter than a second.
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
     let unit = |letter| match letter {
         's' => Some(1),

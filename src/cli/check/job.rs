@@ -1,4 +1,4 @@
-//! What the parts of a check share: what is checked, how, and what is said of it.
+//! Types shared by the parts of a check: the check itself, its jobs, and how findings are built.
 
 use super::{
     Scope,
@@ -21,24 +21,25 @@ pub(super) struct Check<'a> {
     pub(super) interrupt: &'a Interrupt,
 }
 
-/// Keeps two threads from one node, which may have several names: what one repairs the other must not open.
+/// Gives one thread at a time access to a node, which may have several names: no thread may open a node
+/// that another is repairing.
 pub(super) struct Nodes(Vec<Mutex<()>>);
 
 impl Nodes {
-    /// Enough that other nodes rarely wait.
+    /// Uses enough locks that threads working on different nodes rarely collide.
     pub(super) fn new() -> Self {
         Nodes((0..1024).map(|_| Mutex::default()).collect())
     }
 
-    /// Waits until no other thread has the node with this number.
+    /// Blocks until no other thread works on the node with this number.
     pub(super) fn alone(&self, ino: u64) -> MutexGuard<'_, ()> {
         self.0[(ino % self.0.len() as u64) as usize].lock()
     }
 }
 
-/// An entry to be checked.
+/// An entry waiting to be checked.
 pub(super) struct Job {
-    /// From the vault's root.
+    /// Relative to the vault's root.
     pub(super) path: WalkPath,
     pub(super) dir: Arc<Dir>,
     pub(super) entry: DirEntry,
@@ -50,7 +51,7 @@ impl Job {
     }
 }
 
-/// A finding where nothing was done.
+/// A finding for which nothing has been repaired or moved.
 pub(super) fn finding(kind: Kind, path: &WalkPath, (dir, name): (&Dir, &OsStr), flaw: Flaw) -> Finding {
     let (kind, bytes) = match flaw.part {
         Part::Bytes(first, end) => (kind, Some((first, end))),

@@ -1,4 +1,4 @@
-//! `check`: looks for damage in a vault that nobody writes to, and repairs what it is told to.
+//! `check`: looks for damage in a vault that has no writer, and repairs it if asked to.
 
 mod job;
 mod order;
@@ -38,11 +38,11 @@ use std::{
     time::SystemTime,
 };
 
-/// What to do where the vault's root is under another key.
+/// Advice for a vault whose root directory was written under another key.
 const OTHER_CONFIGURATION: &str = "After `key rotate` an older configuration does not fit: put the newest one back, with `warpcrypt key \
      restore`. If it is the right one, move warpcrypt.dir out of the vault and repair it again: all names in its root are lost then.";
 
-/// What is to be done.
+/// The scope requested by the options.
 #[derive(Clone, Copy)]
 struct Scope {
     full: bool,
@@ -94,7 +94,7 @@ pub fn run(args: &CheckArgs) -> Outcome {
     report.findings.extend(left);
     report.sort();
     let finished = finish(&vault, scope, &report);
-    // Nothing else may say what was repaired.
+    // Print first: nothing else reports the repairs.
     print(&if args.json { report.json(args.full) } else { report.text(args.full) })?;
     finished?;
     interrupt.check()?;
@@ -110,7 +110,8 @@ pub fn run(args: &CheckArgs) -> Outcome {
     judge(&report, scope)
 }
 
-/// Opens the vault. If its root has no id, and there is to be a repair, the root gets one first; that is a finding.
+/// Opens the vault. With `--repair`, a root directory whose id is damaged first gets its id back; that
+/// is reported as a finding.
 fn open(args: &CheckArgs, scope: Scope) -> Outcome<(Arc<Vault>, Option<Finding>)> {
     let unlock = unlocking::present(&args.vault, &args.unlock)?;
     let anchor = args.anchor.clone().map(|file| AnchorUse { file, accept: args.accept });
@@ -138,7 +139,7 @@ fn open(args: &CheckArgs, scope: Scope) -> Outcome<(Arc<Vault>, Option<Finding>)
     Ok((vault, root))
 }
 
-/// What is being written would look damaged.
+/// Fails if the vault is mounted for writing: data being written would look damaged.
 fn refuse_writer(vault: &Path) -> Outcome {
     match locks::held(vault) {
         Ok(Some(_)) => Err(Failure::new(
@@ -150,11 +151,11 @@ fn refuse_writer(vault: &Path) -> Outcome {
             Code::AlreadyMounted,
             "the vault is mounted with --shared: unmount it everywhere, and check again",
         )),
-        Ok(None) | Err(_) => Ok(()), // Opening it says what is wrong.
+        Ok(None) | Err(_) => Ok(()), // Opening the vault reports the error.
     }
 }
 
-/// Who wrote to a vault, as its lock file tells: everyone who does changes it.
+/// Inode and times of the vault's lock file. Every writer changes them.
 #[derive(PartialEq)]
 struct Writers(Option<(u64, [(i64, i64); 2])>);
 
@@ -166,7 +167,7 @@ impl Writers {
     }
 }
 
-/// What was found damaged may be what a mount wrote meanwhile.
+/// Fails if the vault was mounted for writing during the check: damage found may be writes in progress.
 fn refuse_changing(vault: &Path, before: Writers, report: &Report) -> Outcome {
     if report.number_of(Kind::Damaged) > 0 && Writers::of(vault) != before {
         return Err(Failure::new(
@@ -186,7 +187,7 @@ fn progress(vault: &Arc<Vault>, scope: Scope, interrupt: &Interrupt) -> Totals {
     Totals::start(hash::count(&Vaulted(vault.clone()), &[PathBuf::new()], interrupt.flag()))
 }
 
-/// Makes repairs durable, and leaves the report in the vault.
+/// Makes repairs durable and leaves the report in the vault.
 fn finish(vault: &Vault, scope: Scope, report: &Report) -> Outcome {
     if !scope.changes() {
         return Ok(());
@@ -208,7 +209,7 @@ fn leave(vault: &Vault, report: &str) -> vault::Result<()> {
     Ok(())
 }
 
-/// Nothing is left to resume.
+/// Removes the file of `--resume` after a complete check.
 fn forget(file: Option<&Path>) -> Outcome {
     match file.map(fs::remove_file) {
         Some(Err(e)) if e.kind() != io::ErrorKind::NotFound => Err(Failure::io("the file of --resume", &e)),
@@ -223,7 +224,7 @@ fn failed(error: vault::Error) -> Failure {
     }
 }
 
-/// What is not as the anchor says, and the command that takes it as it is.
+/// Fails if the vault differs from the anchor, and names the command that accepts the current state.
 fn refuse(report: &Report, vault: &Path, anchor: &Path) -> Outcome {
     match (report.refused(), report.number_of(Kind::Damaged)) {
         (0, _) => Ok(()),
@@ -280,7 +281,7 @@ mod tests {
         for content in ["", "open"] {
             assert!(!refused(before(), &report));
             let earlier = before();
-            std::thread::sleep(Duration::from_millis(20)); // The clock of the store may be coarse.
+            std::thread::sleep(Duration::from_millis(20)); // The store's clock may be coarse.
             fs::write(vault.path().join(LOCK_FILE), content).unwrap();
             assert!(refused(earlier, &report));
             assert!(!refused(Writers(None), &Report::default()));

@@ -1,5 +1,5 @@
-//! The order of a check: files of a directory by their stored names, then the directories in it. What is done up to a place in
-//! that order need not be done again.
+//! The order of a check: the files of a directory by their stored names, then its subdirectories.
+//! Everything before a given place in that order can be skipped when a check resumes.
 
 use super::report::{Finding, Report};
 use crate::vault::WalkPath;
@@ -11,35 +11,36 @@ use std::{
     path::Path,
 };
 
-/// A place in the order, in the names of the store.
+/// A place in the order, in stored names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     dir: OsString,
-    /// `None` is the directory itself, before anything in it.
+    /// `None` for the directory itself, which precedes its contents.
     file: Option<OsString>,
 }
 
-/// How far an earlier check came, as a directory of this one sees it.
+/// How far an earlier check got, relative to a directory.
 #[derive(Clone, Copy)]
 pub enum Earlier<'p> {
-    /// It had not come here.
+    /// It did not reach this directory.
     Behind,
-    /// It ended here, or in a directory below. The path from here to where that was, and the last file there.
+    /// It ended in this directory or below. Holds the path from here to the directory where it ended,
+    /// and the last file checked there.
     Here(&'p Path, Option<&'p OsStr>),
 }
 
 impl<'p> Earlier<'p> {
-    /// As the root sees it.
+    /// Relative to the root.
     pub fn of(last: Option<&'p Place>) -> Self {
         last.map_or(Earlier::Behind, |last| Earlier::Here(Path::new(&last.dir), last.file.as_deref()))
     }
 
-    /// Whether it has seen the directory itself.
+    /// Whether the directory itself has been checked.
     pub fn has_dir(self) -> bool {
         matches!(self, Earlier::Here(..))
     }
 
-    /// Whether it has seen this file in the directory.
+    /// Whether this file of the directory has been checked.
     pub fn has_file(self, name: &OsStr) -> bool {
         match self {
             Earlier::Behind => false,
@@ -47,7 +48,7 @@ impl<'p> Earlier<'p> {
         }
     }
 
-    /// As a directory in this one sees it; `None` if it has seen all of that.
+    /// Relative to a subdirectory; `None` if that has been checked completely.
     pub fn inside(self, name: &OsStr) -> Option<Self> {
         let Earlier::Here(way, file) = self else { return Some(Earlier::Behind) };
         let mut way = way.components();
@@ -60,11 +61,11 @@ impl<'p> Earlier<'p> {
     }
 }
 
-/// A place in the order, as a walk comes to it.
+/// A place in the order, as the walk records it.
 pub struct Spot {
-    /// The directory, in the names of the store.
+    /// Path of the directory in stored names.
     pub dir: WalkPath,
-    /// As [`Place`] has it.
+    /// As in [`Place`].
     pub file: Option<OsString>,
 }
 
@@ -74,31 +75,31 @@ impl From<Spot> for Place {
     }
 }
 
-/// What is being checked, in order: what is done behind something that is not done yet does not count.
+/// Tracks entries in order. A completed entry counts only once all entries before it are complete.
 pub struct Progress {
-    /// Number of the first that is not done.
+    /// Number of the first incomplete entry.
     first: u64,
     waiting: VecDeque<(Spot, Option<Report>)>,
-    /// All that is done.
+    /// Combined report of the entries that count as complete.
     done: Report,
-    /// The place of the last; before there is one, that of an earlier check.
+    /// Place of the last completed entry of this check.
     last: Option<Spot>,
     earlier: Option<Place>,
 }
 
 impl Progress {
-    /// Goes on behind what was done before.
+    /// Resumes after the work of an earlier check.
     pub fn from(done: Report, earlier: Option<Place>) -> Self {
         Progress { first: 0, waiting: VecDeque::new(), done, last: None, earlier }
     }
 
-    /// Begins with something; returns its number.
+    /// Registers an entry and returns its number.
     pub fn begin(&mut self, spot: Spot) -> u64 {
         self.waiting.push_back((spot, None));
         self.first + self.waiting.len() as u64 - 1
     }
 
-    /// Ends it.
+    /// Marks an entry as complete.
     pub fn end(&mut self, number: u64, report: Report) {
         if let Some((_, done)) = self.waiting.get_mut((number - self.first) as usize) {
             *done = Some(report);
@@ -111,12 +112,12 @@ impl Progress {
         }
     }
 
-    /// Adds a finding that belongs to no place.
+    /// Adds a finding that has no place in the order.
     pub fn add(&mut self, finding: Finding) {
         self.done.findings.push(finding);
     }
 
-    /// What is done, and up to where.
+    /// The report of everything completed, and the place up to which the check is complete.
     pub fn into_done(self) -> (Report, Option<Place>) {
         (self.done, self.last.map(Place::from).or(self.earlier))
     }
@@ -130,7 +131,8 @@ mod tests {
         Place { dir: dir.into(), file: file.map(OsString::from) }
     }
 
-    /// As this directory sees it; `None` if everything in it or in one above was seen.
+    /// How far the check got relative to `dir`; `None` if `dir` or a directory above it has been checked
+    /// completely.
     fn seen_from<'p>(last: &'p Place, dir: &str) -> Option<Earlier<'p>> {
         Path::new(dir).iter().try_fold(Earlier::of(Some(last)), Earlier::inside)
     }

@@ -1,4 +1,5 @@
-//! What `--repair` and `--move-strays` do about a finding. Without them it is only reported.
+//! Acts on findings for `--repair` and `--move-strays`. Without these options, findings are only
+//! reported.
 
 use super::{
     job::{Check, Job, finding},
@@ -7,10 +8,11 @@ use super::{
 use crate::vault::{self, Aside, Dir, DirEntry, Flaw, Origin, Part, Rebuilt, Result, WalkPath};
 use std::{ffi::OsStr, path::PathBuf, sync::Arc};
 
-/// What was done, in words, and where the store has what was set aside.
+/// The outcome of a repair, its description, and the place in the store of anything set aside.
 type Done = (Kind, &'static str, Option<PathBuf>);
 
-/// The content of a file, rebuilt and checked again. What only could not be read may be whole.
+/// Rebuilds the content of a damaged file and checks it again. Content that merely could not be read is
+/// left alone: it may be intact.
 pub(super) fn content(check: &Check, job: &Job, flaws: Vec<Flaw>) -> Vec<Finding> {
     let damaged = |flaw| finding(Kind::Damaged, &job.path, job.place(), flaw);
     let is_damaged = flaws.iter().any(|flaw| !matches!(flaw.part, Part::Unread));
@@ -22,7 +24,7 @@ pub(super) fn content(check: &Check, job: &Job, flaws: Vec<Flaw>) -> Vec<Finding
     let mut go_on = |_| check.interrupt.check().is_ok();
     let left = check.vault.check_content(&job.dir, &job.entry, check.scope.full, &mut go_on);
     let done_to_it = match rebuilt {
-        // Nothing but chunks is damaged: they stay so.
+        // Only chunks are damaged, and they remain so.
         Ok((Rebuilt::Exact, None)) if !left.is_empty() => return left.into_iter().map(damaged).collect(),
         Ok((Rebuilt::Exact, copy)) => {
             Ok((Kind::Repaired, "rebuilt; everything is what was stored last", copy))
@@ -39,7 +41,8 @@ pub(super) fn content(check: &Check, job: &Job, flaws: Vec<Flaw>) -> Vec<Finding
     std::iter::once(first).chain(left.into_iter().map(damaged)).collect()
 }
 
-/// An attribute, or the target of a link.
+/// Moves away a damaged attribute, a damaged attribute list, or a symbolic link with a damaged target.
+/// Everything else is only reported.
 pub(super) fn node(check: &Check, job: &Job, flaw: Flaw) -> Finding {
     let Some(aside) = check.aside.filter(|_| check.scope.repair) else {
         return finding(Kind::Damaged, &job.path, job.place(), flaw);
@@ -55,7 +58,8 @@ pub(super) fn node(check: &Check, job: &Job, flaw: Flaw) -> Finding {
     done(job, flaw, taken.map(|place| (Kind::SetAside, "moved away", Some(place))))
 }
 
-/// A directory that does not open: it gets an id again if its own is damaged. One that the store does not hand out may be whole.
+/// Gives a directory whose id is damaged a valid id again. A directory that the store cannot read is left
+/// alone: it may be intact.
 pub(super) fn dir(check: &Check, job: &Job, error: &vault::Error) -> (Option<Arc<Dir>>, Option<Finding>) {
     let flaw = Flaw::of(error);
     let is_damaged = matches!(error, vault::Error::Damaged(_));
@@ -71,7 +75,7 @@ pub(super) fn dir(check: &Check, job: &Job, error: &vault::Error) -> (Option<Arc
     }
 }
 
-/// An entry whose name is lost: it gets another one.
+/// Gives an entry whose name is lost a new name.
 pub(super) fn name(
     check: &Check,
     path: &WalkPath,
@@ -94,8 +98,8 @@ pub(super) fn name(
     }
 }
 
-/// Long targets of links that are gone, and lists of attributes of nodes that are. Nothing is lost with them: to move them away is no
-/// failure. They stay while anything is damaged: it may be theirs.
+/// Orphaned link targets and attribute lists. Moving them away loses nothing, so it does not count as a
+/// failure. While anything is damaged they stay, because they may belong to it.
 pub(super) fn left_behind(check: &Check, report: &Report) -> Vec<Finding> {
     let aside = check.aside.filter(|_| check.scope.repair && report.number_of(Kind::Damaged) == 0);
     let (targets, lists) = (check.vault.unlinked_targets(), check.vault.ownerless_lists());
@@ -103,7 +107,7 @@ pub(super) fn left_behind(check: &Check, report: &Report) -> Vec<Finding> {
         (targets, "the target of a symbolic link that is not there"),
         (lists, "attributes of what is not there, or that an unfinished change left"),
     ];
-    // An error says that not everything can be seen: that was found already.
+    // An error means that part of the vault cannot be seen, which has been reported already.
     let found = kinds.into_iter().filter_map(|(found, what)| Some((found.ok()??, what)));
     found
         .flat_map(|((dir, names), what)| {
@@ -121,7 +125,8 @@ fn left_over(aside: Option<&Aside>, dir: &Dir, name: &OsStr, what: &str) -> Find
     }
 }
 
-/// A file that is not the vault's. It is told with what it is a copy of.
+/// Reports a file that does not belong to the vault, and its original if it is a copy. Moves it away
+/// with `--move-strays`.
 pub(super) fn stray(
     check: &Check,
     path: &WalkPath,
@@ -157,7 +162,7 @@ fn done(job: &Job, flaw: Flaw, result: Result<Done>) -> Finding {
     }
 }
 
-/// What is wrong, in a line.
+/// Summarizes the flaws in one line.
 fn summary(flaws: &[Flaw]) -> String {
     match flaws {
         [] => String::new(),

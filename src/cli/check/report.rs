@@ -1,4 +1,4 @@
-//! What a check found, for people and as JSON.
+//! The report of a check, as text and as JSON.
 
 use crate::cli::{json, progress::counted};
 use indicatif::HumanBytes;
@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{ffi::OsString, fmt::Write, path::Path};
 
-/// What kind of finding it is.
+/// The kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
-    /// Something that the vault stored does not verify.
+    /// Stored data that fails verification.
     Damaged,
-    /// It did not, and it does again.
+    /// It failed verification and has been repaired.
     Repaired,
-    /// It did not, and was moved to the folder for what is set aside.
+    /// It was moved to the quarantine directory: it failed verification, or is not the vault's.
     SetAside,
-    /// The content is older than the anchor says.
+    /// The content is older than the anchor's record.
     Old,
-    /// The anchor has it, and the vault does not.
+    /// Present in the anchor, missing from the vault.
     Lost,
-    /// The vault has it, and the anchor does not.
+    /// Present in the vault, missing from the anchor.
     Added,
-    /// It is something else than the anchor says.
+    /// It is not the node that the anchor recorded.
     Exchanged,
-    /// None of the vault's files.
+    /// A file that does not belong to the vault.
     Stray,
-    /// Left over from an unfinished write, or set aside before. It does no harm.
+    /// Left over from an unfinished write, or set aside earlier. It does no harm.
     LeftOver,
 }
 
@@ -45,41 +45,41 @@ impl Kind {
     }
 }
 
-/// What differs from an anchor.
+/// The kinds that are differences from an anchor.
 const AGAINST_ANCHOR: [Kind; 4] = [Kind::Old, Kind::Lost, Kind::Added, Kind::Exchanged];
 
 /// A finding.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Finding {
-    /// Where it is in the vault; of a name that cannot be read, its directory.
+    /// Path in the vault; the parent directory if the name cannot be read.
     pub path: OsString,
-    /// First byte and the one after the last, where it is a part of a file's content.
+    /// First byte and one past the last, if the finding concerns part of a file's content.
     pub bytes: Option<(u64, u64)>,
-    /// What kind it is.
+    /// The kind of the finding.
     pub kind: Kind,
-    /// Where it is in the store.
+    /// Path in the store.
     pub stored: OsString,
-    /// What is wrong.
+    /// Description of the problem.
     pub reason: String,
-    /// Where the store has what was set aside of it.
+    /// Path in the store of the part that was set aside.
     pub aside: Option<OsString>,
 }
 
-/// What was checked, and what was found.
+/// The scope and the findings of a check.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Report {
-    /// Directories that were read.
+    /// Number of directories read.
     pub directories: u64,
-    /// Files and other nodes.
+    /// Number of files and other nodes.
     pub files: u64,
-    /// Bytes of content: of all data, or of what was verified.
+    /// Bytes of content, holes not included.
     pub bytes: u64,
-    /// What was found.
+    /// All findings.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// Adds what another one has.
+    /// Adds the counts and findings of another report.
     pub fn add(&mut self, other: Report) {
         self.directories += other.directories;
         self.files += other.files;
@@ -87,28 +87,28 @@ impl Report {
         self.findings.extend(other.findings);
     }
 
-    /// Puts the findings in order.
+    /// Sorts the findings.
     pub fn sort(&mut self) {
         self.findings.sort();
     }
 
-    /// How many findings are of a kind.
+    /// Number of findings of this kind.
     pub fn number_of(&self, kind: Kind) -> usize {
         self.findings.iter().filter(|finding| finding.kind == kind).count()
     }
 
-    /// How many findings an anchor led to.
+    /// Number of findings that are differences from an anchor.
     pub fn refused(&self) -> usize {
         AGAINST_ANCHOR.iter().map(|kind| self.number_of(*kind)).sum()
     }
 
-    /// For people.
+    /// The report as text. `full` tells whether every byte was verified.
     pub fn text(&self, full: bool) -> String {
         let mut text = String::new();
         for Finding { path, bytes, kind, stored, reason, aside } in &self.findings {
             let range =
                 bytes.map_or_else(String::new, |(from, end)| format!(", bytes {from} to {}", end - 1));
-            // Writing to a string cannot fail. Debug formatting escapes what a terminal would obey.
+            // Writing to a string cannot fail. Debug formatting escapes terminal control sequences.
             let _ = writeln!(text, "{:<10}{:?}{range}: {reason}", kind.name(), shown(path));
             let _ = writeln!(text, "          stored in {stored:?}");
             if let Some(aside) = aside {
@@ -133,7 +133,7 @@ impl Report {
         )
     }
 
-    /// As JSON.
+    /// The report as JSON.
     pub fn json(&self, full: bool) -> String {
         let finding = |f: &Finding| {
             let mut value = json::path(shown(&f.path));
@@ -160,7 +160,7 @@ impl Report {
     }
 }
 
-/// The root has no name of its own.
+/// The root's path is empty; show it as `/`.
 fn shown(path: &std::ffi::OsStr) -> &Path {
     Path::new(if path.is_empty() { "/".as_ref() } else { path })
 }

@@ -1,4 +1,4 @@
-//! The file of `--resume`: how far an interrupted check came, and what it had found.
+//! The file of `--resume`: how far an interrupted check got, and its findings.
 
 use super::{order::Place, report::Report};
 use crate::cli::{
@@ -9,31 +9,33 @@ use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 use std::{io, path::Path};
 
-/// Version of the file.
+/// Version of the file's format.
 const VERSION: u32 = 1;
 
-/// How far a check came.
+/// The state of an interrupted check.
 #[derive(Serialize, Deserialize)]
 pub struct Saved {
     version: u32,
     vault: String,
     full: bool,
-    /// Everything up to here is done.
+    /// The place up to which everything has been checked.
     pub last: Option<Place>,
-    /// What that gave.
+    /// The report up to that place.
     pub report: Report,
 }
 
 impl Saved {
-    /// Of a check of the vault with this id.
+    /// The state of a check of the vault with this id.
     pub fn new(vault: &str, full: bool, last: Option<Place>, report: Report) -> Self {
         Saved { version: VERSION, vault: vault.to_owned(), full, last, report }
     }
 
-    /// What an interrupted check of the same kind left in `path`; `None` if there is no file.
+    /// Reads the state that an interrupted check of the same kind left in `path`; `None` if there is no
+    /// file.
     ///
     /// # Errors
-    /// If the file cannot be read, belongs to another user, who could have the check skip files, or is of another check.
+    /// If the file cannot be read or comes from a different check. Also if it belongs to another user,
+    /// who could make the check skip files.
     pub fn read(path: &Path, vault: &str, full: bool) -> Outcome<Option<Self>> {
         let text = match named_file::read_own(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -54,7 +56,7 @@ impl Saved {
         }
     }
 
-    /// Writes it, for the owner alone: it names what was found.
+    /// Writes the state. Only the owner may read the file, because it contains the findings.
     ///
     /// # Errors
     /// If the file cannot be written.

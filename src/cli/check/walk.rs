@@ -1,4 +1,4 @@
-//! The way through a vault: one thread reads directories in order, others check what is in them.
+//! Walks a vault: one thread reads directories in order, the others check the entries.
 
 use super::{
     job::{Check, Job, finding},
@@ -11,32 +11,33 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 use std::{ffi::OsStr, io, mem, num::NonZero, sync::Arc, thread};
 
-/// Entries that may wait for a thread, each in a directory that is open.
+/// Capacity of the job queue. Each queued entry keeps its directory open.
 const WAITING: usize = 1024;
-/// The part of all descriptors that they may take.
+/// Divisor: queued entries may use this fraction of the descriptor limit.
 const WAITING_SHARE: usize = 4;
 
-/// A directory that is open.
+/// An open directory.
 struct Open<'p> {
-    /// Its path in the vault, and in the store, from the vault's root.
+    /// Paths in the vault and in the store, relative to the vault's root.
     path: WalkPath,
     stored: WalkPath,
     dir: Arc<Dir>,
     earlier: Earlier<'p>,
-    /// What was found of it when it was opened.
+    /// Findings made while it was opened.
     found: Vec<Finding>,
 }
 
-/// What is left to do in a directory that was read.
+/// The remaining work in a directory that has been read.
 struct Rest<'p> {
     path: WalkPath,
     stored: WalkPath,
     earlier: Earlier<'p>,
-    /// Directories in it, the next one last.
+    /// Subdirectories not yet visited, the next one last.
     dirs: Vec<DirEntry>,
 }
 
-/// Checks everything below the root that is behind `last`; returns what is done, and up to where.
+/// Checks everything below the root that comes after `last`. Returns the complete report and the place
+/// it covers.
 pub(super) fn run(check: &Check, (done, last): (Report, Option<Place>)) -> (Report, Option<Place>) {
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let (jobs, waiting) = bounded((vault::descriptors() / WAITING_SHARE).min(WAITING));
@@ -51,7 +52,7 @@ pub(super) fn run(check: &Check, (done, last): (Report, Option<Place>)) -> (Repo
     progress.into_inner().into_done()
 }
 
-/// The way of the thread that reads directories.
+/// State of the thread that reads directories.
 struct Walk<'a> {
     check: &'a Check<'a>,
     jobs: Sender<(u64, Job)>,
@@ -59,7 +60,7 @@ struct Walk<'a> {
 }
 
 impl<'p> Walk<'_> {
-    /// Reads all directories, each before those in it. `earlier` is how far an earlier check came.
+    /// Reads all directories, parents before children. `earlier` is how far an earlier check got.
     fn run(self, earlier: Earlier<'p>) {
         let (path, stored, found) = Default::default();
         let root = Open { path, stored, dir: self.check.vault.root(), earlier, found };
@@ -83,8 +84,8 @@ impl<'p> Walk<'_> {
         }
     }
 
-    /// Reads a directory and hands out the files in it; returns the directories in it that are still to be seen. `None` after
-    /// an interruption.
+    /// Reads a directory and queues its files. Returns the subdirectories still to visit, or `None`
+    /// after an interruption.
     fn visit(&self, mut open: Open<'p>) -> Option<Rest<'p>> {
         let number = self.begin_dir(&open.stored, open.earlier);
         let findings = mem::take(&mut open.found);
@@ -93,7 +94,7 @@ impl<'p> Walk<'_> {
         entries.sort_by(|a, b| b.stored.0.cmp(&a.stored.0));
         let (mut dirs, files): (Vec<DirEntry>, Vec<DirEntry>) =
             entries.into_iter().partition(|entry| entry.kind == vault::Kind::Dir);
-        // What is begun and interrupted does not count.
+        // A directory whose reading was interrupted does not count as checked.
         self.check.interrupt.check().ok()?;
         if let Some(number) = number {
             self.progress.lock().end(number, report);
@@ -109,14 +110,14 @@ impl<'p> Walk<'_> {
         Some(Rest { path, stored, earlier, dirs })
     }
 
-    /// Begins with a directory; `None` if an earlier check has seen it.
+    /// Registers a directory as in progress; `None` if an earlier check has covered it.
     fn begin_dir(&self, stored: &WalkPath, earlier: Earlier) -> Option<u64> {
         let spot = || Spot { dir: stored.clone(), file: None };
         (!earlier.has_dir()).then(|| self.progress.lock().begin(spot()))
     }
 
-    /// Opens a directory, and checks its attributes then: they are bound to its id, which may have to be mended first. `None` if
-    /// it is damaged.
+    /// Opens a directory, then checks its attributes. In that order, because they are bound to its id,
+    /// which may need repair first. `None` if the directory is damaged.
     fn open(&self, parent: &Arc<Dir>, rest: &Rest<'p>, entry: DirEntry) -> Option<Open<'p>> {
         let earlier = rest.earlier.inside(&entry.stored.0)?;
         let (path, stored) = (rest.path.join(&entry.name), rest.stored.join(&entry.stored.0));
@@ -136,14 +137,15 @@ impl<'p> Walk<'_> {
         None
     }
 
-    /// Reports directories to which the walk could not come back, with something in them left to see.
+    /// Reports directories that the walk could not return to while they had subdirectories left to
+    /// visit.
     fn lose(&self, lost: Vec<Rest>, error: &io::Error) {
         for Rest { path, stored, .. } in lost.into_iter().filter(|rest| !rest.dirs.is_empty()) {
             self.report(&path, &stored, error);
         }
     }
 
-    /// Reports a directory in which not everything was seen.
+    /// Reports a directory whose contents were not checked completely.
     fn report(&self, path: &WalkPath, stored: &WalkPath, error: &io::Error) {
         let flaw = Flaw::unread(format!("not everything in it was checked: {error}"));
         let (root, stored) = (self.check.vault.root(), stored.path());
@@ -152,7 +154,7 @@ impl<'p> Walk<'_> {
 }
 
 impl Check<'_> {
-    /// Lists a directory, and reports what is no entry.
+    /// Lists a directory and reports everything in it that is not a valid entry.
     fn entries(&self, open: &Open, report: &mut Report) -> Vec<DirEntry> {
         let Open { path, dir, .. } = open;
         let contents = self.vault.inspect_dir(dir).unwrap_or_else(|e| {
@@ -193,7 +195,7 @@ impl Check<'_> {
     fn work(&self, waiting: Receiver<(u64, Job)>, progress: &Mutex<Progress>) {
         for (number, job) in waiting {
             if self.interrupt.check().is_err() {
-                continue; // The others that wait go, too.
+                continue; // Drain the queue without checking.
             }
             let _alone = self.nodes.alone(job.entry.ino);
             let mut report = Report { files: 1, ..Report::default() };
@@ -201,7 +203,8 @@ impl Check<'_> {
                 let flaws = self.content(&job, &mut report.bytes);
                 report.findings = repair::content(self, &job, flaws);
             }
-            // Attributes are bound to the header: it is mended before they are judged. They go with a file that was moved away.
+            // Attributes are bound to the header, so check them after its repair. A file that was moved
+            // away took them along.
             if report.findings.iter().all(|found| found.kind != Kind::SetAside) {
                 report.findings.extend(self.node(&job));
             }
@@ -212,7 +215,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the content of a file, and shows how far it is.
+    /// Checks the content of a file and advances the progress display.
     fn content(&self, job: &Job, bytes: &mut u64) -> Vec<Flaw> {
         let mut progress = |more| {
             *bytes += more;
@@ -220,14 +223,14 @@ impl Check<'_> {
             self.interrupt.check().is_ok()
         };
         let flaws = self.vault.check_content(&job.dir, &job.entry, self.scope.full, &mut progress);
-        // Holes are counted with the bytes to come.
+        // Totals include holes, but the check skips them. Add the difference.
         let size =
             self.vault.stat(vault::Target::Entry(&job.dir, &job.entry.stored)).map_or(0, |stat| stat.size);
         self.progress.add(0, size.saturating_sub(*bytes));
         flaws
     }
 
-    /// Checks attributes and links.
+    /// Checks attributes and link targets.
     fn node(&self, job: &Job) -> Vec<Finding> {
         let flaws = self.vault.check_node(&job.dir, &job.entry);
         flaws.into_iter().map(|flaw| repair::node(self, job, flaw)).collect()

@@ -1,9 +1,9 @@
-//! One thing that a mount depends on: whether it is there, what its lack costs, and how to mend that.
+//! One prerequisite of a mount: whether it is met, the cost if it is not, and the remedy.
 
 use crate::cli::exit::Code;
 use serde_json::{Value, json};
 
-/// What was found.
+/// The result of one check.
 pub struct Finding {
     name: &'static str,
     found: String,
@@ -11,7 +11,7 @@ pub struct Finding {
     blocks: Option<Code>,
 }
 
-/// What is not as it should be.
+/// A missing or slow prerequisite.
 struct Lack {
     state: &'static str,
     cost: String,
@@ -19,12 +19,12 @@ struct Lack {
 }
 
 impl Finding {
-    /// All is well.
+    /// The prerequisite is met.
     pub fn ok(name: &'static str, found: impl ToString) -> Self {
         Finding { name, found: found.to_string(), lack: None, blocks: None }
     }
 
-    /// It works, but slower.
+    /// Works, but slower.
     pub fn slower(self, cost: impl ToString, mend: impl ToString) -> Self {
         self.lacking("slower", cost, mend)
     }
@@ -38,17 +38,17 @@ impl Finding {
         Finding { lack: Some(Lack { state, cost: cost.to_string(), mend: mend.to_string() }), ..self }
     }
 
-    /// If `needed`, mounting fails with `code`.
+    /// Declares that mounting fails with `code` if `needed`.
     pub fn blocks_if(self, needed: bool, code: Code) -> Self {
         Finding { blocks: needed.then_some(code), ..self }
     }
 
-    /// The exit code of a mount that fails for the lack of it, and its name.
+    /// The exit code of a mount that fails because of this, and the finding's name.
     pub fn blocks(&self) -> Option<(Code, &'static str)> {
         Some((self.blocks?, self.name))
     }
 
-    /// One line; with a lack a second one, which says how to mend it.
+    /// One line, followed by a second one with the remedy if there is a problem.
     pub fn text(&self) -> String {
         let Finding { name, found, .. } = self;
         match &self.lack {
@@ -59,7 +59,7 @@ impl Finding {
         }
     }
 
-    /// As a member of the list `checks`.
+    /// As an element of the list `checks`.
     pub fn json(&self) -> Value {
         let lack = self.lack.as_ref();
         json!({

@@ -1,4 +1,4 @@
-//! What the kernel offers to mounts.
+//! Kernel features that mounts use.
 
 use super::finding::Finding;
 use crate::{
@@ -11,14 +11,14 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Versions of Linux that brought what mounts use, and what each lack costs. The newest comes first.
+/// Linux versions that introduced features, and the cost of lacking each. Newest first.
 const BROUGHT: [((u32, u32), &str); 3] = [
     ((6, 14), "new files are written through the kernel's cache"),
     ((6, 6), "files opened with O_DIRECT or --cache direct cannot be mapped for sharing"),
     ((5, 12), "every write asks for an extended attribute first"),
 ];
 
-/// All of it.
+/// All findings about the kernel.
 pub fn findings() -> [Finding; 4] {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     [version(release.trim()), request_size(), rings(), confinement()]
@@ -61,7 +61,7 @@ fn rings() -> Finding {
     }
 }
 
-/// Starts a process that is confined like a mount's, and reports what it was refused.
+/// Starts a process that is confined like a mount's, and reports which operations it was refused.
 fn confinement() -> Finding {
     let mut command = Command::new("/proc/self/exe");
     command.arg(confined::COMMAND).stdin(Stdio::null()).stderr(Stdio::null());

@@ -1,4 +1,4 @@
-//! What limits and hardware make of a mount.
+//! The effects of limits and hardware on a mount.
 
 use super::finding::Finding;
 use crate::{
@@ -7,12 +7,13 @@ use crate::{
 };
 use rustix::process::{Resource, geteuid, getrlimit};
 
-/// Descriptors of a mount that never waits for the kernel to enlarge their table.
+/// Descriptors needed so that a mount never waits for the kernel to enlarge its descriptor table.
 const FILES: u64 = 16 << 10;
-/// Bytes of the secrets that exist at once while a vault is unlocked, a page each, generously.
+/// Bytes of locked memory: generous for the secrets that exist at once during unlocking, at one page
+/// each.
 const LOCKED: u64 = 64 << 10;
 
-/// All of it.
+/// All findings about the machine.
 pub fn findings() -> [Finding; 4] {
     [open_files(), locked_memory(), processor(), gpu()]
 }
@@ -21,7 +22,7 @@ fn shown(limit: Option<u64>, unit: &str) -> String {
     limit.map_or("none".to_owned(), |limit| format!("{limit}{unit}"))
 }
 
-/// A mount raises its limit to the most that it is allowed.
+/// Checks the hard limit: a mount raises its own soft limit to that.
 fn open_files() -> Finding {
     let most = getrlimit(Resource::Nofile).maximum;
     let found = Finding::ok("limit of open files", shown(most, ""));
@@ -57,7 +58,7 @@ fn processor() -> Finding {
     found.slower(format!("there is no {}", lacking.join(", ")), mend)
 }
 
-/// What the fastest implementations are made of, and whether this processor has it.
+/// CPU features that the fastest implementations need, and whether this processor has them.
 #[cfg(target_arch = "x86_64")]
 fn features() -> Vec<(&'static str, bool)> {
     let avx512 = is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl");
@@ -72,13 +73,13 @@ fn features() -> Vec<(&'static str, bool)> {
     ]
 }
 
-/// Other processors run the portable implementations.
+/// Other processors use the portable implementations.
 #[cfg(not(target_arch = "x86_64"))]
 fn features() -> Vec<(&'static str, bool)> {
     vec![("x86-64", false)]
 }
 
-/// A GPU is optional: its absence is no lack, but one that is not used is.
+/// A GPU is optional. Only an installed one that is not used is a problem.
 fn gpu() -> Finding {
     match engine::gpus() {
         Ok(count) => Finding::ok("GPU", format!("{count} with a driver")),

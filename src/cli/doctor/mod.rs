@@ -1,4 +1,5 @@
-//! `doctor`: says whether vaults can be mounted on this machine, what is slower than it could be, and how to mend it.
+//! `doctor`: reports whether vaults can be mounted on this machine, what is slower than necessary, and
+//! the remedies.
 
 mod finding;
 mod kernel;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 /// Runs `doctor`.
 ///
 /// # Errors
-/// If something is missing without which this user cannot mount.
+/// If a prerequisite is missing without which this user cannot mount.
 pub fn run(as_json: bool) -> Outcome {
     let (kernel, machine) = (kernel::findings(), machine::findings());
     let found: Vec<Finding> = mounting::findings().into_iter().chain(kernel).chain(machine).collect();

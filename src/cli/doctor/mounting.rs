@@ -1,4 +1,4 @@
-//! What a mount needs of the system: FUSE, its helpers, the mount table, a log.
+//! System prerequisites of a mount: FUSE, its helpers, the mount table, a log.
 
 use super::finding::Finding;
 use crate::cli::{exit::Code, log, mount};
@@ -7,7 +7,7 @@ use std::{env, fs, path::Path};
 
 const ONLY_ROOT: &str = "only root can mount";
 
-/// All of it.
+/// All findings about mounting.
 pub fn findings() -> [Finding; 7] {
     [
         device(),
@@ -38,7 +38,7 @@ fn fusermount() -> Finding {
     }
 }
 
-/// Where fusermount3 reads the mount table.
+/// fusermount3 reads the mount table through this file.
 fn mtab() -> Finding {
     match fs::File::open("/etc/mtab") {
         Ok(_) => Finding::ok("/etc/mtab", "readable"),
@@ -57,7 +57,7 @@ fn allow_other() -> Finding {
     Finding::ok(NAME, "not in /etc/fuse.conf").missing("only root can use --allow-other", mend)
 }
 
-/// What mount(8) and umount(8) call.
+/// Helper programs that mount(8) and umount(8) call.
 fn helper(path: &'static str, cost: &str) -> Finding {
     match Path::new(path).is_file() {
         true => Finding::ok(path, "installed"),

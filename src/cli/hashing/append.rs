@@ -1,4 +1,4 @@
-//! Adds files to a list of known hashes.
+//! Appends files to a list of known hashes.
 
 use crate::{
     cli::{
@@ -14,22 +14,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Of a new list, less the umask: it is no secret.
+/// Mode of a new list, before the umask: it is not secret.
 const MODE: Mode = Mode::from_raw_mode(0o666);
 
-/// Lines to be added to a list once everything is hashed.
+/// Lines to append to a list once everything is hashed.
 pub struct Append {
     list: PathBuf,
     lines: Vec<u8>,
-    /// The list names its functions.
+    /// Whether the list has a header that names its functions.
     with_header: bool,
 }
 
 impl Append {
-    /// Lines for a list with this content. An empty list gets a header.
+    /// Prepares to append to a list with this content. An empty list gets a header.
     ///
     /// # Errors
-    /// If the list's functions differ from the computed ones, or have another order.
+    /// If the list's functions are not the computed ones in the same order.
     pub fn new(list: &Path, content: &[u8], functions: &[Function]) -> Outcome<Self> {
         let mut lines = Vec::new();
         let columns = list::columns(content);
@@ -52,7 +52,7 @@ impl Append {
         Ok(Append { list: list.to_owned(), lines, with_header })
     }
 
-    /// Adds a file.
+    /// Adds the line of a file.
     pub fn add(&mut self, name: &Path, hashed: &Hashed) {
         let _ = match hashed.digests.first() {
             Some(digest) if !self.with_header => list::write_sum(&mut self.lines, digest, name),
@@ -60,7 +60,7 @@ impl Append {
         };
     }
 
-    /// Writes the lines, all or none.
+    /// Appends all lines or none.
     ///
     /// # Errors
     /// If the list cannot be written.
@@ -70,7 +70,7 @@ impl Append {
             let before = file.metadata()?.len();
             let written = file.write_all(&self.lines).and_then(|()| file.sync_data());
             if written.is_err() {
-                // The rest of half a line would spoil the next run's first line. The first error is reported.
+                // A partial line would corrupt the first line of the next run. Keep the first error.
                 let _ = file.set_len(before);
             }
             written

@@ -71,7 +71,7 @@ fn find<S: Source>(
     }
 }
 
-/// A part of a file in percent.
+/// A file's share of `bytes`, in percent of its size.
 fn percent(bytes: u64, file: &CutFile) -> f64 {
     100.0 * bytes as f64 / file.size.max(1) as f64
 }

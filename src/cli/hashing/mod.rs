@@ -1,4 +1,4 @@
-//! `hash`: computes digests of files and folders and compares them with lists of known ones.
+//! `hash`: computes digests of files and folders and compares them with lists of known hashes.
 
 mod append;
 pub mod matching;
@@ -28,7 +28,7 @@ use std::{fs, io, path::PathBuf};
 /// Runs `hash`.
 ///
 /// # Errors
-/// If an audit fails, files cannot be read, or the arguments do not fit together.
+/// If an audit fails, files cannot be read, or the arguments are incompatible.
 pub fn run(args: &HashArgs) -> Outcome {
     let interrupt = Interrupt::watch()?;
     let lists = read_lists(&args.known, args.append)?;
@@ -64,7 +64,7 @@ pub fn run(args: &HashArgs) -> Outcome {
                     None => rights::add_place(&mut reach, list),
                 }
             }
-            // The driver of a GPU, which this process may come to use, needs more rights.
+            // Do not confine this process if it may use a GPU: the driver needs more rights.
             let reach = gpu.is_none().then_some(&mut reach);
             let source = Vaulted(unlocking::open(vault, &args.place.unlock, reach)?);
             let roots = naming.vault_roots(&args.place.paths);
@@ -73,7 +73,7 @@ pub fn run(args: &HashArgs) -> Outcome {
     }
 }
 
-/// The GPU that hashes in addition to the CPU, or in its place.
+/// The GPU to use in addition to the CPU, or instead of it.
 fn gpu(engine: EngineArg, functions: &[Function], threads: usize) -> Outcome<Option<Gpu>> {
     let takes = functions.iter().any(Gpu::takes);
     match engine {
@@ -88,7 +88,7 @@ fn gpu(engine: EngineArg, functions: &[Function], threads: usize) -> Outcome<Opt
     }
 }
 
-/// The functions to compute: those of `-c`, else those of the lists, else the default.
+/// The functions to compute: those of `-c`, otherwise those of the lists, otherwise the default.
 fn functions(args: &HashArgs, lists: &[Vec<u8>]) -> Outcome<Vec<Function>> {
     let mut functions = args.compute.clone();
     if functions.is_empty() {
@@ -106,7 +106,7 @@ fn functions(args: &HashArgs, lists: &[Vec<u8>]) -> Outcome<Vec<Function>> {
     Ok(seen)
 }
 
-/// Reads the lists. With `append`, a list need not exist yet.
+/// Reads the lists. With `append`, a missing list reads as empty.
 fn read_lists(paths: &[PathBuf], append: bool) -> Outcome<Vec<Vec<u8>>> {
     let read = |path: &PathBuf| match fs::read(path) {
         Err(e) if append && e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

@@ -25,7 +25,7 @@ use std::{
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Task {
     List,
-    /// Known files, or unknown ones; with their hashes.
+    /// Print the files that are known, or those that are not, optionally with their hashes.
     Select {
         known: bool,
         hashes: bool,
@@ -47,7 +47,7 @@ pub struct Mode {
     silent: bool,
 }
 
-/// Files with the same content, the groups in the order of their first files.
+/// Files with the same content. Groups are in the order of their first files.
 #[derive(Default)]
 struct Groups {
     index: HashMap<(u64, Vec<Digest>), usize>,
@@ -55,7 +55,7 @@ struct Groups {
 }
 
 impl Mode {
-    /// The task that the options name.
+    /// Selects the task according to the options.
     pub fn new(args: &HashArgs, known: Known, output: Output, append: Option<Append>) -> Self {
         let mode = &args.mode;
         let task = match () {
@@ -67,7 +67,7 @@ impl Mode {
             () if mode.negative || mode.negative_hashes => {
                 Task::Select { known: false, hashes: mode.negative_hashes }
             }
-            // `--append` without a task shows what it adds.
+            // `--append` without a task prints the files that it adds.
             () if args.append => Task::Select { known: false, hashes: true },
             () => Task::List,
         };
@@ -84,7 +84,7 @@ impl Mode {
         }
     }
 
-    /// Whether lines are printed while files are hashed.
+    /// Whether lines are printed during hashing.
     pub fn prints_as_it_goes(&self) -> bool {
         match self.task {
             Task::Audit => self.verbose >= 2 || self.output.is_json(),
@@ -93,7 +93,7 @@ impl Mode {
         }
     }
 
-    /// Whether nothing can be printed any more.
+    /// Whether no more output is possible.
     pub fn is_closed(&self) -> bool {
         self.output.is_closed()
     }
@@ -101,7 +101,7 @@ impl Mode {
     /// See [`Output::check`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Output::check`].
     pub fn check_output(&self) -> Outcome {
         self.output.check()
     }
@@ -112,7 +112,7 @@ impl Mode {
         self.output.header(with_digests);
     }
 
-    /// Takes the result of a file.
+    /// Handles the result of a file.
     pub fn take(&mut self, record: Record, progress: &Totals) {
         match record.result {
             Ok(hashed) => self.file(record.path, hashed),
@@ -166,11 +166,11 @@ impl Mode {
         }
     }
 
-    /// Prints the end, stores appended lines, and returns the outcome. `left_out` is the number of entries that were
-    /// left out because they are damaged.
+    /// Finishes the output, stores appended lines, and returns the outcome. `left_out` is the number of
+    /// entries that were skipped because they are damaged.
     ///
     /// # Errors
-    /// If the audit failed, files could not be read, or the list cannot be added to.
+    /// If the audit failed, files could not be read, or the list could not be extended.
     pub fn finish(mut self, left_out: usize) -> Outcome {
         self.audit.unreadable += left_out as u64;
         let mut members = Map::new();
@@ -269,7 +269,7 @@ impl Groups {
     }
 }
 
-/// Prints a file of an audit, depending on `verbose`.
+/// Prints a file's verdict in an audit, depending on `verbose`.
 fn audited(output: &mut Output, verbose: u8, name: &Path, hashed: &Hashed, verdict: Verdict) {
     if output.is_json() {
         let value = judged(output, name, hashed, verdict);
@@ -289,7 +289,7 @@ fn audited(output: &mut Output, verbose: u8, name: &Path, hashed: &Hashed, verdi
     }
 }
 
-/// A file with its verdict.
+/// A file with its verdict, as JSON.
 fn judged(output: &Output, name: &Path, hashed: &Hashed, verdict: Verdict) -> Value {
     let (word, other) = match verdict {
         Verdict::Matched(_) => ("matched", None),

@@ -1,4 +1,4 @@
-//! The names under which files are shown.
+//! The names shown for files.
 
 use crate::cli::exit::{Failure, Outcome};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ impl Naming {
         Ok(Naming::Absolute)
     }
 
-    /// The paths to begin with on a plain filesystem.
+    /// The starting paths on a plain filesystem.
     pub fn roots(self, given: &[PathBuf]) -> Vec<PathBuf> {
         let root = |path: &PathBuf| match self {
             Naming::Absolute => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
@@ -39,7 +39,7 @@ impl Naming {
         given.iter().map(root).collect()
     }
 
-    /// The paths to begin with in a vault: its root if none is given.
+    /// The starting paths in a vault: its root if none are given.
     pub fn vault_roots(self, given: &[PathBuf]) -> Vec<PathBuf> {
         let root = |path: &PathBuf| match self {
             Naming::AsGiven => path.clone(),
@@ -48,7 +48,7 @@ impl Naming {
         if given.is_empty() { vec![root(&PathBuf::new())] } else { given.iter().map(root).collect() }
     }
 
-    /// The name of the file at `path`.
+    /// The name shown for the file at `path`.
     pub fn shown(self, path: &Path) -> &Path {
         match self {
             Naming::Bare => path.file_name().map_or(path, Path::new),

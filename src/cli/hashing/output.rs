@@ -1,4 +1,4 @@
-//! The standard output of `hash`: lines, or one JSON document that is written file by file.
+//! The standard output of `hash`: lines, or one JSON document that is written incrementally.
 
 use super::names::Naming;
 use crate::{
@@ -27,16 +27,16 @@ pub struct Output {
     format: Format,
     functions: Vec<Function>,
     naming: Naming,
-    /// The JSON document already has an element.
+    /// Whether the JSON document already has an element.
     begun: bool,
-    /// Nothing can be printed any more.
+    /// Whether no more output is possible.
     closed: bool,
-    /// Why, unless the reader has gone away.
+    /// The error that closed the output; `None` if the reader went away.
     failed: Option<io::Error>,
 }
 
 impl Output {
-    /// Nothing printed yet.
+    /// Prints nothing yet.
     pub fn new(args: &HashArgs, functions: Vec<Function>, naming: Naming) -> Self {
         let format = match (args.json, args.sum) {
             (true, _) => Format::Json,
@@ -47,20 +47,21 @@ impl Output {
         Output { out, format, functions, naming, begun: false, closed: false, failed: None }
     }
 
-    /// Whether nothing can be printed any more.
+    /// Whether no more output is possible.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Checks that everything was printed. A reader that has gone away (`| head`) is no error.
+    /// Checks that everything was printed. A reader that has gone away (`| head`) does not count as an
+    /// error.
     ///
     /// # Errors
-    /// If standard output failed.
+    /// If writing to standard output failed.
     pub fn check(&self) -> Outcome {
         self.failed.as_ref().map_or(Ok(()), |e| Err(unprinted(e)))
     }
 
-    /// Whether it is one JSON document.
+    /// Whether the output is a JSON document.
     pub fn is_json(&self) -> bool {
         self.format == Format::Json
     }
@@ -70,7 +71,7 @@ impl Output {
         &self.functions
     }
 
-    /// The name of the file at `path`.
+    /// The name shown for the file at `path`.
     pub fn shown<'p>(&self, path: &'p Path) -> &'p Path {
         self.naming.shown(path)
     }
@@ -85,7 +86,7 @@ impl Output {
         }
     }
 
-    /// Prints a line of text, but not in a JSON document.
+    /// Prints a line of text, unless the output is a JSON document.
     pub fn line(&mut self, parts: &[&OsStr]) {
         if !self.is_json() {
             self.put(|out| {
@@ -95,7 +96,7 @@ impl Output {
         }
     }
 
-    /// Prints the header; `with_digests` if files are printed with their digests.
+    /// Prints the header. `with_digests` tells whether digests will be printed.
     pub fn header(&mut self, with_digests: bool) {
         let functions = self.functions.clone();
         match self.format {
@@ -117,7 +118,7 @@ impl Output {
         }
     }
 
-    /// Prints a file with its digests.
+    /// Prints a file and its digests.
     pub fn file(&mut self, path: &Path, hashed: &Hashed) {
         let name = self.naming.shown(path);
         match self.format {
@@ -132,7 +133,7 @@ impl Output {
         }
     }
 
-    /// Adds an element to the files of a JSON document.
+    /// Appends an element to the `files` array of a JSON document.
     pub fn element(&mut self, value: Value) {
         if self.is_json() {
             let comma = if std::mem::replace(&mut self.begun, true) { ",\n" } else { "\n" };
@@ -140,7 +141,7 @@ impl Output {
         }
     }
 
-    /// Ends a JSON document with these members, and flushes the output.
+    /// Closes a JSON document with these additional members, and flushes the output.
     pub fn end(&mut self, members: Map<String, Value>) {
         if self.is_json() {
             self.put(|out| {
@@ -153,7 +154,7 @@ impl Output {
     }
 }
 
-/// A file and its digests.
+/// A file and its digests, as JSON.
 pub fn json_file(functions: &[Function], name: &Path, hashed: &Hashed) -> Value {
     let digest = |(function, digest): (&Function, &Digest)| (function.name(), json!(digest.to_string()));
     let digests: Map<String, Value> = functions.iter().zip(&hashed.digests).map(digest).collect();

@@ -1,4 +1,4 @@
-//! Shared by `hash` and `match`: threads, and the progress bar.
+//! Shared by `hash` and `match`: the number of threads, and the progress bar.
 
 use crate::{
     cli::{
@@ -16,16 +16,16 @@ use std::{
     time::Duration,
 };
 
-/// How often the progress is updated.
+/// Refresh interval of the progress bar.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The number of threads: as requested, or one for each processor.
+/// The number of threads: as requested, otherwise one per processor.
 pub fn threads(args: &PlaceArgs) -> usize {
     args.threads.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get), usize::from)
 }
 
-/// Runs `work` with a progress bar, if standard error is a terminal and `work` does not print to a terminal too. Counts
-/// the files first for exact totals.
+/// Runs `work` with a progress bar if standard error is a terminal, unless `work` prints to a terminal
+/// too. Counts the files first, so that the totals are exact.
 pub fn with_progress<S: Source>(
     source: &S,
     roots: &[PathBuf],

@@ -1,4 +1,5 @@
-//! `stat`: shows the activity of a mount. Reads it from the mount itself, from an extended attribute of its root.
+//! `stat`: shows the activity of a mount. Asks the mount's process, or reads an extended attribute of
+//! its root.
 
 mod prometheus;
 mod show;
@@ -32,13 +33,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest value of an extended attribute.
+/// Maximum length of an extended attribute's value.
 const ROOM: usize = 64 << 10;
-/// An answer that is not there by then does not come.
+/// Time limit for reading the attribute. A later answer is not expected.
 const MOST: Duration = Duration::from_secs(10);
-/// The disk is a detail, and a store that hangs should not keep the rest.
+/// Time limit for the disk usage: a store that hangs must not withhold the other numbers.
 const SOON: Duration = Duration::from_secs(2);
-/// How often a wait checks for Ctrl-C.
+/// Polling interval for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs `stat`.
@@ -66,7 +67,7 @@ pub fn run(args: &StatArgs) -> Outcome {
     }
 }
 
-/// Prints or writes the numbers. Returns false if the reader has gone away.
+/// Prints the numbers, or writes them to a file. Returns false if the reader has gone away.
 fn deliver(args: &StatArgs, mount: &Mount, now: &Value, before: Option<&Value>) -> Outcome<bool> {
     match &args.prometheus {
         Some(file) if file.as_os_str() == "-" => print(&prometheus::text(now, &mount.target)),
@@ -78,14 +79,15 @@ fn deliver(args: &StatArgs, mount: &Mount, now: &Value, before: Option<&Value>) 
     }
 }
 
-/// The bytes of the disk that the vault lies on, and those that are free; `None` if it does not say so at once.
+/// Total and free bytes of the disk that holds the vault; `None` if the store does not answer quickly.
 fn disk(vault: &Path) -> Option<(u64, u64)> {
     let vault = vault.to_owned();
     let asked = patiently(&Patience { most: Some(SOON), stop: None }, move || Ok(statvfs(&vault)?));
     asked.ok().map(|disk| (disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize))
 }
 
-/// Replaces a file, which a collector of metrics of another user may read.
+/// Replaces a file atomically. Other users may read it, because a metrics collector may run as another
+/// user.
 fn put(file: &Path, text: &str) -> Outcome {
     named_file::replace(file, text.as_bytes(), Mode::from_raw_mode(0o644))
         .map_err(|e| Failure::io(file.display(), &e))
@@ -93,7 +95,8 @@ fn put(file: &Path, text: &str) -> Outcome {
 
 fn ask(mount: &Mount, patience: &Patience) -> Outcome<Value> {
     let target = &mount.target;
-    // While a vault is locked, the programs that wait for it can keep all requests waiting.
+    // Ask the process directly first: while the vault is locked, waiting programs can block all
+    // filesystem requests.
     let said =
         match fuse::tell(mount.device_number(), mount.owner.unwrap_or(0), &ControlCommand::Metrics, patience)
         {
@@ -108,7 +111,8 @@ fn ask(mount: &Mount, patience: &Patience) -> Outcome<Value> {
         .map_err(|e| Failure::plain(Code::Failed, format!("{}: its answer: {e}", target.display())))
 }
 
-/// The attribute of a mount's root, which also tells what is wrong with a mount whose process does not listen.
+/// Reads the attribute of the mount's root. If that fails, the error tells what is wrong with a mount
+/// whose process does not listen.
 fn attribute(mount: &Mount, patience: &Patience) -> Outcome<Vec<u8>> {
     let (target, asked) = (&mount.target, mount.target.clone());
     let read = move || {
@@ -134,8 +138,8 @@ fn attribute(mount: &Mount, patience: &Patience) -> Outcome<Vec<u8>> {
     })
 }
 
-/// The answer without control characters: any user's filesystem can pretend to be a vault, and must not control
-/// the terminal or forge lines.
+/// Removes control characters from the answer. Any user's filesystem can pretend to be a vault, and must
+/// not control the terminal or forge lines.
 fn harmless(answer: Value) -> Value {
     match answer {
         Value::String(text) => printable(&text).into(),

@@ -1,9 +1,9 @@
-//! A mount's numbers in the text format that Prometheus and its node exporter read (version 0.0.4).
+//! A mount's numbers in the text format of Prometheus and its node exporter (version 0.0.4).
 
 use serde_json::Value;
 use std::{fmt::Write, path::Path};
 
-/// The numbers of an activity: key, metric and description.
+/// The numbers of an activity: key, metric name and description.
 const COUNTED: [(&str, &str, &str); 4] = [
     ("count", "warpcrypt_activity_total", "How often something was done."),
     ("bytes", "warpcrypt_activity_bytes_total", "Bytes that it moved."),
@@ -13,7 +13,7 @@ const COUNTED: [(&str, &str, &str); 4] = [
 /// The groups of activities.
 const GROUPS: [&str; 5] = ["requests", "fuse", "store", "crypto", "queue"];
 
-/// All numbers, each with the mount point as a label. Writing to a string cannot fail.
+/// All numbers, labelled with the mount point. Writing to a string cannot fail.
 pub fn text(now: &Value, mount: &Path) -> String {
     let mount = escaped(&mount.to_string_lossy());
     let mut text = String::new();

@@ -1,12 +1,12 @@
-//! A mount's numbers as text: totals since it was mounted, or since the previous output.
+//! A mount's numbers as text: totals since it was mounted, or differences since the previous output.
 
 use crate::{cli::progress::counted, format::printable::printable};
 use indicatif::{BinaryBytes, HumanDuration};
 use serde_json::Value;
 use std::{fmt::Write, time::Duration};
 
-/// The numbers of `now`, less those of `before`. Writing to a string cannot fail, so the results of `write!`
-/// are dropped.
+/// The numbers of `now`, minus those of `before`. Results of `write!` are ignored, because writing to a
+/// string cannot fail.
 pub fn text(now: &Value, before: Option<&Value>) -> String {
     let difference = |path: &[&str]| number(now, path) - before.map_or(0.0, |before| number(before, path));
     let mut text = format!("{}{}\n\n", head(now), rates(now, before));
@@ -45,8 +45,9 @@ pub fn text(now: &Value, before: Option<&Value>) -> String {
     text
 }
 
-/// A line: whether all is well, for how long it has been mounted, and how full the store's disk is; `disk` has its bytes, and
-/// those that are free. Then a line of rates: since the mount, or since `before`, and what the vault complained of.
+/// A summary. The first line is the mount's state, its uptime and how full the store's disk is; `disk`
+/// holds total and free bytes. The second is the rates since the mount, or since `before`. Any
+/// complaints follow.
 pub fn brief(now: &Value, before: Option<&Value>, disk: Option<(u64, u64)>) -> String {
     let disk = disk.map_or_else(String::new, |(all, free)| {
         let used = 100.0 * all.saturating_sub(free) as f64 / all.max(1) as f64;
@@ -58,7 +59,7 @@ pub fn brief(now: &Value, before: Option<&Value>, disk: Option<(u64, u64)>) -> S
     format!("{well}. Mounted for {up}, {open}{disk}.\n{}\n{}", rates(now, before), complaints(now))
 }
 
-/// A line for each complaint that is told, and one for the others.
+/// One line for each complaint in the answer, and one for the number of others.
 fn complaints(now: &Value) -> String {
     let all = &now["complaints"];
     let some = all["some"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -73,7 +74,7 @@ fn complaints(now: &Value) -> String {
     text
 }
 
-/// The state of the mount: failures first.
+/// The state of the mount. Failures take precedence.
 fn state(now: &Value) -> String {
     let failed = members(now, "requests").filter_map(|name| {
         let failures = number(now, &["requests", name, "failures"]);
@@ -100,7 +101,7 @@ fn state(now: &Value) -> String {
     }
 }
 
-/// Bytes and requests a second.
+/// Bytes and requests per second.
 fn rates(now: &Value, before: Option<&Value>) -> String {
     let difference = |path: &[&str]| number(now, path) - before.map_or(0.0, |before| number(before, path));
     let seconds = difference(&["uptime_seconds"]).max(1e-9);
@@ -135,7 +136,7 @@ fn head(now: &Value) -> String {
     ) + &confinement(&now["confinement"])
 }
 
-/// A line with the rights that the mount's process has given up.
+/// A line about the rights that the mount's process has given up.
 fn confinement(of: &Value) -> String {
     let privileges =
         if of["no_new_privileges"] == true { "no new privileges" } else { "may get new privileges" };
@@ -150,7 +151,7 @@ fn confinement(of: &Value) -> String {
     format!("{:20} {privileges}, {files}, {calls}; capabilities: {capabilities}\n", "confinement")
 }
 
-/// A line for each engine.
+/// One line for each engine.
 fn engines(now: &Value, before: Option<&Value>) -> String {
     let mut text = String::new();
     let all = now["engines"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -180,7 +181,7 @@ fn number(of: &Value, path: &[&str]) -> f64 {
     path.iter().fold(of, |at, name| &at[*name]).as_f64().unwrap_or(0.0)
 }
 
-/// The names in an object.
+/// The member names of an object.
 fn members<'a>(of: &'a Value, group: &str) -> impl Iterator<Item = &'a str> {
     of[group].as_object().into_iter().flat_map(|members| members.keys().map(String::as_str))
 }

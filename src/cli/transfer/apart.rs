@@ -1,5 +1,5 @@
-//! Names that the target takes for one, as one does that folds case: what one name made must not pass for what another is to
-//! make, nor be replaced by it.
+//! Detects names that the target treats as the same, for example because it folds case. The copy of one
+//! name must neither pass for the copy of another nor be replaced by it.
 
 use super::{
     copy::{Copy, Dirs, Level, has, inode},
@@ -8,7 +8,7 @@ use super::{
 use std::{ffi::OsStr, io};
 
 impl<S: Side, T: Target> Copy<'_, S, T> {
-    /// Fails if the target takes a name for another one's that was copied or is to be.
+    /// Fails if the target treats `name` as the same name as another one of the source, copied or not.
     pub(super) fn tell_apart(
         &self,
         Dirs { from, to }: &Dirs<S, T>,
@@ -18,7 +18,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         if level.before.contains(name) {
             return Ok(());
         }
-        // It stays open: some number a node anew once nobody holds it.
+        // Keep this open: some filesystems assign a new inode number to a node that has no holder.
         let Some(node) = self.target.node(to, name)? else { return Ok(()) };
         let found = inode(&self.target.stat(&node)?);
         let leads_there = |name: &OsStr| -> io::Result<bool> {
@@ -30,10 +30,11 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         };
         for other in self.target.names(to)? {
             if other == name {
-                return Ok(()); // Another program just made it.
+                return Ok(()); // Another program just created it.
             }
             if leads_there(&other).unwrap_or(false) {
-                // What was there before is this name's own in another spelling, if no second one is taken for it.
+                // An entry from before the copy may be this name in another spelling, unless another
+                // source name claims it.
                 return match !has(self.source, from, &other) && level.before.remove(&other) {
                     true => Ok(()),
                     false => Err(io::Error::other(format!("the target takes this name for {other:?}"))),
@@ -43,7 +44,8 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         Err(io::Error::other("the target takes this name for another one"))
     }
 
-    /// Gives what was copied its name. What has got that since it was looked for is another name's.
+    /// Renames a finished copy to its final name. Unless `replaces`, the name was free before: an entry
+    /// that has appeared since is the copy of another source name, and an error.
     pub(super) fn give_name(
         &self,
         dir: &T::Dir,

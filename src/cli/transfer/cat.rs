@@ -17,14 +17,14 @@ use std::{
     path::Path,
 };
 
-/// Zeros that are written at once in place of a hole.
+/// Maximum number of zeros written at once for a hole.
 const ZEROS: usize = 1 << 20;
 
-/// Standard output, and why nothing more is written.
+/// Standard output, and the reason why writing ended.
 struct Output<'i> {
     interrupt: &'i Interrupt,
     zeros: Vec<u8>,
-    /// The bytes of this file that were written.
+    /// Bytes of this file written so far.
     at: u64,
     end: Option<End>,
 }

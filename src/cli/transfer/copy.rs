@@ -1,8 +1,8 @@
-//! Copying a tree from one side to the other.
+//! Copies a tree from one side to the other.
 //!
-//! A file is written under a temporary name. Files that are whole wait in a queue until their content is durable, many
-//! of them with one sync; only then they get their names. A directory waits in the same queue for its attributes,
-//! because each name that is made in it changes its time.
+//! A file is written under a temporary name. Complete files wait in a queue until their content is
+//! durable, many of them with one sync, and only then get their final names. A directory waits in the
+//! same queue for its attributes, because each name created in it changes its time.
 
 use super::{
     names::is_temporary,
@@ -27,20 +27,21 @@ use std::{
     rc::Rc,
 };
 
-/// The queue is settled when it holds so many entries, or so many bytes were written since.
+/// The queue is settled at this number of entries, or after this number of bytes.
 const DUE_MAX: usize = 128;
 const DUE_BYTES: u64 = 64 << 20;
 
-/// Whether owners, set-user-id and set-group-id bits, file capabilities and special files are copied as the source has them.
+/// Whether owners, set-user-id and set-group-id bits, file capabilities and special files are copied
+/// from the source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Metadata {
     Trusted,
-    /// A store's metadata is not authenticated. A writer of the store could otherwise get a set-user-id program, a device, or
-    /// the ownership of plaintext.
+    /// A store's metadata is not authenticated. Otherwise, a writer of the store could plant a
+    /// set-user-id program or a device, or gain ownership of plaintext.
     Untrusted,
 }
 
-/// A copy that is under way.
+/// A copy in progress.
 pub struct Copy<'a, S: Side, T: Target> {
     pub(super) source: &'a S,
     pub(super) target: &'a T,
@@ -48,28 +49,29 @@ pub struct Copy<'a, S: Side, T: Target> {
     pub(super) metadata: Metadata,
     pub(super) progress: Late,
     pub(super) report: Report,
-    /// The first directory of the target.
+    /// The root directory of the copy in the target.
     pub(super) top: Rc<T::Dir>,
-    /// Inodes with several names: where the first name is in the target, and what had it in the source.
+    /// Inodes with several names: the path of the first name in the target, and the source's attributes.
     pub(super) links: HashMap<(u64, u64), (WalkPath, Stat)>,
     pub(super) due: Vec<Due<S, T>>,
     pub(super) due_bytes: u64,
 }
 
-/// A directory that is being copied, on both sides.
+/// A directory being copied, on both sides.
 pub(super) struct Dirs<S: Side, T: Target> {
     pub from: S::Dir,
     pub to: Rc<T::Dir>,
 }
 
-/// What is known of one, and left to do in it.
+/// State of a directory being copied.
 pub(super) struct Level {
     path: WalkPath,
     stat: Stat,
-    /// Names that the target had before, but for those that another one was found to lead to.
+    /// Names that the target had before the copy, minus those found to be other spellings of source
+    /// names.
     pub(super) before: HashSet<OsString>,
     names: std::vec::IntoIter<OsString>,
-    /// Names that damaged files got.
+    /// Names given to damaged files.
     saved: HashSet<OsString>,
 }
 
@@ -85,40 +87,41 @@ impl<S: Side, T: Target> Climb for Dirs<S, T> {
     }
 }
 
-/// What waits until the files before it are durable.
+/// An entry of the queue, waiting for the content before it to be durable.
 pub(super) enum Due<S: Side, T: Target> {
-    /// A file that is to get its name.
+    /// A file that needs its final name.
     File(Whole<T>),
-    /// A directory that is to get its attributes.
+    /// A directory that needs its attributes.
     Dir(Box<(Dirs<S, T>, Level)>),
 }
 
-/// A file of which everything is written.
+/// A file that is completely written.
 pub(super) struct Whole<T: Target> {
     pub file: T::File,
     pub dir: Rc<T::Dir>,
     pub temporary: OsString,
     pub path: WalkPath,
     pub bytes: u64,
-    /// Whether it may replace what has the name.
+    /// Whether it may replace an existing entry of its name.
     pub replaces: bool,
 }
 
-/// A node on its way.
+/// A node being copied.
 pub(super) struct Job<'l, S: Side, T: Target> {
     pub node: S::Node,
     pub stat: Stat,
     pub dir: &'l Rc<T::Dir>,
     pub name: &'l OsStr,
     pub path: &'l WalkPath,
-    /// Names that the target had before; `None` if this is copied alone.
+    /// Names that the target had before the copy; `None` if a single node is copied.
     pub before: Option<&'l HashSet<OsString>>,
 }
 
-/// Copies what `from` names to `to`, as far as it can be read. Returns what was done, and what ended it early.
+/// Copies `from` to `to`, as far as it can be read. Returns the report, and the error that ended the
+/// copy early.
 ///
 /// # Errors
-/// If there is nothing to copy, or no place for it.
+/// If there is nothing to copy, or the target has no place for it.
 pub fn copy<S: Side, T: Target>(
     (source, from): (&S, &Path),
     (target, to): (&T, &Path),
@@ -142,13 +145,14 @@ pub fn copy<S: Side, T: Target>(
         None => copy.tree(node, stat),
         Some(name) => copy.single(node, stat, &name),
     };
-    // What is whole is kept, even if there was a failure.
+    // Keep complete files even after a failure.
     let settled = copy.settle();
     copy.report.interrupted = interrupt.check().is_err();
     Ok((copy.report, done.and(settled)))
 }
 
-/// The node to copy, the target's directory, and the new name in it. Without a name the directory is the copy itself.
+/// The node to copy, the target's directory, and the new name in it. Without a name, the directory
+/// itself becomes the copy.
 type Beginning<S, T> = (<S as Side>::Node, Stat, <T as Side>::Dir, Option<OsString>);
 
 fn begin<S: Side, T: Target>(
@@ -192,7 +196,7 @@ fn destination<T: Target>(
 }
 
 impl<S: Side, T: Target> Copy<'_, S, T> {
-    /// Copies a file, a link or a special file alone.
+    /// Copies a single file, link or special file.
     fn single(&mut self, node: S::Node, stat: Stat, name: &OsStr) -> Outcome {
         let top = self.top.clone();
         let path = WalkPath::default().join(name);
@@ -201,7 +205,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         copied.or_else(|e| self.note(&path, &e))
     }
 
-    /// Copies what is in a directory, and everything below.
+    /// Copies the contents of a directory recursively.
     fn tree(&mut self, node: S::Node, stat: Stat) -> Outcome {
         let (top, path) = (self.top.clone(), WalkPath::default());
         let (dirs, level) = match self.level(&path, &node, stat, top) {
@@ -235,7 +239,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         Ok(())
     }
 
-    /// Copies what has this name, or opens it if it is a directory.
+    /// Copies the node of this name; a directory is opened instead.
     fn child(
         &mut self,
         dirs: &Dirs<S, T>,
@@ -252,7 +256,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
             .and_then(|node| node.map(|node| Ok((self.source.stat(&node)?, node))).transpose());
         let (stat, node) = match found {
             Ok(Some(found)) => found,
-            Ok(None) => return Ok(None), // It was removed since.
+            Ok(None) => return Ok(None), // It was removed meanwhile.
             Err(e) => return self.note(path, &e).map(|()| None),
         };
         if self.links.get(&inode(&stat)).is_some_and(|(first, _)| self.waits(first)) {
@@ -284,7 +288,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         self.level(job.path, &job.node, job.stat, to)
     }
 
-    /// Opens a directory to copy what is in it to `to`.
+    /// Opens a directory for copying its contents to `to`.
     fn level(
         &mut self,
         path: &WalkPath,
@@ -298,7 +302,8 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         let own = self.target.node_of_dir(&to)?;
         let mode = self.target.stat(&own)?.mode;
         if mode & 0o700 != 0o700 {
-            // It may have its final mode already. If it stays closed, what is made in it fails and is reported.
+            // It may already have its final mode. If the change fails, creating entries in it fails too
+            // and is reported.
             let _ = self.target.set_mode(&own, mode | 0o700);
         }
         let (left, before): (HashSet<_>, _) =
@@ -309,7 +314,8 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         Ok((Dirs { from, to }, level))
     }
 
-    /// Makes durable what waits, and gives it its names and attributes. Returns the first failure.
+    /// Makes the queued content durable, then gives the entries their names and attributes. Returns the
+    /// first failure.
     fn settle(&mut self) -> Outcome {
         let due = std::mem::take(&mut self.due);
         self.due_bytes = 0;
@@ -328,7 +334,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         done
     }
 
-    /// Gives a file its name. If not all files could be stored, this one may be.
+    /// Gives a file its final name. If the common sync failed, syncs this file by itself.
     fn name(&mut self, whole: &Whole<T>, stored: bool) -> Outcome {
         let Whole { file, dir, temporary, path, bytes, replaces } = whole;
         let stored = if stored { Ok(()) } else { self.target.store(&[file]) };
@@ -339,20 +345,20 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
                 Ok(())
             }
             Err(e) => {
-                let _ = self.target.remove(dir, temporary); // The first error counts.
-                // What has the name is not the copy: no other name may become one of its.
+                let _ = self.target.remove(dir, temporary); // Keep the first error.
+                // The entry of that name is not the copy, so create no hard links to it.
                 self.links.retain(|_, (first, _)| !first.is_clone_of(path));
                 self.note(path, &e)
             }
         }
     }
 
-    /// Whether a file has yet to get its name.
+    /// Whether a file is still queued for its name.
     fn waits(&self, file: &WalkPath) -> bool {
         self.due.iter().any(|due| matches!(due, Due::File(whole) if whole.path.is_clone_of(file)))
     }
 
-    /// Ends the work in a directory.
+    /// Finishes a directory: makes its names durable and sets its attributes.
     fn leave(&mut self, Dirs { from, to }: &Dirs<S, T>, level: &Level) -> Outcome {
         let dressed = self.target.store_names(to).and_then(|()| {
             let (from, to) = (self.source.node_of_dir(from)?, self.target.node_of_dir(to)?);
@@ -370,10 +376,10 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         }
     }
 
-    /// Notes what cannot be copied.
+    /// Reports a node that cannot be copied.
     ///
     /// # Errors
-    /// If nothing more can be.
+    /// If nothing more can be copied, or after an interruption.
     fn note(&mut self, path: &WalkPath, error: &io::Error) -> Outcome {
         self.interrupt.check()?;
         if is_full(error) || error.kind() == io::ErrorKind::ReadOnlyFilesystem {
@@ -390,12 +396,12 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     }
 }
 
-/// What tells an inode from every other.
+/// A unique key of an inode.
 pub(super) fn inode(stat: &Stat) -> (u64, u64) {
     (stat.dev, stat.ino)
 }
 
-/// Whether a directory has this name.
+/// Whether a directory contains this name.
 pub(super) fn has<S: Side>(source: &S, dir: &S::Dir, name: &OsStr) -> bool {
     source.node(dir, name).is_ok_and(|node| node.is_some())
 }
@@ -404,7 +410,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// The failure of work that did not come to its end.
+/// The failure of work that ended early.
 pub(super) fn failed(what: impl Display, error: &io::Error) -> Failure {
     let what = format!("{what}: {error}");
     if is_full(error) {

@@ -1,4 +1,5 @@
-//! Copying what is no directory: files, links and special files. Nothing has its final name before it is whole.
+//! Copies everything but directories: files, links and special files. None gets its final name before it
+//! is complete.
 
 use super::{
     copy::{Copy, Due, Job, Metadata, Whole, inode},
@@ -10,21 +11,21 @@ use crate::vault::{Kind, Segment, Stat, WalkPath};
 use rustix::io::Errno;
 use std::{ffi::OsStr, io, ops::Range};
 
-/// Bytes that are missing, if it is bytes, and why.
+/// Missing byte ranges and the reasons. No range if an attribute is missing.
 type Damage = Vec<(Option<Range<u64>>, String)>;
 
 /// The set-user-id and set-group-id bits.
 const SET_ID: u32 = 0o6000;
-/// The attribute that gives a program rights as set-user-id bits do.
+/// The attribute that grants a program capabilities.
 const CAPABILITIES: &str = "security.capability";
-/// Why an export does not keep something.
+/// Why an export drops some metadata.
 const UNTRUSTED: &str = "metadata in the store is not authenticated; --trust-metadata keeps it";
 
 impl<S: Side, T: Target> Copy<'_, S, T> {
-    /// Copies anything but a directory. `taken` says whether a name for a damaged file is in use.
+    /// Copies a node other than a directory. `taken` tells whether a name for a damaged file is in use.
     pub(super) fn leaf(&mut self, job: Job<S, T>, taken: &mut dyn FnMut(&OsStr) -> bool) -> io::Result<()> {
         if let Some((first, stat)) = self.links.get(&inode(&job.stat)).cloned()
-            // Another file may have got the number since.
+            // The inode number may have been reused.
             && job.stat.nlink > 1
             && same(&job.stat, &stat)
         {
@@ -52,7 +53,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         Ok(())
     }
 
-    /// What has the name in the target.
+    /// The attributes of the target's node of that name, if there is one.
     pub(super) fn there(&self, job: &Job<S, T>) -> io::Result<Option<Stat>> {
         let there = self.target.node(job.dir, job.name)?;
         let there = there.map(|node| self.target.stat(&node)).transpose()?;
@@ -64,7 +65,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         }
     }
 
-    /// Gives the copy of a file a further name.
+    /// Creates another hard link to the copy of a file.
     fn link(&mut self, job: &Job<S, T>, first: &WalkPath) -> io::Result<()> {
         let mut node = self.target.node_of_dir(&self.top)?;
         for name in &first.path() {
@@ -99,7 +100,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         self.named(job, &temporary, replaces, made.map(drop))
     }
 
-    /// Gives what was made its name, or removes it if that failed.
+    /// Gives a new node its final name, or removes it if creating or renaming it failed.
     fn named(
         &mut self,
         job: &Job<S, T>,
@@ -110,13 +111,13 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         let named = made.and_then(|()| self.give_name(job.dir, temporary, job.name, replaces));
         match &named {
             Ok(()) => self.report.others += 1,
-            // The first error counts.
+            // Keep the first error.
             Err(_) => drop(self.target.remove(job.dir, temporary)),
         }
         named
     }
 
-    /// Copies a regular file. False if it is damaged.
+    /// Copies a regular file. Returns false if it is damaged.
     fn file(
         &mut self,
         job: &Job<S, T>,
@@ -128,7 +129,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         let (damage, bytes) = match self.fill(job, &file) {
             Ok(filled) => filled,
             Err(e) => {
-                let _ = self.target.remove(job.dir, &temporary); // The first error counts.
+                let _ = self.target.remove(job.dir, &temporary); // Keep the first error.
                 return Err(e);
             }
         };
@@ -151,7 +152,8 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         Ok(whole)
     }
 
-    /// Writes everything that can be read of a file. Returns what is missing, and how many bytes there were.
+    /// Writes everything that can be read of a file. Returns what is missing, and the number of bytes
+    /// written.
     fn fill(&mut self, job: &Job<S, T>, file: &T::File) -> io::Result<(Damage, u64)> {
         let (mut damage, mut written) = (Damage::new(), 0);
         let stat = self.source.each_segment(&job.node, &mut |segment| {
@@ -174,8 +176,8 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         Ok((damage, written))
     }
 
-    /// Gives a node its owner, extended attributes, mode and times, as far as they are trusted. Returns which attributes cannot be
-    /// read.
+    /// Sets a node's owner, extended attributes, mode and times, as far as they are trusted. Returns a
+    /// message for each attribute that cannot be read.
     pub(super) fn dress(&mut self, from: &S::Node, stat: &Stat, to: &T::Node) -> io::Result<Vec<String>> {
         let without = match self.metadata {
             Metadata::Trusted => self.own(stat, to)?,
@@ -205,20 +207,20 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         Ok(unreadable)
     }
 
-    /// Gives a node its owner. Returns the bits of its mode that it must not get.
+    /// Sets a node's owner. Returns the mode bits that must be cleared.
     fn own(&mut self, stat: &Stat, to: &T::Node) -> io::Result<u32> {
         let owned = self.target.set_owner(to, Some(stat.uid), Some(stat.gid));
         if owned.is_err() {
-            // The group may be one of this user's.
+            // The group alone may be permitted: this user may be a member.
             let _ = self.target.set_owner(to, None, Some(stat.gid));
         }
-        // Such a file would run as somebody else.
+        // With these bits, the file would run as the wrong user.
         let without = if owned.is_err() && stat.kind != Kind::Dir { SET_ID } else { 0 };
         self.keep("owner", owned)?;
         Ok(without)
     }
 
-    /// Leaves a node to this process's user, and notes what the source says otherwise.
+    /// Leaves a node to this process's user, and reports differences from the source.
     fn leave_owner(&mut self, stat: &Stat, to: &T::Node) -> io::Result<()> {
         let own = self.target.stat(to)?;
         if (own.uid, own.gid) != (stat.uid, stat.gid) {
@@ -230,8 +232,8 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         Ok(())
     }
 
-    /// Sets an attribute, or notes that the target keeps none such. On a full disk it fails: what then got its name without
-    /// the attribute would pass for a copy when this runs again.
+    /// Sets an attribute, or reports that the target does not keep it. Fails if the disk is full:
+    /// without the attribute, a file that got its name would pass for a complete copy in the next run.
     fn attribute(&mut self, to: &T::Node, name: &OsStr, value: &[u8]) -> io::Result<()> {
         let what = name.to_string_lossy();
         match self.target.set_attribute(to, name, value) {
@@ -243,17 +245,17 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
         }
     }
 
-    /// Whether an attribute is more than the target keeps for one node, whatever room it has.
+    /// Whether an attribute exceeds the target's limit for one node, regardless of free space.
     fn is_too_much(&self, to: &T::Node, error: &io::Error) -> bool {
         match Errno::from_io_error(error) {
             Some(Errno::TOOBIG | Errno::FBIG | Errno::RANGE | Errno::NAMETOOLONG) => true,
-            // Many say that a node is full as they say it of the disk.
+            // Many filesystems return the same error for a full node and for a full disk.
             Some(Errno::NOSPC) => self.target.room(to).is_ok_and(|room| room.is_left()),
             _ => false,
         }
     }
 
-    /// Notes what the target refuses to keep.
+    /// Reports metadata that the target refuses to keep.
     fn keep(&mut self, what: &str, result: io::Result<()>) -> io::Result<()> {
         use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
         match result {
@@ -266,7 +268,7 @@ impl<S: Side, T: Target> Copy<'_, S, T> {
     }
 }
 
-/// Whether two nodes have the same type, size and time of modification.
+/// Whether two nodes have the same type, size and modification time.
 fn same(a: &Stat, b: &Stat) -> bool {
     let size = |stat: &Stat| match stat.kind {
         Kind::File | Kind::Symlink => stat.size,
@@ -276,7 +278,7 @@ fn same(a: &Stat, b: &Stat) -> bool {
     (a.kind, a.mtime, size(a)) == (b.kind, b.mtime, size(b))
 }
 
-/// Adds a damaged range; neighbours with one reason are one range.
+/// Adds a damaged range. Merges it with an adjacent one that has the same reason.
 fn add(damage: &mut Damage, range: Range<u64>, reason: String) {
     match damage.last_mut() {
         Some((Some(last), why)) if last.end == range.start && *why == reason => last.end = range.end,

@@ -1,4 +1,4 @@
-//! `ls`: lists what is in a vault.
+//! `ls`: lists the contents of a vault.
 
 use super::{open, side::Side};
 use crate::{
@@ -25,26 +25,26 @@ use std::{
 /// The last second of the year 9999.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// Something in the vault.
+/// A node of the vault to list.
 struct Entry {
     path: PathBuf,
     stat: Stat,
-    /// Of a symbolic link.
+    /// For a symbolic link, if shown.
     target: Option<OsString>,
 }
 
-/// A listing that is under way.
+/// A listing in progress.
 struct Listing<'a> {
     args: &'a ListArgs,
     vault: Vaulted,
     interrupt: Interrupt,
     unreadable: usize,
     json: Vec<Value>,
-    /// Whether somebody still reads what is printed.
+    /// Whether standard output still has a reader.
     is_read: bool,
 }
 
-/// A directory that was listed, with the directories in it that are still to be, the next one last.
+/// A listed directory, and the subdirectories still to list, the next one last.
 struct Rest {
     path: WalkPath,
     inner: Vec<OsString>,
@@ -88,7 +88,7 @@ impl Listing<'_> {
         }
     }
 
-    /// Lists what is in a directory, and with `--recursive` all that is below.
+    /// Lists a directory, and with `--recursive` everything below it.
     fn below(&mut self, top: <Vaulted as Side>::Node) -> Outcome {
         let Some((dir, rest)) = self.enter(WalkPath::default(), &top)? else { return Ok(()) };
         let mut ladder = Ladder::new(dir, rest);
@@ -104,7 +104,7 @@ impl Listing<'_> {
             let path = rest.path.join(&name);
             match self.vault.node(dir, &name) {
                 Err(e) => self.note(&path.path(), &e),
-                Ok(None) => {} // It was removed since.
+                Ok(None) => {} // It was removed meanwhile.
                 Ok(Some(node)) => {
                     if let Some((dir, rest)) = self.enter(path.clone(), &node)?
                         && let Err(e) = ladder.enter(dir, rest)
@@ -160,7 +160,7 @@ impl Listing<'_> {
         Ok((dir, names))
     }
 
-    /// Names directories to which there was no way back, with something in them left to list.
+    /// Reports directories that the walk could not return to while they had subdirectories left to list.
     fn lose(&mut self, lost: Vec<Rest>, error: &io::Error) {
         for Rest { path, .. } in lost.into_iter().filter(|rest| !rest.inner.is_empty()) {
             self.note(&path.path(), error);
@@ -231,7 +231,7 @@ impl Entry {
     }
 }
 
-/// The type as `ls` and `find` name it.
+/// The letter for a type, as in `ls` and `find`.
 fn letter(kind: Kind) -> char {
     match kind {
         Kind::File => '-',
@@ -259,7 +259,7 @@ fn permissions(mode: u32) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// In UTC; as seconds where the calendar has no date.
+/// The time in UTC, or in seconds if it is outside the calendar.
 fn time(time: Time) -> String {
     match u64::try_from(time.seconds) {
         Ok(seconds) if seconds <= LAST_SECOND => log::utc(UNIX_EPOCH + Duration::from_secs(seconds)),
@@ -267,7 +267,7 @@ fn time(time: Time) -> String {
     }
 }
 
-/// A name without what a terminal would obey or cannot show.
+/// A name with everything escaped that could control a terminal or cannot be shown.
 fn escaped(name: &Path) -> String {
     let mut text = String::new();
     for part in name.as_os_str().as_bytes().utf8_chunks() {

@@ -1,4 +1,4 @@
-//! Working on a vault without a mount: `ls`, `cat`, `export` and `import`.
+//! Commands that use a vault without a mount: `ls`, `cat`, `export` and `import`.
 
 mod apart;
 mod cat;
@@ -66,13 +66,13 @@ pub fn import(args: &ImportArgs) -> Outcome {
     conclude(&report, args.json.then_some("import"), copied.and(stored))
 }
 
-/// Opens a vault for reading; it may be mounted at the same time. Damaged names in it are logged.
+/// Opens a vault for reading. It may be mounted at the same time. Damaged names are logged.
 fn open(vault: &Path, unlock: &UnlockArgs, reach: &mut Reach) -> Outcome<Vaulted> {
     log::to_standard_error();
     unlocking::open(vault, unlock, Some(reach)).map(Vaulted)
 }
 
-/// `command` is the one whose JSON is asked for.
+/// Prints the report and returns the outcome. Prints JSON if `command` is given.
 fn conclude(report: &Report, command: Option<&str>, done: Outcome) -> Outcome {
     let printed = print(&command.map_or_else(|| report.text(), |command| report.json(command)));
     done?;
@@ -80,7 +80,8 @@ fn conclude(report: &Report, command: Option<&str>, done: Outcome) -> Outcome {
     report.judge()
 }
 
-/// The filesystem beside a vault. A path that does not exist yet is inside the vault if the directory above it is.
+/// The filesystem outside the vault; fails for a path inside it. A path that does not exist yet is
+/// inside if its parent is.
 fn beside(vault: &Path, path: &Path) -> Outcome<Plain> {
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let real = path.canonicalize().or_else(|_| above.canonicalize());

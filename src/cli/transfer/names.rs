@@ -1,4 +1,4 @@
-//! Names that copying makes: temporary ones, and those of files that are not whole.
+//! Names created by copying: temporary names, and names of incomplete files.
 
 use crate::{crypto::random, format::name::NAME_MAX};
 use std::{
@@ -7,13 +7,13 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
 };
 
-/// What temporary names begin and end with; between are hexadecimal digits.
+/// Prefix and suffix of temporary names. Between them are hexadecimal digits.
 const TEMPORARY: (&str, &str) = (".warpcrypt-", ".part");
 const TEMPORARY_DIGITS: usize = 16;
-/// What is appended to the name of a file that is not whole.
+/// Suffix for the name of an incomplete file.
 const DAMAGED: &str = ".damaged";
 
-/// The name of a file that is not whole.
+/// The first free name for an incomplete file. Long names are truncated to fit.
 pub fn damaged_name(name: &OsStr, taken: &mut dyn FnMut(&OsStr) -> bool) -> OsString {
     let mut number = 1;
     loop {
@@ -27,14 +27,14 @@ pub fn damaged_name(name: &OsStr, taken: &mut dyn FnMut(&OsStr) -> bool) -> OsSt
     }
 }
 
-/// A new temporary name.
+/// A new random temporary name.
 pub fn temporary() -> io::Result<OsString> {
     let mut number = [0; TEMPORARY_DIGITS / 2];
     random::fill(&mut number)?;
     Ok(format!("{}{:016x}{}", TEMPORARY.0, u64::from_be_bytes(number), TEMPORARY.1).into())
 }
 
-/// Whether a name is one that [`temporary`] makes: what has it was left by a copy that was killed.
+/// Whether a name has the form made by [`temporary`]. Such a file was left by a copy that was killed.
 pub fn is_temporary(name: &OsStr) -> bool {
     let within = name.to_str().and_then(|name| name.strip_prefix(TEMPORARY.0)?.strip_suffix(TEMPORARY.1));
     within.is_some_and(|digits| {

@@ -1,5 +1,5 @@
-//! The filesystem that the process sees, by directory descriptors. Links are followed in the path that the user named,
-//! and nowhere below it.
+//! The filesystem as the process sees it, accessed by directory descriptors. Links are followed in the
+//! path that the user named, and nowhere below it.
 
 use super::side::{Attribute, New, Room, SYNC_EACH, Side, Target, if_there};
 use crate::{
@@ -20,34 +20,34 @@ use std::{
     path::Path,
 };
 
-/// Bytes that are read at once.
+/// Maximum number of bytes per read.
 const PIECE: u64 = 8 << 20;
 
-/// The filesystem that the process sees.
+/// The filesystem as the process sees it.
 pub struct Plain {
-    /// Device and inode of a vault's directory, and the devices of its mounts. Neither is entered: a vault cannot be copied into
-    /// itself.
+    /// Device and inode of a vault's directory. Neither it nor a mount of the vault is entered: a vault
+    /// cannot be copied into itself.
     vault: (u64, u64),
     mounts: Vec<u64>,
-    /// Of the first directory that was opened.
+    /// Filesystem and device of the first directory that was opened.
     filesystem: OnceCell<(Filesystem, u64)>,
 }
 
 impl Plain {
-    /// The filesystem, except for the directory of this vault.
+    /// The filesystem without the directory of this vault.
     ///
     /// # Errors
-    /// If that cannot be reached.
+    /// If the vault's directory cannot be reached.
     pub fn beside(vault: &Path) -> io::Result<Self> {
         let mounts = mounts::of_vault(&vault.canonicalize()?).iter().map(Mount::device_number).collect();
         let vault = rustix::fs::stat(vault)?;
         Ok(Plain { vault: (vault.st_dev, vault.st_ino), mounts, filesystem: OnceCell::new() })
     }
 
-    /// Notes the filesystem that is to be synced.
+    /// Remembers the filesystem to sync.
     fn note_filesystem(&self, dir: &StoreDir, device: u64) -> io::Result<()> {
         if self.filesystem.get().is_none() {
-            let _ = self.filesystem.set((dir.filesystem()?, device)); // It was just found empty.
+            let _ = self.filesystem.set((dir.filesystem()?, device)); // It was just found to be empty.
         }
         Ok(())
     }
@@ -149,7 +149,7 @@ impl Side for Plain {
     }
 }
 
-/// The next range with data from `at` on.
+/// The next range with data, starting at `at`.
 fn next_data(fd: &OwnedFd, at: u64, size: u64) -> io::Result<Option<Range<u64>>> {
     if at >= size {
         return Ok(None);
@@ -157,7 +157,7 @@ fn next_data(fd: &OwnedFd, at: u64, size: u64) -> io::Result<Option<Range<u64>>>
     let start = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
         Ok(start) => start,
         Err(Errno::NXIO) => return Ok(None),
-        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(at..size)), // It knows no holes.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(at..size)), // No support for holes.
         Err(e) => return Err(e.into()),
     };
     let end = rustix::fs::seek(fd, SeekFrom::Hole(start))?.min(size);

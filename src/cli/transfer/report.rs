@@ -1,4 +1,4 @@
-//! What was copied, and what could not be.
+//! The report of a copy: counts and problems.
 
 use crate::cli::{
     exit::{Code, Failure, Outcome},
@@ -13,45 +13,46 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Something that was not copied, or only in part.
+/// A node that was not copied, or only in part.
 pub struct Problem {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// The bytes that are missing; `None` if nothing of it was copied.
+    /// The missing bytes; `None` if the problem is not about part of the content.
     pub bytes: Option<Range<u64>>,
-    /// Where the rest of a damaged file is.
+    /// Path of the rest of a damaged file.
     pub saved_as: Option<PathBuf>,
-    /// Why.
+    /// Description of the problem.
     pub reason: String,
 }
 
-/// Counts, and what went wrong.
+/// Counts and problems of a copy.
 #[derive(Default)]
 pub struct Report {
-    /// Regular files that were copied, also in part.
+    /// Regular files copied, damaged ones included.
     pub files: u64,
-    /// Directories that were made.
+    /// Directories created.
     pub directories: u64,
-    /// Links, FIFOs, sockets and devices that were made, and further names of files.
+    /// Links, FIFOs, sockets and devices created, and further names of files.
     pub others: u64,
-    /// Bytes that were written.
+    /// Bytes written.
     pub bytes: u64,
-    /// What was there already.
+    /// Nodes that were already present.
     pub present: u64,
-    /// What could not be copied.
+    /// Nodes that could not be copied completely.
     pub problems: Vec<Problem>,
-    /// What the target does not keep: how often, and why.
+    /// Metadata that the target does not keep: how often, and why.
     pub not_kept: BTreeMap<String, (u64, String)>,
-    /// FIFOs, sockets and devices that were not made, because a writer of the store may have put them there.
+    /// FIFOs, sockets and devices that were left out, because a writer of the store may have planted
+    /// them.
     pub special_left_out: u64,
-    /// Names that do not verify.
+    /// Number of names that do not verify.
     pub names_left_out: usize,
-    /// Whether it ended before everything was copied.
+    /// Whether the copy was interrupted.
     pub interrupted: bool,
 }
 
 impl Problem {
-    /// A line for people. Debug formatting escapes what a terminal would obey.
+    /// One line of text. Debug formatting escapes terminal control sequences.
     pub fn text(&self) -> String {
         let range =
             self.bytes.as_ref().map(|b| format!(", bytes {} to {}", b.start, b.end.saturating_sub(1)));
@@ -71,12 +72,12 @@ impl Problem {
 }
 
 impl Report {
-    /// Notes that the target does not keep a property.
+    /// Counts a property that was not kept.
     pub fn lose(&mut self, what: &str, why: String) {
         self.not_kept.entry(what.to_owned()).or_insert((0, why)).0 += 1;
     }
 
-    /// For people.
+    /// The report as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (what, (count, why)) in &self.not_kept {
@@ -98,7 +99,7 @@ impl Report {
         )
     }
 
-    /// As JSON.
+    /// The report as JSON.
     pub fn json(&self, command: &str) -> String {
         let not_kept = self
             .not_kept
@@ -122,7 +123,7 @@ impl Report {
     /// The outcome of the command.
     ///
     /// # Errors
-    /// If something was not copied whole.
+    /// If something was not copied completely.
     pub fn judge(&self) -> Outcome {
         match self.problems.len() + self.names_left_out {
             0 => Ok(()),
@@ -135,7 +136,7 @@ impl Report {
     }
 }
 
-/// The root has no name of its own.
+/// The root's path is empty; show it as `/`.
 fn shown(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new("/") } else { path }
 }

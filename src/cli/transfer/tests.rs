@@ -1,5 +1,5 @@
-//! Odd filesystems. A target may not tell upper case from lower, as vfat, exFAT and others do not. It goes on keeping names as they
-//! were given.
+//! Copying to and from unusual filesystems. A target may be case-insensitive but case-preserving, as are
+//! vfat, exFAT and others.
 
 use super::{
     copy::{Metadata, copy},
@@ -22,25 +22,25 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Any directory: nothing is taken for the vault itself.
+/// Any existing directory: these tests have no vault to exclude.
 const VAULT: &str = "/proc";
 
-/// A filesystem that is odd.
+/// A filesystem with unusual behaviour.
 struct OddPlain(Plain, Odd);
 
-/// In what way.
+/// Its peculiarities.
 #[derive(Clone, Copy, Default)]
 struct Odd {
-    /// It folds case.
+    /// Names are case-insensitive.
     folds: bool,
-    /// The number that all its nodes have.
+    /// The inode number of all its nodes.
     number: Option<u64>,
-    /// A name that it gives to nothing.
+    /// A name that it refuses to create.
     refused: Option<&'static str>,
 }
 
 impl OddPlain {
-    /// The name that something has already, in any case; else the name itself.
+    /// The existing spelling of a name, or the name itself if it does not exist.
     fn kept(&self, dir: &StoreDir, name: &OsStr) -> io::Result<OsString> {
         let mut names = self.0.names(dir)?.into_iter();
         let same = |kept: &OsString| self.1.folds && kept.eq_ignore_ascii_case(name);
@@ -169,7 +169,7 @@ impl Target for OddPlain {
     }
 }
 
-/// A directory with these files. All have the same time of modification.
+/// A directory with these files, all with the same modification time.
 fn tree(files: &[(&str, &str)]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, content) in files {
@@ -181,7 +181,7 @@ fn tree(files: &[(&str, &str)]) -> TempDir {
     dir
 }
 
-/// Copies a tree to a target that folds case.
+/// Copies a tree to a case-insensitive target.
 fn copied(source: &TempDir, target: &TempDir) -> Report {
     copied_oddly((source, Odd::default()), (target, Odd { folds: true, ..Odd::default() }))
 }
@@ -196,7 +196,7 @@ fn copied_oddly((source, from): (&TempDir, Odd), (target, to): (&TempDir, Odd)) 
     report
 }
 
-/// Where the problems are.
+/// The paths of all problems.
 fn problems(report: &Report) -> Vec<&str> {
     report.problems.iter().map(|problem| problem.path.to_str().unwrap()).collect()
 }

@@ -1,4 +1,4 @@
-//! An open vault, by its directories.
+//! An open vault as a side of a copy.
 
 use super::side::{Attribute, New, Room, SYNC_EACH, Side, Target, if_there};
 use crate::{
@@ -32,7 +32,7 @@ impl VaultNode {
         }
     }
 
-    /// What only an entry can be: a file or a link.
+    /// The directory and name of a file or link; EISDIR for a directory.
     fn entry(&self) -> io::Result<(&Arc<Dir>, &StoredName)> {
         match self {
             VaultNode::Dir(_) => Err(Errno::ISDIR.into()),
@@ -41,7 +41,7 @@ impl VaultNode {
     }
 }
 
-/// A file that is being written.
+/// A file being written.
 pub struct VaultFile {
     dir: Arc<Dir>,
     name: StoredName,
@@ -213,7 +213,7 @@ fn set(vault: &Vault, node: &VaultNode, changes: &SetAttr) -> io::Result<()> {
     Ok(())
 }
 
-/// A new node of this process's user. It gets its owner when it is whole.
+/// A new node owned by this process's user. Its final owner is set when it is complete.
 fn owned(mode: u32) -> NewNode<'static> {
     let [uid, gid] = [rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()];
     NewNode::plain(mode, uid, gid)

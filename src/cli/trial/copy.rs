@@ -1,4 +1,4 @@
-//! Copies a tree into a mount and compares it byte for byte afterwards.
+//! Copies a tree into a mount and later compares the two byte by byte.
 
 use super::tree::{Node, NodeKind, Tree};
 use crate::cli::{
@@ -13,10 +13,10 @@ use std::{
     path::Path,
 };
 
-/// Bytes of a step.
+/// Bytes per read and write.
 const STEP: usize = 1 << 20;
 
-/// Copies every node below `to`, with modes and times of last write.
+/// Copies every node to a path below `to`, with modes and modification times.
 ///
 /// # Errors
 /// The first error of a read or write, or an interruption.
@@ -31,7 +31,7 @@ pub fn copy(tree: &Tree, to: &Path, bar: &ProgressBar, interrupt: &Interrupt) ->
         };
         result.map_err(|e| Failure::io(format!("copying {}", node.path.display()), &e))?;
     }
-    // Last, and children first: writing into a directory changes its time.
+    // Directories last, children first: creating entries in a directory changes its time.
     for node in tree.nodes.iter().rev().filter(|n| n.kind == NodeKind::Dir) {
         let dressed = File::open(to.join(&node.path)).and_then(|dir| dress(&dir, node));
         dressed.map_err(|e| Failure::io(format!("copying {}", node.path.display()), &e))?;
@@ -79,7 +79,7 @@ pub fn compare(tree: &Tree, copy: &Path, bar: &ProgressBar, interrupt: &Interrup
     Ok(())
 }
 
-/// What differs, if anything does.
+/// The property that differs, if any.
 fn difference(
     original: &Path,
     copy: &Path,

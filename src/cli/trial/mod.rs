@@ -1,4 +1,4 @@
-//! `try`: copies real files to a temporary vault, shows what the disk sees, and compares every byte.
+//! `try`: copies real files to a temporary vault, shows what the disk stores, and compares every byte.
 
 mod copy;
 mod stored;
@@ -35,7 +35,7 @@ use zeroize::Zeroizing;
 const SETTINGS: Settings =
     Settings { cipher: Cipher::Aes256, integrity: Integrity::DEFAULT, names: NameMode::Encrypted };
 
-/// Figures of a run.
+/// Measurements of a run.
 struct Run<'a> {
     tree: &'a Tree,
     copied_in: Duration,
@@ -67,7 +67,7 @@ pub fn run(args: &TryArgs) -> Outcome {
     Ok(())
 }
 
-/// Everything between making the temporary directory and removing it.
+/// The steps between creating the temporary directory and removing it.
 fn story<'a>(args: &TryArgs, tree: &'a Tree, temp: &TempDir, interrupt: &Interrupt) -> Outcome<Run<'a>> {
     let (vault, mount) = (temp.path().join("vault"), temp.path().join("mount"));
     fs::create_dir(&mount).map_err(|e| Failure::io("the mount point", &e))?;
@@ -105,8 +105,9 @@ fn story<'a>(args: &TryArgs, tree: &'a Tree, temp: &TempDir, interrupt: &Interru
     Ok(Run { tree, copied_in, compared_in, pieces: pieces.len(), sight })
 }
 
-/// Does `work` in the mounted vault. The time of the unmount counts too: only then is everything stored. Another process
-/// serves the mount: one that waits for its own answers could not end if it were killed meanwhile.
+/// Does `work` in the mounted vault. The time includes the unmount, because only then is everything
+/// stored. The mount is served by another process: a process that waits for answers from itself could
+/// not end if killed meanwhile.
 fn mounted(
     vault: &Path,
     mount: &Path,

@@ -1,4 +1,4 @@
-//! The view of an attacker who has only the store: searches its names and bytes for anything readable.
+//! The view of an attacker who has only the store: searches its names and bytes for plaintext.
 
 use super::tree::{NodeKind, Tree};
 use crate::cli::{
@@ -13,18 +13,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of a piece of plaintext that is searched for.
+/// Length of a sample of plaintext in bytes.
 const PIECE: usize = 24;
-/// The most files that a piece is taken from.
+/// Maximum number of files to take a sample from.
 const PIECES: usize = 200;
-/// Names shorter than this may occur by chance.
+/// Shorter names may occur by chance.
 const NAME_MIN: usize = 8;
 
-/// Pieces of plaintext to look for, by their first eight bytes.
+/// Plaintext samples to search for, indexed by their first eight bytes.
 pub struct Pieces(HashMap<u64, Vec<[u8; PIECE]>>);
 
 impl Pieces {
-    /// One piece each of up to two hundred files, spread over the tree. Pieces of few different bytes are left out.
+    /// Takes one sample from each of up to `PIECES` files, spread over the tree. Skips samples with few
+    /// distinct bytes.
     pub fn of(tree: &Tree) -> Pieces {
         let big = |n: &&super::tree::Node| matches!(n.kind, NodeKind::File(size) if size >= 2 * PIECE as u64);
         let files: Vec<_> = tree.nodes.iter().filter(big).collect();
@@ -45,7 +46,7 @@ impl Pieces {
         }
     }
 
-    /// The number of pieces.
+    /// The number of samples.
     pub fn len(&self) -> usize {
         self.0.values().map(Vec::len).sum()
     }
@@ -63,7 +64,7 @@ fn piece_at(path: &Path, offset: u64) -> io::Result<[u8; PIECE]> {
     Ok(piece)
 }
 
-/// The first eight bytes as a number; fewer are padded.
+/// The first eight bytes as a number. Shorter input is padded with zeros.
 fn head(bytes: &[u8]) -> u64 {
     let mut first = [0; 8];
     let n = bytes.len().min(8);
@@ -74,13 +75,13 @@ fn head(bytes: &[u8]) -> u64 {
 /// The result of the search.
 #[derive(Default)]
 pub struct Sight {
-    /// A few stored names with their sizes.
+    /// A few stored names with the sizes of their files.
     pub samples: Vec<(OsString, u64)>,
-    /// Bytes in the vault.
+    /// Total bytes in the vault.
     pub bytes: u64,
-    /// A stored name that is also a name in the tree.
+    /// A stored name that also occurs in the tree.
     pub readable_name: Option<OsString>,
-    /// A stored file that contains a piece of plaintext.
+    /// A stored file that contains a plaintext sample.
     pub readable_file: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! A directory that is removed on drop: always, unless the process is killed.
+//! A temporary directory that is removed on drop.
 
 use crate::crypto::random;
 use std::{
@@ -7,11 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A private directory below the system's temporary one; removed on drop.
+/// A private directory below the system's temporary directory, removed on drop. Remains only if the
+/// process is killed.
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// A new one with a random name.
+    /// Creates one with a random name.
     pub fn new() -> io::Result<Self> {
         let mut random = [0; 8];
         random::fill(&mut random)?;
@@ -21,12 +22,12 @@ impl TempDir {
         Ok(TempDir(path))
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Removes it now and returns the error if that fails.
+    /// Removes it now, and returns the error if that fails.
     pub fn remove(self) -> io::Result<()> {
         remove(&self.0)
     }
@@ -49,7 +50,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Copied directories may have lost their owner's right to write.
+/// Restores the owner's access to directories: copied ones may not be writable.
 fn open_up(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
     for entry in fs::read_dir(folder)? {

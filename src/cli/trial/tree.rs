@@ -1,4 +1,4 @@
-//! A real tree on this machine, bounded: what `try` copies and compares.
+//! A bounded tree of real files on this machine, for `try` to copy and compare.
 
 use crate::cli::{
     exit::{Code, Failure, Outcome},
@@ -13,10 +13,10 @@ use std::{
     time::SystemTime,
 };
 
-/// The most files and bytes that are taken.
+/// Maximum number of files and bytes.
 const MAX_FILES: usize = 5000;
 const MAX_BYTES: u64 = 200 << 20;
-/// A folder with this many files is taken without trying others.
+/// A folder with at least this many files is accepted without trying others.
 const ENOUGH_FILES: usize = 1000;
 
 /// The type of a node.
@@ -33,29 +33,30 @@ pub enum NodeKind {
 /// A file, directory or link below the tree's root.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// Relative to the root.
+    /// Path relative to the root.
     pub path: PathBuf,
     /// Type, with size or target.
     pub kind: NodeKind,
-    /// Permission bits; the owner's right to read (and in directories to work) is added.
+    /// Permission bits. The owner's right to read is added, and for directories the right to write and
+    /// search.
     pub mode: u32,
-    /// Last write.
+    /// Modification time.
     pub mtime: SystemTime,
 }
 
-/// Nodes below a root, parents before their children.
+/// Nodes below a root, parents before children.
 pub struct Tree {
-    /// Where the originals are.
+    /// Path of the originals.
     pub root: PathBuf,
-    /// Everything below it, within the bounds.
+    /// Everything below the root, within the limits.
     pub nodes: Vec<Node>,
 }
 
 impl Tree {
-    /// The named folder, or the first on this machine that has many files.
+    /// The named folder, or otherwise the first on this machine with many files.
     ///
     /// # Errors
-    /// If there is nothing to read, or the user interrupts.
+    /// If there are no files to copy, or the user interrupts.
     pub fn find(named: Option<&Path>, interrupt: &Interrupt) -> Outcome<Tree> {
         let folders = named.map_or_else(candidates, |path| vec![path.to_owned()]);
         let mut best: Option<Tree> = None;
@@ -73,12 +74,12 @@ impl Tree {
         })
     }
 
-    /// Regular files.
+    /// The number of regular files.
     pub fn files(&self) -> usize {
         self.nodes.iter().filter(|n| matches!(n.kind, NodeKind::File(_))).count()
     }
 
-    /// Bytes in them.
+    /// Their total size in bytes.
     pub fn bytes(&self) -> u64 {
         self.nodes.iter().map(|n| if let NodeKind::File(size) = n.kind { size } else { 0 }).sum()
     }
@@ -92,7 +93,7 @@ fn candidates() -> Vec<PathBuf> {
     sources.into_iter().chain(system).chain(env::current_dir()).collect()
 }
 
-/// Walks breadth first in the order of names, on one filesystem; what cannot be read is left out.
+/// Walks breadth-first in the order of names, on one filesystem. Skips what cannot be read.
 fn gather(root: PathBuf, interrupt: &Interrupt) -> Outcome<Tree> {
     let (mut nodes, mut files, mut bytes) = (Vec::new(), 0, 0);
     let Ok(top) = fs::metadata(&root) else { return Ok(Tree { root, nodes }) };
