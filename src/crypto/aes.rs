@@ -45,9 +45,9 @@ impl AesKey {
     pub(super) fn new(key: &[u8]) -> Self {
         let length = "the length of an AES key";
         let blocks = match key.len() {
-            16 => Blocks::Aes128(Aes128::new_from_slice(key).expect(length)), // invariant: the length was matched
-            24 => Blocks::Aes192(Aes192::new_from_slice(key).expect(length)), // invariant: the length was matched
-            32 => Blocks::Aes256(Aes256::new_from_slice(key).expect(length)), // invariant: the length was matched
+            16 => Blocks::Aes128(Aes128::new_from_slice(key).expect(length)), // invariant: just matched
+            24 => Blocks::Aes192(Aes192::new_from_slice(key).expect(length)), // invariant: just matched
+            32 => Blocks::Aes256(Aes256::new_from_slice(key).expect(length)), // invariant: just matched
             bytes => panic!("{length} is not {bytes} bytes"),                 // invariant: documented
         };
         AesKey { blocks, rounds: AesRoundKeys::new(key) }

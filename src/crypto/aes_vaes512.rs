@@ -33,7 +33,7 @@ pub(super) fn available() -> bool {
         && is_x86_feature_detected!("vaes")
 }
 
-/// Puts the keystream that begins with the counter block `counter` onto `text`.
+/// XORs the keystream that starts at the counter block `counter` onto `text`.
 #[target_feature(enable = "avx512f,avx512bw,vaes")]
 pub(super) fn ctr(keys: &AesRoundKeys, counter: &[u8; 16], text: Text<'_>) {
     match keys.schedule() {

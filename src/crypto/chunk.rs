@@ -86,7 +86,7 @@ impl ChunkKeys {
         Self::of_macs(cipher, integrity, encryption, chunk, hole)
     }
 
-    /// As `new`, with the MAC keys for chunks and holes already expanded.
+    /// Like `new`, but takes the expanded MAC keys for chunks and holes.
     pub(super) fn of_macs(
         cipher: Cipher,
         integrity: Integrity,

@@ -292,7 +292,7 @@ impl VaultConfig {
         self.unlock_slot(secret).map(|(_, master)| master)
     }
 
-    /// As `unlock`, but also returns the id of the slot that opened.
+    /// Like `unlock`, but also returns the id of the slot that opened.
     ///
     /// # Errors
     /// As `unlock`.

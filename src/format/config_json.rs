@@ -113,7 +113,7 @@ impl VaultConfig {
     /// The JSON text to store.
     pub fn to_json(&self) -> String {
         // invariant: strings, numbers and lists of them always serialise
-        let json = serde_json::to_string_pretty(&Text::from(self)).expect("plain data"); // invariant: all map keys are strings
+        let json = serde_json::to_string_pretty(&Text::from(self)).expect("plain data"); // invariant: string keys
         json + "\n"
     }
 }

@@ -204,7 +204,7 @@ impl KeySlot {
                 Kdf::PasswordAndKeyFile { salt, cost: check_cost(new.cost)? }
             }
         };
-        let key = kdf.key(&new.secret)?.expect("a key of its kind"); // invariant: the KDF was chosen for this secret
+        let key = kdf.key(&new.secret)?.expect("a key of its kind"); // invariant: KDF of this secret
         let sealed = wrapping(&key).seal(&[&context(vault, id, &kdf)], master.expose());
         let mut wrapped = [0; WRAPPED];
         wrapped.copy_from_slice(&sealed);

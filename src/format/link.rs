@@ -105,7 +105,7 @@ impl LinkKey {
         self.encode_under(nonce, target)
     }
 
-    /// As `encode`, with a nonce that the caller has derived from the link's place and its target.
+    /// Like `encode`, but takes the nonce, which the caller has derived from the link's place and its target.
     ///
     /// # Errors
     /// `TooLong`.
@@ -151,7 +151,7 @@ impl LinkKey {
     /// Decrypts the content of a target's file.
     ///
     /// # Errors
-    /// `AuthError` if it is not that of this link.
+    /// `AuthError` if the content is not the target of this link.
     pub fn decode_long(&self, link: &LongLink, sealed: &[u8]) -> Result<Vec<u8>, AuthError> {
         let target = self.0.open(&[b"long", &link.id], sealed)?;
         if target.len() == link.target_len() { Ok(target) } else { Err(AuthError) }

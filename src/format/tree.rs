@@ -18,7 +18,7 @@ pub fn leaf_digest<'a>(
     leaf_slots(slots).map_or(ALL_HOLES, |slots| keys.leaf.digest(&group.to_be_bytes(), &slots))
 }
 
-/// As `leaf_digest`, for several groups computed side by side.
+/// Computes the `leaf_digest` of several groups side by side.
 pub fn leaf_digests<'a, S: ExactSizeIterator<Item = Option<&'a Slot>>>(
     keys: &FileKeys,
     leaves: impl Iterator<Item = (u64, S)>,

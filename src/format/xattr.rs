@@ -141,7 +141,7 @@ impl XattrKeys {
         Ok(self.encode_value_under(&nonce, owner, name, value))
     }
 
-    /// As `encode_value`, with a nonce that the caller has derived from owner, name and value.
+    /// Like `encode_value`, but takes the nonce, which the caller has derived from owner, name and value.
     pub fn encode_value_under(
         &self,
         nonce: &[u8; NONCE],

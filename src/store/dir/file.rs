@@ -59,7 +59,7 @@ impl DirFile {
     /// still set.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn give_owner(&self, like: &Node) -> io::Result<()> {
         let (like, node) = (like.stat()?, Node::shared(self.fd()));
         match node.chown(Some(like.st_uid), Some(like.st_gid)) {

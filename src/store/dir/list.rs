@@ -73,7 +73,7 @@ impl StoreDir {
     /// Starts listing the entries, including "." and "..".
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn stream(&self) -> io::Result<DirStream> {
         #[cfg(test)]
         super::nfs::sweep();
@@ -83,7 +83,7 @@ impl StoreDir {
     /// Lists all entries except "." and "..". An entry removed concurrently may be missing.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn list(&self) -> io::Result<Vec<Listed>> {
         let mut stream = self.stream()?;
         let mut out = Vec::new();

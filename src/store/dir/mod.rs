@@ -73,7 +73,7 @@ impl StoreDir {
     /// resolved.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn open_path(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(StoreDir { fd: openat(CWD, path, flags, Mode::empty())? })
@@ -111,7 +111,7 @@ impl StoreDir {
     /// Opens the parent directory.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn parent(&self) -> io::Result<Self> {
         let flags = ALWAYS | OFlags::PATH | OFlags::DIRECTORY;
         Ok(StoreDir { fd: openat(self, "..", flags, Mode::empty())? })
@@ -144,7 +144,7 @@ impl StoreDir {
     /// Creates a regular file, open for reading and writing.
     ///
     /// # Errors
-    /// EEXIST if the name is taken; else the store's.
+    /// EEXIST if the name is taken; otherwise any error from the store.
     pub fn create_file(&self, name: &OsStr, mode: u32) -> io::Result<OwnedFd> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
@@ -156,7 +156,7 @@ impl StoreDir {
     /// and writing. Unless it is linked, it is deleted with its last descriptor.
     ///
     /// # Errors
-    /// EOPNOTSUPP if the store has no such files; else the store's.
+    /// EOPNOTSUPP if the store has no such files; otherwise any error from the store.
     pub fn create_nameless(&self, mode: u32) -> io::Result<OwnedFd> {
         let flags = OFlags::CLOEXEC | OFlags::RDWR | OFlags::TMPFILE;
         Ok(openat(self, ".", flags, Mode::from_raw_mode(mode))?)
@@ -165,7 +165,7 @@ impl StoreDir {
     /// A handle on the node named `name`. A symbolic link is not followed.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn node(&self, name: &OsStr) -> io::Result<Node<'static>> {
         let fd = openat(self, self.component(name)?, ALWAYS | OFlags::PATH, Mode::empty())?;
         Ok(Node::owned(fd))
@@ -179,7 +179,7 @@ impl StoreDir {
     /// Attributes of the entry `name`. A symbolic link is not followed.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn stat(&self, name: &OsStr) -> io::Result<Stat> {
         Ok(rustix::fs::statat(self, self.component(name)?, AtFlags::SYMLINK_NOFOLLOW)?)
     }
@@ -187,7 +187,7 @@ impl StoreDir {
     /// Whether the entry `name` has any extended attribute.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn has_xattrs(&self, name: &OsStr) -> io::Result<bool> {
         // No system call takes a directory and a name. The path goes through the descriptor, so it leads
         // to this directory.
@@ -199,7 +199,7 @@ impl StoreDir {
     /// Creates a directory.
     ///
     /// # Errors
-    /// EEXIST if the name is taken; else the store's.
+    /// EEXIST if the name is taken; otherwise any error from the store.
     pub fn mkdir(&self, name: &OsStr, mode: u32) -> io::Result<()> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
@@ -209,7 +209,7 @@ impl StoreDir {
     /// Creates a FIFO, socket, device or empty regular file.
     ///
     /// # Errors
-    /// EEXIST if the name is taken, EPERM for a device without privilege; else the store's.
+    /// EEXIST if the name is taken, EPERM for a device without privilege; otherwise any error from the store.
     pub fn mknod(&self, name: &OsStr, kind: FileType, mode: u32, device: u64) -> io::Result<()> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
@@ -219,7 +219,8 @@ impl StoreDir {
     /// Creates a symbolic link to `target`.
     ///
     /// # Errors
-    /// EEXIST if the name is taken, ENAMETOOLONG for a target the store cannot hold; else the store's.
+    /// EEXIST if the name is taken; ENAMETOOLONG if the target is too long for the store; otherwise any error
+    /// from the store.
     pub fn symlink(&self, target: &OsStr, name: &OsStr) -> io::Result<()> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
@@ -238,7 +239,7 @@ impl StoreDir {
     /// Creates a hard link.
     ///
     /// # Errors
-    /// EEXIST if the new name is taken; else the store's.
+    /// EEXIST if the new name is taken; otherwise any error from the store.
     pub fn link(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
@@ -248,7 +249,7 @@ impl StoreDir {
     /// Removes a name that is not a directory.
     ///
     /// # Errors
-    /// EISDIR for a directory; else the store's.
+    /// EISDIR for a directory; otherwise any error from the store.
     pub fn unlink(&self, name: &OsStr) -> io::Result<()> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
@@ -262,7 +263,7 @@ impl StoreDir {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// ENOTEMPTY if it is not empty; else the store's.
+    /// ENOTEMPTY if it is not empty; otherwise any error from the store.
     pub fn rmdir(&self, name: &OsStr) -> io::Result<()> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
@@ -274,7 +275,7 @@ impl StoreDir {
     /// Renames, replacing an existing target.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn rename(&self, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
         #[cfg(test)]
         scarce::ask(scarce::Call::Change)?;
@@ -338,7 +339,7 @@ impl StoreDir {
     /// Makes the entries of this directory durable.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn sync(&self) -> io::Result<()> {
         let _counted = Counted::start(Activity::StoreSync, 0);
         fsync(self.readable()?)
@@ -356,7 +357,7 @@ impl StoreDir {
     /// Makes the whole filesystem durable. Returns false if that is not supported (FUSE).
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn sync_all(&self) -> io::Result<bool> {
         match self.filesystem().and_then(|all| all.sync()) {
             Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(false),
@@ -379,7 +380,7 @@ impl StoreDir {
     /// Total and free space of the store's filesystem.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn space(&self) -> io::Result<StatVfs> {
         Ok(rustix::fs::fstatvfs(self)?)
     }
@@ -398,7 +399,7 @@ impl StoreDir {
     /// A descriptor of the same directory that can be listed, locked and synced.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn readable(&self) -> Result<OwnedFd, Errno> {
         #[cfg(test)]
         nfs::known(self)?;
@@ -501,7 +502,7 @@ impl Filesystem {
 /// fsync(2) of a file or directory.
 ///
 /// # Errors
-/// The store's.
+/// Any error from the store.
 pub fn fsync(fd: impl AsFd) -> io::Result<()> {
     #[cfg(test)]
     power::call()?;

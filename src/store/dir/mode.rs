@@ -145,7 +145,7 @@ impl StoreDir {
     /// As [`Node::stat_behind`], for the entry `name`.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn stat_behind(&self, name: &OsStr) -> io::Result<Stat> {
         let raw = self.stat(name)?;
         if is_marked(&raw) { self.node(name)?.stat_behind() } else { Ok(raw) }
@@ -157,7 +157,7 @@ impl Node<'_> {
     /// the stored mode, because anyone who may write to a file could add others to the attribute.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn stat_behind(&self) -> io::Result<Stat> {
         let mut raw = self.stat()?;
         while let Some(kind) = Worked::of(&raw).filter(|_| is_marked(&raw)) {
@@ -181,7 +181,7 @@ impl Node<'_> {
     /// Sets the real mode (0 to 0o7777), as reported by `stat_behind`. Callers must serialize calls.
     ///
     /// # Errors
-    /// EOPNOTSUPP for a symbolic link; else the store's.
+    /// EOPNOTSUPP for a symbolic link; otherwise any error from the store.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         let raw = self.stat()?;
         let Some(kind) = Worked::of(&raw) else { return self.chmod(mode) };

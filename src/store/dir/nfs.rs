@@ -51,7 +51,7 @@ pub(super) fn keep(dir: &StoreDir, name: &OsStr) -> io::Result<bool> {
     Ok(true)
 }
 
-/// As `keep`, for the target that a rename would replace.
+/// Applies `keep` to the target that a rename would replace.
 pub(super) fn keep_replaced(dir: &StoreDir, name: &OsStr, to: &StoreDir, new: &OsStr) -> io::Result<()> {
     let (Ok(moved), Ok(replaced)) = (dir.stat(name), to.stat(new)) else { return Ok(()) };
     if moved.st_ino != replaced.st_ino && !is_dir(dir, name) {
@@ -66,7 +66,7 @@ pub fn sweep() {
         LEFT.lock().unwrap().retain(|(dir, name)| {
             let open = is_open(dir, name);
             if !open {
-                let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty()); // The directory may have been removed.
+                let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty()); // the directory may be gone
             }
             open
         });

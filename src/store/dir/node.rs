@@ -61,7 +61,7 @@ impl<'a> Node<'a> {
     /// Attributes, by fstat(2).
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn stat(&self) -> io::Result<Stat> {
         Ok(rustix::fs::fstat(self)?)
     }
@@ -69,7 +69,7 @@ impl<'a> Node<'a> {
     /// Opens the same node again with other flags.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn reopen(&self, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         Ok(super::openat(CWD, self.path(), flags, Mode::empty())?)
@@ -112,7 +112,7 @@ impl<'a> Node<'a> {
     /// Sets access and modification time (`UTIME_NOW` and `UTIME_OMIT` as in utimensat(2)).
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn set_times(&self, last_access: Timespec, last_modification: Timespec) -> io::Result<()> {
         let times = Timestamps { last_access, last_modification };
         match &self.fd {
@@ -146,7 +146,7 @@ impl<'a> Node<'a> {
     /// Whether the node has any extended attribute.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn has_xattrs(&self) -> io::Result<bool> {
         any(|room| rustix::fs::listxattr(self.path(), room))
     }
@@ -154,7 +154,7 @@ impl<'a> Node<'a> {
     /// Names of all extended attributes. Empty if the store does not support them.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn list_xattr(&self) -> io::Result<Vec<OsString>> {
         let names = match grow(|out| rustix::fs::listxattr(self.path(), out)) {
             Ok(names) => names,
@@ -169,7 +169,7 @@ impl<'a> Node<'a> {
     /// does not support extended attributes.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn xattr_names_len(&self) -> io::Result<usize> {
         match rustix::fs::listxattr_query(self.path()) {
             Err(Errno::OPNOTSUPP) => Ok(0),
@@ -191,7 +191,7 @@ impl<'a> Node<'a> {
     /// Removes an extended attribute. Returns false if it was not set.
     ///
     /// # Errors
-    /// The store's.
+    /// Any error from the store.
     pub fn remove_xattr(&self, name: &OsStr) -> io::Result<bool> {
         #[cfg(test)]
         super::power::call()?;
