@@ -1,6 +1,6 @@
 //! AES (FIPS 197) with all key sizes. The block functions are those of the `aes` crate, which selects the
 //! processor's AES instructions (VAES, AES-NI, ARMv8) at run time, or else a constant-time bit-sliced
-//! implementation. CTR mode has implementations of its own for x86-64 processors with AES-NI or VAES.
+//! implementation. CTR mode has separate implementations for x86-64 processors with AES-NI or VAES.
 
 use super::{
     aes_keys::AesRoundKeys,
@@ -41,7 +41,7 @@ impl AesKey {
     /// Expands a key of 16, 24 or 32 bytes.
     ///
     /// # Panics
-    /// If the length is any other.
+    /// If it has another length.
     pub(super) fn new(key: &[u8]) -> Self {
         let length = "the length of an AES key";
         let blocks = match key.len() {

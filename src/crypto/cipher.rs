@@ -32,7 +32,7 @@ listed! {
 }
 
 impl CipherFamily {
-    /// Its name in the names of CUDA kernels.
+    /// The algorithm's part of the names of CUDA kernels.
     pub fn name(self) -> &'static str {
         match self {
             CipherFamily::Aes => "aes",

@@ -2,7 +2,7 @@
 //!
 //! The input consists of a head, whose length depends only on the use, and data of any length. KMAC takes
 //! head and data in one piece. `turboshake128x4` splits the data into lanes, which vectors and threads
-//! process side by side. docs/format.md defines it and argues its security.
+//! process side by side. docs/format.md defines it and explains why it is secure.
 
 use super::{
     hash::lanes::{self, Absorb},

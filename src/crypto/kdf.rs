@@ -84,7 +84,7 @@ pub struct FileKdf {
 }
 
 impl FileKdf {
-    /// For a vault with this contents key, cipher and integrity function.
+    /// Prepares the derivation for a vault with this contents key, cipher and integrity function.
     pub fn new(contents: Secret<32>, cipher: Cipher, integrity: Integrity) -> Self {
         let file = MacUse::new(Mac::Kmac256, FILE_CUSTOM);
         let customs = [CHUNK_CUSTOM, HOLE_CUSTOM, LEAF_CUSTOM, NODE_CUSTOM, RECORD_CUSTOM];

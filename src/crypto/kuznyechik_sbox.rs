@@ -4,7 +4,7 @@
 //! Over GF(2^4), pi has a short description (Biryukov, Perrin, Udovenko, "Reverse-Engineering the S-Box of
 //! Streebog, Kuznyechik and STRIBOBr1", 2016; Perrin, "Partitions in the S-Box of Streebog and Kuznyechik",
 //! 2019). Write x = u + v θ in GF(2^8), as a plane over GF(2^4), modulo x^8 + x^4 + x^3 + x^2 + 1. The
-//! result is an affine map of two nibbles
+//! result is an affine map of two nibbles:
 //!
 //! ```text
 //! a = pole(u) if v = 0, else point(u / v)        b = turn(v * scale(u / v))

@@ -54,7 +54,7 @@ fn check(needed: u64, total: u64) -> Result<(), TooMuchMemory> {
     if needed <= total / PART { Ok(()) } else { Err(TooMuchMemory { needed, total }) }
 }
 
-/// Available memory in KiB: the machine's total, or the lowest limit of this process's cgroups and
+/// Available memory in KiB: the lowest of the machine's total and the limits of this process's cgroups and
 /// their parents.
 fn memory() -> Option<u64> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Ciphers, Keccak, MACs and key derivation. No I/O, and no knowledge of files.
 //!
-//! Each primitive has one portable implementation, in a file of its own. `cipher` dispatches to the block
+//! Each primitive has one portable implementation, in a separate file. `cipher` dispatches to the block
 //! ciphers, `keccak::permute` to the permutations and `tags` to the vector widths, so that adding a faster
 //! variant does not affect callers.
 

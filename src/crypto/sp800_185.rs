@@ -62,7 +62,7 @@ pub(super) fn absorb_string(sponge: &mut Sponge, s: &[u8]) {
     sponge.absorb(s);
 }
 
-/// Absorbs `bytepad(encode_string(s1) || encode_string(s2) || ..., rate)` starting at a block boundary.
+/// Absorbs `bytepad(encode_string(s1) || encode_string(s2) || ..., rate)`, starting at a block boundary.
 pub(super) fn absorb_padded(sponge: &mut Sponge, strings: &[&[u8]]) {
     sponge.absorb(left_encode(sponge.rate() as u64).as_ref());
     strings.iter().for_each(|s| absorb_string(sponge, s));

@@ -21,7 +21,7 @@ const HEADER: usize = 30;
 /// of ciphertext, the encoded tag length and the padding, at the largest rate.
 const ENDS: usize = 3 * 168;
 
-/// A ciphertext whose tag is to be computed.
+/// A ciphertext to compute the tag of.
 #[derive(Clone, Copy)]
 pub struct Sealed<'a> {
     /// Keys of its file.
@@ -32,7 +32,7 @@ pub struct Sealed<'a> {
     pub ciphertext: &'a [u8],
 }
 
-/// A sealed chunk that is to be opened in place.
+/// A sealed chunk to open in place.
 pub struct Opened<'a> {
     /// Its position and version.
     pub id: ChunkId,
@@ -113,7 +113,7 @@ fn side_by_side(chunks: &[Sealed], out: &mut [Tag], absorb: Absorb) -> usize {
     chunks.len()
 }
 
-/// Computes the tags of the first chunks, which have no lanes, as many as the widest vector takes; returns
+/// Computes the tags of the first chunks, which have no lanes, up to the width of the widest vector; returns
 /// their number. Even two chunks take less time in a mostly empty wide vector than one after the other.
 fn some_tags(chunks: &[Sealed], out: &mut [Tag]) -> usize {
     #[cfg(target_arch = "x86_64")]

@@ -9,7 +9,7 @@ const VERSION: u32 = 2;
 const ENTRY: usize = 8;
 /// The id in entries without an id.
 const NO_ID: u32 = u32::MAX;
-/// Maximum number of entries: as many as fit into the largest attribute that Linux accepts.
+/// Maximum number of entries, limited by the largest attribute that Linux accepts.
 const MOST: usize = (65_536 - 4) / ENTRY;
 
 /// The subject of an entry. The variants are in the order of a list.

@@ -22,8 +22,7 @@ pub(super) fn to_base64(bytes: &[u8]) -> String {
     BASE64URL_NOPAD.encode(bytes)
 }
 
-/// Inverts `to_base64`; `None` for any other text, including one whose unused trailing bits are not
-/// zero.
+/// Inverts `to_base64`; `None` for any other text, including one whose unused trailing bits are not zero.
 pub(super) fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
     BASE64URL_NOPAD.decode(text).ok()
 }

@@ -53,7 +53,8 @@ pub enum ConfigError {
         /// The defect and its place.
         what: String,
     },
-    /// The secret is right, but the configuration was changed by someone without the master key.
+    /// The secret is right, but the MAC does not verify: the configuration was changed without the master
+    /// key.
     #[error("the vault's configuration was edited: its authentication code does not match")]
     Edited,
     /// A slot cannot be created or tried.
@@ -102,7 +103,8 @@ pub struct FormerKey {
 }
 
 impl FormerKey {
-    /// Wraps the master key `former` of key generation `generation` under `master`.
+    /// Wraps the master key `former` of key generation `generation` under `master`, for the vault with
+    /// the id `vault`.
     pub fn wrap(
         master: &Secret<32>,
         vault: &[u8; VAULT_ID],
@@ -256,8 +258,8 @@ impl VaultConfig {
         &self.id
     }
 
-    /// Starts at 1 and increases with every change. Of two configurations, the one with the higher is
-    /// newer.
+    /// Starts at 1 and increases with every change. Of two configurations, the one with the higher
+    /// generation is newer.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -278,7 +280,7 @@ impl VaultConfig {
         self.settings
     }
 
-    /// The key slots, in the order in which they were created.
+    /// The key slots, by ascending id.
     pub fn slots(&self) -> &[KeySlot] {
         &self.slots
     }

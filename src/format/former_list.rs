@@ -1,6 +1,5 @@
-//! The list of what a vault accepts under its former key: a 16-byte item for each object, in ascending
-//! order, in blocks that each have a MAC. It is written once, at the start of a rotation, under the new
-//! master key.
+//! The list of what a vault accepts under its former key: a 16-byte item for each object, in ascending order,
+//! in blocks that each have a MAC. It is written once, at the start of a rotation, under the new master key.
 
 use super::keys;
 use crate::crypto::{
@@ -43,9 +42,9 @@ impl ListId {
 /// The kind of object that an item represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listed {
-    /// A file, by its clean record.
+    /// A file: the clean record.
     File,
-    /// A directory, by its id file.
+    /// A directory: the id file.
     Directory,
     /// An encrypted name, in its stored form.
     Name,
@@ -112,8 +111,8 @@ impl ListKeys {
         block
     }
 
-    /// The items of a block, in ascending order; `None` if it does not authenticate as block `index` of
-    /// `list`.
+    /// The items of a block, in ascending order; `None` if it does not authenticate as block
+    /// `index` of `list`.
     pub fn open<'a>(&self, list: &ListId, index: u64, block: &'a [u8; BLOCK]) -> Option<&'a [Item]> {
         let mac = self.mac(list, index, block);
         ct_eq(&mac, &block[BLOCK - MAC..]).then(|| block[..ITEMS * ITEM].as_chunks::<ITEM>().0)

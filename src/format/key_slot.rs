@@ -1,5 +1,5 @@
-//! Key slots: the master key, wrapped under a key derived from a password, a key file, both, or a
-//! recovery key.
+//! Key slots: the master key, wrapped under a key derived from a password, a key file, both, or a recovery
+//! key.
 
 use super::recovery_key::RecoveryKey;
 use crate::crypto::{
@@ -282,8 +282,8 @@ fn wrapping(key: &Secret<32>) -> SivKey {
     SivKey::new(Cipher::Aes256, key)
 }
 
-/// The associated data of a wrapped key: in another vault or slot, or with other parameters, it does not
-/// open.
+/// The associated data of a wrapped key: in another vault or slot, or with other parameters, it
+/// does not open.
 fn context(vault: &[u8; 16], id: u32, kdf: &Kdf) -> Vec<u8> {
     [b"warpcrypt v2 key slot", &vault[..], &id.to_be_bytes(), &kdf.encode()].concat()
 }

@@ -29,8 +29,7 @@ const FANOUT_BITS: u32 = FANOUT.trailing_zeros();
 const GROUP0_END: u64 = PAGE + GROUP0 * CHUNK;
 /// Size of a leaf page and its group's chunks.
 const GROUP_SPAN: u64 = PAGE + GROUP * CHUNK;
-/// Levels of node pages in the largest file, and so the maximum number of node pages before one leaf
-/// page.
+/// Levels of node pages in the largest file, and so the maximum number of node pages before one leaf page.
 pub const MAX_LEVELS: u32 = levels(groups(MAX_SIZE));
 
 /// Number of chunks in a file of `size` bytes.

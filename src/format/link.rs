@@ -1,5 +1,5 @@
-//! Symbolic link targets: encrypted and authenticated. The length of a target follows from the stored
-//! link alone.
+//! Symbolic link targets: encrypted and authenticated. The length of a target follows from the
+//! stored link alone.
 //!
 //! A target that is too long for a link is stored in a file, which the stored link names.
 
@@ -127,8 +127,8 @@ impl LinkKey {
         self.0.open(&[nonce], sealed)
     }
 
-    /// Encrypts a target of any length up to `TARGET_MAX`. Returns the link to store and the content of
-    /// its file.
+    /// Encrypts a target of any length up to `TARGET_MAX`. Returns the link to store and the
+    /// content of its file.
     ///
     /// # Errors
     /// `TooLong` or `Random`.

@@ -30,8 +30,8 @@ pub const LOCK_FILE: &str = "warpcrypt.lock";
 pub const TIMES_FILE: &str = "warpcrypt.times";
 /// Prefix of files that are not in place yet. A file left behind by a crash may be removed.
 pub const TEMPORARY: &str = "warpcrypt.tmp.";
-/// Prefix of data set aside by a repair, such as what followed the blank header of a file, in the vault's
-/// root. Not part of the plaintext tree.
+/// Prefix of data that was set aside, in the vault's root: a copy of what followed a file's blank header,
+/// or a directory made by a repair. Not part of the plaintext tree.
 pub const ASIDE: &str = "warpcrypt.aside.";
 /// Prefix of the new form of a file during its rewrite, in the vault's root.
 pub const REWRITE: &str = "warpcrypt.rewrite.";

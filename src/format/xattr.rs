@@ -55,13 +55,13 @@ pub fn is_reserved(stored: &[u8]) -> bool {
 /// The node that an attribute belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner<'a> {
-    /// A regular file, by its salt.
+    /// A regular file, identified by the salt.
     File(&'a [u8; 32]),
-    /// A directory, by its id.
+    /// A directory, identified by the id.
     Dir(&'a DirId),
-    /// A symbolic link, by its stored target, which contains a random nonce.
+    /// A symbolic link, identified by the stored target, which contains a random nonce.
     Link(&'a [u8]),
-    /// A special file, by its type and device number, which are all that identifies it permanently.
+    /// A special file, identified by type and device number: nothing else about it is permanent.
     Special(&'a [u8; SPECIAL]),
 }
 

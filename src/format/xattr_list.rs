@@ -30,9 +30,9 @@ pub struct XattrList(BTreeMap<Vec<u8>, Vec<u8>>);
 /// The node that a list belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ListOwner {
-    /// A regular file, by its salt.
+    /// A regular file, identified by the salt.
     File([u8; 32]),
-    /// A directory, by its id.
+    /// A directory, identified by the id.
     Dir(DirId),
 }
 

@@ -1,8 +1,8 @@
 //! For tests of crash safety: a file in memory that loses power, runs out of space and fails on command.
 //!
-//! For every page written since the last sync it keeps all versions. A power cut keeps any one of them,
-//! chosen independently for each page (or sector). This covers every way in which writes can be dropped
-//! or reordered.
+//! For every page written since the last sync it keeps all versions. A power cut keeps any one of
+//! them, chosen independently for each page (or sector). This covers every way in which writes can be
+//! dropped or reordered.
 
 mod attributes;
 mod content;

@@ -44,7 +44,7 @@ impl Digest {
     }
 }
 
-/// Formats as lower-case hexadecimal digits, as many as the bits need.
+/// Formats the bits as lower-case hexadecimal digits, rounded up to whole digits.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let hex = data_encoding::HEXLOWER.encode(self.bytes());

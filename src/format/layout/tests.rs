@@ -41,7 +41,7 @@ fn nodes(level: u32, groups: u64) -> u64 {
     if level > levels(groups) { 0 } else { ((groups - 1) >> (FANOUT_BITS * level)) + 1 }
 }
 
-/// The node pages that exist are exactly those that the walk has placed.
+/// The node pages that exist are exactly those for which the layout reserves space.
 #[test]
 fn node_pages_end_where_the_file_does() {
     for count in (1..20_000_u64).chain([128 * 128 * 128, 128 * 128 * 128 + 1]) {

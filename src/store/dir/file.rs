@@ -55,8 +55,8 @@ impl DirFile {
         }
     }
 
-    /// Copies owner and permissions from `like`. EPERM on the owner is ignored; the permissions are
-    /// still set.
+    /// Copies owner and permissions from `like`. EPERM on the owner is ignored; the permissions
+    /// are still set.
     ///
     /// # Errors
     /// Any error from the store.
@@ -248,7 +248,7 @@ impl BackingFile for DirFile {
     }
 
     fn drop_cached(&self, len: u64) {
-        // Only a hint: if the kernel ignores it, cached pages are revalidated by its usual rules.
+        // Only a hint: if the kernel ignores it, cached pages are revalidated by the usual rules.
         let _ = rustix::fs::fadvise(&*self.fd(), 0, NonZeroU64::new(len), Advice::DontNeed);
     }
 }

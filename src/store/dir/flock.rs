@@ -16,7 +16,7 @@ impl Flock {
     /// Applies flock(2) to `fd`.
     ///
     /// # Errors
-    /// EWOULDBLOCK if another process holds the lock and `operation` is non-blocking; EBADF, ENOLCK and
+    /// EWOULDBLOCK if there is another holder and `operation` is non-blocking; EBADF, ENOLCK and
     /// others if the store does not support such locks.
     pub fn take(fd: OwnedFd, operation: FlockOperation) -> io::Result<Self> {
         flock(&fd, operation)?;

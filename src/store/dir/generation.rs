@@ -35,8 +35,7 @@ impl StoreDir {
 }
 
 impl Node<'_> {
-    /// The generation number of this node, as in [`StoreDir::generation`]. The node need not have a
-    /// name.
+    /// The generation number of this node, as in [`StoreDir::generation`]. The node need not have a name.
     pub fn generation(&self) -> u32 {
         generation(self.as_fd(), OsStr::new(""), AtFlags::EMPTY_PATH)
     }

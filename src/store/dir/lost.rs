@@ -45,8 +45,8 @@ impl Default for Locks {
 }
 
 impl Locks {
-    /// Lets descriptors with a revoked lock be locked again, and work again once they were unlocked, as
-    /// on NFS.
+    /// Lets descriptors with a revoked lock be locked again, and work again once they were
+    /// unlocked, as on NFS.
     pub fn work_again_once_unlocked(&self) {
         self.until_unlocked.store(true, Ordering::Relaxed);
     }

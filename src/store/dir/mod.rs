@@ -1,5 +1,4 @@
-//! Operations relative to directory descriptors: no path is resolved twice, and no symbolic link is
-//! followed.
+//! Operations relative to directory descriptors: no path is resolved twice, and no symbolic link is followed.
 //!
 //! Every name is a single component. Separators, "." and ".." are refused, so that nothing outside the
 //! directory can be reached, whatever a caller passes.
@@ -69,8 +68,7 @@ impl AsFd for StoreDir {
 }
 
 impl StoreDir {
-    /// Opens the directory at `path`. This is the only place where a path, with any links in it, is
-    /// resolved.
+    /// Opens the directory at `path`. This is the only place where a path, with any links in it, is resolved.
     ///
     /// # Errors
     /// Any error from the store.
@@ -101,8 +99,7 @@ impl StoreDir {
     /// Opens a subdirectory.
     ///
     /// # Errors
-    /// ENOTDIR if `name` is not a directory, for example a symbolic link; otherwise any error from the
-    /// store.
+    /// ENOTDIR if `name` is not a directory, for example a symbolic link; otherwise any error from the store.
     pub fn open_dir(&self, name: &OsStr) -> io::Result<Self> {
         let flags = ALWAYS | OFlags::PATH | OFlags::DIRECTORY;
         Ok(StoreDir { fd: openat(self, self.component(name)?, flags, Mode::empty())? })
@@ -348,8 +345,8 @@ impl StoreDir {
     /// Locks the directory with flock(2).
     ///
     /// # Errors
-    /// EWOULDBLOCK if another process holds the lock; EBADF, ENOLCK and others if the store cannot lock
-    /// directories.
+    /// EWOULDBLOCK if there is another holder; EBADF, ENOLCK and others if the store cannot
+    /// lock directories.
     pub fn lock(&self, operation: FlockOperation) -> io::Result<Flock> {
         Flock::take(self.readable()?, operation)
     }

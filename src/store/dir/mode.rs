@@ -76,9 +76,8 @@ impl Worked {
         }
     }
 
-    /// The real mode behind a stored one. Pairs may only take permissions away from the owner, and set
-    /// or clear the mark and the fragile bits, because anyone who may write to a node can set its
-    /// attributes.
+    /// The real mode behind a stored one. Pairs may only take permissions away from the owner, and set or
+    /// clear the mark and the fragile bits, because anyone who may write to a node can set its attributes.
     fn behind(self, stored: u32, pairs: &[(u32, u32)]) -> u32 {
         if !self.is_marked(stored) {
             return stored;
@@ -99,8 +98,7 @@ enum Step {
     RemovePairs,
 }
 
-/// The calls that take a node from the stored mode `now` to the real mode `to`, which is stored as
-/// `stored`.
+/// The calls that take a node from the stored mode `now` to the real mode `to`, which is stored as `stored`.
 fn steps(kind: Worked, (mut now, pairs): (u32, &[(u32, u32)]), to: u32, stored: u32) -> Vec<Step> {
     let before = kind.behind(now, pairs);
     let mut steps = Vec::new();

@@ -124,8 +124,7 @@ impl<'a> Node<'a> {
     /// Creates a hard link to the node.
     ///
     /// # Errors
-    /// ENOENT if the node has no name any more; EEXIST if `new` is taken; otherwise any error from the
-    /// store.
+    /// ENOENT if the node has no name any more; EEXIST if `new` is taken; otherwise any error from the store.
     pub fn link(&self, to: &StoreDir, new: &OsStr) -> io::Result<()> {
         let new = to.component(new)?;
         Ok(rustix::fs::linkat(CWD, self.path(), to, new, AtFlags::SYMLINK_FOLLOW)?)
@@ -210,8 +209,7 @@ impl<'a> Node<'a> {
 /// Linux's limit for an attribute value and for a list of names, in bytes.
 const XATTR_MAX: usize = 64 * 1024;
 
-/// Whether `list` returns any name. The one-byte buffer is too small for any, which is reported as
-/// ERANGE.
+/// Whether `list` returns any name. The one-byte buffer is too small for any, which is reported as ERANGE.
 pub(super) fn any(list: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) -> io::Result<bool> {
     match list(&mut [0]) {
         Ok(len) => Ok(len > 0),

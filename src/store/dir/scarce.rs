@@ -1,5 +1,4 @@
-//! For tests: a store that runs out of descriptors, refuses changes of names, or cannot be synced as a
-//! whole.
+//! For tests: a store that runs out of descriptors, refuses changes of names, or cannot be synced as a whole.
 
 use rustix::io::Errno;
 use std::cell::Cell;

@@ -8,8 +8,7 @@ use std::{
 #[derive(Clone, Default)]
 pub(super) struct Attributes {
     now: BTreeMap<OsString, Vec<u8>>,
-    /// Earlier values since the last sync of the whole file, oldest first. `None`: the attribute was not
-    /// set.
+    /// Earlier values since the last sync of the whole file, oldest first. `None`: the attribute was not set.
     past: BTreeMap<OsString, Vec<Option<Vec<u8>>>>,
 }
 

@@ -140,8 +140,7 @@ impl Content {
         }
     }
 
-    /// A sync fails: the written data stays readable and counts as clean, although it may not be
-    /// durable.
+    /// A sync fails: the written data stays readable and counts as clean, although it may not be durable.
     pub(super) fn lose(&mut self) {
         // A new hole is metadata of the filesystem, not data, and is not lost.
         self.past.iter_mut().for_each(|(number, past)| past.lost = self.pages.contains_key(number));

@@ -20,8 +20,7 @@ struct Full {
 }
 
 impl Space {
-    /// Leaves no free pages, except for reserved ones; with `copies`, overwriting needs a free page,
-    /// too.
+    /// Leaves no free pages, except for reserved ones; with `copies`, overwriting needs a free page, too.
     pub(super) fn fill(&mut self, errno: i32, copies: bool) {
         self.full = Some(Full { errno, room: 0, copies });
     }

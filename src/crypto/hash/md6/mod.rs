@@ -75,8 +75,8 @@ impl Md6 {
         Ok(Md6 { bits, rounds: 40 + bits / 4, levels: LEVELS_MAX, key_len: 0, key: [0; 8] })
     }
 
-    /// Sets a key of at most 64 bytes, and raises the number of rounds to at least 80. `with_rounds` can
-    /// lower it again.
+    /// Sets a key of at most 64 bytes. Unless it is empty, the number of rounds is raised to at least 80; a
+    /// later `with_rounds` can lower it.
     ///
     /// # Errors
     /// `ParameterError::Key`.
